@@ -1,0 +1,1 @@
+"""The programs: one thin module each, named as in `openrlhf.cli` where both exist."""

@@ -1,0 +1,15 @@
+"""Advantage estimators: rewards in, advantages out. Pure torch."""
+
+from openrlhf_js.estimators.advantages import ESTIMATORS, Estimator, advantage, baseline
+from openrlhf_js.estimators.diagnostics import diagnostics
+from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
+
+__all__ = [
+    "ESTIMATORS",
+    "Estimator",
+    "GroupStatistics",
+    "advantage",
+    "baseline",
+    "diagnostics",
+    "group_statistics",
+]

@@ -1,0 +1,208 @@
+"""ESTIMATORS: name -> baseline, scaling and preconditions; and the two functions that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from openrlhf_js.estimators import baselines as b
+from openrlhf_js.estimators.baselines import Batch
+from openrlhf_js.estimators.group_stats import check_rewards, checked_statistics
+
+# GRPO's delta: keeps an all-equal group at 0 and leaves every other scale alone.
+STD_FLOOR = 1e-8
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An advantage estimator: reward minus baseline, over a scale if it has one."""
+
+    summary: str
+    function: Callable[[Batch], Tensor]
+    """Baseline (n, m) of a batch."""
+    independent: bool
+    """Whether b_i^j does not contain r_i^j, so that the gradient is unbiased."""
+    least_prompts: int = 1
+    least_responses: int = 1
+    least_rewards: int = 1
+    """Least n * m."""
+    needs_greedy: bool = False
+    needs_shrinkage: bool = False
+    scaling: Callable[[Batch], Tensor] | None = None
+    """Standard deviation that the advantage is divided by."""
+    coefficient: Callable[[Batch], Tensor] | None = None
+    """Shrinkage (n,), for those that shrink prompt by prompt."""
+
+
+def _shrinking(coefficient: Callable[[Batch], Tensor], **fields: Any) -> Estimator:
+    def live(batch: Batch) -> Tensor:
+        return b.live_coefficient(batch.stats, coefficient(batch))
+
+    return Estimator(
+        function=lambda batch: b.shrink(batch, live(batch)),
+        independent=True,
+        coefficient=live,
+        **fields,
+    )
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "reinforce": Estimator("no baseline", b.zero, independent=True),
+    "rloo": Estimator(
+        "mean of the prompt's other rewards", b.loo_prompt_mean, independent=True, least_responses=2
+    ),
+    "bloo": Estimator(
+        "mean of the other prompts' means", b.loo_batch_mean, independent=True, least_prompts=2
+    ),
+    "grpo": Estimator(
+        "prompt mean, over the prompt's standard deviation",
+        b.prompt_mean,
+        independent=False,
+        least_responses=2,
+        scaling=b.prompt_std,
+    ),
+    "dr_grpo": Estimator("prompt mean", b.prompt_mean, independent=False, least_responses=2),
+    "reinforce++": Estimator(
+        "batch mean, over the batch's standard deviation",
+        b.batch_mean,
+        independent=False,
+        least_rewards=2,
+        scaling=b.batch_std,
+    ),
+    "remax": Estimator(
+        "reward of the greedy response", b.greedy_reward, independent=True, needs_greedy=True
+    ),
+    "js1": Estimator(
+        "prompt mean shrunk to the batch mean, nothing left out (biased)",
+        b.naive_shrinkage,
+        independent=False,
+        least_prompts=2,
+        least_responses=2,
+    ),
+    "js": _shrinking(
+        lambda batch: batch.stats.shrinkage,
+        summary="rloo shrunk to bloo by the paper's coefficient",
+        least_rewards=2,
+    ),
+    "js_fixed": _shrinking(
+        lambda batch: torch.full_like(batch.stats.shrinkage, batch.shrinkage),
+        summary="rloo shrunk to bloo by a given coefficient",
+        least_prompts=2,
+        least_responses=2,
+        needs_shrinkage=True,
+    ),
+    "js_plus": _shrinking(
+        lambda batch: b.corrected_coefficient(batch.stats),
+        summary="rloo shrunk to bloo by a coefficient corrected for noise and few prompts",
+        least_rewards=2,
+    ),
+}
+
+
+def baseline(
+    name: str,
+    rewards: Tensor,
+    *,
+    mask: Tensor | None = None,
+    greedy_rewards: Tensor | None = None,
+    shrinkage: float | None = None,
+) -> Tensor:
+    """Return the baseline b_i^j of every response, (n, m), in reward units; 0 where masked.
+
+    A valid response without another valid one in its group gets the batch mean from `js`, `js_plus`
+    and `js_fixed`. Where no baseline can exist, it is the reward itself, and the advantage 0.
+
+    Args:
+        name: a key of ESTIMATORS.
+        rewards: (n, m), any float dtype and device; the result is at least float32.
+        mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
+        greedy_rewards: (n,) reward of each prompt's greedy response; read by `remax` only.
+        shrinkage: coefficient in [0, 1]; read by `js_fixed` only.
+
+    Raises:
+        ValueError: unknown name, input that does not fit, or too few prompts or responses.
+    """
+    estimator = find_estimator(name)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage)
+    return estimator.function(batch).where(batch.mask, 0.0)
+
+
+def advantage(
+    name: str,
+    rewards: Tensor,
+    *,
+    mask: Tensor | None = None,
+    greedy_rewards: Tensor | None = None,
+    shrinkage: float | None = None,
+) -> Tensor:
+    """Return the advantage A_i^j = r_i^j - b_i^j of every response, (n, m); 0 where masked.
+
+    `grpo` and `reinforce++` divide it by a standard deviation. Arguments and errors: `baseline`.
+    """
+    estimator = find_estimator(name)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage)
+    result = batch.rewards - estimator.function(batch)
+    if estimator.scaling is not None:
+        result = result / (estimator.scaling(batch) + STD_FLOOR)
+    return result.where(batch.mask, 0.0)
+
+
+def find_estimator(name: str) -> Estimator:
+    """Return the estimator of that name, or raise a ValueError that lists them all."""
+    if name not in ESTIMATORS:
+        raise ValueError(f"unknown estimator {name!r}; choose one of {', '.join(ESTIMATORS)}.")
+    return ESTIMATORS[name]
+
+
+def make_batch(
+    name: str,
+    rewards: Tensor,
+    mask: Tensor | None,
+    greedy_rewards: Tensor | None,
+    shrinkage: float | None,
+) -> Batch:
+    """Check the input of one estimator and return it with its group statistics."""
+    estimator = find_estimator(name)
+    rewards, mask = check_rewards(rewards, mask)
+    n, m = rewards.shape
+    for least, came, what in (
+        (estimator.least_prompts, n, "prompts in a batch"),
+        (estimator.least_responses, m, "responses per prompt"),
+        (estimator.least_rewards, n * m, "rewards in a batch"),
+    ):
+        if came < least:
+            raise ValueError(f"{name} needs at least {least} {what}, got {came}.")
+    greedy, weight = torch.zeros_like(rewards[:, 0]), 0.0
+    if estimator.needs_greedy:
+        greedy = _check_greedy(name, greedy_rewards, rewards, mask)
+    if estimator.needs_shrinkage:
+        weight = _check_shrinkage(name, shrinkage)
+    return Batch(rewards, mask, checked_statistics(rewards, mask), greedy, weight)
+
+
+def _check_shrinkage(name: str, shrinkage: float | None) -> float:
+    if shrinkage is None or not 0 <= shrinkage <= 1:
+        raise ValueError(f"{name} needs shrinkage between 0 (rloo) and 1 (bloo), got {shrinkage}.")
+    return shrinkage
+
+
+def _check_greedy(name: str, greedy: Tensor | None, rewards: Tensor, mask: Tensor) -> Tensor:
+    """Return the greedy rewards in the rewards' dtype, 0 for prompts without a valid response."""
+    n = rewards.shape[0]
+    if not isinstance(greedy, Tensor) or greedy.shape != (n,) or not greedy.is_floating_point():
+        came = f"{greedy.dtype} {tuple(greedy.shape)}" if isinstance(greedy, Tensor) else greedy
+        raise ValueError(
+            f"{name} needs greedy_rewards, a float tensor of shape ({n},); got {came}."
+        )
+    greedy = greedy.to(rewards).where(mask.any(1), 0.0)
+    if not torch.isfinite(greedy).all():
+        prompt = int((~torch.isfinite(greedy)).nonzero()[0])
+        raise ValueError(
+            f"greedy reward of prompt {prompt} is {greedy[prompt].item()}; it must be finite. "
+            "Repair the reward function, or mask the prompt's responses."
+        )
+    return greedy

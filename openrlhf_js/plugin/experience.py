@@ -1,0 +1,246 @@
+"""The experience maker that subtracts our baselines, between upstream's steps that surround them.
+
+Upstream computes, on the controller and over the whole rollout batch: length penalties, the
+baseline, per-token KL, returns, whitening. Its own estimators run its own code here, too. For
+ours, the penalised rewards are replaced by the advantages before upstream goes on; its baseline
+step knows only its own estimators' names and leaves them as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from openrlhf.trainer.ppo_utils.experience_maker import (
+    RemoteExperienceMaker,
+    apply_length_penalties,
+)
+
+from openrlhf_js import estimators
+from openrlhf_js.plugin.errors import BadReward, UpstreamMismatch
+from openrlhf_js.plugin.flags import ESTIMATORS as OURS
+from openrlhf_js.plugin.rollout import GREEDY_REWARD
+
+logger = logging.getLogger(__name__)
+
+# upstream's name -> the estimator of ours with the same baseline, for the diagnostics
+SAME_BASELINE = {
+    "reinforce": "reinforce",
+    "rloo": "rloo",
+    "reinforce_baseline": "dr_grpo",
+    "dr_grpo": "dr_grpo",
+    "group_norm": "grpo",
+    "flash_reinforce": "reinforce++",
+}
+
+
+class ShrinkageExperienceMaker(RemoteExperienceMaker):
+    """Upstream's experience maker with the estimators of `openrlhf_js.estimators`.
+
+    Attributes:
+        live_estimator: the estimator that computes the advantages.
+        metrics: what the last rollout batch showed (`js/...`), for the trainer to log.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.live_estimator: str = self.args.algo.advantage.estimator
+        self.metrics: dict[str, float] = {}
+        self._greedy_rewards: torch.Tensor | None = None
+        if self.live_estimator in OURS:
+            # Upstream picks the returns by this attribute, but the baseline and the whitening by
+            # the flag: with rloo's returns, our advantages pass through unchanged.
+            self.advantage_estimator = "rloo"
+
+    def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
+        """Upstream's step, on samples that all bear a reward, be it NaN for "masked"."""
+        if any(sample.rewards is not None for sample in rollout_samples):
+            for sample in rollout_samples:
+                if sample.rewards is None:
+                    sample.rewards = torch.tensor([math.nan])
+            self._check(rollout_samples)
+            _fill_gaps(rollout_samples)
+        self._greedy_rewards = self._take_greedy_rewards(rollout_samples)
+        return super().make_experience_batch(rollout_samples)
+
+    @torch.no_grad()
+    def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
+        """Upstream's step, with our baseline in the place of upstream's where it is ours.
+
+        Raises:
+            BadReward: a reward model's reward is not finite and `--js.on_bad_reward` is "stop".
+            UpstreamMismatch: the flag no longer names the estimator that is live.
+        """
+        if self.args.algo.advantage.estimator != self.live_estimator:
+            raise UpstreamMismatch(
+                f"the flag names the estimator {self.args.algo.advantage.estimator!r}, but "
+                f"{self.live_estimator!r} is live"
+            )
+        self._check(experiences)  # a reward model grades after `make_experience_batch` began
+        order = _PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
+        valid = order.gather([e.rewards for e in experiences]).isfinite()
+        if self._greedy_rewards is not None:
+            valid &= self._greedy_rewards.isfinite().unsqueeze(1)
+
+        for experience in experiences:  # as upstream does first: penalties in at least float32
+            dtype = torch.promote_types(experience.rewards.dtype, torch.float32)
+            experience.rewards = experience.rewards.to(dtype)
+        apply_length_penalties(experiences, self.args)
+        rewards = order.gather([e.rewards for e in experiences])
+
+        name = SAME_BASELINE.get(self.live_estimator, self.live_estimator)
+        inputs = {
+            "mask": None if valid.all() else valid,
+            "greedy_rewards": self._greedy_rewards,
+            "shrinkage": self.args.js.shrinkage,
+        }
+        enough = _enough(name, rewards)
+        self.metrics = estimators.diagnostics(name, rewards, **inputs) if enough else {}
+        if self.live_estimator in OURS and enough:
+            order.scatter(estimators.advantage(name, rewards, **inputs), "rewards")
+        elif self.live_estimator in OURS:  # what dynamic filtering left of an episode's end
+            logger.warning("%d prompts are too few for %s: skipped", len(rewards), name)
+            valid = torch.zeros_like(valid)
+            order.scatter(torch.zeros_like(rewards), "rewards")
+        with _penalties_done(self.args.reward):
+            super().compute_advantages_and_returns(experiences)
+        if self.live_estimator in OURS:
+            self._restore(order, rewards, valid)
+        if self.args.js.save_batches:
+            self._save(order, rewards, valid)
+        return experiences
+
+    def _save(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
+        """Writes the batch as it goes to training. An advantage is that of a response's last
+        token, which without KL in the reward is that of every token."""
+        advantages = []
+        for experience in order.experiences:
+            mask = experience.action_mask
+            last = mask.shape[1] - 1 - mask.long().fliplr().argmax(1, keepdim=True)
+            advantages.append(experience.advantages.gather(1, last))
+        folder = Path(self.args.js.save_batches)
+        folder.mkdir(parents=True, exist_ok=True)
+        prompts = {i: p for e in order.experiences for i, p in zip(e.index, e.prompts, strict=True)}
+        number = len(list(folder.glob("batch_*.npz"))) + 1  # a resumed run goes on counting
+        np.savez(
+            folder / f"batch_{number:06d}.npz",
+            prompts=np.array([prompts[i] for i in range(rewards.numel())]).reshape(rewards.shape),
+            estimator=self.live_estimator,
+            rewards=rewards.numpy(),
+            valid=valid.numpy(),
+            advantages=order.gather(advantages).float().numpy(),
+            greedy_rewards=[] if self._greedy_rewards is None else self._greedy_rewards.numpy(),
+        )
+
+    def _restore(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
+        """Puts the rewards back, and lets masked responses teach nothing, KL included."""
+        order.scatter(rewards, "rewards")
+        # upstream has just logged our advantages as if they were rewards
+        typical = rewards[valid].mean() if valid.any() else rewards.new_zeros(())
+        order.scatter_info(rewards.where(valid, typical), "reward")
+        if rewards.shape[1] > 1:
+            order.scatter_info(_group_std(rewards, valid).expand_as(rewards), "group_reward_std")
+        for experience, keep in zip(order.experiences, order.split(valid), strict=True):
+            experience.advantages = experience.advantages * keep.unsqueeze(1)
+            experience.returns = experience.returns * keep.unsqueeze(1)
+
+    def _check(self, experiences: list[Any]) -> None:
+        """Raises BadReward for the first reward that is not finite, unless such are masked."""
+        if self.args.js.on_bad_reward == "mask":
+            return
+        for experience in experiences:
+            bad = (~experience.rewards.isfinite()).nonzero().flatten().tolist()
+            for i in bad:
+                raise BadReward(
+                    f"the reward is {experience.rewards[i].item()} "
+                    f"(prompt {experience.prompts[i][-400:]!r}). The run stops; "
+                    "--js.on_bad_reward mask would leave such responses out"
+                )
+
+    def _take_greedy_rewards(self, samples: list[Any]) -> torch.Tensor | None:
+        """The greedy responses' rewards, (n,); taken out, so that nothing else can use them."""
+        rewards = [sample.info.pop(GREEDY_REWARD, None) for sample in samples]
+        if self.live_estimator != "remax":
+            return None
+        return torch.cat(rewards[:: self.args.rollout.n_samples_per_prompt]).float()
+
+
+class _PromptOrder:
+    """Moves values between upstream's list of experiences and a (prompts, responses) tensor."""
+
+    def __init__(self, experiences: list[Any], responses: int):
+        self.experiences, self._responses = experiences, responses
+        self._sizes = [len(e.index) for e in experiences]
+        self._index = torch.tensor([i for experience in experiences for i in experience.index])
+
+    def gather(self, values: list[torch.Tensor]) -> torch.Tensor:
+        """(n, m) in prompt order, from one (b,) tensor per experience."""
+        flat = torch.cat([value.flatten() for value in values])
+        ordered = torch.empty_like(flat)
+        ordered[self._index] = flat
+        return ordered.reshape(-1, self._responses)
+
+    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """One (b,) tensor per experience, from (n, m) in prompt order."""
+        return values.reshape(-1)[self._index].split(self._sizes)
+
+    def scatter(self, values: torch.Tensor, name: str) -> None:
+        """Sets the attribute `name` of every experience from an (n, m) tensor."""
+        for experience, part in zip(self.experiences, self.split(values), strict=True):
+            setattr(experience, name, part)
+
+    def scatter_info(self, values: torch.Tensor, key: str) -> None:
+        """Sets `info[key]` of every experience from an (n, m) tensor."""
+        for experience, part in zip(self.experiences, self.split(values), strict=True):
+            experience.info[key] = part
+
+
+def _enough(name: str, rewards: torch.Tensor) -> bool:
+    """Whether there is such an estimator of ours, and the batch is large enough for it."""
+    needs = estimators.ESTIMATORS.get(name)
+    return needs is not None and (
+        rewards.shape[0] >= needs.least_prompts
+        and rewards.shape[1] >= needs.least_responses
+        and rewards.numel() >= needs.least_rewards
+    )
+
+
+def _group_std(rewards: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """The standard deviation of each group's valid rewards, (n, 1); 0 where there are too few."""
+    count = valid.sum(1, keepdim=True)
+    kept = rewards.where(valid, 0.0)
+    residual = (kept - kept.sum(1, keepdim=True) / count.clamp(min=1)).where(valid, 0.0)
+    return (residual.square().sum(1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+
+
+def _fill_gaps(samples: list[Any]) -> None:
+    """Gives masked samples what upstream wants all samples of a batch to have. A logged value
+    that a sample lacks becomes the mean of the others, so that the logged mean stays theirs."""
+    if any(sample.scores is not None for sample in samples):
+        for sample in samples:
+            if sample.scores is None:
+                sample.scores = torch.tensor([math.nan])
+    for key in {key for sample in samples for key in sample.info}:
+        known = [sample.info[key] for sample in samples if key in sample.info]
+        if len(known) < len(samples):
+            mean = torch.cat(known).float().mean(0, keepdim=True)
+            for sample in samples:
+                sample.info.setdefault(key, mean)
+
+
+@contextmanager
+def _penalties_done(reward: Any) -> Iterator[None]:
+    """Keeps upstream from applying the length penalties a second time."""
+    names = ("overlong_buffer_len", "stop_properly_penalty_coef")
+    saved = {name: getattr(reward, name) for name in names}
+    vars(reward).update(dict.fromkeys(names))
+    try:
+        yield
+    finally:
+        vars(reward).update(saved)

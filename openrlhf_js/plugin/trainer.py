@@ -1,0 +1,81 @@
+"""Upstream's actors with our experience maker and our reward checks, put where upstream looks.
+
+The trainers live in Ray workers of their own, so that a name replaced in the driver alone would
+change nothing there, and the run would train another estimator in silence. Each trainer therefore
+replaces the name in its own process and confirms what is live before the first step.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from openrlhf.trainer import ppo_trainer, ppo_trainer_async
+from openrlhf.trainer.ray import vllm_engine
+
+from openrlhf_js.plugin.errors import UpstreamMismatch
+from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
+from openrlhf_js.plugin.rollout import checked_rollout
+from openrlhf_js.plugin.upstream import plain_class
+
+
+def shrinkage_trainer(actor_class: Any) -> Any:
+    """A trainer actor of upstream's whose experience maker is ours and whose status bears `js/...`.
+
+    The class is made in here so that Ray sends it by value, as it sends upstream's: a base class
+    sent by value under a subclass sent by name would arrive twice.
+
+    Args:
+        actor_class: an `@ray.remote` class derived from upstream's `BasePPOTrainer`.
+
+    Returns:
+        An actor class that takes the same arguments. Its constructor raises UpstreamMismatch if
+        the estimator that is live is not the one that the flag names.
+    """
+
+    class ShrinkageTrainer(plain_class(actor_class)):  # type: ignore[misc]
+        def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
+            ppo_trainer.RemoteExperienceMaker = ShrinkageExperienceMaker
+            super().__init__(pretrain, strategy, *args, **kwargs)
+            asked = strategy.args.algo.advantage.estimator
+            live = getattr(self.experience_maker, "live_estimator", None)
+            if live != asked:
+                raise UpstreamMismatch(f"asked for estimator {asked!r}, but {live!r} is live")
+            print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
+
+        def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
+            status, step = super().train_step(rollout_samples, global_step)
+            return {**status, **self.experience_maker.metrics}, step
+
+    return ray.remote(ShrinkageTrainer)
+
+
+@contextmanager
+def our_actors(args: argparse.Namespace) -> Iterator[None]:
+    """While it lasts, upstream's `train` in this process starts our actors.
+
+    Args:
+        args: the nested arguments, with our `args.js`.
+    """
+    rollout = checked_rollout(
+        vllm_engine.RolloutRayActor,
+        on_bad_reward=args.js.on_bad_reward,
+        greedy=args.algo.advantage.estimator == "remax",
+    )
+    places = {
+        (ppo_trainer, "PPOTrainer"): shrinkage_trainer(ppo_trainer.PPOTrainer),
+        # the asynchronous trainer takes its training half with it when Ray sends it
+        (ppo_trainer_async, "TrainingActor"): shrinkage_trainer(ppo_trainer_async.TrainingActor),
+        (vllm_engine, "RolloutRayActor"): rollout,
+    }
+    originals = {place: getattr(*place) for place in places}
+    try:
+        for (module, name), ours in places.items():
+            setattr(module, name, ours)
+        yield
+    finally:
+        for (module, name), original in originals.items():
+            setattr(module, name, original)

@@ -1,0 +1,1 @@
+"""A model, a tokenizer and a verifiable task that are small enough for a laptop."""

@@ -1,0 +1,55 @@
+"""The model: Qwen2 with 3 layers of 128, 0.65M parameters, one token per character."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from openrlhf_js.tiny import task
+
+PAD = "<pad>"
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer whose tokens are the task's characters; decoding gives back the very text."""
+    vocabulary = {token: i for i, token in enumerate([PAD, task.END, *task.CHARACTERS])}
+    characters = Tokenizer(models.WordLevel(vocabulary))
+    characters.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    characters.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=characters,
+        pad_token=PAD,
+        eos_token=task.END,
+        clean_up_tokenization_spaces=False,
+        model_max_length=task.MAX_LENGTH,
+        padding_side="left",
+    )
+
+
+def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:
+    """A model with random weights, in float32."""
+    torch.manual_seed(seed)
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=128,
+            intermediate_size=384,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=64,
+            tie_word_embeddings=False,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=None,
+        )
+    )
+
+
+def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Writes a Hugging Face folder, in bfloat16 as OpenRLHF trains and vLLM samples."""
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,121 @@
+"""Run a program that starts many processes of its own, and leave none of them behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+MARK = "OPENRLHF_JS_SUPERVISED"  # in the environment of the program and of all that it starts
+PATIENCE_SECONDS = 20.0  # for the program's own clean end
+KILL_AFTER_SECONDS = 5.0  # for what is still there then
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_PREFIX = re.compile(r"^(\([^()]*pid=[^()]*\)\s*)+")  # Ray's, before each line of an actor
+_PROGRESS = re.compile(r"\d+%\|")
+
+
+class ProgramFailed(RuntimeError):
+    """A supervised program ended with an error; `log` is what it printed."""
+
+    def __init__(self, status: int, log: Path):
+        super().__init__(f"the program ended with status {status}")
+        self.log = log
+
+
+@contextlib.contextmanager
+def supervised(
+    command: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts a command in a session of its own; at the end nothing of it is left, whatever came.
+
+    Args:
+        command: the program and its arguments.
+        log: gets all that it prints.
+        environment: of the program.
+    """
+    mark = uuid.uuid4().hex
+    process = None
+    try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**environment, MARK: mark},
+                start_new_session=True,  # a Ctrl-C of the terminal reaches it through us alone
+            )
+        yield process
+    finally:
+        with _deaf():
+            _end(process, mark)
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Cleaning up is not interrupted by a second Ctrl-C."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    former = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _end(process: subprocess.Popen[bytes] | None, mark: str) -> None:
+    # Ray's and vLLM's processes have sessions of their own. They are found as descendants and, once
+    # their parent is gone, by the mark: some have overwritten their environment with their title.
+    known = _descendants(process)
+    if process and process.poll() is None:
+        process.send_signal(signal.SIGINT)  # Ray takes SIGTERM for itself, and ends at once
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE_SECONDS)
+    deadline = time.monotonic() + KILL_AFTER_SECONDS
+    while left := [each for each in {*known, *_marked(mark)} if _lives(each)]:
+        for each in left:
+            with contextlib.suppress(psutil.Error):
+                each.terminate() if time.monotonic() < deadline else each.kill()
+        psutil.wait_procs(left, timeout=0.5)
+
+
+def _descendants(process: subprocess.Popen[bytes] | None) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        if process:
+            return psutil.Process(process.pid).children(recursive=True)
+    return []
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """The processes that inherited the mark."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it runs; a zombie does not."""
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def last_lines(log: Path, count: int = 12) -> list[str]:
+    """The last lines of a log that say something: no progress bars, no colours, no repeats."""
+    text = _ESCAPES.sub("", log.read_text(encoding="utf-8", errors="replace"))
+    lines = (_PREFIX.sub("", line.split("\r")[-1]).rstrip() for line in text.splitlines())
+    telling = [line for line in lines if line.strip() and not _PROGRESS.search(line)]
+    plain = [line for line in telling if line.startswith("openrlhf_js: ")]
+    return list(dict.fromkeys(plain[-count:] or telling[-count:]))

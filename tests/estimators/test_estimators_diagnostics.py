@@ -1,0 +1,67 @@
+"""What is logged: keys, values by hand, and errors that are right on average."""
+
+import pytest
+import torch
+
+from openrlhf_js.estimators import ESTIMATORS, baseline, diagnostics
+
+REWARDS = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+
+
+def test_values_by_hand():
+    values = diagnostics("js", REWARDS)
+    mean = 2 / 3 * (4 / 9)
+    # sigma^2 = 1/6, the means' variance 1/4: v = 1/12, v2 = 1/6, s2 = 1/6, T = 1/4 + 1/24.
+    mse = (1 / 6 + 2 * ((5 / 9) ** 2 / 6 + (4 / 9) ** 2 * 7 / 24)) / 3
+    assert values == pytest.approx(
+        {
+            "js/shrinkage_mean": mean,
+            "js/shrinkage_min": 0.0,
+            "js/shrinkage_max": 4 / 9,
+            "js/within_variance": 1 / 12,
+            "js/between_variance": 1 / 8,
+            "js/all_equal_groups": 2 / 3,
+            "js/masked_responses": 0.0,
+            "js/baseline_mse_rloo": 1 / 6,
+            "js/baseline_mse": mse,
+        }
+    )
+
+
+def test_shrinkage_is_of_the_live_estimator():
+    def shrinkage(name):
+        return diagnostics(name, REWARDS, shrinkage=0.7)["js/shrinkage_mean"]
+
+    assert shrinkage("js_fixed") == pytest.approx(0.7)
+    assert shrinkage("rloo") == shrinkage("js") != shrinkage("js_plus")
+
+
+def test_shrinkage_is_what_was_applied():
+    """One response leaves the batch mean alone, one prompt the prompt mean."""
+    for name in ("js", "js_plus"):
+        assert diagnostics(name, REWARDS[:, :1])["js/shrinkage_min"] == 1
+        assert diagnostics(name, REWARDS[:1])["js/shrinkage_max"] == 0
+
+
+def test_masked_responses_are_counted_and_equal_groups_judged_without_them():
+    rewards = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    values = diagnostics("js", rewards, mask=mask)
+    assert values["js/masked_responses"] == 1
+    assert values["js/all_equal_groups"] == 0.5
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimated_errors_match_the_true_ones(name):
+    """Mean over many batches of the estimate against the measured distance to the values."""
+    draw = torch.Generator().manual_seed(1)
+    n, m, rounds = 24, 4, 150
+    truth, estimate = 0.0, 0.0
+    for _ in range(rounds):
+        values = torch.randn(n, 1, generator=draw, dtype=torch.float64)
+        noise = torch.randn(n, m + 1, generator=draw, dtype=torch.float64)
+        rewards, greedy = (values + noise)[:, :m], (values + noise)[:, m]
+        options = dict(greedy_rewards=greedy, shrinkage=0.3)
+        truth += (baseline(name, rewards, **options) - values).square().mean().item()
+        estimate += diagnostics(name, rewards, **options)["js/baseline_mse"]
+    assert estimate / truth == pytest.approx(1, abs=0.05)

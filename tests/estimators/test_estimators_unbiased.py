@@ -1,0 +1,119 @@
+"""The held-out reward does not enter its baseline, and the gradient is exactly unbiased."""
+
+import itertools
+
+import pytest
+import torch
+
+from openrlhf_js.estimators import ESTIMATORS, advantage, baseline, group_statistics
+
+INDEPENDENT = [name for name, estimator in ESTIMATORS.items() if estimator.independent]
+DEPENDENT = [name for name, estimator in ESTIMATORS.items() if not estimator.independent]
+
+
+def test_the_table_says_which_are_independent():
+    assert DEPENDENT == ["grpo", "dr_grpo", "reinforce++", "js1"]
+
+
+def own_derivatives(name, rewards):
+    """Return d b_i^j / d r_i^j for every i, j."""
+    greedy = torch.zeros(len(rewards), dtype=rewards.dtype)
+    rewards = rewards.clone().requires_grad_()
+    b = baseline(name, rewards, greedy_rewards=greedy, shrinkage=0.3)
+    if not b.requires_grad:
+        return [0.0] * b.numel()
+    return [
+        torch.autograd.grad(b[i, j], rewards, retain_graph=True)[0][i, j].item()
+        for i in range(b.shape[0])
+        for j in range(b.shape[1])
+    ]
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 2), (5, 3)])
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_derivative_by_the_own_reward_is_zero(name, n, m, batch):
+    assert own_derivatives(name, batch(n, m)) == [0.0] * (n * m)
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_derivative_by_the_own_reward_is_not_zero(name, batch):
+    assert all(derivative != 0.0 for derivative in own_derivatives(name, batch(5, 3)))
+
+
+@pytest.mark.parametrize("name", ["rloo", "bloo", "js", "js_fixed", "js_plus"])
+def test_own_reward_leaves_no_trace_in_floating_point(name, batch):
+    rewards = batch(5, 3).float()
+    before = baseline(name, rewards, shrinkage=0.3)
+    for i, j in itertools.product(range(5), range(3)):
+        changed = rewards.clone()
+        changed[i, j] = 1e9
+        assert torch.equal(baseline(name, changed, shrinkage=0.3)[i, j], before[i, j])
+
+
+@pytest.mark.parametrize("name", ["bloo", "js", "js_fixed", "js_plus"])
+def test_own_reward_leaves_no_trace_under_a_mask(name, batch):
+    mask = torch.tensor([[0, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1], [1, 1, 1]], dtype=torch.bool)
+    rewards = batch(5, 3)
+    before = baseline(name, rewards, mask=mask, shrinkage=0.3)
+    for i, j in mask.nonzero().tolist():
+        changed = rewards.clone()
+        changed[i, j] = 1e9
+        assert torch.equal(baseline(name, changed, mask=mask, shrinkage=0.3)[i, j], before[i, j])
+
+
+def test_coefficient_ignores_the_whole_prompt(batch):
+    rewards = batch(6, 3)
+    before = group_statistics(rewards)
+    for i in range(6):
+        changed = rewards.clone()
+        changed[i] += torch.tensor([5.0, -7.0, 11.0])
+        after = group_statistics(changed)
+        for field in ("loo_batch_mean", "within_variance", "between_variance", "shrinkage"):
+            assert torch.equal(getattr(after, field)[i], getattr(before, field)[i])
+
+
+# Three kinds of prompts with three possible responses each; the reward is known for all.
+LOGITS = torch.tensor([[0.3, -0.5, 0.1], [1.0, 0.2, -0.7], [-0.4, 0.0, 0.9]], dtype=torch.float64)
+REWARD = torch.tensor([[1.0, 0.0, 0.25], [0.0, 1.0, 2.0], [3.0, 0.5, 0.0]], dtype=torch.float64)
+
+
+def true_gradient(prompts):
+    """Return the gradient by the logits of the mean value of these prompts."""
+    logits = LOGITS.clone().requires_grad_()
+    value = (logits.softmax(1) * REWARD).sum(1)[prompts].mean()
+    return torch.autograd.grad(value, logits)[0]
+
+
+def expected_gradient(name, prompts, m):
+    """Return E[g] (eq. grad) over every possible batch of responses, each with its probability."""
+    policy = LOGITS.softmax(1)
+    n = len(prompts)
+    result = torch.zeros_like(LOGITS)
+    for flat in itertools.product(range(3), repeat=n * m):
+        responses = torch.tensor(flat).view(n, m)
+        rows = torch.tensor(prompts)[:, None].expand(n, m)
+        probability = policy[rows, responses].prod()
+        scores = torch.zeros(n, m, *LOGITS.shape, dtype=torch.float64)
+        scores[torch.arange(n)[:, None], torch.arange(m), rows] = -policy[rows]
+        scores[torch.arange(n)[:, None], torch.arange(m), rows, responses] += 1
+        a = advantage(name, REWARD[rows, responses], greedy_rewards=torch.ones(n), shrinkage=0.4)
+        result += probability * torch.einsum("nm,nmpk->pk", a, scores) / (n * m)
+    return result
+
+
+@pytest.mark.parametrize("name", [*INDEPENDENT, "js1"])
+def test_gradient_with_given_prompts(name):
+    error = (expected_gradient(name, [0, 1, 2], 2) - true_gradient([0, 1, 2])).abs().max()
+    assert error > 1e-3 if name == "js1" else error < 1e-10
+
+
+@pytest.mark.parametrize("name", ["rloo", "bloo", "js", "js_plus", "js1"])
+def test_gradient_with_sampled_prompts(name):
+    share = [0.5, 0.2, 0.3]
+    expected = sum(
+        share[a] * share[b] * expected_gradient(name, [a, b], 2)
+        for a, b in itertools.product(range(3), repeat=2)
+    )
+    truth = sum(share[a] * true_gradient([a]) for a in range(3))
+    error = (expected - truth).abs().max()
+    assert error > 1e-3 if name == "js1" else error < 1e-10

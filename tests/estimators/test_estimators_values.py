@@ -1,0 +1,112 @@
+"""Values: by hand, against the slow oracle, and estimators that reduce to one another."""
+
+import math
+
+import pytest
+import torch
+
+from openrlhf_js.estimators import ESTIMATORS, advantage, baseline, group_statistics
+
+REWARDS = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+
+
+def close(result, expected):
+    torch.testing.assert_close(
+        result, torch.as_tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12
+    )
+
+
+def test_statistics_by_hand():
+    stats = group_statistics(REWARDS)
+    close(stats.prompt_mean, [0.5, 1.0, 0.0])
+    close(stats.loo_prompt_mean, [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+    close(stats.loo_batch_mean, [0.5, 0.25, 0.75])
+    # Only prompt 0 varies: sum of squares 1/2, over m (m - 1) = 2, over two other prompts.
+    close(stats.within_variance, [0.0, 1 / 8, 1 / 8])
+    close(stats.between_variance, [1 / 4, 1 / 16, 1 / 16])
+    close(stats.shrinkage, [0.0, 2 / 3 * 2 / 3, 2 / 3 * 2 / 3])
+
+
+# For prompts 1 and 2 of js_plus: sigma^2 = 1/4, v = 1/8, so v2 = 1/4; the unbiased dispersion 1/8
+# is all noise, so s2 = 1/4 * 1.2 / 2.2 and T = 3/2 s2 + 1/16.
+PLUS = (1 / 4) / (1 / 4 + 1.5 * 0.25 * 1.2 / 2.2 + 1 / 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("reinforce", [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]),
+        ("rloo", [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]),
+        ("bloo", [[0.5, 0.5], [0.25, 0.25], [0.75, 0.75]]),
+        ("grpo", [[0.5, 0.5], [1.0, 1.0], [0.0, 0.0]]),
+        ("dr_grpo", [[0.5, 0.5], [1.0, 1.0], [0.0, 0.0]]),
+        ("reinforce++", [[0.5, 0.5]] * 3),
+        ("remax", [[0.2, 0.2], [0.4, 0.4], [0.6, 0.6]]),
+        # v = 1/12, s = 1/4: lambda = 1/4.
+        ("js1", [[0.5, 0.5], [7 / 8, 7 / 8], [1 / 8, 1 / 8]]),
+        ("js", [[0.0, 1.0], [2 / 3, 2 / 3], [1 / 3, 1 / 3]]),
+        ("js_fixed", [[0.2, 0.8], [0.7, 0.7], [0.3, 0.3]]),
+        ("js_plus", [[0.0, 1.0], [1 - 0.75 * PLUS] * 2, [0.75 * PLUS] * 2]),
+    ],
+)
+def test_baselines_by_hand(name, expected):
+    greedy = torch.tensor([0.2, 0.4, 0.6], dtype=torch.float64)
+    close(baseline(name, REWARDS, greedy_rewards=greedy, shrinkage=0.4), expected)
+
+
+def test_scaled_advantages_by_hand():
+    one = 0.5 / (0.5 + 1e-8)
+    close(advantage("grpo", REWARDS), [[one, -one], [0.0, 0.0], [0.0, 0.0]])
+    close(advantage("reinforce++", REWARDS), [[one, -one], [one, one], [-one, -one]])
+
+
+SIZES = [(2, 2), (3, 5), (4, 2), (9, 4), (33, 3), (1, 3), (5, 1)]
+CASES = [
+    (name, n, m)
+    for name, estimator in ESTIMATORS.items()
+    for n, m in SIZES
+    if n >= estimator.least_prompts and m >= estimator.least_responses
+]
+
+
+@pytest.mark.parametrize(("name", "n", "m"), CASES)
+def test_agrees_with_the_slow_oracle(name, n, m, slow, batch):
+    rewards, greedy = batch(n, m), batch(n, 1, seed=1)[:, 0]
+    close(
+        baseline(name, rewards, greedy_rewards=greedy, shrinkage=0.3),
+        slow["baseline"](name, rewards, greedy, 0.3),
+    )
+    close(
+        advantage(name, rewards, greedy_rewards=greedy, shrinkage=0.3),
+        slow["advantage"](name, rewards, greedy, 0.3),
+    )
+
+
+def test_fixed_shrinkage_spans_rloo_to_bloo(batch):
+    rewards = batch(7, 3)
+    assert torch.equal(baseline("js_fixed", rewards, shrinkage=0), baseline("rloo", rewards))
+    assert torch.equal(baseline("js_fixed", rewards, shrinkage=1), baseline("bloo", rewards))
+
+
+def test_reinforce_plus_plus_is_grpo_of_one_prompt(batch):
+    rewards = batch(1, 6)
+    close(advantage("reinforce++", rewards), advantage("grpo", rewards))
+
+
+def test_dr_grpo_is_rloo_scaled(batch):
+    rewards = batch(4, 5)
+    close(advantage("dr_grpo", rewards), advantage("rloo", rewards) * (4 / 5))
+
+
+def test_js_plus_nears_the_best_coefficient_with_many_prompts():
+    """With values N(0, 1/2) and noise N(0, 1), m = 4: lambda = (1/3) / (1/3 + 1/2)."""
+    draw = torch.Generator().manual_seed(0)
+    values = torch.randn(200_000, 1, generator=draw) * math.sqrt(0.5)
+    rewards = values + torch.randn(200_000, 4, generator=draw)
+    plain, plus = (
+        baseline(name, rewards)[0, 0] - baseline("rloo", rewards)[0, 0]
+        for name in ("js", "js_plus")
+    )
+    span = (baseline("bloo", rewards) - baseline("rloo", rewards))[0, 0]
+    assert plus / span == pytest.approx(0.4, abs=0.005)
+    assert plain / span == pytest.approx(0.25, abs=0.005)

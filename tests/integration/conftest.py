@@ -1,0 +1,178 @@
+"""Real runs: Ray, DeepSpeed and vLLM on CPU, started as a user starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from openrlhf_js import estimators
+from openrlhf_js.tiny import model, task
+
+PROMPTS, RESPONSES, STEPS = 8, 4, 3
+
+# Grades without looking right or wrong up: a reward that differs within every prompt group.
+GRADER = """
+import torch
+
+def reward_func(queries, prompts, labels):
+    responses = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
+    rewards = torch.tensor([sum(map(int, filter(str.isdigit, r))) / 10 for r in responses])
+    return {"rewards": rewards, "scores": rewards, "extra_logs": {"graded": torch.ones(1)}}
+"""
+
+
+@dataclass
+class Finished:
+    """What a run left: its exit status, what it printed, and where its files are."""
+
+    status: int
+    output: str
+    folder: Path
+
+    def batches(self) -> list[dict[str, np.ndarray]]:
+        files = sorted((self.folder / "batches").glob("*.npz"))
+        return [dict(np.load(file)) for file in files]
+
+    def scalars(self) -> dict[str, list[float]]:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(next((self.folder / "tensorboard").iterdir()))).Reload()
+        return {tag: [e.value for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+    def check_advantages(self, steps: int | None = STEPS) -> None:
+        """What went to training is what `estimators` makes of the same rewards."""
+        assert steps in (None, len(self.batches()))
+        for batch in self.batches():
+            assert (batch["prompts"] == batch["prompts"][:, :1]).all()  # a row is a prompt group
+            assert len(set(batch["prompts"][:, 0])) == len(batch["prompts"])
+            greedy = batch["greedy_rewards"]
+            expected = estimators.advantage(
+                str(batch["estimator"]),
+                torch.tensor(batch["rewards"]),
+                mask=torch.tensor(batch["valid"]),
+                greedy_rewards=torch.tensor(greedy) if len(greedy) else None,
+            )
+            assert expected.abs().max() > 0.01  # a batch that could show a difference
+            np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-6)
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with random weights, as a Hugging Face folder."""
+    folder = tmp_path_factory.mktemp("policy")
+    tokenizer = model.make_tokenizer()
+    model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Enough prompts for STEPS rollout batches."""
+    path = tmp_path_factory.mktemp("data") / "prompts.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"input": task.prompt(str(i)), "label": task.answer(str(i))}) + "\n"
+            for i in range(10, 10 + PROMPTS * STEPS)
+        )
+    )
+    return path
+
+
+class Running:
+    """A run that a test started, in a session of its own."""
+
+    def __init__(self, folder: Path, arguments: list[str]):
+        self.folder = folder
+        self.log = folder / "log.txt"
+        command = [sys.executable, "-m", "openrlhf_js.cli.train_ppo_ray", *arguments]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=folder,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"},
+            )
+
+    def wait_for(self, text: str, timeout_seconds: float = 120) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while text not in self.log.read_text(errors="replace"):
+            assert self.process.poll() is None, self.log.read_text(errors="replace")[-3000:]
+            assert time.monotonic() < deadline, f"{text!r} did not appear"
+            time.sleep(0.2)
+
+    def finish(self, timeout_seconds: float = 300) -> Finished:
+        try:
+            status = self.process.wait(timeout_seconds)
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+        return Finished(status, self.log.read_text(errors="replace"), self.folder)
+
+
+@pytest.fixture
+def start(tmp_path: Path, policy: Path, prompts: Path):
+    """Starts a small run; flags of the test come last and win."""
+
+    def run(*flags: str, grader: str | None = GRADER) -> Running:
+        given = {flag for flag in flags if flag.startswith("--")}
+        defaults = {
+            "--actor.model_name_or_path": policy,
+            "--data.prompt_dataset": prompts,
+            "--data.label_key": "label",
+            "--actor.num_gpus_per_node": 1,
+            "--ref.num_gpus_per_node": 1,
+            "--reward.num_gpus_per_node": 1,
+            "--vllm.num_engines": 1,
+            "--rollout.batch_size": PROMPTS,
+            "--rollout.n_samples_per_prompt": RESPONSES,
+            "--rollout.micro_batch_size": 8,
+            "--train.batch_size": PROMPTS * RESPONSES,
+            "--train.micro_batch_size": 8,
+            "--data.max_len": 32,
+            "--rollout.max_new_tokens": task.MAX_NEW_TOKENS,
+            "--algo.kl.init_coef": 0,
+            "--actor.adam.lr": 1e-3,
+            "--actor.lr_warmup_ratio": 0,
+            "--js.device": "cpu",
+            "--ckpt.output_dir": tmp_path / "model",
+            "--ckpt.path": tmp_path / "checkpoints",
+            "--logger.tensorboard_dir": tmp_path / "tensorboard",
+            "--js.save_batches": tmp_path / "batches",
+        }
+        if grader is not None:
+            path = tmp_path / "grader.py"
+            path.write_text(grader)
+            defaults["--reward.remote_url"] = path
+        chosen = [str(x) for item in defaults.items() if item[0] not in given for x in item]
+        return Running(tmp_path, [*chosen, *flags])
+
+    yield run
+    left = _left_over(tmp_path)
+    for process in left:
+        process.kill()
+    assert not left, "the run left processes behind"
+
+
+def _left_over(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(folder) in " ".join(process.cmdline()) or process.cwd() == str(folder):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found

@@ -1,0 +1,189 @@
+"""Every way through the plug-in trains on the real stack, and trains what was asked."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import signal
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import torch
+
+from openrlhf_js.tiny import model
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+JS_METRICS = (
+    "js/shrinkage_mean",
+    "js/shrinkage_min",
+    "js/shrinkage_max",
+    "js/within_variance",
+    "js/between_variance",
+    "js/all_equal_groups",
+    "js/masked_responses",
+    "js/baseline_mse_rloo",
+    "js/baseline_mse",
+)
+
+
+def test_js_on_one_rank_with_the_flat_flags_of_older_scripts(start, policy):
+    run = start(
+        "--advantage_estimator", "js", "--zero_stage", "2", "--lr_warmup_ratio", "0"
+    ).finish()
+    assert run.status == 0, run.output[-3000:]
+    assert "the live advantage estimator is js\n" in run.output
+    run.check_advantages()
+    scalars = run.scalars()
+    for name in JS_METRICS:
+        assert all(map(math.isfinite, scalars[f"train/{name}"])), name
+    rewards = [batch["rewards"].mean() for batch in run.batches()]
+    np.testing.assert_allclose(scalars["train/reward"], rewards, atol=1e-5)
+    assert _weights_differ(run.folder / "model", policy)
+
+
+def _weights_differ(one, other) -> bool:
+    from safetensors.torch import load_file
+
+    first, second = (load_file(folder / "model.safetensors") for folder in (one, other))
+    return any(not torch.equal(first[name], second[name]) for name in second)
+
+
+def test_two_ranks_with_zero_3_and_dynamic_batches(start):
+    run = start(
+        *("--algo.advantage.estimator", "js", "--ds.zero_stage", "3"),
+        *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", "4"),
+        *("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "128"),
+        *("--algo.advantage.is_correction_level", "token"),
+    ).finish()
+    assert run.status == 0, run.output[-3000:]
+    run.check_advantages()
+    log_probability_gap = run.scalars()["train/vllm_kl"]
+    assert max(map(abs, log_probability_gap)) < 0.05  # vLLM has the weights that DeepSpeed trains
+
+
+def test_async_with_remax_and_dynamic_filtering(start):
+    run = start(
+        *("--algo.advantage.estimator", "remax", "--train.async_enable", "--ds.zero_stage", "1"),
+        *("--algo.dynamic_filtering_enable", "--algo.dynamic_filtering_range", "1", "100"),
+    ).finish()
+    assert run.status == 0, run.output[-3000:]
+    run.check_advantages(steps=None)
+    assert "Filtered out" in run.output
+    assert all((batch["rewards"].mean(1) > 1).all() for batch in run.batches())
+    assert "the live advantage estimator is remax\n" in run.output
+    assert not any("greedy_reward" in tag for tag in run.scalars())
+
+
+def test_a_local_reward_model_with_kl_and_length_penalties(start, policy, tmp_path):
+    reward_model = tmp_path / "reward-model"
+    _save_reward_model(policy, reward_model)
+    run = start(
+        *("--algo.advantage.estimator", "js_plus", "--ds.zero_stage", "0"),
+        *("--reward.model_name_or_path", str(reward_model), "--algo.kl.init_coef", "0.1"),
+        *("--reward.stop_properly_penalty_coef", "-0.5"),
+        grader=None,
+    ).finish()
+    assert run.status == 0, run.output[-3000:]
+    first = run.batches()[0]
+    assert (first["rewards"] == -0.5).any()  # penalties came before the baseline
+    assert run.scalars()["train/kl"][0] == pytest.approx(0, abs=1e-3)
+    # before the first update the policy is its own reference, so KL is nothing
+    from openrlhf_js import estimators
+
+    expected = estimators.advantage("js_plus", torch.tensor(first["rewards"])).numpy()
+    np.testing.assert_allclose(first["advantages"], expected, atol=2e-3)
+
+
+def _save_reward_model(policy, folder) -> None:
+    """A Bradley-Terry model as upstream loads one: a causal model's body and a `score` head."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    torch.manual_seed(1)
+    config = AutoConfig.from_pretrained(policy, num_labels=1)
+    scorer = AutoModelForSequenceClassification.from_config(config)
+    scorer.score.weight.data.normal_(std=0.3)
+    scorer.to(torch.bfloat16).save_pretrained(folder)
+    model.make_tokenizer().save_pretrained(folder)
+
+
+def test_a_failing_grader_stops_the_run_and_names_prompt_and_error(start):
+    run = start(
+        *("--algo.advantage.estimator", "js"),
+        grader="def reward_func(queries, prompts, labels):\n    raise KeyError('no such answer')\n",
+    ).finish()
+    assert run.status == 1
+    last = run.output.strip().splitlines()[-1]
+    assert "KeyError: 'no such answer'" in last and "sort(" in last, last
+    assert not run.batches()
+
+
+class _Flaky(BaseHTTPRequestHandler):
+    """A remote reward model that answers NaN for every fifth request."""
+
+    count = itertools.count(1)
+
+    def do_POST(self) -> None:
+        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["query"][0]
+        digits = sum(map(int, filter(str.isdigit, query)))
+        reward = math.nan if next(self.count) % 5 == 0 else digits / 10
+        body = json.dumps({"rewards": [reward], "scores": [reward], "extra_logs": {}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_remote_reward_model_with_bad_rewards_masked(start):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Flaky)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        run = start(
+            *("--algo.advantage.estimator", "js", "--js.on_bad_reward", "mask"),
+            *("--reward.remote_url", f"http://127.0.0.1:{server.server_port}/get_reward"),
+        ).finish()
+    finally:
+        server.shutdown()
+    assert run.status == 0, run.output[-3000:]
+    run.check_advantages()
+    masked = [int((~batch["valid"]).sum()) for batch in run.batches()]
+    assert sum(masked) == 3 * 8 * 4 // 5
+    assert run.scalars()["train/js/masked_responses"] == masked
+    assert all(map(math.isfinite, run.scalars()["train/reward"]))
+    for batch in run.batches():
+        assert (batch["advantages"][~batch["valid"]] == 0).all()
+
+
+def test_wrong_flags_and_files_are_answered_at_once_and_all_together(start, tmp_path):
+    began = time.monotonic()
+    run = start(
+        *("--algo.advantage.estimator", "js", "--rollout.n_samples_per_prompt", "4"),
+        *("--actor.model_name_or_path", str(tmp_path / "no-model")),
+        *("--data.prompt_dataset", str(tmp_path / "no-prompts.jsonl")),
+    ).finish(timeout_seconds=30)
+    assert run.status == 2
+    assert time.monotonic() - began < 10
+    assert "no-model" in run.output and "no-prompts.jsonl" in run.output
+    assert "Traceback" not in run.output
+
+    run = start("--algo.advantage.estimator", "jss").finish(timeout_seconds=30)
+    assert run.status == 2
+    assert all(name in run.output for name in ("js_plus", "js_fixed", "remax", "rloo", "gae"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_no_process_behind(start, number):
+    running = start("--algo.advantage.estimator", "js", "--train.num_episodes", "1000")
+    running.wait_for("Global step 2")
+    os.kill(running.process.pid, number)
+    run = running.finish(timeout_seconds=60)
+    assert run.status == 130
+    assert "openrlhf_js: interrupted" in run.output

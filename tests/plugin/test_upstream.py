@@ -1,0 +1,161 @@
+"""These tests fail when a release of OpenRLHF, DeepSpeed or vLLM changes what we lean on."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from openrlhf_js.plugin import cpu, upstream
+from openrlhf_js.plugin.errors import BadInput, UpstreamMismatch
+
+
+def test_the_installed_stack_has_every_name_that_we_rely_on():
+    upstream.check(upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"openrlhf.trainer.gone": {"X": ()}}, "openrlhf.trainer.gone.X is missing"),
+        ({"openrlhf.utils.agent": {"Gone": ()}}, "openrlhf.utils.agent.Gone is missing"),
+        ({"openrlhf.utils.config": {"hierarchize": ("arguments",)}}, "not ('arguments',)"),
+    ],
+)
+def test_a_stack_that_does_not_fit_is_named_with_what_works(table, message):
+    with pytest.raises(UpstreamMismatch) as caught:
+        upstream.check(table)
+    assert message in str(caught.value) and "works with openrlhf 0.11.2" in str(caught.value)
+
+
+QUOTED = [
+    (module, line)
+    for replacement in cpu.REPLACEMENTS.values()
+    for module, lines in replacement.lines.items()
+    for line in lines
+]
+
+
+@pytest.mark.parametrize(("module", "line"), QUOTED)
+def test_the_line_that_a_cpu_replacement_stands_in_for_is_still_there(module, line):
+    package, *rest = module.split(".")
+    root = Path(importlib.util.find_spec(package).submodule_search_locations[0])
+    source = root.joinpath(*rest).with_suffix(".py").read_text()
+    assert re.sub(r"\s+", "", line) in re.sub(r"\s+", "", source)
+
+
+def test_replacements_act_now_or_when_their_module_is_imported():
+    import openrlhf.utils.deepspeed.deepspeed as ds
+
+    assert torch.cuda.current_device() == "cpu"
+    assert torch.device(f"cuda:{torch.cuda.current_device()}").type == "cuda"
+    assert torch.zeros(1, device=torch.cuda.current_device()).device.type == "cpu"
+    assert ds.init_device_mesh.__wrapped__
+    cpu.install()  # a second time does no harm
+    assert torch.cuda.current_device() == "cpu"
+
+
+def test_flash_attn_is_lent_to_openrlhf_alone():
+    importlib.import_module("openrlhf.models.ring_attn_utils")
+    assert "flash_attn" not in sys.modules
+    from transformers.utils import is_flash_attn_2_available
+
+    assert not is_flash_attn_2_available()
+
+
+def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
+    from openrlhf.models import Actor
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=30,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+    )
+    config._attn_implementation = "sdpa"
+    config.use_cache = False  # as Actor sets it for a model that it loads
+    actor = Actor(Qwen2ForCausalLM(config).eval())
+    actor.temperature = 1.0
+    tokens = torch.randint(0, 30, (3, 9))
+    padded = torch.ones(3, 9, dtype=torch.long)
+    padded[0, :4] = 0
+    padded[2, :2] = 0
+    action_mask = torch.ones(3, 4, dtype=torch.bool)
+    found = []
+    for actor.packing_samples in (False, True):
+        with torch.no_grad():
+            found.append(actor(tokens, action_mask, attention_mask=padded))
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
+
+
+def test_a_module_can_be_acted_on_at_import_and_only_then(tmp_path, monkeypatch):
+    from openrlhf_js.plugin.imports import after_import
+
+    (tmp_path / "late_module.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    after_import("late_module", lambda module: setattr(module, "value", 2))
+    assert "late_module" not in sys.modules
+    assert importlib.import_module("late_module").value == 2
+
+
+def test_gloo_ends_collectives_in_order_as_zero_3_takes_for_granted(tmp_path):
+    program = Path(__file__).with_name("gloo_order.py")
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, program, str(rank), tmp_path / "store"], stdout=subprocess.PIPE
+        )
+        for rank in (0, 1)
+    ]
+    late = [int(process.communicate(timeout=50)[0].split()[-1]) for process in ranks]
+    assert late == [0, 0]
+
+
+def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
+    def arguments(**ds):
+        settings = {"load_in_4bit": False, "param_dtype": "bf16", "use_liger_kernel": False}
+        settings |= {"tensor_parallel_size": 1, "enable_sleep": False, "adam_offload": True}
+        group = SimpleNamespace(num_nodes=1, num_gpus_per_node=2, optim="adam")
+        vllm = SimpleNamespace(num_engines=3, tensor_parallel_size=1, enable_sleep=True)
+        groups = dict.fromkeys(("actor", "critic", "ref", "reward"), group)
+        return SimpleNamespace(ds=SimpleNamespace(**(settings | ds)), vllm=vllm, **groups)
+
+    args = arguments()
+    notices = cpu.adapt(args)
+    assert not (args.vllm.enable_sleep or args.ds.adam_offload) and len(notices) == 2
+    assert args.vllm.sync_backend != "nccl"
+    assert cpu.pretend_gpus(args) == 4 * 2 + 3
+    with pytest.raises(BadInput, match="fp16 needs a GPU"):
+        cpu.adapt(arguments(param_dtype="fp16"))
+
+
+def test_attention_falls_back_to_sdpa_with_a_notice_and_rings_are_refused():
+    from openrlhf_js.plugin.flash_attn import fall_back_to_sdpa
+
+    ds = SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=1)
+    assert "sdpa instead of flash_attention_2" in fall_back_to_sdpa(SimpleNamespace(ds=ds))
+    assert ds.attn_implementation == "sdpa"
+    assert fall_back_to_sdpa(SimpleNamespace(ds=ds)) is None
+    ds = SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=2)
+    with pytest.raises(BadInput, match="ring attention needs flash-attn"):
+        fall_back_to_sdpa(SimpleNamespace(ds=ds))
+
+
+def test_the_cpu_replacements_are_not_even_imported_for_a_gpu():
+    program = (
+        "import sys; from openrlhf_js.plugin import run; "
+        "assert run.prepare_device('gpu') == 'gpu'; "
+        "print('loaded', 'openrlhf_js.plugin.cpu' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.stdout.endswith("loaded False\n"), found.stderr

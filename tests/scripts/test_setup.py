@@ -1,0 +1,234 @@
+"""scripts/setup.sh on machines that lack something: one line that says what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Stands in for a whole Python: `-m venv` copies it, `-m pip install` does what FAKE_PIP says.
+PYTHON = """#!/usr/bin/env bash
+case "$*" in
+    *version_info*) echo "${FAKE_VERSION:-3.11}" ;;
+    *ensurepip*) [ -z "${FAKE_NO_VENV:-}" ] ;;
+    "-m venv "*) mkdir -p "$3/bin" "$3/lib" && cp "$0" "$3/bin/python" ;;
+    "-m pip --version") echo "pip 25.0 from somewhere (python 3.11)" ;;
+    "-m pip install"*)
+        echo call >>"$FAKE_CALLS"
+        case "${FAKE_PIP:-}" in
+            fail) echo "Collecting ray==2.55.0"; echo "ERROR: connection broken"; exit 1 ;;
+            full) echo "OSError: [Errno 28] No space left on device"; exit 1 ;;
+            slow) sleep 1 ;;
+            hang) touch "$FAKE_CALLS.hanging"; exec sleep 60 ;;
+        esac ;;
+esac
+"""
+
+
+class Machine:
+    """A copy of the set-up scripts in a path with a space, and fake programs before the real."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "a project"
+        self.programs = folder / "bin"
+        self.calls = folder / "calls"
+        self.programs.mkdir()
+        shutil.copytree(ROOT / "scripts", self.root / "scripts")
+        shutil.copy(ROOT / "pyproject.toml", self.root)
+        for lock in (self.root / "scripts/locks").glob("?pu.txt"):
+            lock.write_text("ray==2.55.0\nopenrlhf==0.11.2\n")
+        self.fake("python3", PYTHON)
+        for missing in ("python3.10", "python3.11", "python3.12", "nvidia-smi"):
+            self.fake(missing, "#!/bin/sh\nexit 127\n")
+
+    def fake(self, name: str, script: str) -> None:
+        (self.programs / name).write_text(script)
+        (self.programs / name).chmod(0o755)
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("OPENRLHF_JS")}
+        return subprocess.Popen(
+            ["bash", str(self.root / "scripts/setup.sh"), *arguments],
+            cwd="/",
+            env={
+                **kept,
+                "PATH": f"{self.programs}:/usr/bin:/bin",
+                "FAKE_CALLS": str(self.calls),
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def setup(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
+        process = self.start(*arguments, **environment)
+        out, err = process.communicate(timeout=50)
+        return process.returncode, out, err
+
+    def refusal(self, *arguments: str, **environment: str) -> str:
+        """The one line on stderr of a set-up that must stop with status 2."""
+        status, _, err = self.setup(*arguments, **environment)
+        assert status == 2, err
+        assert err.startswith("setup: ") and err.count("\n") == 1, err
+        return err
+
+    def pip_calls(self) -> int:
+        return self.calls.read_text().count("call") if self.calls.exists() else 0
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_too_old_a_python_is_named_with_what_to_do(machine: Machine) -> None:
+    line = machine.refusal("cpu", FAKE_VERSION="3.9")
+    assert "python3 is 3.9" in line and "OPENRLHF_JS_PYTHON=" in line
+    assert not (machine.root / ".venv").exists()
+
+
+def test_too_new_a_python_gives_way_to_a_fitting_one_further_on(machine: Machine) -> None:
+    machine.fake("python3", "#!/bin/sh\necho 3.13\n")
+    machine.fake("python3.11", PYTHON)
+    status, out, err = machine.setup("cpu")
+    assert status == 0, err
+    assert "Python 3.11" in out
+
+
+def test_a_named_python_that_does_not_run(machine: Machine) -> None:
+    line = machine.refusal("cpu", OPENRLHF_JS_PYTHON="/nowhere/python3")
+    assert "/nowhere/python3" in line
+
+
+def test_a_python_without_venv_names_the_package_to_install(machine: Machine) -> None:
+    assert "apt install python3.11-venv" in machine.refusal("cpu", FAKE_NO_VENV="1")
+
+
+def test_another_platform(machine: Machine) -> None:
+    machine.fake("uname", '#!/bin/sh\n[ "$1" = -s ] && echo Darwin || echo arm64\n')
+    line = machine.refusal("cpu")
+    assert "Darwin arm64" in line and "Linux x86_64" in line
+
+
+def test_too_little_disk_states_need_and_have(machine: Machine) -> None:
+    machine.fake("df", '#!/bin/sh\nprintf "header\\n/dev/disk 1 1 512000 1%% /\\n"\n')
+    line = machine.refusal("cpu")
+    assert "500 MB free" in line and "needs 12000 MB" in line
+
+
+def test_a_temporary_folder_that_is_missing(machine: Machine) -> None:
+    assert "set TMPDIR" in machine.refusal("cpu", TMPDIR="/nowhere")
+
+
+def test_an_unknown_argument_lists_the_known_ones(machine: Machine) -> None:
+    line = machine.refusal("tpu")
+    assert "'tpu'" in line and "cpu, gpu and --with-flash-attn" in line
+
+
+def test_a_foreign_venv_is_left_alone(machine: Machine) -> None:
+    (machine.root / ".venv").mkdir()
+    (machine.root / ".venv/mine").touch()
+    assert "not built by this script" in machine.refusal("cpu")
+    assert (machine.root / ".venv/mine").exists()
+
+
+@pytest.mark.parametrize(
+    ("pip", "words"),
+    [
+        ("fail", ("downloading ray==2.55.0 failed", "setup.log", "run again, it resumes")),
+        ("full", ("the disk filled up", "TMPDIR")),
+    ],
+)
+def test_a_failed_download_names_the_package_and_a_second_call_goes_on(
+    machine: Machine, pip: str, words: tuple[str, ...]
+) -> None:
+    line = machine.refusal("cpu", FAKE_PIP=pip)
+    assert all(word in line for word in words), line
+    status, out, err = machine.setup("cpu")
+    assert status == 0, err
+    assert "going on with a .venv that is half-built" in out
+
+
+def test_a_package_cut_short_is_installed_anew(machine: Machine) -> None:
+    machine.refusal("cpu", FAKE_PIP="fail")
+    packages = machine.root / ".venv/lib/python3.11/site-packages"
+    (packages / "whole-1.dist-info").mkdir(parents=True)
+    (packages / "whole-1.dist-info/INSTALLER").touch()
+    (packages / "half-1.dist-info").mkdir()
+    assert machine.setup("cpu")[0] == 0
+    assert [path.name for path in packages.iterdir()] == ["whole-1.dist-info"]
+
+
+def test_a_second_call_is_fast_and_calls_no_pip(machine: Machine) -> None:
+    assert machine.setup("cpu", LC_ALL="xx_YY.strange")[0] == 0
+    calls, began = machine.pip_calls(), time.monotonic()
+    status, out, err = machine.setup()
+    assert (status, out, err) == (0, "setup: ready: .venv for cpu\n", "")
+    assert time.monotonic() - began < 5
+    assert machine.pip_calls() == calls > 0
+
+
+def test_another_named_python_builds_anew(machine: Machine) -> None:
+    assert machine.setup("cpu")[0] == 0
+    machine.fake("other", PYTHON.replace("FAKE_VERSION:-3.11", "FAKE_VERSION:-3.12"))
+    status, out, _ = machine.setup(OPENRLHF_JS_PYTHON=str(machine.programs / "other"))
+    assert status == 0
+    assert "with Python 3.12" in out
+
+
+def test_a_changed_lock_builds_anew_and_a_changed_pyproject_only_the_project(
+    machine: Machine,
+) -> None:
+    assert machine.setup("cpu")[0] == 0
+    before = machine.pip_calls()
+    with (machine.root / "pyproject.toml").open("a") as file:
+        file.write("# changed\n")
+    assert machine.setup("cpu")[0] == 0
+    assert machine.pip_calls() == before + 1
+    with (machine.root / "scripts/locks/cpu.txt").open("a") as file:
+        file.write("one-more==1.0\n")
+    assert "out of date" in machine.setup("cpu")[1]
+    assert machine.pip_calls() > before + 2
+
+
+def test_the_gpu_is_found_and_flash_attn_is_optional(machine: Machine) -> None:
+    machine.fake("nvidia-smi", "#!/bin/sh\necho 'GPU 0: some'\n")
+    machine.fake(
+        "python3",
+        PYTHON.replace('case "$*" in', 'case "$*" in\n    *flash_attn*) exit 1 ;;', 1),
+    )
+    status, out, err = machine.setup()
+    assert status == 0, err
+    assert "building .venv for gpu" in out and "falls back to sdpa" in out
+
+
+def test_control_c_ends_cleanly_and_a_second_call_waits_for_nobody(machine: Machine) -> None:
+    process = machine.start("cpu", FAKE_PIP="hang")
+    hanging = Path(f"{machine.calls}.hanging")
+    for _ in range(200):
+        if hanging.exists():
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "stopped; run again" in err
+    assert machine.setup("cpu")[0] == 0
+
+
+def test_two_at_once_take_turns(machine: Machine) -> None:
+    first = machine.start("cpu", FAKE_PIP="slow")
+    while not (machine.root / ".setup.lock").exists():
+        time.sleep(0.01)
+    status, out, _ = machine.setup("cpu")
+    first.communicate(timeout=50)
+    assert first.returncode == status == 0
+    assert "waiting for it" in out
