@@ -70,12 +70,13 @@ def test_two_ranks_with_zero_3_and_dynamic_batches(start):
 def test_async_with_remax_and_dynamic_filtering(start):
     run = start(
         *("--algo.advantage.estimator", "remax", "--train.async_enable", "--ds.zero_stage", "1"),
-        *("--algo.dynamic_filtering_enable", "--algo.dynamic_filtering_range", "1", "100"),
+        *("--algo.dynamic_filtering_enable", "--algo.dynamic_filtering_range", "1.01", "100"),
     ).finish()
     assert run.status == 0, run.output[-3000:]
     run.check_advantages(steps=None)
     assert "Filtered out" in run.output
-    assert all((batch["rewards"].mean(1) > 1).all() for batch in run.batches())
+    # a group's mean is a multiple of 0.025: none so near the bound that rounding would decide
+    assert all((batch["rewards"].mean(1) > 1.01).all() for batch in run.batches())
     assert "the live advantage estimator is remax\n" in run.output
     assert not any("greedy_reward" in tag for tag in run.scalars())
 
