@@ -1,0 +1,61 @@
+"""Answers are pulled out of responses as a reader would, in linear time."""
+
+import time
+
+import pytest
+
+from openrlhf_js.tasks import answers
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (r"so \boxed{27}", "27"),
+        (r"first \boxed{3}, no: \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed{\left\{1, 2\right\}}", r"\left\{1, 2\right\}"),
+        (r"\boxed{\boxed{5}}", r"\boxed{5}"),
+        (r"\boxed{1} then cut off \boxed{\frac{1}{2", "1"),
+        (r"\boxed{ \boxed{7}", "7"),
+        (r"{ stray } } \fbox{x}", "x"),
+        (r"\boxed 12 is it", "12"),
+        (r"\boxed {12}", "12"),
+        (r"a line break \\ \boxed{4}", "4"),
+        (r"\boxed{}", ""),
+        (r"\boxedx{5}", None),
+        ("no box", None),
+        ("", None),
+    ],
+)
+def test_the_last_complete_box(response, expected):
+    assert answers.last_boxed(response) == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("<answer> RU </answer>", " RU "),
+        ("<answer>1</answer><ANSWER>2</Answer>", "2"),
+        ("<answer>1</answer> <answer>2", "1"),
+        ("<answer>1<answer>2</answer>", "2"),
+        ("</answer>", None),
+        ("1", None),
+    ],
+)
+def test_the_last_complete_answer_tag(response, expected):
+    assert answers.last_answer_tag(response) == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [("#### 5\n#### 7 \nbye", "7"), ("####5", "5"), ("### 5", None), ("####", "")],
+)
+def test_what_follows_the_last_hashes(response, expected):
+    assert answers.last_hashes(response) == expected
+
+
+@pytest.mark.parametrize("extract", [answers.last_boxed, answers.last_answer_tag, answers.last_hashes])
+@pytest.mark.parametrize("piece", [r"\boxed{", "{", "}", "<answer>", "#", r"\boxed" + " " * 50, "####"])
+def test_a_megabyte_of_one_piece_takes_no_time(extract, piece):
+    began = time.process_time()
+    extract(piece * (1_000_000 // len(piece)))
+    assert time.process_time() - began < 3
