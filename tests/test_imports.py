@@ -8,6 +8,7 @@ import sys
 import pytest
 
 STACK = {"ray", "vllm", "deepspeed", "openrlhf", "transformers"}
+GRADERS_AND_READERS = {"sympy", "math_verify", "latex2sympy2_extended", "datasets", "pyarrow"}
 
 
 def loaded_by(module: str) -> set[str]:
@@ -23,6 +24,8 @@ def loaded_by(module: str) -> set[str]:
     [
         ("openrlhf_js", STACK | {"torch"}),
         ("openrlhf_js.estimators", STACK),
+        ("openrlhf_js.tasks", STACK | GRADERS_AND_READERS | {"torch"}),
+        ("openrlhf_js.cli.data", STACK | GRADERS_AND_READERS | {"torch"}),
         ("openrlhf_js.cli.main", STACK | {"torch"}),
     ],
 )

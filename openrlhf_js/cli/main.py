@@ -8,6 +8,7 @@ import sys
 PROGRAMS = {
     "train": ("train_ppo_ray", "train a policy by reinforcement learning (OpenRLHF's flags)"),
     "quickstart": ("quickstart", "make a tiny model and train it, on any machine, in minutes"),
+    "data": ("data", "build, check and show prompt files with verifiable answers"),
 }
 
 

@@ -20,6 +20,7 @@ Flat = dict[str, Any]  # "rollout.batch_size" -> value
 
 # Upstream's estimators that compare the responses to one prompt with each other.
 COMPARES_RESPONSES = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
+MIXED = "reward_by_datasource"  # of openrlhf_js.tasks.rewards
 WEIGHTS = ("*.safetensors", "*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
 
@@ -152,12 +153,11 @@ def _python_problem(path: str, name: str) -> str | None:
     if not os.path.isfile(path):
         return "does not exist"
     try:
-        with open(path, "rb") as file:
-            body = ast.parse(file.read()).body
+        nodes = _python_nodes(path)
     except SyntaxError as error:
         return f"is not Python (line {error.lineno}: {error.msg})"
     defined: set[str] = set()
-    for node in ast.walk(ast.Module(body=body, type_ignores=[])):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             defined.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -167,9 +167,27 @@ def _python_problem(path: str, name: str) -> str | None:
     return None if {name, "*"} & defined else f"defines no {name}"
 
 
+def _python_nodes(path: str) -> list[ast.AST]:
+    with open(path, "rb") as file:
+        return list(ast.walk(ast.parse(file.read())))
+
+
+def _grades_by_datasource(flat: Flat) -> bool:
+    """Whether the run's reward file imports our grader of mixed data."""
+    path = (flat["reward.remote_url"] or "").split(",")[0]
+    if flat["train.agent_func_path"] or _python_problem(path, "reward_func"):
+        return False
+    return any(getattr(node, "name", None) == MIXED for node in _python_nodes(path))
+
+
 def _data(flat: Flat) -> tuple[list[str], int | None]:
     """The problems of both data sets, and the number of training prompts where it is known."""
-    keys = Keys(flat["data.input_key"], flat["data.label_key"], flat["data.apply_chat_template"])
+    keys = Keys(
+        flat["data.input_key"],
+        flat["data.label_key"],
+        flat["data.apply_chat_template"],
+        _grades_by_datasource(flat),
+    )
     names, probabilities = flat["data.prompt_dataset"], flat["data.prompt_probs"]
     if not names:
         return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None

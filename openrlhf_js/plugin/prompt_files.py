@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from openrlhf_js.tasks import task_of
+
 READ_AS_FILE = (
     ".json",
     ".jsonl",
@@ -29,6 +31,7 @@ class Keys(NamedTuple):
     input: str
     label: str | None
     chat: bool  # the input may be a list of messages
+    datasource: bool = False  # a task must grade the datasource
 
 
 class Checked(NamedTuple):
@@ -123,10 +126,22 @@ def _row_problem(row: Any, keys: Keys) -> str | None:
         if key is not None and row.get(key) is None:
             seen = ", ".join(map(str, row)) or "none"
             return f"no value under the key {key!r} ({flag}); keys seen: {seen}"
+    if keys.datasource and (problem := _datasource_problem(row.get("datasource"))):
+        return problem
     prompt = row[keys.input]
     if not isinstance(prompt, str) and not (keys.chat and isinstance(prompt, list)):
         messages = "" if keys.chat else ", or with --data.apply_chat_template a list of messages"
         return f"{keys.input!r} holds {type(prompt).__name__}; it must hold text{messages}"
+    return None
+
+
+def _datasource_problem(datasource: Any) -> str | None:
+    if not isinstance(datasource, str):
+        return "no text under the key 'datasource', by which the reward file grades"
+    try:
+        task_of(datasource)
+    except ValueError as error:
+        return str(error)
     return None
 
 
@@ -180,5 +195,9 @@ def _check_parquet(path: str, keys: Keys) -> Checked:
         for flag, key in (("--data.input_key", keys.input), ("--data.label_key", keys.label))
         if key is not None and key not in columns
     ]
+    if keys.datasource:
+        column = file.read(["datasource"])["datasource"] if "datasource" in columns else None
+        seen = [None] if column is None else column.unique().to_pylist()
+        problems += list(filter(None, map(_datasource_problem, seen)))[:SHOWN_PER_FILE]
     count = file.metadata.num_rows
     return Checked(problems or ([] if count else ["holds no prompt"]), count)

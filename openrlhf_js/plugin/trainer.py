@@ -1,4 +1,4 @@
-"""Upstream's actors with our experience maker and our reward checks, put where upstream looks.
+"""Upstream's actors with our experience maker, reward checks and labels, put where upstream looks.
 
 The trainers live in Ray workers of their own, so that a name replaced in the driver alone would
 change nothing there, and the run would train another estimator in silence. Each trainer therefore
@@ -16,6 +16,7 @@ import ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import vllm_engine
 
+from openrlhf_js.plugin.datasources import SourcedPrompts
 from openrlhf_js.plugin.errors import UpstreamMismatch
 from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
 from openrlhf_js.plugin.rollout import checked_rollout
@@ -39,6 +40,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
     class ShrinkageTrainer(plain_class(actor_class)):  # type: ignore[misc]
         def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
             ppo_trainer.RemoteExperienceMaker = ShrinkageExperienceMaker
+            ppo_trainer.PromptDataset = SourcedPrompts
             super().__init__(pretrain, strategy, *args, **kwargs)
             asked = strategy.args.algo.advantage.estimator
             live = getattr(self.experience_maker, "live_estimator", None)
@@ -51,6 +53,17 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             return {**status, **self.experience_maker.metrics}, step
 
     return ray.remote(ShrinkageTrainer)
+
+
+def sourced_generator(actor_class: Any) -> Any:
+    """The asynchronous trainer's half that reads the prompts, with labels that bear a datasource."""
+
+    class SourcedGenerator(plain_class(actor_class)):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any):
+            ppo_trainer.PromptDataset = SourcedPrompts
+            super().__init__(*args, **kwargs)
+
+    return ray.remote(SourcedGenerator)
 
 
 @contextmanager
@@ -67,8 +80,11 @@ def our_actors(args: argparse.Namespace) -> Iterator[None]:
     )
     places = {
         (ppo_trainer, "PPOTrainer"): shrinkage_trainer(ppo_trainer.PPOTrainer),
-        # the asynchronous trainer takes its training half with it when Ray sends it
+        # the asynchronous trainer takes its two halves with it when Ray sends it
         (ppo_trainer_async, "TrainingActor"): shrinkage_trainer(ppo_trainer_async.TrainingActor),
+        (ppo_trainer_async, "GenerateSamplesActor"): sourced_generator(
+            ppo_trainer_async.GenerateSamplesActor
+        ),
         (vllm_engine, "RolloutRayActor"): rollout,
     }
     originals = {place: getattr(*place) for place in places}

@@ -20,11 +20,15 @@ RELIED_ON: dict[str, dict[str, tuple[str, ...]]] = {
     "openrlhf.cli.train_ppo_ray": {"train": ("args",)},
     "openrlhf.trainer.ppo_trainer": {
         "RemoteExperienceMaker": (),
+        "PromptDataset.__getitem__": ("self", "idx"),
+        "prepare_datasets": ("strategy", "tokenizer"),
         "PPOTrainer.__ray_metadata__.modified_class.__ray_actor_class__": (),
         "BasePPOTrainer.train_step": ("self", "rollout_samples", "global_step"),
     },
     "openrlhf.trainer.ppo_trainer_async": {
         "TrainingActor.__ray_metadata__.modified_class.__ray_actor_class__": (),
+        "GenerateSamplesActor.__ray_metadata__.modified_class.__ray_actor_class__": (),
+        "prepare_datasets": ("strategy", "tokenizer"),
     },
     "openrlhf.trainer.ppo_utils.experience_maker": {
         "apply_length_penalties": ("experiences", "args"),

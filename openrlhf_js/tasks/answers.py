@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+# Each alternative begins with its own character, so that the engine leaps over plain text.
 _BRACES = re.compile(
-    r"(?P<box>\\(?:boxed|fbox)\s{0,8}\{)|(?P<bare>\\(?:boxed|fbox)[ \t]{1,8}(?P<word>[^\s{}$\\]+))"
-    r"|\\[\\{}]|(?P<open>\{)|(?P<close>\})"
+    r"\\(?:(?:boxed|fbox)(?:\s{0,8}(?P<box>\{)|[ \t]{1,8}(?P<word>[^\s{}$\\]+))|[\\{}])|\{|\}"
 )
 _TAGS = re.compile(r"<(?P<slash>/?)answer>", re.IGNORECASE)
 _HASHES = re.compile(r"####[^\S\n]*([^\n]*)")
@@ -29,11 +29,11 @@ def last_boxed(response: str) -> str | None:
     for match in _BRACES.finditer(response):
         if match["box"]:
             starts.append(match.end())
-        elif match["open"]:
-            starts.append(None)
-        elif match["bare"]:
+        elif match["word"]:
             found = match["word"]
-        elif match["close"] and starts:
+        elif match[0] == "{":
+            starts.append(None)
+        elif match[0] == "}" and starts:
             start = starts.pop()
             found = found if start is None else response[start : match.start()]
     return found

@@ -1,0 +1,304 @@
+"""Whether two trees are the same answer: True, False, or None where the judge cannot tell.
+
+Structure is compared here (lists in any order, tuples in order, intervals with their ends,
+relations); whether two scalars are equal is asked of a `Judge`: first of `Exact`, which is cheap, then
+of the numeric one in `math_numeric`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Protocol
+
+from openrlhf_js.tasks import math_domains
+from openrlhf_js.tasks.math_quantities import quantity, readings
+from openrlhf_js.tasks.math_syntax import Tree, number
+from openrlhf_js.tasks.math_values import rational
+
+Verdict = bool | None
+MAX_MEMBERS = 64
+_STRUCTURES = frozenset("group list ratio matrix rel union minus meet empty field text".split())
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+class Judge(Protocol):
+    """Decides about scalars."""
+
+    def equal(self, answer: Tree, gold: Tree) -> Verdict:
+        """Whether two expressions have the same value, whatever their variables are."""
+
+    def proportional(self, answer: Tree, gold: Tree, positive: bool) -> Verdict:
+        """Whether one is a constant multiple of the other, by a positive constant if so asked."""
+
+    def close(self, answer: Tree, gold: Tree, tolerance: Fraction) -> Verdict:
+        """Whether the values differ by no more than the tolerance."""
+
+
+class Exact:
+    """Decides between rational numbers, and between single marks."""
+
+    def equal(self, answer: Tree, gold: Tree) -> Verdict:
+        if answer == gold:
+            return True
+        left, right = rational(answer), rational(gold)
+        if left is not None and right is not None:
+            return left == right
+        return False if _is_mark(answer, left) and _is_mark(gold, right) else None
+
+    def proportional(self, answer: Tree, gold: Tree, positive: bool) -> Verdict:
+        return True if answer == gold else None
+
+    def close(self, answer: Tree, gold: Tree, tolerance: Fraction) -> Verdict:
+        left, right = rational(answer), rational(gold)
+        return None if left is None or right is None else abs(left - right) <= tolerance
+
+
+def _is_mark(tree: Tree, value: Fraction | None) -> bool:
+    """Whether the tree is a number, one variable or an infinity: any two that differ are unequal."""
+    inner = tree.args[0] if tree.kind == "neg" else tree
+    return value is not None or tree.kind == "sym" or inner.kind == "inf"
+
+
+def every(verdicts: Iterable[Verdict]) -> Verdict:
+    """The conjunction, which stops at the first False."""
+    result: Verdict = True
+    for verdict in verdicts:
+        if verdict is False:
+            return False
+        result = result if verdict else None
+    return result
+
+
+def some(verdicts: Iterable[Verdict]) -> Verdict:
+    """The disjunction, which stops at the first True."""
+    result: Verdict = False
+    for verdict in verdicts:
+        if verdict:
+            return True
+        result = result if verdict is False else None
+    return result
+
+
+def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    """Whether an answer is the gold answer."""
+    answer, gold = _member_of(answer), _member_of(gold)
+    if answer == gold:
+        return True
+    kinds = {answer.kind, gold.kind}
+    if "rel" in kinds or math_domains.is_domain(answer) or math_domains.is_domain(gold):
+        return _relations(answer, gold, judge)
+    if _is_many(answer) or _is_many(gold):
+        return _collections(answer, gold, judge)
+    if "ratio" in kinds:
+        return _ratios(answer, gold, judge)
+    if "group" in kinds:
+        return _groups(_as_tuple(answer), _as_tuple(gold), judge)
+    if kinds == {"matrix"}:
+        if [len(row) for row in answer.args] != [len(row) for row in gold.args]:
+            return False
+        return _pairwise(sum(answer.args, ()), sum(gold.args, ()), judge)
+    if kinds == {"text"}:
+        return answer.args[0].lower() == gold.args[0].lower()
+    if kinds == {"base"} or kinds & _STRUCTURES:
+        return False
+    return _quantities(answer, gold, judge)
+
+
+def close(answer: Tree, gold: Tree, tolerance: Fraction, judge: Judge) -> Verdict:
+    """Whether a number is the gold number within the tolerance."""
+    answer = _sides(answer)[-1] if answer.kind == "rel" else answer
+    gold = _sides(gold)[-1] if gold.kind == "rel" else gold
+    if answer.kind in _STRUCTURES or gold.kind in _STRUCTURES:
+        return False
+    pairs = readings(quantity(answer), quantity(gold))
+    return some(judge.close(left, right, tolerance) for left, right in pairs)
+
+
+def matched(answers: Sequence[Tree], golds: Sequence[Callable[[Tree], Verdict]]) -> Verdict:
+    """Whether each answer satisfies its own one of the tests, in some order.
+
+    Equality is transitive, so that the first fit may be taken; within a tolerance it nearly is.
+    """
+    if len(answers) != len(golds):
+        return False
+    left, result = list(answers), True
+    for is_gold in golds:
+        verdicts = []
+        for i, answer in enumerate(left):
+            verdicts.append(is_gold(answer))
+            if verdicts[-1]:
+                del left[i]
+                break
+        else:
+            if None not in verdicts:
+                return False
+            result = False  # one is still open, so that the whole is
+    return True if result else None
+
+
+def members(tree: Tree) -> list[Tree]:
+    """The single answers in a list, set or plus-minus, or the tree itself."""
+    if tree.kind == "list" or (tree.kind == "group" and tree.args[0] == "\\{"):
+        items = tree.args if tree.kind == "list" else tree.args[2:]
+        return [member for item in items for member in members(item)]
+    if tree.kind == "empty":
+        return []
+    if tree.kind == "rel" and set(tree.args[0]) == {"="} and _is_many(tree.args[-1]):
+        return members(tree.args[-1])
+    if _has_sign(tree):
+        return [_signed(tree, False), _signed(tree, True)]
+    return [tree]
+
+
+def is_name(tree: Tree) -> bool:
+    """Whether the tree only names something: `x`, `f(x)`, `AB`, `Area`, `(x, y)`, `\\frac{dy}{dx}`."""
+    if tree.kind == "group":
+        return all(map(is_name, tree.args[2:]))
+    if tree.kind in ("mul", "div"):
+        return all(map(is_name, tree.args))
+    if tree.kind == "call":
+        return tree.args[0] == "abs" and is_name(tree.args[1])
+    return tree.kind in ("sym", "text")
+
+
+def _member_of(tree: Tree) -> Tree:
+    r"""What is said to hold an unknown: the interval of `x \in (1, 2)`."""
+    if tree.kind == "rel" and tree.args[0] == ("in",) and is_name(tree.args[1]):
+        return tree.args[2]
+    return tree
+
+
+def _sides(tree: Tree) -> tuple[Tree, ...]:
+    """The values that an equation or chain gives to a name: `x = 2 + 3 = 5` gives `2 + 3` and 5."""
+    sides = tree.args[1:]
+    if is_name(sides[0]):
+        return sides[1:]
+    return sides[:-1] if is_name(sides[-1]) else sides
+
+
+def _relations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    """Where one is a relation or a set of reals."""
+    equations = [tree.kind == "rel" and set(tree.args[0]) == {"="} for tree in (answer, gold)]
+    if equations == [True, False]:
+        return every(same(side, gold, judge) for side in _sides(answer))
+    if equations == [False, True]:
+        return same(answer, gold.args[-1], judge) if is_name(gold.args[1]) and answer.kind != "rel" else False
+    if equations == [True, True]:
+        return _equations(answer, gold, judge)
+    if answer.kind == gold.kind == "rel":
+        return _inequalities(answer, gold, judge)
+    left, right = math_domains.pieces(answer), math_domains.pieces(gold)
+    if left is None or right is None:
+        return False
+    return matched(left, [lambda piece, wanted=wanted: same(piece, wanted, judge) for wanted in right])
+
+
+def _equations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    if answer.args[1] == gold.args[1] and is_name(gold.args[1]):
+        return every(same(side, gold.args[-1], judge) for side in answer.args[2:])
+    if len(answer.args) != 3 or len(gold.args) != 3 or _STRUCTURES & {side.kind for side in answer.args[1:]}:
+        return False
+    return judge.proportional(_difference(answer), _difference(gold), False)
+
+
+def _inequalities(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    answer, gold = _ascending(answer), _ascending(gold)
+    if answer.args[0] != gold.args[0]:
+        return False
+    if len(answer.args) == 3 and not _STRUCTURES & {side.kind for side in answer.args[1:]}:
+        return judge.proportional(_difference(answer), _difference(gold), answer.args[0] != ("!=",))
+    return _pairwise(answer.args[1:], gold.args[1:], judge)
+
+
+def _ascending(tree: Tree) -> Tree:
+    operators, *sides = tree.args
+    if set(operators) <= {">", ">="}:
+        return Tree("rel", (tuple(_FLIPPED[op] for op in operators[::-1]), *sides[::-1]))
+    return tree
+
+
+def _difference(tree: Tree) -> Tree:
+    return Tree("add", (tree.args[1], Tree("neg", (tree.args[2],))))
+
+
+def _is_many(tree: Tree) -> bool:
+    return tree.kind in ("list", "empty") or (tree.kind == "group" and tree.args[0] == "\\{") or _has_sign(tree)
+
+
+def _collections(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    if answer.kind == "list" and gold.kind == "group" and gold.args[0] == "(":
+        return _groups(_named_tuple(answer), gold, judge)
+    left, right = members(answer), members(gold)
+    if "group" in (answer.kind, gold.kind):  # a set holds nothing twice
+        left, right = list(dict.fromkeys(left)), list(dict.fromkeys(right))
+    if max(len(left), len(right)) > MAX_MEMBERS:
+        return False
+    if (left, right) == ([answer], [gold]):
+        return _quantities(answer, gold, judge)
+    return matched(left, [lambda tree, wanted=wanted: same(tree, wanted, judge) for wanted in right])
+
+
+def _named_tuple(tree: Tree) -> Tree:
+    """The tuple that `x = 1, y = 2` gives, in the order of the names; else the list itself."""
+    if not all(item.kind == "rel" and item.args[0] == ("=",) and item.args[1].kind == "sym" for item in tree.args):
+        return tree
+    values = {item.args[1].args[0]: item.args[2] for item in tree.args}
+    if len(values) != len(tree.args):
+        return tree
+    return Tree("group", ("(", ")", *(values[name] for name in sorted(values))))
+
+
+def _ratios(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    answer, gold = (_quotient(tree) if other.kind != "ratio" else tree for tree, other in ((answer, gold), (gold, answer)))
+    if answer.kind != "ratio" or gold.kind != "ratio":
+        return False if _STRUCTURES & {answer.kind, gold.kind} else _quantities(answer, gold, judge)
+    if len(answer.args) != len(gold.args):
+        return False
+    first, wanted = answer.args[0], gold.args[0]
+    return every(
+        same(Tree("mul", (part, wanted)), Tree("mul", (other, first)), judge)
+        for part, other in zip(answer.args[1:], gold.args[1:], strict=True)
+    )
+
+
+def _quotient(tree: Tree) -> Tree:
+    return Tree("div", tree.args) if tree.kind == "ratio" and len(tree.args) == 2 else tree
+
+
+def _as_tuple(tree: Tree) -> Tree:
+    """A column as a tuple: both are ways to write a vector."""
+    if tree.kind == "matrix" and all(len(row) == 1 for row in tree.args):
+        return Tree("group", ("(", ")", *(row[0] for row in tree.args)))
+    return tree
+
+
+def _groups(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    if answer.kind != "group" or gold.kind != "group" or answer.args[:2] != gold.args[:2]:
+        return False
+    return _pairwise(answer.args[2:], gold.args[2:], judge)
+
+
+def _pairwise(answers: Sequence[Tree], golds: Sequence[Tree], judge: Judge) -> Verdict:
+    if len(answers) != len(golds):
+        return False
+    return every(same(left, right, judge) for left, right in zip(answers, golds, strict=True))
+
+
+def _quantities(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    pairs = readings(quantity(answer), quantity(gold))
+    return some(judge.equal(left, right) for left, right in pairs)
+
+
+def _has_sign(tree: Tree) -> bool:
+    return tree.kind == "pm" or any(isinstance(arg, Tree) and _has_sign(arg) for arg in tree.args)
+
+
+def _signed(tree: Tree, negative: bool) -> Tree:
+    """The tree with every plus-minus read as a plus, or every one as a minus."""
+    args = tuple(_signed(arg, negative) if isinstance(arg, Tree) else arg for arg in tree.args)
+    if tree.kind == "pm":
+        left, right = args
+        right = Tree("neg", (right,)) if negative else right
+        return right if left == number(0) else Tree("add", (left, right))
+    return Tree(tree.kind, args)

@@ -1,0 +1,233 @@
+"""Decide about expressions by their values to 60 digits at a few fixed points.
+
+Two expressions that agree to 40 digits wherever both are real are taken to be equal. Every operation's
+size is looked at before it is done, so that a tower of powers is refused rather than worked out.
+Meant for a worker process: `mpmath.mp` is one for the whole process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from mpmath import mp
+
+from openrlhf_js.tasks.math_syntax import Tree
+from openrlhf_js.tasks.math_values import NotRational, rational
+
+mp.dps = 60
+MAX_BITS = 60_000  # of an exact integer
+_MAX_EXPONENT = 1 << 20  # of a power of two that bounds a value
+_SAME = mp.mpf(10) ** -40
+_ZERO = mp.mpf(10) ** -50
+_POINTS = 6
+_POSITIVE_POINTS = 3
+_CONSTANTS = {"e": mp.e, "i": mp.mpc(0, 1), "\\pi": mp.pi}
+
+Value = Any  # mpf or mpc
+
+
+class NoValue(Exception):
+    """The expression has no finite value here, or none that may be worked out."""
+
+
+class Numeric:
+    """A judge of expressions with variables, roots, logarithms and the like."""
+
+    def equal(self, answer: Tree, gold: Tree) -> bool | None:
+        if answer == gold:
+            return True
+        left, right = rational(answer, MAX_BITS), rational(gold, MAX_BITS)
+        if left is not None and right is not None:
+            return left == right
+        compared = 0
+        for first, second in _values(answer, gold):
+            compared += 1
+            if not _agree(first, second):
+                return False
+        return True if compared else None
+
+    def proportional(self, answer: Tree, gold: Tree, positive: bool) -> bool | None:
+        ratios = []
+        for first, second in _values(answer, gold):
+            if abs(second) < _ZERO or abs(first) < _ZERO:
+                return False
+            ratios.append(first / second)
+        if len(ratios) < 2:
+            return None
+        if positive and not (mp.im(ratios[0]) == 0 and ratios[0] > 0):
+            return False
+        return all(_agree(ratio, ratios[0]) for ratio in ratios)
+
+    def close(self, answer: Tree, gold: Tree, tolerance: Fraction) -> bool | None:
+        left, right = rational(answer), rational(gold)
+        if left is not None and right is not None:
+            return abs(left - right) <= tolerance
+        for first, second in _values(answer, gold):
+            if abs(first - second) > mp.mpf(tolerance.numerator) / tolerance.denominator + _SAME:
+                return False
+            return True
+        return None
+
+
+def _agree(first: Value, second: Value) -> bool:
+    size = max(abs(first), abs(second))
+    return bool(size < _ZERO or abs(first - second) <= _SAME * size)
+
+
+def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Value, Value]]:
+    """The pairs of values at the points where both have one.
+
+    At a negative point a root or logarithm may leave the reals: it then says nothing of an identity
+    that holds for positive variables.
+    """
+    names = _variables(answer) | _variables(gold)
+    for k in range(_POINTS if names else 1):
+        point = {name: _coordinate(name, k) for name in names}
+        try:
+            pair = value(answer, point), value(gold, point)
+        except NoValue:
+            continue
+        if k < _POSITIVE_POINTS or all(mp.im(part) == 0 for part in pair):
+            yield pair
+
+
+def _variables(tree: Tree) -> set[str]:
+    if tree.kind == "sym":
+        return set() if tree.args[0] in _CONSTANTS else {tree.args[0]}
+    found = set().union(*(_variables(arg) for arg in tree.args if isinstance(arg, Tree)))
+    return found - {tree.args[0].args[0]} if tree.kind == "series" else found
+
+
+def _coordinate(name: str, k: int) -> Value:
+    """A variable's value at the k-th point: between 0.2 and 1 at the first, up to 4 at others."""
+    digest = hashlib.sha256(f"{k}/{name}".encode("utf-8", "replace")).digest()
+    share = mp.mpf(int.from_bytes(digest[:24], "big")) / (1 << 192)
+    size = mp.mpf(1) / 5 + share * (mp.mpf(4) / 5 if k == 0 else 4)
+    return -size if k >= _POSITIVE_POINTS and (digest[31] + k) % 2 else size
+
+
+def value(tree: Tree, point: dict[str, Value]) -> Value:
+    """The value at a point.
+
+    Raises:
+        NoValue: if there is none, or the work would be too much.
+    """
+    kind, args = tree
+    if kind in ("num", "base"):
+        return mp.mpf(args[0].numerator) / args[0].denominator
+    if kind == "sym":
+        return point[args[0]] if args[0] in point else +_CONSTANTS[args[0]]
+    if kind == "series":
+        return _series(tree, point)
+    name, operands = (args[0], args[1:]) if kind == "call" else (kind, args)
+    work = _WORK.get(name)
+    if work is None:
+        raise NoValue
+    try:
+        result = work(*(value(operand, point) for operand in operands))
+    except (ArithmeticError, ValueError, TypeError, NotRational) as problem:
+        raise NoValue from problem
+    if not mp.isfinite(result) or abs(mp.mag(result) if result else 0) > _MAX_EXPONENT:
+        raise NoValue
+    return mp.re(result) if mp.im(result) == 0 else result
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    size = abs(mp.mag(base)) + 1 if base else 1
+    if size * abs(exponent) > _MAX_EXPONENT:
+        raise NoValue
+    if mp.im(base) == 0 and base < 0 and mp.im(exponent) == 0:
+        odd = _odd_root(exponent)
+        if odd is not None:  # the real root, as schools take it
+            return odd * mp.power(-base, exponent)
+    return mp.power(base, exponent)
+
+
+def _odd_root(exponent: Value) -> int | None:
+    """The sign of (-1)^(p/q) for a small odd q, or None where the exponent is no such fraction."""
+    for q in range(3, 10, 2):
+        p = mp.nint(exponent * q)
+        if abs(exponent * q - p) < _SAME and int(p) % q:
+            return -1 if int(p) % 2 else 1
+    return None
+
+
+def _root(radicand: Value, degree: Value) -> Value:
+    if degree == 2:
+        return mp.sqrt(radicand)
+    return _power(radicand, 1 / degree)
+
+
+def _exp(exponent: Value) -> Value:
+    return _power(mp.e, exponent)
+
+
+def _factorial(argument: Value) -> Value:
+    if abs(argument) > 100_000:
+        raise NoValue
+    return mp.factorial(argument)
+
+
+def _binomial(n: Value, k: Value) -> Value:
+    if abs(n) > 100_000 or abs(k) > 100_000:
+        raise NoValue
+    return mp.binomial(n, k)
+
+
+def _bounded(function: Any) -> Any:
+    """A function of an angle, whose argument is first reduced at a cost that grows with its size."""
+
+    def call(argument: Value) -> Value:
+        if argument and mp.mag(argument) > 4_000:
+            raise NoValue
+        return function(argument)
+
+    return call
+
+
+def _series(tree: Tree, point: dict[str, Value]) -> Value:
+    variable, first, last, term = tree.args[0], *tree.args[1:4]
+    bounds = rational(first), rational(last)
+    if None in bounds or any(bound.denominator != 1 for bound in bounds) or bounds[1] - bounds[0] > 1_000:
+        raise NoValue
+    product = tree.args[4] == "prod"
+    total = mp.mpf(product)
+    for i in range(int(bounds[0]), int(bounds[1]) + 1):
+        now = value(term, {**point, variable.args[0]: mp.mpf(i)})
+        total = total * now if product else total + now
+    return total
+
+
+_WORK = {
+    "neg": lambda a: -a,
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "pow": _power,
+    "fact": _factorial,
+    "deg": lambda a: a * mp.pi / 180,
+    "pct": lambda a: a / 100,
+    "root": _root,
+    "abs": abs,
+    "floor": mp.floor,
+    "ceil": mp.ceil,
+    "binom": _binomial,
+    "exp": _exp,
+    "ln": mp.log,
+    "log": mp.log,
+    "lg": mp.log10,
+    "log_base": lambda a, b: mp.log(a) / mp.log(b),
+    "max": lambda *args: max(args),
+    "min": lambda *args: min(args),
+    **{
+        name: _bounded(getattr(mp, function))
+        for name, function in {
+            "sin": "sin", "cos": "cos", "tan": "tan", "cot": "cot", "sec": "sec", "csc": "csc",
+            "arcsin": "asin", "arccos": "acos", "arctan": "atan", "sinh": "sinh", "cosh": "cosh",
+            "tanh": "tanh",
+        }.items()
+    },
+}  # fmt: skip

@@ -1,0 +1,155 @@
+r"""Spell an answer in one way: LaTeX, unicode and plain text become the same short ASCII text.
+
+Only spelling changes here (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); what the text means is
+read in `math_syntax`. Every pattern takes time in proportion to the text, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
+_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-", strict=True))
+_SIGNS = {
+    "−–—‐‑‒": "-",
+    "×·⋅∙∗✕": "*",
+    "÷": "/",
+    "⁄∕": "/",
+    "√": r" \sqrt ",
+    "∛": r" \sqrt[3] ",
+    "∜": r" \sqrt[4] ",
+    "∞": r" \infty ",
+    "π": r" \pi ",
+    "θ": r" \theta ",
+    "α": r" \alpha ",
+    "β": r" \beta ",
+    "λ": r" \lambda ",
+    "φ": r" \phi ",
+    "°": r"^\circ ",
+    "≤⩽": r" \leq ",
+    "≥⩾": r" \geq ",
+    "≠": r" \neq ",
+    "≈": r" \approx ",
+    "≡": r" \equiv ",
+    "±": r" \pm ",
+    "∓": r" \mp ",
+    "∪": r" \cup ",
+    "∩": r" \cap ",
+    "∖": r" \setminus ",
+    "∈": r" \in ",
+    "∅": r" \emptyset ",
+    "⟨": r" \langle ",
+    "⟩": r" \rangle ",
+    "⌊": r" \lfloor ",
+    "⌋": r" \rfloor ",
+    "⌈": r" \lceil ",
+    "⌉": r" \rceil ",
+    "ℝ": r" \mathbb{R} ",
+    "ℤ": r" \mathbb{Z} ",
+    "ℕ": r" \mathbb{N} ",
+    "€": r" \euro ",
+    "£": r" \gbp ",
+    "¥": r" \yen ",
+    "¢": r"\cents ",
+    "’‘`´": "'",
+    "“”": '"',
+    "，、": ", ",
+    "；": "; ",
+    "。": ".",
+}
+_VULGAR = {
+    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5),
+    "⅗": (3, 5), "⅘": (4, 5), "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8),
+    "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9), "⅒": (1, 10),
+}  # fmt: skip
+_TABLE = str.maketrans(
+    {sign: ascii_ for signs, ascii_ in _SIGNS.items() for sign in signs}
+    | {sign: rf"\frac{{{p}}}{{{q}}}" for sign, (p, q) in _VULGAR.items()}
+)
+_RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
+_LOWERED = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
+
+_PAIRED_DOLLARS = re.compile(r"(?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)")
+_SPACES = re.compile(r"(?<!\\)\\[ ,;:>]|\\(?:q?quad|thinspace|enspace|hfill|displaystyle|textstyle|limits)(?![a-zA-Z])|~|\s")
+_DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]!]")
+_DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
+_SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])\s?\.?")
+_STYLES = re.compile(r"\\(?:math(?:rm|bf|it|sf|cal|normal)|text(?:rm|bf|it|sf|normal)?|mbox|hbox|operatorname)\*?\s?(?=\{)")
+_WRAPPERS = re.compile(r"\\(?:vec|hat|overrightarrow|boldsymbol|bm|mathbb(?=\{[^RZNQC]))\s?(?=\{)")
+_COMMAND = re.compile(r"\\([a-zA-Z]+)")
+_ALIASES = {
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom",
+    "le": "leq", "leqslant": "leq", "ge": "geq", "geqslant": "geq", "ne": "neq",
+    "varnothing": "emptyset", "cdot": "*", "times": "*", "ast": "*", "div": "/", "lt": "<", "gt": ">",
+    "lbrace": "{", "rbrace": "}", "lbrack": "[", "rbrack": "]", "lvert": "|", "rvert": "|",
+    "vert": "|", "degree": "circ", "colon": ":", "textdollar": "$", "Reals": "mathbb{R}",
+    "R": "mathbb{R}", "dots": "ldots", "cdots": "ldots", "dotsc": "ldots", "percent": "%",
+    "backslash": "setminus", "smallsetminus": "setminus", "overline": "bar", "varphi": "phi",
+    "varepsilon": "epsilon", "vartheta": "theta", "newline": "\\", "lor": "vee", "land": "wedge",
+    "mid": "mid", "pounds": "gbp", "texteuro": "euro", "cent": "cents", "to": "rightarrow",
+}  # fmt: skip
+_BARE = frozenset("*/<>[]|:")  # aliases that are no commands
+_ORDINAL = re.compile(r"(?<=\d)\s?(?:\^\s?)?(?:\{?\\text\{\s?(?:st|nd|rd|th)\s?\}\}?|\{(?:st|nd|rd|th)\}|(?:st|nd|rd|th)\b)")
+_SHORT_FRACTION = re.compile(r"\\frac\s?(\d)\s?(?=[\d{\\a-zA-Z])")
+_SHORT_DENOMINATOR = re.compile(r"(\\frac\{\d+\})\s?(\d)(?!\d)")
+_GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])")
+_NOT_DIGITS = re.compile(r"\D+")
+_TRAILING = re.compile(r"(?:[.,;:\s]|\\\\)+\Z")
+_BOXED = re.compile(r"\A\\(?:boxed|fbox)\s?\{(.*)\}\Z", re.DOTALL)
+_EMPTY_TEXT = re.compile(r"\\text\{\s*\}")
+
+
+def normal(text: str) -> str:
+    r"""The text in its canonical spelling.
+
+    Thin spaces, sizes, styles and dollar pairs are gone; synonyms have one name; digits grouped by
+    spaces or `{,}` are joined (a group comma stays, since `1,200` may also be a list); a `$` that is
+    left is money, spelt `\usd`.
+    """
+    if not text.isascii():
+        text = text.translate(_TABLE)
+        text = _RAISED.sub(lambda run: _script("^", run[0], _SUPERSCRIPTS), text)
+        text = _LOWERED.sub(lambda run: _script("_", run[0], _SUBSCRIPTS), text)
+        text = unicodedata.normalize("NFKC", text)
+    text = text.strip()
+    if text.isdigit() and text.isascii():
+        return text
+    boxed = _BOXED.match(text)
+    if boxed:
+        text = boxed[1].strip()
+    if "\\" in text:
+        if r"\begin" not in text:
+            text = _DOUBLED.sub(r"\\", text)
+        text = _DELIMITERS.sub("", text)
+        text = _SIZES.sub("", text)
+        text = _STYLES.sub(r"\\text", text)
+        text = _WRAPPERS.sub("", text)
+        text = _COMMAND.sub(_alias, text)
+        text = text.replace(r"\%", "%").replace(r"\$", r"\usd ").replace(r"\#", "#")
+        text = text.replace(r"\mathbb R", r"\mathbb{R}").replace(r"\rm ", "")
+        text = _EMPTY_TEXT.sub(" ", text)
+    if "$" in text:
+        text = _PAIRED_DOLLARS.sub(r"\1", text).replace("$", r"\usd ")
+    text = _SPACES.sub(" ", text)
+    text = " ".join(text.split())
+    text = text.replace("**", "^") if "***" not in text else text
+    text = _GROUPED.sub(lambda number: number[1] + _NOT_DIGITS.sub("", number[2]), text)
+    text = text.replace("{,}", "." if text.count("{,}") == 1 else ",")
+    if "frac" in text:
+        text = _SHORT_FRACTION.sub(r"\\frac{\1}", text)
+        text = _SHORT_DENOMINATOR.sub(r"\1{\2}", text)
+    text = _ORDINAL.sub("", text)
+    return _TRAILING.sub("", text)
+
+
+def _script(sign: str, run: str, table: dict[str, str]) -> str:
+    return sign + "{" + "".join(table[char] for char in run) + "}"
+
+
+def _alias(command: re.Match[str]) -> str:
+    name = command[1]
+    alias = _ALIASES.get(name)
+    if alias is None:
+        return command[0]
+    return alias if alias in _BARE else "\\" + alias

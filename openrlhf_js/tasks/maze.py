@@ -1,0 +1,203 @@
+"""Maze: a way from S to E through a grid of walls, as a list of moves.
+
+As in the paper a grid has 6 x 6 characters, the outer ones all walls, and its shortest way takes 4
+to 8 moves. A set of cells is one whole number, with bit `row * width + column` for a cell: four
+shifts move it in all directions, and the outer walls keep it from leaving a row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple, get_args
+
+from openrlhf_js.tasks.answers import last_answer_tag
+from openrlhf_js.tasks.base import Item, Message, Score, scored
+from openrlhf_js.tasks.draws import Draws, Split, split_of
+
+NAME = "maze"
+WALL_SHARE = 0.3  # of the inner cells, on average; long ways are most frequent near it
+MAX_MISSES = 20_000  # draws in a row that give no new maze of a length, before it is given up
+MAX_CHARACTERS_PER_CELL = 40  # of an answer: four moves for every cell, written as ` -> Right`
+
+_MOVE = re.compile(r"left|right|up|down|[lrud]", re.ASCII | re.IGNORECASE)
+_MOVES = re.compile(rf"(?:{_MOVE.pattern}|[\s,;]|->|\u2192)*", re.ASCII | re.IGNORECASE)
+
+
+def generate(
+    count: int,
+    seed: int,
+    split: Split = "train",
+    size: int = 6,
+    lengths: Sequence[int] = (4, 5, 6, 7, 8),
+) -> Iterator[Item]:
+    """Mazes {"rows": [...], "length": int}, all different, and equally many of each length.
+
+    There are only so many: of size 6, 14,904 have length 7 and 5,304 have length 8, in both splits
+    together. A length of which no new maze can be found leaves the rest to the others.
+
+    Args:
+        count: how many.
+        seed: the same seed gives the same mazes; a larger count goes on where a smaller ends.
+        split: `train`, or `test`, which gets one maze in 16.
+        size: rows and columns, with the outer walls.
+        lengths: how many moves the shortest way takes, taken in turn.
+
+    Raises:
+        ValueError: there is no such split, size or length, or not so many mazes.
+    """
+    if not 4 <= size <= 64:
+        raise ValueError(f"size must be from 4 to 64, with the outer walls, got {size!r}")
+    if not lengths or min(lengths) < 1:
+        raise ValueError(f"lengths must be numbers of moves from 1, got {lengths!r}")
+    if split not in get_args(Split):
+        raise ValueError(f"split must be train or test, got {split!r}")
+    draws = Draws(f"{NAME}/{split}/{seed}")
+    seen: set[str] = set()
+    found = Counter(dict.fromkeys(lengths, 0))
+    turns = deque(lengths)
+    while found.total() < count:
+        length = turns[0]
+        for _ in range(MAX_MISSES):
+            grid = _draw(draws, size, length)
+            if grid and grid not in seen and split_of(f"{NAME} {grid}") == split:
+                break
+        else:
+            turns.popleft()
+            if turns and found[length]:
+                continue
+            raise ValueError(
+                f"only {found[length]} different mazes of size {size} and length {length} were "
+                f"found in {split}: ask for fewer, for other lengths or for a larger size"
+            )
+        seen.add(grid)
+        found[length] += 1
+        turns.rotate(-1)
+        yield {"rows": grid.split(), "length": length}
+
+
+def _draw(draws: Draws, size: int, length: int) -> str | None:
+    """A maze whose shortest way takes so many moves, or None if the walls drawn do not allow it."""
+    inner = range(1, size - 1)
+    cells = [row * size + column for row in inner for column in inner]
+    start = draws.choice(cells)
+    open_cells = sum(1 << cell for cell in cells if draws.random() >= WALL_SHARE) | 1 << start
+    reached = _distances(open_cells, 1 << start, size)
+    if len(reached) <= length:
+        return None
+    end = draws.choice([cell for cell in cells if reached[length] >> cell & 1])
+    grid = ["." if open_cells >> cell & 1 else "*" for cell in range(size * size)]
+    grid[start], grid[end] = "S", "E"
+    return "\n".join("".join(grid[i : i + size]) for i in range(0, size * size, size))
+
+
+def _distances(open_cells: int, start: int, width: int) -> list[int]:
+    """The sets of open cells that are 0, 1, 2, ... moves away from the start, up to the last."""
+    found, reached, front = [], start, start
+    while front:
+        found.append(front)
+        front = (front << 1 | front >> 1 | front << width | front >> width) & open_cells & ~reached
+        reached |= front
+    return found
+
+
+def prompt(item: Item) -> list[Message]:
+    """Shows the maze and asks for the moves in `<answer>` tags."""
+    question = (
+        "Find a way through the maze below, from S to E. You can walk on free cells (.) and not "
+        "through walls (*). There are four moves: Left (L), Right (R), Up (U) and Down (D). Give "
+        "all the moves in order inside <answer> </answer> tags, for example <answer> LLD </answer>."
+        "\n\n## Maze\n"
+    )
+    return [{"role": "user", "content": question + "\n".join(item["rows"])}]
+
+
+def label(item: Item) -> str:
+    """The grid, as JSON; ValueError if it is no maze or has no way from S to E."""
+    text = json.dumps({"maze": list(item["rows"])})
+    _shortest_way(_maze(text))
+    return text
+
+
+def score(response: str, label: str) -> Score:
+    """Grades the moves in the last `<answer>` by walking them: each to a free cell, the last to E.
+
+    Any way counts, not only a shortest one, and it may cross E before it ends there. Moves are
+    letters or words in any case, alone or joined by spaces, commas, semicolons or arrows.
+
+    Raises:
+        ValueError: the label is malformed.
+    """
+    maze = _maze(label)
+    answer = last_answer_tag(response)
+    if answer is None or not answer.strip():
+        return scored("no_answer", "nothing in <answer> tags")
+    if len(answer) > MAX_CHARACTERS_PER_CELL * len(maze.cells):
+        return scored("malformed", f"{len(answer)} characters in <answer> tags")
+    read = _MOVES.match(answer)
+    moves = [move[0].upper() for move in _MOVE.findall(answer)]
+    if not moves or not read or read.end() < len(answer):
+        return scored("malformed", f"cannot read {answer[read.end() if read else 0 :][:40]!r}")
+    at = maze.start
+    for number, move in enumerate(moves, start=1):
+        at += maze.steps[move]
+        if maze.cells[at] == "*":
+            return scored("wrong", f"move {number}, {move}, runs into a wall")
+    if maze.cells[at] != "E":
+        return scored("wrong", f"its {len(moves)} moves do not end at E")
+    return scored("correct", f"{len(moves)} moves to E")
+
+
+def right_response(label: str) -> str:
+    """A shortest way; ValueError if there is no way."""
+    return f"<answer> {_shortest_way(_maze(label))} </answer>"
+
+
+def wrong_response(label: str) -> str:
+    """As many moves up as there are rows, which must run into a wall."""
+    maze = _maze(label)
+    return f"<answer> {'U' * (len(maze.cells) // maze.steps['D'])} </answer>"
+
+
+class _Maze(NamedTuple):
+    cells: str  # row after row
+    start: int  # index of S
+    steps: dict[str, int]  # how far a move goes
+
+
+@lru_cache(maxsize=4096)
+def _maze(label: str) -> _Maze:
+    """What a label holds; ValueError if that is no maze."""
+    try:
+        rows = json.loads(label)["maze"]
+        cells, width = "".join(rows), len(rows[0])
+        is_grid = isinstance(rows, list) and {len(row) for row in rows} == {width}
+    except (ValueError, TypeError, KeyError, IndexError):
+        cells, width, is_grid = "", 0, False
+    has_ends = cells.count("S") == cells.count("E") == 1
+    if not is_grid or not has_ends or not set(cells) <= set("*.SE"):
+        raise ValueError(
+            'a label is JSON like {"maze": ["*****", "*S.E*", "*****"]}, with rows of one length, '
+            f"one S and one E, got {label!r:.200}"
+        )
+    edge = cells[:width] + cells[-width:] + cells[::width] + cells[width - 1 :: width]
+    if set(edge) != {"*"}:
+        raise ValueError(f"a maze has walls all around, got {label!r:.200}")
+    return _Maze(cells, cells.index("S"), {"L": -1, "R": 1, "U": -width, "D": width})
+
+
+def _shortest_way(maze: _Maze) -> str:
+    """The moves of one shortest way from S to E; ValueError if there is none."""
+    open_cells = sum(1 << i for i, cell in enumerate(maze.cells) if cell != "*")
+    reached = _distances(open_cells, 1 << maze.start, maze.steps["D"])
+    at, way = maze.cells.index("E"), ""
+    length = next((i for i, cells in enumerate(reached) if cells >> at & 1), None)
+    if length is None:
+        raise ValueError(f"no way leads from S to E in {maze.cells!r}")
+    for cells in reversed(reached[:length]):
+        move = next(move for move, step in maze.steps.items() if cells >> (at - step) & 1)
+        at, way = at - maze.steps[move], move + way
+    return way

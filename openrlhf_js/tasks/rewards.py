@@ -1,0 +1,133 @@
+"""The graders as OpenRLHF calls them: queries, prompts and labels in, rewards and logs out.
+
+A query is a prompt and its response in one string, decoded from tokens. Prompts hold examples of an
+answer, so that a grader must see the response alone.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from openrlhf_js.tasks import TASKS, task_of
+from openrlhf_js.tasks.base import STATUSES, Task
+
+Strings = Sequence[str]
+RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
+
+# What tokenizers end a turn with, such as <|im_end|>, </s>, <eos>; never </answer> or </think>.
+_END_MARK = re.compile(
+    r"(?:<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>|\s+)\Z"  # noqa: RUF001
+)
+_LONGEST_END_MARK = 48
+_LEAST_TAIL = 16  # characters, white space aside: a tail that cannot be met by accident
+
+
+def reward_function(task: str) -> RewardFunction:
+    """The `reward_func` of one task, for a file that `--reward.remote_url` names.
+
+    It returns, as OpenRLHF wants it, one number per response in each tensor: `rewards` and `scores`
+    (1 for a correct answer, else 0), and in `extra_logs` what OpenRLHF averages over a step's
+    responses: `accuracy`, `status/<status>` (1 for the response's own status, else 0) and
+    `grading_seconds`. It raises ValueError for a malformed label and for a query in which the
+    response cannot be told from the prompt.
+
+    Raises:
+        ValueError: there is no such task.
+    """
+    if task not in TASKS:
+        raise ValueError(f"there is no task {task!r}; there are {', '.join(sorted(TASKS))}")
+    chosen = TASKS[task]
+
+    def reward_func(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
+        return _graded([chosen] * len(labels), queries, prompts, labels)
+
+    return reward_func
+
+
+def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
+    """The `reward_func` of mixed data: each response is graded by the task of its own datasource.
+
+    OpenRLHF hands over no datasource. openrlhf_js does, as the attribute `datasource` of the label.
+
+    Returns:
+        What `reward_function`'s returns, and `accuracy/<task>` for the tasks that came up: NaN at
+        the responses of another task.
+
+    Raises:
+        ValueError: as `reward_function`'s, or a label bears no datasource of a known task.
+    """
+    tasks = [_task_of_label(label) for label in labels]
+    result = _graded(tasks, queries, prompts, labels)
+    for name in {task.NAME for task in tasks}:
+        own = torch.tensor([task.NAME == name for task in tasks])
+        result["extra_logs"][f"accuracy/{name}"] = result["rewards"].where(own, torch.nan)
+    return result
+
+
+def _task_of_label(label: str) -> Task:
+    if not hasattr(label, "datasource"):
+        raise ValueError(
+            "the label bears no datasource, by which mixed data is graded: train with `openrlhf-js "
+            "train` on rows with text labels, or point --reward.remote_url at one task's file"
+        )
+    return task_of(label.datasource)
+
+
+def _graded(tasks: Sequence[Task], *lists: Strings) -> dict[str, Any]:
+    scores, seconds = [], []
+    for task, query, prompt, label in zip(tasks, *lists, strict=True):
+        began = time.perf_counter()
+        scores.append(task.score(response_of(query, prompt), str(label)))  # str: without attributes
+        seconds.append(time.perf_counter() - began)
+    values = torch.tensor([score.value for score in scores])
+    logs = {"accuracy": values, "grading_seconds": torch.tensor(seconds)}
+    for status in STATUSES:
+        logs[f"status/{status}"] = torch.tensor([float(s.status == status) for s in scores])
+    return {"rewards": values, "scores": values, "extra_logs": logs}
+
+
+def response_of(query: str, prompt: str) -> str:
+    """The response in a query, without the tokens that end it; never a part of the prompt.
+
+    Decoding need not give back a prompt's very text: white space changes, an image's place becomes
+    many tokens, and a prompt that is too long is cut on its left. Then the end of the prompt, as
+    much as is found unchanged, says where the response begins.
+
+    Raises:
+        ValueError: the end of the prompt is not there unchanged.
+    """
+    start = len(prompt) if query.startswith(prompt) else _end_of_prompt(query, prompt)
+    end = len(query)
+    while mark := _END_MARK.search(query, max(start, end - _LONGEST_END_MARK), end):
+        end = mark.start()
+    return query[start:end]
+
+
+def _end_of_prompt(query: str, prompt: str) -> int:
+    """Where the first word stands that follows a prompt which decoding has changed."""
+    places = [place for place, character in enumerate(query) if not character.isspace()]
+    found, asked = "".join([query[place] for place in places]), "".join(prompt.split())
+    places.append(len(query))
+    if found.startswith(asked):
+        return places[len(asked)]
+
+    def missing(length: int) -> bool:
+        return asked[-length:] not in found
+
+    lengths = range(1, len(asked) + 1)
+    tail = asked[len(asked) - bisect_left(lengths, True, key=missing) :]
+    # Were the prompt's own end changed, and its twin further up in the prompt not, the twin would
+    # be taken for it: hence the count. A response that repeats the tail is read after the last one.
+    if len(tail) < _LEAST_TAIL or found.count(tail) < asked.count(tail):
+        raise ValueError(
+            f"the query does not hold the end of its prompt, {prompt[-80:]!r}: the tokenizer does "
+            "not give back what it was given, and the response cannot be told from the prompt"
+        )
+    after = found[::-1].find(tail[::-1])  # rfind could take quadratic time
+    return places[len(found) - after]

@@ -1,0 +1,5 @@
+"""Countdown: an expression over the given numbers that makes the target."""
+
+from openrlhf_js.tasks.rewards import reward_function
+
+reward_func = reward_function("countdown")

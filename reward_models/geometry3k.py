@@ -1,0 +1,5 @@
+"""Geometry3k: the last boxed answer to a question about a figure."""
+
+from openrlhf_js.tasks.rewards import reward_function
+
+reward_func = reward_function("geometry3k")

@@ -1,0 +1,5 @@
+"""Knights and knaves: who is which, in the last box."""
+
+from openrlhf_js.tasks.rewards import reward_function
+
+reward_func = reward_function("knights_knaves")

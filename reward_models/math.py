@@ -1,0 +1,18 @@
+"""Mathematics: the last boxed answer, compared by value."""
+
+if __name__ == "math":
+    # Python found this file while looking for its own module of that name, since it runs in this
+    # folder. Hand that one over.
+    import os
+    import sys
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    here = os.path.dirname(os.path.realpath(__file__))
+    spec = PathFinder.find_spec("math", [p for p in sys.path if os.path.realpath(p) != here])
+    sys.modules["math"] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["math"])
+else:
+    from openrlhf_js.tasks.rewards import reward_function
+
+    reward_func = reward_function("math")

@@ -1,0 +1,5 @@
+"""Maze: a path of steps from S to E."""
+
+from openrlhf_js.tasks.rewards import reward_function
+
+reward_func = reward_function("maze")

@@ -1,0 +1,275 @@
+"""Training on a mixed file through the real stack: the rewards, the logs and the way to the grader.
+
+The policy is a tiny model that has learned by heart a right answer, a wrong one, a malformed one and
+none at all to each of a few prompts, so that every status comes up and rewards differ in a group.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from openrlhf_js.tasks import STATUSES, countdown, knights_knaves, maze, task_of
+from openrlhf_js.tasks import math as mathematics
+from openrlhf_js.tiny import model
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+MIXED = Path(__file__).parents[2] / "reward_models" / "mixed.py"
+PROMPTS, RESPONSES, STEPS = 8, 4, 3
+MAX_NEW_TOKENS = 40
+NO_ANSWER = "I do not know."
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+# Grades as `mixed.py` does, and writes down what it was given and what it made of it.
+GRADER = f"""
+import json, runpy
+from pathlib import Path
+
+mixed = runpy.run_path({str(MIXED)!r})["reward_func"]
+
+def reward_func(queries, prompts, labels):
+    result = mixed(queries, prompts, labels)
+    row = [queries[0], prompts[0], labels[0], labels[0].datasource, result["rewards"].item()]
+    with Path(__file__).with_name("graded.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\\n")
+    return result
+"""
+
+
+class Problem(NamedTuple):
+    """A row of the data set, and what the policy has learned to say to it."""
+
+    row: dict
+    responses: list[str]
+
+
+def problems() -> list[Problem]:
+    generated = [
+        ("countdown", countdown, countdown.generate(2, seed=1), "<answer> 1 + </answer>"),
+        ("maze", maze, maze.generate(2, seed=1), "<answer> onwards </answer>"),
+        (
+            "knights_knaves/2",
+            knights_knaves,
+            knights_knaves.generate(2, seed=1, people=(2,)),
+            "\\boxed{nobody knows}",
+        ),
+    ]
+    found = [
+        Problem(
+            {
+                "input": task.prompt(item),
+                "label": task.label(item),
+                "datasource": datasource,
+            },
+            [
+                task.right_response(task.label(item)),
+                task.wrong_response(task.label(item)),
+                malformed,
+                NO_ANSWER,
+            ],
+        )
+        for datasource, task, items, malformed in generated
+        for item in items
+    ]
+    for gold, equal in (("2\\sqrt{3}", "\\sqrt{12}"), ("x^2-1", "(x+1)(x-1)")):  # not plain to see
+        item = {"problem": f"Name another form of ${equal}$.", "answer": gold}
+        row = {"input": mathematics.prompt(item), "label": gold, "datasource": "math/forms"}
+        wrong = mathematics.wrong_response(gold)
+        found.append(Problem(row, [f"\\boxed{{{equal}}}", wrong, wrong, NO_ANSWER]))
+    return found
+
+
+def make_tokenizer(texts: list[str]):
+    """Bytes, merged into long tokens that make up the texts, and a chat template."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    specials = ["<pad>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=1000,
+        special_tokens=[AddedToken(token, special=True) for token in specials],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<|im_end|>",
+        chat_template=CHAT,
+        padding_side="left",
+    )
+
+
+def learn(policy, tokenizer, pairs: list[tuple[str, str]], steps: int) -> float:
+    """Teaches the policy to give each response to its prompt; returns the last loss."""
+    encoded = [(tokenizer.encode(p), tokenizer.encode(r + "<|im_end|>")) for p, r in pairs]
+    width = max(len(p) + len(r) for p, r in encoded)
+    tokens = torch.full((len(pairs), width), tokenizer.pad_token_id)
+    targets = torch.full((len(pairs), width), -100)
+    for row, (p, r) in enumerate(encoded):
+        tokens[row, : len(p) + len(r)] = torch.tensor(p + r)
+        targets[row, len(p) - 1 : len(p) + len(r) - 1] = torch.tensor(r)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-3)
+    for _ in range(steps):
+        logits = policy(tokens, use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> Path:
+    """A folder with `policy/`, `train.jsonl` and `eval.jsonl`."""
+    folder = tmp_path_factory.mktemp("mixed")
+    made = problems()
+    inputs = [m["content"] for problem in made for m in problem.row["input"]]
+    tokenizer = make_tokenizer([*inputs, *(r for p in made for r in p.responses)])
+    policy = model.make_model(tokenizer, seed=0)
+    policy.config.max_position_embeddings = 512
+    pairs = [
+        (
+            tokenizer.apply_chat_template(p.row["input"], tokenize=False, add_generation_prompt=True),
+            response,
+        )
+        for p in made
+        for response in p.responses
+    ]
+    learn(policy, tokenizer, pairs, steps=60)
+    model.save(policy, tokenizer, folder / "policy")
+    write(folder / "train.jsonl", [p.row for p in made])
+    write(folder / "eval.jsonl", [p.row for p in made[::2]])
+    return folder
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def flags(mixed: Path, **others) -> list[str]:
+    given = {
+        "--actor.model_name_or_path": mixed / "policy",
+        "--data.prompt_dataset": mixed / "train.jsonl",
+        "--data.max_len": 512,
+        "--rollout.max_new_tokens": MAX_NEW_TOKENS,
+        "--train.num_episodes": STEPS,
+        "--actor.adam.lr": 1e-4,
+        "--algo.advantage.estimator": "js",
+        **others,
+    }
+    return [*(str(x) for item in given.items() for x in item), "--data.apply_chat_template"]
+
+
+def test_mixed_tasks_are_graded_by_datasource_and_logged(start, mixed):
+    run = start(
+        *flags(mixed),
+        *("--eval.dataset", str(mixed / "eval.jsonl"), "--eval.steps", str(STEPS)),
+        *("--eval.n_samples_per_prompt", "2"),
+        grader=GRADER,
+    ).finish()
+    assert run.status == 0, run.output[-3000:]
+    run.check_advantages()
+
+    datasources = {row["label"]: row["datasource"] for row in read(mixed / "train.jsonl")}
+    graded = []
+    for query, prompt, label, datasource, reward in read(run.folder / "graded.jsonl"):
+        assert query.startswith(prompt) and query.count("<|im_start|>assistant") == 1
+        assert datasource == datasources[label]
+        score = task_of(datasource).score(query.removeprefix(prompt), label)
+        assert reward == score.value
+        graded.append((datasource, score))
+    in_training = PROMPTS * RESPONSES * STEPS
+    assert len(graded) == in_training + PROMPTS // 2 * 2
+    seen = Counter(score.status for _, score in graded)
+    assert set(seen) == {"correct", "wrong", "malformed", "no_answer"}, seen
+
+    scalars = run.scalars()
+    for step in range(STEPS):  # synchronous training: a step's responses come one step at a time
+        now = graded[step * PROMPTS * RESPONSES :][: PROMPTS * RESPONSES]
+        values = [score.value for _, score in now]
+        logged = {name: values[step] for name, values in scalars.items() if len(values) == STEPS}
+        assert logged["train/accuracy"] == pytest.approx(np.mean(values))
+        assert logged["train/reward"] == pytest.approx(np.mean(values), abs=1e-5)
+        for status in STATUSES:
+            share = np.mean([score.status == status for _, score in now])
+            assert logged[f"train/status/{status}"] == pytest.approx(share), status
+        for task in ("countdown", "maze", "knights_knaves", "math"):
+            own = [score.value for source, score in now if task_of(source).NAME == task]
+            assert logged[f"train/accuracy/{task}"] == pytest.approx(np.mean(own)), task
+        assert 0 < logged["train/grading_seconds"] < 60
+    check_evaluation(scalars, graded[in_training:])
+
+
+def check_evaluation(scalars, graded) -> None:
+    """The evaluation's metrics of each datasource are what was graded."""
+    for source in ("countdown", "maze", "knights_knaves/2", "math/forms"):
+        (logged,) = scalars[f"eval/eval_{source}_pass1"]
+        assert logged == pytest.approx(np.mean([s.value for each, s in graded if each == source]))
+
+
+def read(path: Path) -> list:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_mixed_tasks_with_async_training_and_dynamic_filtering(start, mixed):
+    run = start(
+        *flags(mixed, **{"--reward.remote_url": MIXED, "--algo.advantage.estimator": "rloo"}),
+        *("--train.async_enable", "--algo.dynamic_filtering_enable"),
+        *("--eval.dataset", str(mixed / "eval.jsonl"), "--eval.steps", "1"),
+        grader=None,
+    ).finish()
+    assert run.status == 0, run.output[-3000:]
+    run.check_advantages(steps=None)
+    means = [batch["rewards"].mean() for batch in run.batches()]
+    assert all(0 < mean < 1 for batch in run.batches() for mean in batch["rewards"].mean(1))
+    scalars = run.scalars()
+    np.testing.assert_allclose(scalars["train/accuracy"], means, atol=1e-5)
+    shares = [scalars[f"train/status/{status}"] for status in STATUSES]
+    np.testing.assert_allclose(np.sum(shares, axis=0), 1, atol=1e-5)
+    by_task = [values for tag, values in scalars.items() if tag.startswith("train/accuracy/")]
+    assert by_task and all(0 < value < 1 for values in by_task for value in values)
+    assert any(tag.startswith("eval/eval_knights_knaves/2_pass1") for tag in scalars)
+
+
+def test_a_malformed_label_stops_the_run_and_names_its_prompt(start, mixed, tmp_path):
+    rows = read(mixed / "train.jsonl")
+    rows[3] = {**rows[3], "label": '{"maze": ["no", "maze"]}'}
+    broken = write(tmp_path / "broken.jsonl", rows)
+    run = start(
+        *flags(mixed, **{"--reward.remote_url": MIXED, "--data.prompt_dataset": broken}),
+        grader=None,
+    ).finish()
+    assert run.status == 1
+    last = run.output.strip().splitlines()[-1]
+    assert "ValueError: a label is JSON like" in last, last
+    assert "".join(rows[3]["input"][-1]["content"])[-8:] in last.replace("\\n", "\n"), last
+    assert not run.batches()
+
+
+def test_an_unknown_datasource_stops_the_run_before_anything_is_loaded(start, mixed, tmp_path):
+    rows = read(mixed / "train.jsonl")
+    rows[3] = {**rows[3], "datasource": "sudoku/4"}
+    broken = write(tmp_path / "broken.jsonl", rows)
+    run = start(
+        *flags(mixed, **{"--reward.remote_url": MIXED, "--data.prompt_dataset": broken}),
+        grader=None,
+    ).finish(timeout_seconds=30)
+    assert run.status == 2
+    assert "line 4: no task grades the datasource 'sudoku/4'" in run.output

@@ -1,0 +1,115 @@
+"""Functions that the tests of the grading pool have graded answers with: kind, slow and hostile."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+_warm = False
+_kept: list[bytearray] = []
+
+
+def warm_up() -> None:
+    global _warm
+    _warm = True
+
+
+def is_warm(answer: str, label: str) -> tuple[str, str]:
+    return ("correct" if _warm else "wrong"), ""
+
+
+def compare(answer: str, label: str) -> tuple[str, str]:
+    return ("correct" if answer == label else "wrong"), str(len(answer))
+
+
+def digest(answer: str, label: str) -> tuple[str, str]:
+    return compare(answer, label)[0], hashlib.md5(
+        answer.encode("utf8", "surrogatepass")
+    ).hexdigest()
+
+
+def nap(answer: str, label: str) -> tuple[str, str]:
+    """Takes as many seconds as the label says, and tells its process and the time."""
+    time.sleep(float(label))
+    return "correct", f"{os.getpid()} {time.monotonic_ns()}"
+
+
+def keep(answer: str, label: str) -> tuple[str, str]:
+    """Leaves as many bytes behind as the label says, and tells its process."""
+    _kept.append(bytearray(int(label)))
+    return "correct", str(os.getpid())
+
+
+def nice(answer: str, label: str) -> tuple[str, str]:
+    time.sleep(float(label))
+    return "correct", str(os.getpriority(os.PRIO_PROCESS, 0))
+
+
+def environment(answer: str, label: str) -> tuple[str, str]:
+    descriptors = [os.readlink(f"/proc/self/fd/{number}") for number in range(3)]
+    return "correct", " ".join([*descriptors, str(os.getsid(0)), str(hash("a"))])
+
+
+def hostile(answer: str, label: str) -> tuple[str, str]:
+    """Does what the answer names, at a place that the label names."""
+    _DEEDS[answer](label)
+    return "correct", "survived"
+
+
+def _loop(_: str) -> None:
+    while True:
+        pass
+
+
+def _in_c(_: str) -> None:
+    9**9**9  # one instruction, which holds the interpreter for hours
+
+
+def _in_c_without_alarm(_: str) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    9**9**9
+
+
+def _pieces(_: str) -> None:
+    pieces = []
+    while True:
+        pieces.append(bytearray(1 << 24))
+
+
+def _recurse(place: str) -> None:
+    _recurse(place)
+
+
+_DEEDS = {
+    "loop": _loop,
+    "in C": _in_c,
+    "in C, alarm off": _in_c_without_alarm,
+    "sleep": lambda _: time.sleep(1000),
+    "stop": lambda _: signal.raise_signal(signal.SIGSTOP),
+    "one block": lambda _: bytearray(1 << 40),
+    "pieces": _pieces,
+    "recurse": _recurse,
+    "leave": lambda _: os._exit(0),
+    "abort": lambda _: os.abort(),
+    "exit": lambda _: exit(1),
+    "fail": lambda _: {}["a\n" * 1000],
+    "write": lambda place: Path(place).write_text("x"),
+    "touch": lambda place: os.close(os.open(place, os.O_CREAT)),
+    "mkdir": lambda place: os.mkdir(place),
+    "system": lambda place: os.system(f"touch {place}"),
+    "spawn": lambda place: subprocess.run(["touch", place], check=True),
+    "fork": lambda place: os.fork(),
+    "remove": lambda place: os.remove(__file__ + "x"),
+}
+
+
+def no_pair(answer: str, label: str) -> str:
+    return "correct"
+
+
+def no_status(answer: str, label: str) -> tuple[str, str]:
+    return "splendid", ""

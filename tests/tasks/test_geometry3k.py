@@ -1,0 +1,212 @@
+"""Figures become files that OpenRLHF opens, each where the prompt says `<image>`."""
+
+import base64
+import hashlib
+import io
+import json
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image, ImageDraw
+
+from openrlhf_js.tasks import geometry3k
+
+PROBLEM = "<image>Find the measure of $\\angle A$."
+
+
+def figure(mode="RGB", colour="white", line="black", form="PNG", size=(40, 30)):
+    picture = Image.new(mode, size, colour)
+    ImageDraw.Draw(picture).line((5, 5, 35, 25), fill=line, width=2)
+    encoded = io.BytesIO()
+    picture.save(encoded, form)
+    return encoded.getvalue()
+
+
+def row(*images, problem=PROBLEM, answer="48"):
+    stored = [{"bytes": image, "path": "1.png"} for image in images]
+    return {"images": stored, "problem": problem, "answer": answer}
+
+
+def hub_copy(folder, rows, split="train"):
+    (folder / "data").mkdir(exist_ok=True)
+    file = folder / "data" / f"{split}-00000-of-00001.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return str(folder)
+
+
+def load(folder, *rows, split="train"):
+    source = hub_copy(folder, list(rows), split)
+    return list(geometry3k.load(split, source, images_dir=folder / "figures"))
+
+
+def test_a_downloaded_copy(tmp_path):
+    one, two = figure(), figure(colour="yellow")
+    both = "Compare <image> with <image>."
+    items = load(tmp_path, row(one), row(two), row(one, two, problem=both, answer="2 \\sqrt{3}"))
+    names = [f"{hashlib.sha256(encoded).hexdigest()}.png" for encoded in (one, two)]
+    paths = [str(tmp_path / "figures" / name) for name in names]
+    assert items == [
+        {"problem": PROBLEM, "answer": "48", "images": paths[:1]},
+        {
+            "problem": PROBLEM,
+            "answer": "48",
+            "images": paths[1:],
+        },  # another figure, another problem
+        {"problem": both, "answer": "2 \\sqrt{3}", "images": paths},
+    ]
+    assert all(Path(path).is_absolute() for path in paths)
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(names)
+    for path, encoded in zip(paths, (one, two), strict=True):
+        with Image.open(path) as written, Image.open(io.BytesIO(encoded)) as given:
+            assert (written.format, written.mode) == ("PNG", "RGB")
+            assert written.tobytes() == given.tobytes()
+
+
+def test_the_same_figure_is_one_problem_and_one_file(tmp_path):
+    load(tmp_path, row(figure()), row(figure()))
+    (file,) = (tmp_path / "figures").iterdir()
+    before = file.stat().st_mtime_ns
+    (item,) = load(tmp_path, row(figure()), row(figure()), split="validation")
+    assert item["images"] == [str(file)]
+    assert file.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "1"])
+def test_every_kind_of_figure_is_dark_lines_on_white(tmp_path, mode):
+    if mode in ("RGBA", "LA"):  # a transparent ground that is black underneath
+        encoded = figure("RGBA", (0, 0, 0, 0), (0, 0, 0, 255))
+        encoded = converted(encoded, mode)
+    else:
+        encoded = converted(figure(), mode)
+    (item,) = load(tmp_path, row(encoded))
+    with Image.open(item["images"][0]) as written:
+        assert written.mode == "RGB"
+        assert written.getpixel((0, 0)) == (255, 255, 255)
+        assert written.getpixel((20, 15)) == (0, 0, 0)
+
+
+def converted(encoded, mode):
+    out = io.BytesIO()
+    with Image.open(io.BytesIO(encoded)) as picture:
+        picture.convert(mode).save(out, "PNG")
+    return out.getvalue()
+
+
+def test_images_beside_a_file_of_lines(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "1.jpg").write_bytes(figure(form="JPEG"))
+    file = tmp_path / "own.jsonl"
+    lines = [
+        {"images": ["pictures/1.jpg"], "problem": PROBLEM, "answer": "1"},
+        {"images": [{"path": "pictures/1.jpg"}], "problem": "In <image>, why?", "answer": "1"},
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    items = list(geometry3k.load("test", str(file), images_dir=tmp_path / "figures"))
+    assert items[0]["images"] == items[1]["images"]
+    lines[1]["images"] = ["pictures/2.jpg"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ValueError, match=r"row 2: cannot read the image 'pictures/2.jpg': No such"):
+        list(geometry3k.load("test", str(file), images_dir=tmp_path / "figures"))
+
+
+def bomb():
+    """A PNG whose header says 60,000 x 60,000 pixels."""
+
+    def chunk(kind, data):
+        return (
+            len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+        )
+
+    side = (60_000).to_bytes(4, "big")
+    header = chunk(b"IHDR", side + side + b"\x08\x00\x00\x00\x00")
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+
+
+@pytest.mark.parametrize(
+    ("encoded", "complaint"),
+    [
+        (b"", "an image does not open"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "an image does not open"),
+        (figure()[:-60], "an image does not open"),
+        (base64.b64encode(figure()), "an image does not open"),
+        (figure(form="TIFF"), "an image does not open"),
+        (bomb(), "an image does not open: .*decompression bomb"),
+        (figure("1", 1, 0, size=(8000, 4001)), "an image of 8000 x 4001 pixels is too large"),
+    ],
+)
+def test_an_image_that_does_not_open_is_refused_by_row(tmp_path, encoded, complaint):
+    with pytest.raises(ValueError, match=f"row 2: {complaint}"):
+        load(tmp_path, row(figure()), row(encoded))
+    assert [file.suffix for file in (tmp_path / "figures").iterdir()] == [".png"]  # the first row's
+
+
+@pytest.mark.parametrize(
+    ("problem", "images"),
+    [
+        ("Find x.", [figure()]),
+        ("<image>Find x.", []),
+        ("<image><image>Find x.", [figure()]),
+        ("<image>Find x.", [figure(), figure()]),
+        ("Find x.", []),
+    ],
+)
+def test_one_placeholder_for_each_image(tmp_path, problem, images):
+    with pytest.raises(ValueError, match="row 2: the problem must say <image> once for each"):
+        load(tmp_path, row(figure()), row(*images, problem=problem))
+
+
+@pytest.mark.parametrize("images", [None, "1.png", [5], [None], [{"bytes": None, "path": None}]])
+def test_images_of_another_kind_are_refused(tmp_path, images):
+    file = tmp_path / "own.jsonl"
+    file.write_text(json.dumps({"images": images, "problem": PROBLEM, "answer": "1"}) + "\n")
+    with pytest.raises(ValueError, match=r"row 1: .* image"):
+        list(geometry3k.load("test", str(file), images_dir=tmp_path / "figures"))
+
+
+def test_a_split_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match="train, validation, test, not 'dev'"):
+        geometry3k.load("dev", images_dir=tmp_path)
+
+
+def test_the_prompt_keeps_the_placeholder_where_it_is():
+    system, user = geometry3k.prompt({"problem": PROBLEM, "answer": "48", "images": ["a.png"]})
+    assert isinstance(user["content"], str)  # OpenRLHF makes the parts; a column has one type
+    assert user["content"].startswith(PROBLEM)
+    assert (system["content"] + user["content"]).count("<image>") == 1
+
+
+def test_answers_are_graded_as_in_mathematics():
+    label = geometry3k.label({"problem": PROBLEM, "answer": "2 \\sqrt{221}", "images": ["a.png"]})
+    assert label == "2 \\sqrt{221}"
+    assert geometry3k.score(geometry3k.right_response(label), label).status == "correct"
+    assert geometry3k.score(geometry3k.wrong_response(label), label).status == "wrong"
+
+
+@pytest.mark.integration
+def test_openrlhf_turns_a_row_into_a_prompt_with_its_image(tmp_path):
+    """Through OpenRLHF's own functions, from the row to the picture that vLLM is given."""
+    prompts_dataset = pytest.importorskip("openrlhf.datasets.prompts_dataset")
+    vlm_utils = pytest.importorskip("openrlhf.utils.vlm_utils")
+    (item,) = load(tmp_path, row(figure()))
+    data = {
+        "input": geometry3k.prompt(item),
+        "label": geometry3k.label(item),
+        "images": item["images"],
+    }
+    chats = []
+
+    def template(chat, **_options):
+        chats.append(chat)
+        return "a prompt"
+
+    prompt, label = prompts_dataset.preprocess_data(data, None, "input", "label", template)
+    assert (prompt, label) == ("a prompt", "48")
+    system, user = chats[0]
+    assert isinstance(system["content"], str)
+    assert [part["type"] for part in user["content"]] == ["image", "text"]
+    assert user["content"][1]["text"].startswith("Find the measure")
+    (picture,) = vlm_utils.load_images(data["images"])
+    assert (picture.mode, picture.size) == ("RGB", (40, 30))

@@ -1,0 +1,47 @@
+"""The mathematics grader against an examiner's table of tricky answers."""
+
+import json
+from pathlib import Path
+
+from openrlhf_js.tasks import math_grader
+
+PAIRS = [
+    json.loads(line) for line in (Path(__file__).parent / "math_pairs.jsonl").open(encoding="utf-8")
+]
+# What the answers of MATH, AMC, OlympiadBench, DAPO and Geometry3k look like.
+CATEGORIES = """
+    fractions decimals roots intervals sets tuples units money percent text matrices algebra unicode
+    bases times mixed_numbers scientific thousands multiple tolerance inequalities complex equations
+    choice angles ratios words ordinals formatting near_misses
+"""
+
+
+def test_every_pair_is_well_formed():
+    for pair in PAIRS:
+        fields = ["category", "answer", "label", "right"] + ["plain"] * (not pair["right"])
+        assert pair.keys() - {"note"} == set(fields), pair
+        assert [type(pair[name]) for name in ("answer", "label", "right")] == [str, str, bool], pair
+        math_grader.check_label(pair["label"])
+
+
+def test_the_table_is_broad_and_balanced():
+    assert len(PAIRS) >= 250
+    assert len({(pair["answer"], pair["label"]) for pair in PAIRS}) == len(PAIRS)
+    assert {pair["category"] for pair in PAIRS} == set(CATEGORIES.split())
+    for category in CATEGORIES.split():
+        kinds = [pair["right"] for pair in PAIRS if pair["category"] == category]
+        assert len(kinds) >= 8
+        assert set(kinds) == {True, False}
+    assert 0.4 < sum(pair["right"] for pair in PAIRS) / len(PAIRS) < 0.6
+
+
+def test_the_grader_agrees_with_the_examiner():
+    differing = [
+        pair
+        for pair in PAIRS
+        if (math_grader.grade(pair["answer"], pair["label"]).status == "correct") != pair["right"]
+    ]
+    accepted = [pair for pair in differing if pair.get("plain")]
+    report = "\n".join(f"{pair['answer']!r} for {pair['label']!r}" for pair in differing)
+    assert not accepted, f"accepted plainly different values among:\n{report}"
+    assert len(differing) <= 0.05 * len(PAIRS), f"{len(differing)} differ:\n{report}"

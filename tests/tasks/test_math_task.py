@@ -1,0 +1,247 @@
+"""Every data set of mathematics is read from its own layout, and its boxed answers are graded."""
+
+import json
+import warnings
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from openrlhf_js.tasks import math
+from openrlhf_js.tasks.base import scored
+
+BEFORE = "Answer this. The last line must be of the form Answer: $Answer, $Answer being the result."
+AFTER = 'Keep the result on a line of its own after "Answer:".'
+DAPO_RAW = [
+    {
+        "data_source": "math_dapo",
+        "prompt": [{"role": "user", "content": f"{BEFORE}\n\n{problem}\n\n{AFTER}"}],
+        "ability": "MATH",
+        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": str(number)},
+    }
+    for number, (problem, answer) in enumerate(
+        [("What is 2 + 2?", "4"), ("Two\n\nparagraphs: $x$?", "-7")] * 100
+    )
+]
+OLYMPIAD = {"question": "How many?", "is_multiple_answer": False, "unit": None, "error": None}
+
+
+def parquet(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return str(path)
+
+
+def load(path, rows, dataset, split="test"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # how many problems are expected
+        return list(math.load(split, parquet(path / "data.parquet", rows), dataset))
+
+
+def test_dapo_without_repetitions_in_either_layout(tmp_path):
+    processed = [
+        {"prompt": "What is 2 + 2?", "solution": "4", "data_source": "math_dapo"},
+        {"prompt": "Two\n\nparagraphs: $x$?", "solution": "-7", "data_source": "math_dapo"},
+    ]
+    expected = [
+        {"problem": "What is 2 + 2?", "answer": "4"},
+        {"problem": "Two\n\nparagraphs: $x$?", "answer": "-7"},
+    ]
+    raw = parquet(tmp_path / "raw" / "data" / "dapo-math-17k.parquet", DAPO_RAW)
+    with pytest.warns(UserWarning, match="2 distinct problems in 200 rows; 17,917 are expected"):
+        found = list(math.load("train", str(tmp_path / "raw"), "dapo_raw"))
+    assert found == [{**item, "source": "dapo_raw"} for item in expected]
+    with pytest.warns(UserWarning, match="2 distinct problems in 200 rows"):
+        assert list(math.load("train", raw, "dapo_raw")) == found
+    parquet(tmp_path / "open" / "all" / "train-00000-of-00001.parquet", processed)
+    parquet(tmp_path / "open" / "en" / "train-00000-of-00001.parquet", processed[:1])
+    with pytest.warns(UserWarning, match="2 distinct problems in 2 rows"):
+        found = list(math.load("train", str(tmp_path / "open")))
+    assert found == [{**item, "source": "dapo"} for item in expected]
+
+
+def test_a_dapo_prompt_that_is_wrapped_otherwise():
+    def row(content):
+        return {
+            "prompt": [{"role": "user", "content": content}],
+            "reward_model": {"ground_truth": "1"},
+        }
+
+    assert math._dapo_raw(row("Only a problem."))["problem"] == "Only a problem."
+    for content in (f"{BEFORE} What is 1?", f"What is 1?\n\n{AFTER}", f"{BEFORE}\n\n{AFTER}"):
+        with pytest.raises(ValueError, match="cannot take DAPO's instructions off"):
+            math._dapo_raw(row(content))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"prompt": "text", "reward_model": {"ground_truth": "1"}},
+        {"prompt": [], "reward_model": {"ground_truth": "1"}},
+        {"prompt": [{"role": "user", "content": None}], "reward_model": {"ground_truth": "1"}},
+        {"prompt": [{"role": "user", "content": "What?"}], "reward_model": {}},
+        {"prompt": [{"role": "user", "content": "What?"}], "reward_model": {"ground_truth": None}},
+    ],
+)
+def test_a_broken_dapo_row_is_named(tmp_path, broken):
+    file = tmp_path / "dapo.jsonl"
+    file.write_text(json.dumps(DAPO_RAW[0]) + "\n" + json.dumps(broken) + "\n")
+    with pytest.raises(ValueError, match=r"dapo_raw \(.*dapo.jsonl\), row 2: "):
+        list(math.load("train", str(file), "dapo_raw"))
+
+
+def test_the_test_sets(tmp_path):
+    rows = [{"problem": "Simplify.", "answer": r"\frac{1}{2}", "level": 1}]
+    assert load(tmp_path, rows, None) == [
+        {"problem": "Simplify.", "answer": r"\frac{1}{2}", "source": "math500"}
+    ]
+    for answer, gold in [(27.0, "27"), ("27.0", "27"), (0.5, "0.5"), ("3159", "3159"), (10, "10")]:
+        (item,) = load(tmp_path, [{"question": "How many?", "answer": answer}], "amc23")
+        assert item == {"problem": "How many?", "answer": gold, "source": "amc23"}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"final_answer": [r"$\frac{1}{2}$"]}, {"answer": r"\frac{1}{2}"}),
+        ({"final_answer": ["$(2,3)$"]}, {"answer": "(2,3)"}),
+        ({"final_answer": ["6,10,15"], "is_multiple_answer": True}, {"answer": ["6", "10", "15"]}),
+        (
+            {"final_answer": [r"$(1, 8), \{2, 7\}$, $[0,1)$"], "is_multiple_answer": True},
+            {"answer": ["(1, 8)", r"\{2, 7\}", "[0,1)"]},
+        ),
+        ({"final_answer": ["$3$", "$-3$"], "is_multiple_answer": True}, {"answer": ["3", "-3"]}),
+        ({"final_answer": ["5"], "is_multiple_answer": True}, {"answer": "5"}),
+        (
+            {"final_answer": ["4.56"], "unit": r"$\mathrm{~cm}$", "error": "1e-1"},
+            {"answer": "4.56", "unit": r"\mathrm{~cm}", "tolerance": "1e-1"},
+        ),
+        ({"final_answer": ["7"], "unit": "", "error": ""}, {"answer": "7"}),
+    ],
+)
+def test_olympiadbench_answers(tmp_path, row, expected):
+    (item,) = load(tmp_path, [{**OLYMPIAD, **row}], "olympiadbench")
+    assert item == {"problem": "How many?", **expected, "source": "olympiadbench"}
+    plain = isinstance(expected["answer"], str) and len(expected) == 1
+    assert math._label(item) == (expected["answer"] if plain else json.dumps(expected))
+
+
+def test_olympiadbench_is_the_train_split_of_its_hub_copy(tmp_path):
+    config = "OE_TO_maths_en_COMP"
+    rows = [{**OLYMPIAD, "final_answer": ["1"]}]
+    parquet(tmp_path / "OlympiadBench" / config / f"{config}.parquet", rows)
+    parquet(tmp_path / "OlympiadBench" / "TP_TO_maths_en_COMP" / "other.parquet", rows * 2)
+    assert len(list(math.load("test", str(tmp_path), "olympiadbench"))) == 1
+
+
+@pytest.mark.parametrize("final_answer", [None, "5", [5], [None], []])
+def test_a_broken_olympiadbench_row_is_named(tmp_path, final_answer):
+    row = {**OLYMPIAD, "final_answer": final_answer}
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    with pytest.raises(ValueError, match=r"row 1: .* must be"):
+        list(math.load("test", str(file), "olympiadbench"))
+
+
+def test_your_own_file(tmp_path):
+    rows = [{"problem": "1 + 1?", "answer": "2"}, {"problem": "1  + 1?", "answer": "2"}]
+    for split in ("train", "test"):
+        (item,) = load(tmp_path, rows, "plain", split)
+        assert item == {"problem": "1 + 1?", "answer": "2", "source": "plain"}
+    with pytest.raises(ValueError, match="lacks prompt, solution; it has problem, answer"):
+        load(tmp_path, rows, None, "train")
+    with pytest.raises(ValueError, match="needs a source: a file with problem and answer"):
+        math.load("train", None, "plain")
+
+
+@pytest.mark.parametrize(
+    ("split", "dataset"),
+    [("test", "dapo"), ("train", "math500"), ("train", "nothing"), ("validation", None)],
+)
+def test_a_data_set_or_split_that_is_not_there(split, dataset):
+    with pytest.raises(ValueError, match=r"there are dapo: train; .*plain: train, test"):
+        math.load(split, None, dataset)
+
+
+def test_by_default_the_hub_is_asked_for_the_data_set(monkeypatch):
+    asked = []
+
+    def rows(*arguments):
+        asked.append(arguments)
+        return iter([])
+
+    monkeypatch.setattr(math.hub, "rows", rows)
+    for split, dataset in [("train", None), ("test", None), ("test", "olympiadbench")]:
+        math.load(split, None, dataset)
+    columns = ("question", "final_answer", "is_multiple_answer", "unit", "error")
+    assert asked == [
+        ("open-r1/DAPO-Math-17k-Processed", "train", ("prompt", "solution"), "all"),
+        ("HuggingFaceH4/MATH-500", "test", ("problem", "answer"), None),
+        ("Hothan/OlympiadBench", "train", columns, "OE_TO_maths_en_COMP"),
+    ]
+
+
+def test_the_prompt_asks_for_one_box():
+    item = {"problem": "What is {x} in $\\{x\\}$?", "answer": "1"}
+    system, user = math.prompt(item)
+    assert (system["role"], user["role"]) == ("system", "user")
+    assert "\\boxed{}" in system["content"] and "\\boxed{}" in user["content"]
+    assert user["content"].startswith(item["problem"] + "\n\n")
+    several = math.prompt({**item, "answer": ["1", "2"]})[1]["content"]
+    assert several.startswith(user["content"]) and "all answers" in several
+
+
+LABELS = [
+    math._label({"answer": answer, **extra})
+    for answer, extra in [
+        ("27", {}),
+        ("-1", {}),
+        (r"\frac{1}{2}", {}),
+        (r"[0, \infty)", {}),
+        (r"\{1, 2\}", {}),
+        ("x^2 + 1", {}),
+        (["3", r"\sqrt{2}"], {}),
+        ("4.56", {"unit": r"\mathrm{cm}", "tolerance": "1e-1"}),
+        ("90", {"unit": r"^{\circ}"}),
+    ]
+]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_the_gold_answer_scores_one_and_another_does_not(label):
+    assert math.score(math.right_response(label), label).status == "correct"
+    assert math.score(math.wrong_response(label), label).status == "wrong"
+    assert math.score("Hard to say.", label).status == "no_answer"
+
+
+def test_the_wrong_response_to_a_whole_number_is_its_neighbour():
+    assert math.wrong_response("-1").endswith(r"\boxed{0}.")
+
+
+def test_the_last_box_of_the_response_alone_is_graded(monkeypatch):
+    graded = []
+
+    def grade(answer, label):
+        graded.append((answer, label))
+        return scored("wrong", "")
+
+    monkeypatch.setattr(math.math_grader, "grade", grade)
+    math.score(r"\boxed{1}, no, \boxed{2}", "2")
+    math.score("2", "2")
+    assert graded == [("2", "2"), (None, "2")]
+
+
+@pytest.mark.parametrize("answer", ["", " ", None, 5, [], ["1", ""], [1]])
+def test_an_item_without_an_answer_has_no_label(answer):
+    with pytest.raises(ValueError, match="the answer must be text or a list of texts"):
+        math.label({"problem": "What?", "answer": answer})
+
+
+def test_a_malformed_gold_answer_names_its_problem(monkeypatch):
+    def check_label(label):
+        raise ValueError(f"cannot read {label}")
+
+    monkeypatch.setattr(math.math_grader, "check_label", check_label)
+    with pytest.raises(ValueError, match=r"cannot read 7 \(problem 'What is 8 - 1\?'\)"):
+        math.label({"problem": "What is 8 - 1?", "answer": "7"})

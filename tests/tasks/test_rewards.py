@@ -1,0 +1,285 @@
+"""The graders as OpenRLHF calls them: what reaches a task, and what comes back."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from openrlhf_js.tasks import STATUSES, TASKS, countdown, knights_knaves
+from openrlhf_js.tasks.rewards import response_of, reward_by_datasource, reward_function
+
+REWARD_FILES = Path(__file__).parents[2] / "reward_models"
+LABEL = countdown.label({"numbers": [55, 53, 59, 22], "target": 71})
+RIGHT, WRONG = countdown.right_response(LABEL), countdown.wrong_response(LABEL)
+PROMPT = (
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nMake 3 , as in "
+    "<answer> 1 + 2 </answer> .\nBox it: \\boxed{3}<|im_end|>\n<|im_start|>assistant\n"
+)
+
+
+class Sourced(str):
+    """A label as the plug-in hands it over."""
+
+    def __new__(cls, text: str, datasource: str) -> Sourced:
+        label = super().__new__(cls, text)
+        label.datasource = datasource
+        return label
+
+
+def load(name: str):
+    """A reward file as upstream's executor loads it."""
+    spec = importlib.util.spec_from_file_location("reward_func", REWARD_FILES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.reward_func
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_each_reward_file_grades_its_own_task(name, monkeypatch):
+    seen = []
+
+    def score(response, label):
+        seen.append((response, label))
+        return countdown.scored("timeout", "")
+
+    monkeypatch.setattr(TASKS[name], "score", score)
+    result = load(name)(["ask: said<eos>"], ["ask: "], ["gold"])
+    assert seen == [("said", "gold")]
+    assert result["rewards"].tolist() == [0.0]
+    assert result["extra_logs"]["status/timeout"].tolist() == [1.0]
+
+
+def test_there_is_a_reward_file_for_each_task():
+    files = {path.stem for path in REWARD_FILES.glob("*.py")}
+    assert files == {*TASKS, "mixed", "tiny"}
+
+
+def test_rewards_scores_and_logs_hold_one_number_per_response():
+    grade = reward_function("countdown")
+    said = [RIGHT, WRONG, "I give up", "<answer> 1 + </answer>"]
+    result = grade([PROMPT + text for text in said], [PROMPT] * 4, [LABEL] * 4)
+    logs = result["extra_logs"]
+    assert result["rewards"].tolist() == result["scores"].tolist() == [1, 0, 0, 0]
+    assert logs["accuracy"].tolist() == [1, 0, 0, 0]
+    of = {status: logs[f"status/{status}"].tolist() for status in STATUSES}
+    assert of["correct"] == [1, 0, 0, 0] and of["wrong"] == [0, 1, 0, 0]
+    assert of["no_answer"] == [0, 0, 1, 0] and of["malformed"] == [0, 0, 0, 1]
+    assert set(map(len, of.values())) == {4} and of["timeout"] == of["error"] == [0] * 4
+    assert all(0 < seconds < 5 for seconds in logs["grading_seconds"].tolist())
+    assert set(logs) == {"accuracy", "grading_seconds", *(f"status/{s}" for s in STATUSES)}
+
+
+def test_an_example_in_the_prompt_is_no_answer():
+    result = reward_function("countdown")([PROMPT + "Hm.<|im_end|>"], [PROMPT], [LABEL])
+    assert result["extra_logs"]["status/no_answer"].tolist() == [1]
+
+
+def test_a_malformed_label_and_an_unknown_task_are_errors():
+    with pytest.raises(ValueError, match="label"):
+        reward_function("countdown")([PROMPT + RIGHT], [PROMPT], ["seventy-one"])
+    with pytest.raises(ValueError, match=r"no task 'count'; there are .*countdown.*maze"):
+        reward_function("count")
+    with pytest.raises(ValueError, match="longer|shorter"):
+        reward_function("countdown")([PROMPT + RIGHT], [PROMPT], [])
+
+
+def test_mixed_data_is_graded_by_datasource():
+    roles = '{"Ann": "knight", "Bob": "knave"}'
+    right = knights_knaves.right_response(roles)
+    labels = [
+        Sourced(LABEL, "countdown"),
+        Sourced(roles, "knights_knaves/2"),
+        Sourced(LABEL, "countdown/3"),
+    ]
+    result = load("mixed")([RIGHT, right, WRONG], [""] * 3, labels)
+    assert result["rewards"].tolist() == [1, 1, 0]
+    logs = result["extra_logs"]
+    torch.testing.assert_close(
+        logs["accuracy/countdown"], torch.tensor([1, math.nan, 0]), equal_nan=True
+    )
+    torch.testing.assert_close(
+        logs["accuracy/knights_knaves"], torch.tensor([math.nan, 1, math.nan]), equal_nan=True
+    )
+    assert logs["accuracy"].tolist() == [1, 1, 0]
+    assert {key for key in logs if "/" in key and not key.startswith("status/")} == {
+        "accuracy/countdown",
+        "accuracy/knights_knaves",
+    }
+
+
+def test_mixed_data_without_a_known_datasource_is_an_error():
+    with pytest.raises(ValueError, match="bears no datasource"):
+        reward_by_datasource([RIGHT], [""], [LABEL])
+    with pytest.raises(ValueError, match="'sudoku/4'"):
+        reward_by_datasource([RIGHT], [""], [Sourced(LABEL, "sudoku/4")])
+
+
+def test_a_task_gets_a_plain_label(monkeypatch):
+    """A grading worker that unpickles a label of the plug-in's would have to import the plug-in."""
+    kinds = []
+
+    def score(response, label):
+        kinds.append(type(label))
+        return countdown.scored("wrong", "")
+
+    monkeypatch.setattr(countdown, "score", score)
+    reward_by_datasource([RIGHT], [""], [Sourced(LABEL, "countdown")])
+    assert kinds == [str]
+
+
+@pytest.mark.parametrize(
+    "end", ["", "<|im_end|>", "</s>", "<eos>", "<|eot_id|>\n", "<eos><pad><pad>", "<turn|>"]
+)
+@pytest.mark.parametrize("said", ["#### 72", "<answer> 71 </answer>", "<think> so </think>", "2 < 3"])
+def test_the_tokens_that_end_a_turn_are_not_part_of_the_response(said, end):
+    assert response_of(PROMPT + said + end, PROMPT) == said
+
+
+def test_nothing_but_such_tokens_is_an_empty_response():
+    assert response_of(PROMPT + "<|im_end|>", PROMPT) == ""
+    assert response_of("<|im_start|>", "<|im_start|>") == ""  # the prompt's own stay its own
+
+
+def test_a_megabyte_of_end_marks_or_spaces_takes_no_time():
+    import time
+
+    began = time.perf_counter()
+    for filler in ("<eos>", " ", "<|a", "<"):
+        response_of(PROMPT.replace(" ,", ",") + filler * (1_000_000 // len(filler)), PROMPT)
+    assert time.perf_counter() - began < 8
+
+
+# Tokenizers that do not give back what they were given
+
+
+def bytes_with_bos():
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    specials = ["<s>", "<|im_start|>", "<|im_end|>", "<|image_pad|>"]
+    model = models.BPE({token: i for i, token in enumerate([*specials, *alphabet])}, [])
+    tokenizer = Tokenizer(model)
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in specials])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
+
+
+def words(lowercase: bool):
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = sorted(set(PROMPT) - set(" \n"))
+    vocabulary = ["[UNK]", *pieces, *(f"##{piece}" for piece in pieces)]
+    tokenizer = Tokenizer(
+        models.WordPiece({token: i for i, token in enumerate(vocabulary)}, unk_token="[UNK]")
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
+
+
+def query_of(tokenizer, prompt: str, said: str, *, special=False, cut=0, image_tokens=1) -> str:
+    """A query as upstream makes it, of a prompt that is cut on its left or holds an image."""
+    asked = tokenizer(prompt, add_special_tokens=special)["input_ids"][cut:]
+    if image_tokens > 1:
+        image = tokenizer.convert_tokens_to_ids("<|image_pad|>")
+        asked = [t for token in asked for t in [token] * (image_tokens if token == image else 1)]
+    answer = tokenizer(said, add_special_tokens=False)["input_ids"]
+    return tokenizer.decode(asked + answer, skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("cut", [0, 60])
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("image_tokens", [1, 50])
+def test_the_response_is_found_behind_bos_images_and_cuts(special, cut, image_tokens):
+    prompt = PROMPT.replace("Make 3", "<|image_pad|>Make 3")
+    tokenizer = bytes_with_bos()
+    query = query_of(
+        tokenizer, prompt, RIGHT + "<|im_end|>", special=special, cut=cut, image_tokens=image_tokens
+    )
+    assert not query.startswith(prompt)
+    assert response_of(query, prompt).strip() == RIGHT
+
+
+def test_the_response_is_found_where_words_lose_their_spaces():
+    query = query_of(words(lowercase=False), PROMPT, "it is")
+    assert PROMPT[:20] not in query
+    assert response_of(query, PROMPT).split() == ["it", "is"]
+
+
+def test_a_changed_end_of_the_prompt_is_an_error():
+    prompt = PROMPT.replace("assistant", "Assistant")
+    query = query_of(words(lowercase=True), prompt, "it is")
+    with pytest.raises(ValueError, match=r"end of its prompt.*Assistant"):
+        response_of(query, prompt)
+
+
+def test_the_twin_of_a_lost_tail_is_not_taken_for_it():
+    header = "<|im_end|>\n<|im_start|>assistant\n"
+    prompt = f"Two and two? {header} \\boxed{{4}} Three and three? {header}"
+    lost = prompt[: -len(header)] + "[ASSISTANT]"
+    with pytest.raises(ValueError, match="end of its prompt"):
+        response_of("<s>" + lost + "six", prompt)
+    assert response_of("<s>" + prompt + "six", prompt) == "six"
+
+
+def test_a_response_that_repeats_the_prompt_keeps_its_first_words_where_the_prompt_is_whole():
+    assert response_of(PROMPT + "mine" + PROMPT, PROMPT).startswith("mine")
+    assert response_of(PROMPT.replace(" ,", ",") + "mine" + PROMPT, PROMPT).startswith("mine")
+
+
+SECRET = "\\boxed{secret}"
+text = st.text("ab<|> \n.\\{}", max_size=40)
+
+
+@given(
+    before=text,
+    after=text,
+    header=st.sampled_from(["", "<|im_end|>\n<|im_start|>assistant\n"]),
+    edits=st.lists(st.tuples(st.floats(0, 1), st.sampled_from(["", " ", "a", "<s>"])), max_size=4),
+    cut=st.integers(0, 20),
+    said=text,
+)
+@example("", "", "", [], 0, "")
+@example("b" * 9, "c" * 40, "", [(0.0, "<s>")], 0, "c" * 40)
+def test_however_decoding_changes_a_prompt_nothing_before_its_end_gets_to_the_grader(
+    before, after, header, edits, cut, said
+):
+    prompt = header + before + SECRET + after + header
+    changed = prompt[cut:]
+    for where, put in edits:
+        place = int(where * len(changed))
+        changed = changed[:place] + put + changed[place + 1 :]
+    query = changed + said
+    try:
+        response = response_of(query, prompt)
+    except ValueError:
+        return
+    assert SECRET not in response
+    if changed == prompt:
+        assert query.startswith(prompt + response)
+
+
+def test_the_math_file_does_not_hide_pythons_math():
+    """`python -m` puts the current folder first on the path, and Ray puts it on its workers'."""
+    program = "import math, random, openrlhf_js.tasks; print(math.sqrt(9), random.random() < 1)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=REWARD_FILES,
+        env={"PYTHONPATH": str(REWARD_FILES.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "3.0 True\n", done.stderr
