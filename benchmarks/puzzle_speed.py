@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks import Item, Task, countdown, knights_knaves, maze
+from openrlhf_js.tasks import Item, countdown, knights_knaves, maze
 from openrlhf_js.tasks.dataset import write
 
 REASONING = ("Suppose that this holds; then the next step follows from it. " * 20)[:1000]
@@ -32,9 +32,9 @@ SCORES_PER_SECOND = 20_000
 class Puzzle(NamedTuple):
     """One row to measure: options of `generate`, how many to make, and the goal per second."""
 
-    task: Task
+    task: Any  # the module
     options: dict[str, Any]
-    count: int
+    batch: int
     goal: int
 
 
@@ -60,7 +60,7 @@ def per_second(work: Callable[[], int]) -> float:
 
 def generated(puzzle: Puzzle, seed: int) -> int:
     """Makes a round's puzzles."""
-    return sum(1 for _ in puzzle.task.generate(puzzle.count, seed, **puzzle.options))
+    return sum(1 for _ in puzzle.task.generate(puzzle.batch, seed, **puzzle.options))
 
 
 def answers(puzzle: Puzzle) -> list[tuple[str, str]]:
@@ -71,14 +71,14 @@ def answers(puzzle: Puzzle) -> list[tuple[str, str]]:
     return [(REASONING + respond(label), label) for respond in kinds for label in labels]
 
 
-def graded(task: Task, pairs: list[tuple[str, str]]) -> int:
+def graded(task: Any, pairs: list[tuple[str, str]]) -> int:
     """Grades all pairs."""
     for response, label in pairs:
         task.score(response, label)
     return len(pairs)
 
 
-def check(task: Task, pairs: list[tuple[str, str]]) -> None:
+def check(task: Any, pairs: list[tuple[str, str]]) -> None:
     """Stops if an answer is not graded as it is meant; it is the warm-up too."""
     for number, (response, label) in enumerate(pairs):
         status = task.score(response, label).status

@@ -129,7 +129,7 @@ def example(console: Console, shown: Example, template: ChatTemplate | None) -> 
 def _block(console: Console, title: str, text: str) -> None:
     console.print(Text(visible(title).replace("\n", "\\n"), "bold"))
     for line in Text(visible(text)).wrap(console, max(20, console.width - 2)):
-        console.print(Text("  ") + line, soft_wrap=True)
+        console.print(Text(f"  {line.plain}".rstrip()), soft_wrap=True)
     console.print()
 
 

@@ -220,8 +220,9 @@ def _group_std(rewards: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
 
 
 def _fill_gaps(samples: list[Any]) -> None:
-    """Gives masked samples what upstream wants all samples of a batch to have. A logged value
-    that a sample lacks becomes the mean of the others, so that the logged mean stays theirs."""
+    """Gives all samples of a batch what upstream wants them all to have. A logged value that a
+    masked sample or one of another task lacks becomes the mean of the others, so that the logged
+    mean stays theirs."""
     if any(sample.scores is not None for sample in samples):
         for sample in samples:
             if sample.scores is None:

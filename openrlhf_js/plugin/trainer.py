@@ -56,7 +56,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
 
 
 def sourced_generator(actor_class: Any) -> Any:
-    """The asynchronous trainer's half that reads the prompts, with labels that bear a datasource."""
+    """The asynchronous trainer's half that reads the prompts, whose labels bear a datasource."""
 
     class SourcedGenerator(plain_class(actor_class)):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any):

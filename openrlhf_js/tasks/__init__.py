@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-
+from openrlhf_js.tasks import countdown, geometry3k, gsm8k, knights_knaves, math, maze
 from openrlhf_js.tasks.base import STATUSES, Item, Message, Score, Status, Task
 
 __all__ = ["STATUSES", "TASKS", "Item", "Message", "Score", "Status", "Task", "task_of"]
 
-TASKS: dict[str, Task] = {}
-for _name in ("math", "gsm8k", "geometry3k", "countdown", "knights_knaves", "maze"):
-    try:  # TEMPORARY, while the modules are being written: becomes a plain table
-        TASKS[_name] = importlib.import_module(f"openrlhf_js.tasks.{_name}")  # type: ignore
-    except Exception:
-        pass
+TASKS: dict[str, Task] = {
+    math.NAME: math,
+    gsm8k.NAME: gsm8k,
+    geometry3k.NAME: geometry3k,
+    knights_knaves.NAME: knights_knaves,
+    countdown.NAME: countdown,
+    maze.NAME: maze,
+}
 
 
 def task_of(datasource: str) -> Task:

@@ -79,6 +79,8 @@ def _parsed(line: bytes) -> Any:
         raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from None
     except RecursionError:
         raise ValueError("not JSON of a row (nested too deeply)") from None
+    except ValueError:
+        raise ValueError("not JSON of a row (a number is too long)") from None
 
 
 def example(row: Any, keys: Keys = KEYS) -> Example:

@@ -24,6 +24,10 @@ _SPLIT_IN_NAME = re.compile(r"(?:^|[-_.])(train|validation|test)(?:[-_.]|$)")
 _NOT_DATA = {"dataset_info.json", "dataset_infos.json", "state.json"}
 
 
+class MissingColumns(ValueError):
+    """The source has rows, but not of the layout that was asked for."""
+
+
 def rows(
     source: str, split: str, columns: Sequence[str], config: str | None = None
 ) -> Iterator[Row]:
@@ -38,7 +42,8 @@ def rows(
         config: the data set's configuration, a folder of its name in a downloaded copy.
 
     Raises:
-        ValueError: the source cannot be had or read, has no such split, lacks a column or is empty.
+        ValueError: the source cannot be had or read, has no such split, lacks a column (the
+            subclass `MissingColumns`) or is empty.
     """
     path = Path(source).expanduser()
     if path.is_file():
@@ -67,6 +72,7 @@ def distinct(
     Problems are the same if their text is, whatever its white space and Unicode form. One whose
     rows give different gold answers is left out: nobody can say which of them is right. A warning
     says how many those are, and how many problems there are where another number was `expected`.
+    All of that is known only at the end: the different items are in memory before the first comes.
 
     Raises:
         ValueError: a row that `item` or `gold` refuses, with its number from 1.
@@ -134,7 +140,10 @@ def _split_files(folder: Path, split: str, config: str | None) -> list[Path]:
     if config is not None:  # the folder may also be the configuration's own
         inside = [path for path in files if config in path.relative_to(folder).parts[:-1]]
         files = inside or [path for path in files if path.parent in (folder, folder / "data")]
-    named = {path: _SPLIT_IN_NAME.search(path.stem) for path in files}
+    named = {
+        path: _SPLIT_IN_NAME.search(path.stem) or _SPLIT_IN_NAME.fullmatch(path.parent.name)
+        for path in files
+    }
     chosen = [path for path, match in named.items() if match and match[1] == split]
     if not any(named.values()) and split == "train":  # as on the hub, where no name says a split
         chosen = files
@@ -196,7 +205,10 @@ _READERS = {".parquet": _parquet_rows, ".jsonl": _json_rows, ".json": _json_rows
 def _saved_rows(folder: Path, split: str, columns: Sequence[str]) -> Iterator[Row]:
     import datasets
 
-    saved = datasets.load_from_disk(str(folder))
+    try:
+        saved = datasets.load_from_disk(str(folder))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder} is not readable as `datasets` saves it: {error}") from None
     if isinstance(saved, datasets.DatasetDict):
         if split not in saved:
             raise ValueError(f"{folder} has no split {split!r}; it has {', '.join(saved)}")
@@ -232,6 +244,5 @@ def _dataset_rows(dataset: Any, columns: Sequence[str], where: str) -> Iterator[
 def _need(columns: Sequence[str], found: Iterable[str], where: str) -> None:
     missing = [column for column in columns if column not in found]
     if missing:
-        raise ValueError(
-            f"{where} lacks {', '.join(missing)}; it has {', '.join(found) or 'nothing'}"
-        )
+        has = ", ".join(found) or "nothing"
+        raise MissingColumns(f"{where} lacks {', '.join(missing)}; it has {has}")

@@ -28,9 +28,7 @@ __all__ = ["NAME", "generate", "label", "prompt", "right_response", "score", "wr
 
 NAME = "knights_knaves"
 MAX_ANSWER_CHARACTERS = 10_000
-MAX_MISSES = (
-    20_000  # draws in a row that give no new puzzle; about one in 3 is one, one in 60 for test
-)
+MAX_MISSES = 20_000  # draws in a row without a new puzzle; one in 3 is one, one in 60 for test
 
 Statement = list[Any]
 
@@ -188,7 +186,8 @@ def _shape(statements: Sequence[Statement]) -> str:
     """What sort of thing is said how often, of oneself or of whichever other person.
 
     Puzzles have the same shape if they differ in names, in the order of the people, in the order of
-    the parts of "and", "or" and "iff", or in which others the speakers talk about.
+    the parts of "and", "or" and "iff", or in which others are talked about. What is put in another
+    kind of statement, such as "if" by "or", has another shape.
     """
     shapes = []
     for speaker, (kind, *parts) in enumerate(statements):
@@ -211,7 +210,8 @@ _SINGULAR = {word: role for role in _PAIRS for word in (role, plural(role))}
 _LAYOUT = r"[\s{}$*]|\\(?:text|math|boxed)[a-z]*"
 _JOINTS = (
     _LAYOUT,
-    r"[\",;.:=&()\[\]-]+",
+    r"[-=]>|[\",;.:=&()\[\]\u2013\u2014\u2192-]",
+    r"\d+[.)](?=\s)",
     r"\\q?quad",
     r"\\[\\ ,;:!()\[\]{}&$]",
     r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?",

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from openrlhf_js.tasks import math_domains
 from openrlhf_js.tasks.math_quantities import quantity, readings
+from openrlhf_js.tasks.math_readings import as_ratio
 from openrlhf_js.tasks.math_syntax import Tree, number
 from openrlhf_js.tasks.math_values import rational
 
@@ -100,6 +101,8 @@ def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
         return _pairwise(sum(answer.args, ()), sum(gold.args, ()), judge)
     if kinds == {"text"}:
         return answer.args[0].lower() == gold.args[0].lower()
+    if "clock" in kinds:
+        return _clocks(answer, gold, judge)
     if kinds == {"base"} or kinds & _STRUCTURES:
         return False
     return _quantities(answer, gold, judge)
@@ -122,7 +125,8 @@ def matched(answers: Sequence[Tree], golds: Sequence[Callable[[Tree], Verdict]])
     """
     if len(answers) != len(golds):
         return False
-    left, result = list(answers), True
+    left = list(answers)
+    undecided = False
     for is_gold in golds:
         verdicts = []
         for i, answer in enumerate(left):
@@ -133,8 +137,8 @@ def matched(answers: Sequence[Tree], golds: Sequence[Callable[[Tree], Verdict]])
         else:
             if None not in verdicts:
                 return False
-            result = False  # one is still open, so that the whole is
-    return True if result else None
+            undecided = True
+    return None if undecided else True
 
 
 def members(tree: Tree) -> list[Tree]:
@@ -250,6 +254,7 @@ def _named_tuple(tree: Tree) -> Tree:
 
 
 def _ratios(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    answer, gold = (as_ratio(tree) if tree.kind == "clock" else tree for tree in (answer, gold))
     answer, gold = (_quotient(tree) if other.kind != "ratio" else tree for tree, other in ((answer, gold), (gold, answer)))
     if answer.kind != "ratio" or gold.kind != "ratio":
         return False if _STRUCTURES & {answer.kind, gold.kind} else _quantities(answer, gold, judge)
@@ -260,6 +265,16 @@ def _ratios(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
         same(Tree("mul", (part, wanted)), Tree("mul", (other, first)), judge)
         for part, other in zip(answer.args[1:], gold.args[1:], strict=True)
     )
+
+
+def _clocks(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    """Times of day; one without its half of the day fits both halves of the other."""
+    if answer.kind != gold.kind:
+        return False
+    (left, left_half, *_), (right, right_half, *_) = answer.args, gold.args
+    if bool(left_half) == bool(right_half):
+        return left == right
+    return left == right or ((left if right_half else right) < 13 * 60 and left % 720 == right % 720)
 
 
 def _quotient(tree: Tree) -> Tree:

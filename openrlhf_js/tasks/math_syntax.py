@@ -221,7 +221,7 @@ class _Parser:
                 tree = Tree("mul", (tree, self.factor()))
             elif self.sees("pmod", "bmod", "mod"):
                 self.take()
-                tree = Tree("measure", ((tree, "mod"), (self.factor(), "mod")))
+                tree = Tree("measure", ((tree, f"mod{self.braced().args[0]}"),))
             else:
                 return tree
 

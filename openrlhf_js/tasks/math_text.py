@@ -74,7 +74,7 @@ _PAIRED_DOLLARS = re.compile(r"(?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)")
 _SPACES = re.compile(r"(?<!\\)\\[ ,;:>]|\\(?:q?quad|thinspace|enspace|hfill|displaystyle|textstyle|limits)(?![a-zA-Z])|~|\s")
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]!]")
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
-_SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])\s?\.?")
+_SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|(?:measured)?angle|triangle)(?![a-zA-Z])\s?\.?")
 _STYLES = re.compile(r"\\(?:math(?:rm|bf|it|sf|cal|normal)|text(?:rm|bf|it|sf|normal)?|mbox|hbox|operatorname)\*?\s?(?=\{)")
 _WRAPPERS = re.compile(r"\\(?:vec|hat|overrightarrow|boldsymbol|bm|mathbb(?=\{[^RZNQC]))\s?(?=\{)")
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
@@ -95,8 +95,8 @@ _SHORT_FRACTION = re.compile(r"\\frac\s?(\d)\s?(?=[\d{\\a-zA-Z])")
 _SHORT_DENOMINATOR = re.compile(r"(\\frac\{\d+\})\s?(\d)(?!\d)")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])")
 _NOT_DIGITS = re.compile(r"\D+")
-_TRAILING = re.compile(r"(?:[.,;:\s]|\\\\)+\Z")
 _BOXED = re.compile(r"\A\\(?:boxed|fbox)\s?\{(.*)\}\Z", re.DOTALL)
+_DIGITS_AS_TEXT = re.compile(r"\\text\{\s?([0-9A-F]+)\s?\}(?=_)")
 _EMPTY_TEXT = re.compile(r"\\text\{\s*\}")
 
 
@@ -128,6 +128,7 @@ def normal(text: str) -> str:
         text = _COMMAND.sub(_alias, text)
         text = text.replace(r"\%", "%").replace(r"\$", r"\usd ").replace(r"\#", "#")
         text = text.replace(r"\mathbb R", r"\mathbb{R}").replace(r"\rm ", "")
+        text = _DIGITS_AS_TEXT.sub(r"\1", text)
         text = _EMPTY_TEXT.sub(" ", text)
     if "$" in text:
         text = _PAIRED_DOLLARS.sub(r"\1", text).replace("$", r"\usd ")
@@ -140,7 +141,7 @@ def normal(text: str) -> str:
         text = _SHORT_FRACTION.sub(r"\\frac{\1}", text)
         text = _SHORT_DENOMINATOR.sub(r"\1{\2}", text)
     text = _ORDINAL.sub("", text)
-    return _TRAILING.sub("", text)
+    return text.strip() if text.endswith("...") else text.rstrip(" .,;:\\").lstrip()
 
 
 def _script(sign: str, run: str, table: dict[str, str]) -> str:

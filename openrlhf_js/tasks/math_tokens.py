@@ -47,7 +47,7 @@ _TOKEN = re.compile(
     r"|(?P<number>(?:GROUPED\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
     r"|(?P<text>\\text\s?\{[^{}]*\})"
     r"|(?P<command>\\(?:[a-zA-Z]+|[\\{}|&]))"
-    r"|(?P<letters>[A-Za-z]+(?:-[a-z]{2,})*)"
+    r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
     r"|(?P<dots>\.\.\.+)"
     r"|(?P<sign><=|>=|!=|==|[-+*/^_=<>()\[\]{},;:|!%&'])".replace("==", "=="),
 )

@@ -137,10 +137,10 @@ def score(response: str, label: str) -> Score:
         return scored("no_answer", "nothing in <answer> tags")
     if len(answer) > MAX_CHARACTERS_PER_CELL * len(maze.cells):
         return scored("malformed", f"{len(answer)} characters in <answer> tags")
-    read = _MOVES.match(answer)
+    unread = _MOVES.sub("", answer, count=1)  # the pattern begins where the answer does
     moves = [move[0].upper() for move in _MOVE.findall(answer)]
-    if not moves or not read or read.end() < len(answer):
-        return scored("malformed", f"cannot read {answer[read.end() if read else 0 :][:40]!r}")
+    if unread or not moves:
+        return scored("malformed", f"cannot read {(unread or answer)[:40]!r}")
     at = maze.start
     for number, move in enumerate(moves, start=1):
         at += maze.steps[move]

@@ -65,7 +65,7 @@ def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) ->
     tasks = [_task_of_label(label) for label in labels]
     result = _graded(tasks, queries, prompts, labels)
     for name in {task.NAME for task in tasks}:
-        own = torch.tensor([task.NAME == name for task in tasks])
+        own = torch.tensor([name == task.NAME for task in tasks])
         result["extra_logs"][f"accuracy/{name}"] = result["rewards"].where(own, torch.nan)
     return result
 

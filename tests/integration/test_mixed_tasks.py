@@ -1,13 +1,12 @@
-"""Training on a mixed file through the real stack: the rewards, the logs and the way to the grader.
+"""Training on a mixed file through the real stack: rewards, logs and the way to the grader.
 
-The policy is a tiny model that has learned by heart a right answer, a wrong one, a malformed one and
-none at all to each of a few prompts, so that every status comes up and rewards differ in a group.
+The policy is a tiny model that has learned by heart a right answer, a wrong one, a malformed one
+and none at all to each of a few prompts, so that every status comes up and rewards differ.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -55,32 +54,20 @@ class Problem(NamedTuple):
 
 
 def problems() -> list[Problem]:
+    couples = knights_knaves.generate(2, seed=1, people=(2,))
     generated = [
         ("countdown", countdown, countdown.generate(2, seed=1), "<answer> 1 + </answer>"),
         ("maze", maze, maze.generate(2, seed=1), "<answer> onwards </answer>"),
-        (
-            "knights_knaves/2",
-            knights_knaves,
-            knights_knaves.generate(2, seed=1, people=(2,)),
-            "\\boxed{nobody knows}",
-        ),
+        ("knights_knaves/2", knights_knaves, couples, "\\boxed{nobody knows}"),
     ]
     found = [
         Problem(
-            {
-                "input": task.prompt(item),
-                "label": task.label(item),
-                "datasource": datasource,
-            },
-            [
-                task.right_response(task.label(item)),
-                task.wrong_response(task.label(item)),
-                malformed,
-                NO_ANSWER,
-            ],
+            {"input": task.prompt(item), "label": label, "datasource": datasource},
+            [task.right_response(label), task.wrong_response(label), malformed, NO_ANSWER],
         )
         for datasource, task, items, malformed in generated
         for item in items
+        for label in [task.label(item)]
     ]
     for gold, equal in (("2\\sqrt{3}", "\\sqrt{12}"), ("x^2-1", "(x+1)(x-1)")):  # not plain to see
         item = {"problem": f"Name another form of ${equal}$.", "answer": gold}
@@ -143,14 +130,12 @@ def mixed(tmp_path_factory) -> Path:
     tokenizer = make_tokenizer([*inputs, *(r for p in made for r in p.responses)])
     policy = model.make_model(tokenizer, seed=0)
     policy.config.max_position_embeddings = 512
-    pairs = [
-        (
-            tokenizer.apply_chat_template(p.row["input"], tokenize=False, add_generation_prompt=True),
-            response,
+    pairs = []
+    for row, responses in made:
+        asked = tokenizer.apply_chat_template(
+            row["input"], tokenize=False, add_generation_prompt=True
         )
-        for p in made
-        for response in p.responses
-    ]
+        pairs += [(asked, response) for response in responses]
     learn(policy, tokenizer, pairs, steps=60)
     model.save(policy, tokenizer, folder / "policy")
     write(folder / "train.jsonl", [p.row for p in made])
@@ -211,7 +196,7 @@ def test_mixed_tasks_are_graded_by_datasource_and_logged(start, mixed):
             share = np.mean([score.status == status for _, score in now])
             assert logged[f"train/status/{status}"] == pytest.approx(share), status
         for task in ("countdown", "maze", "knights_knaves", "math"):
-            own = [score.value for source, score in now if task_of(source).NAME == task]
+            own = [score.value for source, score in now if task == task_of(source).NAME]
             assert logged[f"train/accuracy/{task}"] == pytest.approx(np.mean(own)), task
         assert 0 < logged["train/grading_seconds"] < 60
     check_evaluation(scalars, graded[in_training:])
@@ -259,7 +244,7 @@ def test_a_malformed_label_stops_the_run_and_names_its_prompt(start, mixed, tmp_
     assert run.status == 1
     last = run.output.strip().splitlines()[-1]
     assert "ValueError: a label is JSON like" in last, last
-    assert "".join(rows[3]["input"][-1]["content"])[-8:] in last.replace("\\n", "\n"), last
+    assert "Find a way through the maze" in last, last
     assert not run.batches()
 
 

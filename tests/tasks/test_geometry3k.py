@@ -42,6 +42,14 @@ def load(folder, *rows, split="train"):
     return list(geometry3k.load(split, source, images_dir=folder / "figures"))
 
 
+def test_the_paths_hold_in_every_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = hub_copy(tmp_path, [row(figure())])
+    (item,) = geometry3k.load("train", source, images_dir="figures")
+    (path,) = item["images"]
+    assert Path(path).is_absolute() and Path(path).parent == tmp_path / "figures"
+
+
 def test_a_downloaded_copy(tmp_path):
     one, two = figure(), figure(colour="yellow")
     both = "Compare <image> with <image>."
@@ -57,7 +65,6 @@ def test_a_downloaded_copy(tmp_path):
         },  # another figure, another problem
         {"problem": both, "answer": "2 \\sqrt{3}", "images": paths},
     ]
-    assert all(Path(path).is_absolute() for path in paths)
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(names)
     for path, encoded in zip(paths, (one, two), strict=True):
         with Image.open(path) as written, Image.open(io.BytesIO(encoded)) as given:

@@ -64,7 +64,9 @@ def test_only_a_newline_ends_a_line(tmp_path):
         ("data/some-set-17k.parquet", None, "train", "data/some-set-17k.parquet"),
         ("Set/OE/OE.parquet Set/TP/TP.parquet", "OE", "train", "Set/OE/OE.parquet"),
         ("test.jsonl notes.md .cache/huggingface/test.jsonl", None, "test", "test.jsonl"),
-        ("train.jsonl contest.jsonl dataset_info.json", None, "train", "train.jsonl"),
+        ("main/train/0.parquet main/test/0.parquet", "main", "test", "main/test/0.parquet"),
+        ("train.jsonl contest.jsonl", None, "train", "train.jsonl"),
+        ("problems.json dataset_infos.json", None, "train", "problems.json"),
     ],
 )
 def test_a_downloaded_folder_gives_the_files_of_the_split(
@@ -149,6 +151,9 @@ def test_folders_that_datasets_has_saved(tmp_path):
         read(tmp_path / "both", "validation")
     with pytest.raises(ValueError, match="lacks solution"):
         read(tmp_path / "one", columns=("solution",))
+    (tmp_path / "one" / "dataset_info.json").unlink()
+    with pytest.raises(ValueError, match="one is not readable as `datasets` saves it"):
+        read(tmp_path / "one")
 
 
 def test_a_hub_id_is_loaded_as_datasets_does(tmp_path, monkeypatch):
@@ -203,9 +208,20 @@ def test_without_the_network_the_error_says_what_to_do(tmp_path):
     assert "hf download openai/gsm8k --repo-type dataset --local-dir FOLDER" in run.stdout
 
 
+def test_what_datasets_says_comes_out_in_one_line(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+
+    def load_dataset(*_arguments, **_options):
+        raise datasets.exceptions.DatasetNotFoundError("gone\nand more")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(ValueError, match=r"the hub does not give it \(gone\): .* as the source$"):
+        read("owner/name")
+
+
 @pytest.mark.parametrize("source", ["missing.jsonl", "a/b/c", "/no/such/folder", "~/no"])
 def test_a_source_that_can_only_be_a_path_never_asks_the_hub(source):
-    with pytest.raises(ValueError, match="no file or folder here"):
+    with pytest.raises(ValueError, match="is no file or folder here, nor a hub id"):
         read(source)
 
 

@@ -231,8 +231,7 @@ def test_asking_for_more_than_there_are_ends_when_all_are_found(monkeypatch):
     found = []
     for split in ("train", "test"):
         with pytest.raises(ValueError, match=rf"in {split} for people \(2,\), got count 9999"):
-            found.extend(knights_knaves.generate(9999, 0, split, (2,)))
-            # `extend` keeps what came before the error.
+            found.extend(knights_knaves.generate(9999, 0, split, (2,)))  # what came first is kept
     assert len(found) == 2 * puzzles  # either name may come first
 
 
@@ -263,6 +262,8 @@ RIGHT = [
     "Owen = sage, Liam = fool, Mary-Ann = fool",
     "- Owen is **a sage**\n- Liam is **a fool**\n- Mary-Ann is **a fool**",
     "Owen (sage), Liam (fool), Mary-Ann (fool)",
+    "Owen -> sage, Liam \u2192 fool, Mary-Ann \u2013 fool",
+    "1. Owen is a sage\n2. Liam is a fool\n3) Mary-Ann is a fool",
     "Owen is a sage, while Liam and Mary-Ann are both fools",
     "Owen is the sage, but Liam and Mary-Ann are fools",
     "Owen is a sage, Liam is a fool, Mary-Ann is a fool, Owen is a sage",
@@ -394,7 +395,9 @@ def test_order_case_and_joints_make_no_difference(claims, data):
     assert knights_knaves.score(f"\\boxed{{{answer}}}", LABEL).status == "correct"
 
 
-LONG = r"a an Owen \text \texta \begin{ \begin{a}{} {} \\ - is Mary- ' sage the{ \boxed{ } $ 9 a{ a\text"
+LONG = (
+    r"a Owen \text \texta \begin{ \begin{a}{} {} \\ - is Mary- ' sage the{ \boxed{ } $ 9 1. a\text"
+)
 
 
 @pytest.mark.parametrize("length", [9_000, 1_000_000])

@@ -87,7 +87,7 @@ def test_a_malformed_label_and_an_unknown_task_are_errors():
         reward_function("countdown")([PROMPT + RIGHT], [PROMPT], ["seventy-one"])
     with pytest.raises(ValueError, match=r"no task 'count'; there are .*countdown.*maze"):
         reward_function("count")
-    with pytest.raises(ValueError, match="longer|shorter"):
+    with pytest.raises(ValueError, match=r"longer|shorter"):
         reward_function("countdown")([PROMPT + RIGHT], [PROMPT], [])
 
 
@@ -138,7 +138,9 @@ def test_a_task_gets_a_plain_label(monkeypatch):
 @pytest.mark.parametrize(
     "end", ["", "<|im_end|>", "</s>", "<eos>", "<|eot_id|>\n", "<eos><pad><pad>", "<turn|>"]
 )
-@pytest.mark.parametrize("said", ["#### 72", "<answer> 71 </answer>", "<think> so </think>", "2 < 3"])
+@pytest.mark.parametrize(
+    "said", ["#### 72", "<answer> 71 </answer>", "<think> so </think>", "2 < 3"]
+)
 def test_the_tokens_that_end_a_turn_are_not_part_of_the_response(said, end):
     assert response_of(PROMPT + said + end, PROMPT) == said
 

@@ -1,0 +1,41 @@
+"""Decide whether an answer's text is a gold answer, as far as a judge of scalars can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from openrlhf_js.tasks.math_compare import Judge, Verdict, close, matched, members, same, some
+from openrlhf_js.tasks.math_labels import Gold
+from openrlhf_js.tasks.math_readings import readings
+from openrlhf_js.tasks.math_syntax import Tree
+from openrlhf_js.tasks.math_tokens import NotRead
+
+
+def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
+    """Whether the canonical text is the gold answer; None where the judge cannot tell.
+
+    Raises:
+        NotRead: if the text cannot be read as an answer.
+    """
+    if (text,) == wanted.texts:
+        return True
+    answers = readings(text)
+    if not all(wanted.trees):
+        return None
+    plain = wanted.tolerances == (None,)
+    tests = [_test(trees, tolerance, judge) for trees, tolerance in zip(wanted.trees, wanted.tolerances, strict=True)]
+    if plain:
+        return some(tests[0](answer) for answer in answers)
+    return some(matched(members(answer), tests) for answer in answers)
+
+
+def _test(trees: tuple[Tree, ...], tolerance: object, judge: Judge) -> Callable[[Tree], Verdict]:
+    def test(answer: Tree) -> Verdict:
+        if tolerance is None:
+            return some(same(answer, tree, judge) for tree in trees)
+        return some(close(answer, tree, tolerance, judge) for tree in trees)
+
+    return test
+
+
+__all__ = ["NotRead", "decide"]

@@ -1,0 +1,62 @@
+"""Grade a mathematical answer: exactly and at once where that is cheap, else in a worker process."""
+
+from __future__ import annotations
+
+import re
+
+from openrlhf_js.tasks import grading_pool
+from openrlhf_js.tasks.base import Score, scored
+from openrlhf_js.tasks.math_compare import Exact
+from openrlhf_js.tasks.math_decision import decide
+from openrlhf_js.tasks.math_labels import MAX_CHARS, Gold, check_label, gold
+from openrlhf_js.tasks.math_text import normal
+from openrlhf_js.tasks.math_tokens import NotRead, decimal
+
+__all__ = ["check_label", "grade"]
+_NUMERAL = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
+_EXACT = Exact()
+
+
+def grade(answer: str | None, label: str) -> Score:
+    """The score of an extracted answer.
+
+    Args:
+        answer: what the response's last box holds, or None if there is none.
+        label: the gold answer; `math_labels.gold` says what it may be.
+
+    Raises:
+        ValueError: if the label is malformed, never because of the answer.
+    """
+    wanted = gold(label)
+    if answer is None:
+        return scored("no_answer", "no final answer")
+    if len(answer) > MAX_CHARS:
+        return scored("malformed", f"{len(answer)} characters: at most {MAX_CHARS} are graded")
+    text = normal(answer)
+    if not text:
+        return scored("malformed", "an empty answer")
+    compared = f"{_shown(text)} against {_shown(' ; '.join(wanted.texts))}"
+    try:
+        verdict = _at_once(text, wanted)
+    except NotRead as problem:
+        if "\\" not in text and all(wanted.trees):
+            return scored("malformed", f"{compared}: {problem}")
+        verdict = None
+    if verdict is not None:
+        return scored("correct" if verdict else "wrong", compared)
+    score = grading_pool.grade("openrlhf_js.tasks.symbolic:compare", answer, label)
+    return score._replace(detail=f"{compared}: {score.detail}")
+
+
+def _at_once(text: str, wanted: Gold) -> bool | None:
+    if (text,) == wanted.texts:
+        return True
+    if wanted.value is not None and _NUMERAL.match(text):
+        sign, digits = (-1, text[1:]) if text[0] == "-" else (1, text)
+        return sign * decimal(digits) == wanted.value
+    return decide(text, wanted, _EXACT)
+
+
+def _shown(text: str) -> str:
+    text = ascii(text)[1:-1].replace("\\\\", "\\")
+    return text if len(text) <= 60 else text[:57] + "..."

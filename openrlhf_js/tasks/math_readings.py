@@ -1,0 +1,109 @@
+r"""Every tree that an answer's text can stand for: clock times, dates, choices, words, mathematics."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from openrlhf_js.tasks.math_syntax import Tree, number, read
+from openrlhf_js.tasks.math_tokens import NotRead
+
+_TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
+_CLOCK = re.compile(r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?([aApP])\.? ?[mM]\.?)?\Z")
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTH = r"(?P<month>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(?:[a-z]{0,7})\.?"
+_DATES = [
+    re.compile(_MONTH + r" (?P<day>\d{1,2})(?:,? (?P<year>\d{4}))?\Z"),
+    re.compile(r"(?P<day>\d{1,2}) (?:of )?" + _MONTH + r"(?:,? (?P<year>\d{4}))?\Z"),
+    re.compile(r"(?P<year>\d{4})-(?P<number>\d{2})-(?P<day>\d{2})\Z"),
+    re.compile(r"(?P<number>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4})\Z"),
+]
+_ANNOUNCED = re.compile(
+    r"(?:\\text ?\{ ?)?(?:so |thus |therefore |hence )?(?:the |our |my )?(?:final |correct )?"
+    r"(?:answer|result|value|total)(?: is| equals|:| =)+[:}\s]*",
+    re.IGNORECASE,
+)
+_CHOICE = re.compile(r"(?:\(([A-J])\)|([A-J])[.):])[ .:]*(?=\S)")
+_GROUPED = re.compile(r"\d,[1-9]\d\d")
+_WORDS = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;-]+\Z")
+_WORD = re.compile(r"[A-Za-z]{2}")
+_PUNCTUATION = re.compile(r"[^a-z0-9]+")
+_ARTICLES = frozenset(("the", "a", "an"))
+_MEANT: dict[str, Tree] = {
+    "no solution": Tree("empty", ()),
+    "no solutions": Tree("empty", ()),
+    "none": Tree("empty", ()),
+    "empty set": Tree("empty", ()),
+    "dne": Tree("text", ("does not exist",)),
+    "all real numbers": Tree("field", ("R",)),
+    "all reals": Tree("field", ("R",)),
+    "positive infinity": Tree("inf", ()),
+    "negative infinity": Tree("neg", (Tree("inf", ()),)),
+}
+
+
+def readings(text: str) -> list[Tree]:
+    """The trees of a canonical text (`math_text.normal`), the likeliest first.
+
+    Raises:
+        NotRead: if it can be read in no way.
+    """
+    announced = _ANNOUNCED.match(text)
+    if announced:
+        text = text[announced.end() :]
+    plain = " ".join(_TEXT.sub(r"\1", text).split()) if "\\text" in text else text
+    special = _clock(plain) or _date(plain)
+    if special:
+        return [special]
+    found = []
+    choice = _CHOICE.match(plain)
+    if choice:
+        found.append(Tree("sym", (choice[1] or choice[2],)))
+        text = plain[choice.end() :]
+    try:
+        tree = read(text)
+        found.append(_words(tree.args[0]) if tree.kind == "text" else tree)
+        if _GROUPED.search(text):
+            found.append(read(text, grouped=False))
+    except (NotRead, RecursionError) as problem:
+        if _WORDS.match(plain) and _WORD.search(plain):
+            found.append(_words(plain))
+        elif not found:
+            raise NotRead(str(problem)) from problem
+    return found
+
+
+def _words(text: str) -> Tree:
+    """Words in lower case without articles and punctuation, or what they are known to mean."""
+    words = [word for word in _PUNCTUATION.sub(" ", text.lower()).split() if word not in _ARTICLES]
+    canonical = " ".join(words)
+    return _MEANT.get(canonical, Tree("text", (canonical,)))
+
+
+def _clock(plain: str) -> Tree | None:
+    """A time of day: its minutes after midnight, or after twelve where no half is said."""
+    match = _CLOCK.match(plain)
+    if not match or not (match[2] or match[3]):
+        return None
+    hour, minute, half = int(match[1]), int(match[2] or 0), (match[3] or "").lower()
+    if hour > 24 or (half and not 1 <= hour <= 12):
+        return None
+    if half:
+        hour = hour % 12 + 12 * (half == "p")
+    return Tree("clock", (60 * hour + minute, half, match[1], match[2]))
+
+
+def _date(plain: str) -> Tree | None:
+    lowered = plain.lower() if len(plain) < 30 else ""
+    for pattern in _DATES:
+        match = pattern.match(lowered)
+        if match:
+            parts = match.groupdict()
+            month = int(parts.get("number") or 0) or _MONTHS.index(parts["month"]) + 1
+            return Tree("text", (f"date {parts['year'] or ''} {month} {int(parts['day'])}",))
+    return None
+
+
+def as_ratio(clock: Tree) -> Tree:
+    """What `3:45` is where no time of day is asked for."""
+    return Tree("ratio", (number(Fraction(int(clock.args[2]))), number(Fraction(int(clock.args[3] or 0)))))

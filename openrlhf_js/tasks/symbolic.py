@@ -1,0 +1,53 @@
+r"""Compare an answer with a gold one numerically, and with math-verify where our grammar ends.
+
+For a worker process alone: it imports sympy, sets no time limit of its own, and relies on being killed.
+
+Of math-verify only the LaTeX grammar is used. Its reader of plain expressions hands text to sympy's
+`parse_expr`, which evaluates it as Python: it is never switched on here.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import math_verify
+from math_verify import LatexExtractionConfig
+
+from openrlhf_js.tasks.base import Status
+from openrlhf_js.tasks.math_decision import decide
+from openrlhf_js.tasks.math_labels import gold
+from openrlhf_js.tasks.math_numeric import Numeric
+from openrlhf_js.tasks.math_text import normal
+from openrlhf_js.tasks.math_tokens import NotRead
+
+_LATEX_ALONE = [LatexExtractionConfig(boxed_match_priority=0)]
+_MAX_CHARS = 400  # of what math-verify reads
+logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it warns that there is no time limit
+
+
+def compare(answer: str, label: str) -> tuple[Status, str]:
+    """The status of an answer against a label, and what was compared.
+
+    Raises:
+        ValueError: if the label is malformed.
+    """
+    wanted, text = gold(label), normal(answer)
+    try:
+        verdict = decide(text, wanted, Numeric())
+    except NotRead as problem:
+        if _by_math_verify(text, wanted.texts[0]):
+            return "correct", "math-verify finds them equal"
+        return "malformed", f"cannot be read: {problem}"
+    if verdict is None and len(wanted.texts) == 1 and _by_math_verify(text, wanted.texts[0]):
+        return "correct", "math-verify finds them equal"
+    return ("correct", "equal value") if verdict else ("wrong", "another value")
+
+
+def _by_math_verify(answer: str, wanted: str) -> bool:
+    if max(len(answer), len(wanted)) > _MAX_CHARS or any(sign in answer for sign in "=,;<>$"):
+        return False
+    left, right = (
+        math_verify.parse(f"${text}$", _LATEX_ALONE, fallback_mode="no_fallback", parsing_timeout=None)
+        for text in (answer, wanted)
+    )
+    return bool(left and right) and math_verify.verify(right, left, timeout_seconds=None)
