@@ -23,8 +23,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 MIXED = Path(__file__).parents[2] / "reward_models" / "mixed.py"
 PROMPTS, RESPONSES, STEPS = 8, 4, 3
-MAX_NEW_TOKENS = 40
-NO_ANSWER = "I do not know."
+MAX_LENGTH, MAX_NEW_TOKENS = 64, 8
+LEARNING_STEPS = 100
+END, NO_ANSWER = "<|im_end|>", "I do not know."
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -77,34 +78,37 @@ def problems() -> list[Problem]:
     return found
 
 
-def make_tokenizer(texts: list[str]):
-    """Bytes, merged into long tokens that make up the texts, and a chat template."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+def make_tokenizer(made: list[Problem]):
+    """A tokenizer with one token per sentence, line or response, and a chat template."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    specials = ["<pad>", "<|im_start|>", "<|im_end|>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=1000,
-        special_tokens=[AddedToken(token, special=True) for token in specials],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
+    sentences = pre_tokenizers.Split(Regex(r"[^.\n]+[.\s]*|[.\s]+"), "isolated")
+    texts = [text for row, said in made for text in (*said, *(chat(row).split(END)))]
+    found = {piece for text in texts for piece, _ in sentences.pre_tokenize_str(text)}
+    vocabulary = {token: i for i, token in enumerate(["<pad>", END, *sorted(found)])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary))
+    tokenizer.pre_tokenizer = sentences
+    tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="<pad>",
-        eos_token="<|im_end|>",
+        eos_token=END,
         chat_template=CHAT,
+        clean_up_tokenization_spaces=False,
         padding_side="left",
     )
 
 
-def learn(policy, tokenizer, pairs: list[tuple[str, str]], steps: int) -> float:
+def chat(row: dict) -> str:
+    """The prompt of a row, as the chat template makes it."""
+    turns = "".join(f"<|im_start|>{m['role']}\n{m['content']}{END}\n" for m in row["input"])
+    return turns + "<|im_start|>assistant\n"
+
+
+def learn(policy, tokenizer, pairs: list[tuple[str, str]]) -> float:
     """Teaches the policy to give each response to its prompt; returns the last loss."""
-    encoded = [(tokenizer.encode(p), tokenizer.encode(r + "<|im_end|>")) for p, r in pairs]
+    encoded = [(tokenizer.encode(p), tokenizer.encode(r + END)) for p, r in pairs]
     width = max(len(p) + len(r) for p, r in encoded)
     tokens = torch.full((len(pairs), width), tokenizer.pad_token_id)
     targets = torch.full((len(pairs), width), -100)
@@ -112,7 +116,7 @@ def learn(policy, tokenizer, pairs: list[tuple[str, str]], steps: int) -> float:
         tokens[row, : len(p) + len(r)] = torch.tensor(p + r)
         targets[row, len(p) - 1 : len(p) + len(r) - 1] = torch.tensor(r)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-3)
-    for _ in range(steps):
+    for _ in range(LEARNING_STEPS):
         logits = policy(tokens, use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
@@ -126,17 +130,10 @@ def mixed(tmp_path_factory) -> Path:
     """A folder with `policy/`, `train.jsonl` and `eval.jsonl`."""
     folder = tmp_path_factory.mktemp("mixed")
     made = problems()
-    inputs = [m["content"] for problem in made for m in problem.row["input"]]
-    tokenizer = make_tokenizer([*inputs, *(r for p in made for r in p.responses)])
+    tokenizer = make_tokenizer(made)
     policy = model.make_model(tokenizer, seed=0)
-    policy.config.max_position_embeddings = 512
-    pairs = []
-    for row, responses in made:
-        asked = tokenizer.apply_chat_template(
-            row["input"], tokenize=False, add_generation_prompt=True
-        )
-        pairs += [(asked, response) for response in responses]
-    learn(policy, tokenizer, pairs, steps=60)
+    policy.config.max_position_embeddings = MAX_LENGTH
+    learn(policy, tokenizer, [(chat(row), said) for row, all_of in made for said in all_of])
     model.save(policy, tokenizer, folder / "policy")
     write(folder / "train.jsonl", [p.row for p in made])
     write(folder / "eval.jsonl", [p.row for p in made[::2]])
@@ -152,7 +149,7 @@ def flags(mixed: Path, **others) -> list[str]:
     given = {
         "--actor.model_name_or_path": mixed / "policy",
         "--data.prompt_dataset": mixed / "train.jsonl",
-        "--data.max_len": 512,
+        "--data.max_len": MAX_LENGTH,
         "--rollout.max_new_tokens": MAX_NEW_TOKENS,
         "--train.num_episodes": STEPS,
         "--actor.adam.lr": 1e-4,
@@ -235,7 +232,8 @@ def test_mixed_tasks_with_async_training_and_dynamic_filtering(start, mixed):
 
 def test_a_malformed_label_stops_the_run_and_names_its_prompt(start, mixed, tmp_path):
     rows = read(mixed / "train.jsonl")
-    rows[3] = {**rows[3], "label": '{"maze": ["no", "maze"]}'}
+    grid = json.loads(rows[3]["label"])["maze"]
+    rows[3]["label"] = '{"maze": ["no", "maze"]}'
     broken = write(tmp_path / "broken.jsonl", rows)
     run = start(
         *flags(mixed, **{"--reward.remote_url": MIXED, "--data.prompt_dataset": broken}),
@@ -244,13 +242,13 @@ def test_a_malformed_label_stops_the_run_and_names_its_prompt(start, mixed, tmp_
     assert run.status == 1
     last = run.output.strip().splitlines()[-1]
     assert "ValueError: a label is JSON like" in last, last
-    assert "Find a way through the maze" in last, last
+    assert all(row in last for row in grid), last  # the prompt's end, and with it the maze
     assert not run.batches()
 
 
 def test_an_unknown_datasource_stops_the_run_before_anything_is_loaded(start, mixed, tmp_path):
     rows = read(mixed / "train.jsonl")
-    rows[3] = {**rows[3], "datasource": "sudoku/4"}
+    rows[3]["datasource"] = "sudoku/4"
     broken = write(tmp_path / "broken.jsonl", rows)
     run = start(
         *flags(mixed, **{"--reward.remote_url": MIXED, "--data.prompt_dataset": broken}),

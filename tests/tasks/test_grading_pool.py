@@ -38,8 +38,15 @@ def importable() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def pool(importable: None) -> Iterator[GradingPool]:
-    with GradingPool(workers=2, timeout_seconds=LIMIT, memory_bytes=1 << 28) as pool:
+    with GradingPool(workers=2, timeout_seconds=LIMIT, memory_bytes=1 << 26) as pool:
         pool.grade("gradees:compare", "warm", "up")
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def patient(importable: None) -> Iterator[GradingPool]:
+    """For answers that may take their time on a busy machine."""
+    with GradingPool(workers=2, memory_bytes=1 << 26) as pool:
         yield pool
 
 
@@ -75,17 +82,23 @@ def test_any_text_arrives_as_it_is(answer, label):
 @pytest.mark.parametrize(
     "answer", ["\ud800\udc00 \udfff", "\0", "\n\r\u2028", "é" * 10**6, "{" * 10**6]
 )
-def test_odd_text_arrives_as_it_is(pool, answer):
+def test_odd_text_arrives_as_it_is(patient, answer):
     expected = hashlib.md5(answer.encode("utf8", "surrogatepass")).hexdigest()
-    assert pool.grade("gradees:digest", answer, answer) == Score(1.0, "correct", expected)
+    assert patient.grade("gradees:digest", answer, answer) == Score(1.0, "correct", expected)
 
 
-@pytest.mark.parametrize("deed", ["loop", "in C", "in C, alarm off", "sleep", "stop"])
-def test_an_answer_that_does_not_end_is_timed_out(pool, deed):
-    began = time.monotonic()
-    score = pool.grade("gradees:hostile", deed, "")
-    assert LIMIT <= time.monotonic() - began < LIMIT + 0.5
-    assert score == Score(0.0, "timeout", "grading took over 0.5 s")
+def test_an_answer_that_does_not_end_is_timed_out():
+    deeds = ["loop", "in C", "in C, alarm off", "sleep", "stop"]
+
+    def one(deed: str) -> tuple[Score, float]:
+        began = time.monotonic()
+        return pool.grade("gradees:hostile", deed, ""), time.monotonic() - began
+
+    with GradingPool(workers=5, timeout_seconds=LIMIT) as pool, ThreadPoolExecutor(5) as threads:
+        pool.grade("gradees:hostile", "abort", "")  # the template is ready
+        for score, seconds in threads.map(one, deeds):
+            assert score == Score(0.0, "timeout", "grading took over 0.5 s")
+            assert LIMIT <= seconds < LIMIT + 1
 
 
 @pytest.mark.parametrize(
@@ -107,11 +120,12 @@ def test_an_answer_that_does_not_end_is_timed_out(pool, deed):
         ("remove", "PermissionError: grading may not do this: os.remove"),
     ],
 )
-def test_an_answer_that_breaks_its_grader_is_an_error(pool, tmp_path, deed, detail):
+def test_an_answer_that_breaks_its_grader_is_an_error(patient, tmp_path, deed, detail):
     place = tmp_path / "made"
-    assert pool.grade("gradees:hostile", deed, str(place)) == Score(0.0, "error", detail.strip())
+    score = patient.grade("gradees:hostile", deed, str(place))
+    assert score == Score(0.0, "error", detail.strip())
     assert not place.exists()
-    assert pool.grade("gradees:compare", deed, deed).status == "correct"
+    assert patient.grade("gradees:compare", deed, deed).status == "correct"
 
 
 @pytest.mark.parametrize("function", ["no_pair", "no_status"])
@@ -170,15 +184,15 @@ def test_asyncio(pool):
 
 
 def test_slow_answers_give_up_their_slot_and_their_priority():
-    with GradingPool(workers=1, timeout_seconds=1.5) as pool, ThreadPoolExecutor(8) as threads:
+    with GradingPool(workers=1, timeout_seconds=1) as pool, ThreadPoolExecutor(8) as threads:
         pool.grade("gradees:compare", "", "")
         hangs = [threads.submit(pool.grade, "gradees:hostile", "loop", str(n)) for n in range(3)]
-        slow = threads.submit(pool.grade, "gradees:nap", "", "0.7")
+        slow = threads.submit(pool.grade, "gradees:nap", "", "0.5")
         time.sleep(0.1)
         began = time.monotonic()
         for number in range(50):
             assert pool.grade("gradees:compare", str(number), "").status == "wrong"
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 0.8
         workers = template_of(pool).children()
         assert sorted(worker.nice() for worker in workers)[-3:] == [19, 19, 19]
         assert slow.result().status == "correct"
@@ -313,13 +327,13 @@ import os, signal, sys, threading, time
 import psutil
 from openrlhf_js.tasks.grading_pool import GradingPool
 
-pool = GradingPool(workers=2, timeout_seconds=float(sys.argv[1]))
+pool = GradingPool(workers=4, timeout_seconds=float(sys.argv[1]))
 for deed in ("in C", "loop", "sleep"):
     call = ("gradees:hostile", deed, "")
     threading.Thread(target=pool.grade, args=call, daemon=True).start()
-pool.grade("gradees:compare", "", "")
-time.sleep(0.3)
-print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+while len(processes := psutil.Process().children(recursive=True)) < 4:
+    time.sleep(0.01)
+print(*(process.pid for process in processes), flush=True)
 exec(sys.argv[2])
 """
 
@@ -349,7 +363,7 @@ def run(*arguments: str, cwd: Path = ROOT, path: str = f"{ROOT}:{HERE}") -> str:
 )
 def test_nothing_outlives_the_parent(limit, end):
     pids = [int(pid) for pid in run("-c", RUNNING, limit, end).split()]
-    assert len(pids) >= 5
+    assert len(pids) == 4  # the template and three workers
     survivors = [pid for pid in pids if not eventually(lambda pid=pid: not alive(pid))]
     for pid in survivors:
         os.kill(pid, signal.SIGKILL)
