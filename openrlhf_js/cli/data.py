@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import re
 import signal
 import sys
@@ -24,7 +23,7 @@ from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.chat_template import ChatTemplate
 from openrlhf_js.tasks.dataset import generates, items, options_of, write
 from openrlhf_js.tasks.dataset_check import Budget, check
-from openrlhf_js.tasks.dataset_reading import Keys, read
+from openrlhf_js.tasks.dataset_reading import Keys, Line, read
 from openrlhf_js.tasks.draws import Draws
 
 T = TypeVar("T")
@@ -46,18 +45,15 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     args = parse(argv)
     errors = Console(stderr=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: leaves nothing behind
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, signal.default_int_handler)  # as Ctrl-C: leaves nothing behind
     try:
-        status = PROGRAMS[args.program](args, Console(), errors)
-        if sys.stdout:
-            sys.stdout.flush()
-        return status
+        return PROGRAMS[args.program](args, Console(), errors)
     except KeyboardInterrupt:
-        output.say(errors, f"{args.parser.prog}: stopped; nothing was left half-written")
+        left = "; the data set was not written" if args.program == "build" else ""
+        output.say(errors, f"{args.parser.prog}: stopped{left}")
         return 130
-    except BrokenPipeError:  # whoever read has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except ValueError as error:
         output.say(errors, f"{args.parser.prog}: {error}")
         return 2
@@ -143,7 +139,7 @@ def check_files(args: argparse.Namespace, console: Console, errors: Console) -> 
 
 def show(args: argparse.Namespace, console: Console, errors: Console) -> int:
     """Prints examples of a file; 1 if a line is none."""
-    lines: Iterable[Any] = read(args.file, Keys(args.input_key, args.label_key))
+    lines: Iterable[Line] = read(args.file, Keys(args.input_key, args.label_key))
     if args.seed is not None:
         draws = Draws(f"show/{args.seed}")
         drawn = nsmallest(args.count, ((draws.random(), line.number, line) for line in lines))

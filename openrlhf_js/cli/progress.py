@@ -11,6 +11,7 @@ from rich.text import Text
 FIRST_SECONDS = 2.0  # what is over sooner needs no progress
 LINE_SECONDS = 10.0  # between two lines
 REDRAW_SECONDS = 0.1
+LEAST_SHARE = 0.01  # of the whole, before it says anything about the rest
 
 
 class Bar:
@@ -46,15 +47,16 @@ class Bar:
         if now < self._next:
             return
         seconds = now - self._start
-        left = "" if not self.total or not done else _left(seconds * (self.total / done - 1))
+        share = done / self.total if self.total else 0.0
+        left = _left(seconds * (1 / share - 1)) if share >= LEAST_SHARE else ""
         note = f"{rows:,} rows, {rows / seconds:,.0f}/s{left}"
         if self.console.is_terminal:
             self._next = now + REDRAW_SECONDS
             self._draw(done, note)
         else:
             self._next = now + LINE_SECONDS
-            share = f"{done / self.total:.0%}, " if self.total else ""
-            self.console.print(Text(f"{self.what}: {share}{note}"), soft_wrap=True)
+            percent = f"{share:.0%}, " if self.total else ""
+            self.console.print(Text(f"{self.what}: {percent}{note}"), soft_wrap=True)
 
     def _draw(self, done: int, note: str) -> None:
         if self._live is None:

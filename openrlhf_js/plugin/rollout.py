@@ -10,6 +10,7 @@ import asyncio
 import copy
 import logging
 import math
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 GREEDY_REWARD = "greedy_reward"  # the key under which remax's reward travels with a response
 
 ERROR = "openrlhf_js_error"
+
+GRADING_THREADS = 64
 
 _error: ContextVar[Exception | None] = ContextVar("grader's error", default=None)
 
@@ -123,6 +126,9 @@ def checked_rollout(actor_class: Any, on_bad_reward: str, greedy: bool) -> Any:
             self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
         ) -> None:
             await super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs)
+            # graders run in its threads; asyncio's own, a few for each core, a few answers that
+            # hang would fill
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
             if type(self.executor) is SingleTurnAgentExecutor:
                 self.executor = RememberingExecutor(remote_rm_url)
 

@@ -24,19 +24,19 @@ def last_boxed(response: str) -> str | None:
     Returns:
         The content, or None where no box is complete.
     """
-    found = None
+    found: tuple[int, int] | None = None  # cut out at the end: a copy for each would be quadratic
     starts: list[int | None] = []  # of every open brace: where its box begins, if it is a box's
     for match in _BRACES.finditer(response):
         if match["box"]:
             starts.append(match.end())
         elif match["word"]:
-            found = match["word"]
+            found = match.span("word")
         elif match[0] == "{":
             starts.append(None)
         elif match[0] == "}" and starts:
             start = starts.pop()
-            found = found if start is None else response[start : match.start()]
-    return found
+            found = found if start is None else (start, match.start())
+    return response[slice(*found)] if found else None
 
 
 def last_answer_tag(response: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from openrlhf_js.tasks.dataset_reading import IMAGE_TAG, Example
@@ -18,10 +19,8 @@ class ChatTemplate:
     """
 
     def __init__(self, model: str):
-        from transformers import AutoProcessor
-
         try:
-            self._processor = AutoProcessor.from_pretrained(model)
+            self._processor = _load(model)
         except (OSError, ValueError) as error:
             raise ValueError(f"no tokenizer in {model}: {_first_line(error)}") from error
         if not getattr(self._processor, "chat_template", None):
@@ -50,7 +49,9 @@ class ChatTemplate:
             ValueError: the template refuses the messages, or an image cannot be read.
         """
         text = self.text(example)
-        if not example.images or not hasattr(self._processor, "image_processor"):
+        if not hasattr(self._processor, "image_processor"):
+            if example.images:
+                raise ValueError("there are images, but the model takes text only")
             return len(self._processor(text=text, add_special_tokens=False)["input_ids"])
         from PIL import Image
 
@@ -58,8 +59,23 @@ class ChatTemplate:
             images = [Image.open(image) for image in example.images]
         except OSError as error:
             raise ValueError(f"an image cannot be read: {error}") from error
-        made = self._processor(text=[text], images=images, add_special_tokens=False)
+        made = self._processor(text=[text], images=images or None, add_special_tokens=False)
         return len(made["input_ids"][0])
+
+
+def _load(model: str) -> Any:
+    """The processor of a model with eyes, the tokenizer of another."""
+    from huggingface_hub import hf_hub_download
+    from transformers import AutoProcessor
+
+    try:
+        return AutoProcessor.from_pretrained(model, local_files_only=True)
+    except (OSError, ValueError):
+        if Path(model).is_dir():
+            raise
+        # By itself: without a network, AutoProcessor would try six files for half a minute each.
+        hf_hub_download(model, "tokenizer_config.json")
+        return AutoProcessor.from_pretrained(model)
 
 
 def _parts(content: str) -> str | list[dict[str, str]]:

@@ -17,7 +17,6 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -95,7 +94,8 @@ def items(
         if count is not None:
             found = _sample(found, count, Draws(f"{task.NAME}/{split}/{seed}/sample"))
     number = 0
-    for number, item in enumerate(islice(found, count), start=1):  # noqa: B007
+    for item in found:
+        number += 1
         yield item
     if count is not None and number < count:
         raise ValueError(

@@ -101,9 +101,12 @@ def check(
     elsewhere: dict[bytes, str] = {}
     for path in against:
         for line in read(path, keys):
-            progress(line.size_bytes)
+            place = f"{path}:{line.number}"
             if line.example:
-                elsewhere.setdefault(fingerprint(line.example), f"{path}:{line.number}")
+                elsewhere.setdefault(fingerprint(line.example), place)
+            else:  # unread, it could hide an overlap
+                report.add("no row", place, line.problem)
+            progress(line.size_bytes)
     seen: dict[bytes, str] = {}
     with ThreadPoolExecutor() as threads:
         for path in paths:
@@ -178,10 +181,10 @@ def _look_for(
     """Where else the prompt of an example stands."""
     tally = report.tallies[example.datasource]
     key = fingerprint(example)
-    if key in seen:
+    first = seen.setdefault(key, place)
+    if first is not place:
         tally.duplicates += 1
-        report.add("duplicate", place, f"the same prompt as {seen[key]}")
-    seen.setdefault(key, place)
+        report.add("duplicate", place, f"the same prompt as {first}")
     if key in elsewhere:
         tally.overlap += 1
         report.add("overlap", place, f"the prompt stands in {elsewhere[key]} too")

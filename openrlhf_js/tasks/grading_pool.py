@@ -4,9 +4,9 @@ Each calling thread waits for its own answer; the pool has no threads, and start
 the first answer. `grading_worker` says which processes there are. They are not `multiprocessing`'s,
 which would run the caller's main program again and cannot be had in a daemonic process.
 
-An answer holds one of a few slots, as many as there are cores. One that is not done after a moment
-gives up its slot, so that others are graded beside it, and its process gets the lowest priority:
-some answers that hang cost the others next to nothing.
+An answer holds one of a few slots, as many as there are cores. One that turns out to be slow gives
+up its slot, so that others are graded beside it, and its process gets the lowest priority: some
+answers that hang cost the others next to nothing.
 """
 
 from __future__ import annotations

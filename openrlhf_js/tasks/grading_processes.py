@@ -16,7 +16,8 @@ from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.grading_worker import LONGEST_MESSAGE, pack, unpack
 
 START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
-SLOW_AFTER_SECONDS = 0.2
+SLOW_AFTER_SECONDS = 0.2  # of processor time
+_LOOK_SECONDS = 0.05
 _END_SECONDS = 2.0
 _LEAST_SECONDS = 0.001  # no time at all would mean to a socket that it must not wait
 _LAST_WORDS_BYTES = 2000
@@ -104,6 +105,9 @@ class Worker:
     def ask(self, request: bytes, seconds: float, give_up_the_slot: Callable[[], bool]) -> Score:
         """What the worker says of an answer.
 
+        Processor time tells a slow answer from one on a busy machine, which keeps its slot: more
+        answers at a time would only make it busier.
+
         Raises:
             TimeoutError: it has not said it in so many seconds.
             EOFError, ConnectionError: it died.
@@ -112,24 +116,33 @@ class Worker:
         deadline = time.monotonic() + seconds
         self._connection.settimeout(max(seconds, _LEAST_SECONDS))
         self._connection.sendall(request)
-        slow = False
-        try:
-            line = self._line(min(time.monotonic() + SLOW_AFTER_SECONDS, deadline))
-        except TimeoutError:
-            slow = give_up_the_slot()
-            if slow:
+        used_before: float | None = None
+        aside = lowered = False
+        while (reply := self._reply_until(deadline)) is None:
+            runs, used = _activity(self.pid)
+            used_before = used if used_before is None else used_before
+            slow = used - used_before > SLOW_AFTER_SECONDS
+            aside = aside or ((slow or not runs) and give_up_the_slot())
+            if slow and aside and not lowered:
                 self._template.tell("lower", self.pid)
-            line = self._line(deadline)
-        status, detail, last = unpack(line)
-        self.reusable = not (last or slow)  # priority, once lowered, stays low
+                lowered = True
+        status, detail, last = unpack(reply)
+        self.reusable = not (last or aside)
         return scored(status, detail)
 
-    def _line(self, deadline: float) -> bytes:
-        self._connection.settimeout(max(deadline - time.monotonic(), _LEAST_SECONDS))
-        received = self._connection.recv(LONGEST_MESSAGE)
-        if not received.endswith(b"\n"):  # a reply is short and written at once
+    def _reply_until(self, deadline: float) -> bytes | None:
+        """The reply, or None if a look at the worker is due first."""
+        left_seconds = deadline - time.monotonic()
+        self._connection.settimeout(min(max(left_seconds, _LEAST_SECONDS), _LOOK_SECONDS))
+        try:
+            reply = self._connection.recv(LONGEST_MESSAGE)
+        except TimeoutError:
+            if left_seconds <= _LOOK_SECONDS:
+                raise
+            return None
+        if not reply.endswith(b"\n"):  # a reply is short and written at once
             raise EOFError
-        return received
+        return reply
 
     def end(self) -> None:
         self._connection.close()
@@ -137,6 +150,16 @@ class Worker:
 
     def forget(self) -> None:
         self._connection.close()
+
+
+def _activity(pid: int) -> tuple[bool, float]:
+    """Whether a process runs or could, and the processor seconds that it has used."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False, 0.0
+    return fields[0] == b"R", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _module_path() -> list[str]:

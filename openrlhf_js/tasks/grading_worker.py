@@ -11,6 +11,7 @@ and time, and can neither write files nor start processes.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -95,6 +96,8 @@ def _load(function: str) -> Function:
     module = importlib.import_module(module_name)
     loaded = getattr(module, name)
     getattr(module, "warm_up", lambda: None)()
+    gc.collect()
+    gc.freeze()  # else each worker's collector would look through it all, and copy its pages
     return loaded
 
 

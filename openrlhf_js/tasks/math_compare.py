@@ -15,6 +15,7 @@ from openrlhf_js.tasks import math_domains
 from openrlhf_js.tasks.math_quantities import quantity, readings
 from openrlhf_js.tasks.math_readings import as_ratio
 from openrlhf_js.tasks.math_syntax import Tree, number
+from openrlhf_js.tasks.math_units import SENTENCE
 from openrlhf_js.tasks.math_values import rational
 
 Verdict = bool | None
@@ -103,15 +104,19 @@ def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
         return answer.args[0].lower() == gold.args[0].lower()
     if "clock" in kinds:
         return _clocks(answer, gold, judge)
-    if kinds == {"base"} or kinds & _STRUCTURES:
+    if "base" in kinds:
+        return _based(answer, gold)
+    if kinds & _STRUCTURES:
         return False
     return _quantities(answer, gold, judge)
 
 
 def close(answer: Tree, gold: Tree, tolerance: Fraction, judge: Judge) -> Verdict:
     """Whether a number is the gold number within the tolerance."""
-    answer = _sides(answer)[-1] if answer.kind == "rel" else answer
     gold = _sides(gold)[-1] if gold.kind == "rel" else gold
+    if answer.kind == "rel":
+        equation = set(answer.args[0]) == {"="}
+        return equation and every(close(side, gold, tolerance, judge) for side in _sides(answer))
     if answer.kind in _STRUCTURES or gold.kind in _STRUCTURES:
         return False
     pairs = readings(quantity(answer), quantity(gold))
@@ -145,7 +150,8 @@ def members(tree: Tree) -> list[Tree]:
     """The single answers in a list, set or plus-minus, or the tree itself."""
     if tree.kind == "list" or (tree.kind == "group" and tree.args[0] == "\\{"):
         items = tree.args if tree.kind == "list" else tree.args[2:]
-        return [member for item in items for member in members(item)]
+        values = [item for item in items if not _is_proviso(item)]
+        return [member for item in values for member in members(item)]
     if tree.kind == "empty":
         return []
     if tree.kind == "rel" and set(tree.args[0]) == {"="} and _is_many(tree.args[-1]):
@@ -153,6 +159,11 @@ def members(tree: Tree) -> list[Tree]:
     if _has_sign(tree):
         return [_signed(tree, False), _signed(tree, True)]
     return [tree]
+
+
+def _is_proviso(tree: Tree) -> bool:
+    r"""Whether the tree only says what a variable runs over: `k \in \mathbb{Z}`."""
+    return tree.kind == "rel" and tree.args[0] == ("in",) and tree.args[2].kind == "field"
 
 
 def is_name(tree: Tree) -> bool:
@@ -163,7 +174,11 @@ def is_name(tree: Tree) -> bool:
         return all(map(is_name, tree.args))
     if tree.kind == "call":
         return tree.args[0] == "abs" and is_name(tree.args[1])
-    return tree.kind in ("sym", "text")
+    if tree.kind == "pow":  # an inverse function
+        return is_name(tree.args[0]) and tree.args[1] == Tree("neg", (number(1),))
+    if tree.kind == "text":
+        return not SENTENCE.intersection(tree.args[0].lower().split())
+    return tree.kind == "sym"
 
 
 def _member_of(tree: Tree) -> Tree:
@@ -187,7 +202,11 @@ def _relations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     if equations == [True, False]:
         return every(same(side, gold, judge) for side in _sides(answer))
     if equations == [False, True]:
-        return same(answer, gold.args[-1], judge) if is_name(gold.args[1]) and answer.kind != "rel" else False
+        return (
+            same(answer, gold.args[-1], judge)
+            if is_name(gold.args[1]) and answer.kind != "rel"
+            else False
+        )
     if equations == [True, True]:
         return _equations(answer, gold, judge)
     if answer.kind == gold.kind == "rel":
@@ -195,13 +214,19 @@ def _relations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     left, right = math_domains.pieces(answer), math_domains.pieces(gold)
     if left is None or right is None:
         return False
-    return matched(left, [lambda piece, wanted=wanted: same(piece, wanted, judge) for wanted in right])
+    return matched(
+        left, [lambda piece, wanted=wanted: same(piece, wanted, judge) for wanted in right]
+    )
 
 
 def _equations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     if answer.args[1] == gold.args[1] and is_name(gold.args[1]):
         return every(same(side, gold.args[-1], judge) for side in answer.args[2:])
-    if len(answer.args) != 3 or len(gold.args) != 3 or _STRUCTURES & {side.kind for side in answer.args[1:]}:
+    if (
+        len(answer.args) != 3
+        or len(gold.args) != 3
+        or _STRUCTURES & {side.kind for side in answer.args[1:]}
+    ):
         return False
     return judge.proportional(_difference(answer), _difference(gold), False)
 
@@ -227,7 +252,11 @@ def _difference(tree: Tree) -> Tree:
 
 
 def _is_many(tree: Tree) -> bool:
-    return tree.kind in ("list", "empty") or (tree.kind == "group" and tree.args[0] == "\\{") or _has_sign(tree)
+    return (
+        tree.kind in ("list", "empty")
+        or (tree.kind == "group" and tree.args[0] == "\\{")
+        or _has_sign(tree)
+    )
 
 
 def _collections(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
@@ -240,12 +269,17 @@ def _collections(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
         return False
     if (left, right) == ([answer], [gold]):
         return _quantities(answer, gold, judge)
-    return matched(left, [lambda tree, wanted=wanted: same(tree, wanted, judge) for wanted in right])
+    return matched(
+        left, [lambda tree, wanted=wanted: same(tree, wanted, judge) for wanted in right]
+    )
 
 
 def _named_tuple(tree: Tree) -> Tree:
     """The tuple that `x = 1, y = 2` gives, in the order of the names; else the list itself."""
-    if not all(item.kind == "rel" and item.args[0] == ("=",) and item.args[1].kind == "sym" for item in tree.args):
+    if not all(
+        item.kind == "rel" and item.args[0] == ("=",) and item.args[1].kind == "sym"
+        for item in tree.args
+    ):
         return tree
     values = {item.args[1].args[0]: item.args[2] for item in tree.args}
     if len(values) != len(tree.args):
@@ -255,7 +289,10 @@ def _named_tuple(tree: Tree) -> Tree:
 
 def _ratios(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     answer, gold = (as_ratio(tree) if tree.kind == "clock" else tree for tree in (answer, gold))
-    answer, gold = (_quotient(tree) if other.kind != "ratio" else tree for tree, other in ((answer, gold), (gold, answer)))
+    answer, gold = (
+        _quotient(tree) if other.kind != "ratio" else tree
+        for tree, other in ((answer, gold), (gold, answer))
+    )
     if answer.kind != "ratio" or gold.kind != "ratio":
         return False if _STRUCTURES & {answer.kind, gold.kind} else _quantities(answer, gold, judge)
     if len(answer.args) != len(gold.args):
@@ -267,6 +304,14 @@ def _ratios(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     )
 
 
+def _based(answer: Tree, gold: Tree) -> Verdict:
+    """Numerals in a base, which is said with the numeral, or on one side only."""
+    if answer.kind == gold.kind:
+        return answer.args[1] == gold.args[1]
+    based, plain = (answer, gold) if answer.kind == "base" else (gold, answer)
+    return plain.kind == "num" and str(plain.args[0]) == based.args[1].partition("_")[0]
+
+
 def _clocks(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     """Times of day; one without its half of the day fits both halves of the other."""
     if answer.kind != gold.kind:
@@ -274,7 +319,9 @@ def _clocks(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     (left, left_half, *_), (right, right_half, *_) = answer.args, gold.args
     if bool(left_half) == bool(right_half):
         return left == right
-    return left == right or ((left if right_half else right) < 13 * 60 and left % 720 == right % 720)
+    return left == right or (
+        (left if right_half else right) < 13 * 60 and left % 720 == right % 720
+    )
 
 
 def _quotient(tree: Tree) -> Tree:

@@ -23,7 +23,10 @@ def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
     if not all(wanted.trees):
         return None
     plain = wanted.tolerances == (None,)
-    tests = [_test(trees, tolerance, judge) for trees, tolerance in zip(wanted.trees, wanted.tolerances, strict=True)]
+    tests = [
+        _test(trees, tolerance, judge)
+        for trees, tolerance in zip(wanted.trees, wanted.tolerances, strict=True)
+    ]
     if plain:
         return some(tests[0](answer) for answer in answers)
     return some(matched(members(answer), tests) for answer in answers)

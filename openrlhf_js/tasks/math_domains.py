@@ -13,7 +13,8 @@ _ENDS = {"<": "(", "<=": "[", ">": ")", ">=": "]"}
 def is_domain(tree: Tree) -> bool:
     """Whether the tree is written as a set of reals and in no other way could be read."""
     return tree.kind in ("union", "minus", "meet", "field") or (
-        tree.kind == "list" and all(item.kind == "rel" and set(item.args[0]) - {"=", "in"} for item in tree.args)
+        tree.kind == "list"
+        and all(item.kind == "rel" and set(item.args[0]) - {"=", "in"} for item in tree.args)
     )
 
 
@@ -27,7 +28,7 @@ def pieces(tree: Tree) -> list[Tree] | None:
     if kind == "empty":
         return []
     if kind == "field":
-        return [_interval("(", _BELOW, _INFINITY, ")")] if args == ("R",) else [tree]
+        return [_interval("(", _BELOW, _INFINITY, ")")] if args == ("R",) else None
     if kind in ("union", "list"):
         parts = [pieces(arg) for arg in args]
         return None if None in parts else [piece for part in parts if part for piece in part]

@@ -52,7 +52,11 @@ def gold(label: str) -> Gold:
         raise ValueError(f"label {_shown(label)} has an empty answer: give the gold answer as text")
     trees = tuple(_trees(text, unit) for text in texts)
     if len(trees) > 1 and all(trees):  # an item may itself be a list: "-1,7"
-        single = [(text, member) for text, found in zip(texts, trees, strict=True) for member in members(found[0])]
+        single = [
+            (text, member)
+            for text, found in zip(texts, trees, strict=True)
+            for member in members(found[0])
+        ]
         texts, trees = tuple(text for text, _ in single), tuple((tree,) for _, tree in single)
     elif tolerance and len(trees) == 1 and trees[0]:
         flat = members(trees[0][0])
@@ -74,7 +78,9 @@ def check_label(label: str) -> None:
 
 def _fields(label: Any) -> tuple[list[str], str, str]:
     if not isinstance(label, str) or not label.strip():
-        raise ValueError(f"label is {_shown(label)}: give the gold answer as text that is not empty")
+        raise ValueError(
+            f"label is {_shown(label)}: give the gold answer as text that is not empty"
+        )
     try:
         parsed = json.loads(label) if label.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
@@ -84,11 +90,15 @@ def _fields(label: Any) -> tuple[list[str], str, str]:
     if not isinstance(parsed, dict):
         return [label], "", ""
     if set(parsed) - _KEYS or "answer" not in parsed:
-        raise ValueError(f"label {_shown(label)} has keys {sorted(parsed)}: allowed are {sorted(_KEYS)}")
+        raise ValueError(
+            f"label {_shown(label)} has keys {sorted(parsed)}: allowed are {sorted(_KEYS)}"
+        )
     answers = parsed["answer"] if isinstance(parsed["answer"], list) else [parsed["answer"]]
     unit, tolerance = parsed.get("unit") or "", parsed.get("tolerance") or ""
     if not answers or not all(isinstance(text, str) for text in (*answers, unit, tolerance)):
-        raise ValueError(f"label {_shown(label)}: answer is a text or a list of texts, unit and tolerance are texts")
+        raise ValueError(
+            f"label {_shown(label)}: answer is a text or a list of texts, unit and tolerance are texts"
+        )
     return answers, unit, tolerance
 
 
@@ -141,7 +151,9 @@ def _tolerances(text: str, count: int) -> tuple[Fraction | None, ...]:
     try:
         values = [_tolerance(part) for part in parts]
     except NotRead as problem:
-        raise ValueError(f"tolerance {_shown(text)}: give a decimal number such as 1e-2") from problem
+        raise ValueError(
+            f"tolerance {_shown(text)}: give a decimal number such as 1e-2"
+        ) from problem
     if len(values) == 1:
         return tuple(values * count)
     if len(values) == count:
@@ -149,7 +161,9 @@ def _tolerances(text: str, count: int) -> tuple[Fraction | None, ...]:
     given = [value for value in values if value is not None]
     if count == 1 and len(given) == 1:
         return tuple(given)
-    raise ValueError(f"tolerance {_shown(text)} is for {len(values)} answers, and there are {count}")
+    raise ValueError(
+        f"tolerance {_shown(text)} is for {len(values)} answers, and there are {count}"
+    )
 
 
 def _tolerance(part: str) -> Fraction | None:

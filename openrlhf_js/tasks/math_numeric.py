@@ -1,6 +1,6 @@
-"""Decide about expressions by their values to 60 digits at a few fixed points.
+"""Decide about expressions by their values to 150 digits at a few fixed points.
 
-Two expressions that agree to 40 digits wherever both are real are taken to be equal. Every operation's
+Two expressions that agree to 110 digits wherever both are real are taken to be equal. Every operation's
 size is looked at before it is done, so that a tower of powers is refused rather than worked out.
 Meant for a worker process: `mpmath.mp` is one for the whole process.
 """
@@ -17,11 +17,12 @@ from mpmath import mp
 from openrlhf_js.tasks.math_syntax import Tree
 from openrlhf_js.tasks.math_values import NotRational, rational
 
-mp.dps = 60
+mp.dps = 150
 MAX_BITS = 60_000  # of an exact integer
 _MAX_EXPONENT = 1 << 20  # of a power of two that bounds a value
-_SAME = mp.mpf(10) ** -40
-_ZERO = mp.mpf(10) ** -50
+_SAME = mp.mpf(10) ** -110
+_ZERO = mp.mpf(10) ** -130
+_MAX_TERMS = 1_000
 _POINTS = 6
 _POSITIVE_POINTS = 3
 _CONSTANTS = {"e": mp.e, "i": mp.mpc(0, 1), "\\pi": mp.pi}
@@ -84,8 +85,9 @@ def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Value, Value]]:
     that holds for positive variables.
     """
     names = _variables(answer) | _variables(gold)
+    counted = _has_series(answer) or _has_series(gold)
     for k in range(_POINTS if names else 1):
-        point = {name: _coordinate(name, k) for name in names}
+        point = {name: _count(name, k) if counted else _coordinate(name, k) for name in names}
         try:
             pair = value(answer, point), value(gold, point)
         except NoValue:
@@ -107,6 +109,17 @@ def _coordinate(name: str, k: int) -> Value:
     share = mp.mpf(int.from_bytes(digest[:24], "big")) / (1 << 192)
     size = mp.mpf(1) / 5 + share * (mp.mpf(4) / 5 if k == 0 else 4)
     return -size if k >= _POSITIVE_POINTS and (digest[31] + k) % 2 else size
+
+
+def _count(name: str, k: int) -> Value:
+    """A variable's value where it may bound a sum: a whole number from 1 up."""
+    return mp.mpf(k + 1 + len(name) + ord(name[0]) % 7)
+
+
+def _has_series(tree: Tree) -> bool:
+    return tree.kind == "series" or any(
+        isinstance(arg, Tree) and _has_series(arg) for arg in tree.args
+    )
 
 
 def value(tree: Tree, point: dict[str, Value]) -> Value:
@@ -189,11 +202,11 @@ def _bounded(function: Any) -> Any:
 
 
 def _series(tree: Tree, point: dict[str, Value]) -> Value:
-    variable, first, last, term = tree.args[0], *tree.args[1:4]
-    bounds = rational(first), rational(last)
-    if None in bounds or any(bound.denominator != 1 for bound in bounds) or bounds[1] - bounds[0] > 1_000:
+    variable, first, last, term, name = tree.args
+    bounds = value(first, point), value(last, point)
+    if not all(mp.isint(bound) for bound in bounds) or bounds[1] - bounds[0] > _MAX_TERMS:
         raise NoValue
-    product = tree.args[4] == "prod"
+    product = name == "prod"
     total = mp.mpf(product)
     for i in range(int(bounds[0]), int(bounds[1]) + 1):
         now = value(term, {**point, variable.args[0]: mp.mpf(i)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple
 
 from openrlhf_js.tasks.math_syntax import Tree, number
@@ -27,7 +28,8 @@ def quantity(tree: Tree) -> Quantity:
     """The tree as a value with its unit.
 
     Raises:
-        NotRead: if parts with different units are put together (`3 hours 5 apples`).
+        NotRead: if parts with different units are put together (`3 hours 5 apples`), or the words
+            behind a number are no unit.
     """
     kind, args = tree
     if kind == "measure":
@@ -36,9 +38,22 @@ def quantity(tree: Tree) -> Quantity:
         return Quantity(args[0], _DEGREE if kind == "deg" else _PERCENT)
     if kind == "neg":
         inner = quantity(args[0])
-        return Quantity(Tree("neg", (inner.value,)), inner.unit) if inner.unit else Quantity(tree, None)
+        return (
+            Quantity(Tree("neg", (inner.value,)), inner.unit)
+            if inner.unit
+            else Quantity(tree, None)
+        )
     if kind == "mul" and args[0].kind == "deg" and args[1].kind == "sym":
         return Quantity(args[0].args[0], _TEMPERATURES.get(args[1].args[0], _DEGREE))
+    return Quantity(tree, None)
+
+
+def _in_unit_of(tree: Tree, other: Quantity) -> Quantity:
+    """`5m` beside `6 cm` is five metres rather than a product."""
+    if other.unit and tree.kind == "mul" and tree.args[1].kind == "sym":
+        measured = Quantity(tree.args[0], unit(tree.args[1].args[0]))
+        if measured.unit and measured.unit.dimensions == other.unit.dimensions:
+            return measured
     return Quantity(tree, None)
 
 
@@ -48,9 +63,12 @@ def _measured(parts: tuple[tuple[Tree, str], ...]) -> Quantity:
         value = parts[0][0]
         if value.kind == "deg" and parts[0][1] in _TEMPERATURES:
             return Quantity(value.args[0], _TEMPERATURES[parts[0][1]])
+        if value.kind == "pct":  # a percentage of something
+            return Quantity(value.args[0], _PERCENT)
         return Quantity(value, units[0] if units[0].dimensions else None)
-    if len({part.dimensions for part in units}) > 1:
-        raise NotRead("several units")
+    falling = all(big.factor > small.factor for big, small in pairwise(units))
+    if len({part.dimensions for part in units}) > 1 or not falling:
+        raise NotRead("several quantities")
     total = _times(parts[0][0], units[0].factor)
     for (value, _), part in zip(parts[1:], units[1:], strict=True):
         total = Tree("add", (total, _times(value, part.factor)))
@@ -63,6 +81,10 @@ def readings(answer: Quantity, gold: Quantity) -> Iterator[tuple[Tree, Tree]]:
     A unit may be missing on one side. A percentage may then be meant as its hundredth or, from 1 up,
     as the number before the sign; degrees may then be meant in radians.
     """
+    if answer.unit is None:
+        answer = _in_unit_of(answer.value, gold)
+    elif gold.unit is None:
+        gold = _in_unit_of(gold.value, answer)
     left, right = answer.value, gold.value
     if answer.unit is None or gold.unit is None:
         yield from _one_sided(left, right, answer.unit or gold.unit, answer.unit is None)
@@ -73,7 +95,9 @@ def readings(answer: Quantity, gold: Quantity) -> Iterator[tuple[Tree, Tree]]:
             yield _times(left, answer.unit.factor), _times(right, gold.unit.factor)
 
 
-def _one_sided(left: Tree, right: Tree, given: Unit | None, on_gold: bool) -> Iterator[tuple[Tree, Tree]]:
+def _one_sided(
+    left: Tree, right: Tree, given: Unit | None, on_gold: bool
+) -> Iterator[tuple[Tree, Tree]]:
     if given == _PERCENT:
         percent = rational(right if on_gold else left)
         if percent is None or abs(percent) >= 1:

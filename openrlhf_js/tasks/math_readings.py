@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from openrlhf_js.tasks.math_quantities import quantity
 from openrlhf_js.tasks.math_syntax import Tree, number, read
-from openrlhf_js.tasks.math_tokens import NotRead
+from openrlhf_js.tasks.math_tokens import FUNCTIONS, NotRead
 
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _CLOCK = re.compile(r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?([aApP])\.? ?[mM]\.?)?\Z")
@@ -24,16 +25,26 @@ _ANNOUNCED = re.compile(
     re.IGNORECASE,
 )
 _CHOICE = re.compile(r"(?:\(([A-J])\)|([A-J])[.):])[ .:]*(?=\S)")
+_OPTION = re.compile(r"(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?\Z")
+_SEVERAL = re.compile(r"[,;]|\b(?:or|and)\b")
+_PROSE = re.compile(r"[A-Za-z]+(?:[ '-]+[A-Za-z]+)+\Z")
 _GROUPED = re.compile(r"\d,[1-9]\d\d")
 _WORDS = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;-]+\Z")
 _WORD = re.compile(r"[A-Za-z]{2}")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
+_NOT_PROSE = FUNCTIONS | frozenset(("and", "or", "to", "pi", "in"))
 _ARTICLES = frozenset(("the", "a", "an"))
 _MEANT: dict[str, Tree] = {
     "no solution": Tree("empty", ()),
     "no solutions": Tree("empty", ()),
     "none": Tree("empty", ()),
     "empty set": Tree("empty", ()),
+    **{
+        word: number(value + 1)
+        for value, word in enumerate(
+            "first second third fourth fifth sixth seventh eighth ninth tenth".split()
+        )
+    },
     "dne": Tree("text", ("does not exist",)),
     "all real numbers": Tree("field", ("R",)),
     "all reals": Tree("field", ("R",)),
@@ -52,16 +63,27 @@ def readings(text: str) -> list[Tree]:
     if announced:
         text = text[announced.end() :]
     plain = " ".join(_TEXT.sub(r"\1", text).split()) if "\\text" in text else text
+    option = _OPTION.match(plain)
+    if option:
+        return [Tree("sym", (option[1],))]
     special = _clock(plain) or _date(plain)
     if special:
         return [special]
     found = []
     choice = _CHOICE.match(plain)
-    if choice:
+    if choice and not _SEVERAL.search(plain, choice.end()):
         found.append(Tree("sym", (choice[1] or choice[2],)))
         text = plain[choice.end() :]
+    if (
+        _PROSE.match(plain)
+        and not _NOT_PROSE.intersection(re.split("[^A-Za-z]+", plain))
+        and len(plain) > 5
+    ):
+        return [_words(plain)]
     try:
         tree = read(text)
+        if tree.kind == "measure":
+            quantity(tree)
         found.append(_words(tree.args[0]) if tree.kind == "text" else tree)
         if _GROUPED.search(text):
             found.append(read(text, grouped=False))
@@ -106,4 +128,6 @@ def _date(plain: str) -> Tree | None:
 
 def as_ratio(clock: Tree) -> Tree:
     """What `3:45` is where no time of day is asked for."""
-    return Tree("ratio", (number(Fraction(int(clock.args[2]))), number(Fraction(int(clock.args[3] or 0)))))
+    return Tree(
+        "ratio", (number(Fraction(int(clock.args[2]))), number(Fraction(int(clock.args[3] or 0))))
+    )

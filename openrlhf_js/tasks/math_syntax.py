@@ -14,6 +14,7 @@ Kinds of node and their arguments, where `tree` is any node:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -24,11 +25,22 @@ _RELATIONS = {
     "=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!=", "leq": "<=", "geq": ">=",
     "neq": "!=", "in": "in", "equiv": "=", "approx": "=", "sim": "=", "rightarrow": "=",
 }  # fmt: skip
-_OPENING = {"(": ")", "[": "]", "\\{": "\\}", "langle": "rangle", "lfloor": "rfloor", "lceil": "rceil"}
+_OPENING = {
+    "(": ")",
+    "[": "]",
+    "\\{": "\\}",
+    "langle": "rangle",
+    "lfloor": "rfloor",
+    "lceil": "rceil",
+}
 _SET_SIGNS = {"cup": "union", "setminus": "minus", "cap": "meet"}
 _MATRICES = frozenset("matrix pmatrix bmatrix vmatrix Bmatrix array smallmatrix".split())
-_CONSTANTS = frozenset("pi theta alpha beta gamma delta lambda mu omega phi epsilon sigma rho tau".split())
-_CONSTANTS |= frozenset("psi xi eta zeta kappa nu chi Gamma Delta Theta Lambda Phi Psi Omega Sigma ell".split())
+_CONSTANTS = frozenset(
+    "pi theta alpha beta gamma delta lambda mu omega phi epsilon sigma rho tau".split()
+)
+_CONSTANTS |= frozenset(
+    "psi xi eta zeta kappa nu chi Gamma Delta Theta Lambda Phi Psi Omega Sigma ell".split()
+)
 _MANY = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 
@@ -139,8 +151,14 @@ class _Parser:
             return Tree("text", (" ".join(self.words()),))
         parts = []
         while True:
-            negative = self.sees("-") and self.tokens[self.at + 1].kind == "money" and bool(self.take())
-            money = self.take().text if self.next.kind == "money" or self.next.text.lower() == "rs" else ""
+            negative = (
+                self.sees("-") and self.tokens[self.at + 1].kind == "money" and bool(self.take())
+            )
+            money = (
+                self.take().text
+                if self.next.kind == "money" or self.next.text.lower() == "rs"
+                else ""
+            )
             value = self.sum()
             value = Tree("neg", (value,)) if negative else value
             unit = self.unit()
@@ -164,7 +182,9 @@ class _Parser:
 
     def unit(self) -> str:
         pieces: list[str] = []
-        while self.next.kind in ("word", "money") or (pieces and self.unit_sign()):
+        while self.next.kind in ("word", "money") or (
+            (pieces or self.sees("/")) and self.unit_sign()
+        ):
             pieces.append(self.take().text)
             if pieces[-1] == "^":
                 braced = self.takes("{")
@@ -178,7 +198,9 @@ class _Parser:
         after = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
         if self.sees("/", "*"):
             return after.kind in ("word", "name")
-        return self.sees("^") or (self.next.kind == "name" and self.tokens[self.at - 1].text in "/*")
+        return self.sees("^") or (
+            self.next.kind == "name" and self.tokens[self.at - 1].text in "/*"
+        )
 
     def sum(self) -> Tree:
         if self.depth > MAX_DEPTH:
@@ -208,7 +230,9 @@ class _Parser:
         plain_ratio = False  # a/b of two numbers: what follows multiplies the whole
         while True:
             if self.takes("*"):
-                tree = Tree("mul", (tree, self.signed_factor()))
+                tree = _multiplied(tree, self.signed_factor())
+            elif self.sees("/") and self.tokens[self.at + 1].kind == "word":
+                return tree  # a price per hour
             elif self.takes("/"):
                 right = self.signed_factor()
                 plain_ratio = tree.kind == "num" and right.kind == "num"
@@ -216,23 +240,29 @@ class _Parser:
                     right = Tree("mul", (right, self.factor()))
                 tree = Tree("div", (tree, right))
             elif self.mixed(tree):
-                tree = Tree("add", (tree, self.product_of_two()))
+                tree = self.with_fraction(tree)
             elif self.starts_factor():
-                tree = Tree("mul", (tree, self.factor()))
-            elif self.sees("pmod", "bmod", "mod"):
-                self.take()
+                tree = _multiplied(tree, self.factor())
+            elif self.takes("bmod", "mod"):
+                tree = Tree("call", ("mod", tree, self.factor()))
+            elif self.takes("pmod"):
                 tree = Tree("measure", ((tree, f"mod{self.braced().args[0]}"),))
             else:
                 return tree
 
-    def product_of_two(self) -> Tree:
-        """The fraction of a mixed number: `\\frac{1}{2}` or `1/2`."""
-        top = self.factor()
-        return Tree("div", (top, self.factor())) if self.takes("/") else top
+    def with_fraction(self, tree: Tree) -> Tree:
+        """The mixed number that goes on with `\\frac{1}{2}` or `1/2`, with its percent or degree sign."""
+        part = self.primary()
+        part = Tree("div", (part, self.primary())) if self.takes("/") else part
+        return self.postfixed(Tree("add", (tree, part)))
 
     def mixed(self, tree: Tree) -> bool:
         """Whether a proper fraction follows a whole number: `3\\frac{1}{2}`, `3 1/2`."""
-        if tree.kind != "num" or tree.args[0].denominator != 1 or self.tokens[self.at - 1].kind != "number":
+        if (
+            tree.kind != "num"
+            or tree.args[0].denominator != 1
+            or self.tokens[self.at - 1].kind != "number"
+        ):
             return False
         ahead = self.tokens[self.at : self.at + 7]
         kinds = [token.kind for token in ahead]
@@ -251,13 +281,29 @@ class _Parser:
         if token.kind == "name":
             return True
         if token.kind == "command":
-            return token.text in FUNCTIONS | _CONSTANTS | {"frac", "sqrt", "binom", "lfloor", "lceil", "bar", "begin"}
-        if token.kind == "number":  # two numbers side by side are no product, save after a closing sign
+            return token.text in FUNCTIONS | _CONSTANTS | {
+                "frac",
+                "sqrt",
+                "binom",
+                "sum",
+                "prod",
+                "lfloor",
+                "lceil",
+                "bar",
+                "begin",
+            }
+        if (
+            token.kind == "number"
+        ):  # two numbers side by side are no product, save after a closing sign
             return self.tokens[self.at - 1].text in (")", "}", "]") and not token.spaced
-        return token.text in ("(", "{") or (token.text == "|" and self.bars % 2 == 0 and self.bars > 0)
+        return token.text in ("(", "{") or (
+            token.text == "|" and self.bars % 2 == 0 and self.bars > 0
+        )
 
     def factor(self) -> Tree:
-        tree = self.primary()
+        return self.postfixed(self.primary())
+
+    def postfixed(self, tree: Tree) -> Tree:
         while True:
             if self.sees("^"):
                 self.take()
@@ -266,14 +312,20 @@ class _Parser:
                 else:
                     tree = Tree("pow", (tree, self.exponent()))
             elif self.takes("!"):
-                tree = Tree("fact", (tree,)) if not self.takes("!") else Tree("call", ("fact2", tree))
+                tree = (
+                    Tree("fact", (tree,)) if not self.takes("!") else Tree("call", ("fact2", tree))
+                )
             elif self.takes("%"):
                 tree = Tree("pct", (tree,))
             else:
                 return tree
 
     def degree(self) -> bool:
-        if self.sees("{") and self.tokens[self.at + 1].text == "circ" and self.tokens[self.at + 2].text == "}":
+        if (
+            self.sees("{")
+            and self.tokens[self.at + 1].text == "circ"
+            and self.tokens[self.at + 2].text == "}"
+        ):
             self.at += 3
             return True
         return False
@@ -366,7 +418,10 @@ class _Parser:
                 raise NotRead(f"expected {_OPENING[opening]}")
             return Tree("call", (opening[1:], items[0]))
         if opening in "([" and len(items) == 1 and closing == _OPENING[opening]:
-            return items[0] if opening == "(" else Tree("group", ("[", "]", items[0]))
+            bare = opening == "(" or items[0].kind == "matrix"
+            return items[0] if bare else Tree("group", ("[", "]", items[0]))
+        if opening == "[" and all(item.kind == "group" and item.args[0] == "[" for item in items):
+            return _rectangular([item.args[2:] for item in items])
         half_open = opening in "([" and closing in ")]" and len(items) == 2
         if closing != _OPENING[opening] and not (half_open and closing):
             raise NotRead(f"{opening} closed by {closing or 'nothing'}")
@@ -418,6 +473,18 @@ class _Parser:
             self.expect("]")
         return Tree("call", ("root", self.braced(), degree))
 
+    def series(self, name: str) -> Tree:
+        """`\\sum_{k=1}^{n} term`, where the term is the product that follows."""
+        self.expect("_")
+        self.expect("{")
+        variable = self.symbol(self.take().text)
+        self.expect("=")
+        first = self.sum()
+        self.expect("}")
+        self.expect("^")
+        last = self.exponent()
+        return Tree("series", (variable, first, last, self.product(), name))
+
     def matrix(self) -> Tree:
         self.expect("{")
         kind = "".join(self.take_until("}"))
@@ -434,10 +501,8 @@ class _Parser:
             self.takes("\\\\")
         self.expect("{")
         self.take_until("}")
-        if len({len(row) for row in rows}) != 1:
-            raise NotRead("rows of unequal length")
-        tree = Tree("matrix", tuple(rows))
-        return Tree("call", ("det", tree)) if kind == "vmatrix" else tree
+        tree = _rectangular(rows)
+        return _determinant(tree.args) if kind == "vmatrix" else tree
 
     def take_until(self, text: str) -> list[str]:
         pieces = []
@@ -455,12 +520,43 @@ _COMMANDS = {
     "frac": _Parser.fraction,
     "sqrt": _Parser.root,
     "binom": lambda parser: Tree("call", ("binom", parser.braced(), parser.braced())),
+    "sum": lambda parser: parser.series("sum"),
+    "prod": lambda parser: parser.series("prod"),
     "begin": _Parser.matrix,
     "mathbb": _Parser.field,
     "bar": lambda parser: parser.braced(),
     "infty": lambda parser: Tree("inf", ()),
     "emptyset": lambda parser: Tree("empty", ()),
 }
+
+
+def _multiplied(left: Tree, right: Tree) -> Tree:
+    if right.kind == "matrix" and left.kind != "matrix":
+        return Tree(
+            "matrix",
+            tuple(tuple(Tree("mul", (left, entry)) for entry in row) for row in right.args),
+        )
+    return Tree("mul", (left, right))
+
+
+def _rectangular(rows: Sequence[tuple[Tree, ...]]) -> Tree:
+    if len({len(row) for row in rows}) != 1:
+        raise NotRead("rows of unequal length")
+    return Tree("matrix", tuple(rows))
+
+
+def _determinant(rows: tuple[tuple[Tree, ...], ...]) -> Tree:
+    """The determinant, written out along the first column."""
+    if not len(rows) == len(rows[0]) <= 4:
+        raise NotRead("a determinant that is not of size 1 to 4")
+    if len(rows) == 1:
+        return rows[0][0]
+    total = number(0)
+    for i, row in enumerate(rows):
+        minor = _determinant(tuple(other[1:] for other in (*rows[:i], *rows[i + 1 :])))
+        term = Tree("mul", (row[0], minor))
+        total = Tree("add", (total, Tree("neg", (term,)) if i % 2 else term))
+    return total
 
 
 def _added(left: Tree | None, sign: str, right: Tree) -> Tree:

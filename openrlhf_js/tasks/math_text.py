@@ -71,11 +71,17 @@ _RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
 _LOWERED = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
 
 _PAIRED_DOLLARS = re.compile(r"(?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)")
-_SPACES = re.compile(r"(?<!\\)\\[ ,;:>]|\\(?:q?quad|thinspace|enspace|hfill|displaystyle|textstyle|limits)(?![a-zA-Z])|~|\s")
+_SPACES = re.compile(
+    r"(?<!\\)\\[ ,;:>]|\\(?:q?quad|thinspace|enspace|hfill|displaystyle|textstyle|limits)(?![a-zA-Z])|~|\s"
+)
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]!]")
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
-_SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|(?:measured)?angle|triangle)(?![a-zA-Z])\s?\.?")
-_STYLES = re.compile(r"\\(?:math(?:rm|bf|it|sf|cal|normal)|text(?:rm|bf|it|sf|normal)?|mbox|hbox|operatorname)\*?\s?(?=\{)")
+_SIZES = re.compile(
+    r"\\(?:left|right|[bB]igg?[lrm]?|(?:measured)?angle|triangle)(?![a-zA-Z])\s?\.?"
+)
+_STYLES = re.compile(
+    r"\\(?:math(?:rm|bf|it|sf|cal|normal)|text(?:rm|bf|it|sf|normal)?|mbox|hbox|operatorname)\*?\s?(?=\{)"
+)
 _WRAPPERS = re.compile(r"\\(?:vec|hat|overrightarrow|boldsymbol|bm|mathbb(?=\{[^RZNQC]))\s?(?=\{)")
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 _ALIASES = {
@@ -90,13 +96,20 @@ _ALIASES = {
     "mid": "mid", "pounds": "gbp", "texteuro": "euro", "cent": "cents", "to": "rightarrow",
 }  # fmt: skip
 _BARE = frozenset("*/<>[]|:")  # aliases that are no commands
-_ORDINAL = re.compile(r"(?<=\d)\s?(?:\^\s?)?(?:\{?\\text\{\s?(?:st|nd|rd|th)\s?\}\}?|\{(?:st|nd|rd|th)\}|(?:st|nd|rd|th)\b)")
-_SHORT_FRACTION = re.compile(r"\\frac\s?(\d)\s?(?=[\d{\\a-zA-Z])")
-_SHORT_DENOMINATOR = re.compile(r"(\\frac\{\d+\})\s?(\d)(?!\d)")
+_ORDINAL = re.compile(
+    r"(?<=\d)\s?(?:\^\s?)?(?:\{?\\text\{\s?(?:st|nd|rd|th)\s?\}\}?|\{(?:st|nd|rd|th)\}|(?:st|nd|rd|th)\b)"
+)
+_SHORT_FRACTION = re.compile(r"\\(frac|binom)\s?(\d)\s?(?=[\d{\\a-zA-Z])")
+_SHORT_DENOMINATOR = re.compile(r"(\\(?:frac|binom)\{\d+\})\s?(\d)(?!\d)")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])")
 _NOT_DIGITS = re.compile(r"\D+")
 _BOXED = re.compile(r"\A\\(?:boxed|fbox)\s?\{(.*)\}\Z", re.DOTALL)
 _DIGITS_AS_TEXT = re.compile(r"\\text\{\s?([0-9A-F]+)\s?\}(?=_)")
+_BASE = re.compile(
+    r"([0-9A-F]+) ?\(?(?:\\text\{ ?)?\(? ?base ?-?\}? ?(\d{1,2}|[a-z]{3,})\b\)?\}?\)?"
+)
+_BRACKETED_BASE = re.compile(r"\(([0-9A-F]*\d[0-9A-F]*)\)_(?=[\d{])")
+_CHOOSE = re.compile(r"\{([^{}\\]*)\\choose ?([^{}\\]*)\}")
 _EMPTY_TEXT = re.compile(r"\\text\{\s*\}")
 
 
@@ -129,18 +142,24 @@ def normal(text: str) -> str:
         text = text.replace(r"\%", "%").replace(r"\$", r"\usd ").replace(r"\#", "#")
         text = text.replace(r"\mathbb R", r"\mathbb{R}").replace(r"\rm ", "")
         text = _DIGITS_AS_TEXT.sub(r"\1", text)
+        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
         text = _EMPTY_TEXT.sub(" ", text)
     if "$" in text:
         text = _PAIRED_DOLLARS.sub(r"\1", text).replace("$", r"\usd ")
-    text = _SPACES.sub(" ", text)
+    text = _SPACES.sub(" ", text).strip(' "').replace("Rs.", "Rs ")
     text = " ".join(text.split())
-    text = text.replace("**", "^") if "***" not in text else text
+    if text.startswith("**") and text.endswith("**"):
+        text = text[2:-2]
+    text = text.replace("**", "^")
     text = _GROUPED.sub(lambda number: number[1] + _NOT_DIGITS.sub("", number[2]), text)
     text = text.replace("{,}", "." if text.count("{,}") == 1 else ",")
-    if "frac" in text:
-        text = _SHORT_FRACTION.sub(r"\\frac{\1}", text)
+    if "\\frac" in text or "\\binom" in text:
+        text = _SHORT_FRACTION.sub(r"\\\1{\2}", text)
         text = _SHORT_DENOMINATOR.sub(r"\1{\2}", text)
     text = _ORDINAL.sub("", text)
+    if "base" in text:
+        text = _BASE.sub(r"\1_{\2}", text)
+    text = _BRACKETED_BASE.sub(r"\1_", text)
     return text.strip() if text.endswith("...") else text.rstrip(" .,;:\\").lstrip()
 
 

@@ -16,8 +16,16 @@ FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min sqrt"
     " det".split()
 )
-_CONSTANTS = {"pi": "pi", "infinity": "infty", "inf": "infty", "oo": "infty", "theta": "theta"}
+_CONSTANTS = {
+    "pi": "pi",
+    "infinity": "infty",
+    "Infinity": "infty",
+    "inf": "infty",
+    "oo": "infty",
+    "theta": "theta",
+}
 _MONEY = frozenset("usd euro gbp yen cents".split())
+_MONEY_WORDS = frozenset(("USD", "EUR", "GBP", "Rs"))
 _SEPARATORS = frozenset(("and", "or"))
 _SHORT_WORDS = frozenset(
     "cm mm km kg mg ft yd lb lbs oz hr hrs min mins sec secs ml mL dL kL mi pm am mph kmh kph sq cu ms"
@@ -42,7 +50,7 @@ class NotRead(Exception):
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
-    r"|(?P<base>(?=[A-F]*\d|[A-F]{2})[0-9A-F]+(?:\.[0-9A-F]+)?_(?:\d|\{\s?\(?(?:\d{1,2}|\\text\{[a-z ]+\d*\})\)?\s?\}))"
+    r"|(?P<base>(?=[A-F]*\d|[A-F]{2})[0-9A-F]+(?:\.[0-9A-F]+)?_(?:\d|\{\s?\(?(?:\d{1,2}|(?:\\text\{)?[a-z ]{3,}\d{0,2}\}?)\)?\s?\d{0,2}\s?\}))"
     r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
     r"|(?P<number>(?:GROUPED\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
     r"|(?P<text>\\text\s?\{[^{}]*\})"
@@ -51,7 +59,9 @@ _TOKEN = re.compile(
     r"|(?P<dots>\.\.\.+)"
     r"|(?P<sign><=|>=|!=|==|[-+*/^_=<>()\[\]{},;:|!%&'])".replace("==", "=="),
 )
-_GROUPED_TOKEN = re.compile(_TOKEN.pattern.replace("GROUPED", r"\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|"))
+_GROUPED_TOKEN = re.compile(
+    _TOKEN.pattern.replace("GROUPED", r"\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|")
+)
 _TOKEN = re.compile(_TOKEN.pattern.replace("GROUPED", ""))
 _NUMBER_WORDS = {
     word: value
@@ -93,7 +103,7 @@ def _scan(text: str, pattern: re.Pattern[str], found: list[Token], in_text: bool
             continue
         if kind == "text":
             content = piece[piece.index("{") + 1 : -1]
-            _scan(content, pattern, found, in_text=True)
+            _scan(content, pattern, found, in_text=len(content.strip(" ().")) > 1)
             spaced = content.endswith(" ")
             continue
         if kind == "letters":
@@ -123,8 +133,12 @@ def _token(kind: str, piece: str, spaced: bool) -> Token:
     return Token(kind, piece, spaced=spaced)
 
 
-def _letters(run: str, before: list[Token], spaced: bool, alone: bool, in_text: bool) -> list[Token]:
+def _letters(
+    run: str, before: list[Token], spaced: bool, alone: bool, in_text: bool
+) -> list[Token]:
     """The tokens of letters that stand together."""
+    if run in _MONEY_WORDS:
+        return [Token("money", run.lower(), spaced=spaced)]
     if run.lower() in _SEPARATORS:
         return [Token("separator", run.lower())]
     if run == "to":
@@ -133,13 +147,15 @@ def _letters(run: str, before: list[Token], spaced: bool, alone: bool, in_text: 
         return [Token("command", _CONSTANTS.get(run, run), spaced=spaced)]
     if run.lower() in _NUMBER_WORDS and not (before and before[-1].kind == "word"):
         return [Token("number", run, Fraction(_NUMBER_WORDS[run.lower()]), spaced)]
-    after_value = bool(before) and (before[-1].kind in ("number", "word", "money") or before[-1].text in (")", "}", "circ"))
+    after_value = bool(before) and (
+        before[-1].kind in ("number", "word", "money") or before[-1].text in (")", "}", "circ")
+    )
     is_word = (
         len(run) >= 4
         or run in _SHORT_WORDS
-        or (len(run) >= 2 and (in_text or (alone and (spaced or not before) and len(run) == 3)))
+        or (len(run) == 3 and alone and (spaced or not before))
         or (len(run) >= 2 and before and before[-1].kind == "word")
-        or (len(run) == 1 and after_value and in_text)
+        or in_text
         or (run in _LETTER_UNITS and alone and spaced and after_value)
     )
     if is_word:
@@ -160,7 +176,11 @@ def decimal(piece: str) -> Fraction:
 def _repeating(piece: str) -> Fraction:
     digits = piece.replace("\\bar", "").replace(" ", "")
     head, _, tail = digits.partition(".")
-    cut = next(i for i, char in enumerate(tail) if char in "{(") if tail[-1] in "})" else len(tail) - 1
+    cut = (
+        next(i for i, char in enumerate(tail) if char in "{(")
+        if tail[-1] in "})"
+        else len(tail) - 1
+    )
     return recurring(head, tail[:cut], tail[cut:].strip("{}()"))
 
 
@@ -178,7 +198,11 @@ def _in_base(piece: str, spaced: bool) -> Token:
     name = subscript.strip("{} ()").replace("\\text{", "").replace("base", "").strip(" }")
     base = int(name) if name.isdigit() else _NUMBER_WORDS.get(name, 0)
     whole, _, part = numeral.partition(".")
-    if not 2 <= base <= 16 or len(numeral) > MAX_DIGITS or any(int(d, 16) >= base for d in whole + part):
+    if (
+        not 2 <= base <= 16
+        or len(numeral) > MAX_DIGITS
+        or any(int(d, 16) >= base for d in whole + part)
+    ):
         raise NotRead(f"{piece[:40]} is no number in a base from 2 to 16")
     value = Fraction(int(whole + part, base), base ** len(part))
     return Token("base", f"{numeral.lstrip('0') or '0'}_{base}", value, spaced)

@@ -49,7 +49,7 @@ _UNITS = {
 _SPEEDS = {"mph": "mi / h", "kmh": "km / h", "kph": "km / h"}
 _IGNORED = frozenset(("of", "the", "a", "an", "in", "approximately", "about"))
 # A number in a sentence is no number with a unit.
-_SENTENCE = frozenset(
+SENTENCE = frozenset(
     "is are was not no none than more less least most if when where over times isn't but except"
     " plus minus because since however wait maybe either neither between".split()
 )
@@ -71,7 +71,7 @@ def unit(text: str) -> Unit:
         NotRead: if the words make a sentence rather than a unit.
     """
     pieces = " ".join(_SPEEDS.get(piece, piece) for piece in text.split()).split()
-    if len(pieces) > MAX_WORDS or _SENTENCE.intersection(piece.lower() for piece in pieces):
+    if len(pieces) > MAX_WORDS or SENTENCE.intersection(piece.lower() for piece in pieces):
         raise NotRead("a number in a sentence")
     powers: dict[str, int] = {}
     factor = Fraction(1)
@@ -83,11 +83,15 @@ def unit(text: str) -> Unit:
             given = 3 if piece in ("cubic", "cu") else 2
         elif piece[0].isalpha() and piece.lower() not in _IGNORED or piece == "in":
             written = pieces[i + 2] if pieces[i + 1 : i + 2] == ["^"] else ""
-            power = side * (int(written) if written.lstrip("-").isdecimal() and len(written) < 4 else given)
+            power = side * (
+                int(written) if written.lstrip("-").isdecimal() and len(written) < 4 else given
+            )
             name, size = _UNITS.get(_singular(piece), (_singular(piece), Fraction(1)))
             powers[name] = powers.get(name, 0) + power
             factor *= size**power
             given = 1
+    if pieces and not powers:
+        raise NotRead("words that are no unit")
     return Unit(frozenset((name, power) for name, power in powers.items() if power), factor)
 
 

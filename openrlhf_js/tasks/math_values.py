@@ -8,7 +8,6 @@ from fractions import Fraction
 from openrlhf_js.tasks.math_syntax import Tree
 
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
-_MAX_FACTORIAL = 400
 
 
 class NotRational(Exception):
@@ -27,14 +26,13 @@ def _value(tree: Tree, max_bits: int) -> Fraction:
     kind, args = tree
     if kind in ("num", "base"):
         return args[0]
-    work = _OPERATIONS.get(kind)
-    if work is None or (kind == "call" and args[0] not in _CALLS):
+    name, operands = (args[0], args[1:]) if kind == "call" else (kind, args)
+    work = _OPERATIONS.get(name)
+    if work is None:
         raise NotRational
-    if kind == "call":
-        return _capped(_CALLS[args[0]](*(_value(arg, max_bits) for arg in args[1:])), max_bits)
-    values = [_value(arg, max_bits) for arg in args]
-    if kind == "pow":
-        return _power(*values, max_bits=max_bits)
+    values = [_value(arg, max_bits) for arg in operands]
+    if name in _GROWING:
+        values.append(Fraction(max_bits))
     return _capped(work(*values), max_bits)
 
 
@@ -44,7 +42,7 @@ def _capped(value: Fraction, max_bits: int) -> Fraction:
     return value
 
 
-def _power(base: Fraction, exponent: Fraction, max_bits: int) -> Fraction:
+def _power(base: Fraction, exponent: Fraction, max_bits: Fraction) -> Fraction:
     if exponent.denominator != 1:
         if exponent.denominator > 64 or base < 0:
             raise NotRational
@@ -85,13 +83,18 @@ def _whole_root(value: int, degree: int) -> int:
     return root
 
 
-def whole(value: Fraction, limit: int = _MAX_FACTORIAL) -> int:
-    """The value as a natural number up to a limit.
+def _factorial(value: Fraction, max_bits: Fraction, step: int = 1) -> Fraction:
+    n = _natural(value, max_bits)
+    return Fraction(math.factorial(n) if step == 1 else math.prod(range(n, 0, -step)))
 
-    Raises:
-        NotRational: if it is none.
-    """
-    if value.denominator != 1 or not 0 <= value <= limit:
+
+def _binomial(n: Fraction, k: Fraction, max_bits: Fraction) -> Fraction:
+    return Fraction(math.comb(_natural(n, max_bits), _natural(k, max_bits)))
+
+
+def _natural(value: Fraction, max_bits: Fraction) -> int:
+    """The value as a natural number whose factorial has about `max_bits` bits or fewer."""
+    if value.denominator != 1 or not 0 <= value <= max_bits / 10:
         raise NotRational
     return int(value)
 
@@ -107,21 +110,19 @@ _OPERATIONS = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b,
-    "fact": lambda a: Fraction(math.factorial(whole(a))),
     "pct": lambda a: a / 100,
     "pow": _power,
-    "call": None,
-}
-_OPERATIONS["call"] = _OPERATIONS["neg"]  # its own table stands below
-_CALLS = {
+    "fact": _factorial,
+    "fact2": lambda a, max_bits: _factorial(a, max_bits, step=2),
+    "binom": _binomial,
     "root": _root,
     "abs": abs,
     "floor": lambda a: Fraction(math.floor(a)),
     "ceil": lambda a: Fraction(math.ceil(a)),
-    "binom": lambda a, b: Fraction(math.comb(whole(a), whole(b))),
-    "fact2": lambda a: Fraction(math.prod(range(whole(a), 0, -2))),
     "gcd": lambda *args: Fraction(math.gcd(*_integers(*args))),
     "lcm": lambda *args: Fraction(math.lcm(*_integers(*args))),
+    "mod": lambda a, b: a % b,
     "max": max,
     "min": min,
 }
+_GROWING = frozenset(("pow", "fact", "fact2", "binom"))  # told the cap, to look before they work

@@ -9,6 +9,7 @@ Of math-verify only the LaTeX grammar is used. Its reader of plain expressions h
 from __future__ import annotations
 
 import logging
+import re
 
 import math_verify
 from math_verify import LatexExtractionConfig
@@ -21,6 +22,11 @@ from openrlhf_js.tasks.math_text import normal
 from openrlhf_js.tasks.math_tokens import NotRead
 
 _LATEX_ALONE = [LatexExtractionConfig(boxed_match_priority=0)]
+_ADVANCED = re.compile(
+    r"\\(?:i*nt|sum|prod|lim|det|oint|partial|nabla|overline|frac ?\{ ?d)(?![a-z])"
+)
+_BOUNDS = re.compile(r"_ ?\{[^{}]*\}")  # where `k = 1` and `x \to 0` stand
+_UNFIT = re.compile(r"[=,;<>$!]|\\(?:to|or|and|text)(?![a-z])|\d{9}|\^[^+\-]*\^ ?\{")
 _MAX_CHARS = 400  # of what math-verify reads
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it warns that there is no time limit
 
@@ -44,10 +50,17 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
 
 
 def _by_math_verify(answer: str, wanted: str) -> bool:
-    if max(len(answer), len(wanted)) > _MAX_CHARS or any(sign in answer for sign in "=,;<>$"):
+    """Whether math-verify finds one expression equal to another; lists and relations are ours alone."""
+    if max(len(answer), len(wanted)) > _MAX_CHARS or not (
+        _ADVANCED.search(answer) or _ADVANCED.search(wanted)
+    ):
+        return False
+    if any(_UNFIT.search(_BOUNDS.sub("", text)) for text in (answer, wanted)):
         return False
     left, right = (
-        math_verify.parse(f"${text}$", _LATEX_ALONE, fallback_mode="no_fallback", parsing_timeout=None)
+        math_verify.parse(
+            f"${text}$", _LATEX_ALONE, fallback_mode="no_fallback", parsing_timeout=None
+        )
         for text in (answer, wanted)
     )
     return bool(left and right) and math_verify.verify(right, left, timeout_seconds=None)

@@ -55,7 +55,10 @@ def test_the_datasource_survives_upstreams_loader_and_its_draw(data, workers):
 def test_both_actors_that_read_prompts_do_it_with_our_data_set(monkeypatch):
     """The synchronous trainer, and the half of the asynchronous one that generates."""
     import ray
-    from openrlhf.trainer import ppo_trainer
+    from openrlhf.trainer import ppo_trainer, ppo_trainer_async
+
+    assert ppo_trainer_async.prepare_datasets is ppo_trainer.prepare_datasets
+    assert "PromptDataset" in ppo_trainer.prepare_datasets.__code__.co_names
 
     from openrlhf_js.plugin import trainer
     from openrlhf_js.plugin.datasources import SourcedPrompts

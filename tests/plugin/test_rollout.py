@@ -117,3 +117,34 @@ def test_remax_asks_for_one_more_response_at_temperature_zero(greedy):
     logs = [response["extra_logs"] for response in responses]
     assert logs == ([{GREEDY_REWARD: 9.0}] * 3 if greedy else [{}] * 3)
     assert sorted(actor.asked) == ([(0.0, 1), (0.7, 3)] if greedy else [(0.7, 3)])
+
+
+def test_answers_that_hang_do_not_keep_others_from_being_graded():
+    import threading
+
+    import ray
+
+    from openrlhf_js.plugin.rollout import checked_rollout
+    from openrlhf_js.plugin.upstream import plain_class
+
+    class Actor:
+        executor = object()
+
+        async def __init__(self, remote_rm_url=None):
+            pass
+
+    async def grade():
+        await actor.__init__()
+        hang = threading.Event()
+        hanging = [asyncio.to_thread(hang.wait, 20) for _ in range(40)]
+        waiting = asyncio.gather(*hanging)
+        await asyncio.sleep(0)  # those come first
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(str, "graded"), 10)
+        finally:
+            hang.set()
+            await waiting
+
+    cls = plain_class(checked_rollout(ray.remote(Actor), "stop", greedy=False))
+    actor = cls.__new__(cls)
+    assert asyncio.run(grade()) == "graded"

@@ -53,8 +53,12 @@ def test_what_follows_the_last_hashes(response, expected):
     assert answers.last_hashes(response) == expected
 
 
-@pytest.mark.parametrize("extract", [answers.last_boxed, answers.last_answer_tag, answers.last_hashes])
-@pytest.mark.parametrize("piece", [r"\boxed{", "{", "}", "<answer>", "#", r"\boxed" + " " * 50, "####"])
+@pytest.mark.parametrize(
+    "extract", [answers.last_boxed, answers.last_answer_tag, answers.last_hashes]
+)
+@pytest.mark.parametrize(
+    "piece", [r"\boxed{", "{", "}", "<answer>", "#", r"\boxed" + " " * 50, "####"]
+)
 def test_a_megabyte_of_one_piece_takes_no_time(extract, piece):
     began = time.process_time()
     extract(piece * (1_000_000 // len(piece)))

@@ -33,9 +33,10 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("COLUMNS", "80")
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def build(out: Path, task: str = "countdown", split: str = "train", *more: str) -> Path:
@@ -203,7 +204,15 @@ def test_gsm8k_from_a_local_file(tmp_path: Path, capsys: Captured) -> None:
     assert "datasets" in manifest["versions"]
     before = path.read_bytes()
     source.write_text("{}\n")
-    again = ["--split", "test", "--out", tmp_path, "--name", "gsm8k-test", "--force"]
+    again: list[str | Path] = [
+        "--split",
+        "test",
+        "--out",
+        tmp_path,
+        "--name",
+        "gsm8k-test",
+        "--force",
+    ]
     assert run("build", "gsm8k", *again, "--source", source) == 2
     assert path.read_bytes() == before and not list(tmp_path.glob(".*"))
 
@@ -238,9 +247,11 @@ def test_the_flags_that_it_names_are_upstreams(
 
 
 def test_upstream_reads_a_mix_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
     from openrlhf.datasets import PromptDataset
     from openrlhf.datasets.utils import blending_datasets
 
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     plain, boxed = build(tmp_path / "a b"), build(tmp_path, "knights_knaves")
     with_image = tmp_path / "image.jsonl"
     shown = {"input": [{"role": "user", "content": "<image>x?"}], "label": "2"}
@@ -296,6 +307,37 @@ def test_prompts_are_measured_in_tokens(tmp_path: Path, tokenizer: Path, capsys:
     assert run("show", path, "--count", "1", "--tokenizer", tokenizer) == 0
     shown = capsys.readouterr().out.replace("\n", " ").replace("  ", "")
     assert "<|user|>" in shown and "<|assistant|>" in shown
+
+
+def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:
+    from PIL import Image
+    from transformers import AutoTokenizer, CLIPImageProcessorPil, LlavaProcessor
+
+    words = AutoTokenizer.from_pretrained(tokenizer)
+    words.add_tokens(["<image>"], special_tokens=True)
+    template = (
+        "{% for part in messages[0].content %}"
+        "{{ '<image>' if part.type == 'image' else ' ' + part.text }}{% endfor %}"
+    )
+    edge = {"height": 28, "width": 28}
+    LlavaProcessor(
+        CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size=edge),
+        words,
+        patch_size=14,  # so 2 x 2 tokens
+        vision_feature_select_strategy="full",
+        num_additional_image_tokens=0,
+        chat_template=template,
+    ).save_pretrained(tmp_path / "model")
+    Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
+    row = {"input": "<image>Find x now.", "label": "2", "datasource": "geometry3k"}
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({**row, "images": [str(tmp_path / "a.png")]}))
+    assert run("check", path, "--tokenizer", tmp_path / "model") == 0
+    assert re.search(r"geometry3k +1 +1 +1 +7 +7 +0", capsys.readouterr().out)
+    assert run("check", path, "--tokenizer", tokenizer) == 1
+    assert "the model takes text only" in capsys.readouterr().out
+    assert run("show", path) == 0
+    assert "a.png: 40 x 30 pixels" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -357,7 +399,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     assert running.wait() == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
     running = start(
         "build", "countdown", "--split", "train", "--count", "9999999", "--out", tmp_path
@@ -417,6 +459,10 @@ def test_progress_is_said_after_two_seconds_only(
         bar.update(500, 500)
         now[0] = 112.0
         bar.update(600, 600)
+        now[0] = 130.0
+        bar.update(9, 9)
     assert capsys.readouterr().err == (
-        "building: 10%, 100 rows, 50/s, 0:18 left\nbuilding: 60%, 600 rows, 50/s, 0:08 left\n"
+        "building: 10%, 100 rows, 50/s, 0:18 left\n"
+        "building: 60%, 600 rows, 50/s, 0:08 left\n"
+        "building: 1%, 9 rows, 0/s\n"
     )

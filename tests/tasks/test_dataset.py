@@ -112,11 +112,8 @@ def test_rows_have_the_columns_that_upstream_joins() -> None:
 def test_options_come_from_the_signature() -> None:
     assert dataset.options_of(TASKS["knights_knaves"]) == {"people": (4, 5, 6)}
     assert dataset.options_of(TASKS["gsm8k"]) == {"source": None}
-    assert [name for name in TASKS if dataset.generates(TASKS[name])] == [
-        "countdown",
-        "knights_knaves",
-        "maze",
-    ]
+    made = {name for name, task in TASKS.items() if dataset.generates(task)}
+    assert made == {"countdown", "knights_knaves", "maze"}
 
 
 def numbers(seed: int, count: int | None) -> list[int]:
@@ -286,16 +283,19 @@ def test_repeated_prompts_are_found_whatever_their_white_space(
     tmp_path: Path, install: Callable[..., Any]
 ) -> None:
     install()
-    first = write_rows(tmp_path / "a.jsonl", row("one  two"), row("three"), row("one\ntwo "))
+    first = write_rows(
+        tmp_path / "a.jsonl", *map(row, ("one  two", "three", "one\ntwo ", "one two"))
+    )
     second = write_rows(tmp_path / "b.jsonl", row("THREE"), row("three"))
     report = check([first, second])
     assert found(report) == {
         "duplicate": [f"{first}:3: the same prompt as {first}:1",
+                      f"{first}:4: the same prompt as {first}:1",
                       f"{second}:2: the same prompt as {first}:2"]
     }  # fmt: skip
     report = check([first], [second])
     assert found(report)["overlap"] == [f"{first}:2: the prompt stands in {second}:2 too"]
-    assert report.tallies["echo"].overlap == report.tallies["echo"].duplicates == 1
+    assert (report.tallies["echo"].overlap, report.tallies["echo"].duplicates) == (1, 2)
 
 
 def test_a_system_prompt_is_not_a_question(tmp_path: Path, install: Callable[..., Any]) -> None:
@@ -342,6 +342,8 @@ def test_few_problems_are_kept_and_all_are_counted(
         f"{path}:2",
     ]
     assert report.counts == {"no row": 600}
+    good = write_rows(tmp_path / "good.jsonl", row())
+    assert check([good], [path]).counts == {"no row": 600}
     empty = write_rows(tmp_path / "empty.jsonl")
     assert found(check([empty])) == {"no row": [f"{empty}: the file holds no row"]}
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openrlhf_js.tasks import grading_pool
+from openrlhf_js.tasks import grading_pool, grading_processes
 from openrlhf_js.tasks.base import Score
 from openrlhf_js.tasks.grading_pool import GradingPool
 
@@ -184,21 +184,31 @@ def test_asyncio(pool):
 
 
 def test_slow_answers_give_up_their_slot_and_their_priority():
-    with GradingPool(workers=1, timeout_seconds=1) as pool, ThreadPoolExecutor(8) as threads:
-        pool.grade("gradees:compare", "", "")
-        hangs = [threads.submit(pool.grade, "gradees:hostile", "loop", str(n)) for n in range(3)]
-        slow = threads.submit(pool.grade, "gradees:nap", "", "0.5")
-        time.sleep(0.1)
-        began = time.monotonic()
-        for number in range(50):
-            assert pool.grade("gradees:compare", str(number), "").status == "wrong"
-        assert time.monotonic() - began < 0.8
-        workers = template_of(pool).children()
-        assert sorted(worker.nice() for worker in workers)[-3:] == [19, 19, 19]
-        assert slow.result().status == "correct"
-        assert {hang.result().status for hang in hangs} == {"timeout"}
-        # none of the lowered ones is left for others
-        assert pool.grade("gradees:nice", "", "0").detail == str(os.getpriority(os.PRIO_PROCESS, 0))
+    usual = str(os.getpriority(os.PRIO_PROCESS, 0))
+    with GradingPool(workers=1, timeout_seconds=20) as pool, ThreadPoolExecutor(8) as threads:
+        assert pool.grade("gradees:priority", "", "0").detail == usual
+        hangs = [threads.submit(pool.grade, "gradees:hostile", "sleep", str(n)) for n in range(3)]
+        slow = threads.submit(pool.grade, "gradees:priority", "", "0.3")
+        quick = [pool.grade("gradees:compare", str(number), "") for number in range(50)]
+        assert {score.status for score in quick} == {"wrong"}
+        assert slow.result() == Score(1.0, "correct", "19")
+        assert pool.grade("gradees:priority", "not with a lowered one", "0").detail == usual
+        assert not any(hang.done() for hang in hangs)
+        pool.close()
+        for hang in hangs:
+            with pytest.raises(RuntimeError, match="closed"):
+                hang.result()
+
+
+def test_an_answer_on_a_busy_machine_keeps_its_slot_and_priority(monkeypatch):
+    monkeypatch.setattr(grading_processes, "_activity", lambda _: (True, 0.01))
+    usual = str(os.getpriority(os.PRIO_PROCESS, 0))
+    with GradingPool(workers=1) as pool, ThreadPoolExecutor(2) as threads:
+        starved = threads.submit(pool.grade, "gradees:priority", "", "0.3")
+        assert eventually(lambda: pool._running)
+        assert pool.grade("gradees:compare", "", "").status == "correct"
+        assert starved.done()
+        assert starved.result().detail == usual
 
 
 def test_equal_answers_are_graded_once(pool):
@@ -226,7 +236,7 @@ def test_workers_killed_from_outside_in_mid_batch_cost_no_answer(pool):
 
     def kill() -> None:
         nonlocal killed
-        while not done.wait(0.1):
+        while not done.wait(0.4):  # an answer has but one more try
             for worker in template_of(pool).children():
                 worker.kill()
                 killed += 1
@@ -235,12 +245,12 @@ def test_workers_killed_from_outside_in_mid_batch_cost_no_answer(pool):
     killer.start()
     try:
         with ThreadPoolExecutor(8) as threads:
-            calls = [threads.submit(pool.grade, "gradees:nap", str(n), "0.01") for n in range(100)]
+            calls = [threads.submit(pool.grade, "gradees:nap", str(n), "0.01") for n in range(200)]
         assert {call.result().status for call in calls} == {"correct"}
     finally:
         done.set()
         killer.join()
-    assert killed > 2
+    assert killed >= 2
 
 
 def test_a_template_killed_from_outside_is_replaced(pool):
@@ -273,9 +283,10 @@ def test_a_worker_is_replaced_before_it_swells_or_grows_old():
     with GradingPool(workers=1, memory_bytes=1 << 26) as pool:
         kept = [pool.grade("gradees:keep", str(n), str(10 << 20)) for n in range(12)]
         assert {score.status for score in kept} == {"correct"}
-        assert len({score.detail for score in kept}) == 6
+        # at every second answer; on a busy machine also where one was slow
+        assert 6 <= len({score.detail for score in kept}) < 12
         naps = [pool.grade("gradees:nap", str(n), "0").detail.split() for n in range(2001)]
-        assert len({pid for pid, _ in naps}) == 3
+        assert 3 <= len({pid for pid, _ in naps}) < 20
 
 
 def test_nothing_adds_up_in_the_parent(pool):

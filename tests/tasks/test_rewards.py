@@ -230,11 +230,12 @@ def test_a_changed_end_of_the_prompt_is_an_error():
 
 def test_the_twin_of_a_lost_tail_is_not_taken_for_it():
     header = "<|im_end|>\n<|im_start|>assistant\n"
-    prompt = f"Two and two? {header} \\boxed{{4}} Three and three? {header}"
+    prompt = f"Two and two. {header} \\boxed{{4}} Three and three? {header}"
     lost = prompt[: -len(header)] + "[ASSISTANT]"
     with pytest.raises(ValueError, match="end of its prompt"):
         response_of("<s>" + lost + "six", prompt)
     assert response_of("<s>" + prompt + "six", prompt) == "six"
+    assert response_of(prompt.replace("three?", "three!") + "six", prompt) == "six"
 
 
 def test_a_response_that_repeats_the_prompt_keeps_its_first_words_where_the_prompt_is_whole():
