@@ -1,85 +1,28 @@
 """Whether two trees are the same answer: True, False, or None where the judge cannot tell.
 
 Structure is compared here (lists in any order, tuples in order, intervals with their ends,
-relations); whether two scalars are equal is asked of a `Judge`: first of `Exact`, which is cheap, then
-of the numeric one in `math_numeric`.
+relations); whether two scalars are equal is asked of a `Judge`: first of `Exact`, which is cheap,
+then of the numeric one in `math_numeric`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Protocol
 
 from openrlhf_js.tasks import math_domains
+from openrlhf_js.tasks.math_judges import Judge, Verdict, every, matched, some
 from openrlhf_js.tasks.math_quantities import quantity, readings
 from openrlhf_js.tasks.math_readings import as_ratio
-from openrlhf_js.tasks.math_syntax import Tree, number
+from openrlhf_js.tasks.math_tree import Tree, number
 from openrlhf_js.tasks.math_units import SENTENCE
-from openrlhf_js.tasks.math_values import rational
 
-Verdict = bool | None
 MAX_MEMBERS = 64
-_STRUCTURES = frozenset("group list ratio matrix rel union minus meet empty field text".split())
+_STRUCTURES = frozenset((
+    "group", "list", "ratio", "matrix", "rel", "union", "minus", "meet", "empty", "field",
+    "text",
+))  # fmt: skip
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-class Judge(Protocol):
-    """Decides about scalars."""
-
-    def equal(self, answer: Tree, gold: Tree) -> Verdict:
-        """Whether two expressions have the same value, whatever their variables are."""
-
-    def proportional(self, answer: Tree, gold: Tree, positive: bool) -> Verdict:
-        """Whether one is a constant multiple of the other, by a positive constant if so asked."""
-
-    def close(self, answer: Tree, gold: Tree, tolerance: Fraction) -> Verdict:
-        """Whether the values differ by no more than the tolerance."""
-
-
-class Exact:
-    """Decides between rational numbers, and between single marks."""
-
-    def equal(self, answer: Tree, gold: Tree) -> Verdict:
-        if answer == gold:
-            return True
-        left, right = rational(answer), rational(gold)
-        if left is not None and right is not None:
-            return left == right
-        return False if _is_mark(answer, left) and _is_mark(gold, right) else None
-
-    def proportional(self, answer: Tree, gold: Tree, positive: bool) -> Verdict:
-        return True if answer == gold else None
-
-    def close(self, answer: Tree, gold: Tree, tolerance: Fraction) -> Verdict:
-        left, right = rational(answer), rational(gold)
-        return None if left is None or right is None else abs(left - right) <= tolerance
-
-
-def _is_mark(tree: Tree, value: Fraction | None) -> bool:
-    """Whether the tree is a number, one variable or an infinity: any two that differ are unequal."""
-    inner = tree.args[0] if tree.kind == "neg" else tree
-    return value is not None or tree.kind == "sym" or inner.kind == "inf"
-
-
-def every(verdicts: Iterable[Verdict]) -> Verdict:
-    """The conjunction, which stops at the first False."""
-    result: Verdict = True
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        result = result if verdict else None
-    return result
-
-
-def some(verdicts: Iterable[Verdict]) -> Verdict:
-    """The disjunction, which stops at the first True."""
-    result: Verdict = False
-    for verdict in verdicts:
-        if verdict:
-            return True
-        result = result if verdict is False else None
-    return result
 
 
 def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
@@ -111,6 +54,10 @@ def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     return _quantities(answer, gold, judge)
 
 
+def _is(gold: Tree, judge: Judge) -> Callable[[Tree], Verdict]:
+    return lambda answer: same(answer, gold, judge)
+
+
 def close(answer: Tree, gold: Tree, tolerance: Fraction, judge: Judge) -> Verdict:
     """Whether a number is the gold number within the tolerance."""
     gold = _sides(gold)[-1] if gold.kind == "rel" else gold
@@ -121,29 +68,6 @@ def close(answer: Tree, gold: Tree, tolerance: Fraction, judge: Judge) -> Verdic
         return False
     pairs = readings(quantity(answer), quantity(gold))
     return some(judge.close(left, right, tolerance) for left, right in pairs)
-
-
-def matched(answers: Sequence[Tree], golds: Sequence[Callable[[Tree], Verdict]]) -> Verdict:
-    """Whether each answer satisfies its own one of the tests, in some order.
-
-    Equality is transitive, so that the first fit may be taken; within a tolerance it nearly is.
-    """
-    if len(answers) != len(golds):
-        return False
-    left = list(answers)
-    undecided = False
-    for is_gold in golds:
-        verdicts = []
-        for i, answer in enumerate(left):
-            verdicts.append(is_gold(answer))
-            if verdicts[-1]:
-                del left[i]
-                break
-        else:
-            if None not in verdicts:
-                return False
-            undecided = True
-    return None if undecided else True
 
 
 def members(tree: Tree) -> list[Tree]:
@@ -167,7 +91,7 @@ def _is_proviso(tree: Tree) -> bool:
 
 
 def is_name(tree: Tree) -> bool:
-    """Whether the tree only names something: `x`, `f(x)`, `AB`, `Area`, `(x, y)`, `\\frac{dy}{dx}`."""
+    """Whether the tree only names something: `x`, `f(x)`, `AB`, `Area`, `(x, y)`, `dy/dx`."""
     if tree.kind == "group":
         return all(map(is_name, tree.args[2:]))
     if tree.kind in ("mul", "div"):
@@ -214,9 +138,7 @@ def _relations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     left, right = math_domains.pieces(answer), math_domains.pieces(gold)
     if left is None or right is None:
         return False
-    return matched(
-        left, [lambda piece, wanted=wanted: same(piece, wanted, judge) for wanted in right]
-    )
+    return matched(left, [_is(wanted, judge) for wanted in right])
 
 
 def _equations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
@@ -269,9 +191,7 @@ def _collections(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
         return False
     if (left, right) == ([answer], [gold]):
         return _quantities(answer, gold, judge)
-    return matched(
-        left, [lambda tree, wanted=wanted: same(tree, wanted, judge) for wanted in right]
-    )
+    return matched(left, [_is(wanted, judge) for wanted in right])
 
 
 def _named_tuple(tree: Tree) -> Tree:

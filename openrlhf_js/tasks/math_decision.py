@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
-from openrlhf_js.tasks.math_compare import Judge, Verdict, close, matched, members, same, some
+from openrlhf_js.tasks.math_compare import close, members, same
+from openrlhf_js.tasks.math_judges import Judge, Verdict, matched, some
 from openrlhf_js.tasks.math_labels import Gold
 from openrlhf_js.tasks.math_readings import readings
-from openrlhf_js.tasks.math_syntax import Tree
-from openrlhf_js.tasks.math_tokens import NotRead
+from openrlhf_js.tasks.math_tree import Tree
 
 
 def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
@@ -32,13 +33,12 @@ def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
     return some(matched(members(answer), tests) for answer in answers)
 
 
-def _test(trees: tuple[Tree, ...], tolerance: object, judge: Judge) -> Callable[[Tree], Verdict]:
+def _test(
+    trees: tuple[Tree, ...], tolerance: Fraction | None, judge: Judge
+) -> Callable[[Tree], Verdict]:
     def test(answer: Tree) -> Verdict:
         if tolerance is None:
             return some(same(answer, tree, judge) for tree in trees)
         return some(close(answer, tree, tolerance, judge) for tree in trees)
 
     return test
-
-
-__all__ = ["NotRead", "decide"]

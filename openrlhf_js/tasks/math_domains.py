@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from openrlhf_js.tasks.math_syntax import Tree
+import itertools
+
+from openrlhf_js.tasks.math_tree import Tree
 from openrlhf_js.tasks.math_values import rational
 
 _INFINITY = Tree("inf", ())
@@ -71,4 +73,4 @@ def _without(whole: Tree, holes: Tree) -> list[Tree] | None:
             return None
         points.sort(key=lambda pair: pair[0] or 0)
     ends = [_BELOW, *(point for _, point in points), _INFINITY]
-    return [_interval("(", left, right, ")") for left, right in zip(ends, ends[1:], strict=False)]
+    return [_interval("(", left, right, ")") for left, right in itertools.pairwise(ends)]

@@ -1,4 +1,4 @@
-"""Grade a mathematical answer: exactly and at once where that is cheap, else in a worker process."""
+"""Grade a mathematical answer: at once where that is cheap and exact, else in a worker process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 from openrlhf_js.tasks import grading_pool
 from openrlhf_js.tasks.base import Score, scored
-from openrlhf_js.tasks.math_compare import Exact
 from openrlhf_js.tasks.math_decision import decide
+from openrlhf_js.tasks.math_judges import Exact
 from openrlhf_js.tasks.math_labels import MAX_CHARS, Gold, check_label, gold
 from openrlhf_js.tasks.math_text import normal
 from openrlhf_js.tasks.math_tokens import NotRead, decimal

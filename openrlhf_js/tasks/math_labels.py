@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from openrlhf_js.tasks.math_compare import members
 from openrlhf_js.tasks.math_readings import readings
-from openrlhf_js.tasks.math_syntax import Tree
 from openrlhf_js.tasks.math_text import normal
 from openrlhf_js.tasks.math_tokens import NotRead, decimal, tokens
+from openrlhf_js.tasks.math_tree import Tree
 from openrlhf_js.tasks.math_values import rational
 
 MAX_CHARS = 2_000
@@ -39,9 +40,10 @@ def gold(label: str) -> Gold:
     """What a label says.
 
     Args:
-        label: the answer as plain text or LaTeX, or a JSON object with `answer` (a text, or a list of
-            texts that are all needed, in any order), and perhaps `unit` and `tolerance` (a decimal
-            number, or one for each answer with commas between; an empty one allows no difference).
+        label: the answer as plain text or LaTeX, or a JSON object with `answer` (a text, or a list
+            of texts that are all needed, in any order), and perhaps `unit` and `tolerance` (a
+            decimal number, or one for each answer with commas between; an empty one allows no
+            difference).
 
     Raises:
         ValueError: if it says no answer.
@@ -97,7 +99,7 @@ def _fields(label: Any) -> tuple[list[str], str, str]:
     unit, tolerance = parsed.get("unit") or "", parsed.get("tolerance") or ""
     if not answers or not all(isinstance(text, str) for text in (*answers, unit, tolerance)):
         raise ValueError(
-            f"label {_shown(label)}: answer is a text or a list of texts, unit and tolerance are texts"
+            f"label {_shown(label)}: answer is a text or a list of texts, the others are texts"
         )
     return answers, unit, tolerance
 
@@ -112,7 +114,7 @@ def _checked(answer: str) -> str:
             depth += 0 if escaped else (char == "{") - (char == "}")
             escaped = char == "\\" and not escaped
         else:
-            raise ValueError(f"gold answer {_shown(answer)} holds {ascii(char)}, which no text has")
+            raise ValueError(f"gold answer {_shown(answer)} holds {char!a}, which no text has")
         if depth < 0:
             break
     if depth:
@@ -136,7 +138,7 @@ def _trees(text: str, unit: str) -> tuple[Tree, ...]:
 
 
 def _with_unit(tree: Tree, measured: Tree) -> Tree:
-    """The tree in the unit, which a tree of kind `measure`, `deg` or `pct` gives with a value of 1."""
+    """The tree in a unit, which is given as a tree of kind `measure`, `deg` or `pct`."""
     if tree.kind == "list":
         return Tree("list", tuple(_with_unit(item, measured) for item in tree.args))
     if tree.kind in ("measure", "deg", "pct", "text", "group", "rel"):

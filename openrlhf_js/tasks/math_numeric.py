@@ -1,7 +1,7 @@
 """Decide about expressions by their values to 150 digits at a few fixed points.
 
-Two expressions that agree to 110 digits wherever both are real are taken to be equal. Every operation's
-size is looked at before it is done, so that a tower of powers is refused rather than worked out.
+Two expressions that agree to 110 digits wherever both are real are taken to be equal. Every
+operation's size is looked at before it is done: a tower of powers is refused, not worked out.
 Meant for a worker process: `mpmath.mp` is one for the whole process.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from mpmath import mp
+from mpmath import mp  # type: ignore[import-untyped]
 
-from openrlhf_js.tasks.math_syntax import Tree
+from openrlhf_js.tasks.math_tree import Tree
 from openrlhf_js.tasks.math_values import NotRational, rational
 
 mp.dps = 150
@@ -67,9 +67,10 @@ class Numeric:
         if left is not None and right is not None:
             return abs(left - right) <= tolerance
         for first, second in _values(answer, gold):
-            if abs(first - second) > mp.mpf(tolerance.numerator) / tolerance.denominator + _SAME:
-                return False
-            return True
+            return (
+                not abs(first - second)
+                > mp.mpf(tolerance.numerator) / tolerance.denominator + _SAME
+            )
         return None
 
 
@@ -191,7 +192,7 @@ def _binomial(n: Value, k: Value) -> Value:
 
 
 def _bounded(function: Any) -> Any:
-    """A function of an angle, whose argument is first reduced at a cost that grows with its size."""
+    """A function whose argument is first reduced, at a cost that grows with its size."""
 
     def call(argument: Value) -> Value:
         if argument and mp.mag(argument) > 4_000:
@@ -203,6 +204,8 @@ def _bounded(function: Any) -> Any:
 
 def _series(tree: Tree, point: dict[str, Value]) -> Value:
     variable, first, last, term, name = tree.args
+    if _has_series(term):
+        raise NoValue
     bounds = value(first, point), value(last, point)
     if not all(mp.isint(bound) for bound in bounds) or bounds[1] - bounds[0] > _MAX_TERMS:
         raise NoValue

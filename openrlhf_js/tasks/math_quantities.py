@@ -7,8 +7,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
-from openrlhf_js.tasks.math_syntax import Tree, number
 from openrlhf_js.tasks.math_tokens import NotRead
+from openrlhf_js.tasks.math_tree import Tree, number
 from openrlhf_js.tasks.math_units import Unit, unit
 from openrlhf_js.tasks.math_values import rational
 
@@ -78,8 +78,8 @@ def _measured(parts: tuple[tuple[Tree, str], ...]) -> Quantity:
 def readings(answer: Quantity, gold: Quantity) -> Iterator[tuple[Tree, Tree]]:
     """The pairs of values of which one must agree; none where the units contradict each other.
 
-    A unit may be missing on one side. A percentage may then be meant as its hundredth or, from 1 up,
-    as the number before the sign; degrees may then be meant in radians.
+    A unit may be missing on one side. A percentage may then be meant as its hundredth or, from 1
+    up, as the number before the sign; degrees may then be meant in radians.
     """
     if answer.unit is None:
         answer = _in_unit_of(answer.value, gold)

@@ -1,4 +1,4 @@
-r"""Every tree that an answer's text can stand for: clock times, dates, choices, words, mathematics."""
+r"""What an answer's text can stand for: times, dates, choices, words, mathematics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import re
 from fractions import Fraction
 
 from openrlhf_js.tasks.math_quantities import quantity
-from openrlhf_js.tasks.math_syntax import Tree, number, read
+from openrlhf_js.tasks.math_syntax import read
 from openrlhf_js.tasks.math_tokens import FUNCTIONS, NotRead
+from openrlhf_js.tasks.math_tree import Tree, number
 
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _CLOCK = re.compile(r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?([aApP])\.? ?[mM]\.?)?\Z")
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTHS = (
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+)  # fmt: skip
 _MONTH = r"(?P<month>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(?:[a-z]{0,7})\.?"
 _DATES = [
     re.compile(_MONTH + r" (?P<day>\d{1,2})(?:,? (?P<year>\d{4}))?\Z"),
@@ -34,17 +37,16 @@ _WORD = re.compile(r"[A-Za-z]{2}")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _NOT_PROSE = FUNCTIONS | frozenset(("and", "or", "to", "pi", "in"))
 _ARTICLES = frozenset(("the", "a", "an"))
+_ORDINALS = (
+    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
+    "tenth",
+)  # fmt: skip
 _MEANT: dict[str, Tree] = {
     "no solution": Tree("empty", ()),
     "no solutions": Tree("empty", ()),
     "none": Tree("empty", ()),
     "empty set": Tree("empty", ()),
-    **{
-        word: number(value + 1)
-        for value, word in enumerate(
-            "first second third fourth fifth sixth seventh eighth ninth tenth".split()
-        )
-    },
+    **{word: number(value) for value, word in enumerate(_ORDINALS, 1)},
     "dne": Tree("text", ("does not exist",)),
     "all real numbers": Tree("field", ("R",)),
     "all reals": Tree("field", ("R",)),

@@ -4,6 +4,8 @@ Only spelling changes here (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); wh
 read in `math_syntax`. Every pattern takes time in proportion to the text, whatever it holds.
 """
 
+# ruff: noqa: RUF001
+
 from __future__ import annotations
 
 import re
@@ -72,7 +74,8 @@ _LOWERED = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
 
 _PAIRED_DOLLARS = re.compile(r"(?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)")
 _SPACES = re.compile(
-    r"(?<!\\)\\[ ,;:>]|\\(?:q?quad|thinspace|enspace|hfill|displaystyle|textstyle|limits)(?![a-zA-Z])|~|\s"
+    r"(?<!\\)\\[ ,;:>]|~|\s"
+    r"|\\(?:q?quad|thinspace|enspace|hfill|displaystyle|textstyle|limits)(?![a-zA-Z])"
 )
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]!]")
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
@@ -87,7 +90,8 @@ _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 _ALIASES = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom",
     "le": "leq", "leqslant": "leq", "ge": "geq", "geqslant": "geq", "ne": "neq",
-    "varnothing": "emptyset", "cdot": "*", "times": "*", "ast": "*", "div": "/", "lt": "<", "gt": ">",
+    "varnothing": "emptyset", "cdot": "*", "times": "*", "ast": "*", "div": "/", "lt": "<",
+    "gt": ">",
     "lbrace": "{", "rbrace": "}", "lbrack": "[", "rbrack": "]", "lvert": "|", "rvert": "|",
     "vert": "|", "degree": "circ", "colon": ":", "textdollar": "$", "Reals": "mathbb{R}",
     "R": "mathbb{R}", "dots": "ldots", "cdots": "ldots", "dotsc": "ldots", "percent": "%",
@@ -116,15 +120,16 @@ _EMPTY_TEXT = re.compile(r"\\text\{\s*\}")
 def normal(text: str) -> str:
     r"""The text in its canonical spelling.
 
-    Thin spaces, sizes, styles and dollar pairs are gone; synonyms have one name; digits grouped by
-    spaces or `{,}` are joined (a group comma stays, since `1,200` may also be a list); a `$` that is
-    left is money, spelt `\usd`.
+    Thin spaces, sizes, styles and dollar pairs are gone; synonyms have one name; digits grouped
+    by spaces or `{,}` are joined (a group comma stays, since `1,200` may also be a list); a `$`
+    that is left is money, spelt `\usd`.
     """
     if not text.isascii():
         text = text.translate(_TABLE)
         text = _RAISED.sub(lambda run: _script("^", run[0], _SUPERSCRIPTS), text)
         text = _LOWERED.sub(lambda run: _script("_", run[0], _SUBSCRIPTS), text)
         text = unicodedata.normalize("NFKC", text)
+        text = "".join(char for char in text if unicodedata.category(char) != "Cf")  # no width
     text = text.strip()
     if text.isdigit() and text.isascii():
         return text

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 MAX_DIGITS = 400  # of one number
 MAX_TOKENS = 1_000
-FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min sqrt"
-    " det".split()
-)
+FUNCTIONS = frozenset((
+    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh",
+    "tanh", "ln", "log", "lg", "exp", "gcd", "lcm", "max", "min", "sqrt", "det",
+))  # fmt: skip
 _CONSTANTS = {
     "pi": "pi",
     "infinity": "infty",
@@ -24,14 +24,17 @@ _CONSTANTS = {
     "oo": "infty",
     "theta": "theta",
 }
-_MONEY = frozenset("usd euro gbp yen cents".split())
+_MONEY = frozenset(["usd", "euro", "gbp", "yen", "cents"])
 _MONEY_WORDS = frozenset(("USD", "EUR", "GBP", "Rs"))
 _SEPARATORS = frozenset(("and", "or"))
-_SHORT_WORDS = frozenset(
-    "cm mm km kg mg ft yd lb lbs oz hr hrs min mins sec secs ml mL dL kL mi pm am mph kmh kph sq cu ms"
-    " ounce no yes ton tons day days men cup pen box egg odd even amp amps Hz kHz MHz Pa kPa kJ kW mol"
-    " deg rad rads degree year mile feet foot inch gal pt qt AM PM Yes No GB MB KB TB".split()
-)
+_SHORT_WORDS = frozenset((
+    "cm", "mm", "km", "kg", "mg", "ft", "yd", "lb", "lbs", "oz", "hr", "hrs", "min", "mins",
+    "sec", "secs", "ml", "mL", "dL", "kL", "mi", "pm", "am", "mph", "kmh", "kph", "sq", "cu",
+    "ms", "ounce", "no", "yes", "ton", "tons", "day", "days", "men", "cup", "pen", "box",
+    "egg", "odd", "even", "amp", "amps", "Hz", "kHz", "MHz", "Pa", "kPa", "kJ", "kW", "mol",
+    "deg", "rad", "rads", "degree", "year", "mile", "feet", "foot", "inch", "gal", "pt", "qt",
+    "AM", "PM", "Yes", "No", "GB", "MB", "KB", "TB",
+))  # fmt: skip
 _LETTER_UNITS = frozenset("msghLlNJWAVKCFB")
 
 
@@ -48,28 +51,33 @@ class NotRead(Exception):
     """The text cannot be read; the message says why, in a few words."""
 
 
-_TOKEN = re.compile(
-    r"(?P<space>\s+)"
-    r"|(?P<base>(?=[A-F]*\d|[A-F]{2})[0-9A-F]+(?:\.[0-9A-F]+)?_(?:\d|\{\s?\(?(?:\d{1,2}|(?:\\text\{)?[a-z ]{3,}\d{0,2}\}?)\)?\s?\d{0,2}\s?\}))"
-    r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
-    r"|(?P<number>(?:GROUPED\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
-    r"|(?P<text>\\text\s?\{[^{}]*\})"
-    r"|(?P<command>\\(?:[a-zA-Z]+|[\\{}|&]))"
-    r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
-    r"|(?P<dots>\.\.\.+)"
-    r"|(?P<sign><=|>=|!=|==|[-+*/^_=<>()\[\]{},;:|!%&'])".replace("==", "=="),
-)
-_GROUPED_TOKEN = re.compile(
-    _TOKEN.pattern.replace("GROUPED", r"\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|")
-)
-_TOKEN = re.compile(_TOKEN.pattern.replace("GROUPED", ""))
-_NUMBER_WORDS = {
-    word: value
-    for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
-        " sixteen seventeen eighteen nineteen twenty".split()
+_BASE = r"(?:\d|\{\s?\(?(?:\d{1,2}|(?:\\text\{)?[a-z ]{3,}\d{0,2}\}?)\)?\s?\d{0,2}\s?\})"
+_NUMBER = r"\d+(?:\.\d+|\.(?![\d.]))?|\.\d+"
+_GROUPED_NUMBER = r"\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|" + _NUMBER
+
+
+def _pattern(number: str) -> re.Pattern[str]:
+    return re.compile(
+        r"(?P<space>\s+)"
+        rf"|(?P<base>(?=[A-F]*\d|[A-F]{{2}})[0-9A-F]+(?:\.[0-9A-F]+)?_{_BASE})"
+        r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
+        rf"|(?P<number>(?:{number})(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
+        r"|(?P<text>\\text\s?\{[^{}]*\})"
+        r"|(?P<command>\\(?:[a-zA-Z]+|[\\{}|&]))"
+        r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
+        r"|(?P<dots>\.\.\.+)"
+        r"|(?P<sign><=|>=|!=|==|[-+*/^_=<>()\[\]{},;:|!%&'])"
     )
-}
+
+
+_TOKEN = _pattern(_NUMBER)
+_GROUPED_TOKEN = _pattern(_GROUPED_NUMBER)
+_NUMBER_WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen", "twenty",
+)  # fmt: skip
+_VALUES = {word: value for value, word in enumerate(_NUMBER_WORDS)}
 
 
 def tokens(text: str, grouped: bool = True) -> list[Token]:
@@ -93,7 +101,7 @@ def _scan(text: str, pattern: re.Pattern[str], found: list[Token], in_text: bool
     while position < len(text):
         match = pattern.match(text, position)
         if match is None:
-            raise NotRead(f"unexpected {ascii(text[position])}")
+            raise NotRead(f"unexpected {text[position]!a}")
         if len(found) > MAX_TOKENS:
             raise NotRead("too long")
         position = match.end()
@@ -145,8 +153,8 @@ def _letters(
         return [Token("sign", ":", spaced=spaced)]
     if run in FUNCTIONS or run in _CONSTANTS:
         return [Token("command", _CONSTANTS.get(run, run), spaced=spaced)]
-    if run.lower() in _NUMBER_WORDS and not (before and before[-1].kind == "word"):
-        return [Token("number", run, Fraction(_NUMBER_WORDS[run.lower()]), spaced)]
+    if run.lower() in _VALUES and not (before and before[-1].kind == "word"):
+        return [Token("number", run, Fraction(_VALUES[run.lower()]), spaced)]
     after_value = bool(before) and (
         before[-1].kind in ("number", "word", "money") or before[-1].text in (")", "}", "circ")
     )
@@ -196,7 +204,7 @@ def recurring(whole: str, fixed: str, cycle: str) -> Fraction:
 def _in_base(piece: str, spaced: bool) -> Token:
     numeral, _, subscript = piece.partition("_")
     name = subscript.strip("{} ()").replace("\\text{", "").replace("base", "").strip(" }")
-    base = int(name) if name.isdigit() else _NUMBER_WORDS.get(name, 0)
+    base = int(name) if name.isdigit() else _VALUES.get(name, 0)
     whole, _, part = numeral.partition(".")
     if (
         not 2 <= base <= 16

@@ -18,12 +18,12 @@ _KNOWN: dict[str, dict[str, Fraction | int | str]] = {
         "m": 1, "meter": 1, "metre": 1, "km": 1000, "kilometer": 1000, "kilometre": 1000,
         "cm": "1/100", "centimeter": "1/100", "centimetre": "1/100", "mm": "1/1000",
         "millimeter": "1/1000", "millimetre": "1/1000", "inch": _INCH, "in": _INCH, "inche": _INCH,
-        "ft": 12 * _INCH, "foot": 12 * _INCH, "feet": 12 * _INCH, "yd": 36 * _INCH, "yard": 36 * _INCH,
-        "mi": 63360 * _INCH, "mile": 63360 * _INCH,
+        "ft": 12 * _INCH, "foot": 12 * _INCH, "feet": 12 * _INCH,
+        "yd": 36 * _INCH, "yard": 36 * _INCH, "mi": 63360 * _INCH, "mile": 63360 * _INCH,
     },
     "time": {
-        "s": 1, "sec": 1, "second": 1, "ms": "1/1000", "min": 60, "minute": 60, "h": 3600, "hr": 3600,
-        "hour": 3600, "day": 86400, "week": 604800,
+        "s": 1, "sec": 1, "second": 1, "ms": "1/1000", "min": 60, "minute": 60, "h": 3600,
+        "hr": 3600, "hour": 3600, "day": 86400, "week": 604800,
     },
     "years": {"month": 1, "year": 12, "yr": 12, "decade": 120, "century": 1200},
     "mass": {
@@ -31,14 +31,15 @@ _KNOWN: dict[str, dict[str, Fraction | int | str]] = {
         "pound": _POUND, "oz": _POUND / 16, "ounce": _POUND / 16, "tonne": 1000,
     },
     "litre": {
-        "l": 1, "liter": 1, "litre": 1, "ml": "1/1000", "milliliter": "1/1000", "millilitre": "1/1000",
-        "dl": "1/10", "kl": 1000,
+        "l": 1, "liter": 1, "litre": 1, "ml": "1/1000", "milliliter": "1/1000",
+        "millilitre": "1/1000", "dl": "1/10", "kl": 1000,
     },
-    "gallon": {"gallon": 1, "gal": 1, "quart": "1/4", "qt": "1/4", "pint": "1/8", "pt": "1/8", "cup": "1/16"},
+    "gallon": {"gallon": 1, "gal": 1, "quart": "1/4", "qt": "1/4", "pint": "1/8", "cup": "1/16"},
     "dollar": {"dollar": 1, "usd": 1, "buck": 1, "cent": "1/100", "dime": "1/10"},
-    "gbp": {"gbp": 1}, "euro": {"euro": 1, "eur": 1}, "yen": {"yen": 1}, "rupee": {"rupee": 1, "rs": 1},
+    "gbp": {"gbp": 1}, "euro": {"euro": 1, "eur": 1}, "yen": {"yen": 1},
+    "rupee": {"rupee": 1, "rs": 1},
     "degree": {"degree": 1, "deg": 1}, "radian": {"radian": 1, "rad": 1},
-    "percent": {"percent": 1, "pct": 1, "percentage": 1}, "count": {"dozen": 12},
+    "percent": {"percent": 1, "pct": 1, "percentage": 1},
     "celsius": {"celsiu": 1}, "fahrenheit": {"fahrenheit": 1},
 }  # fmt: skip
 _UNITS = {
@@ -49,10 +50,11 @@ _UNITS = {
 _SPEEDS = {"mph": "mi / h", "kmh": "km / h", "kph": "km / h"}
 _IGNORED = frozenset(("of", "the", "a", "an", "in", "approximately", "about"))
 # A number in a sentence is no number with a unit.
-SENTENCE = frozenset(
-    "is are was not no none than more less least most if when where over times isn't but except"
-    " plus minus because since however wait maybe either neither between".split()
-)
+SENTENCE = frozenset((
+    "is", "are", "was", "not", "no", "none", "than", "more", "less", "least", "most", "if",
+    "when", "where", "over", "times", "isn't", "but", "except", "plus", "minus", "because",
+    "since", "however", "wait", "maybe", "either", "neither", "between",
+))  # fmt: skip
 MAX_WORDS = 8
 
 
@@ -81,11 +83,8 @@ def unit(text: str) -> Unit:
             side = -1
         elif piece in ("square", "sq", "squared", "cubic", "cu"):
             given = 3 if piece in ("cubic", "cu") else 2
-        elif piece[0].isalpha() and piece.lower() not in _IGNORED or piece == "in":
-            written = pieces[i + 2] if pieces[i + 1 : i + 2] == ["^"] else ""
-            power = side * (
-                int(written) if written.lstrip("-").isdecimal() and len(written) < 4 else given
-            )
+        elif (piece[0].isalpha() and piece.lower() not in _IGNORED) or piece == "in":
+            power = side * (_exponent(pieces[i + 2]) if pieces[i + 1 : i + 2] == ["^"] else given)
             name, size = _UNITS.get(_singular(piece), (_singular(piece), Fraction(1)))
             powers[name] = powers.get(name, 0) + power
             factor *= size**power
@@ -98,3 +97,9 @@ def unit(text: str) -> Unit:
 def _singular(word: str) -> str:
     word = word if len(word) == 1 and word not in "LSGH" else word.lower()
     return word[:-1] if len(word) > 2 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def _exponent(text: str) -> int:
+    if text.lstrip("-") not in ("1", "2", "3", "4"):
+        raise NotRead("a unit's power is from 1 to 4")
+    return int(text)

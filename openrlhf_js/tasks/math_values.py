@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
-from openrlhf_js.tasks.math_syntax import Tree
+from openrlhf_js.tasks.math_tree import Tree
 
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 
@@ -105,7 +106,7 @@ def _integers(*values: Fraction) -> list[int]:
     return [int(value) for value in values]
 
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable[..., Fraction]] = {
     "neg": lambda a: -a,
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,

@@ -1,6 +1,7 @@
 r"""Compare an answer with a gold one numerically, and with math-verify where our grammar ends.
 
-For a worker process alone: it imports sympy, sets no time limit of its own, and relies on being killed.
+For a worker process alone: it imports sympy, sets no time limit of its own, and relies on being
+killed.
 
 Of math-verify only the LaTeX grammar is used. Its reader of plain expressions hands text to sympy's
 `parse_expr`, which evaluates it as Python: it is never switched on here.
@@ -26,7 +27,7 @@ _ADVANCED = re.compile(
     r"\\(?:i*nt|sum|prod|lim|det|oint|partial|nabla|overline|frac ?\{ ?d)(?![a-z])"
 )
 _BOUNDS = re.compile(r"_ ?\{[^{}]*\}")  # where `k = 1` and `x \to 0` stand
-_UNFIT = re.compile(r"[=,;<>$!]|\\(?:to|or|and|text)(?![a-z])|\d{9}|\^[^+\-]*\^ ?\{")
+_UNFIT = re.compile(r"[=,;<>$!]|\\(?:to|or|and|text)(?![a-z])|\d{9}|(?:[({] ?){6}|\^[^+\-]*\^ ?\{")
 _MAX_CHARS = 400  # of what math-verify reads
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it warns that there is no time limit
 
@@ -50,7 +51,7 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
 
 
 def _by_math_verify(answer: str, wanted: str) -> bool:
-    """Whether math-verify finds one expression equal to another; lists and relations are ours alone."""
+    """Whether math-verify finds two expressions equal; lists and relations are ours alone."""
     if max(len(answer), len(wanted)) > _MAX_CHARS or not (
         _ADVANCED.search(answer) or _ADVANCED.search(wanted)
     ):

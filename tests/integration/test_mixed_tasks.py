@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.tasks import STATUSES, countdown, knights_knaves, maze, task_of
+from openrlhf_js.tasks import STATUSES, countdown, dataset, knights_knaves, maze, task_of
 from openrlhf_js.tasks import math as mathematics
 from openrlhf_js.tiny import model
 
@@ -58,22 +58,18 @@ class Problem(NamedTuple):
 def problems() -> list[Problem]:
     couples = knights_knaves.generate(2, seed=1, people=(2,))
     generated = [
-        ("countdown", countdown, countdown.generate(2, seed=1), "<answer> 1 + </answer>"),
-        ("maze", maze, maze.generate(2, seed=1), "<answer> onwards </answer>"),
-        ("knights_knaves/2", knights_knaves, couples, "\\boxed{nobody knows}"),
+        (countdown, countdown.generate(2, seed=1), "<answer> 1 + </answer>"),
+        (maze, maze.generate(2, seed=1), "<answer> onwards </answer>"),
+        (knights_knaves, couples, "\\boxed{nobody knows}"),
     ]
-    found = [
-        Problem(
-            {"input": task.prompt(item), "label": label, "datasource": datasource},
-            [task.right_response(label), task.wrong_response(label), malformed, NO_ANSWER],
-        )
-        for datasource, task, items, malformed in generated
-        for item in items
-        for label in [task.label(item)]
-    ]
+    found = []
+    for task, items, malformed in generated:
+        for row in (dataset.row(task, item) for item in items):
+            right, wrong = task.right_response(row["label"]), task.wrong_response(row["label"])
+            found.append(Problem(row, [right, wrong, malformed, NO_ANSWER]))
     for gold, equal in (("2\\sqrt{3}", "\\sqrt{12}"), ("x^2-1", "(x+1)(x-1)")):  # not plain to see
-        item = {"problem": f"Name another form of ${equal}$.", "answer": gold}
-        row = {"input": mathematics.prompt(item), "label": gold, "datasource": "math/forms"}
+        problem = f"Name another form of ${equal}$."
+        row = dataset.row(mathematics, {"problem": problem, "answer": gold, "source": "forms"})
         wrong = mathematics.wrong_response(gold)
         found.append(Problem(row, [f"\\boxed{{{equal}}}", wrong, wrong, NO_ANSWER]))
     return found
@@ -199,14 +195,12 @@ def test_mixed_tasks_are_graded_by_datasource_and_logged(start, mixed):
             own = [score.value for source, score in now if task == task_of(source).NAME]
             assert logged[f"train/accuracy/{task}"] == pytest.approx(np.mean(own)), task
         assert 0 < logged["train/grading_seconds"] < 60
-    check_evaluation(scalars, graded[in_training:])
 
-
-def check_evaluation(scalars, graded) -> None:
-    """The evaluation's metrics of each datasource are what was graded."""
-    for source in ("countdown", "maze", "knights_knaves/2", "math/forms"):
+    evaluated = graded[in_training:]
+    for source in ("countdown/3", "maze/6x6", "knights_knaves/2", "math/forms"):
         (logged,) = scalars[f"eval/eval_{source}_pass1"]
-        assert logged == pytest.approx(np.mean([s.value for each, s in graded if each == source]))
+        own = [score.value for each, score in evaluated if each == source]
+        assert logged == pytest.approx(np.mean(own)), source
 
 
 def read(path: Path) -> list:

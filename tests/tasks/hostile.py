@@ -77,7 +77,7 @@ def responses(task: str, text: str) -> Iterator[str]:
 def _made() -> dict[str, Mapping[str, str]]:
     return {
         "repeated": {f"100 kB of {unit!r}": _filled(unit, LONG) for unit in WORDS["units"][::3]},
-        "graded length": {f"2 kB of {unit!r}": _filled(unit, GRADED) for unit in WORDS["units"]},
+        "graded": {f"2 kB of {unit!r}": _filled(unit, GRADED) for unit in WORDS["units"]},
         "very long": {
             "a line of digits": "7" * VERY_LONG,
             "a line of words": "and so on " * (VERY_LONG // 10),
@@ -100,8 +100,8 @@ def _made() -> dict[str, Mapping[str, str]]:
         },
         "unclosed": {
             f"{opening!r} 5000 times": opening * 5_000 + "1"
-            for opening, _ in WORDS["nests"]
-            if opening
+            for opening, closing in WORDS["nests"]
+            if closing
         },
         "chains": {f"{unit!r} 300 times": unit * 300 + "1" for unit in WORDS["chains"]},
         "numbers": _numbers(),
@@ -260,7 +260,6 @@ def _patterns() -> dict[str, str]:
         "tags cut short": "<answer" * 14_000,
         "tags in capitals": "<ANSWER></aNSWER><Answer" * 4_000,
         "hashes and spaces": ("####" + " " * 96) * 1_000,
-        "hashes without a line": "####" * 25_000,
         "articles and layout": ("a" + " " * 99) * 99,
         "article and commands": "a" + "\\textbf" * 1_400,
         "article and letters": "a\\text" + "a" * 9_900,

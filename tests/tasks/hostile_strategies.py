@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from hostile import BOX, FORMS, HASHES, TAGS, WORDS
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-
-from hostile import BOX, FORMS, HASHES, TAGS, WORDS
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)  # surrogates, too
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +45,8 @@ class Graded(NamedTuple):
     own_seconds: float  # of this process's thread
 
 
-class Campaign(NamedTuple):
+@dataclass(repr=False)
+class Campaign:
     """What became of all of them."""
 
     graded: list[Graded]
@@ -74,9 +76,11 @@ def campaign(pool: GradingPool) -> Campaign:
     events: set[str] = set()
     running = True
 
-    def watch(event: str, _: object) -> None:  # an audit hook stays for good
+    def watch(event: str, arguments: tuple[object, ...]) -> None:  # it stays for good
         if running and event in WATCHED and threading.current_thread().name.startswith("hostile"):
-            events.add(event)
+            seen = f"{event} {arguments!r:.200}"
+            if not seen.startswith("open ('/proc/"):  # the pool looks at its workers
+                events.add(seen)
 
     sys.addaudithook(watch)
     before = process.memory_info().rss
