@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from openrlhf_js.data.writing import write
 from openrlhf_js.tasks import Item, countdown, knights_knaves, maze
-from openrlhf_js.tasks.dataset import write
 
 REASONING = ("Suppose that this holds; then the next step follows from it. " * 20)[:1000]
 LABELS = 5_000  # more than any grader remembers

@@ -19,11 +19,11 @@ from rich.console import Console
 from openrlhf_js.cli import data_output as output
 from openrlhf_js.cli.data_flags import COUNTS, PROMPT_TOKENS, parse
 from openrlhf_js.cli.progress import Bar
+from openrlhf_js.data.chat_template import ChatTemplate
+from openrlhf_js.data.check import Budget, check
+from openrlhf_js.data.reading import Keys, Line, read
+from openrlhf_js.data.writing import generates, items, options_of, write
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.chat_template import ChatTemplate
-from openrlhf_js.tasks.dataset import generates, items, options_of, write
-from openrlhf_js.tasks.dataset_check import Budget, check
-from openrlhf_js.tasks.dataset_reading import Keys, Line, read
 from openrlhf_js.tasks.draws import Draws
 
 T = TypeVar("T")

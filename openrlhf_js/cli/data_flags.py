@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from openrlhf_js.data.writing import generates, options_of
 from openrlhf_js.tasks import TASKS, Task
-from openrlhf_js.tasks.dataset import generates, options_of
 
 PROGRAM = "openrlhf-js data"
 DESCRIPTION = """\

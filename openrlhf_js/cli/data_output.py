@@ -12,11 +12,11 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from openrlhf_js.data.chat_template import ChatTemplate
+from openrlhf_js.data.check import Report
+from openrlhf_js.data.reading import Example, size_of
+from openrlhf_js.data.writing import manifest_path
 from openrlhf_js.tasks.base import Task
-from openrlhf_js.tasks.chat_template import ChatTemplate
-from openrlhf_js.tasks.dataset import manifest_path
-from openrlhf_js.tasks.dataset_check import Report
-from openrlhf_js.tasks.dataset_reading import Example, size_of
 
 KINDS = {  # of problems: what they are called, one and many
     "no row": "line that is no row",

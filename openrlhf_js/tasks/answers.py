@@ -1,7 +1,7 @@
-"""Pull the final answer out of a response: the last `\\boxed{}`, the last `<answer>`, the last `####`.
+"""The final answer of a response: in the last `\\boxed{}` or `<answer>`, or after the last `####`.
 
-Each takes the response alone, never the prompt, which may hold examples of an answer, and takes time
-in proportion to the response's length, whatever it holds.
+Each takes the response alone, never the prompt, which may hold examples of an answer, and takes
+time in proportion to the response's length, whatever it holds.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ class Score(NamedTuple):
 
     Attributes:
         value: the reward: 1.0 for `correct`, 0.0 for every other status.
-        status: `correct`; `wrong`: another answer; `no_answer`: none was given; `malformed`: what was
-            given cannot be read as an answer; `timeout`: grading it took too long; `error`: the
-            grader broke on it.
+        status: `correct`; `wrong`: another answer; `no_answer`: none was given; `malformed`: what
+            was given cannot be read as an answer; `timeout`: grading it took too long; `error`:
+            the grader broke on it.
         detail: for a person, in one line: what was compared, or what is wrong with it.
     """
 
@@ -44,7 +44,7 @@ class Task(Protocol):
         """The gold label, as text that survives JSON lines; ValueError if the item has none."""
 
     def score(self, response: str, label: str) -> Score:
-        """Grades a response; ValueError if the label is malformed, never because of the response."""
+        """Grades a response; ValueError if the label is malformed, whatever the response."""
 
     def right_response(self, label: str) -> str:
         """A response that scores 1, made from the label alone."""

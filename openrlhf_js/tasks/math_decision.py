@@ -36,6 +36,8 @@ def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
 def _test(
     trees: tuple[Tree, ...], tolerance: Fraction | None, judge: Judge
 ) -> Callable[[Tree], Verdict]:
+    """The question whether an answer fits one of the gold answers."""
+
     def test(answer: Tree) -> Verdict:
         if tolerance is None:
             return some(same(answer, tree, judge) for tree in trees)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple

@@ -166,6 +166,11 @@ class _Parser(Terms):
     def matrix(self) -> Tree:
         self.expect("{")
         kind = "".join(self.take_until("}"))
+        if kind == "cases":  # a system: its lines are a list
+            tree = self.listed()
+            self.expect("end")
+            self.take_until("}")
+            return tree
         if kind not in _MATRICES:
             raise NotRead(f"environment {kind[:20]!a}")
         if kind == "array" and self.takes("{"):

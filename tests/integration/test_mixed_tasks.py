@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.tasks import STATUSES, countdown, dataset, knights_knaves, maze, task_of
+from openrlhf_js.data import writing
+from openrlhf_js.tasks import STATUSES, countdown, knights_knaves, maze, task_of
 from openrlhf_js.tasks import math as mathematics
 from openrlhf_js.tiny import model
 
@@ -64,12 +65,12 @@ def problems() -> list[Problem]:
     ]
     found = []
     for task, items, malformed in generated:
-        for row in (dataset.row(task, item) for item in items):
+        for row in (writing.row(task, item) for item in items):
             right, wrong = task.right_response(row["label"]), task.wrong_response(row["label"])
             found.append(Problem(row, [right, wrong, malformed, NO_ANSWER]))
     for gold, equal in (("2\\sqrt{3}", "\\sqrt{12}"), ("x^2-1", "(x+1)(x-1)")):  # not plain to see
         problem = f"Name another form of ${equal}$."
-        row = dataset.row(mathematics, {"problem": problem, "answer": gold, "source": "forms"})
+        row = writing.row(mathematics, {"problem": problem, "answer": gold, "source": "forms"})
         wrong = mathematics.wrong_response(gold)
         found.append(Problem(row, [f"\\boxed{{{equal}}}", wrong, wrong, NO_ANSWER]))
     return found

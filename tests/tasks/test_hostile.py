@@ -162,7 +162,7 @@ def test_the_pool_still_tells_right_from_wrong(campaign):
 
 
 @pytest.mark.parametrize("name", TASKS)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_response_gets_the_same_score_each_time(pool, name, data):
     response = data.draw(hostile_strategies.responses(name))

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from openrlhf_js.cli import data, data_flags, data_output, progress
+from openrlhf_js.data.writing import generates, options_of
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.dataset import generates, options_of
 
 GENERATORS = ["countdown", "knights_knaves", "maze"]
 TEMPLATE = (

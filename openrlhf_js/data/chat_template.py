@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.tasks.dataset_reading import IMAGE_TAG, Example
+from openrlhf_js.data.reading import IMAGE_TAG, Example
 
 
 class ChatTemplate:

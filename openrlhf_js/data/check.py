@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from openrlhf_js.tasks.dataset_reading import (
+from openrlhf_js.data.reading import (
     IMAGE_TAG,
     KEYS,
     Example,

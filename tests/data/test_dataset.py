@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from openrlhf_js.tasks import TASKS, dataset, task_of
+from openrlhf_js.data import writing
+from openrlhf_js.data.check import Budget, Report, check
+from openrlhf_js.data.reading import Keys, read
+from openrlhf_js.tasks import TASKS, task_of
 from openrlhf_js.tasks.base import Score, scored
-from openrlhf_js.tasks.dataset_check import Budget, Report, check
-from openrlhf_js.tasks.dataset_reading import Keys, read
 
 ITEMS: dict[str, tuple[dict[str, Any], str]] = {
     "countdown": ({"numbers": [3, 5, 7], "target": 15}, "countdown/3"),
@@ -86,7 +87,7 @@ def found(report: Report) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", sorted(ITEMS))
 def test_a_datasource_leads_back_to_its_task(name: str) -> None:
     item, expected = ITEMS[name]
-    assert dataset.datasource(TASKS[name], item) == expected
+    assert writing.datasource(TASKS[name], item) == expected
     assert task_of(expected) is TASKS[name]
 
 
@@ -97,11 +98,11 @@ def test_an_unknown_datasource_names_the_tasks(datasource: str) -> None:
 
 
 def test_rows_have_the_columns_that_upstream_joins() -> None:
-    made = dataset.row(TASKS["countdown"], ITEMS["countdown"][0])
+    made = writing.row(TASKS["countdown"], ITEMS["countdown"][0])
     assert list(made) == ["input", "label", "datasource"]
     assert {tuple(message) for message in made["input"]} == {("role", "content")}
     assert json.loads(made["label"]) == {"numbers": [3, 5, 7], "target": 15}
-    shown = dataset.row(TASKS["geometry3k"], ITEMS["geometry3k"][0])
+    shown = writing.row(TASKS["geometry3k"], ITEMS["geometry3k"][0])
     assert list(shown) == ["input", "label", "datasource", "images"]
     assert shown["images"] == ["a.png"]
 
@@ -110,14 +111,14 @@ def test_rows_have_the_columns_that_upstream_joins() -> None:
 
 
 def test_options_come_from_the_signature() -> None:
-    assert dataset.options_of(TASKS["knights_knaves"]) == {"people": (4, 5, 6)}
-    assert dataset.options_of(TASKS["gsm8k"]) == {"source": None}
-    made = {name for name, task in TASKS.items() if dataset.generates(task)}
+    assert writing.options_of(TASKS["knights_knaves"]) == {"people": (4, 5, 6)}
+    assert writing.options_of(TASKS["gsm8k"]) == {"source": None}
+    made = {name for name, task in TASKS.items() if writing.generates(task)}
     assert made == {"countdown", "knights_knaves", "maze"}
 
 
 def numbers(seed: int, count: int | None) -> list[int]:
-    made = dataset.items(echo(), "train", count, seed, {})
+    made = writing.items(echo(), "train", count, seed, {})
     return [int(item["answer"]) for item in made]
 
 
@@ -142,12 +143,12 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
     for stop in (KeyboardInterrupt, OSError):
-        with pytest.raises(stop), dataset.whole_file(path) as file:
+        with pytest.raises(stop), writing.whole_file(path) as file:
             file.write(b"half")
             raise stop
         assert [each.name for each in tmp_path.iterdir()] == ["a"]
         assert path.read_bytes() == b"old"
-    with dataset.whole_file(path) as file:
+    with writing.whole_file(path) as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
@@ -156,17 +157,17 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_the_manifest_describes_the_file(tmp_path: Path) -> None:
     task = TASKS["maze"]
     manifests = [
-        dataset.write(
+        writing.write(
             path := tmp_path / name,
             task,
-            dataset.items(task, "train", 7, 3, {"lengths": (4, 5)}),
+            writing.items(task, "train", 7, 3, {"lengths": (4, 5)}),
             {"seed": 3},
         )
         for name in ("a.jsonl", "b.jsonl")
     ]
     content = path.read_bytes()
     assert content == (tmp_path / "a.jsonl").read_bytes()
-    manifest = json.loads(dataset.manifest_path(path).read_text())
+    manifest = json.loads(writing.manifest_path(path).read_text())
     assert manifest == json.loads(json.dumps(manifests[1]))
     assert manifest["sha256"] == hashlib.sha256(content).hexdigest()
     assert manifest["rows"] == len(content.splitlines()) == 7
@@ -179,16 +180,16 @@ def test_the_manifest_describes_the_file(tmp_path: Path) -> None:
 def test_a_broken_item_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no label"):
         broken = echo(label=lambda item: (_ for _ in ()).throw(ValueError("no label")))
-        dataset.write(tmp_path / "a.jsonl", broken, [{"text": "x"}], {})
+        writing.write(tmp_path / "a.jsonl", broken, [{"text": "x"}], {})
     with pytest.raises(ValueError, match="echo gave no problem"):
-        dataset.write(tmp_path / "a.jsonl", echo(), [], {})
+        writing.write(tmp_path / "a.jsonl", echo(), [], {})
     assert not list(tmp_path.iterdir())
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     endless = ({"text": f"{number} " * 100, "answer": "1"} for number in range(5000))
     tracemalloc.start()
-    dataset.write(tmp_path / "a.jsonl", echo(), endless, {})
+    writing.write(tmp_path / "a.jsonl", echo(), endless, {})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (tmp_path / "a.jsonl").stat().st_size > 2_000_000

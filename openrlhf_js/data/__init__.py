@@ -1,0 +1,1 @@
+"""Prompt files with verifiable answers: written, read, checked."""
