@@ -30,6 +30,7 @@ Function = Callable[[str, str], tuple[str, str]]
 LONGEST_MESSAGE = 1 << 16  # bytes, on the way between parent and template
 _LONGEST_DETAIL = 500  # characters
 _ANSWERS_PER_WORKER = 1000  # then a fresh one, so that what answers leave behind cannot add up
+_REAP_SECONDS = 0.1
 _GRACE_SECONDS = 1.0  # the parent, if it lives, kills first
 
 _REFUSED = frozenset({"socket.bind", "socket.connect", "subprocess.Popen", "pty.spawn"}) | {
@@ -63,8 +64,18 @@ def main(control_fd: int, timeout_seconds: float, memory_bytes: int) -> None:
     control = socket.socket(fileno=control_fd)
     functions: dict[str, Function] = {}
     workers: set[int] = set()
+    dying: set[int] = set()
     try:
-        while message := control.recv(LONGEST_MESSAGE):
+        while True:
+            # not waited for at once: one of low priority, with much memory, takes a while to die
+            dying -= {pid for pid in dying if os.waitpid(pid, os.WNOHANG)[0]}
+            control.settimeout(_REAP_SECONDS if dying else None)
+            try:
+                message = control.recv(LONGEST_MESSAGE)
+            except TimeoutError:
+                continue
+            if not message:
+                break
             command, subject = unpack(message)
             if command == "fork":
                 try:
@@ -79,15 +90,13 @@ def main(control_fd: int, timeout_seconds: float, memory_bytes: int) -> None:
                 os.setpriority(os.PRIO_PROCESS, subject, 19)
             elif command == "end":
                 workers.remove(subject)
-                _kill(subject)
+                os.kill(subject, signal.SIGKILL)
+                dying.add(subject)
     finally:
         for pid in workers:
-            _kill(pid)
-
-
-def _kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+            os.kill(pid, signal.SIGKILL)
+        for pid in workers | dying:
+            os.waitpid(pid, 0)
 
 
 def _load(function: str) -> Function:

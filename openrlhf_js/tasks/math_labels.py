@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -109,11 +110,10 @@ def _checked(answer: str) -> str:
     depth = 0
     escaped = False
     for char in answer:
-        if char.isprintable() or char.isspace():
-            depth += 0 if escaped else (char == "{") - (char == "}")
-            escaped = char == "\\" and not escaped
-        else:
+        if unicodedata.category(char) in ("Cc", "Cs") and not char.isspace():
             raise ValueError(f"gold answer {_shown(answer)} holds {char!a}, which no text has")
+        depth += 0 if escaped else (char == "{") - (char == "}")
+        escaped = char == "\\" and not escaped
         if depth < 0:
             break
     if depth:

@@ -10,12 +10,13 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 from openrlhf_js.tasks import TASKS, task_of
-from openrlhf_js.tasks.base import STATUSES, Task
+from openrlhf_js.tasks.base import STATUSES, Score, Task
 
 Strings = Sequence[str]
 RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
@@ -25,6 +26,7 @@ _END_MARK = re.compile(
     r"(?:<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>|\s+)\Z"  # noqa: RUF001
 )
 _LONGEST_END_MARK = 48
+_THREADS = 32  # answers that hang do so side by side
 _LEAST_TAIL = 16  # characters, white space aside: a tail that cannot be met by accident
 
 
@@ -80,11 +82,15 @@ def _task_of_label(label: str) -> Task:
 
 
 def _graded(tasks: Sequence[Task], *lists: Strings) -> dict[str, Any]:
-    scores, seconds = [], []
-    for task, query, prompt, label in zip(tasks, *lists, strict=True):
+    def grade(task: Task, query: str, prompt: str, label: str) -> tuple[Score, float]:
         began = time.perf_counter()
-        scores.append(task.score(response_of(query, prompt), str(label)))  # str: without attributes
-        seconds.append(time.perf_counter() - began)
+        score = task.score(response_of(query, prompt), str(label))  # str: without attributes
+        return score, time.perf_counter() - began
+
+    columns = zip(*zip(tasks, *lists, strict=True), strict=True)  # all of one length
+    with ThreadPoolExecutor(_THREADS) as threads:
+        graded = list(threads.map(grade, *columns))
+    scores, seconds = [score for score, _ in graded], [time for _, time in graded]
     values = torch.tensor([score.value for score in scores])
     logs = {"accuracy": values, "grading_seconds": torch.tensor(seconds)}
     for status in STATUSES:

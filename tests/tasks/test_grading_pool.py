@@ -418,6 +418,7 @@ def test_a_parent_with_odd_signals_in_a_deleted_folder(tmp_path):
         "from openrlhf_js.tasks.grading_pool import GradingPool\n"
         "with GradingPool(timeout_seconds=0.3) as pool:\n"
         "    print(pool.grade('gradees:hostile', 'loop', '').status)\n"
-        "    print(pool.grade('gradees:compare', '', '').status)\n"
+        "    template = pool._template\n"
+        "    print(pool.grade('gradees:compare', '', '').status, pool._template is template)\n"
     )
-    assert run("-c", program).split() == ["timeout", "correct"]
+    assert run("-c", program).split() == ["timeout", "correct", "True"]

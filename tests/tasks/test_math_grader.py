@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openrlhf_js.tasks import grading_pool, math_grader, math_labels, symbolic
-from openrlhf_js.tasks.base import STATUSES, scored
+from openrlhf_js.tasks.base import scored
 from openrlhf_js.tasks.math_syntax import read
 from openrlhf_js.tasks.math_values import rational
 
@@ -80,7 +80,7 @@ def test_statuses(in_process, answer, label, status):
         ("", "not empty"),
         (" \n", "not empty"),
         (None, "not empty"),
-        ("$", "empty answer"),
+        (r"\text{}", "empty answer"),
         ('{"answer": "5", "units": "cm"}', "units"),
         ('{"unit": "cm"}', "allowed are"),
         ('{"answer": 5}', "list of texts"),
@@ -189,18 +189,16 @@ def test_a_megabyte_is_refused_unread():
     assert time.process_time() - began < 0.1
 
 
+PIECES = list(r"0123456789xyie{}()[]|^_!%,.;:=<>+-*/\ $&'½") + [
+    r"\frac", r"\sqrt", r"\text{", r"\pm", r"\infty", r"\cup", r"\left", r"\{", r"\}", " or ", "km",
+]  # fmt: skip
+
+
 @settings(max_examples=300, deadline=None)
-@given(st.text(st.sampled_from(list(r"0123456789xyie{}()[]|^_!%,.;:=<>+-*/\ $&'") + [
-    r"\frac", r"\sqrt", r"\text{", r"\pm", r"\infty", r"\cup", r"\left", r"\{", r"\}", " or ", "½",
-]), max_size=30))  # fmt: skip
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_no_answer_raises_or_passes_for_another(text):
-    wanted = r"\{271828, \sqrt{314159}\}"
-    try:
-        status, detail = symbolic.compare(text, wanted)
-    except AssertionError as problem:  # pragma: no cover
-        raise problem
-    assert status in STATUSES
-    assert status != "correct", detail
+    status, detail = symbolic.compare(text, r"\{271828, \sqrt{314159}\}")
+    assert status in ("wrong", "malformed"), detail
 
 
 CODE = [

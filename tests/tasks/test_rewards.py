@@ -6,6 +6,7 @@ import importlib.util
 import math
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,20 @@ def test_rewards_scores_and_logs_hold_one_number_per_response():
     assert set(map(len, of.values())) == {4} and of["timeout"] == of["error"] == [0] * 4
     assert all(0 < seconds < 5 for seconds in logs["grading_seconds"].tolist())
     assert set(logs) == {"accuracy", "grading_seconds", *(f"status/{s}" for s in STATUSES)}
+
+
+def test_answers_of_one_call_are_graded_side_by_side_and_in_order(monkeypatch):
+    all_at_once = threading.Barrier(10, timeout=10)
+
+    def score(response, label):
+        all_at_once.wait()
+        return countdown.scored("correct" if response == label else "wrong", "")
+
+    monkeypatch.setattr(countdown, "score", score)
+    responses = [str(i) for i in range(10)]
+    labels = [str(i - i % 2) for i in range(10)]
+    result = reward_function("countdown")(responses, [""] * 10, labels)
+    assert result["rewards"].tolist() == [1.0, 0.0] * 5
 
 
 def test_an_example_in_the_prompt_is_no_answer():
