@@ -38,7 +38,7 @@ def grade(answer: str | None, label: str) -> Score:
     compared = f"{_shown(text)} against {_shown(' ; '.join(wanted.texts))}"
     try:
         verdict = _at_once(text, wanted)
-    except NotRead as problem:
+    except (NotRead, RecursionError) as problem:
         if "\\" not in text and all(wanted.trees):
             return scored("malformed", f"{compared}: {problem}")
         verdict = None

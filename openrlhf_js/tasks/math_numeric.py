@@ -15,7 +15,7 @@ from typing import Any
 from mpmath import mp  # type: ignore[import-untyped]
 
 from openrlhf_js.tasks.math_tree import Tree
-from openrlhf_js.tasks.math_values import NotRational, rational
+from openrlhf_js.tasks.math_values import rational
 
 mp.dps = 150
 MAX_BITS = 60_000  # of an exact integer
@@ -142,7 +142,7 @@ def value(tree: Tree, point: dict[str, Value]) -> Value:
         raise NoValue
     try:
         result = work(*(value(operand, point) for operand in operands))
-    except (ArithmeticError, ValueError, TypeError, NotRational) as problem:
+    except (ArithmeticError, ValueError, TypeError, RecursionError) as problem:
         raise NoValue from problem
     if not mp.isfinite(result) or abs(mp.mag(result) if result else 0) > _MAX_EXPONENT:
         raise NoValue

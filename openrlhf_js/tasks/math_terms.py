@@ -64,7 +64,6 @@ class Terms(Cursor):
         tree = self.factor()
         plain_ratio = False  # a/b of two numbers: what follows multiplies the whole
         while True:
-            self.link()
             if self.takes("*"):
                 tree = multiplied(tree, self.signed_factor())
             elif self.sees("/") and self.tokens[self.at + 1].kind == "word":
@@ -74,6 +73,7 @@ class Terms(Cursor):
                 plain_ratio = tree.kind == "num" and right.kind == "num"
                 while not plain_ratio and self.starts_factor():
                     right = Tree("mul", (right, self.factor()))
+                    self.link()
                 tree = Tree("div", (tree, right))
             elif self.mixed(tree):
                 tree = self.with_fraction(tree)
@@ -85,6 +85,7 @@ class Terms(Cursor):
                 tree = Tree("measure", ((tree, f"mod{self.braced().args[0]}"),))
             else:
                 return tree
+            self.link()
 
     def with_fraction(self, tree: Tree) -> Tree:
         """The mixed number that goes on with `\\frac{1}{2}` or `1/2`, and its percent sign."""
@@ -126,7 +127,6 @@ class Terms(Cursor):
 
     def postfixed(self, tree: Tree) -> Tree:
         while True:
-            self.link()
             if self.sees("^"):
                 self.take()
                 if self.takes("circ") or self.degree():
@@ -140,6 +140,7 @@ class Terms(Cursor):
                 tree = Tree("pct", (tree,))
             else:
                 return tree
+            self.link()
 
     def degree(self) -> bool:
         found = [token.text for token in self.tokens[self.at : self.at + 3]] == ["{", "circ", "}"]
@@ -229,6 +230,7 @@ class Terms(Cursor):
         tree = self.factor()
         while self.starts_factor() and not (self.next.text in FUNCTIONS or self.sees("(")):
             tree = Tree("mul", (tree, self.factor()))
+            self.link()
         return (tree,)
 
     def braced(self) -> Tree:
