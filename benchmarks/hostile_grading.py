@@ -3,8 +3,8 @@
 Every kind of `tests/tasks/hostile.py` goes through every task's scorer, as the whole response and
 wherever the task looks for an answer, against each of the task's labels; the table says what came
 of it by family. `own` is processor time of the calling thread, in which short answers are graded;
-`seconds` are by the clock and end, for an answer that hangs, at the limit. With `--minutes`, every
-task is then fuzzed for so long: by hypothesis, or where atheris is installed by both together, led
+`seconds` are by the clock and end, for an answer that hangs, at the limit. With `--minutes`, the
+tasks are then fuzzed, for so long together: by hypothesis or, where atheris is installed, by both, led
 by coverage.
 
 Exits with 1 if a response raises, scores, is an error, takes over the limit + 1 s or over 0.1 s
@@ -21,6 +21,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import psutil
@@ -48,30 +49,44 @@ MOST_GROWTH = 50 << 20  # bytes
 
 
 @dataclass
-class Family:
-    """What came of one family of responses."""
+class Outcome:
+    """What came of some responses."""
 
-    kinds: int = 0
     seconds: float = 0.0  # of the slowest
     own_seconds: float = 0.0
     statuses: Counter[str] = field(default_factory=Counter)
     defects: list[str] = field(default_factory=list)
 
-    def grade(self, kind: hostile.Kind) -> None:
-        """Grade one kind in all ways."""
-        self.kinds += 1
-        for name, task in TASKS.items():
-            for label in hostile.LABELS[name]:
-                for response in hostile.responses(name, kind.text):
-                    began, own = time.perf_counter(), time.thread_time()
-                    try:
-                        status = checked(task.score(response, label))
-                    except Exception as error:
-                        status = "defect"
-                        self.defects.append(f"{kind.family}, {kind.name!a}, {name}: {error!r:.200}")
-                    self.own_seconds = max(self.own_seconds, time.thread_time() - own)
-                    self.seconds = max(self.seconds, time.perf_counter() - began)
-                    self.statuses[status] += 1
+    def add(self, other: Outcome) -> None:
+        self.seconds = max(self.seconds, other.seconds)
+        self.own_seconds = max(self.own_seconds, other.own_seconds)
+        self.statuses += other.statuses
+        self.defects += other.defects
+
+    def row(self, family: str, kinds: int, growth: int) -> str:
+        statuses = ", ".join(f"{status} {count}" for status, count in self.statuses.items())
+        return (
+            f"| {family} | {kinds} | {self.seconds:.2f} | {self.own_seconds:.3f} | "
+            f"{growth / 1e6:.1f} | {statuses} |"
+        )
+
+
+def grade(kind: hostile.Kind) -> Outcome:
+    """Grade one kind in all ways."""
+    outcome = Outcome()
+    for name, task in TASKS.items():
+        for label in hostile.LABELS[name]:
+            for response in hostile.responses(name, kind.text):
+                defects = []
+                began, own = time.perf_counter(), time.thread_time()
+                try:
+                    status = checked(task.score(response, label))
+                except Exception as error:
+                    status = "defect"
+                    defects.append(f"{kind}, {name}: {error!r:.200}")
+                own, seconds = time.thread_time() - own, time.perf_counter() - began
+                outcome.add(Outcome(seconds, own, Counter([status]), defects))
+    return outcome
 
 
 def checked(score: Score, may_score: bool = False) -> str:
@@ -89,32 +104,25 @@ def resident_bytes() -> int:
 def table(limit_seconds: float, threads: int) -> list[str]:
     """Print what came of every family; return what is wrong with it."""
     kinds = list(hostile.kinds())
-    families = {kind.family: Family() for kind in kinds}
-    start = resident_bytes()
+    total, start = Outcome(), resident_bytes()
     print(f"{len(kinds)} kinds by {len(TASKS)} tasks, limit {limit_seconds:g} s\n")
     print("| family | kinds | slowest, seconds | own | growth, MB | statuses |")
     print("|---|---:|---:|---:|---:|---|")
     with ThreadPoolExecutor(threads) as executor:
-        for name, family in families.items():
-            before = resident_bytes()
-            list(executor.map(family.grade, (kind for kind in kinds if kind.family == name)))
-            growth = (resident_bytes() - before) / 1e6
-            shown = ", ".join(f"{status} {count}" for status, count in family.statuses.items())
-            print(
-                f"| {name} | {family.kinds} | {family.seconds:.2f} | {family.own_seconds:.3f} | "
-                f"{growth:.1f} | {shown} |",
-                flush=True,
-            )
+        for name, members in groupby(kinds, key=lambda kind: kind.family):
+            family, before = Outcome(), resident_bytes()
+            outcomes = list(executor.map(grade, members))
+            for outcome in outcomes:
+                family.add(outcome)
+            print(family.row(name, len(outcomes), resident_bytes() - before), flush=True)
+            total.add(family)
     growth = resident_bytes() - start
-    seconds = max(family.seconds for family in families.values())
-    own = max(family.own_seconds for family in families.values())
-    total = sum((family.statuses for family in families.values()), Counter[str]())
-    print(f"| all | {len(kinds)} | {seconds:.2f} | {own:.3f} | {growth / 1e6:.1f} | {total} |")
-    defects = [defect for family in families.values() for defect in family.defects]
-    if seconds > limit_seconds + MOST_SECONDS_OVER_LIMIT:
-        defects.append(f"the slowest took {seconds:.2f} s")
-    if own > MOST_OWN_SECONDS:
-        defects.append(f"the slowest took {own:.3f} s of its own thread")
+    print(total.row("all", len(kinds), growth))
+    defects = total.defects
+    if total.seconds > limit_seconds + MOST_SECONDS_OVER_LIMIT:
+        defects.append(f"the slowest took {total.seconds:.2f} s")
+    if total.own_seconds > MOST_OWN_SECONDS:
+        defects.append(f"the slowest took {total.own_seconds:.3f} s of its own thread")
     if growth > MOST_GROWTH:
         defects.append(f"this process has grown by {growth / 1e6:.1f} MB")
     return defects
@@ -134,8 +142,9 @@ def fuzz(name: str, seconds: float) -> None:
         assert task.score(response, label) == score
 
     if "atheris" in sys.modules:
-        options = ("max_len=4096", "len_control=0", "timeout=60", "verbosity=0")
-        arguments = [name, f"-max_total_time={seconds:.0f}", *(f"-{each}" for each in options)]
+        options = {"max_total_time": int(seconds), "max_len": 4096, "len_control": 0}
+        options |= {"timeout": 60, "verbosity": 0, "print_final_stats": 1}
+        arguments = [name, *(f"-{option}={value}" for option, value in options.items())]
         atheris.Setup(arguments, same_score_each_time.hypothesis.fuzz_one_input)
         atheris.Fuzz()  # which ends the process
     run = 0

@@ -1,10 +1,10 @@
-"""Grader of the quickstart's task. Point a run at it with `--reward.remote_url` and this path."""
+"""Sort, the quickstart's own task: the digits of the prompt in order, and then the end."""
 
 from __future__ import annotations
 
 import torch
 
-from openrlhf_js.tiny.task import score_query
+from openrlhf_js.tiny.tasks.sort import score_query
 
 
 def reward_func(
@@ -12,6 +12,6 @@ def reward_func(
 ) -> dict[str, torch.Tensor | dict[str, torch.Tensor]]:
     """OpenRLHF's interface: one score for each query (prompt and response in one string)."""
     scores = torch.tensor(
-        [score_query(*each) for each in zip(queries, prompts, labels, strict=True)]
+        [score_query(*each).value for each in zip(queries, prompts, labels, strict=True)]
     )
     return {"rewards": scores, "scores": scores, "extra_logs": {}}

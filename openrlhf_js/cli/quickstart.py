@@ -1,8 +1,9 @@
 """Make a tiny model and train it by reinforcement learning with the shrinkage baseline.
 
 Everything is made on the spot: a model of 0.65M parameters, its tokenizer, and a task (put a few
-digits in order). The model first imitates careless demonstrations, then the real stack (Ray,
-DeepSpeed, vLLM, OpenRLHF) trains it. Pass@1 on held-out prompts is measured before and after.
+digits in order, unless --task names another). The model first imitates careless demonstrations,
+then the real stack (Ray, DeepSpeed, vLLM, OpenRLHF) trains it. Pass@1 on held-out prompts is
+measured before and after.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rich.table import Table
 from openrlhf_js.tiny.screen import Screen
 from openrlhf_js.tiny.settings import ESTIMATORS, Settings
 from openrlhf_js.tiny.supervise import ProgramFailed, last_lines
+from openrlhf_js.tiny.tasks import TASKS
 
 if TYPE_CHECKING:  # what needs torch or TensorBoard is imported once the screen is up
     from openrlhf_js.report.scalars import Scalars
@@ -35,6 +37,7 @@ EXAMPLES = """\
 examples:
   bash scripts/quickstart.sh                              # js, a few minutes on two cores
   bash scripts/quickstart.sh --compare rloo,js,js_plus    # from the same warm start
+  bash scripts/quickstart.sh --task maze                  # another task, graded as a large model's
   bash scripts/quickstart.sh --seed 1 --output runs/mine
 
 what it leaves behind, in one folder:
@@ -64,6 +67,12 @@ def parse(argv: list[str] | None) -> tuple[Settings, Path]:
         allow_abbrev=False,
     )
     default = Settings()
+    parser.add_argument(
+        "--task",
+        metavar="NAME",
+        default=default.task,
+        help=f"what the model learns (default %(default)s): {', '.join(TASKS)}",
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--estimator",
@@ -97,6 +106,8 @@ def parse(argv: list[str] | None) -> tuple[Settings, Path]:
     args = parser.parse_args(argv)
     one = "js" if args.estimator is None else args.estimator  # a default would hide --estimator js
     estimators = (one,) if args.compare is None else tuple(args.compare.split(","))
+    if args.task not in TASKS:
+        parser.error(f"unknown task {args.task!r}; choose from {', '.join(TASKS)}")
     for name in estimators:
         if name not in ESTIMATORS:
             parser.error(f"unknown estimator {name!r}; choose from {', '.join(ESTIMATORS)}")
@@ -116,7 +127,7 @@ def parse(argv: list[str] | None) -> tuple[Settings, Path]:
             parser.error(f"--output {folder} is not empty; name a new folder")
     except OSError as error:
         parser.error(f"--output {folder} cannot be used: {error.strerror}")
-    return Settings(estimators, args.seed, args.steps), folder
+    return Settings(args.task, estimators, args.seed, args.steps), folder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -161,7 +172,8 @@ def _listen() -> None:
 
 def work(settings: Settings, folder: Path, console: Console) -> dict[str, Any]:
     """All stages, one after the other. Returns what it wrote into `summary.json`."""
-    title = f"quickstart: {', '.join(settings.estimators)}, seed {settings.seed}"
+    estimators = ", ".join(settings.estimators)
+    title = f"quickstart: {settings.task} with {estimators}, seed {settings.seed}"
     start = time.monotonic()
     arms = [f"{verb} {name}" for name in settings.estimators for verb in ("train with", "evaluate")]
     stages = ["load libraries", "warm start", "evaluate before", *arms, "report"]
@@ -186,10 +198,11 @@ def work(settings: Settings, folder: Path, console: Console) -> dict[str, Any]:
         with screen.stage("report", "curves, summary"):
             result = {
                 "settings": asdict(settings),
+                "warm_start": {"slip": run.task.slip, "steps": run.task.warm_start_steps},
                 "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "versions": _versions(),
                 "cpu_count": os.cpu_count(),
-                **summary.summarise(folder, own_folders(settings, folder)),
+                **summary.summarise(folder, settings.task, own_folders(settings, folder)),
             }
             curves.plot(folder, result, folder / "curves.png")
     result["seconds"] = {**screen.seconds, "all": round(time.monotonic() - start, 1)}

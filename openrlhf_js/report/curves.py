@@ -40,8 +40,10 @@ def plot(run: Path, summary: dict[str, Any], path: Path) -> None:
             _band(shrinkage, logged, colour)
         _line(gradient, logged[scalars.GRADIENT_NORM], colour, estimator)
 
-    _dress(reward, "Training reward", "mean over the batch", share=True)
-    _dress(held_out, "Held-out pass@1", "with its 95 % interval before and after", share=True)
+    task = summary["task"]
+    measured = f"{task}, with its 95 % interval before and after"
+    _dress(reward, "Training reward", f"{task}, mean over the batch", share=True)
+    _dress(held_out, "Held-out pass@1", measured, share=True)
     _dress(shrinkage, "Shrinkage λ", _shrinkage_note(estimators), share=True)
     _dress(gradient, "Gradient norm", "of every update, before clipping")
     gradient.set_ylim(bottom=0)

@@ -60,11 +60,12 @@ def gain(before: dict[str, float], after: dict[str, float]) -> Estimate:
     return mean_by_prompt([after[prompt] - before[prompt] for prompt in before])
 
 
-def summarise(run: Path, folders: dict[str, Path]) -> dict[str, Any]:
+def summarise(run: Path, task: str, folders: dict[str, Path]) -> dict[str, Any]:
     """The results of a run, from its files.
 
     Args:
         run: holds `evaluation_before.json` and `tensorboard/<estimator>/`.
+        task: what was learned.
         folders: for each estimator the folder that holds its `evaluation_after.json`.
 
     Returns:
@@ -88,7 +89,11 @@ def summarise(run: Path, folders: dict[str, Path]) -> dict[str, Any]:
             "baseline_mse_rloo_mean": mse_rloo,
             "baseline_mse_over_rloo": mse / mse_rloo if mse is not None and mse_rloo else None,
         }
-    return {"before": mean_by_prompt(list(before.values()))._asdict(), "results": results}
+    return {
+        "task": task,
+        "before": mean_by_prompt(list(before.values()))._asdict(),
+        "results": results,
+    }
 
 
 def percent(estimate: dict[str, float]) -> str:
@@ -131,11 +136,11 @@ def _decimal(value: float | None) -> str:
 
 def in_words(summary: dict[str, Any]) -> list[str]:
     """What was gained, one sentence after the other."""
-    before = percent(summary["before"])
+    task, before = summary["task"], percent(summary["before"])
     if len(summary["results"]) > 1:
         return [
-            "pass@1 is on held-out prompts, and its intervals (95 %, by prompt) are of one seed: "
-            "differences inside them are noise.",
+            f"pass@1 is on held-out prompts of {task}, and its intervals (95 %, by prompt) are of "
+            "one seed: differences inside them are noise.",
             "MSE is the estimated squared distance of the baseline from the value of its prompt, "
             "as a share of RLOO's on the same batches: below 1, it is nearer.",
             "The gradient norm, a mean over all steps, holds both the signal and the noise.",
@@ -144,7 +149,7 @@ def in_words(summary: dict[str, Any]) -> list[str]:
     gained = result["gain"]
     went = "rose" if gained["low"] > 0 else "fell" if gained["high"] < 0 else "went"
     sentences = [
-        f"On held-out prompts pass@1 {went} from {before} to {percent(result['after'])}: "
+        f"On held-out prompts of {task} pass@1 {went} from {before} to {percent(result['after'])}: "
         f"{points(gained)} points (95 % intervals, by prompt)."
     ]
     if (share := result["baseline_mse_over_rloo"]) is not None and estimator != "rloo":

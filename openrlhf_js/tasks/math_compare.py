@@ -142,7 +142,9 @@ def _relations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
 
 
 def _equations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
-    if answer.args[1] == gold.args[1] and is_name(gold.args[1]):
+    heads = answer.args[1], gold.args[1]
+    function = {head.kind for head in heads} == {"sym", "mul"} and all(map(is_name, heads))
+    if (heads[0] == heads[1] and is_name(heads[0])) or function:  # `f(x) = ...` is `y = ...`
         return every(same(side, gold.args[-1], judge) for side in answer.args[2:])
     if (
         len(answer.args) != 3

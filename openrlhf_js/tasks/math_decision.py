@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -11,6 +12,8 @@ from openrlhf_js.tasks.math_labels import Gold
 from openrlhf_js.tasks.math_readings import readings
 from openrlhf_js.tasks.math_tree import Tree
 
+_IDLE_SPACE = re.compile(r" (?![A-Za-z0-9])|(?<![A-Za-z0-9]) ")
+
 
 def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
     """Whether the canonical text is the gold answer; None where the judge cannot tell.
@@ -19,6 +22,8 @@ def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
         NotRead: if the text cannot be read as an answer.
     """
     if (text,) == wanted.texts:
+        return True
+    if not all(wanted.trees) and _unspaced(text) == _unspaced(wanted.texts[0]):
         return True
     answers = readings(text)
     if not all(wanted.trees):
@@ -31,6 +36,11 @@ def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
     if plain:
         return some(tests[0](answer) for answer in answers)
     return some(matched(members(answer), tests) for answer in answers)
+
+
+def _unspaced(text: str) -> str:
+    """The text without the spaces that part no two letters or digits."""
+    return _IDLE_SPACE.sub("", text)
 
 
 def _test(

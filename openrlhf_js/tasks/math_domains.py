@@ -65,9 +65,10 @@ def _solutions(tree: Tree) -> list[Tree] | None:
 
 def _without(whole: Tree, holes: Tree) -> list[Tree] | None:
     """The open intervals between the points that are taken out of the reals."""
-    if whole != Tree("field", ("R",)) or holes.kind != "group" or holes.args[0] != "\\{":
+    if whole != Tree("field", ("R",)) or (holes.kind == "group" and holes.args[0] != "\\{"):
         return None
-    points = [(rational(point), point) for point in holes.args[2:]]
+    members = holes.args[2:] if holes.kind == "group" else (holes,)
+    points = [(rational(point), point) for point in members]
     if len(points) > 1:
         if any(value is None for value, _ in points):
             return None

@@ -90,11 +90,11 @@ def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Value, Value]]:
     for k in range(_POINTS if names else 1):
         point = {name: _count(name, k) if counted else _coordinate(name, k) for name in names}
         try:
-            pair = value(answer, point), value(gold, point)
+            real = k >= _POSITIVE_POINTS
+            pair = value(answer, point, real), value(gold, point, real)
         except NoValue:
             continue
-        if k < _POSITIVE_POINTS or all(mp.im(part) == 0 for part in pair):
-            yield pair
+        yield pair
 
 
 def _variables(tree: Tree) -> set[str]:
@@ -123,8 +123,8 @@ def _has_series(tree: Tree) -> bool:
     )
 
 
-def value(tree: Tree, point: dict[str, Value]) -> Value:
-    """The value at a point.
+def value(tree: Tree, point: dict[str, Value], real: bool) -> Value:
+    """The value at a point, with only real numbers on the way if so asked.
 
     Raises:
         NoValue: if there is none, or the work would be too much.
@@ -135,18 +135,22 @@ def value(tree: Tree, point: dict[str, Value]) -> Value:
     if kind == "sym":
         return point[args[0]] if args[0] in point else +_CONSTANTS[args[0]]
     if kind == "series":
-        return _series(tree, point)
+        return _series(tree, point, real)
     name, operands = (args[0], args[1:]) if kind == "call" else (kind, args)
     work = _WORK.get(name)
     if work is None:
         raise NoValue
     try:
-        result = work(*(value(operand, point) for operand in operands))
+        result = work(*(value(operand, point, real) for operand in operands))
     except (ArithmeticError, ValueError, TypeError, RecursionError) as problem:
         raise NoValue from problem
     if not mp.isfinite(result) or abs(mp.mag(result) if result else 0) > _MAX_EXPONENT:
         raise NoValue
-    return mp.re(result) if mp.im(result) == 0 else result
+    if mp.im(result) == 0:
+        return mp.re(result)
+    if real:
+        raise NoValue
+    return result
 
 
 def _power(base: Value, exponent: Value) -> Value:
@@ -202,17 +206,17 @@ def _bounded(function: Any) -> Any:
     return call
 
 
-def _series(tree: Tree, point: dict[str, Value]) -> Value:
+def _series(tree: Tree, point: dict[str, Value], real: bool) -> Value:
     variable, first, last, term, name = tree.args
     if _has_series(term):
         raise NoValue
-    bounds = value(first, point), value(last, point)
+    bounds = value(first, point, real), value(last, point, real)
     if not all(mp.isint(bound) for bound in bounds) or bounds[1] - bounds[0] > _MAX_TERMS:
         raise NoValue
     product = name == "prod"
     total = mp.mpf(product)
     for i in range(int(bounds[0]), int(bounds[1]) + 1):
-        now = value(term, {**point, variable.args[0]: mp.mpf(i)})
+        now = value(term, {**point, variable.args[0]: mp.mpf(i)}, real)
         total = total * now if product else total + now
     return total
 
@@ -232,6 +236,7 @@ _WORK = {
     "ceil": mp.ceil,
     "binom": _binomial,
     "exp": _exp,
+    "cis": mp.expj,
     "ln": mp.log,
     "log": mp.log,
     "lg": mp.log10,

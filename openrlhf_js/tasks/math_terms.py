@@ -175,6 +175,8 @@ class Terms(Cursor):
             return self.symbol("\\" + token.text)
         if token.text in OPENING and token.kind in ("sign", "command"):
             return self.group(token.text)
+        if token.text == "...":
+            return Tree("sym", ("...",))
         if token.text == "{":
             tree = self.listed()
             self.expect("}")
@@ -271,6 +273,7 @@ COMMANDS: dict[str, Callable[..., Tree]] = {
     "sum": lambda parser: parser.series("sum"),
     "prod": lambda parser: parser.series("prod"),
     "bar": lambda parser: parser.braced(),
+    "ldots": lambda parser: Tree("sym", ("...",)),
     "infty": lambda parser: Tree("inf", ()),
     "emptyset": lambda parser: Tree("empty", ()),
 }

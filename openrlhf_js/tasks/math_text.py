@@ -22,12 +22,6 @@ _SIGNS = {
     "∛": r" \sqrt[3] ",
     "∜": r" \sqrt[4] ",
     "∞": r" \infty ",
-    "π": r" \pi ",
-    "θ": r" \theta ",
-    "α": r" \alpha ",
-    "β": r" \beta ",
-    "λ": r" \lambda ",
-    "φ": r" \phi ",
     "°": r"^\circ ",
     "≤⩽": r" \leq ",
     "≥⩾": r" \geq ",
@@ -59,14 +53,22 @@ _SIGNS = {
     "，、": ", ",
     "；": "; ",
     "。": ".",
+    "∶": ":",
+    "∠△": " ",
 }
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma"
+    " sigma tau upsilon phi chi psi omega"
+)
 _VULGAR = {
     "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5),
     "⅗": (3, 5), "⅘": (4, 5), "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8),
     "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9), "⅒": (1, 10),
 }  # fmt: skip
 _TABLE = str.maketrans(
-    {sign: ascii_ for signs, ascii_ in _SIGNS.items() for sign in signs}
+    {chr(ord("α") + i): rf" \{name} " for i, name in enumerate(_GREEK.split())}
+    | {chr(ord("Α") + i): rf" \{name.title()} " for i, name in enumerate(_GREEK.split())}
+    | {sign: ascii_ for signs, ascii_ in _SIGNS.items() for sign in signs}
     | {sign: rf"\frac{{{p}}}{{{q}}}" for sign, (p, q) in _VULGAR.items()}
 )
 _RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
@@ -88,7 +90,8 @@ _STYLES = re.compile(
 _WRAPPERS = re.compile(r"\\(?:vec|hat|overrightarrow|boldsymbol|bm|mathbb(?=\{[^RZNQC]))\s?(?=\{)")
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 _ALIASES = {
-    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom",
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "sfrac": "frac", "nicefrac": "frac",
+    "dbinom": "binom", "dot": "bar", "tbinom": "binom",
     "le": "leq", "leqslant": "leq", "ge": "geq", "geqslant": "geq", "ne": "neq",
     "varnothing": "emptyset", "cdot": "*", "times": "*", "ast": "*", "div": "/", "lt": "<",
     "gt": ">",
@@ -113,7 +116,8 @@ _BASE = re.compile(
     r"([0-9A-F]+) ?\(?(?:\\text\{ ?)?\(? ?base ?-?\}? ?(\d{1,2}|[a-z]{3,})\b\)?\}?\)?"
 )
 _BRACKETED_BASE = re.compile(r"\(([0-9A-F]*\d[0-9A-F]*)\)_(?=[\d{])")
-_CHOOSE = re.compile(r"\{([^{}\\]*)\\choose ?([^{}\\]*)\}")
+_INFIX = re.compile(r"\{([^{}\\]*)\\(choose|over)(?![a-z]) ?([^{}\\]*)\}")
+_TIMES_TEN = re.compile(r"(?<=\d) ?[xX] ?(?=10 ?\^)")
 _EMPTY_TEXT = re.compile(r"\\text\{\s*\}")
 
 
@@ -147,7 +151,7 @@ def normal(text: str) -> str:
         text = text.replace(r"\%", "%").replace(r"\$", r"\usd ").replace(r"\#", "#")
         text = text.replace(r"\mathbb R", r"\mathbb{R}").replace(r"\rm ", "")
         text = _DIGITS_AS_TEXT.sub(r"\1", text)
-        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
+        text = _INFIX.sub(_prefixed, text)
         text = _EMPTY_TEXT.sub(" ", text)
     if "$" in text:
         text = _PAIRED_DOLLARS.sub(r"\1", text).replace("$", r"\usd ")
@@ -155,7 +159,7 @@ def normal(text: str) -> str:
     text = " ".join(text.split())
     if text.startswith("**") and text.endswith("**"):
         text = text[2:-2]
-    text = text.replace("**", "^")
+    text = _TIMES_TEN.sub("*", text.replace("**", "^"))
     text = _GROUPED.sub(lambda number: number[1] + _NOT_DIGITS.sub("", number[2]), text)
     text = text.replace("{,}", "." if text.count("{,}") == 1 else ",")
     if "\\frac" in text or "\\binom" in text:
@@ -170,6 +174,11 @@ def normal(text: str) -> str:
 
 def _script(sign: str, run: str, table: dict[str, str]) -> str:
     return sign + "{" + "".join(table[char] for char in run) + "}"
+
+
+def _prefixed(infix: re.Match[str]) -> str:
+    name = {"choose": "binom", "over": "frac"}[infix[2]]
+    return rf"\{name}{{{infix[1]}}}{{{infix[3]}}}"
 
 
 def _alias(command: re.Match[str]) -> str:

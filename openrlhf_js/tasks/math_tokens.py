@@ -14,7 +14,7 @@ MAX_DIGITS = 400  # of one number
 MAX_TOKENS = 1_000
 FUNCTIONS = frozenset((
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh",
-    "tanh", "ln", "log", "lg", "exp", "gcd", "lcm", "max", "min", "sqrt", "det",
+    "tanh", "ln", "log", "lg", "exp", "gcd", "lcm", "max", "min", "sqrt", "det", "cis",
 ))  # fmt: skip
 _CONSTANTS = {
     "pi": "pi",
@@ -35,6 +35,7 @@ _SHORT_WORDS = frozenset((
     "deg", "rad", "rads", "degree", "year", "mile", "feet", "foot", "inch", "gal", "pt", "qt",
     "AM", "PM", "Yes", "No", "GB", "MB", "KB", "TB",
 ))  # fmt: skip
+_CHOICES = frozenset("ABCDEFGHJ")
 _LETTER_UNITS = frozenset("msghLlNJWAVKCFB")
 
 
@@ -51,7 +52,7 @@ class NotRead(Exception):
     """The text cannot be read; the message says why, in a few words."""
 
 
-_BASE = r"(?:\d|\{\s?\(?(?:\d{1,2}|(?:\\text\{)?[a-z ]{3,}\d{0,2}\}?)\)?\s?\d{0,2}\s?\})"
+_BASE = r"(?:\d|\{\s?\(?(?:\\text\{)?\(?(?:\d{1,2}|[a-z ]{3,}\d{0,2})\}?\)?\s?\d{0,2}\s?\})"
 _NUMBER = r"\d+(?:\.\d+|\.(?![\d.]))?|\.\d+"
 _GROUPED_NUMBER = r"\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|" + _NUMBER
 
@@ -163,7 +164,7 @@ def _letters(
         or run in _SHORT_WORDS
         or (len(run) == 3 and alone and (spaced or not before))
         or (len(run) >= 2 and before and before[-1].kind == "word")
-        or in_text
+        or (in_text and (after_value or run not in _CHOICES))
         or (run in _LETTER_UNITS and alone and spaced and after_value)
     )
     if is_word:

@@ -1,30 +1,32 @@
-"""The model: Qwen2 with 3 layers of 128, 0.65M parameters, one token per character."""
+"""The model: Qwen2 with 3 layers of 128, 0.65M parameters, and few tokens, those of its task."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from openrlhf_js.tiny import task
+from openrlhf_js.tiny.tasks import END, TinyTask
 
 PAD = "<pad>"
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer whose tokens are the task's characters; decoding gives back the very text."""
-    vocabulary = {token: i for i, token in enumerate([PAD, task.END, *task.CHARACTERS])}
-    characters = Tokenizer(models.WordLevel(vocabulary))
-    characters.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    characters.decoder = decoders.Fuse()
+def make_tokenizer(task: TinyTask) -> PreTrainedTokenizerFast:
+    """A tokenizer whose tokens are the task's own; decoding gives back the very text."""
+    vocabulary = {token: i for i, token in enumerate([PAD, END, *task.tokens])}
+    any_token = Regex("|".join(map(re.escape, task.tokens)))
+    words = Tokenizer(models.WordLevel(vocabulary))
+    words.pre_tokenizer = pre_tokenizers.Split(any_token, "isolated")
+    words.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
-        tokenizer_object=characters,
+        tokenizer_object=words,
         pad_token=PAD,
-        eos_token=task.END,
+        eos_token=END,
         clean_up_tokenization_spaces=False,
-        model_max_length=task.MAX_LENGTH,
+        model_max_length=task.max_tokens,
         padding_side="left",
     )
 

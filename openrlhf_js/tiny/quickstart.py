@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
 import shlex
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from openrlhf_js.tiny import model, task
+from openrlhf_js.tiny import model
 from openrlhf_js.tiny.evaluate import sample_scores, write_scores
 from openrlhf_js.tiny.screen import Screen
 from openrlhf_js.tiny.settings import Settings
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised
+from openrlhf_js.tiny.tasks import TASKS, Split, TinyTask, draw
 from openrlhf_js.tiny.training import command
 from openrlhf_js.tiny.warm_start import imitate
 
@@ -40,40 +43,44 @@ class Quickstart:
     folder: Path
     screen: Screen
 
-    def make_data(self) -> task.Split:
+    @property
+    def task(self) -> TinyTask:
+        """What the model learns."""
+        return TASKS[self.settings.task]
+
+    def make_data(self) -> Split:
         """Writes the prompts of training, new ones for every step, and the held-out ones."""
         settings, data = self.settings, self.folder / "data"
         data.mkdir()
-        split = task.split(settings.seed, settings.held_out_per_length)
+        split = self.task.split(settings.seed, settings.held_out)
         count = settings.steps * settings.prompts_per_step
-        drawn = task.draw(split.train, count, random.Random(settings.seed))
-        task.write_prompts(data / "train.jsonl", drawn, "train")
-        task.write_prompts(data / "held_out.jsonl", split.held_out, "held_out")
+        drawn = draw(split.train, count, random.Random(settings.seed))
+        write_prompts(data / "train.jsonl", self.task, drawn, "train")
+        write_prompts(data / "held_out.jsonl", self.task, split.held_out, "held_out")
         return split
 
-    def warm_start(self, split: task.Split) -> None:
+    def warm_start(self, split: Split) -> None:
         """Makes `warm_start/`: a model that has imitated careless demonstrations."""
-        settings, screen = self.settings, self.screen
-        with screen.stage("warm start", "imitating", settings.warm_start_steps) as stage:
-            tokenizer = model.make_tokenizer()
-            policy = model.make_model(tokenizer, settings.seed)
+        seed, task, screen = self.settings.seed, self.task, self.screen
+        with screen.stage("warm start", "imitating", task.warm_start_steps) as stage:
+            tokenizer = model.make_tokenizer(task)
+            policy = model.make_model(tokenizer, seed)
             imitate(
                 policy,
                 tokenizer,
+                task,
                 split.train,
-                slip=settings.slip,
-                steps=settings.warm_start_steps,
-                seed=settings.seed,
+                seed=seed,
                 on_step=lambda step, loss: screen.step(stage, step, f"loss {loss:.2f}"),
             )
             model.save(policy, tokenizer, self.folder / "warm_start")
 
-    def measure(self, stage_name: str, split: task.Split, model_folder: Path, path: Path) -> float:
+    def measure(self, stage_name: str, split: Split, model_folder: Path, path: Path) -> float:
         """Measures pass@1 on the held-out prompts, and saves the scores."""
-        digits, samples = split.held_out, self.settings.evaluation_samples
-        with self.screen.stage(stage_name, f"{len(digits)} held-out prompts") as stage:
-            scores = sample_scores(model_folder, digits, samples=samples, seed=self.settings.seed)
-            write_scores(path, digits, scores)
+        items, samples, seed = split.held_out, self.settings.evaluation_samples, self.settings.seed
+        with self.screen.stage(stage_name, f"{len(items)} held-out prompts") as stage:
+            scores = sample_scores(model_folder, self.task, items, samples=samples, seed=seed)
+            write_scores(path, [self.task.prompt(item) for item in items], scores)
             mean = sum(map(sum, scores)) / (len(scores) * samples)
             stage.note = f"pass@1 {mean:.1%}"
         return mean
@@ -107,6 +114,15 @@ class Quickstart:
                 raise
             if process.returncode:
                 raise ProgramFailed(process.returncode, log)
+
+
+def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str) -> None:
+    """Writes prompts as OpenRLHF reads them: JSON lines with input, label and datasource."""
+    rows = (
+        {"input": task.prompt(item), "label": task.label(item), "datasource": source}
+        for item in items
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def prepare_libraries() -> None:

@@ -15,15 +15,14 @@ ESTIMATORS = (
 class Settings:
     """Saved with the results of the run."""
 
+    task: str = "sort"
     estimators: tuple[str, ...] = ("js",)
     seed: int = 0
     steps: int = 50  # of reinforcement learning
     prompts_per_step: int = 64
     responses_per_prompt: int = 4
     learning_rate: float = 3e-4
-    slip: float = 0.3  # the chance that a demonstrated digit is wrong
-    warm_start_steps: int = 200
-    held_out_per_length: int = 50
+    held_out: int = 200  # prompts
     evaluation_samples: int = 8  # responses per held-out prompt, before and after
     curve_every: int = 10  # steps between two points of the held-out curve
     curve_samples: int = 2  # responses per held-out prompt and point

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from openrlhf_js.tiny import task
 from openrlhf_js.tiny.settings import Settings
+from openrlhf_js.tiny.tasks import TASKS
 
-GRADER = Path(__file__).parents[2] / "reward_models" / "tiny.py"
+GRADERS = Path(__file__).parents[2] / "reward_models"
 
 
 def command(settings: Settings, estimator: str, run: Path, folder: Path, gpu: bool) -> list[str]:
@@ -21,11 +21,12 @@ def command(settings: Settings, estimator: str, run: Path, folder: Path, gpu: bo
         folder: gets `model/`.
         gpu: whether to use a GPU; DeepSpeed and vLLM then share one.
     """
+    task = TASKS[settings.task]
     flags = {
         "actor.model_name_or_path": run / "warm_start",
         "actor.num_gpus_per_node": 1,
         "actor.adam.lr": settings.learning_rate,
-        "reward.remote_url": GRADER,
+        "reward.remote_url": GRADERS / task.grader,
         "reward.num_gpus_per_node": 1,
         "ref.num_gpus_per_node": 1,
         "critic.num_gpus_per_node": 1,
@@ -34,11 +35,11 @@ def command(settings: Settings, estimator: str, run: Path, folder: Path, gpu: bo
         "algo.kl.init_coef": 0,
         "data.prompt_dataset": run / "data" / "train.jsonl",
         "data.label_key": "label",
-        "data.max_len": task.MAX_LENGTH,
+        "data.max_len": task.max_tokens,
         "rollout.batch_size": settings.prompts_per_step,
         "rollout.n_samples_per_prompt": settings.responses_per_prompt,
         "rollout.micro_batch_size": 128,
-        "rollout.max_new_tokens": task.MAX_NEW_TOKENS,
+        "rollout.max_new_tokens": task.max_new_tokens,
         "train.batch_size": settings.prompts_per_step * settings.responses_per_prompt,
         "train.micro_batch_size": 128,
         "train.seed": settings.seed,

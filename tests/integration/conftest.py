@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from openrlhf_js import estimators
-from openrlhf_js.tiny import model, task
+from openrlhf_js.tiny import model
+from openrlhf_js.tiny.tasks import sort
 
 PROMPTS, RESPONSES, STEPS = 8, 4, 3
 
@@ -71,7 +72,7 @@ class Finished:
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with random weights, as a Hugging Face folder."""
     folder = tmp_path_factory.mktemp("policy")
-    tokenizer = model.make_tokenizer()
+    tokenizer = model.make_tokenizer(sort.TASK)
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
     return folder
 
@@ -82,7 +83,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "prompts.jsonl"
     path.write_text(
         "".join(
-            json.dumps({"input": task.prompt(str(i)), "label": task.answer(str(i))}) + "\n"
+            json.dumps({"input": sort.prompt(str(i)), "label": sort.label(str(i))}) + "\n"
             for i in range(10, 10 + PROMPTS * STEPS)
         )
     )
@@ -143,7 +144,7 @@ def start(tmp_path: Path, policy: Path, prompts: Path):
             "--train.batch_size": PROMPTS * RESPONSES,
             "--train.micro_batch_size": 8,
             "--data.max_len": 32,
-            "--rollout.max_new_tokens": task.MAX_NEW_TOKENS,
+            "--rollout.max_new_tokens": sort.TASK.max_new_tokens,
             "--algo.kl.init_coef": 0,
             "--actor.adam.lr": 1e-3,
             "--actor.lr_warmup_ratio": 0,

@@ -41,8 +41,9 @@ def mentions(folder: Path) -> list[str]:
 
 def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     folder = tmp_path / "a b"  # spaces are common in home folders
-    screen, _ = start(folder, "--estimator", "js_plus", "--steps", "4").communicate(timeout=300)
-    assert "On held-out prompts pass@1" in screen, screen
+    flags = ("--task", "maze", "--estimator", "js_plus", "--steps", "4")
+    screen, _ = start(folder, *flags).communicate(timeout=300)
+    assert "On held-out prompts of maze pass@1" in screen, screen
     assert f"Look at      {folder / 'curves.png'}" in screen
     assert "\x1b" not in screen  # no control codes where there is no terminal
     summary = json.loads((folder / "summary.json").read_text())

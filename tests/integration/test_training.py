@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from openrlhf_js.tiny import model
+from openrlhf_js.tiny.tasks import sort
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -110,7 +111,7 @@ def _save_reward_model(policy, folder) -> None:
     scorer = AutoModelForSequenceClassification.from_config(config)
     scorer.score.weight.data.normal_(std=0.3)
     scorer.to(torch.bfloat16).save_pretrained(folder)
-    model.make_tokenizer().save_pretrained(folder)
+    model.make_tokenizer(sort.TASK).save_pretrained(folder)
 
 
 def test_a_failing_grader_stops_the_run_and_names_prompt_and_error(start):

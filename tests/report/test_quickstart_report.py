@@ -41,7 +41,7 @@ def run(tmp_path):
 
 
 def summarised(run, *names):
-    return summary.summarise(run, {name: run / name for name in names})
+    return summary.summarise(run, "maze", {name: run / name for name in names})
 
 
 def test_scalars_follow_a_growing_folder(tmp_path):
@@ -79,6 +79,7 @@ def test_the_gain_is_paired_by_prompt():
 
 def test_summary_holds_what_the_files_say(run):
     found = summarised(run, "js")
+    assert found["task"] == "maze"
     assert found["before"]["value"] == pytest.approx(0.25)
     result = found["results"]["js"]
     assert result["after"]["value"] == pytest.approx(0.75)
@@ -92,7 +93,7 @@ def test_summary_holds_what_the_files_say(run):
 def test_what_was_not_logged_is_not_made_up(tmp_path):
     write_scores(tmp_path / "evaluation_before.json", [0], [1])
     write_scores(tmp_path / "evaluation_after.json", [1], [1])
-    found = summary.summarise(tmp_path, {"js": tmp_path})
+    found = summary.summarise(tmp_path, "sort", {"js": tmp_path})
     assert found["results"]["js"]["baseline_mse_over_rloo"] is None
     assert summary.table(found)[0][4:] == ("-", "-", "-")
     assert len(summary.in_words(found)) == 1
@@ -106,7 +107,7 @@ def test_words_claim_no_more_than_the_interval(run, estimate, word):
     found = summarised(run, "js")
     found["results"]["js"]["gain"] = Estimate(*estimate)._asdict()
     sentence = summary.in_words(found)[0]
-    assert f"pass@1 {word} from 25.0 %" in sentence
+    assert f"On held-out prompts of maze pass@1 {word} from 25.0 %" in sentence
     assert f"{100 * estimate[0]:+.1f} ± " in sentence
 
 

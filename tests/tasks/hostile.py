@@ -53,6 +53,9 @@ class Kind(NamedTuple):
     name: str
     text: str
 
+    def __repr__(self) -> str:  # without the text
+        return f"{self.family}: {self.name!a}"
+
 
 def kinds() -> Iterator[Kind]:
     """All of them, by family."""

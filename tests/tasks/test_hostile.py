@@ -26,7 +26,7 @@ import hostile
 import hostile_strategies
 
 LIMIT_SECONDS = 1.0
-MOST_SECONDS_AT_ONCE = 0.1  # of this process, for an answer that no worker sees
+MOST_OWN_SECONDS = 0.2  # of a thread of this process, which reads up to a megabyte
 MOST_GROWTH = 50 << 20  # bytes
 THREADS = 8
 WATCHED = frozenset(("open", "exec", "compile", "import", "subprocess.Popen", "socket.connect")) | {
@@ -136,7 +136,7 @@ def test_every_response_is_answered_in_time(campaign):
     slowest = max(campaign.graded, key=lambda graded: graded.seconds)
     assert slowest.seconds < LIMIT_SECONDS + 1, slowest
     busiest = max(campaign.graded, key=lambda graded: graded.own_seconds)
-    assert busiest.own_seconds < MOST_SECONDS_AT_ONCE, busiest
+    assert busiest.own_seconds < MOST_OWN_SECONDS, busiest
 
 
 def test_no_file_is_made_nothing_is_run_and_memory_is_flat(campaign):
@@ -169,7 +169,7 @@ def test_any_response_gets_the_same_score_each_time(pool, name, data):
     label = data.draw(st.sampled_from(hostile.LABELS[name]))
     began = time.thread_time()
     score = TASKS[name].score(response, label)
-    assert time.thread_time() - began < MOST_SECONDS_AT_ONCE
+    assert time.thread_time() - began < MOST_OWN_SECONDS
     assert type(score) is Score
     assert score.status in STATUSES and score.status != "error"
     assert score.value == (score.status == "correct")

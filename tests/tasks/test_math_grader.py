@@ -1,4 +1,4 @@
-"""Answers are graded by what they say: a table of examples, labels, hostile text, and no code run."""
+"""Answers are graded by what they say, labels are checked, and hostile text is refused unrun."""
 
 from __future__ import annotations
 
@@ -66,6 +66,8 @@ def test_every_gold_answer_is_its_own_right_answer(in_process):
         ("  ", "5", "malformed"),
         (r"\frac{1}{", "5", "malformed"),
         ("5" * 2001, "5", "malformed"),
+        ("5" * 401 + "x", "5", "malformed"),
+        ("5" * 400 + "x", "5", "wrong"),
         ("five apples or so", "5", "wrong"),
         ("6", "5", "wrong"),
         ("x", "5", "wrong"),
@@ -156,18 +158,21 @@ def test_rational_values_are_exact(pair):
 
 
 HOSTILE = [
-    "9^{9^{9^{9}}}", "9**9**9**9", "10^{10^{10}}", "99999999!", "((99!)!)!", "5" + "!" * 500,
-    r"\binom{10^9}{5\cdot 10^8}", r"\sum_{k=1}^{10^9} k", r"\frac{" * 300, r"\frac{1}{" * 150 + "1",
-    r"\sqrt{" * 100 + "2" + "}" * 100, r"\left" * 300, r"\sin" * 400 + "x", r"\lfloor 10^{300000} \rfloor",
-    *(char * 1999 for char in r"{}()[]|$-+*/^_!%&,;:=<>.'1aeE~\ "), "1," * 900, "1 " * 900, "(1,2),x" * 100,
-    "1" * 401 + ".5", "1e999999", "1e-401", "0." + "3" * 450 + "...", "\x00", "\ud800", "5\u200b\ud83d",
-    "½" * 500, "²" * 1999, "١" * 500, "１" * 500, "🙂", "a̐" * 500, "\\text{" * 300, "\\text{a}" * 250,
-    "1=" * 900 + "1", "1<" * 900 + "1", r"(1,2)\cup" * 200 + "(1,2)", r"\pm" * 500 + "1", r"\pi+" * 450 + "1",
-    r"\infty-\infty", r"\frac{0}{0}", "0^0", "0^{-1}", "1/0", r"\ln 0", r"e^{e^{e^{e^{9}}}}", r"i^{i^{i^i}}",
-    r"\begin{pmatrix}" * 90, r"\begin{matrix}" + "1&" * 500 + r"1\end{matrix}", r"\gcd(10^{399},10^{398})",
-    "5 m^999 s^999", "{0.__class__.__mro__}", "%s%n%x", "().__class__.__bases__[0]", "lambda: 5", "A_" * 800,
-    "(1+x)^{100000}", r"(1+\sqrt2)^{1000000}", r"1.0000001^{100000000}", r"\sin(10^{100000})", "2^{-" * 300,
-]  # fmt: skip
+    *(char * 1999 for char in r"{}()[]|$-+*/^_!%&,;:=<>.'1aeE~\ ²½"),
+    *("9^{9^{9^{9}}}", "9**9**9**9", "10^{10^{10}}", "99999999!", "((99!)!)!", "5" + "!" * 500),
+    *(r"\binom{10^9}{5\cdot 10^8}", r"\sum_{k=1}^{10^9} k", r"\lfloor 10^{300000} \rfloor"),
+    *(r"\frac{" * 300, r"\frac{1}{" * 150 + "1", r"\sqrt{" * 100 + "2" + "}" * 100, "2^{-" * 300),
+    *(r"\left" * 300, r"\sin" * 400 + "x", r"\text{" * 300, r"\text{a}" * 250, "A_" * 800),
+    *("1," * 900, "1 " * 900, "(1,2),x" * 100, "1=" * 900 + "1", "1<" * 900 + "1"),
+    *(r"(1,2)\cup" * 200 + "(1,2)", r"\pm" * 500 + "1", r"\pi+" * 450 + "1"),
+    *("1" * 401 + ".5", "1e999999", "1e-401", "0." + "3" * 450 + "...", "5 m^999 s^999"),
+    *("\x00", "\ud800", "5\u200b\ud83d", "\u0661" * 500, "\uff11" * 500, "a\u0310" * 500, "🙂"),
+    *(r"\infty-\infty", r"\frac{0}{0}", "0^0", "0^{-1}", "1/0", r"\ln 0", r"i^{i^{i^i}}"),
+    *(r"e^{e^{e^{e^{9}}}}", "(1+x)^{100000}", r"(1+\sqrt2)^{1000000}", r"\sin(10^{100000})"),
+    *(r"\begin{pmatrix}" * 90, r"\begin{matrix}" + "1&" * 500 + r"1\end{matrix}"),
+    *(r"1.0000001^{100000000}", r"\gcd(10^{399},10^{398})", "\\\\" * 900),
+    *("{0.__class__.__mro__}", "%s%n%x", "().__class__.__bases__[0]", "lambda: 5"),
+]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +195,22 @@ def test_a_megabyte_is_refused_unread():
     assert time.process_time() - began < 0.1
 
 
-PIECES = list(r"0123456789xyie{}()[]|^_!%,.;:=<>+-*/\ $&'½") + [
-    r"\frac", r"\sqrt", r"\text{", r"\pm", r"\infty", r"\cup", r"\left", r"\{", r"\}", " or ", "km",
-]  # fmt: skip
+PIECES = [
+    *r"0123456789xyie{}()[]|^_!%,.;:=<>+-*/\ $&'½",
+    *(
+        r"\frac",
+        r"\sqrt",
+        r"\text{",
+        r"\pm",
+        r"\infty",
+        r"\cup",
+        r"\left",
+        r"\{",
+        r"\}",
+        " or ",
+        "km",
+    ),
+]
 
 
 @settings(max_examples=300, deadline=None)
@@ -203,31 +221,28 @@ def test_no_answer_raises_or_passes_for_another(text):
 
 
 CODE = [
-    '__import__("os").system("touch {path}")', "open('{path}', 'w')", "exec('open(\"{path}\",\"w\")')",
-    r"\text{{__import__('os').system('touch {path}')}}", r"\operatorname{{open}}('{path}','w')",
-    r"\int_0^1 __import__('os').system('touch {path}') dx", r"\sum_{{k=1}}^{{2}} open('{path}','w')",
-    r"$__import__('os').system('touch {path}')$", "5; import os; os.system('touch {path}')",
-]  # fmt: skip
+    '__import__("os").system("touch {path}")',
+    "open('{path}', 'w')",
+    'exec(\'open("{path}","w")\')',
+    r"\text{{__import__('os').system('touch {path}')}}",
+    r"\operatorname{{open}}('{path}','w')",
+    r"\int_0^1 __import__('os').system('touch {path}') dx",
+    r"\sum_{{k=1}}^{{2}} open('{path}','w')",
+    "$__import__('os').system('touch {path}')$",
+    "5; import os; os.system('touch {path}')",
+    r"\int_0^1 \unknown 2 + 3*4 dx",
+]
 
 
 @pytest.mark.parametrize("code", CODE)
 def test_no_answer_is_run_as_code(in_process, monkeypatch, tmp_path, code):
-    import math_verify.parser
-    import sympy
-
-    def evaluate(*args, **kwargs):
-        raise AssertionError("text was handed to sympy's parser, which evaluates it")
-
-    for module, name in (
-        (math_verify.parser, "parse_expr"),
-        (sympy, "sympify"),
-        (sympy, "parse_expr"),
-    ):
-        monkeypatch.setattr(module, name, evaluate)
+    evaluated = []
+    monkeypatch.setattr("math_verify.parser.parse_expr", lambda text, **_: evaluated.append(text))
     path = tmp_path / "touched"
     for label in ("5", r"\int_0^1 x\,dx", r"\text{even}"):
         assert math_grader.grade(code.format(path=path), label).status in ("wrong", "malformed")
     assert not path.exists()
+    assert not evaluated
 
 
 def test_importing_the_grader_loads_no_mathematics_package():

@@ -1,5 +1,7 @@
 """LaTeX, unicode and plain text are spelt in one way, in linear time."""
 
+# ruff: noqa: RUF001
+
 import time
 
 import pytest

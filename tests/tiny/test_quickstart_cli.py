@@ -3,12 +3,15 @@ import logging
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from openrlhf_js.cli import quickstart
 from openrlhf_js.tiny import quickstart as stages
+from openrlhf_js.tiny.tasks import TASKS
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +29,7 @@ def as_it_was():
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
+        (["--task", "chess"], "unknown task 'chess'; choose from sort, countdown, maze"),
         (["--estimator", "jsx"], "unknown estimator 'jsx'; choose from js, js_plus"),
         (["--estimator", "js,rloo"], "unknown estimator 'js,rloo'"),
         (["--compare", "rloo,gae"], "unknown estimator 'gae'"),
@@ -63,20 +67,17 @@ def test_a_folder_with_something_in_it_is_not_touched(tmp_path, capsys):
 def test_help_teaches():
     asked = [sys.executable, "-m", "openrlhf_js.cli.quickstart", "--help"]
     said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    for part in ("--compare rloo,js,js_plus", "summary.json", "js_plus, js1, bloo"):
+    for part in ("--compare rloo,js,js_plus", "summary.json", "js_plus, js1, bloo", "--task maze"):
         assert part in said
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Settings that take seconds, up to the training program."""
-    small = {"warm_start_steps": 3, "evaluation_samples": 2, "held_out_per_length": 2}
-    made = quickstart.Settings
-
-    def settings(estimators=("js",), seed=0, steps=50):
-        return made(estimators, seed, steps, **small)
-
+    settings = partial(quickstart.Settings, evaluation_samples=2, held_out=8)
     monkeypatch.setattr(quickstart, "Settings", settings)
+    for name, task in TASKS.items():
+        monkeypatch.setitem(TASKS, name, replace(task, warm_start_steps=3))
 
 
 def stand_in(monkeypatch, program):
@@ -103,6 +104,19 @@ def test_an_interrupted_run_says_so(tmp_path, capsys, monkeypatch, small):
                           "time.sleep(600)")  # fmt: skip
     assert quickstart.main(["--output", str(tmp_path / "run")]) == 130
     assert "nothing is left running" in capsys.readouterr().out
+
+
+def test_another_task_is_named_wherever_a_task_is(tmp_path, capsys, monkeypatch, small):
+    stand_in(monkeypatch, "import shutil; shutil.copytree(run + '/warm_start', folder + '/model')")
+    assert quickstart.main(["--task", "maze", "--output", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().out
+    assert "quickstart: maze with js, seed 0" in shown
+    assert "On held-out prompts of maze pass@1 went" in shown
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["task"] == summary["settings"]["task"] == "maze"
+    assert summary["warm_start"] == {"slip": TASKS["maze"].slip, "steps": 3}
+    written = "".join(path.read_text() for path in (tmp_path / "run").glob("**/*.json*"))
+    assert "sort" not in written
 
 
 def test_a_comparison_leaves_one_table_and_one_summary(tmp_path, capsys, monkeypatch, small):

@@ -4,12 +4,13 @@ import pytest
 
 from openrlhf_js.tiny import training
 from openrlhf_js.tiny.settings import ESTIMATORS, Settings
+from openrlhf_js.tiny.tasks import TASKS
 
 RUN = Path("/run")
 
 
-def flags(**options):
-    words = training.command(Settings(), "js", RUN, RUN / "js", **options)[3:]
+def flags(task="sort", **options):
+    words = training.command(Settings(task), "js", RUN, RUN / "js", **options)[3:]
     return {
         word: following
         for word, following in zip(words, [*words[1:], "--"], strict=True)
@@ -22,9 +23,16 @@ def test_the_command_trains_the_estimator_on_the_runs_files():
     assert found["--algo.advantage.estimator"] == "js"
     assert found["--data.prompt_dataset"] == "/run/data/train.jsonl"
     assert found["--ckpt.output_dir"] == "/run/js/model"
-    assert Path(found["--reward.remote_url"]).is_file()
     assert "--train.colocate_all" not in found
     assert "--train.colocate_all" in flags(gpu=True)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_command_knows_the_tasks_grader_and_lengths(name):
+    found, task = flags(name, gpu=False), TASKS[name]
+    assert Path(found["--reward.remote_url"]).is_file()
+    assert int(found["--rollout.max_new_tokens"]) == task.max_new_tokens
+    assert int(found["--data.max_len"]) == task.max_prompt_tokens + task.max_new_tokens
 
 
 def test_every_step_trains_once_on_one_whole_batch():

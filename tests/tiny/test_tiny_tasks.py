@@ -1,0 +1,110 @@
+"""What holds for every task of the quickstart."""
+
+import dataclasses
+import json
+import random
+import runpy
+
+import pytest
+
+from openrlhf_js.tiny import model, quickstart, training, warm_start
+from openrlhf_js.tiny.settings import Settings
+from openrlhf_js.tiny.tasks import END, TASKS, Split, TinyTask, countdown, draw, maze
+
+HELD_OUT = Settings().held_out
+
+
+@pytest.fixture(scope="module", params=TASKS.values(), ids=TASKS)
+def task(request) -> TinyTask:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def split(task) -> Split:
+    return task.split(0, HELD_OUT)
+
+
+def some(split: Split) -> list:
+    """Items of every kind, and all the held-out ones."""
+    return [*(item for kind in split.train for item in kind[:300]), *split.held_out]
+
+
+def test_no_prompt_is_both_trained_on_and_held_out(task, split):
+    trained_on = {task.prompt(item) for kind in split.train for item in kind}
+    held_out = [task.prompt(item) for item in split.held_out]
+    assert len(held_out) == len(set(held_out)) == HELD_OUT
+    assert trained_on.isdisjoint(held_out)
+
+
+def test_a_seed_names_a_split(task, split):
+    assert task.split(0, HELD_OUT).held_out == split.held_out
+    assert task.split(1, HELD_OUT).held_out != split.held_out
+
+
+def test_the_tokenizer_writes_back_the_very_text_within_the_lengths(task, split):
+    tokenizer = model.make_tokenizer(task)
+    longest = [0, 0]
+    for item in some(split):
+        texts = task.prompt(item), task.right_response(task.label(item)) + END
+        for place, text in enumerate(texts):
+            tokens = tokenizer.encode(text)
+            assert tokenizer.decode(tokens, skip_special_tokens=False) == text
+            longest[place] = max(longest[place], len(tokens))
+    assert longest == [task.max_prompt_tokens, task.max_new_tokens]
+
+
+def test_right_responses_score_1_here_and_in_the_runs_grader(task, split):
+    graded = runpy.run_path(str(training.GRADERS / task.grader))["reward_func"]
+    labels = [task.label(item) for item in split.held_out]
+    prompts = [task.prompt(item) for item in split.held_out]
+    responses = [task.right_response(label) + END for label in labels]
+    shifted = [*responses[1:], responses[0]]  # answers to other prompts, few of them right
+    for said in (responses, shifted):
+        queries = [a + b for a, b in zip(prompts, said, strict=True)]
+        here = [task.score(a, b).value for a, b in zip(said, labels, strict=True)]
+        assert graded(queries, prompts, labels)["rewards"].tolist() == here
+        assert (sum(here) == len(here)) == (said is responses)
+
+
+@pytest.mark.parametrize("slip", [0.0, 0.3, 1.0])
+def test_a_demonstration_slips_as_often_as_said_and_nowhere_else(task, split, slip):
+    careless = dataclasses.replace(task, slip=slip)
+    tokenizer = model.make_tokenizer(task)
+    items = draw(split.train, 1000, random.Random(0))
+    _, targets = warm_start._demonstrations(tokenizer, careless, items, random.Random(0))
+    kept = changed = 0
+    for item, row in zip(items, targets, strict=True):
+        said = tokenizer.convert_ids_to_tokens(row[row != warm_start.IGNORED])
+        label = task.label(item)
+        right = tokenizer.tokenize(task.right_response(label) + END)
+        for a, b in zip(said, right, strict=True):
+            assert a == b or {a, b} <= set(task.slips)
+            kept += a == b and b in task.slips
+            changed += a != b
+        if slip == 0:
+            assert task.score("".join(said), label).value == 1.0
+    assert changed / (kept + changed) == pytest.approx(slip, abs=0.03)
+
+
+def test_drawn_items_are_training_items_of_every_kind(task, split):
+    drawn = [task.prompt(item) for item in draw(split.train, 400, random.Random(0))]
+    for kind in split.train:
+        of_the_kind = {task.prompt(item) for item in kind}
+        share = sum(prompt in of_the_kind for prompt in drawn) / 400
+        assert share == pytest.approx(1 / len(split.train), abs=0.1)
+
+
+def test_prompts_are_written_as_openrlhf_reads_them(task, split, tmp_path):
+    quickstart.write_prompts(tmp_path / "p.jsonl", task, split.held_out[:2], "held_out")
+    lines = (tmp_path / "p.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"input": task.prompt(item), "label": task.label(item), "datasource": "held_out"}
+        for item in split.held_out[:2]
+    ]
+
+
+def test_problems_are_written_short():
+    assert TASKS["sort"].prompt("7294") == "sort(7294)="
+    assert countdown.prompt({"numbers": [7, 24], "target": 31}) == "7,24=31:"
+    rows = ["*****", "*S..*", "*.*.*", "*..E*", "*****"]
+    assert maze.prompt({"rows": rows, "length": 4}) == "S..|.*.|..E:"
