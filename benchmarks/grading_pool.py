@@ -42,7 +42,7 @@ def trivial(answer: str, label: str) -> tuple[str, str]:
 
 def symbolic(answer: str, label: str) -> tuple[str, str]:
     """Grade as the mathematics task does; or never end."""
-    from openrlhf_js.tasks.symbolic import compare
+    from openrlhf_js.tasks.equivalence.symbolic import compare
 
     if answer in DEEDS:
         DEEDS[answer]()

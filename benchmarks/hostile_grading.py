@@ -4,8 +4,8 @@ Every kind of `tests/tasks/hostile.py` goes through every task's scorer, as the 
 wherever the task looks for an answer, against each of the task's labels; the table says what came
 of it by family. `own` is processor time of the calling thread, in which short answers are graded;
 `seconds` are by the clock and end, for an answer that hangs, at the limit. With `--minutes`, the
-tasks are then fuzzed, for so long together: by hypothesis or, where atheris is installed, by both, led
-by coverage.
+tasks are then fuzzed, for so long together: by hypothesis or, where atheris is installed, by both,
+led by coverage.
 
 Exits with 1 if a response raises, scores, is an error, takes over the limit + 1 s or over 0.1 s
 where no worker is asked, if this process has grown by over 50 MB, or if the fuzzer finds anything.

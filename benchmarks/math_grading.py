@@ -29,9 +29,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from openrlhf_js.tasks import gsm8k, math, math_grader
+from openrlhf_js.tasks import gsm8k, math
+from openrlhf_js.tasks.equivalence.grader import grade
 
-TABLE = Path(__file__).parents[1] / "tests" / "tasks" / "math_pairs.jsonl"
+TABLES = sorted((Path(__file__).parents[1] / "tests/tasks/equivalence").glob("math_pairs*.jsonl"))
 LEAST_AGREEMENT = 0.95
 ANSWERS_PER_SECOND = {"hard table": 120, "GSM8K-like": 3000}
 GSM8K_ANSWERS = 2000
@@ -154,7 +155,7 @@ def shortcomings(pairs: Sequence[Pair], columns: Sequence[Column]) -> list[str]:
     for pair, said_right in zip(pairs, mine.said_right, strict=True):
         if said_right and pair.get("plain"):
             missed.append(f"accepted {pair['answer']!r} for {pair['label']!r}")
-        direct = math_grader.grade(pair["answer"], pair["label"]).status == "correct"
+        direct = grade(pair["answer"], pair["label"]).status == "correct"
         if direct != said_right:
             missed.append(
                 f"{pair['answer']!r} for {pair['label']!r} depends on the way it is asked"
@@ -186,13 +187,13 @@ def main() -> None:
         "--pairs",
         type=Path,
         action="append",
-        help=f"repeatable; default: {TABLE.name} of the tests",
+        help="repeatable; default: both tables of the tests",
     )
     parser.add_argument("--show", action="store_true", help="list the pairs that ours gets wrong")
     arguments = parser.parse_args()
     pairs = [
         json.loads(line)
-        for path in arguments.pairs or [TABLE]
+        for path in arguments.pairs or TABLES
         for line in path.open(encoding="utf-8")
     ]
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # inherited by the workers

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from openrlhf_js.tasks import hub, math_grader
+from openrlhf_js.tasks import hub
 from openrlhf_js.tasks.answers import last_boxed, last_hashes
 from openrlhf_js.tasks.base import Item, Message, Score
+from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.math import prompt_for, right_response, wrong_response
 
 __all__ = ["NAME", "label", "load", "prompt", "right_response", "score", "wrong_response"]
@@ -61,4 +62,4 @@ def score(response: str, label: str) -> Score:
     The prompt asks for the box, so it counts even before a `####`, which may be a Markdown heading.
     """
     boxed = last_boxed(response)
-    return math_grader.grade(last_hashes(response) if boxed is None else boxed, label)
+    return grader.grade(last_hashes(response) if boxed is None else boxed, label)

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks import hub, math_grader
+from openrlhf_js.tasks import hub
 from openrlhf_js.tasks.answers import last_boxed
 from openrlhf_js.tasks.base import Item, Message, Score
+from openrlhf_js.tasks.equivalence import grader
 
 NAME = "math"
 
@@ -185,7 +186,7 @@ def label(item: Item) -> str:
     """
     made = _label(item)
     try:
-        math_grader.check_label(made)
+        grader.check_label(made)
     except ValueError as error:
         raise ValueError(f"{error} (problem {item['problem']!r:.80})") from None
     return made
@@ -203,7 +204,7 @@ def _label(item: Item) -> str:
 
 def score(response: str, label: str) -> Score:
     """Grades what the response's last box holds."""
-    return math_grader.grade(last_boxed(response), label)
+    return grader.grade(last_boxed(response), label)
 
 
 def right_response(label: str) -> str:

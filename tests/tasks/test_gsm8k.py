@@ -72,7 +72,7 @@ def test_the_box_counts_and_without_it_the_hashes(monkeypatch, response, answer)
         graded.append((found, label))
         return scored("wrong", "")
 
-    monkeypatch.setattr(gsm8k.math_grader, "grade", grade)
+    monkeypatch.setattr(gsm8k.grader, "grade", grade)
     assert gsm8k.score(response, "7").status == "wrong"
     assert graded == [(answer, "7")]
 

@@ -237,7 +237,7 @@ def test_the_last_box_of_the_response_alone_is_graded(monkeypatch):
         graded.append((answer, label))
         return scored("wrong", "")
 
-    monkeypatch.setattr(math.math_grader, "grade", grade)
+    monkeypatch.setattr(math.grader, "grade", grade)
     math.score(r"\boxed{1}, no, \boxed{2}", "2")
     math.score("2", "2")
     assert graded == [("2", "2"), (None, "2")]
@@ -253,6 +253,6 @@ def test_a_malformed_gold_answer_names_its_problem(monkeypatch):
     def check_label(label):
         raise ValueError(f"cannot read {label}")
 
-    monkeypatch.setattr(math.math_grader, "check_label", check_label)
+    monkeypatch.setattr(math.grader, "check_label", check_label)
     with pytest.raises(ValueError, match=r"cannot read 7 \(problem 'What is 8 - 1\?'\)"):
         math.label({"problem": "What is 8 - 1?", "answer": "7"})

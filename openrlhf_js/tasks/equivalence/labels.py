@@ -8,12 +8,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks.math_compare import members
-from openrlhf_js.tasks.math_readings import readings
-from openrlhf_js.tasks.math_text import normal
-from openrlhf_js.tasks.math_tokens import NotRead, decimal, tokens
-from openrlhf_js.tasks.math_tree import Tree
-from openrlhf_js.tasks.math_values import rational
+from openrlhf_js.tasks.equivalence.compare import members
+from openrlhf_js.tasks.equivalence.readings import readings
+from openrlhf_js.tasks.equivalence.text import normal
+from openrlhf_js.tasks.equivalence.tokens import NotRead, decimal, tokens
+from openrlhf_js.tasks.equivalence.tree import Tree
+from openrlhf_js.tasks.equivalence.values import rational
 
 MAX_CHARS = 2_000
 _KEYS = {"answer", "unit", "tolerance"}

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from openrlhf_js.tasks.math_tokens import NotRead
+from openrlhf_js.tasks.equivalence.tokens import NotRead
 
 _INCH = Fraction(254, 10000)  # in metres
 _POUND = Fraction(45359237, 100_000_000)  # in kilograms

@@ -2,7 +2,7 @@
 
 Structure is compared here (lists in any order, tuples in order, intervals with their ends,
 relations); whether two scalars are equal is asked of a `Judge`: first of `Exact`, which is cheap,
-then of the numeric one in `math_numeric`.
+then of the numeric one in `numeric`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from openrlhf_js.tasks import math_domains
-from openrlhf_js.tasks.math_judges import Judge, Verdict, every, matched, some
-from openrlhf_js.tasks.math_quantities import quantity, readings
-from openrlhf_js.tasks.math_readings import as_ratio
-from openrlhf_js.tasks.math_tree import Tree, number
-from openrlhf_js.tasks.math_units import SENTENCE
+from openrlhf_js.tasks.equivalence import domains
+from openrlhf_js.tasks.equivalence.judges import Judge, Verdict, every, matched, some
+from openrlhf_js.tasks.equivalence.quantities import quantity, readings
+from openrlhf_js.tasks.equivalence.readings import as_ratio
+from openrlhf_js.tasks.equivalence.tree import Tree, number
+from openrlhf_js.tasks.equivalence.units import SENTENCE
 
 MAX_MEMBERS = 64
 _STRUCTURES = frozenset((
@@ -31,7 +31,7 @@ def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     if answer == gold:
         return True
     kinds = {answer.kind, gold.kind}
-    if "rel" in kinds or math_domains.is_domain(answer) or math_domains.is_domain(gold):
+    if "rel" in kinds or domains.is_domain(answer) or domains.is_domain(gold):
         return _relations(answer, gold, judge)
     if _is_many(answer) or _is_many(gold):
         return _collections(answer, gold, judge)
@@ -135,7 +135,7 @@ def _relations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
         return _equations(answer, gold, judge)
     if answer.kind == gold.kind == "rel":
         return _inequalities(answer, gold, judge)
-    left, right = math_domains.pieces(answer), math_domains.pieces(gold)
+    left, right = domains.pieces(answer), domains.pieces(gold)
     if left is None or right is None:
         return False
     return matched(left, [_is(wanted, judge) for wanted in right])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from openrlhf_js.tasks.math_tree import Tree
-from openrlhf_js.tasks.math_values import rational
+from openrlhf_js.tasks.equivalence.tree import Tree
+from openrlhf_js.tasks.equivalence.values import rational
 
 _INFINITY = Tree("inf", ())
 _BELOW = Tree("neg", (_INFINITY,))

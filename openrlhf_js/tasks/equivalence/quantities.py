@@ -7,10 +7,10 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
-from openrlhf_js.tasks.math_tokens import NotRead
-from openrlhf_js.tasks.math_tree import Tree, number
-from openrlhf_js.tasks.math_units import Unit, unit
-from openrlhf_js.tasks.math_values import rational
+from openrlhf_js.tasks.equivalence.tokens import NotRead
+from openrlhf_js.tasks.equivalence.tree import Tree, number
+from openrlhf_js.tasks.equivalence.units import Unit, unit
+from openrlhf_js.tasks.equivalence.values import rational
 
 _DEGREE = unit("degree")
 _PERCENT = unit("percent")

@@ -6,9 +6,9 @@ can do no more than be refused. Depth and length are capped.
 
 from __future__ import annotations
 
-from openrlhf_js.tasks.math_terms import COMMANDS, OPENING, Terms
-from openrlhf_js.tasks.math_tokens import NotRead, tokens
-from openrlhf_js.tasks.math_tree import Tree, determinant, number, rectangular
+from openrlhf_js.tasks.equivalence.terms import COMMANDS, OPENING, Terms
+from openrlhf_js.tasks.equivalence.tokens import NotRead, tokens
+from openrlhf_js.tasks.equivalence.tree import Tree, determinant, number, rectangular
 
 _RELATIONS = {"=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!="}
 _RELATIONS |= {"leq": "<=", "geq": ">=", "neq": "!=", "in": "in", "rightarrow": "="}

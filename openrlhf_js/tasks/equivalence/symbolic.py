@@ -16,11 +16,11 @@ import math_verify
 from math_verify import LatexExtractionConfig
 
 from openrlhf_js.tasks.base import Status
-from openrlhf_js.tasks.math_decision import decide
-from openrlhf_js.tasks.math_labels import gold
-from openrlhf_js.tasks.math_numeric import Numeric
-from openrlhf_js.tasks.math_text import normal
-from openrlhf_js.tasks.math_tokens import NotRead
+from openrlhf_js.tasks.equivalence.decision import decide
+from openrlhf_js.tasks.equivalence.labels import gold
+from openrlhf_js.tasks.equivalence.numeric import Numeric
+from openrlhf_js.tasks.equivalence.text import normal
+from openrlhf_js.tasks.equivalence.tokens import NotRead
 
 _LATEX_ALONE = [LatexExtractionConfig(boxed_match_priority=0)]
 _ADVANCED = re.compile(

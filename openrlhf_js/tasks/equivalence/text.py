@@ -1,7 +1,7 @@
 r"""Spell an answer in one way: LaTeX, unicode and plain text become the same short ASCII text.
 
 Only spelling changes here (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); what the text means is
-read in `math_syntax`. Every pattern takes time in proportion to the text, whatever it holds.
+read in `syntax`. Every pattern takes time in proportion to the text, whatever it holds.
 """
 
 # ruff: noqa: RUF001

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from openrlhf_js.tasks.math_cursor import Cursor
-from openrlhf_js.tasks.math_tokens import FUNCTIONS, NotRead, Token, recurring
-from openrlhf_js.tasks.math_tree import Tree, added, multiplied, number
+from openrlhf_js.tasks.equivalence.cursor import Cursor
+from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, NotRead, Token, recurring
+from openrlhf_js.tasks.equivalence.tree import Tree, added, multiplied, number
 
 OPENING = {
     "(": ")",

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from openrlhf_js.tasks.math_text import normal
+from openrlhf_js.tasks.equivalence.text import normal
 
 
 @pytest.mark.parametrize(

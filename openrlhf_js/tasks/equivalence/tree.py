@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks.math_tokens import NotRead
+from openrlhf_js.tasks.equivalence.tokens import NotRead
 
 
 class Tree(NamedTuple):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from openrlhf_js.tasks.math_tree import Tree
+from openrlhf_js.tasks.equivalence.tree import Tree
 
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 

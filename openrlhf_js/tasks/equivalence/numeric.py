@@ -14,8 +14,8 @@ from typing import Any
 
 from mpmath import mp  # type: ignore[import-untyped]
 
-from openrlhf_js.tasks.math_tree import Tree
-from openrlhf_js.tasks.math_values import rational
+from openrlhf_js.tasks.equivalence.tree import Tree
+from openrlhf_js.tasks.equivalence.values import rational
 
 mp.dps = 150
 MAX_BITS = 60_000  # of an exact integer

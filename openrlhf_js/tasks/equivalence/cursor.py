@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openrlhf_js.tasks.math_tokens import NotRead, Token
+from openrlhf_js.tasks.equivalence.tokens import NotRead, Token
 
 MAX_DEPTH = 40
 MAX_LINKS = 200  # operations in one answer: what walks over a tree goes as deep as a chain of them

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from openrlhf_js.tasks.math_compare import close, members, same
-from openrlhf_js.tasks.math_judges import Judge, Verdict, matched, some
-from openrlhf_js.tasks.math_labels import Gold
-from openrlhf_js.tasks.math_readings import readings
-from openrlhf_js.tasks.math_tree import Tree
+from openrlhf_js.tasks.equivalence.compare import close, members, same
+from openrlhf_js.tasks.equivalence.judges import Judge, Verdict, matched, some
+from openrlhf_js.tasks.equivalence.labels import Gold
+from openrlhf_js.tasks.equivalence.readings import readings
+from openrlhf_js.tasks.equivalence.tree import Tree
 
 _IDLE_SPACE = re.compile(r" (?![A-Za-z0-9])|(?<![A-Za-z0-9]) ")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Protocol
 
-from openrlhf_js.tasks.math_tree import Tree
-from openrlhf_js.tasks.math_values import rational
+from openrlhf_js.tasks.equivalence.tree import Tree
+from openrlhf_js.tasks.equivalence.values import rational
 
 Verdict = bool | None  # None: the judge cannot tell
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openrlhf_js.tasks import grading_pool, math_grader, math_labels, symbolic
+from openrlhf_js.tasks import grading_pool
 from openrlhf_js.tasks.base import scored
-from openrlhf_js.tasks.math_syntax import read
-from openrlhf_js.tasks.math_text import normal
-from openrlhf_js.tasks.math_values import rational
+from openrlhf_js.tasks.equivalence import grader, labels, symbolic
+from openrlhf_js.tasks.equivalence.syntax import read
+from openrlhf_js.tasks.equivalence.text import normal
+from openrlhf_js.tasks.equivalence.values import rational
 
 
 def examples() -> list:
@@ -36,7 +37,7 @@ def in_process(monkeypatch):
     """Grades without the pool, by the same function."""
 
     def grade(function, answer, label):
-        assert function == "openrlhf_js.tasks.symbolic:compare"
+        assert function == "openrlhf_js.tasks.equivalence.symbolic:compare"
         return scored(*symbolic.compare(answer, label))
 
     monkeypatch.setattr(grading_pool, "grade", grade)
@@ -44,7 +45,7 @@ def in_process(monkeypatch):
 
 @pytest.mark.parametrize(("right", "answer", "label"), examples())
 def test_examples(in_process, right, answer, label):
-    score = math_grader.grade(answer, label)
+    score = grader.grade(answer, label)
     assert (score.status == "correct") == right, score
     assert score.value == float(right)
     assert "\n" not in score.detail
@@ -55,7 +56,7 @@ def test_every_gold_answer_is_its_own_right_answer(in_process):
     for example in examples():
         label = example.values[2]
         if not label.startswith("{"):
-            assert math_grader.grade(label, label).status == "correct"
+            assert grader.grade(label, label).status == "correct"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_every_gold_answer_is_its_own_right_answer(in_process):
     ],
 )
 def test_statuses(in_process, answer, label, status):
-    assert math_grader.grade(answer, label).status == status
+    assert grader.grade(answer, label).status == status
 
 
 @pytest.mark.parametrize(
@@ -100,16 +101,16 @@ def test_statuses(in_process, answer, label, status):
 )
 def test_a_malformed_label_is_an_error(label, message):
     with pytest.raises(ValueError, match=message):
-        math_grader.check_label(label)
+        grader.check_label(label)
     with pytest.raises(ValueError, match=message):
-        math_grader.grade("5", label)
+        grader.grade("5", label)
 
 
 @pytest.mark.parametrize(
     "label", ["5", r"\{1,2\}", "{1,2}", r"\text{even}", "[1,2]", r"\int_0^1 x\,dx", "27.0", "#"]
 )
 def test_any_text_may_be_a_label(label):
-    math_grader.check_label(label)
+    grader.check_label(label)
 
 
 def test_cheap_answers_never_enter_the_pool(monkeypatch):
@@ -124,12 +125,12 @@ def test_cheap_answers_never_enter_the_pool(monkeypatch):
         ("(1, 2)", "(2, 1)", "wrong"),
         ("2,1", "1,2", "correct"),
     ]:
-        assert math_grader.grade(answer, label).status == status
+        assert grader.grade(answer, label).status == status
 
 
 def test_what_is_left_goes_through_the_pool():
-    assert math_grader.grade(r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}").status == "correct"
-    assert math_grader.grade(r"\sqrt{3}", r"\sqrt{2}").status == "wrong"
+    assert grader.grade(r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}").status == "correct"
+    assert grader.grade(r"\sqrt{3}", r"\sqrt{2}").status == "wrong"
 
 
 def expression(depth: int) -> st.SearchStrategy:
@@ -181,7 +182,7 @@ HOSTILE = [
 def test_hostile_answers_are_refused_at_once(in_process, label):
     for answer in HOSTILE:
         began = time.process_time()
-        score = math_grader.grade(answer, label)
+        score = grader.grade(answer, label)
         assert score.status in ("wrong", "malformed"), answer[:60]
         assert len(score.detail) < 300
         assert score.detail.isascii()
@@ -191,7 +192,7 @@ def test_hostile_answers_are_refused_at_once(in_process, label):
 def test_a_megabyte_is_refused_unread():
     began = time.process_time()
     for piece in ("{", "1", "$", "\\frac{1}{", "\\text{"):
-        assert math_grader.grade(piece * (1 << 20), "5").status == "malformed"
+        assert grader.grade(piece * (1 << 20), "5").status == "malformed"
     assert time.process_time() - began < 0.1
 
 
@@ -240,13 +241,13 @@ def test_no_answer_is_run_as_code(in_process, monkeypatch, tmp_path, code):
     monkeypatch.setattr("math_verify.parser.parse_expr", lambda text, **_: evaluated.append(text))
     path = tmp_path / "touched"
     for label in ("5", r"\int_0^1 x\,dx", r"\text{even}"):
-        assert math_grader.grade(code.format(path=path), label).status in ("wrong", "malformed")
+        assert grader.grade(code.format(path=path), label).status in ("wrong", "malformed")
     assert not path.exists()
     assert not evaluated
 
 
 def test_importing_the_grader_loads_no_mathematics_package():
-    program = "import sys, openrlhf_js.tasks.math_grader; print(*sys.modules)"
+    program = "import sys, openrlhf_js.tasks.equivalence.grader; print(*sys.modules)"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
@@ -254,4 +255,4 @@ def test_importing_the_grader_loads_no_mathematics_package():
 
 
 def test_a_label_is_read_once():
-    assert math_labels.gold("12345") is math_labels.gold("12345")
+    assert labels.gold("12345") is labels.gold("12345")

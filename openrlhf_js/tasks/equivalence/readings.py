@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from openrlhf_js.tasks.math_quantities import quantity
-from openrlhf_js.tasks.math_syntax import read
-from openrlhf_js.tasks.math_tokens import FUNCTIONS, NotRead
-from openrlhf_js.tasks.math_tree import Tree, number
+from openrlhf_js.tasks.equivalence.quantities import quantity
+from openrlhf_js.tasks.equivalence.syntax import read
+from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, NotRead
+from openrlhf_js.tasks.equivalence.tree import Tree, number
 
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _CLOCK = re.compile(r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?([aApP])\.? ?[mM]\.?)?\Z")

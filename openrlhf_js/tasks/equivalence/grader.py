@@ -6,11 +6,11 @@ import re
 
 from openrlhf_js.tasks import grading_pool
 from openrlhf_js.tasks.base import Score, scored
-from openrlhf_js.tasks.math_decision import decide
-from openrlhf_js.tasks.math_judges import Exact
-from openrlhf_js.tasks.math_labels import MAX_CHARS, Gold, check_label, gold
-from openrlhf_js.tasks.math_text import normal
-from openrlhf_js.tasks.math_tokens import NotRead, decimal
+from openrlhf_js.tasks.equivalence.decision import decide
+from openrlhf_js.tasks.equivalence.judges import Exact
+from openrlhf_js.tasks.equivalence.labels import MAX_CHARS, Gold, check_label, gold
+from openrlhf_js.tasks.equivalence.text import normal
+from openrlhf_js.tasks.equivalence.tokens import NotRead, decimal
 
 __all__ = ["check_label", "grade"]
 _NUMERAL = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
@@ -22,7 +22,7 @@ def grade(answer: str | None, label: str) -> Score:
 
     Args:
         answer: what the response's last box holds, or None if there is none.
-        label: the gold answer; `math_labels.gold` says what it may be.
+        label: the gold answer; `labels.gold` says what it may be.
 
     Raises:
         ValueError: if the label is malformed, never because of the answer.
@@ -44,7 +44,7 @@ def grade(answer: str | None, label: str) -> Score:
         verdict = None
     if verdict is not None:
         return scored("correct" if verdict else "wrong", compared)
-    score = grading_pool.grade("openrlhf_js.tasks.symbolic:compare", answer, label)
+    score = grading_pool.grade("openrlhf_js.tasks.equivalence.symbolic:compare", answer, label)
     return score._replace(detail=f"{compared}: {score.detail}")
 
 
