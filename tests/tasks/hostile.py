@@ -284,6 +284,8 @@ def _patterns() -> dict[str, str]:
         "styles": "\\text \\text \\operatorname* " * 70,
         "boxed in a box": "\\boxed {" + "}" * 1_900,
         "numerals of base 16": "1A" * 990,
+        "a base and a numeral": "base (" + "1A" * 990,
+        "a numeral in a parenthesis": "(" + "1" * 1_990,
         "numerals with points": "1A.1A" * 380,
         "numerals and a brace": "1A_{" * 490,
         "letters with hyphens": "abc-" * 490,

@@ -32,29 +32,31 @@ def grade(answer: str | None, label: str) -> Score:
         return scored("no_answer", "no final answer")
     if len(answer) > MAX_CHARS:
         return scored("malformed", f"{len(answer)} characters: at most {MAX_CHARS} are graded")
-    text = normal(answer)
+    try:
+        text, verdict, problem = _at_once(answer, wanted)
+    except Exception as bug:  # a bug of ours costs the answer that shows it, not the training run
+        return scored("error", f"{type(bug).__name__} on {_shown(answer)}")
     if not text:
         return scored("malformed", "an empty answer")
     compared = f"{_shown(text)} against {_shown(' ; '.join(wanted.texts))}"
-    try:
-        verdict = _at_once(text, wanted)
-    except (NotRead, RecursionError) as problem:
-        if "\\" not in text and all(wanted.trees):
-            return scored("malformed", f"{compared}: {problem}")
-        verdict = None
+    if problem and "\\" not in text and all(wanted.trees):
+        return scored("malformed", f"{compared}: {problem}")
     if verdict is not None:
         return scored("correct" if verdict else "wrong", compared)
     score = grading_pool.grade("openrlhf_js.tasks.equivalence.symbolic:compare", answer, label)
     return score._replace(detail=f"{compared}: {score.detail}")
 
 
-def _at_once(text: str, wanted: Gold) -> bool | None:
-    if (text,) == wanted.texts:
-        return True
-    if wanted.value is not None and _NUMERAL.match(text):
-        sign, digits = (-1, text[1:]) if text[0] == "-" else (1, text)
-        return sign * decimal(digits) == wanted.value
-    return decide(text, wanted, _EXACT)
+def _at_once(answer: str, wanted: Gold) -> tuple[str, bool | None, str]:
+    """The canonical text, whether it is the gold answer if that is cheap to tell, or why not."""
+    text = normal(answer)
+    try:
+        if wanted.value is not None and _NUMERAL.match(text):
+            sign, digits = (-1, text[1:]) if text[0] == "-" else (1, text)
+            return text, sign * decimal(digits) == wanted.value, ""
+        return text, decide(text, wanted, _EXACT) if text else None, ""
+    except NotRead as problem:
+        return text, None, str(problem)
 
 
 def _shown(text: str) -> str:

@@ -123,8 +123,10 @@ def _date(plain: str) -> Tree | None:
         match = pattern.match(lowered)
         if match:
             parts = match.groupdict()
-            month = int(parts.get("number") or 0) or _MONTHS.index(parts["month"]) + 1
-            return Tree("text", (f"date {parts['year'] or ''} {month} {int(parts['day'])}",))
+            month = int(parts.get("number") or _MONTHS.index(parts["month"]) + 1)
+            day = int(parts["day"])
+            if 1 <= month <= 12 and 1 <= day <= 31:
+                return Tree("text", (f"date {parts['year'] or ''} {month} {day}",))
     return None
 
 

@@ -82,7 +82,7 @@ class Terms(Cursor):
             elif self.takes("bmod", "mod"):
                 tree = Tree("call", ("mod", tree, self.factor()))
             elif self.takes("pmod"):
-                tree = Tree("measure", ((tree, f"mod{self.braced().args[0]}"),))
+                tree = Tree("mod", (tree, self.braced()))
             else:
                 return tree
             self.link()

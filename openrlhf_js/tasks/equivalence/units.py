@@ -84,7 +84,8 @@ def unit(text: str) -> Unit:
         elif piece in ("square", "sq", "squared", "cubic", "cu"):
             given = 3 if piece in ("cubic", "cu") else 2
         elif (piece[0].isalpha() and piece.lower() not in _IGNORED) or piece == "in":
-            power = side * (_exponent(pieces[i + 2]) if pieces[i + 1 : i + 2] == ["^"] else given)
+            raised = pieces[i + 1 : i + 2] == ["^"]
+            power = side * (_exponent("".join(pieces[i + 2 : i + 3])) if raised else given)
             name, size = _UNITS.get(_singular(piece), (_singular(piece), Fraction(1)))
             powers[name] = powers.get(name, 0) + power
             factor *= size**power

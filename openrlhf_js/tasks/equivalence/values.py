@@ -19,7 +19,7 @@ def rational(tree: Tree, max_bits: int = MAX_BITS) -> Fraction | None:
     """The exact value, or None where it is not rational, not a number, or past the cap."""
     try:
         return _value(tree, max_bits)
-    except (NotRational, ZeroDivisionError, RecursionError):
+    except (NotRational, ZeroDivisionError):
         return None
 
 
@@ -123,7 +123,7 @@ _OPERATIONS: dict[str, Callable[..., Fraction]] = {
     "gcd": lambda *args: Fraction(math.gcd(*_integers(*args))),
     "lcm": lambda *args: Fraction(math.lcm(*_integers(*args))),
     "mod": lambda a, b: a % b,
-    "max": max,
-    "min": min,
+    "max": lambda *args: max(args),
+    "min": lambda *args: min(args),
 }
 _GROWING = frozenset(("pow", "fact", "fact2", "binom"))  # told the cap, to look before they work

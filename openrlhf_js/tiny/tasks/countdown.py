@@ -33,7 +33,7 @@ TASK = TinyTask(
     tokens=(*"0123456789,=:", *OPERATORS, "<answer> ", " </answer>"),
     slips=OPERATORS,
     slip=0.5,
-    warm_start_steps=400,
+    warm_start_steps=500,
     max_prompt_tokens=len("12,34=56:"),
     max_new_tokens=len("<12+34>") + 1,
     grader="countdown.py",
