@@ -7,44 +7,60 @@ then of the numeric one in `numeric`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from openrlhf_js.tasks.equivalence import domains
 from openrlhf_js.tasks.equivalence.judges import Judge, Verdict, every, matched, some
+from openrlhf_js.tasks.equivalence.members import (
+    has_ellipsis,
+    is_many,
+    is_name,
+    is_name_sum,
+    members,
+    named_tuple,
+)
 from openrlhf_js.tasks.equivalence.quantities import quantity, readings
 from openrlhf_js.tasks.equivalence.readings import as_ratio
-from openrlhf_js.tasks.equivalence.tree import Tree, number
-from openrlhf_js.tasks.equivalence.units import SENTENCE
+from openrlhf_js.tasks.equivalence.tree import Tree
+from openrlhf_js.tasks.equivalence.values import rational
 
 MAX_MEMBERS = 64
+_ROUNDING = Fraction(1, 20)  # of the value, at most
 _STRUCTURES = frozenset((
     "group", "list", "ratio", "matrix", "rel", "union", "minus", "meet", "empty", "field",
     "text",
 ))  # fmt: skip
+_COPULA = re.compile(r" (?:is|are) ")
+_DENIALS = frozenset(("no", "not", "none", "never", "neither", "if", "nothing", "nobody"))
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     """Whether an answer is the gold answer."""
-    answer, gold = _member_of(answer), _member_of(gold)
+    answer, gold = _unnamed(answer), _unnamed(gold)
     if answer == gold:
         return True
     kinds = {answer.kind, gold.kind}
+    if _is_rounding(answer) or _is_rounding(gold):
+        return _rounded(answer, gold, judge)
     if "rel" in kinds or domains.is_domain(answer) or domains.is_domain(gold):
         return _relations(answer, gold, judge)
-    if _is_many(answer) or _is_many(gold):
+    if is_many(answer) or is_many(gold):
         return _collections(answer, gold, judge)
     if "ratio" in kinds:
         return _ratios(answer, gold, judge)
     if "group" in kinds:
         return _groups(_as_tuple(answer), _as_tuple(gold), judge)
+    if "residue" in kinds:
+        return _residues(answer, gold, judge)
     if kinds == {"matrix"}:
         if [len(row) for row in answer.args] != [len(row) for row in gold.args]:
             return False
         return _pairwise(sum(answer.args, ()), sum(gold.args, ()), judge)
     if kinds == {"text"}:
-        return answer.args[0].lower() == gold.args[0].lower()
+        return _texts(answer.args[0].lower(), gold.args[0].lower())
     if "clock" in kinds:
         return _clocks(answer, gold, judge)
     if "base" in kinds:
@@ -62,7 +78,7 @@ def close(answer: Tree, gold: Tree, tolerance: Fraction, judge: Judge) -> Verdic
     """Whether a number is the gold number within the tolerance."""
     gold = _sides(gold)[-1] if gold.kind == "rel" else gold
     if answer.kind == "rel":
-        equation = set(answer.args[0]) == {"="}
+        equation = set(answer.args[0]) <= {"=", "~"}
         return equation and every(close(side, gold, tolerance, judge) for side in _sides(answer))
     if answer.kind in _STRUCTURES or gold.kind in _STRUCTURES:
         return False
@@ -70,43 +86,11 @@ def close(answer: Tree, gold: Tree, tolerance: Fraction, judge: Judge) -> Verdic
     return some(judge.close(left, right, tolerance) for left, right in pairs)
 
 
-def members(tree: Tree) -> list[Tree]:
-    """The single answers in a list, set or plus-minus, or the tree itself."""
-    if tree.kind == "list" or (tree.kind == "group" and tree.args[0] == "\\{"):
-        items = tree.args if tree.kind == "list" else tree.args[2:]
-        values = [item for item in items if not _is_proviso(item)]
-        return [member for item in values for member in members(item)]
-    if tree.kind == "empty":
-        return []
-    if tree.kind == "rel" and set(tree.args[0]) == {"="} and _is_many(tree.args[-1]):
-        return members(tree.args[-1])
-    if _has_sign(tree):
-        return [_signed(tree, False), _signed(tree, True)]
-    return [tree]
-
-
-def _is_proviso(tree: Tree) -> bool:
-    r"""Whether the tree only says what a variable runs over: `k \in \mathbb{Z}`."""
-    return tree.kind == "rel" and tree.args[0] == ("in",) and tree.args[2].kind == "field"
-
-
-def is_name(tree: Tree) -> bool:
-    """Whether the tree only names something: `x`, `f(x)`, `AB`, `Area`, `(x, y)`, `dy/dx`."""
-    if tree.kind == "group":
-        return all(map(is_name, tree.args[2:]))
-    if tree.kind in ("mul", "div"):
-        return all(map(is_name, tree.args))
-    if tree.kind == "call":
-        return tree.args[0] == "abs" and is_name(tree.args[1])
-    if tree.kind == "pow":  # an inverse function
-        return is_name(tree.args[0]) and tree.args[1] == Tree("neg", (number(1),))
-    if tree.kind == "text":
-        return not SENTENCE.intersection(tree.args[0].lower().split())
-    return tree.kind == "sym"
-
-
-def _member_of(tree: Tree) -> Tree:
-    r"""What is said to hold an unknown: the interval of `x \in (1, 2)`."""
+def _unnamed(tree: Tree) -> Tree:
+    r"""The interval that is said to hold an unknown, `x \in (1, 2)`; the place of a point."""
+    if tree.kind == "mul" and tree.args[1].kind == "group" and len(tree.args[1].args) > 3:
+        name = tree.args[0]
+        return tree.args[1] if name.kind == "sym" and name.args[0][0].isupper() else tree
     if tree.kind == "rel" and tree.args[0] == ("in",) and is_name(tree.args[1]):
         return tree.args[2]
     return tree
@@ -116,8 +100,43 @@ def _sides(tree: Tree) -> tuple[Tree, ...]:
     """The values that an equation or chain gives to a name: `x = 2 + 3 = 5` gives `2 + 3` and 5."""
     sides = tree.args[1:]
     if is_name(sides[0]):
-        return sides[1:]
-    return sides[:-1] if is_name(sides[-1]) else sides
+        sides = sides[1:]
+    elif is_name(sides[-1]):
+        sides = sides[:-1]
+    elif len(sides) > 2 and is_name_sum(sides[0]):
+        sides = sides[1:]
+    return tuple(side for side in sides if not has_ellipsis(side)) or sides
+
+
+def _is_rounding(tree: Tree) -> bool:
+    return tree.kind == "rel" and "~" in tree.args[0]
+
+
+def _rounded(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    """Where a value stands with its rounding: either may be meant, if they are close."""
+    if _is_rounding(gold):
+        return some(same(answer, part, judge) for part in _parts(gold) if not is_name(part))
+    exact, rounded = _parts(answer)
+    if is_name(exact):
+        return same(rounded, gold, judge)
+    value = _sides(exact)[-1] if exact.kind == "rel" else exact
+    roundings = rounded.args[1:] if rounded.kind == "rel" else (rounded,)
+    size = rational(roundings[0])
+    size = rational(quantity(roundings[0]).value) if size is None else size
+    if size is None:
+        return False
+    near = (close(value, side, abs(size) * _ROUNDING, judge) for side in roundings)
+    fits = some(same(part, gold, judge) for part in (exact, rounded))
+    return every((fits, *near))
+
+
+def _parts(tree: Tree) -> tuple[Tree, Tree]:
+    """What stands before the first sign of rounding, and after it."""
+    operators, *sides = tree.args
+    at = operators.index("~")
+    parts = (operators[:at], sides[: at + 1]), (operators[at + 1 :], sides[at + 1 :])
+    exact, rounded = (Tree("rel", (ops, *part)) if ops else part[0] for ops, part in parts)
+    return exact, rounded
 
 
 def _relations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
@@ -175,17 +194,9 @@ def _difference(tree: Tree) -> Tree:
     return Tree("add", (tree.args[1], Tree("neg", (tree.args[2],))))
 
 
-def _is_many(tree: Tree) -> bool:
-    return (
-        tree.kind in ("list", "empty")
-        or (tree.kind == "group" and tree.args[0] == "\\{")
-        or _has_sign(tree)
-    )
-
-
 def _collections(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     if answer.kind == "list" and gold.kind == "group" and gold.args[0] == "(":
-        return _groups(_named_tuple(answer), gold, judge)
+        return _groups(named_tuple(answer), gold, judge)
     left, right = members(answer), members(gold)
     if "group" in (answer.kind, gold.kind):  # a set holds nothing twice
         left, right = list(dict.fromkeys(left)), list(dict.fromkeys(right))
@@ -194,19 +205,6 @@ def _collections(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     if (left, right) == ([answer], [gold]):
         return _quantities(answer, gold, judge)
     return matched(left, [_is(wanted, judge) for wanted in right])
-
-
-def _named_tuple(tree: Tree) -> Tree:
-    """The tuple that `x = 1, y = 2` gives, in the order of the names; else the list itself."""
-    if not all(
-        item.kind == "rel" and item.args[0] == ("=",) and item.args[1].kind == "sym"
-        for item in tree.args
-    ):
-        return tree
-    values = {item.args[1].args[0]: item.args[2] for item in tree.args}
-    if len(values) != len(tree.args):
-        return tree
-    return Tree("group", ("(", ")", *(values[name] for name in sorted(values))))
 
 
 def _ratios(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
@@ -232,6 +230,27 @@ def _based(answer: Tree, gold: Tree) -> Verdict:
         return answer.args[1] == gold.args[1]
     based, plain = (answer, gold) if answer.kind == "base" else (gold, answer)
     return plain.kind == "num" and str(plain.args[0]) == based.args[1].partition("_")[0]
+
+
+def _residues(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    r"""Residue classes, `5 \pmod 7`, which are no numbers."""
+    if answer.kind != gold.kind or answer.args[1] != gold.args[1]:
+        return False
+    left, right, modulus = (rational(tree) for tree in (answer.args[0], *gold.args))
+    if left is None or right is None or not modulus:
+        return same(answer.args[0], gold.args[0], judge)
+    return (left - right) % modulus == 0
+
+
+def _texts(answer: str, gold: str) -> bool:
+    """Words; of one side only, what comes before `is` may be a sentence's beginning."""
+    if answer == gold:
+        return True
+    return any(
+        subject and said == other and not _DENIALS.intersection(subject.split())
+        for text, other in ((answer, gold), (gold, answer))
+        for subject, _, said in (_COPULA.sub("\n", text, count=1).partition("\n"),)
+    )
 
 
 def _clocks(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
@@ -272,17 +291,3 @@ def _pairwise(answers: Sequence[Tree], golds: Sequence[Tree], judge: Judge) -> V
 def _quantities(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     pairs = readings(quantity(answer), quantity(gold))
     return some(judge.equal(left, right) for left, right in pairs)
-
-
-def _has_sign(tree: Tree) -> bool:
-    return tree.kind == "pm" or any(isinstance(arg, Tree) and _has_sign(arg) for arg in tree.args)
-
-
-def _signed(tree: Tree, negative: bool) -> Tree:
-    """The tree with every plus-minus read as a plus, or every one as a minus."""
-    args = tuple(_signed(arg, negative) if isinstance(arg, Tree) else arg for arg in tree.args)
-    if tree.kind == "pm":
-        left, right = args
-        right = Tree("neg", (right,)) if negative else right
-        return right if left == number(0) else Tree("add", (left, right))
-    return Tree(tree.kind, args)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from openrlhf_js.tasks.equivalence.compare import close, members, same
+from openrlhf_js.tasks.equivalence.compare import close, same
 from openrlhf_js.tasks.equivalence.judges import Judge, Verdict, matched, some
 from openrlhf_js.tasks.equivalence.labels import Gold
+from openrlhf_js.tasks.equivalence.members import members
 from openrlhf_js.tasks.equivalence.readings import readings
 from openrlhf_js.tasks.equivalence.tree import Tree
 

@@ -54,6 +54,14 @@ def _solutions(tree: Tree) -> list[Tree] | None:
         return None
     strict = ["(" if op == ">" else "[" for op in operators]
     closing = [")" if op == ">" else "]" for op in operators]
+    if len(sides) == 2 and sides[1].kind == "call" and sides[1].args[0] == "abs":  # a > |x|
+        bound, inner = sides[0], sides[1].args[1]
+        return _solutions(Tree("rel", (operators * 2, bound, inner, Tree("neg", (bound,)))))
+    if len(sides) == 2 and sides[0].kind == "call" and sides[0].args[0] == "abs":  # |x| > a
+        inner, bound = sides[0].args[1], sides[1]
+        above = _solutions(Tree("rel", (operators, inner, bound)))
+        below = _solutions(Tree("rel", (operators, Tree("neg", (bound,)), inner)))
+        return [*below, *above] if above and below else None
     if len(sides) == 3 and sides[1].kind == "sym":
         return [_interval(strict[1], sides[2], sides[0], closing[0])]
     if len(sides) == 2 and sides[0].kind == "sym":

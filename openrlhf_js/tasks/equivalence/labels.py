@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks.equivalence.compare import members
+from openrlhf_js.tasks.equivalence.members import members
 from openrlhf_js.tasks.equivalence.readings import readings
 from openrlhf_js.tasks.equivalence.text import normal
 from openrlhf_js.tasks.equivalence.tokens import NotRead, decimal, tokens

@@ -2,7 +2,6 @@
 
 Two expressions that agree to 110 digits wherever both are real are taken to be equal. Every
 operation's size is looked at before it is done: a tower of powers is refused, not worked out.
-Meant for a worker process: `mpmath.mp` is one for the whole process.
 """
 
 from __future__ import annotations
@@ -10,32 +9,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
-from mpmath import mp  # type: ignore[import-untyped]
-
+from openrlhf_js.tasks.equivalence.functions import MAX_EXPONENT, SAME, WORK, NoValue, Value, mp
 from openrlhf_js.tasks.equivalence.tree import Tree
 from openrlhf_js.tasks.equivalence.values import rational
 
-mp.dps = 150
 MAX_BITS = 60_000  # of an exact integer
-_MAX_EXPONENT = 1 << 20  # of a power of two that bounds a value
-_SAME = mp.mpf(10) ** -110
 _ZERO = mp.mpf(10) ** -130
 _MAX_TERMS = 1_000
 _POINTS = 6
 _POSITIVE_POINTS = 3
 _CONSTANTS = {"e": mp.e, "i": mp.mpc(0, 1), "\\pi": mp.pi}
 
-Value = Any  # mpf or mpc
-
-
-class NoValue(Exception):
-    """The expression has no finite value here, or none that may be worked out."""
-
 
 class Numeric:
-    """A judge of expressions with variables, roots, logarithms and the like."""
+    """A judge of expressions with variables, roots, logarithms and the like.
+
+    Attributes:
+        log: what `\\log` without a base means: `ln` or `lg`.
+    """
+
+    def __init__(self, log: str = "ln"):
+        self.log = log
 
     def equal(self, answer: Tree, gold: Tree) -> bool | None:
         if answer == gold:
@@ -44,7 +39,7 @@ class Numeric:
         if left is not None and right is not None:
             return left == right
         compared = 0
-        for first, second in _values(answer, gold):
+        for first, second in self.values(answer, gold):
             compared += 1
             if not _agree(first, second):
                 return False
@@ -52,7 +47,7 @@ class Numeric:
 
     def proportional(self, answer: Tree, gold: Tree, positive: bool) -> bool | None:
         ratios = []
-        for first, second in _values(answer, gold):
+        for first, second in self.values(answer, gold):
             if abs(second) < _ZERO or abs(first) < _ZERO:
                 return False
             ratios.append(first / second)
@@ -66,35 +61,42 @@ class Numeric:
         left, right = rational(answer), rational(gold)
         if left is not None and right is not None:
             return abs(left - right) <= tolerance
-        for first, second in _values(answer, gold):
+        for first, second in self.values(answer, gold):
             return (
-                not abs(first - second)
-                > mp.mpf(tolerance.numerator) / tolerance.denominator + _SAME
+                not abs(first - second) > mp.mpf(tolerance.numerator) / tolerance.denominator + SAME
             )
         return None
+
+    def values(self, answer: Tree, gold: Tree) -> Iterator[tuple[Value, Value]]:
+        """The pairs of values at the points where both have one.
+
+        At a negative point a root or logarithm may leave the reals: it then says nothing of an
+        identity that holds for positive variables.
+        """
+        answer, gold = _with_log(answer, self.log), _with_log(gold, self.log)
+        names = _variables(answer) | _variables(gold)
+        counted = _has_series(answer) or _has_series(gold)
+        for k in range(_POINTS if names else 1):
+            point = {name: _count(name, k) if counted else _coordinate(name, k) for name in names}
+            try:
+                real = k >= _POSITIVE_POINTS
+                pair = value(answer, point, real), value(gold, point, real)
+            except NoValue:
+                continue
+            yield pair
 
 
 def _agree(first: Value, second: Value) -> bool:
     size = max(abs(first), abs(second))
-    return bool(size < _ZERO or abs(first - second) <= _SAME * size)
+    return bool(size < _ZERO or abs(first - second) <= SAME * size)
 
 
-def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Value, Value]]:
-    """The pairs of values at the points where both have one.
-
-    At a negative point a root or logarithm may leave the reals: it then says nothing of an identity
-    that holds for positive variables.
-    """
-    names = _variables(answer) | _variables(gold)
-    counted = _has_series(answer) or _has_series(gold)
-    for k in range(_POINTS if names else 1):
-        point = {name: _count(name, k) if counted else _coordinate(name, k) for name in names}
-        try:
-            real = k >= _POSITIVE_POINTS
-            pair = value(answer, point, real), value(gold, point, real)
-        except NoValue:
-            continue
-        yield pair
+def _with_log(tree: Tree, log: str) -> Tree:
+    r"""The tree with `log` in the place of a `\log` without a base."""
+    args = [_with_log(arg, log) if isinstance(arg, Tree) else arg for arg in tree.args]
+    if tree.kind == "call" and args[0] == "log":
+        args[0] = log
+    return Tree(tree.kind, tuple(args))
 
 
 def _variables(tree: Tree) -> set[str]:
@@ -137,73 +139,20 @@ def value(tree: Tree, point: dict[str, Value], real: bool) -> Value:
     if kind == "series":
         return _series(tree, point, real)
     name, operands = (args[0], args[1:]) if kind == "call" else (kind, args)
-    work = _WORK.get(name)
+    work = WORK.get(name)
     if work is None:
         raise NoValue
     try:
         result = work(*(value(operand, point, real) for operand in operands))
     except (ArithmeticError, ValueError, TypeError, RecursionError) as problem:
         raise NoValue from problem
-    if not mp.isfinite(result) or abs(mp.mag(result) if result else 0) > _MAX_EXPONENT:
+    if not mp.isfinite(result) or abs(mp.mag(result) if result else 0) > MAX_EXPONENT:
         raise NoValue
     if mp.im(result) == 0:
         return mp.re(result)
     if real:
         raise NoValue
     return result
-
-
-def _power(base: Value, exponent: Value) -> Value:
-    size = abs(mp.mag(base)) + 1 if base else 1
-    if size * abs(exponent) > _MAX_EXPONENT:
-        raise NoValue
-    if mp.im(base) == 0 and base < 0 and mp.im(exponent) == 0:
-        odd = _odd_root(exponent)
-        if odd is not None:  # the real root, as schools take it
-            return odd * mp.power(-base, exponent)
-    return mp.power(base, exponent)
-
-
-def _odd_root(exponent: Value) -> int | None:
-    """The sign of (-1)^(p/q) for a small odd q, or None where the exponent is no such fraction."""
-    for q in range(3, 10, 2):
-        p = mp.nint(exponent * q)
-        if abs(exponent * q - p) < _SAME and int(p) % q:
-            return -1 if int(p) % 2 else 1
-    return None
-
-
-def _root(radicand: Value, degree: Value) -> Value:
-    if degree == 2:
-        return mp.sqrt(radicand)
-    return _power(radicand, 1 / degree)
-
-
-def _exp(exponent: Value) -> Value:
-    return _power(mp.e, exponent)
-
-
-def _factorial(argument: Value) -> Value:
-    if abs(argument) > 100_000:
-        raise NoValue
-    return mp.factorial(argument)
-
-
-def _binomial(n: Value, k: Value) -> Value:
-    if abs(n) > 100_000 or abs(k) > 100_000:
-        raise NoValue
-    return mp.binomial(n, k)
-
-
-def _bounded(function: Any) -> Any:
-    """A function whose argument is first reduced, at a cost that grows with its size."""
-
-    def call(argument: Value) -> Value:
-        if argument and mp.mag(argument) > 4_000:
-            raise NoValue
-        return function(argument)
-
-    return call
 
 
 def _series(tree: Tree, point: dict[str, Value], real: bool) -> Value:
@@ -219,36 +168,3 @@ def _series(tree: Tree, point: dict[str, Value], real: bool) -> Value:
         now = value(term, {**point, variable.args[0]: mp.mpf(i)}, real)
         total = total * now if product else total + now
     return total
-
-
-_WORK = {
-    "neg": lambda a: -a,
-    "add": lambda a, b: a + b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "pow": _power,
-    "fact": _factorial,
-    "deg": lambda a: a * mp.pi / 180,
-    "pct": lambda a: a / 100,
-    "root": _root,
-    "abs": abs,
-    "floor": mp.floor,
-    "ceil": mp.ceil,
-    "binom": _binomial,
-    "exp": _exp,
-    "cis": mp.expj,
-    "ln": mp.log,
-    "log": mp.log,
-    "lg": mp.log10,
-    "log_base": lambda a, b: mp.log(a) / mp.log(b),
-    "max": lambda *args: max(args),
-    "min": lambda *args: min(args),
-    **{
-        name: _bounded(getattr(mp, function))
-        for name, function in {
-            "sin": "sin", "cos": "cos", "tan": "tan", "cot": "cot", "sec": "sec", "csc": "csc",
-            "arcsin": "asin", "arccos": "acos", "arctan": "atan", "sinh": "sinh", "cosh": "cosh",
-            "tanh": "tanh",
-        }.items()
-    },
-}  # fmt: skip

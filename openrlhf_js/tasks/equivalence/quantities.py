@@ -51,9 +51,9 @@ def quantity(tree: Tree) -> Quantity:
 def _in_unit_of(tree: Tree, other: Quantity) -> Quantity:
     """`5m` beside `6 cm` is five metres rather than a product."""
     if other.unit and tree.kind == "mul" and tree.args[1].kind == "sym":
-        measured = Quantity(tree.args[0], unit(tree.args[1].args[0]))
-        if measured.unit and measured.unit.dimensions == other.unit.dimensions:
-            return measured
+        value, name = tree.args[0], tree.args[1].args[0]
+        if name.isalpha() and unit(name).dimensions == other.unit.dimensions:
+            return Quantity(value, unit(name))
     return Quantity(tree, None)
 
 

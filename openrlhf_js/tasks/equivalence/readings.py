@@ -27,6 +27,15 @@ _ANNOUNCED = re.compile(
     r"(?:answer|result|value|total)(?: is| equals|:| =)+[:}\s]*",
     re.IGNORECASE,
 )
+_SAID_OF = re.compile(  # what is said of something, if it is no word
+    r"(?:\\text ?\{ ?)?(?:so |thus |therefore |hence )?the (?:[a-z]+ ){1,8}(?:is|are|equals):?[} ]*"
+    r"(?=[^ a-zA-Z])",
+    re.IGNORECASE,
+)
+_NOTHING = re.compile(
+    r"(?:there (?:is|are|exists?) |has )?no (?:(?:real|such|possible|valid|integer|positive) )*"
+    r"(?:solutions?|roots?|values?|numbers?|integers?)(?: exists?)?\Z"
+)
 _CHOICE = re.compile(r"(?:\(([A-J])\)|([A-J])[.):])[ .:]*(?=\S)")
 _OPTION = re.compile(r"(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?\Z")
 _SEVERAL = re.compile(r"[,;]|\b(?:or|and)\b")
@@ -42,8 +51,6 @@ _ORDINALS = (
     "tenth",
 )  # fmt: skip
 _MEANT: dict[str, Tree] = {
-    "no solution": Tree("empty", ()),
-    "no solutions": Tree("empty", ()),
     "none": Tree("empty", ()),
     "empty set": Tree("empty", ()),
     **{word: number(value) for value, word in enumerate(_ORDINALS, 1)},
@@ -61,9 +68,10 @@ def readings(text: str) -> list[Tree]:
     Raises:
         NotRead: if it can be read in no way.
     """
-    announced = _ANNOUNCED.match(text)
+    announced = _ANNOUNCED.match(text) or _SAID_OF.match(text)
     if announced:
         text = text[announced.end() :]
+        text = text[: -(text.endswith("}") and text.count("}") > text.count("{")) or None]
     plain = " ".join(_TEXT.sub(r"\1", text).split()) if "\\text" in text else text
     option = _OPTION.match(plain)
     if option:
@@ -101,6 +109,8 @@ def _words(text: str) -> Tree:
     """Words in lower case without articles and punctuation, or what they are known to mean."""
     words = [word for word in _PUNCTUATION.sub(" ", text.lower()).split() if word not in _ARTICLES]
     canonical = " ".join(words)
+    if _NOTHING.match(canonical):
+        return Tree("empty", ())
     return _MEANT.get(canonical, Tree("text", (canonical,)))
 
 

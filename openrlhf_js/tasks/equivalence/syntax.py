@@ -6,17 +6,15 @@ can do no more than be refused. Depth and length are capped.
 
 from __future__ import annotations
 
-from openrlhf_js.tasks.equivalence.terms import COMMANDS, OPENING, Terms
+from openrlhf_js.tasks.equivalence.commands import Commands
+from openrlhf_js.tasks.equivalence.terms import OPENING
 from openrlhf_js.tasks.equivalence.tokens import NotRead, tokens
-from openrlhf_js.tasks.equivalence.tree import Tree, determinant, number, rectangular
+from openrlhf_js.tasks.equivalence.tree import Tree, number, rectangular
 
 _RELATIONS = {"=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!="}
 _RELATIONS |= {"leq": "<=", "geq": ">=", "neq": "!=", "in": "in", "rightarrow": "="}
-_RELATIONS |= {"equiv": "=", "approx": "=", "sim": "="}
+_RELATIONS |= {"equiv": "=", "approx": "~", "sim": "~"}
 _SET_SIGNS = {"cup": "union", "setminus": "minus", "cap": "meet"}
-_MATRICES = frozenset(
-    ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "array", "smallmatrix")
-)
 _MANY = {"dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
 _MANY |= {"trillion": 10**12}
 
@@ -37,7 +35,7 @@ def read(text: str, grouped: bool = True) -> Tree:
     return tree
 
 
-class _Parser(Terms):
+class _Parser(Commands):
     def listed(self) -> Tree:
         items = self.items()
         return items[0] if len(items) == 1 else Tree("list", tuple(items))
@@ -57,11 +55,20 @@ class _Parser(Terms):
     def relation(self) -> Tree:
         if self.sees("=", "approx"):  # `= 5`
             self.take()
-        sides, operators = [self.union()], []
+        sides, operators = [self.side()], []
         while self.next.text in _RELATIONS and self.next.kind in ("sign", "command"):
             operators.append(_RELATIONS[self.take().text])
-            sides.append(self.union())
+            sides.append(self.side())
         return Tree("rel", (tuple(operators), *sides)) if operators else sides[0]
+
+    def side(self) -> Tree:
+        tree = self.union()
+        if not self.takes("mod", "pmod"):
+            return tree
+        modulus = self.braced()
+        if modulus.kind not in ("num", "sym"):
+            raise NotRead("a modulus that is no number or name")
+        return Tree("residue", (tree, modulus))
 
     def union(self) -> Tree:
         tree = self.ratio()
@@ -157,40 +164,10 @@ class _Parser(Terms):
             return items[0] if bare else Tree("group", ("[", "]", items[0]))
         if opening == "[" and all(item.kind == "group" and item.args[0] == "[" for item in items):
             return rectangular([item.args[2:] for item in items])
+        if len(items) == 2 and opening in ("[", "]") and closing in ("[", "]"):  # `]0, 1]`
+            opening, closing = "[("[opening == "]"], "])"[closing == "["]
         half_open = opening in "([" and closing in ")]" and len(items) == 2
         if closing != OPENING[opening] and not (half_open and closing):
             raise NotRead(f"{opening} closed by {closing or 'nothing'}")
         pair = ("(", ")") if opening == "langle" else (opening, closing)
         return Tree("group", (*pair, *items))
-
-    def matrix(self) -> Tree:
-        self.expect("{")
-        kind = "".join(self.take_until("}"))
-        if kind == "cases":  # a system: its lines are a list
-            tree = self.listed()
-            self.expect("end")
-            self.take_until("}")
-            return tree
-        if kind not in _MATRICES:
-            raise NotRead(f"environment {kind[:20]!a}")
-        if kind == "array" and self.takes("{"):
-            self.take_until("}")
-        rows: list[tuple[Tree, ...]] = []
-        while not self.takes("end"):
-            row = [self.sum()]
-            while self.takes("&"):
-                row.append(self.sum())
-            rows.append(tuple(row))
-            self.takes("\\\\")
-        self.expect("{")
-        self.take_until("}")
-        tree = rectangular(rows)
-        return determinant(tree.args) if kind == "vmatrix" else tree
-
-    def field(self) -> Tree:
-        self.expect("{")
-        return Tree("field", ("".join(self.take_until("}")),))
-
-
-COMMANDS["begin"] = _Parser.matrix
-COMMANDS["mathbb"] = _Parser.field

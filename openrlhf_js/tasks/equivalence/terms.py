@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from openrlhf_js.tasks.equivalence.cursor import Cursor
 from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, NotRead, Token, recurring
@@ -11,6 +12,7 @@ from openrlhf_js.tasks.equivalence.tree import Tree, added, multiplied, number
 OPENING = {
     "(": ")",
     "[": "]",
+    "]": "[",
     "\\{": "\\}",
     "langle": "rangle",
     "lfloor": "rfloor",
@@ -26,7 +28,9 @@ _FACTORS |= {"frac", "sqrt", "binom", "sum", "prod", "lfloor", "lceil", "bar", "
 
 
 class Terms(Cursor):
-    """Reads expressions; what may stand between brackets is read by the class that extends it."""
+    """Reads expressions; what brackets and commands hold is read by the classes that extend it."""
+
+    commands: ClassVar[dict[str, Callable[..., Tree]]] = {}
 
     def items(self) -> list[Tree]:
         """What stands between two brackets."""
@@ -79,10 +83,8 @@ class Terms(Cursor):
                 tree = self.with_fraction(tree)
             elif self.starts_factor():
                 tree = multiplied(tree, self.factor())
-            elif self.takes("bmod", "mod"):
+            elif self.takes("bmod"):
                 tree = Tree("call", ("mod", tree, self.factor()))
-            elif self.takes("pmod"):
-                tree = Tree("mod", (tree, self.braced()))
             else:
                 return tree
             self.link()
@@ -117,7 +119,8 @@ class Terms(Cursor):
         if token.kind == "command":
             return token.text in _FACTORS
         if token.kind == "number":  # beside another it is no product, save after a bracket
-            return self.tokens[self.at - 1].text in (")", "}", "]") and not token.spaced
+            before = self.tokens[self.at - 1].text
+            return before == "!" or (before in (")", "}", "]") and not token.spaced)
         return token.text in ("(", "{") or (
             token.text == "|" and self.bars % 2 == 0 and self.bars > 0
         )
@@ -167,8 +170,8 @@ class Terms(Cursor):
             return Tree("base", (token.value, token.text))
         if token.kind == "name":
             return self.symbol(token.text)
-        if token.kind == "command" and token.text in COMMANDS:
-            return COMMANDS[token.text](self)
+        if token.kind == "command" and token.text in self.commands:
+            return self.commands[token.text](self)
         if token.kind == "command" and token.text in FUNCTIONS:
             return self.call(token.text)
         if token.kind == "command" and token.text in _CONSTANTS:
@@ -242,38 +245,3 @@ class Terms(Cursor):
             self.expect("}")
             return tree
         return self.primary()
-
-    def fraction(self) -> Tree:
-        return Tree("div", (self.braced(), self.braced()))
-
-    def root(self) -> Tree:
-        degree = number(2)
-        if self.takes("["):
-            degree = self.sum()
-            self.expect("]")
-        return Tree("call", ("root", self.braced(), degree))
-
-    def series(self, name: str) -> Tree:
-        """`\\sum_{k=1}^{n} term`, where the term is the product that follows."""
-        self.expect("_")
-        self.expect("{")
-        variable = self.symbol(self.take().text)
-        self.expect("=")
-        first = self.sum()
-        self.expect("}")
-        self.expect("^")
-        last = self.exponent()
-        return Tree("series", (variable, first, last, self.product(), name))
-
-
-COMMANDS: dict[str, Callable[..., Tree]] = {
-    "frac": Terms.fraction,
-    "sqrt": Terms.root,
-    "binom": lambda parser: Tree("call", ("binom", parser.braced(), parser.braced())),
-    "sum": lambda parser: parser.series("sum"),
-    "prod": lambda parser: parser.series("prod"),
-    "bar": lambda parser: parser.braced(),
-    "ldots": lambda parser: Tree("sym", ("...",)),
-    "infty": lambda parser: Tree("inf", ()),
-    "emptyset": lambda parser: Tree("empty", ()),
-}

@@ -84,6 +84,11 @@ _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
 _SIZES = re.compile(
     r"\\(?:left|right|[bB]igg?[lrm]?|(?:measured)?angle|triangle)(?![a-zA-Z])\s?\.?"
 )
+_COLOURS = re.compile(r"\\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}")
+_FONT_SIZES = re.compile(
+    r"\\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])"
+)
+_DECORATIONS = re.compile(r"\\(?:underline|cancel|uline|emph|pmb)\s?(?=\{)")
 _STYLES = re.compile(
     r"\\(?:math(?:rm|bf|it|sf|cal|normal)|text(?:rm|bf|it|sf|normal)?|mbox|hbox|operatorname)\*?\s?(?=\{)"
 )
@@ -113,11 +118,22 @@ _NOT_DIGITS = re.compile(r"\D+")
 _BOXED = re.compile(r"\A\\(?:boxed|fbox)\s?\{(.*)\}\Z", re.DOTALL)
 _DIGITS_AS_TEXT = re.compile(r"\\text\{\s?([0-9A-F]+)\s?\}(?=_)")
 _BASE = re.compile(
-    r"([0-9A-F]+) ?\(?(?:\\text\{ ?)?\(? ?base ?-?\}? ?(\d{1,2}|[a-z]{3,})\b\)?\}?\)?"
+    r"(?<![0-9A-F])([0-9A-F]+) ?\(?(?:\\text\{ ?)?\(? ?base ?-?\}? ?(\d{1,2}|[a-z]{3,})\b\)?\}?\)?"
 )
-_BRACKETED_BASE = re.compile(r"\(([0-9A-F]*\d[0-9A-F]*)\)_(?=[\d{])")
+_BRACKETED_BASE = re.compile(r"\((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])")
 _INFIX = re.compile(r"\{([^{}\\]*)\\(choose|over)(?![a-z]) ?([^{}\\]*)\}")
 _TIMES_TEN = re.compile(r"(?<=\d) ?[xX] ?(?=10 ?\^)")
+_TEXT_DOLLARS = re.compile(r"\\text\s?\{\s?\$([^$]*)\$\s?\}")
+_REMARK = re.compile(r"(?:\\text ?\{ ?)?\((?:approximately|approx\.?|roughly|rounded)\) ?\}?")
+_ABBREVIATED = re.compile(
+    r"\b(sq|cu|ft|in|yd|mi|lbs?|oz|hrs?|mins?|secs?|cm|mm|km|kg|gal|pt|qt|units)\.(?![\w.])"
+)
+_MOD = re.compile(r"\\text\{ ?mod ?\}|(?<![\\a-zA-Z])mod(?![a-zA-Z])")
+_BRACKETED_MOD = re.compile(r"\( ?\\b?mod ?([^()]{1,40})\)")
+_COMBINATIONS = re.compile(
+    r"(?:\{\} ?)?(?:[_^]\{?(\d{1,4})\}? ?|(?<![\w.])(\d{1,4}))C_?\{?(\d{1,4})\}?(?![\w{])"
+    r"|(?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])"
+)
 _EMPTY_TEXT = re.compile(r"\\text\{\s*\}")
 
 
@@ -143,20 +159,24 @@ def normal(text: str) -> str:
     if "\\" in text:
         if r"\begin" not in text:
             text = _DOUBLED.sub(r"\\", text)
+        text = _TEXT_DOLLARS.sub(r"\1", text)
         text = _DELIMITERS.sub("", text)
         text = _SIZES.sub("", text)
+        text = _COLOURS.sub("", text)
+        text = _FONT_SIZES.sub("", text)
+        text = _DECORATIONS.sub("", text)
         text = _STYLES.sub(r"\\text", text)
         text = _WRAPPERS.sub("", text)
         text = _COMMAND.sub(_alias, text)
         text = text.replace(r"\%", "%").replace(r"\$", r"\usd ").replace(r"\#", "#")
-        text = text.replace(r"\mathbb R", r"\mathbb{R}").replace(r"\rm ", "")
+        text = text.replace(r"\mathbb R", r"\mathbb{R}")
         text = _DIGITS_AS_TEXT.sub(r"\1", text)
         text = _INFIX.sub(_prefixed, text)
         text = _EMPTY_TEXT.sub(" ", text)
     if "$" in text:
         text = _PAIRED_DOLLARS.sub(r"\1", text).replace("$", r"\usd ")
     text = _SPACES.sub(" ", text).strip(' "').replace("Rs.", "Rs ")
-    text = " ".join(text.split())
+    text = " ".join(_ABBREVIATED.sub(r"\1 ", text).split())
     if text.startswith("**") and text.endswith("**"):
         text = text[2:-2]
     text = _TIMES_TEN.sub("*", text.replace("**", "^"))
@@ -166,6 +186,12 @@ def normal(text: str) -> str:
         text = _SHORT_FRACTION.sub(r"\\\1{\2}", text)
         text = _SHORT_DENOMINATOR.sub(r"\1{\2}", text)
     text = _ORDINAL.sub("", text)
+    if "mod" in text:
+        text = _BRACKETED_MOD.sub(r"\\pmod{\1}", _MOD.sub(r"\\mod ", text))
+    if "C" in text:
+        text = _COMBINATIONS.sub(_binomial, text)
+    if "(" in text:
+        text = _REMARK.sub("", text)
     if "base" in text:
         text = _BASE.sub(r"\1_{\2}", text)
     text = _BRACKETED_BASE.sub(r"\1_", text)
@@ -179,6 +205,12 @@ def _script(sign: str, run: str, table: dict[str, str]) -> str:
 def _prefixed(infix: re.Match[str]) -> str:
     name = {"choose": "binom", "over": "frac"}[infix[2]]
     return rf"\{name}{{{infix[1]}}}{{{infix[3]}}}"
+
+
+def _binomial(found: re.Match[str]) -> str:
+    """The binomial that `{}_5C_2`, `5C2` or `C_5^2` is."""
+    n, k = (part for part in found.groups() if part)
+    return rf"\binom{{{n}}}{{{k}}}"
 
 
 def _alias(command: re.Match[str]) -> str:

@@ -25,7 +25,7 @@ _CONSTANTS = {
     "theta": "theta",
 }
 _MONEY = frozenset(["usd", "euro", "gbp", "yen", "cents"])
-_MONEY_WORDS = frozenset(("USD", "EUR", "GBP", "Rs"))
+_MONEY_WORDS = frozenset(("USD", "EUR", "GBP", "CAD", "AUD", "JPY", "CNY", "INR", "CHF", "Rs"))
 _SEPARATORS = frozenset(("and", "or"))
 _SHORT_WORDS = frozenset((
     "cm", "mm", "km", "kg", "mg", "ft", "yd", "lb", "lbs", "oz", "hr", "hrs", "min", "mins",
@@ -60,7 +60,7 @@ _GROUPED_NUMBER = r"\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|" + _NUMBER
 def _pattern(number: str) -> re.Pattern[str]:
     return re.compile(
         r"(?P<space>\s+)"
-        rf"|(?P<base>(?=[A-F]*\d|[A-F]{{2}})[0-9A-F]+(?:\.[0-9A-F]+)?_{_BASE})"
+        rf"|(?P<base>(?<![0-9A-F])(?=[A-F]*\d|[A-F]{{2}})[0-9A-F]+(?:\.[0-9A-F]+)?_{_BASE})"
         r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
         rf"|(?P<number>(?:{number})(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
         r"|(?P<text>\\text\s?\{[^{}]*\})"
@@ -165,6 +165,7 @@ def _letters(
         or (len(run) == 3 and alone and (spaced or not before))
         or (len(run) >= 2 and before and before[-1].kind == "word")
         or (in_text and (after_value or run not in _CHOICES))
+        or (run == "in" and alone and bool(before) and before[-1].kind == "number")  # inches
         or (run in _LETTER_UNITS and alone and spaced and after_value)
     )
     if is_word:

@@ -113,6 +113,44 @@ def test_any_text_may_be_a_label(label):
     grader.check_label(label)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(r"5 \pmod \infty", r"5 \pmod{\emptyset}", "0000-00-00", "00/12/2000", "12/00/2000"),
+        *("0 cm^", r"\max0", r"\min(5)", "5" + "%" * 500, "2" + "^2" * 400, "5 m " * 400),
+    ],
+)
+def test_what_once_broke_the_reader_is_graded(in_process, answer):
+    for label in ("7", "6 m", r"\sqrt{7}"):
+        assert grader.grade(answer, label).status in ("wrong", "malformed")
+
+
+def test_a_bug_of_ours_costs_its_answer_alone(monkeypatch):
+    def broken(*_):
+        raise IndexError("a bug")
+
+    monkeypatch.setattr(grader, "decide", broken)
+    assert grader.grade("x", "7") == scored("error", "IndexError on x")
+    with pytest.raises(ValueError, match="not empty"):
+        grader.grade("x", "")
+
+
+def test_nothing_is_imported_for_an_answer_after_the_warm_up():
+    program = r"""
+import sys
+from openrlhf_js.tasks.equivalence import symbolic
+symbolic.warm_up()
+loaded = set(sys.modules)
+assert symbolic.compare(r"\int_0^2 x^2 \, dx", r"\int_0^2 t^2 \, dt")[0] == "correct"
+assert symbolic.compare(r"\lim_{x \to 0} \frac{\sin 2x}{x}", r"2")[0] == "correct"
+print(*set(sys.modules) - loaded)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not run.stdout.strip()
+
+
 def test_cheap_answers_never_enter_the_pool(monkeypatch):
     monkeypatch.setattr(grading_pool, "grade", None)
     for answer, label, status in [

@@ -1,0 +1,89 @@
+"""The single answers in a list, a set or a plus-minus, and the names that some are given."""
+
+from __future__ import annotations
+
+from openrlhf_js.tasks.equivalence.tree import Tree, number
+from openrlhf_js.tasks.equivalence.units import SENTENCE
+
+
+def members(tree: Tree) -> list[Tree]:
+    """The single answers in a list, set or plus-minus, or the tree itself."""
+    if tree.kind == "list" or (tree.kind == "group" and tree.args[0] == "\\{"):
+        items = tree.args if tree.kind == "list" else tree.args[2:]
+        values = [item for item in items if not _is_proviso(item)]
+        return [member for item in values for member in members(item)]
+    if tree.kind == "empty":
+        return []
+    if tree.kind == "rel" and set(tree.args[0]) == {"="} and is_many(tree.args[-1]):
+        return members(tree.args[-1])
+    if _has_sign(tree):
+        return [_signed(tree, False), _signed(tree, True)]
+    return [tree]
+
+
+def _is_proviso(tree: Tree) -> bool:
+    r"""Whether the tree only says what a variable runs over: `k \in \mathbb{Z}`."""
+    return tree.kind == "rel" and tree.args[0] == ("in",) and tree.args[2].kind == "field"
+
+
+def is_name(tree: Tree) -> bool:
+    """Whether the tree only names something: `x`, `f(x)`, `AB`, `Area`, `(x, y)`, `dy/dx`."""
+    if tree.kind == "group":
+        return all(map(is_name, tree.args[2:]))
+    if tree.kind in ("mul", "div"):
+        return all(map(is_name, tree.args))
+    if tree.kind == "call":
+        return tree.args[0] == "abs" and is_name(tree.args[1])
+    if tree.kind == "pow":  # an inverse function
+        return is_name(tree.args[0]) and tree.args[1] == Tree("neg", (number(1),))
+    if tree.kind == "text":
+        return not SENTENCE.intersection(tree.args[0].lower().split())
+    return tree.kind == "sym"
+
+
+def is_many(tree: Tree) -> bool:
+    """Whether the tree is written as several answers, or none."""
+    return (
+        tree.kind in ("list", "empty")
+        or (tree.kind == "group" and tree.args[0] == "\\{")
+        or _has_sign(tree)
+    )
+
+
+def named_tuple(tree: Tree) -> Tree:
+    """The tuple that `x = 1, y = 2` gives, in the order of the names; else the list itself."""
+    if not all(
+        item.kind == "rel" and item.args[0] == ("=",) and item.args[1].kind == "sym"
+        for item in tree.args
+    ):
+        return tree
+    values = {item.args[1].args[0]: item.args[2] for item in tree.args}
+    if len(values) != len(tree.args):
+        return tree
+    return Tree("group", ("(", ")", *(values[name] for name in sorted(values))))
+
+
+def _has_sign(tree: Tree) -> bool:
+    return tree.kind == "pm" or any(isinstance(arg, Tree) and _has_sign(arg) for arg in tree.args)
+
+
+def _signed(tree: Tree, negative: bool) -> Tree:
+    """The tree with every plus-minus read as a plus, or every one as a minus."""
+    args = tuple(_signed(arg, negative) if isinstance(arg, Tree) else arg for arg in tree.args)
+    if tree.kind == "pm":
+        left, right = args
+        right = Tree("neg", (right,)) if negative else right
+        return right if left == number(0) else Tree("add", (left, right))
+    return Tree(tree.kind, args)
+
+
+def is_name_sum(tree: Tree) -> bool:
+    """Whether the tree adds up names: `m + n`."""
+    return tree.kind == "add" and all(is_name(arg) or is_name_sum(arg) for arg in tree.args)
+
+
+def has_ellipsis(tree: Tree) -> bool:
+    """Whether something is left out in it: `1 + 2 + ... + n`."""
+    return tree == Tree("sym", ("...",)) or any(
+        isinstance(arg, Tree) and has_ellipsis(arg) for arg in tree.args
+    )
