@@ -7,7 +7,8 @@ An answer goes through these files from top to bottom:
 - `syntax`, on `terms` and `commands`, on `cursor`: a parser that makes a `tree` of the tokens;
   `readings` tries what else the text can be: a time, a date, a choice, words.
 - `decision` asks `compare` whether any reading is the gold answer. It compares structure: lists and
-  their `members`, tuples, sets of reals (`domains`), numbers with `units` (`quantities`).
+  their `members`, tuples, `equations`, sets of reals (`domains`), words and times (`marks`),
+  numbers with `units` (`quantities`).
 - Two scalars are put to a judge (`judges`): exact rational `values` at once in the caller. What is
   left goes to the grading pool, where `symbolic` asks `numeric`: 150 digits at a few points, with
   the `functions` that it knows. math-verify is asked last, where our grammar ends.

@@ -7,17 +7,22 @@ then of the numeric one in `numeric`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from openrlhf_js.tasks.equivalence import domains
+from openrlhf_js.tasks.equivalence.equations import (
+    ascending,
+    difference,
+    is_rounding,
+    parts,
+    sides_of,
+)
 from openrlhf_js.tasks.equivalence.judges import Judge, Verdict, every, matched, some
+from openrlhf_js.tasks.equivalence.marks import same_numeral, same_time, same_words
 from openrlhf_js.tasks.equivalence.members import (
-    has_ellipsis,
     is_many,
     is_name,
-    is_name_sum,
     members,
     named_tuple,
 )
@@ -32,9 +37,6 @@ _STRUCTURES = frozenset((
     "group", "list", "ratio", "matrix", "rel", "union", "minus", "meet", "empty", "field",
     "text",
 ))  # fmt: skip
-_COPULA = re.compile(r" (?:is|are) ")
-_DENIALS = frozenset(("no", "not", "none", "never", "neither", "if", "nothing", "nobody"))
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
@@ -43,7 +45,7 @@ def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     if answer == gold:
         return True
     kinds = {answer.kind, gold.kind}
-    if _is_rounding(answer) or _is_rounding(gold):
+    if is_rounding(answer) or is_rounding(gold):
         return _rounded(answer, gold, judge)
     if "rel" in kinds or domains.is_domain(answer) or domains.is_domain(gold):
         return _relations(answer, gold, judge)
@@ -60,11 +62,11 @@ def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
             return False
         return _pairwise(sum(answer.args, ()), sum(gold.args, ()), judge)
     if kinds == {"text"}:
-        return _texts(answer.args[0].lower(), gold.args[0].lower())
+        return same_words(answer.args[0].lower(), gold.args[0].lower())
     if "clock" in kinds:
-        return _clocks(answer, gold, judge)
+        return same_time(answer, gold)
     if "base" in kinds:
-        return _based(answer, gold)
+        return same_numeral(answer, gold)
     if kinds & _STRUCTURES:
         return False
     return _quantities(answer, gold, judge)
@@ -76,10 +78,10 @@ def _is(gold: Tree, judge: Judge) -> Callable[[Tree], Verdict]:
 
 def close(answer: Tree, gold: Tree, tolerance: Fraction, judge: Judge) -> Verdict:
     """Whether a number is the gold number within the tolerance."""
-    gold = _sides(gold)[-1] if gold.kind == "rel" else gold
+    gold = sides_of(gold)[-1] if gold.kind == "rel" else gold
     if answer.kind == "rel":
         equation = set(answer.args[0]) <= {"=", "~"}
-        return equation and every(close(side, gold, tolerance, judge) for side in _sides(answer))
+        return equation and every(close(side, gold, tolerance, judge) for side in sides_of(answer))
     if answer.kind in _STRUCTURES or gold.kind in _STRUCTURES:
         return False
     pairs = readings(quantity(answer), quantity(gold))
@@ -96,30 +98,14 @@ def _unnamed(tree: Tree) -> Tree:
     return tree
 
 
-def _sides(tree: Tree) -> tuple[Tree, ...]:
-    """The values that an equation or chain gives to a name: `x = 2 + 3 = 5` gives `2 + 3` and 5."""
-    sides = tree.args[1:]
-    if is_name(sides[0]):
-        sides = sides[1:]
-    elif is_name(sides[-1]):
-        sides = sides[:-1]
-    elif len(sides) > 2 and is_name_sum(sides[0]):
-        sides = sides[1:]
-    return tuple(side for side in sides if not has_ellipsis(side)) or sides
-
-
-def _is_rounding(tree: Tree) -> bool:
-    return tree.kind == "rel" and "~" in tree.args[0]
-
-
 def _rounded(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     """Where a value stands with its rounding: either may be meant, if they are close."""
-    if _is_rounding(gold):
-        return some(same(answer, part, judge) for part in _parts(gold) if not is_name(part))
-    exact, rounded = _parts(answer)
+    if is_rounding(gold):
+        return some(same(answer, part, judge) for part in parts(gold) if not is_name(part))
+    exact, rounded = parts(answer)
     if is_name(exact):
         return same(rounded, gold, judge)
-    value = _sides(exact)[-1] if exact.kind == "rel" else exact
+    value = sides_of(exact)[-1] if exact.kind == "rel" else exact
     roundings = rounded.args[1:] if rounded.kind == "rel" else (rounded,)
     size = rational(roundings[0])
     size = rational(quantity(roundings[0]).value) if size is None else size
@@ -130,20 +116,11 @@ def _rounded(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     return every((fits, *near))
 
 
-def _parts(tree: Tree) -> tuple[Tree, Tree]:
-    """What stands before the first sign of rounding, and after it."""
-    operators, *sides = tree.args
-    at = operators.index("~")
-    parts = (operators[:at], sides[: at + 1]), (operators[at + 1 :], sides[at + 1 :])
-    exact, rounded = (Tree("rel", (ops, *part)) if ops else part[0] for ops, part in parts)
-    return exact, rounded
-
-
 def _relations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     """Where one is a relation or a set of reals."""
     equations = [tree.kind == "rel" and set(tree.args[0]) == {"="} for tree in (answer, gold)]
     if equations == [True, False]:
-        return every(same(side, gold, judge) for side in _sides(answer))
+        return every(same(side, gold, judge) for side in sides_of(answer))
     if equations == [False, True]:
         return (
             same(answer, gold.args[-1], judge)
@@ -171,27 +148,16 @@ def _equations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
         or _STRUCTURES & {side.kind for side in answer.args[1:]}
     ):
         return False
-    return judge.proportional(_difference(answer), _difference(gold), False)
+    return judge.proportional(difference(answer), difference(gold), False)
 
 
 def _inequalities(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
-    answer, gold = _ascending(answer), _ascending(gold)
+    answer, gold = ascending(answer), ascending(gold)
     if answer.args[0] != gold.args[0]:
         return False
     if len(answer.args) == 3 and not _STRUCTURES & {side.kind for side in answer.args[1:]}:
-        return judge.proportional(_difference(answer), _difference(gold), answer.args[0] != ("!=",))
+        return judge.proportional(difference(answer), difference(gold), answer.args[0] != ("!=",))
     return _pairwise(answer.args[1:], gold.args[1:], judge)
-
-
-def _ascending(tree: Tree) -> Tree:
-    operators, *sides = tree.args
-    if set(operators) <= {">", ">="}:
-        return Tree("rel", (tuple(_FLIPPED[op] for op in operators[::-1]), *sides[::-1]))
-    return tree
-
-
-def _difference(tree: Tree) -> Tree:
-    return Tree("add", (tree.args[1], Tree("neg", (tree.args[2],))))
 
 
 def _collections(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
@@ -224,14 +190,6 @@ def _ratios(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     )
 
 
-def _based(answer: Tree, gold: Tree) -> Verdict:
-    """Numerals in a base, which is said with the numeral, or on one side only."""
-    if answer.kind == gold.kind:
-        return answer.args[1] == gold.args[1]
-    based, plain = (answer, gold) if answer.kind == "base" else (gold, answer)
-    return plain.kind == "num" and str(plain.args[0]) == based.args[1].partition("_")[0]
-
-
 def _residues(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     r"""Residue classes, `5 \pmod 7`, which are no numbers."""
     if answer.kind != gold.kind or answer.args[1] != gold.args[1]:
@@ -240,29 +198,6 @@ def _residues(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     if left is None or right is None or not modulus:
         return same(answer.args[0], gold.args[0], judge)
     return (left - right) % modulus == 0
-
-
-def _texts(answer: str, gold: str) -> bool:
-    """Words; of one side only, what comes before `is` may be a sentence's beginning."""
-    if answer == gold:
-        return True
-    return any(
-        subject and said == other and not _DENIALS.intersection(subject.split())
-        for text, other in ((answer, gold), (gold, answer))
-        for subject, _, said in (_COPULA.sub("\n", text, count=1).partition("\n"),)
-    )
-
-
-def _clocks(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
-    """Times of day; one without its half of the day fits both halves of the other."""
-    if answer.kind != gold.kind:
-        return False
-    (left, left_half, *_), (right, right_half, *_) = answer.args, gold.args
-    if bool(left_half) == bool(right_half):
-        return left == right
-    return left == right or (
-        (left if right_half else right) < 13 * 60 and left % 720 == right % 720
-    )
 
 
 def _quotient(tree: Tree) -> Tree:

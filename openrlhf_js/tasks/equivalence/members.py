@@ -26,6 +26,24 @@ def _is_proviso(tree: Tree) -> bool:
     return tree.kind == "rel" and tree.args[0] == ("in",) and tree.args[2].kind == "field"
 
 
+def with_one_parameter(tree: Tree) -> Tree:
+    r"""The tree with the integer that a proviso introduces under one name, whatever it was called.
+
+    `k \pi, k \in \mathbb{Z}` and `n \pi, n \in \mathbb{Z}` are then the same.
+    """
+    provisos = [item for item in tree.args if _is_proviso(item)] if tree.kind == "list" else []
+    if len(provisos) != 1 or provisos[0].args[1].kind != "sym":
+        return tree
+    return _renamed(tree, provisos[0].args[1], Tree("sym", ("integer",)))
+
+
+def _renamed(tree: Tree, old: Tree, new: Tree) -> Tree:
+    if tree == old:
+        return new
+    args = (_renamed(arg, old, new) if isinstance(arg, Tree) else arg for arg in tree.args)
+    return Tree(tree.kind, tuple(args))
+
+
 def is_name(tree: Tree) -> bool:
     """Whether the tree only names something: `x`, `f(x)`, `AB`, `Area`, `(x, y)`, `dy/dx`."""
     if tree.kind == "group":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from openrlhf_js.tasks.equivalence.members import with_one_parameter
 from openrlhf_js.tasks.equivalence.quantities import quantity
 from openrlhf_js.tasks.equivalence.syntax import read
 from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, NotRead
@@ -32,6 +33,7 @@ _SAID_OF = re.compile(  # what is said of something, if it is no word
     r"(?=[^ a-zA-Z])",
     re.IGNORECASE,
 )
+_HEADED = re.compile(r"\\text ?\{ ?[A-Za-z][A-Za-z ]{0,40}: ?\} ?(?=[^ a-zA-Z])")  # `Area: 5`
 _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) |has )?no (?:(?:real|such|possible|valid|integer|positive) )*"
     r"(?:solutions?|roots?|values?|numbers?|integers?)(?: exists?)?\Z"
@@ -63,12 +65,12 @@ _MEANT: dict[str, Tree] = {
 
 
 def readings(text: str) -> list[Tree]:
-    """The trees of a canonical text (`math_text.normal`), the likeliest first.
+    """The trees of a canonical text (`text.normal`), the likeliest first.
 
     Raises:
         NotRead: if it can be read in no way.
     """
-    announced = _ANNOUNCED.match(text) or _SAID_OF.match(text)
+    announced = _ANNOUNCED.match(text) or _SAID_OF.match(text) or _HEADED.match(text)
     if announced:
         text = text[announced.end() :]
         text = text[: -(text.endswith("}") and text.count("}") > text.count("{")) or None]
@@ -95,6 +97,8 @@ def readings(text: str) -> list[Tree]:
         if tree.kind == "measure":
             quantity(tree)
         found.append(_words(tree.args[0]) if tree.kind == "text" else tree)
+        if with_one_parameter(tree) != tree:
+            found.append(with_one_parameter(tree))
         if _GROUPED.search(text):
             found.append(read(text, grouped=False))
     except (NotRead, RecursionError) as problem:

@@ -20,7 +20,7 @@ _MANY |= {"trillion": 10**12}
 
 
 def read(text: str, grouped: bool = True) -> Tree:
-    """The tree of a canonical text (`math_text.normal`).
+    """The tree of a canonical text (`text.normal`).
 
     Args:
         text: the text.
@@ -165,9 +165,10 @@ class _Parser(Commands):
         if opening == "[" and all(item.kind == "group" and item.args[0] == "[" for item in items):
             return rectangular([item.args[2:] for item in items])
         if len(items) == 2 and opening in ("[", "]") and closing in ("[", "]"):  # `]0, 1]`
-            opening, closing = "[("[opening == "]"], "])"[closing == "["]
-        half_open = opening in "([" and closing in ")]" and len(items) == 2
-        if closing != OPENING[opening] and not (half_open and closing):
+            opening = "(" if opening == "]" else opening
+            closing = ")" if closing == "[" else closing
+        half_open = opening in "([" and closing in (")", "]") and len(items) == 2
+        if closing != OPENING[opening] and not half_open:
             raise NotRead(f"{opening} closed by {closing or 'nothing'}")
         pair = ("(", ")") if opening == "langle" else (opening, closing)
         return Tree("group", (*pair, *items))

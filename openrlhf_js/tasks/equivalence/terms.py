@@ -172,6 +172,8 @@ class Terms(Cursor):
             return self.symbol(token.text)
         if token.kind == "command" and token.text in self.commands:
             return self.commands[token.text](self)
+        if token.text in ("max", "min") and self.sees("="):  # which is what was asked for
+            return self.symbol(token.text)
         if token.kind == "command" and token.text in FUNCTIONS:
             return self.call(token.text)
         if token.kind == "command" and token.text in _CONSTANTS:

@@ -88,7 +88,7 @@ _COLOURS = re.compile(r"\\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,4
 _FONT_SIZES = re.compile(
     r"\\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])"
 )
-_DECORATIONS = re.compile(r"\\(?:underline|cancel|uline|emph|pmb)\s?(?=\{)")
+_DECORATIONS = re.compile(r"\\(?:boxed|fbox|underline|cancel|uline|emph|pmb)\s?(?=\{)")
 _STYLES = re.compile(
     r"\\(?:math(?:rm|bf|it|sf|cal|normal)|text(?:rm|bf|it|sf|normal)?|mbox|hbox|operatorname)\*?\s?(?=\{)"
 )
@@ -115,7 +115,7 @@ _SHORT_FRACTION = re.compile(r"\\(frac|binom)\s?(\d)\s?(?=[\d{\\a-zA-Z])")
 _SHORT_DENOMINATOR = re.compile(r"(\\(?:frac|binom)\{\d+\})\s?(\d)(?!\d)")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])")
 _NOT_DIGITS = re.compile(r"\D+")
-_BOXED = re.compile(r"\A\\(?:boxed|fbox)\s?\{(.*)\}\Z", re.DOTALL)
+_BOXED = re.compile(r"\A\\f?box(?:ed)?\s?\{([^{}]*)\}\Z")
 _DIGITS_AS_TEXT = re.compile(r"\\text\{\s?([0-9A-F]+)\s?\}(?=_)")
 _BASE = re.compile(
     r"(?<![0-9A-F])([0-9A-F]+) ?\(?(?:\\text\{ ?)?\(? ?base ?-?\}? ?(\d{1,2}|[a-z]{3,})\b\)?\}?\)?"
@@ -129,11 +129,12 @@ _ABBREVIATED = re.compile(
     r"\b(sq|cu|ft|in|yd|mi|lbs?|oz|hrs?|mins?|secs?|cm|mm|km|kg|gal|pt|qt|units)\.(?![\w.])"
 )
 _MOD = re.compile(r"\\text\{ ?mod ?\}|(?<![\\a-zA-Z])mod(?![a-zA-Z])")
-_BRACKETED_MOD = re.compile(r"\( ?\\b?mod ?([^()]{1,40})\)")
+_BRACKETED_MOD = re.compile(r"\( ?\\b?mod *(?! )([^()]{1,40})\)")
 _COMBINATIONS = re.compile(
-    r"(?:\{\} ?)?(?:[_^]\{?(\d{1,4})\}? ?|(?<![\w.])(\d{1,4}))C_?\{?(\d{1,4})\}?(?![\w{])"
+    r"(?<![\w.)\]}^])(?:\{\} ?)?(?:[_^]\{?(\d{1,4})\}? ?|(\d{1,4}))C_?\{?(\d{1,4})\}?(?![\w{])"
     r"|(?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])"
 )
+_BRACKETED_PROVISO = re.compile(r" ?,? ?\( ?([a-z] ?\\in ?\\mathbb\{[NZ]\}) ?\)\Z")
 _EMPTY_TEXT = re.compile(r"\\text\{\s*\}")
 
 
@@ -192,6 +193,7 @@ def normal(text: str) -> str:
         text = _COMBINATIONS.sub(_binomial, text)
     if "(" in text:
         text = _REMARK.sub("", text)
+        text = _BRACKETED_PROVISO.sub(r", \1", text.rstrip(" ."))
     if "base" in text:
         text = _BASE.sub(r"\1_{\2}", text)
     text = _BRACKETED_BASE.sub(r"\1_", text)

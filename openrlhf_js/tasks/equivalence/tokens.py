@@ -60,7 +60,8 @@ _GROUPED_NUMBER = r"\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|" + _NUMBER
 def _pattern(number: str) -> re.Pattern[str]:
     return re.compile(
         r"(?P<space>\s+)"
-        rf"|(?P<base>(?<![0-9A-F])(?=[A-F]*\d|[A-F]{{2}})[0-9A-F]+(?:\.[0-9A-F]+)?_{_BASE})"
+        r"|(?P<base>(?<![0-9A-F])(?!\d*[A-F][0-9A-F]*_(?:\d|\{\d\}))"  # `2C_1` is a product
+        rf"(?=[A-F]*\d|[A-F]{{2}})[0-9A-F]+(?:\.[0-9A-F]+)?_{_BASE})"
         r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
         rf"|(?P<number>(?:{number})(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
         r"|(?P<text>\\text\s?\{[^{}]*\})"
@@ -85,7 +86,7 @@ def tokens(text: str, grouped: bool = True) -> list[Token]:
     """The tokens of a canonical text, with an `end` last.
 
     Args:
-        text: what `math_text.normal` returned.
+        text: what `text.normal` returned.
         grouped: whether `1,234` is one number rather than two with a comma between.
 
     Raises:

@@ -2,11 +2,13 @@
 
 # ruff: noqa: RUF001
 
+import contextlib
 import time
 
 import pytest
 
 from openrlhf_js.tasks.equivalence.text import normal
+from openrlhf_js.tasks.equivalence.tokens import NotRead, tokens
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,11 @@ from openrlhf_js.tasks.equivalence.text import normal
         (r"a \leqslant b", r"a \leq b"),
         ("0.333...", "0.333..."),
         (r"1011 (base 2)", "1011_{2}"),
+        (r"\underline{\textcolor{red}{\Large 7}}", "{{ 7}}"),
+        (r"\text{$\frac12$}", r"\frac{1}{2}"),
+        (r"{}_5C_2", r"\binom{5}{2}"),
+        (r"5 \ (\text{mod } 7)", r"5 \pmod{7}"),
+        ("18 sq. ft.", "18 sq ft"),
         (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
     ],
 )
@@ -73,3 +80,14 @@ def test_time_grows_with_the_text_alone(piece):
     began = time.process_time()
     normal(piece * (2_000 // len(piece)))
     assert time.process_time() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["base " + "A" * 1_990, "base (" + "1A" * 990, "1A" * 1_000, "(" + "1" * 1_990, "the " * 500],
+)
+def test_no_run_of_digits_is_read_from_each_of_its_places(text):
+    began = time.process_time()
+    with contextlib.suppress(NotRead):
+        tokens(normal(text))
+    assert time.process_time() - began < 0.01

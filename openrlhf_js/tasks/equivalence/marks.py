@@ -1,0 +1,41 @@
+"""Words, times of day and numerals in a base: the same if they are written the same, or nearly."""
+
+from __future__ import annotations
+
+import re
+
+from openrlhf_js.tasks.equivalence.tree import Tree
+
+_COPULA = re.compile(r" (?:is|are) ")
+_DENIALS = frozenset(("no", "not", "none", "never", "neither", "if", "nothing", "nobody"))
+
+
+def same_words(answer: str, gold: str) -> bool:
+    """Whether the words are the same, or one side has them as a sentence: `it is even`."""
+    return answer == gold or _said(answer) == gold or answer == _said(gold)
+
+
+def _said(text: str) -> str | None:
+    """What a sentence says of its subject, unless it denies something."""
+    subject, *said = _COPULA.split(text, maxsplit=1)
+    return said[0] if said and not _DENIALS.intersection(subject.split()) else None
+
+
+def same_time(answer: Tree, gold: Tree) -> bool:
+    """Times of day; one without its half of the day fits both halves of the other."""
+    if answer.kind != gold.kind:
+        return False
+    (left, left_half, *_), (right, right_half, *_) = answer.args, gold.args
+    if bool(left_half) == bool(right_half):
+        return left == right
+    return left == right or (
+        (left if right_half else right) < 13 * 60 and left % 720 == right % 720
+    )
+
+
+def same_numeral(answer: Tree, gold: Tree) -> bool:
+    """Numerals in a base, which is said with the numeral, or on one side only."""
+    if answer.kind == gold.kind:
+        return answer.args[1] == gold.args[1]
+    based, plain = (answer, gold) if answer.kind == "base" else (gold, answer)
+    return plain.kind == "num" and str(plain.args[0]) == based.args[1].partition("_")[0]
