@@ -22,7 +22,7 @@ from openrlhf_js.cli.progress import Bar
 from openrlhf_js.data.chat_template import ChatTemplate
 from openrlhf_js.data.check import Budget, check
 from openrlhf_js.data.reading import Keys, Line, read
-from openrlhf_js.data.writing import generates, items, options_of, write
+from openrlhf_js.data.writing import folder_for, generates, items, options_of, options_used, write
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.draws import Draws
 
@@ -77,13 +77,13 @@ def build(args: argparse.Namespace, console: Console, errors: Console) -> int:
         args.parser.error(f"{path} is there already; --force replaces it")
     if "images_dir" in options:
         options["images_dir"] = str(args.out / "images")
-    options |= given
+    options = options_used(task, args.split, options | given)
     count = args.count
     if count is None and generates(task):
         count = COUNTS[args.task][args.split]
-    args.out.mkdir(parents=True, exist_ok=True)
     parameters = {"task": args.task, "split": args.split, "count": count, "seed": args.seed}
     with (
+        folder_for(args.out),
         Bar(f"building {path.name}", count, errors) as bar,
         warnings.catch_warnings(record=True) as notes,
     ):
@@ -118,11 +118,11 @@ def check_files(args: argparse.Namespace, console: Console, errors: Console) -> 
     for file, count in Counter(file.resolve() for file in every).items():
         if count > 1:
             args.parser.error(f"{file} is named twice")
+    size = sum(file.stat().st_size for file in every)
     budget = None
     if args.tokenizer:
         template = ChatTemplate(args.tokenizer)
         budget = Budget(template.tokens, args.prompt_max_len or PROMPT_TOKENS)
-    size = sum(file.stat().st_size for file in every)
     done = lines = 0
     with Bar("checking", size, errors) as bar:
 
@@ -139,6 +139,7 @@ def check_files(args: argparse.Namespace, console: Console, errors: Console) -> 
 
 def show(args: argparse.Namespace, console: Console, errors: Console) -> int:
     """Prints examples of a file; 1 if a line is none."""
+    args.file.stat()  # before a tokenizer is looked for
     lines: Iterable[Line] = read(args.file, Keys(args.input_key, args.label_key))
     if args.seed is not None:
         draws = Draws(f"show/{args.seed}")

@@ -60,7 +60,12 @@ examples:
   openrlhf-js data show data/math-train.jsonl --seed 7 --tokenizer Qwen/Qwen2.5-Math-1.5B
 """
 OPTIONS = {  # of the tasks: what to write after them, and what they are
-    "dataset": ("NAME", "dapo (default to train), math500 (default to test), amc23, ..."),
+    "dataset": (
+        "NAME",
+        "to train: dapo (default) or dapo_raw; to test: math500 (default), amc23 or olympiadbench; "
+        "plain: your own, with columns problem and answer, a file divided into train and test by "
+        "the text of each problem, a folder in splits of its own",
+    ),
     "images_dir": ("DIR", "where figures are written (default: images, in --out)"),
     "largest": ("N", "the largest number that may be given"),
     "lengths": ("4,5,...", "steps of the shortest path, equally many mazes of each"),
@@ -131,13 +136,13 @@ def _add_common(own: argparse.ArgumentParser, name: str, task: Task) -> None:
         split = "no problem is in both, whatever their seeds"
         count = "how many problems (default: {train:,} to train, {test:,} to test)"
     else:
-        splits = ["train", "validation", "test"]
+        splits = list(getattr(task, "SPLITS", ("train", "test")))
         split = "one that the data set has"
         count = "so many of the problems, drawn by --seed (default: all)"
     own.add_argument("--split", required=True, choices=splits, help=split)
     own.add_argument("--count", type=_whole, metavar="N", help=count.format(**COUNTS.get(name, {})))
     own.add_argument("--seed", type=int, default=0, metavar="S", help="default %(default)s")
-    own.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
+    own.add_argument("--out", type=_path, required=True, metavar="DIR", help="folder to write to")
     own.add_argument(
         "--name",
         help="of the file, without .jsonl (default: the task, what it was told, the split)",
@@ -149,7 +154,17 @@ def _reader(default: Any) -> Callable[[str], Any]:
     """What reads an option, by the kind of its default."""
     if isinstance(default, tuple):
         return _numbers
-    return int if isinstance(default, int) else str
+    return int if isinstance(default, int) else _text
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("is empty")
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_text(text))
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ def built(console: Console, path: Path, task: Task, split: str, manifest: dict[s
         flags.append(f"--data.image_key images --data.max_images_per_prompt {images}")
     say(
         console,
-        f"{manifest['rows']:,} rows  {path}\n"
+        f"{_rows(manifest['rows'])}  {path}\n"
         f"by datasource: {by_source}\n"
         f"made from what {manifest_path(path)} says\n\n"
         f"Check it with your model's tokenizer:\n"
@@ -70,6 +70,10 @@ def built(console: Console, path: Path, task: Task, split: str, manifest: dict[s
         + " \\\n".join(f"    {flag}" for flag in flags)
         + "\nSeveral files: commas between them, and reward_models/mixed.py if their tasks differ.",
     )
+
+
+def _rows(number: int) -> str:
+    return "1 row" if number == 1 else f"{number:,} rows"
 
 
 def report(console: Console, found: Report, with_tokens: bool, with_overlap: bool) -> None:
@@ -99,7 +103,9 @@ def report(console: Console, found: Report, with_tokens: bool, with_overlap: boo
             say(console, f"  ... and {count - len(problems):,} more")
     if not found.counts:
         rows = sum(tally.items for tally in found.tallies.values())
-        say(console, f"Nothing is wrong with these {rows:,} rows.")
+        say(
+            console, f"Nothing is wrong with {'this row' if rows == 1 else f'these {rows:,} rows'}."
+        )
 
 
 def example(console: Console, shown: Example, template: ChatTemplate | None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.data.reading import IMAGE_TAG, Example
+from openrlhf_js.tasks.hub import quiet_hub
 
 
 class ChatTemplate:
@@ -24,7 +25,11 @@ class ChatTemplate:
         except (OSError, ValueError) as error:
             raise ValueError(f"no tokenizer in {model}: {_first_line(error)}") from error
         if not getattr(self._processor, "chat_template", None):
-            raise ValueError(f"the tokenizer in {model} has no chat template")
+            raise ValueError(
+                f"the tokenizer in {model} has no chat template, which training with "
+                "--data.apply_chat_template needs: take the model's instruct variant, or add "
+                "`chat_template` to its tokenizer_config.json"
+            )
 
     def text(self, example: Example) -> str:
         """The prompt, up to where the response begins.
@@ -74,8 +79,9 @@ def _load(model: str) -> Any:
         if Path(model).is_dir():
             raise
         # By itself: without a network, AutoProcessor would try six files for half a minute each.
-        hf_hub_download(model, "tokenizer_config.json")
-        return AutoProcessor.from_pretrained(model)
+        with quiet_hub():
+            hf_hub_download(model, "tokenizer_config.json")
+            return AutoProcessor.from_pretrained(model)
 
 
 def _parts(content: str) -> str | list[dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from openrlhf_js.tasks import task_of
 from openrlhf_js.tasks.base import Message, Task
 
 GZIP = b"\x1f\x8b"
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # JSON's escape of half a character
 IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
 
 
@@ -72,7 +74,13 @@ def read(path: Path, keys: Keys = KEYS) -> Iterator[Line]:
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line.decode("utf-8-sig"))
+        row = json.loads(line.decode("utf-8-sig"))
+        if SURROGATE.search(line):
+            json.dumps(row, ensure_ascii=False).encode()
+        return row
+    except UnicodeEncodeError as error:
+        lone = error.object[error.start]
+        raise ValueError(f"holds {lone!r}, half a character: no UTF-8 text") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text ({error.reason} at byte {error.start})") from None
     except json.JSONDecodeError as error:

@@ -16,7 +16,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -64,6 +64,16 @@ def options_of(task: Task) -> dict[str, Any]:
         for name, parameter in inspect.signature(_source(task)).parameters.items()
         if name not in COUNT_AND_SEED
     }
+
+
+def options_used(task: Task, split: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with what the task takes for those that are not given.
+
+    Raises:
+        ValueError: the task refuses an option.
+    """
+    used = getattr(task, "used", None)
+    return used(split, **options) if used else dict(options)
 
 
 def generates(task: Task) -> bool:
@@ -121,8 +131,24 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:  # an interrupt too must not leave anything behind
+    except BaseException as error:  # an interrupt too must not leave anything behind
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(path)  # a full disk does not say where
+        raise
+
+
+@contextmanager
+def folder_for(out: Path) -> Iterator[None]:
+    """A folder, made where needed; where the block fails, those it made go unless they are used."""
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
         raise
 
 

@@ -1,7 +1,7 @@
 """The final answer of a response: in the last `\\boxed{}` or `<answer>`, or after the last `####`.
 
-Each takes the response alone, never the prompt, which may hold examples of an answer, and takes
-time in proportion to the response's length, whatever it holds.
+Each takes the response alone, never the prompt, which may hold examples of an answer. All take
+time in proportion to the length of their text, whatever it holds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ _BRACES = re.compile(
 )
 _TAGS = re.compile(r"<(?P<slash>/?)answer>", re.IGNORECASE)
 _HASHES = re.compile(r"####[^\S\n]*([^\n]*)")
+_PRESENTATION = re.compile(
+    r"""[$`"'{}\u2018\u2019\u201c\u201d]|\\(?:[\\()\[\]\s,;:!]|(?:left|right)(?=\s?[()])"""
+    r"""|(?:boxed|fbox|quad|qquad|(?:text|math)(?:bf|it|rm|tt)?)(?![A-Za-z]))"""
+)
 
 
 def last_boxed(response: str) -> str | None:
@@ -56,3 +60,16 @@ def last_hashes(response: str) -> str | None:
     for match in _HASHES.finditer(response):
         found = match[1].strip()
     return found
+
+
+def plain(answer: str) -> str:
+    """An answer without what merely presents it, for those that are no LaTeX: `8*3` of `$8*3$.`.
+
+    Math delimiters, `\\left(` and `\\right)`, `\\boxed{}`, `\\text{}` and their like, braces,
+    LaTeX's spaces, backticks and quotes become spaces wherever they stand, closed or not, so that
+    none joins what it divides. Bold stars around the whole go, and so does a last full stop.
+    """
+    text = _PRESENTATION.sub(" ", answer).strip().removesuffix(".").rstrip()
+    if text.startswith("**") and text.endswith("**"):
+        text = text[2:-2].rstrip().removesuffix(".")
+    return text.strip()

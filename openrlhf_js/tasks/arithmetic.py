@@ -15,10 +15,12 @@ from typing import NamedTuple
 MAX_CHARACTERS = 200  # bounds the nodes, the depth and the digits as well
 
 _TOKEN = re.compile(
-    r"0|[1-9][0-9]*|[-+*/()\u00d7\u00b7\u00f7\u2212]|\\(?:times|cdot|div)(?![A-Za-z])"
+    r"0(?![xX])|[1-9][0-9]*|[-+*/()xX\u00d7\u00b7\u22c5\u2217\u00f7\u2212]"
+    r"|\\(?:times|cdot|ast|div)(?![A-Za-z])"
 )
-_SPELLINGS = {"\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-"}
-_SPELLINGS |= {"\\times": "*", "\\cdot": "*", "\\div": "/"}
+_SPELLINGS = dict.fromkeys(("x", "X", "\u00d7", "\u00b7", "\u22c5", "\u2217"), "*")
+_SPELLINGS |= dict.fromkeys(("\\times", "\\cdot", "\\ast"), "*")
+_SPELLINGS |= {"\u00f7": "/", "\\div": "/", "\u2212": "-"}
 _SPACES = " \t\r\n"
 _OPERATORS: dict[str, tuple[int, Callable[[Fraction, Fraction], Fraction]]] = {
     "+": (1, operator.add),  # how tightly it binds, and what it does to two values
@@ -44,14 +46,14 @@ def evaluate(text: str) -> Expression:
     """The exact value of an expression, and the numbers it is made of.
 
     Multiplication and division bind tighter than addition and subtraction, and equals go from left
-    to right. The printed signs (times, middle dot, obelus, minus) and LaTeX's `\\times`, `\\cdot`
-    and `\\div` are read as what they stand for.
+    to right. The printed signs (times, dots, asterisk, obelus, minus), LaTeX's `\\times`, `\\cdot`,
+    `\\ast` and `\\div`, and the letter x are read as what they stand for; `0x10` is no product.
 
     Raises:
         ValueError: the text is no expression, or longer than `MAX_CHARACTERS`; it says why.
         ZeroDivisionError: the expression divides by zero.
     """
-    values: list[Fraction] = []
+    values: list[Fraction | None] = []  # None: undefined, which is said once all is read
     numbers: list[int] = []
     waiting: list[str] = []  # operators to apply and parentheses to close, the innermost last
     value_expected = True
@@ -78,7 +80,26 @@ def evaluate(text: str) -> Expression:
     _apply(values, waiting, binding=1)
     if waiting:
         raise ValueError("a parenthesis is not closed")
+    if values[0] is None:
+        raise ZeroDivisionError("it divides by zero")
     return Expression(values[0], numbers)
+
+
+def sides(equation: str) -> tuple[str, str]:
+    """The expression, and the number on the other side of an equals sign, or nothing.
+
+    Raises:
+        ValueError: there are several equals signs, or there is no number alone on either side.
+    """
+    expression, *others = (side.strip() for side in equation.split("="))
+    if not others:
+        return expression, ""
+    if len(others) > 1:
+        raise ValueError("it has more than one equals sign")
+    for side, other in ((expression, others[0]), (others[0], expression)):
+        if other.isascii() and other.isdigit():
+            return side, other
+    raise ValueError("on neither side of the equals sign is a whole number alone")
 
 
 def _tokens(text: str) -> Iterator[str]:
@@ -96,8 +117,12 @@ def _tokens(text: str) -> Iterator[str]:
             raise ValueError(f"{text[position]!r} is no part of an expression")
 
 
-def _apply(values: list[Fraction], waiting: list[str], binding: int) -> None:
+def _apply(values: list[Fraction | None], waiting: list[str], binding: int) -> None:
     """Applies the last operators that bind at least so tightly, back to an open parenthesis."""
     while waiting and waiting[-1] != "(" and _OPERATORS[waiting[-1]][0] >= binding:
-        right = values.pop()
-        values[-1] = _OPERATORS[waiting.pop()][1](values[-1], right)
+        operation = _OPERATORS[waiting.pop()][1]
+        right, left = values.pop(), values.pop()
+        if left is None or right is None or (operation is operator.truediv and not right):
+            values.append(None)
+        else:
+            values.append(operation(left, right))

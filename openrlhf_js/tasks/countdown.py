@@ -14,13 +14,14 @@ from functools import lru_cache
 from math import gcd
 from typing import NamedTuple, get_args
 
-from openrlhf_js.tasks.answers import last_answer_tag
-from openrlhf_js.tasks.arithmetic import evaluate
+from openrlhf_js.tasks.answers import last_answer_tag, plain
+from openrlhf_js.tasks.arithmetic import evaluate, sides
 from openrlhf_js.tasks.base import Item, Message, Score, scored
 from openrlhf_js.tasks.draws import Draws, Split, split_of
 
 NAME = "countdown"
 MAX_NUMBERS = 5  # a problem of 4 takes half a millisecond to go through, one of 5 takes 15
+MAX_ANSWER_CHARACTERS = 1_000  # with all that presents an expression
 MAX_MISSES = 2_000  # sets of numbers in a row that hold no new problem, before giving up
 
 
@@ -113,7 +114,11 @@ def label(item: Item) -> str:
 def score(response: str, label: str) -> Score:
     """Grades the expression in the last `<answer>`: the exact target, each number at most once.
 
-    It may use fewer numbers than are given, and may end in `= 71` if 71 is the target.
+    It may use fewer numbers than are given, and may have `= 71` after it or `71 =` before it if 71
+    is the target. What merely presents it, such as `$`, `\\boxed{}` or bold stars around the whole,
+    is left out by `answers.plain`, and signs may be printed ones or LaTeX's. Signs of a number,
+    products without a sign, decimals, powers, `//`, fractions as `\\frac`, several equals signs and
+    words are `malformed`; what is in tags that are not closed is `no_answer`.
 
     Raises:
         ValueError: the label is malformed.
@@ -122,11 +127,10 @@ def score(response: str, label: str) -> Score:
     answer = last_answer_tag(response)
     if answer is None or not answer.strip():
         return scored("no_answer", "nothing in <answer> tags")
-    expression, equals, stated = answer.partition("=")
-    stated = stated.strip()
-    if equals and not (stated.isascii() and stated.isdigit()):
-        return scored("malformed", "what follows the equals sign is no whole number")
+    if len(answer := answer.strip()) > MAX_ANSWER_CHARACTERS:
+        return scored("malformed", f"{len(answer)} characters in <answer> tags")
     try:
+        expression, stated = sides(plain(answer))
         value, used = evaluate(expression)
     except ZeroDivisionError:
         return scored("wrong", "it divides by zero")
@@ -136,7 +140,7 @@ def score(response: str, label: str) -> Score:
         return scored("wrong", f"it uses {min(excess)} more often than it is given")
     if value != problem.target:
         return scored("wrong", f"it equals {value}, not {problem.target}")
-    if equals and stated != str(problem.target):
+    if stated and stated != str(problem.target):
         return scored("wrong", f"it says that it equals {stated[:20]}, not {problem.target}")
     return scored("correct", f"it equals {value}")
 

@@ -31,7 +31,7 @@ MAX_PIXELS = 32_000_000
 
 
 def load(
-    split: str, source: str | None = None, *, images_dir: str | os.PathLike[str] = "images"
+    split: str, source: str = HUB_ID, *, images_dir: str | os.PathLike[str] = "images"
 ) -> Iterator[Item]:
     """The items of the data set's own split, each problem once: `problem`, `answer` and `images`.
 
@@ -41,8 +41,8 @@ def load(
     Args:
         split: `train`, `validation` or `test`.
         source: a hub id, file or folder with columns `images`, `problem` and `answer`, as
-            `hub.rows` takes them; `hiyouga/geometry3k` by default. Images are
-            `{"bytes": ..., "path": ...}`, or paths beside the file.
+            `hub.rows` takes them. Images are `{"bytes": ..., "path": ...}`, or paths beside the
+            file.
         images_dir: a folder, created where needed; `images` holds absolute paths into it.
 
     Raises:
@@ -51,11 +51,9 @@ def load(
     """
     if split not in SPLITS:
         raise ValueError(f"Geometry3k has the splits {', '.join(SPLITS)}, not {split!r}")
-    source = source or HUB_ID
     beside = Path(source).expanduser()
     beside = beside.parent if beside.is_file() else beside
     folder = Path(images_dir).expanduser().resolve()
-    folder.mkdir(parents=True, exist_ok=True)
 
     def item(row: hub.Row) -> Item:
         problem, images = hub.text(row, "problem"), row["images"]
@@ -100,9 +98,14 @@ def _saved(encoded: bytes, folder: Path) -> str:
     path = folder / f"{hashlib.sha256(encoded).hexdigest()}.png"
     if not path.exists():
         part = path.with_suffix(f".{os.getpid()}.part")
+        figure = _opaque(encoded)
+        folder.mkdir(parents=True, exist_ok=True)
         try:
-            _opaque(encoded).save(part, "PNG")
+            figure.save(part, "PNG")
             part.replace(path)
+        except OSError as error:
+            error.filename = error.filename or str(path)  # a full disk does not say where
+            raise
         finally:
             part.unlink(missing_ok=True)
     return str(path)
@@ -114,13 +117,18 @@ def _opaque(encoded: bytes) -> Image.Image:
     Transparent figures have black lines, often over black: vLLM and the processor that OpenRLHF
     trains with need not agree on what to put behind them.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
+    if not encoded:
+        raise ValueError("an image does not open: it has 0 bytes")
     try:
         opened = Image.open(io.BytesIO(encoded), formats=FORMATS)
         if opened.width * opened.height > MAX_PIXELS:
             raise ValueError(f"an image of {opened.width} x {opened.height} pixels is too large")
         figure = opened.convert("RGBA")
+    except UnidentifiedImageError:  # its own words hold a memory address
+        formats = ", ".join(FORMATS)
+        raise ValueError(f"an image does not open: it is no picture of {formats}") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"an image does not open: {error}") from None
     sheet = Image.new("RGBA", figure.size, "white")

@@ -18,7 +18,7 @@ import os
 import threading
 import time
 import weakref
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 
@@ -69,7 +69,7 @@ class GradingPool:
         self._lock = threading.Lock()  # of scores, running and idle
         self._running: dict[bytes, Future[Score]] = {}
         self._idle: dict[str, list[Worker]] = defaultdict(list)  # by function
-        self._slots = threading.Semaphore(self.workers)
+        self._slots = _Slots(self.workers)
         self._slow = threading.Semaphore(SLOW_ANSWERS)
         self._template_lock = threading.Lock()
         self._template: Template | None = None
@@ -199,11 +199,50 @@ class GradingPool:
         self._begin()
 
 
+class _Slots:
+    """A semaphore that is handed on to whoever has waited longest.
+
+    Of `threading`'s, a thread that has just released it mostly gets it again, so that one answer
+    could wait for all the others of a batch.
+    """
+
+    def __init__(self, count: int):
+        self._lock = threading.Lock()
+        self._free = count
+        self._waiting: deque[threading.Event] = deque()
+
+    def acquire(self) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            turn = threading.Event()
+            self._waiting.append(turn)
+        try:
+            turn.wait()
+        except BaseException:  # an interrupt
+            with self._lock:
+                came = turn.is_set()
+                if not came:
+                    self._waiting.remove(turn)
+            if came:
+                self.release()
+            raise
+
+    def release(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
+
+
 class _Place:
     """One of the slots; once its answer is slow, one of the places beside them."""
 
-    def __init__(self, slots: threading.Semaphore, slow: threading.Semaphore):
-        self._slots, self._slow, self._held = slots, slow, slots
+    def __init__(self, slots: _Slots, slow: threading.Semaphore):
+        self._slots, self._slow = slots, slow
+        self._held: _Slots | threading.Semaphore = slots
 
     def __enter__(self) -> _Place:
         self._held.acquire()

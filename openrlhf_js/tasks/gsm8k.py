@@ -15,11 +15,12 @@ __all__ = ["NAME", "label", "load", "prompt", "right_response", "score", "wrong_
 
 NAME = "gsm8k"
 HUB_ID = "openai/gsm8k"
+SPLITS = ("train", "test")
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
-def load(split: str, source: str | None = None) -> Iterator[Item]:
+def load(split: str, source: str = HUB_ID) -> Iterator[Item]:
     """The items of the data set's own split, each question once: `question` and `answer`.
 
     `answer` is the worked solution of the data set, which ends in `#### ` and the number.
@@ -27,11 +28,10 @@ def load(split: str, source: str | None = None) -> Iterator[Item]:
     Args:
         split: `train` or `test`.
         source: a hub id, file or folder with columns `question` and `answer`, as `hub.rows` takes
-            them; `openai/gsm8k` by default.
+            them.
     """
-    if split not in ("train", "test"):
-        raise ValueError(f"GSM8K has the splits train and test, not {split!r}")
-    source = source or HUB_ID
+    if split not in SPLITS:
+        raise ValueError(f"GSM8K has the splits {' and '.join(SPLITS)}, not {split!r}")
     rows = hub.rows(source, split, ("question", "answer"), config="main")
     return hub.distinct(rows, source, _item, lambda item: item["question"], label)
 

@@ -7,10 +7,12 @@ the second that importing `datasets` takes is paid only where its own formats ar
 from __future__ import annotations
 
 import json
+import logging
 import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +88,7 @@ def distinct(
             answer = gold(made)
         except ValueError as error:
             raise ValueError(f"{name}, row {number}: {error}") from None
-        key = " ".join(unicodedata.normalize("NFC", problem(made)).split())
+        key = canonical(problem(made))
         if kept.setdefault(key, (made, answer))[1] != answer:
             contested.add(key)
     count = len(kept) - len(contested)
@@ -101,11 +103,21 @@ def distinct(
     yield from (made for key, (made, _) in kept.items() if key not in contested)
 
 
+def canonical(problem: str) -> str:
+    """A problem's text in the one form that white space and Unicode forms do not change."""
+    return " ".join(unicodedata.normalize("NFC", problem).split())
+
+
 def text(row: Row, column: str) -> str:
-    """The column's text without space around it; ValueError if it is none, or empty."""
+    """The column's text without space around it; ValueError if it is none, empty or not UTF-8."""
     value = row[column]
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{column!r} must be text that is not empty, not {value!r:.80}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        lone = value[error.start]
+        raise ValueError(f"{column!r} holds {lone!r}, half a character: no UTF-8 text") from None
     return value.strip()
 
 
@@ -216,19 +228,39 @@ def _saved_rows(folder: Path, split: str, columns: Sequence[str]) -> Iterator[Ro
     return _dataset_rows(saved, columns, str(folder))
 
 
+@contextmanager
+def quiet_hub() -> Iterator[None]:
+    """While it lasts, the hub's client does not log each attempt that fails: its error says it.
+
+    To be entered once `huggingface_hub` is imported, which sets the level of its log itself.
+    """
+    logs = [logging.getLogger(name) for name in ("huggingface_hub", "httpx")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
+
+
 def _hub_rows(hub_id: str, split: str, columns: Sequence[str], config: str | None) -> Iterator[Row]:
+    if Path(hub_id).suffix in _READERS:
+        raise ValueError(f"there is no file {hub_id}")
     if not _HUB_ID.fullmatch(hub_id):
         raise ValueError(f"{hub_id!r} is no file or folder here, nor a hub id such as owner/name")
     import datasets
 
     try:
-        dataset = datasets.load_dataset(hub_id, config, split=split)
+        with quiet_hub():
+            dataset = datasets.load_dataset(hub_id, config, split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"{hub_id!r} is no file or folder here, and the hub does not give it ({reason}): where "
             f"it does, run `hf download {hub_id} --repo-type dataset --local-dir FOLDER`, bring "
-            "FOLDER here and name it as the source"
+            "FOLDER here and give it as --source FOLDER"
         ) from None
     return _dataset_rows(dataset, columns, hub_id)
 

@@ -123,12 +123,13 @@ def score(response: str, label: str) -> Score:
 
     `correct` has everybody's role; saying one twice does no harm. `wrong` has somebody's other
     role, both roles, or none. `malformed` holds anything but names and roles of this puzzle and
-    what joins them: other names or roles, "not", "or", "if".
+    what joins them: other names or roles, "not", "or", "if". Names share a role only if commas or
+    "and" are all that stands between them: "Owen; Liam is a fool" is malformed.
 
     Raises:
         ValueError: the label is not a JSON object from names, one word each, to roles of one pair.
     """
-    solution, pair = _solution(label)
+    solution, pair, names = _solution(label)
     answer = last_boxed(response)
     if answer is None or not answer.strip():
         return scored("no_answer", "nothing in \\boxed{}")
@@ -136,8 +137,12 @@ def score(response: str, label: str) -> Score:
         return scored("malformed", f"{len(answer)} characters in \\boxed{{}}")
     claims: set[tuple[str, str]] = set()
     waiting: list[str] = []  # names that have no role yet, as the first in "Ann and Bob are fools"
-    for word in filter(None, _WORDS.findall(answer.casefold())):
+    for joint, word in _WORDS.findall(answer.casefold()):
+        if not word:
+            break
         if word in solution:
+            if waiting and not _joins_names(joint):
+                break
             waiting.append(word)
         elif waiting and (role := _SINGULAR.get(word)) in pair:
             claims.update((name, role) for name in waiting)
@@ -145,8 +150,8 @@ def score(response: str, label: str) -> Score:
         else:
             return scored("malformed", f"cannot read {word[:40]!r} as a name or role here")
     if waiting:
-        return scored("malformed", f"no role follows {waiting[-1]!r}")
-    mistaken = {name for name, _ in claims ^ solution.items()}
+        return scored("malformed", f"no role follows {names[waiting[-1]]!r}")
+    mistaken = {names[name] for name, _ in claims ^ solution.items()}
     if mistaken:
         return scored("wrong", f"wrong role, both or none: {', '.join(sorted(mistaken))}")
     return scored("correct", f"the roles of all {len(solution)}")
@@ -161,7 +166,7 @@ def right_response(label: str) -> str:
 
 def wrong_response(label: str) -> str:
     """A response that gives the first person the other role."""
-    _, (truthful, lying) = _solution(label)
+    _, (truthful, lying), _ = _solution(label)
     solution = json.loads(label)
     first = next(iter(solution))
     solution[first] = lying if solution[first].casefold() == truthful else truthful
@@ -207,26 +212,31 @@ def _truthful(size: int) -> tuple[int, ...]:
 
 _PAIRS = {role: pair for pair in ROLES for role in pair}
 _SINGULAR = {word: role for role in _PAIRS for word in (role, plural(role))}
-_LAYOUT = r"[\s{}$*]|\\(?:text|math|boxed)[a-z]*"
+_LAYOUT = r"[\s{}$*]|\\(?:text|math|boxed)[a-z]*|\\[\s,;:!]"
 _JOINTS = (
     _LAYOUT,
     r"[-=]>|[\",;.:=&()\[\]\u2013\u2014\u2192-]",
     r"\d+[.)](?=\s)",
     r"\\q?quad",
-    r"\\[\\ ,;:!()\[\]{}&$]",
+    r"\\[\\()\[\]{}&$]",
     r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?",
     r"(?:is|are|and|but|while|both)\b",
     # Only before a role is "a" an article, and not the person A.
     rf"(?:an?|the)(?:{_LAYOUT})+(?=(?:{'|'.join(_SINGULAR)})\b)",
 )
-# Finds every word or other character after what joins them. Since "." takes whatever is left, the
-# engine never steps back, and time is in proportion to length.
-_WORDS = re.compile(rf"(?:{'|'.join(_JOINTS)})*([^\W_]+(?:['-][^\W_]+)*|.|\Z)", re.DOTALL)
+# Finds every word or other character, and what joins it to the one before. Since "." takes
+# whatever is left, the engine never steps back, and time is in proportion to length.
+_WORDS = re.compile(rf"((?:{'|'.join(_JOINTS)})*)([^\W_]+(?:['-][^\W_]+)*|.|\Z)", re.DOTALL)
+
+
+def _joins_names(joint: str) -> bool:
+    """Whether it is a comma or "and", or several, with layout at most around them."""
+    return set(re.sub(_LAYOUT, " ", joint).replace(",", " and ").split()) == {"and"}
 
 
 @lru_cache(256)
-def _solution(label: str) -> tuple[dict[str, str], tuple[str, str]]:
-    """The roles by name, both in lower case, and the pair that they are of."""
+def _solution(label: str) -> tuple[dict[str, str], tuple[str, str], dict[str, str]]:
+    """The roles by name, both in lower case, the pair that they are of, and names as written."""
     try:
         found = json.loads(label)
         solution = {name.casefold(): role.casefold() for name, role in found.items()}
@@ -237,6 +247,7 @@ def _solution(label: str) -> tuple[dict[str, str], tuple[str, str]]:
         raise ValueError(
             f"a label has different names, and roles of one pair of {ROLES}, got {label[:200]!r}"
         )
-    if [*solution, ""] != _WORDS.findall(",".join(solution)) or solution.keys() & _SINGULAR:
+    words = [word for _, word in _WORDS.findall(",".join(solution))]
+    if words != [*solution, ""] or solution.keys() & _SINGULAR:
         raise ValueError(f"a name is one word, and no role, got {label[:200]!r}")
-    return solution, pair
+    return solution, pair, dict(zip(solution, found, strict=True))

@@ -2,21 +2,26 @@ r"""Mathematics: DAPO-17k to train on; MATH500, AMC23 and OlympiadBench to test 
 
 The answer is what the last `\boxed{}` of a response holds. Training and test problems come from
 different data sets; `openrlhf-js data check --against` finds those that are in both all the same.
+A file of your own is divided into the two by the text of its problems.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import hub
 from openrlhf_js.tasks.answers import last_boxed
 from openrlhf_js.tasks.base import Item, Message, Score
+from openrlhf_js.tasks.draws import split_of
 from openrlhf_js.tasks.equivalence import grader
 
 NAME = "math"
+SPLITS = ("train", "test")
 
 _WHOLE = re.compile(r"-?[0-9]{1,30}")
 _DOLLAR = re.compile(r"(?<!\\)\$")
@@ -51,8 +56,9 @@ def load(split: str, source: str | None = None, dataset: str | None = None) -> I
         split: `train` or `test`.
         source: a file, folder or hub id in the layout of `dataset`, as `hub.rows` takes them; by
             default the data set's own hub id.
-        dataset: one of `DATASETS`; by default `dapo` to train and `math500` to test. `plain` is a
-            file of your own, with columns `problem` and `answer`.
+        dataset: one of `DATASETS`; by default `dapo` to train and `math500` to test. `plain` is
+            data of your own, with columns `problem` and `answer`. A single file of it is divided by
+            the text of each problem, so that none is in both splits; a folder has its own splits.
 
     Returns:
         Items of `problem`, `answer`, `source` (the data set's name) and, where OlympiadBench has
@@ -60,6 +66,27 @@ def load(split: str, source: str | None = None, dataset: str | None = None) -> I
 
     Raises:
         ValueError: there is no such data set or split, or the source is not of its layout.
+    """
+    options = used(split, source, dataset)
+    place, name = options["source"], options["dataset"]
+    layout = DATASETS[name]
+    found = hub.distinct(
+        _rows(place, layout.splits[split], name),
+        f"{name} ({place})",
+        lambda row: {**layout.item(row), "source": name},
+        lambda item: item["problem"],
+        _label,
+        layout.problems,
+    )
+    divided = name == "plain" and Path(place).expanduser().is_file()
+    return _part(found, split, place) if divided else found
+
+
+def used(split: str, source: str | None = None, dataset: str | None = None) -> dict[str, str]:
+    """The options that `load` uses: those given, and its choice where none is.
+
+    Raises:
+        ValueError: there is no such data set or split, or it needs a source.
     """
     name = dataset or ("dapo" if split == "train" else "math500")
     layout = DATASETS.get(name)
@@ -71,13 +98,22 @@ def load(split: str, source: str | None = None, dataset: str | None = None) -> I
         raise ValueError(
             f"dataset {name!r} needs a source: a file with {' and '.join(layout.columns)}"
         )
-    return hub.distinct(
-        _rows(place, layout.splits[split], name),
-        f"{name} ({place})",
-        lambda row: {**layout.item(row), "source": name},
-        lambda item: item["problem"],
-        _label,
-        layout.problems,
+    return {"source": place, "dataset": name}
+
+
+def _part(found: Iterator[Item], split: str, place: str) -> Iterator[Item]:
+    """The problems of a file that its text puts into the split."""
+    number = taken = 0
+    for item in found:
+        number += 1
+        if split_of(f"{NAME} {hub.canonical(item['problem'])}") == split:
+            taken += 1
+            yield item
+    own = "a folder with train.jsonl and test.jsonl keeps its own splits"
+    if number and not taken:
+        raise ValueError(f"{place} has no problem in its {split} part, of {number:,}; {own}")
+    warnings.warn(
+        f"{place}: its {split} part, {taken:,} of {number:,} problems; {own}", stacklevel=2
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
-from openrlhf_js.tasks.answers import last_answer_tag
+from openrlhf_js.tasks.answers import last_answer_tag, plain
 from openrlhf_js.tasks.base import Item, Message, Score, scored
 from openrlhf_js.tasks.draws import Draws, Split, split_of
 
@@ -24,7 +24,7 @@ MAX_MISSES = 20_000  # draws in a row that give no new maze of a length, before 
 MAX_CHARACTERS_PER_CELL = 40  # of an answer: four moves for every cell, written as ` -> Right`
 
 _MOVE = re.compile(r"left|right|up|down|[lrud]", re.ASCII | re.IGNORECASE)
-_MOVES = re.compile(rf"(?:{_MOVE.pattern}|[\s,;]|->|\u2192)*", re.ASCII | re.IGNORECASE)
+_MOVES = re.compile(rf"(?:{_MOVE.pattern}|[\s,;\[\]]|->?|\u2192)*", re.ASCII | re.IGNORECASE)
 
 
 def generate(
@@ -126,7 +126,8 @@ def score(response: str, label: str) -> Score:
     """Grades the moves in the last `<answer>` by walking them: each to a free cell, the last to E.
 
     Any way counts, not only a shortest one, and it may cross E before it ends there. Moves are
-    letters or words in any case, alone or joined by spaces, commas, semicolons or arrows.
+    letters or words in any case, alone or joined by spaces, commas, semicolons, hyphens or arrows,
+    also as a list in brackets. `answers.plain` leaves out quotes and whatever else presents them.
 
     Raises:
         ValueError: the label is malformed.
@@ -137,6 +138,7 @@ def score(response: str, label: str) -> Score:
         return scored("no_answer", "nothing in <answer> tags")
     if len(answer) > MAX_CHARACTERS_PER_CELL * len(maze.cells):
         return scored("malformed", f"{len(answer)} characters in <answer> tags")
+    answer = plain(answer)
     unread = _MOVES.sub("", answer, count=1)  # the pattern begins where the answer does
     moves = [move[0].upper() for move in _MOVE.findall(answer)]
     if unread or not moves:

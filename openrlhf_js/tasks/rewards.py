@@ -23,7 +23,7 @@ RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
 
 # What tokenizers end a turn with, such as <|im_end|>, </s>, <eos>; never </answer> or </think>.
 _END_MARK = re.compile(
-    r"(?:<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>|\s+)\Z"  # noqa: RUF001
+    r"<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>"  # noqa: RUF001
 )
 _LONGEST_END_MARK = 48
 _THREADS = 32  # answers that hang do so side by side
@@ -110,8 +110,14 @@ def response_of(query: str, prompt: str) -> str:
     """
     start = len(prompt) if query.startswith(prompt) else _end_of_prompt(query, prompt)
     end = len(query)
-    while mark := _END_MARK.search(query, max(start, end - _LONGEST_END_MARK), end):
-        end = mark.start()
+    while end > start:
+        if query[end - 1].isspace():
+            end -= 1
+            continue
+        mark = query.rfind("<", max(start, end - _LONGEST_END_MARK), end)
+        if mark < 0 or not _END_MARK.fullmatch(query, mark, end):
+            break
+        end = mark
     return query[start:end]
 
 

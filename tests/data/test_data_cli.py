@@ -20,7 +20,7 @@ import pytest
 from openrlhf_js.cli import data, data_flags, data_output, progress
 from openrlhf_js.data.writing import generates, options_of
 from openrlhf_js.plugin.parser import upstream_parser
-from openrlhf_js.tasks import TASKS
+from openrlhf_js.tasks import TASKS, math
 
 GENERATORS = ["countdown", "knights_knaves", "maze"]
 TEMPLATE = (
@@ -147,10 +147,48 @@ def test_every_task_explains_its_options(task: str, capsys: Captured) -> None:
     assert (task in data_flags.COUNTS) == generates(TASKS[task])
 
 
+def test_every_data_set_of_mathematics_is_offered() -> None:
+    _, text = data_flags.OPTIONS["dataset"]
+    offered = {name: text.index(f" {name}") for name in math.DATASETS}
+    for name, layout in math.DATASETS.items():
+        if len(layout.splits) == 1:
+            assert ("test" in layout.splits) == (offered[name] > text.index("to test:"))
+
+
+def test_the_manifest_says_which_data_set_was_used(tmp_path: Path, capsys: Captured) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"problem": "1 + 1?", "answer": "2"}\n')
+    flags = ("--split", "test", "--source", source, "--out", tmp_path)
+    assert run("build", "math", *flags) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("1 row  ")
+    manifest = json.loads((tmp_path / "math-test.manifest.json").read_text())
+    assert manifest["parameters"]["dataset"] == "math500"
+    assert run("check", tmp_path / "math-test.jsonl") == 0
+    assert "Nothing is wrong with this row." in capsys.readouterr().out
+
+
+def test_a_tokenizer_without_a_template_says_what_to_do(tmp_path: Path, capsys: Captured) -> None:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "model")
+    path = build(tmp_path)
+    capsys.readouterr()
+    assert run("check", path, "--tokenizer", tmp_path / "model") == 2
+    assert re.search(r"no chat template, .*: take the model's", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
         (["maze", "--people", "4"], r"takes no --people; it takes --split, .*--size, --lengths"),
+        (["math", "--split", "validation"], r"invalid choice: 'validation'"),
+        (["gsm8k", "--split", "validation"], r"invalid choice: 'validation'"),
+        (["gsm8k", "--source", ""], r"--source: is empty"),
+        (["maze", "--out", ""], r"--out: is empty"),
+        (["gsm8k", "--source", "a/b.parquet"], r"there is no file a/b.parquet"),
         (["maze", "--count", "0"], r"'0' is not a whole number from 1"),
         (["maze", "--split", "validation"], r"invalid choice: 'validation'"),
         (["maze", "--name", "a,b"], r"must not contain ,"),
@@ -164,7 +202,7 @@ def test_wrong_flags_leave_with_one_line(
 ) -> None:
     name, *more = flags
     try:
-        status: Any = run("build", name, "--split", "train", "--out", tmp_path, *more)
+        status: Any = run("build", name, "--split", "train", "--out", tmp_path / "new", *more)
     except SystemExit as left:
         status = left.code
     said = capsys.readouterr().err
@@ -344,6 +382,11 @@ def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Capture
     ("argv", "problem"),
     [
         (["check", "nothing.jsonl"], "nothing.jsonl: No such file"),
+        (
+            ["check", "nothing.jsonl", "--tokenizer", "nobody/nothing"],
+            "nothing.jsonl: No such file",
+        ),
+        (["show", "nothing.jsonl", "--tokenizer", "nobody/nothing"], "nothing.jsonl: No such file"),
         (["check", "."], "Is a directory"),
         (["check", "good.jsonl", "--against", "./good.jsonl"], "is named twice"),
         (["check", "good.jsonl", "--prompt-max-len", "9"], "needs --tokenizer"),
@@ -377,12 +420,12 @@ def test_files_that_cannot_be_used_leave_with_one_line(
 def test_text_of_a_file_is_neither_markup_nor_control(tmp_path: Path, capsys: Captured) -> None:
     path = build(tmp_path, "maze")
     row = json.loads(path.open().readline())
-    row["input"][0]["content"] = "[bold]a[/bold] \x1b[31m \u202e \ud800 é :smile: "
+    row["input"][0]["content"] = "[bold]a[/bold] \x1b[31m \u202e é :smile: "
     path.write_text(json.dumps(row) + "\n[5]\n")
     capsys.readouterr()
     assert run("show", path) == 1
     shown = capsys.readouterr().out
-    assert r"[bold]a[/bold] \x1b[31m \u202e \ud800 é :smile:" in shown
+    assert r"[bold]a[/bold] \x1b[31m \u202e é :smile:" in shown
     assert "not a JSON object, but list" in shown
 
 
@@ -424,7 +467,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     )
     _, said = running.communicate()
     assert running.returncode == 1
-    assert said == "openrlhf-js data build maze: File too large\n"
+    assert said == f"openrlhf-js data build maze: {tmp_path}/maze-train.jsonl: File too large\n"
     assert not list(tmp_path.iterdir())
 
 

@@ -112,7 +112,7 @@ def test_rows_have_the_columns_that_upstream_joins() -> None:
 
 def test_options_come_from_the_signature() -> None:
     assert writing.options_of(TASKS["knights_knaves"]) == {"people": (4, 5, 6)}
-    assert writing.options_of(TASKS["gsm8k"]) == {"source": None}
+    assert writing.options_of(TASKS["gsm8k"]) == {"source": "openai/gsm8k"}
     made = {name for name, task in TASKS.items() if writing.generates(task)}
     assert made == {"countdown", "knights_knaves", "maze"}
 
@@ -143,15 +143,36 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
     for stop in (KeyboardInterrupt, OSError):
-        with pytest.raises(stop), writing.whole_file(path) as file:
+        with pytest.raises(stop) as caught, writing.whole_file(path) as file:
             file.write(b"half")
             raise stop
+        if stop is OSError:
+            assert caught.value.filename == str(path)
         assert [each.name for each in tmp_path.iterdir()] == ["a"]
         assert path.read_bytes() == b"old"
     with writing.whole_file(path) as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
+
+
+def test_folders_that_stay_empty_go_again(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b"
+    for error in (KeyboardInterrupt, ValueError):
+        with pytest.raises(error), writing.folder_for(out):
+            assert out.is_dir()
+            raise error
+        assert not (tmp_path / "a").exists()
+    with pytest.raises(ValueError), writing.folder_for(out):
+        (out / "kept").touch()
+        raise ValueError
+    assert (out / "kept").exists()
+    with pytest.raises(ValueError), writing.folder_for(empty := tmp_path / "empty"):
+        raise ValueError
+    empty.mkdir()
+    with pytest.raises(ValueError), writing.folder_for(empty):
+        raise ValueError
+    assert empty.is_dir()  # it was there before
 
 
 def test_the_manifest_describes_the_file(tmp_path: Path) -> None:
@@ -214,6 +235,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         (json.dumps({**row(), "input": []}).encode(), "'input' must hold a list of messages"),
         (json.dumps({**row(), "input": [{"role": "user"}]}).encode(), "a role and a content"),
         (json.dumps({**row(), "input": ["text"]}).encode(), "a role and a content"),
+        (json.dumps(row("a \ud800 b")).encode(), r"holds '\ud800', half a character"),
+        (json.dumps(row(label="\udfff")).encode(), r"holds '\udfff', half a character"),
         (json.dumps(row(images="a.png")).encode(), "'images' must hold a list of paths"),
     ],
 )
@@ -223,7 +246,8 @@ def test_a_line_that_is_no_row_is_said(
     install()
     path = tmp_path / "a.jsonl"
     good = json.dumps(row("first\u2028line"), ensure_ascii=False).encode()
-    path.write_bytes(b"\xef\xbb\xbf" + good + b"\n\n" + line + b"\r\n" + good)
+    pair = json.dumps(row("\U0001f600")).encode()  # two escapes that make one character
+    path.write_bytes(b"\xef\xbb\xbf" + good + b"\n\n" + line + b"\r\n" + pair)
     lines = list(read(path))
     assert [each.number for each in lines] == [1, 3, 4]
     assert lines[0].example and lines[0].example.text == "first\u2028line"

@@ -97,10 +97,10 @@ def test_actors_grade_side_by_side_and_a_hang_costs_one_answer(cluster):
     for number in (1, 3):
         scores, seconds = results[number]
         assert scores.pop(COUNT // 2).status == "timeout"
-        assert 5 <= seconds < 10
+        assert 5 <= seconds < 15
     for scores, _ in results:
         assert [score.value for score in scores] == [1.0, 0.0] * (COUNT // 2)
-    assert results[0][1] < 4 and results[2][1] < 4
+    assert results[0][1] < 5 and results[2][1] < 5
 
     pids = [pid for actor in actors[:3] for pid in ray.get(actor.processes.remote())]
     assert len(pids) >= 6  # in every actor a template and a worker

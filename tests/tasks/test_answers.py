@@ -54,10 +54,29 @@ def test_what_follows_the_last_hashes(response, expected):
 
 
 @pytest.mark.parametrize(
-    "extract", [answers.last_boxed, answers.last_answer_tag, answers.last_hashes]
+    ("answer", "expected"),
+    [
+        (" 8 * 3 . ", "8 * 3"),
+        ("**$8 * 3$.**", "8 * 3"),
+        (r"\left( 8 \right)", "( 8  )"),
+        (r"\left \leftarrow \textcolor \times", r"\left \leftarrow \textcolor \times"),
+        ("8**3", "8**3"),
+        ("**8", "**8"),
+        ("**", ""),
+        ("1`2", "1 2"),
+        ("", ""),
+    ],
+)
+def test_an_answer_without_its_presentation(answer, expected):
+    assert answers.plain(answer) == expected
+
+
+@pytest.mark.parametrize(
+    "extract",
+    [answers.last_boxed, answers.last_answer_tag, answers.last_hashes, answers.plain],
 )
 @pytest.mark.parametrize(
-    "piece", [r"\boxed{", "{", "}", "<answer>", "#", r"\boxed" + " " * 50, "####"]
+    "piece", [r"\boxed{", "{", "}", "<answer>", "#", r"\boxed" + " " * 50, "####", "**", r"\left "]
 )
 def test_a_megabyte_of_one_piece_takes_no_time(extract, piece):
     began = time.process_time()

@@ -160,6 +160,7 @@ def test_the_prompt_names_the_numbers_and_the_target():
     [
         *("53+22+55-59", "53 + 22 + 55 - 59 = 71", "((53)+22)+(55-59)", "53 + 22\n- (59 - 55)"),
         *("55 \u2212 59 + 53 + 22", "55 + 22 - (59 - 53)=71"),
+        *("71 = 53 + 22 + 55 - 59", "53 + 22 + 55 - 59.", "**71 = 53 + 22 + 55 - 59**."),
     ],
 )
 def test_right_answers(answer):
@@ -185,9 +186,12 @@ def test_right_answers(answer):
         ("53 + 22 + 55 - 59 = x", "malformed"),
         ("53 + 22 + 55 - 59 = 70 + 1", "malformed"),
         ("53 + 22 = 75 + 55 - 59 = 71", "malformed"),
-        ("71 = 53 + 22 + 55 - 59", "malformed"),
+        ("72 = 53 + 22 + 55 - 59", "wrong"),
+        ("71 = 53 + 22 + 55 - 59 = 71", "malformed"),
+        ("$53 + 22 + 55 - 59 = 71$ and more", "malformed"),
+        ("53 + 22 + 55 -\\left(-59\\right)", "malformed"),
         ("53 + 22 + 55 - 59 is 71", "malformed"),
-        ("53 + 22 + 55 - 59.", "malformed"),
+        ("53 + 22 + 55 - 59..", "malformed"),
         ("= 71", "malformed"),
         ("9**9**9**9", "malformed"),
         ("__import__('os').system('true')", "malformed"),
@@ -199,6 +203,66 @@ def test_right_answers(answer):
 )
 def test_near_misses(answer, status):
     assert score(answer)[:2] == (0.0, status)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(
+            r"$8 \times 3$",
+            r"\[ 8 \times 3 = 24 \]",
+            r"\(8 \cdot 3\)",
+            "$$8 * 3$$",
+            "$24 = 8 * 3$.",
+        ),
+        *(
+            r"\left( 8 \right) \times 3",
+            r"\boxed{8*3}",
+            r"\boxed{8*3} = 24",
+            r"$\boxed{8 \, x \, 3}$",
+        ),
+        *(
+            r"\text{8 * 3}",
+            r"\mathrm{8 * 3}",
+            "`8 * 3`",
+            "```\n8 * 3\n```",
+            "**8 * 3**",
+            "**8 * 3.**",
+        ),
+        *(
+            "**8 * 3**.",
+            '"8 * 3"',
+            "'8 * 3'",
+            "\u201c8 * 3.\u201d",
+            "8 x 3",
+            "8x3",
+            "8 \u2217 3 = 24.",
+        ),
+    ],
+)
+def test_presentation_makes_no_difference(answer):
+    assert score(answer, '{"numbers": [8, 3, 2], "target": 24}').status == "correct"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(
+            "8**2",
+            "9**-1",
+            "**9**-1",
+            "2**(3)",
+            "2(4)",
+            "$2$(4)",
+            r"2 \left(4\right)",
+            r"2{4}",
+            "8.0",
+        ),
+        *("8//1", "-2 * -4", "+8", r"\frac{8}{1}", r"\text{eight}", "8 * 1 = 8 = 8", "10 \u2013 2"),
+    ],
+)
+def test_presentation_is_not_all_that_is_left_out(answer):
+    assert score(answer, '{"numbers": [8, 2, 4, 3, 1, 9], "target": 8}').status == "malformed"
 
 
 def test_only_the_last_complete_answer_of_the_response_counts():
@@ -251,9 +315,9 @@ def test_no_answer_makes_it_raise(text):
 
 
 @pytest.mark.parametrize(
-    "piece", ["(", "9", "1+", "1/", "= ", "<answer>", "\\times", "\x00", "-", " "]
+    "piece", ["(", "9", "1+", "1/", "= ", "<answer>", "\\times", "$", "\\left(", "\x00", "-", " "]
 )
 def test_a_megabyte_of_anything_takes_no_time(piece):
     began = time.process_time()
     assert score(piece * (1_000_000 // len(piece))).value == 0.0
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 2

@@ -135,8 +135,8 @@ def bomb():
 @pytest.mark.parametrize(
     ("encoded", "complaint"),
     [
-        (b"", "an image does not open"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "an image does not open"),
+        (b"", "an image does not open: it has 0 bytes$"),
+        (b"<svg/>", "an image does not open: it is no picture of PNG, JPEG, WEBP, GIF, BMP$"),
         (figure()[:-60], "an image does not open"),
         (base64.b64encode(figure()), "an image does not open"),
         (figure(form="TIFF"), "an image does not open"),
@@ -148,6 +148,18 @@ def test_an_image_that_does_not_open_is_refused_by_row(tmp_path, encoded, compla
     with pytest.raises(ValueError, match=f"row 2: {complaint}"):
         load(tmp_path, row(figure()), row(encoded))
     assert [file.suffix for file in (tmp_path / "figures").iterdir()] == [".png"]  # the first row's
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    encoded = figure()
+
+    def save(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", save)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/figures/\w+.png'"):
+        load(tmp_path, row(encoded))
+    assert not list((tmp_path / "figures").iterdir())
 
 
 @pytest.mark.parametrize(

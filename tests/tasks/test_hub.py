@@ -1,6 +1,7 @@
 """Rows come out of every layout that a data set is published or saved in; errors name the place."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -215,11 +216,38 @@ def test_what_datasets_says_comes_out_in_one_line(monkeypatch):
         raise datasets.exceptions.DatasetNotFoundError("gone\nand more")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(ValueError, match=r"the hub does not give it \(gone\): .* as the source$"):
+    with pytest.raises(
+        ValueError, match=r"the hub does not give it \(gone\): .* as --source FOLDER$"
+    ):
         read("owner/name")
 
 
-@pytest.mark.parametrize("source", ["missing.jsonl", "a/b/c", "/no/such/folder", "~/no"])
+@pytest.mark.parametrize("source", ["missing.jsonl", "owner/name.parquet", "a/b.json"])
+def test_a_missing_file_is_no_hub_id(source):
+    with pytest.raises(ValueError, match=f"there is no file {source}"):
+        read(source)
+
+
+def test_the_hubs_client_is_quiet_while_it_is_asked(monkeypatch, caplog):
+    datasets = pytest.importorskip("datasets")
+    log = logging.getLogger("huggingface_hub.utils._http")
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
+    level = logging.getLogger("huggingface_hub").level
+
+    def load_dataset(*_arguments, **_options):
+        log.warning("Retrying in 1s [Retry 1/5].")
+        raise OSError("no network")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(ValueError, match="no network"):
+        read("owner/name")
+    assert not caplog.records
+    log.warning("afterwards")
+    assert [record.message for record in caplog.records] == ["afterwards"]
+    assert logging.getLogger("huggingface_hub").level == level
+
+
+@pytest.mark.parametrize("source", ["a/b/c", "/no/such/folder", "~/no"])
 def test_a_source_that_can_only_be_a_path_never_asks_the_hub(source):
     with pytest.raises(ValueError, match="is no file or folder here, nor a hub id"):
         read(source)
@@ -268,6 +296,11 @@ def test_a_problem_with_two_answers_is_left_out():
     ]
     with pytest.warns(UserWarning, match="1 distinct problems in 4 rows; 1 more were left out"):
         assert [item["problem"] for item in make(rows)] == ["b"]
+
+
+def test_half_a_character_is_refused():
+    with pytest.raises(ValueError, match=r"row 1: 'problem' holds '\\ud800', half a character"):
+        make([{"problem": "a \ud800 b", "answer": "1"}])
 
 
 @pytest.mark.parametrize("answer", [None, 5, "", " \n"])

@@ -260,6 +260,8 @@ RIGHT = [
     r"\begin{array}{ll} Owen & sage \\ Liam & fool \\ Mary-Ann & fool \end{array}",
     "Owen: sage, Liam: fool, Mary-Ann: fool",
     "Owen = sage, Liam = fool, Mary-Ann = fool",
+    r"Owen\ is\ a\ sage,\ Liam\ is\ a\ fool,\ and\ Mary-Ann\ is\;a\,fool",
+    r"\text{Owen is a sage. Liam}\text{, and }\textbf{Mary-Ann} \text{ are fools.}",
     "- Owen is **a sage**\n- Liam is **a fool**\n- Mary-Ann is **a fool**",
     "Owen (sage), Liam (fool), Mary-Ann (fool)",
     "Owen -> sage, Liam \u2192 fool, Mary-Ann \u2013 fool",
@@ -297,6 +299,11 @@ def test_right_answers(answer):
         ("Owen is a sage/fool, Liam is a fool, Mary-Ann is a fool", "malformed"),
         ("Owen is a sage, fool, Liam is a fool, Mary-Ann is a fool", "malformed"),
         ("Owen is a sage, Liam is a fool, Mary-Ann", "malformed"),
+        ("Owen is a sage, Mary-Ann; Liam is a fool", "malformed"),
+        ("Owen is a sage. Mary-Ann. Liam is a fool", "malformed"),
+        ("Owen is a sage, Mary-Ann\nLiam is a fool", "malformed"),
+        ("Owen is a sage, Mary-Ann, while Liam is a fool", "malformed"),
+        ("Owen is a sage, Mary-Ann: Liam are fools", "malformed"),
         ("If Owen is a sage then Liam is a fool, Mary-Ann is a fool", "malformed"),
         ("sage: Owen, fool: Liam, fool: Mary-Ann", "malformed"),
         ("sages: Owen; fools: Liam and Mary-Ann", "malformed"),
@@ -322,6 +329,14 @@ def test_the_answer_is_the_last_box_of_the_response():
         ("", "no_answer"),
     ]:
         assert knights_knaves.score(response, LABEL).status == status
+
+
+def test_details_have_the_names_of_the_label():
+    for answer, detail in [
+        ("owen is a sage, liam and mary-ann are sages", "wrong role, both or none: Liam, Mary-Ann"),
+        ("owen is a sage, mary-ann; liam is a fool", "no role follows 'Mary-Ann'"),
+    ]:
+        assert knights_knaves.score(f"\\boxed{{{answer}}}", LABEL).detail == detail
 
 
 def test_people_whose_name_is_an_article():
@@ -407,4 +422,4 @@ def test_long_answers_take_little_time(length, joint):
         box = f"\\boxed{{{(piece + joint) * (length // len(piece + joint))}!}}"
         start = time.process_time()
         assert knights_knaves.score(box, LABEL).value == 0.0
-        assert time.process_time() - start < (0.1 if length < 10_000 else 2.0), piece
+        assert time.process_time() - start < (0.5 if length < 10_000 else 2.0), piece

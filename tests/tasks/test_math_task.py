@@ -147,11 +147,32 @@ def test_a_broken_olympiadbench_row_is_named(tmp_path, final_answer):
         list(math.load("test", str(file), "olympiadbench"))
 
 
-def test_your_own_file(tmp_path):
-    rows = [{"problem": "1 + 1?", "answer": "2"}, {"problem": "1  + 1?", "answer": "2"}]
+def test_your_own_file_is_divided_by_its_text(tmp_path):
+    rows = [{"problem": f"{n} + 1?", "answer": str(n + 1)} for n in range(200)]
+    spaced = [{**row, "problem": row["problem"].replace(" ", "\n ")} for row in reversed(rows)]
+    with pytest.warns(UserWarning, match=r"its test part, \d+ of 200 problems; a folder with"):
+        list(math.load("test", parquet(tmp_path / "a.parquet", rows), "plain"))
+    train, test = (load(tmp_path, rows, "plain", split) for split in ("train", "test"))
+    assert len(train) + len(test) == 200 and 2 < len(test) < 30
+    texts = [{item["problem"] for item in part} for part in (train, test)]
+    assert texts[0] | texts[1] == {row["problem"] for row in rows}
+    again = {" ".join(item["problem"].split()) for item in load(tmp_path, spaced, "plain")}
+    assert again == texts[1]
+    assert train[0] == {"problem": "0 + 1?", "answer": "1", "source": "plain"}
+
+
+def test_your_own_folder_keeps_its_splits(tmp_path):
     for split in ("train", "test"):
-        (item,) = load(tmp_path, rows, "plain", split)
-        assert item == {"problem": "1 + 1?", "answer": "2", "source": "plain"}
+        rows = [{"problem": f"{split} {n}?", "answer": "1"} for n in range(40)]
+        parquet(tmp_path / f"{split}.parquet", rows)
+        assert len(list(math.load(split, str(tmp_path), "plain"))) == 40
+
+
+def test_your_own_file_that_is_refused(tmp_path):
+    rows = [{"problem": "1 + 1?", "answer": "2"}]
+    assert len(load(tmp_path, rows, "plain", "test")) == 1
+    with pytest.raises(ValueError, match="has no problem in its train part, of 1; a fol"):
+        load(tmp_path, rows, "plain", "train")
     with pytest.raises(
         ValueError, match=r"lacks prompt, solution; it has problem, answer\..* plain: "
     ):
@@ -167,6 +188,12 @@ def test_your_own_file(tmp_path):
 def test_a_data_set_or_split_that_is_not_there(split, dataset):
     with pytest.raises(ValueError, match=r"there are dapo: train; .*plain: train, test"):
         math.load(split, None, dataset)
+
+
+def test_the_options_that_are_used():
+    assert math.used("train") == {"source": "open-r1/DAPO-Math-17k-Processed", "dataset": "dapo"}
+    assert math.used("test", "a.jsonl") == {"source": "a.jsonl", "dataset": "math500"}
+    assert math.used("test", None, "amc23") == {"source": "math-ai/amc23", "dataset": "amc23"}
 
 
 def test_by_default_the_hub_is_asked_for_the_data_set(monkeypatch):

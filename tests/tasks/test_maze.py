@@ -151,6 +151,8 @@ def test_the_prompt_shows_the_grid():
     [
         *("RUUU", "R U U U", "r, u, u, u", "R->U -> U\u2192U", "R;U;U;U"),
         *("Right, Up, Up, Up", "RIGHT\nup\nUU", "rightUpUup"),
+        *("RUUU.", "**RUUU**", '"RUUU"', "`RUUU`", "$RUUU$", r"\text{RUUU}", r"$\boxed{RUUU}$."),
+        *("R-U-U-U", "[R, U, U, U]", "['R','U','U','U']", '["Right", "Up", "Up", "Up"]'),
         *("RLRUUU", "LRRUUU", "RUUUDU", "RUUDUU"),
     ],
 )
@@ -169,15 +171,16 @@ def test_right_answers(answer):
         ("RRUUUL", "wrong"),  # back out of a wall
         ("LLUUURRRR", "wrong"),
         ("D" * 30, "wrong"),
-        ("RUUU.", "malformed"),
+        ("RUUU..", "malformed"),
+        (r"RUUU\left", "malformed"),  # a move, or a delimiter of LaTeX
         ("UUU and so on", "malformed"),  # not wrong: it cannot be read
         ("R U U U E", "malformed"),
-        ("[R, U, U, U]", "malformed"),
+        ("(R, U, U, U)", "malformed"),
+        ('Ri"ght"UUU', "malformed"),
         ("3 up", "malformed"),
         ("EAST", "malformed"),
         ("\u2192\u2191\u2191\u2191", "malformed"),
         ("\uff32UUU", "malformed"),
-        ("R-U-U-U", "malformed"),
         (", ,", "malformed"),
         ("RL" * 2000 + "RUUU", "malformed"),
         ("", "no_answer"),
@@ -253,4 +256,4 @@ def test_no_answer_makes_it_raise(text):
 def test_a_megabyte_of_anything_takes_no_time(piece):
     began = time.process_time()
     assert score(piece * (1_000_000 // len(piece))).value == 0.0
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 2

@@ -14,6 +14,14 @@ _MATRICES = frozenset(
 )
 
 
+def _letters(tree: Tree) -> str:
+    """The names that the tree is a product of, or nothing."""
+    if tree.kind == "sym":
+        return str(tree.args[0])
+    parts = [_letters(arg) for arg in tree.args] if tree.kind == "mul" else []
+    return "".join(parts) if all(parts) else ""
+
+
 class Commands(Terms):
     """Reads expressions with commands in them."""
 
@@ -63,6 +71,14 @@ class Commands(Terms):
         tree = rectangular(rows)
         return determinant(tree.args) if kind == "vmatrix" else tree
 
+    def barred(self) -> Tree:
+        r"""A segment, `\overline{AB}`, or a name of its own: `\bar{x}`, `\overline{abc}`."""
+        tree = self.braced()
+        name = _letters(tree)
+        if not name:
+            raise NotRead("a bar over what is no name")
+        return tree if tree.kind == "mul" and name.isupper() else Tree("sym", (f"\\bar {name}",))
+
     def field(self) -> Tree:
         self.expect("{")
         return Tree("field", ("".join(self.take_until("}")),))
@@ -73,7 +89,7 @@ class Commands(Terms):
         "binom": lambda parser: Tree("call", ("binom", parser.braced(), parser.braced())),
         "sum": lambda parser: parser.series("sum"),
         "prod": lambda parser: parser.series("prod"),
-        "bar": lambda parser: parser.braced(),
+        "bar": barred,
         "ldots": lambda parser: Tree("sym", ("...",)),
         "infty": lambda parser: Tree("inf", ()),
         "emptyset": lambda parser: Tree("empty", ()),

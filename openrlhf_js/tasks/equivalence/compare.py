@@ -65,7 +65,7 @@ def same(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
         return same_words(answer.args[0].lower(), gold.args[0].lower())
     if "clock" in kinds:
         return same_time(answer, gold)
-    if "base" in kinds:
+    if gold.kind == "base":
         return same_numeral(answer, gold)
     if kinds & _STRUCTURES:
         return False

@@ -28,14 +28,12 @@ def same_time(answer: Tree, gold: Tree) -> bool:
     (left, left_half, *_), (right, right_half, *_) = answer.args, gold.args
     if bool(left_half) == bool(right_half):
         return left == right
-    return left == right or (
-        (left if right_half else right) < 13 * 60 and left % 720 == right % 720
-    )
+    bare = left if right_half else right
+    return left == right or (60 <= bare < 13 * 60 and left % 720 == right % 720)
 
 
 def same_numeral(answer: Tree, gold: Tree) -> bool:
-    """Numerals in a base, which is said with the numeral, or on one side only."""
-    if answer.kind == gold.kind:
+    """Numerals where the gold one is in a base, which the answer may leave out but not change."""
+    if answer.kind == "base":
         return answer.args[1] == gold.args[1]
-    based, plain = (answer, gold) if answer.kind == "base" else (gold, answer)
-    return plain.kind == "num" and str(plain.args[0]) == based.args[1].partition("_")[0]
+    return answer.kind == "num" and str(answer.args[0]) == gold.args[1].partition("_")[0]

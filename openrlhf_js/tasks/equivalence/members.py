@@ -5,20 +5,34 @@ from __future__ import annotations
 from openrlhf_js.tasks.equivalence.tree import Tree, number
 from openrlhf_js.tasks.equivalence.units import SENTENCE
 
+_PI = Tree("sym", ("\\pi",))
+_OF_ANGLES = {_PI, *(Tree("sym", (name,)) for name in ("x", "t", "\\theta"))}
+_COUNTERS = {Tree("sym", (name,)) for name in "kmn"}
+
 
 def members(tree: Tree) -> list[Tree]:
     """The single answers in a list, set or plus-minus, or the tree itself."""
-    if tree.kind == "list" or (tree.kind == "group" and tree.args[0] == "\\{"):
-        items = tree.args if tree.kind == "list" else tree.args[2:]
-        values = [item for item in items if not _is_proviso(item)]
-        return [member for item in values for member in members(item)]
     if tree.kind == "empty":
         return []
-    if tree.kind == "rel" and set(tree.args[0]) == {"="} and is_many(tree.args[-1]):
-        return members(tree.args[-1])
+    if tree.kind == "list" or _is_set(tree):
+        items = tree.args if tree.kind == "list" else tree.args[2:]
+        values = [item for item in items if not _is_proviso(item)]
+        return [
+            member
+            for item in values
+            for member in ([item] if tree.kind == "group" and _is_set(item) else members(item))
+        ]
+    if tree.kind == "rel" and is_many(tree.args[-1]):
+        named = tree.args[0] == ("in",) and is_name(tree.args[1])
+        if named or set(tree.args[0]) == {"="}:
+            return members(tree.args[-1])
     if _has_sign(tree):
         return [_signed(tree, False), _signed(tree, True)]
     return [tree]
+
+
+def _is_set(tree: Tree) -> bool:
+    return tree.kind == "empty" or (tree.kind == "group" and tree.args[0] == "\\{")
 
 
 def _is_proviso(tree: Tree) -> bool:
@@ -29,12 +43,24 @@ def _is_proviso(tree: Tree) -> bool:
 def with_one_parameter(tree: Tree) -> Tree:
     r"""The tree with the integer that a proviso introduces under one name, whatever it was called.
 
-    `k \pi, k \in \mathbb{Z}` and `n \pi, n \in \mathbb{Z}` are then the same.
+    `k \pi, k \in \mathbb{Z}` and `n \pi, n \in \mathbb{Z}` are then the same. The solutions of an
+    equation between angles may leave the proviso out: `x = \frac{\pi}{4} + n \pi`.
     """
     provisos = [item for item in tree.args if _is_proviso(item)] if tree.kind == "list" else []
-    if len(provisos) != 1 or provisos[0].args[1].kind != "sym":
+    if provisos:
+        names = {item.args[1] for item in provisos}
+    else:
+        names = _names(tree) - _OF_ANGLES if _PI in _names(tree) else set()
+    name = names.pop() if len(names) == 1 else None
+    if name is None or name.kind != "sym" or not (provisos or name in _COUNTERS):
         return tree
-    return _renamed(tree, provisos[0].args[1], Tree("sym", ("integer",)))
+    return _renamed(tree, name, Tree("sym", ("integer",)))
+
+
+def _names(tree: Tree) -> set[Tree]:
+    if tree.kind == "sym":
+        return {tree}
+    return set().union(*(_names(arg) for arg in tree.args if isinstance(arg, Tree)))
 
 
 def _renamed(tree: Tree, old: Tree, new: Tree) -> Tree:
@@ -61,11 +87,7 @@ def is_name(tree: Tree) -> bool:
 
 def is_many(tree: Tree) -> bool:
     """Whether the tree is written as several answers, or none."""
-    return (
-        tree.kind in ("list", "empty")
-        or (tree.kind == "group" and tree.args[0] == "\\{")
-        or _has_sign(tree)
-    )
+    return tree.kind == "list" or _is_set(tree) or _has_sign(tree)
 
 
 def named_tuple(tree: Tree) -> Tree:

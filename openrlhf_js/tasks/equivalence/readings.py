@@ -59,6 +59,7 @@ _MEANT: dict[str, Tree] = {
     "dne": Tree("text", ("does not exist",)),
     "all real numbers": Tree("field", ("R",)),
     "all reals": Tree("field", ("R",)),
+    "all prime numbers": Tree("text", ("all primes",)),
     "positive infinity": Tree("inf", ()),
     "negative infinity": Tree("neg", (Tree("inf", ()),)),
 }

@@ -6,6 +6,8 @@ can do no more than be refused. Depth and length are capped.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from openrlhf_js.tasks.equivalence.commands import Commands
 from openrlhf_js.tasks.equivalence.terms import OPENING
 from openrlhf_js.tasks.equivalence.tokens import NotRead, tokens
@@ -15,8 +17,16 @@ _RELATIONS = {"=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "
 _RELATIONS |= {"leq": "<=", "geq": ">=", "neq": "!=", "in": "in", "rightarrow": "="}
 _RELATIONS |= {"equiv": "=", "approx": "~", "sim": "~"}
 _SET_SIGNS = {"cup": "union", "setminus": "minus", "cap": "meet"}
-_MANY = {"dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
-_MANY |= {"trillion": 10**12}
+_MANY = {"ten": 10, "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6}
+_MANY |= {"billion": 10**9, "trillion": 10**12}
+_PARTS = (
+    "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
+    "twelfth",
+)  # fmt: skip
+_SHARES = {f"{part}s": Fraction(1, size) for size, part in enumerate(_PARTS, 3)}
+_SHARES |= {f"{word}ths": Fraction(1, size) for word, size in _MANY.items()}
+_SHARES |= {"half": Fraction(1, 2), "halves": Fraction(1, 2)}
+_MANY |= {f"{word}s": size for word, size in _MANY.items()}
 
 
 def read(text: str, grouped: bool = True) -> Tree:
@@ -33,6 +43,12 @@ def read(text: str, grouped: bool = True) -> Tree:
     tree = parser.listed()
     parser.expect("end")
     return tree
+
+
+def _size(word: str, count: Tree) -> Fraction | int | None:
+    """How much each of `3 million` or `2 thirds` is; `12 third graders` are no fraction."""
+    one = _SHARES.get(f"{word}s") if count == number(1) else None
+    return _MANY.get(word) or _SHARES.get(word) or one
 
 
 class _Parser(Commands):
@@ -97,9 +113,9 @@ class _Parser(Commands):
             value = self.sum()
             value = Tree("neg", (value,)) if negative else value
             unit = self.unit()
-            if unit and unit.split(" ")[0].lower() in _MANY:
-                many, _, unit = unit.partition(" ")
-                value = Tree("mul", (value, number(_MANY[many.lower()])))
+            while size := _size(unit.partition(" ")[0].lower(), value):
+                value, unit = Tree("mul", (value, number(size))), unit.partition(" ")[2]
+                self.link()
             if money and unit not in ("", "usd", "dollars"):
                 unit = f"{money} {unit}"
             parts.append((value, unit or money))

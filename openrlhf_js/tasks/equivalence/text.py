@@ -92,7 +92,10 @@ _DECORATIONS = re.compile(r"\\(?:boxed|fbox|underline|cancel|uline|emph|pmb)\s?(
 _STYLES = re.compile(
     r"\\(?:math(?:rm|bf|it|sf|cal|normal)|text(?:rm|bf|it|sf|normal)?|mbox|hbox|operatorname)\*?\s?(?=\{)"
 )
-_WRAPPERS = re.compile(r"\\(?:vec|hat|overrightarrow|boldsymbol|bm|mathbb(?=\{[^RZNQC]))\s?(?=\{)")
+_WRAPPERS = re.compile(
+    r"\\(?:boldsymbol|bm|mathbb(?=\{[^RZNQC]))\s?(?=\{)"
+    r"|\\(?:vec|hat|overrightarrow)\s?(?=\{ ?[^\d\s])"
+)
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 _ALIASES = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "sfrac": "frac", "nicefrac": "frac",
@@ -109,7 +112,15 @@ _ALIASES = {
 }  # fmt: skip
 _BARE = frozenset("*/<>[]|:")  # aliases that are no commands
 _ORDINAL = re.compile(
-    r"(?<=\d)\s?(?:\^\s?)?(?:\{?\\text\{\s?(?:st|nd|rd|th)\s?\}\}?|\{(?:st|nd|rd|th)\}|(?:st|nd|rd|th)\b)"
+    "|".join(
+        rf"{after}\s?(?:\^\s?)?(?:\{{?\\text\{{\s?{end}\s?\}}\}}?|\{{{end}\}}|{end}\b)"
+        for after, end in (
+            (r"(?<=1)(?<!11)", "st"),
+            (r"(?<=2)(?<!12)", "nd"),
+            (r"(?<=3)(?<!13)", "rd"),
+            (r"(?<=\d)", "th"),
+        )
+    )
 )
 _SHORT_FRACTION = re.compile(r"\\(frac|binom)\s?(\d)\s?(?=[\d{\\a-zA-Z])")
 _SHORT_DENOMINATOR = re.compile(r"(\\(?:frac|binom)\{\d+\})\s?(\d)(?!\d)")
@@ -135,7 +146,7 @@ _COMBINATIONS = re.compile(
     r"|(?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])"
 )
 _BRACKETED_PROVISO = re.compile(r" ?,? ?\( ?([a-z] ?\\in ?\\mathbb\{[NZ]\}) ?\)\Z")
-_EMPTY_TEXT = re.compile(r"\\text\{\s*\}")
+_EMPTY_TEXT = re.compile(r"\\text\{\s*(?:\.\s*)?\}")
 
 
 def normal(text: str) -> str:

@@ -74,12 +74,13 @@ def _pattern(number: str) -> re.Pattern[str]:
 
 _TOKEN = _pattern(_NUMBER)
 _GROUPED_TOKEN = _pattern(_GROUPED_NUMBER)
-_NUMBER_WORDS = (
+_COUNTING = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
     "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
     "nineteen", "twenty",
 )  # fmt: skip
-_VALUES = {word: value for value, word in enumerate(_NUMBER_WORDS)}
+_VALUES = {word: value for value, word in enumerate(_COUNTING)}
+NUMBER_WORDS = frozenset(_VALUES)
 
 
 def tokens(text: str, grouped: bool = True) -> list[Token]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from openrlhf_js.tasks.equivalence.tokens import NotRead
+from openrlhf_js.tasks.equivalence.tokens import NUMBER_WORDS, NotRead
 
 _INCH = Fraction(254, 10000)  # in metres
 _POUND = Fraction(45359237, 100_000_000)  # in kilograms
@@ -47,14 +47,25 @@ _UNITS = {
     for dimension, words in _KNOWN.items()
     for word, factor in words.items()
 }
+_POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 _SPEEDS = {"mph": "mi / h", "kmh": "km / h", "kph": "km / h"}
 _IGNORED = frozenset(("of", "the", "a", "an", "in", "approximately", "about"))
+# These say something of what is counted, which must be said too.
+_IGNORED |= {
+    "negative", "wrong", "incorrect", "false", "invalid", "impossible", "fewer", "inverse",
+    "reciprocal",
+}  # fmt: skip
 # A number in a sentence is no number with a unit.
 SENTENCE = frozenset((
     "is", "are", "was", "not", "no", "none", "than", "more", "less", "least", "most", "if",
     "when", "where", "over", "times", "isn't", "but", "except", "plus", "minus", "because",
     "since", "however", "wait", "maybe", "either", "neither", "between",
 ))  # fmt: skip
+# Nor is one whose value the words change: `12 below zero`, `12 factorial`, `12 point five`.
+_CHANGING = NUMBER_WORDS | {
+    "below", "under", "beneath", "factorial", "doubled", "tripled", "halved", "divided", "raised",
+    "too",
+}  # fmt: skip
 MAX_WORDS = 8
 
 
@@ -73,7 +84,9 @@ def unit(text: str) -> Unit:
         NotRead: if the words make a sentence rather than a unit.
     """
     pieces = " ".join(_SPEEDS.get(piece, piece) for piece in text.split()).split()
-    if len(pieces) > MAX_WORDS or SENTENCE.intersection(piece.lower() for piece in pieces):
+    if len(pieces) > MAX_WORDS or (SENTENCE | _CHANGING).intersection(
+        piece.lower() for piece in pieces
+    ):
         raise NotRead("a number in a sentence")
     powers: dict[str, int] = {}
     factor = Fraction(1)
@@ -81,8 +94,8 @@ def unit(text: str) -> Unit:
     for i, piece in enumerate(pieces):
         if piece in ("/", "per"):
             side = -1
-        elif piece in ("square", "sq", "squared", "cubic", "cu"):
-            given = 3 if piece in ("cubic", "cu") else 2
+        elif piece in _POWERS:
+            given = _POWERS[piece]
         elif (piece[0].isalpha() and piece.lower() not in _IGNORED) or piece == "in":
             raised = pieces[i + 1 : i + 2] == ["^"]
             power = side * (_exponent("".join(pieces[i + 2 : i + 3])) if raised else given)
