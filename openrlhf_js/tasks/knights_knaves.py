@@ -230,8 +230,8 @@ _WORDS = re.compile(rf"((?:{'|'.join(_JOINTS)})*)([^\W_]+(?:['-][^\W_]+)*|.|\Z)"
 
 
 def _joins_names(joint: str) -> bool:
-    """Whether it is a comma or "and", or several, with layout at most around them."""
-    return set(re.sub(_LAYOUT, " ", joint).replace(",", " and ").split()) == {"and"}
+    """Whether it is a comma, "and" or "&", or several, with layout at most around them."""
+    return set(re.sub(r"\\?&|,", " and ", re.sub(_LAYOUT, " ", joint)).split()) == {"and"}
 
 
 @lru_cache(256)

@@ -268,6 +268,8 @@ RIGHT = [
     "1. Owen is a sage\n2. Liam is a fool\n3) Mary-Ann is a fool",
     "Owen is a sage, while Liam and Mary-Ann are both fools",
     "Owen is the sage, but Liam and Mary-Ann are fools",
+    r"Owen is a sage. Liam \& Mary-Ann are fools",
+    "Owen is a sage. Liam & Mary-Ann are fools",
     "Owen is a sage, Liam is a fool, Mary-Ann is a fool, Owen is a sage",
 ]
 
