@@ -188,7 +188,7 @@ def test_slow_answers_give_up_their_slot_and_their_priority():
     with GradingPool(workers=1, timeout_seconds=20) as pool, ThreadPoolExecutor(8) as threads:
         assert pool.grade("gradees:priority", "", "0").detail == usual
         hangs = [threads.submit(pool.grade, "gradees:hostile", "sleep", str(n)) for n in range(3)]
-        slow = threads.submit(pool.grade, "gradees:priority", "", "0.3")
+        slow = threads.submit(pool.grade, "gradees:priority", "", "1.5")
         quick = [pool.grade("gradees:compare", str(number), "") for number in range(50)]
         assert {score.status for score in quick} == {"wrong"}
         assert slow.result() == Score(1.0, "correct", "19")
