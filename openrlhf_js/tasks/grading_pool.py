@@ -18,12 +18,13 @@ import os
 import threading
 import time
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future
 
 from openrlhf_js.tasks.base import Score, scored
-from openrlhf_js.tasks.grading_processes import CannotLoad, Template, Worker
+from openrlhf_js.tasks.grading_processes import CannotLoad, Template, TimedOut, Worker
+from openrlhf_js.tasks.grading_slots import Place, Slots
 from openrlhf_js.tasks.grading_worker import pack
 
 MOST_WORKERS = 16
@@ -69,7 +70,7 @@ class GradingPool:
         self._lock = threading.Lock()  # of scores, running and idle
         self._running: dict[bytes, Future[Score]] = {}
         self._idle: dict[str, list[Worker]] = defaultdict(list)  # by function
-        self._slots = _Slots(self.workers)
+        self._slots = Slots(self.workers)
         self._slow = threading.Semaphore(SLOW_ANSWERS)
         self._template_lock = threading.Lock()
         self._template: Template | None = None
@@ -121,15 +122,15 @@ class GradingPool:
     def _grade(self, function: str, request: bytes) -> tuple[Score, bool]:
         """The score, and whether it would be the same another time."""
         left_seconds = self.timeout_seconds
-        with _Place(self._slots, self._slow) as place:
+        with Place(self._slots, self._slow) as place:
             for fresh in (False, True):
                 with self._worker(function, fresh) as worker:
                     began = time.monotonic()
                     try:
                         return worker.ask(request, left_seconds, place.give_up_the_slot), True
-                    except TimeoutError:
+                    except TimedOut as end:
                         detail = f"grading took over {self.timeout_seconds:g} s"
-                        return scored("timeout", detail), True
+                        return scored("timeout", detail), not end.starved
                     except (EOFError, ConnectionError):  # the answer's doing, or somebody's
                         left_seconds -= time.monotonic() - began
         return scored("error", "the grading process died"), False
@@ -197,66 +198,6 @@ class GradingPool:
         if self._template:
             self._template.forget()
         self._begin()
-
-
-class _Slots:
-    """A semaphore that is handed on to whoever has waited longest.
-
-    Of `threading`'s, a thread that has just released it mostly gets it again, so that one answer
-    could wait for all the others of a batch.
-    """
-
-    def __init__(self, count: int):
-        self._lock = threading.Lock()
-        self._free = count
-        self._waiting: deque[threading.Event] = deque()
-
-    def acquire(self) -> None:
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return
-            turn = threading.Event()
-            self._waiting.append(turn)
-        try:
-            turn.wait()
-        except BaseException:  # an interrupt
-            with self._lock:
-                came = turn.is_set()
-                if not came:
-                    self._waiting.remove(turn)
-            if came:
-                self.release()
-            raise
-
-    def release(self) -> None:
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().set()
-            else:
-                self._free += 1
-
-
-class _Place:
-    """One of the slots; once its answer is slow, one of the places beside them."""
-
-    def __init__(self, slots: _Slots, slow: threading.Semaphore):
-        self._slots, self._slow = slots, slow
-        self._held: _Slots | threading.Semaphore = slots
-
-    def __enter__(self) -> _Place:
-        self._held.acquire()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.release()
-
-    def give_up_the_slot(self) -> bool:
-        """Whether the answer is now beside the slots."""
-        if self._held is self._slots and self._slow.acquire(blocking=False):
-            self._slots.release()
-            self._held = self._slow
-        return self._held is self._slow
 
 
 def _forget_the_parents() -> None:

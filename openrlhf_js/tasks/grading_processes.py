@@ -16,8 +16,9 @@ from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.grading_worker import LONGEST_MESSAGE, pack, unpack
 
 START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
-SLOW_AFTER_SECONDS = 0.2  # of processor time
-_LOOK_SECONDS = 0.05
+SLOW_AFTER_SECONDS = 0.1  # of processor time
+STARVED_SHARE = 0.5  # of its time limit, on a processor: with less, an answer was kept waiting
+_LOOK_SECONDS = 0.03
 _END_SECONDS = 2.0
 _LEAST_SECONDS = 0.001  # no time at all would mean to a socket that it must not wait
 _LAST_WORDS_BYTES = 2000
@@ -29,6 +30,18 @@ _CHILD = (
 
 class CannotLoad(RuntimeError):
     """There is no such grading function, or importing it failed."""
+
+
+class TimedOut(Exception):
+    """An answer's time was up.
+
+    Attributes:
+        starved: the machine was too busy to tell whether the answer is slow.
+    """
+
+    def __init__(self, starved: bool):
+        super().__init__(starved)
+        self.starved = starved
 
 
 class Template:
@@ -109,23 +122,27 @@ class Worker:
         answers at a time would only make it busier.
 
         Raises:
-            TimeoutError: it has not said it in so many seconds.
+            TimedOut: it has not said it in so many seconds.
             EOFError, ConnectionError: it died.
         """
         self.reusable = False
         deadline = time.monotonic() + seconds
         self._connection.settimeout(max(seconds, _LEAST_SECONDS))
-        self._connection.sendall(request)
-        used_before: float | None = None
+        _, used_before = _activity(self.pid)
         aside = lowered = False
-        while (reply := self._reply_until(deadline)) is None:
+        try:
+            self._connection.sendall(request)
+            while (reply := self._reply_until(deadline)) is None:
+                runs, used = _activity(self.pid)
+                slow = used - used_before > SLOW_AFTER_SECONDS
+                aside = aside or ((slow or not runs) and give_up_the_slot())
+                if slow and aside and not lowered:
+                    self._template.tell("lower", self.pid)
+                    lowered = True
+        except TimeoutError:
             runs, used = _activity(self.pid)
-            used_before = used if used_before is None else used_before
-            slow = used - used_before > SLOW_AFTER_SECONDS
-            aside = aside or ((slow or not runs) and give_up_the_slot())
-            if slow and aside and not lowered:
-                self._template.tell("lower", self.pid)
-                lowered = True
+            starved = runs and used - used_before < STARVED_SHARE * seconds
+            raise TimedOut(starved) from None
         status, detail, last = unpack(reply)
         self.reusable = not (last or aside)
         return scored(status, detail)

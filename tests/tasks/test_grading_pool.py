@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from openrlhf_js.tasks import grading_pool, grading_processes
 from openrlhf_js.tasks.base import Score
 from openrlhf_js.tasks.grading_pool import GradingPool
+from openrlhf_js.tasks.grading_slots import Slots
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -201,7 +202,7 @@ def test_slow_answers_give_up_their_slot_and_their_priority():
 
 
 def test_a_slot_goes_to_whoever_has_waited_longest():
-    slots = grading_pool._Slots(1)
+    slots = Slots(1)
     served: list[str] = []
 
     def one(name: str) -> None:
@@ -222,7 +223,7 @@ def test_a_slot_goes_to_whoever_has_waited_longest():
 
 
 def test_an_interrupted_wait_keeps_no_slot(monkeypatch):
-    slots = grading_pool._Slots(1)
+    slots = Slots(1)
 
     def interrupted(turn: threading.Event) -> None:
         if came:
@@ -248,6 +249,15 @@ def test_an_answer_on_a_busy_machine_keeps_its_slot_and_priority(monkeypatch):
         assert pool.grade("gradees:compare", "", "").status == "correct"
         assert starved.done()
         assert starved.result().detail == usual
+
+
+def test_a_timeout_is_remembered_if_the_answer_was_slow_and_not_if_the_machine_was(monkeypatch):
+    with GradingPool(workers=1, timeout_seconds=LIMIT) as pool:
+        assert pool.grade("gradees:hostile", "sleep", "").status == "timeout"
+        assert len(pool._scores) == 1
+        monkeypatch.setattr(grading_processes, "_activity", lambda _: (True, 0.01))
+        assert pool.grade("gradees:hostile", "loop", "").status == "timeout"
+        assert len(pool._scores) == 1
 
 
 def test_equal_answers_are_graded_once(pool):
@@ -376,6 +386,7 @@ RUNNING = """
 import os, signal, sys, threading, time
 import psutil
 from openrlhf_js.tasks.grading_pool import GradingPool
+from openrlhf_js.tasks.grading_slots import Slots
 
 pool = GradingPool(workers=4, timeout_seconds=float(sys.argv[1]))
 for deed in ("in C", "loop", "sleep"):
