@@ -1,10 +1,11 @@
 """Puzzles made and answers graded per second on one core, and memory while many go to disk.
 
 Generating counts every check of a puzzle: one solution for Knights and Knaves, a solution and no
-shorter one for Countdown, the length of the shortest way for Maze. Answers are right, wrong,
-malformed and missing, a quarter each, after a thousand characters of reasoning, and every label is
-new to the grader. Times are of the processor, so that other programs matter little; rounds go
-through all tasks. Memory is the most that a process of its own has held.
+shorter one for Countdown, the length of the shortest way for Maze. In the test split it counts too
+what is drawn and belongs to train; half as many are made there, as there are fewer. Answers are
+right, wrong, malformed and missing, a quarter each, after a thousand characters of reasoning, and
+every label is new to the grader. Times are of the processor, so that other programs matter little;
+rounds go through all tasks. Memory is the most that a process of its own has held.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from openrlhf_js.data.writing import write
 from openrlhf_js.tasks import Item, countdown, knights_knaves, maze
+from openrlhf_js.tasks.draws import Split
 
 REASONING = ("Suppose that this holds; then the next step follows from it. " * 20)[:1000]
 LABELS = 5_000  # more than any grader remembers
@@ -30,7 +33,7 @@ SCORES_PER_SECOND = 20_000
 
 
 class Puzzle(NamedTuple):
-    """One row to measure: options of `generate`, how many to make, and the goal per second."""
+    """What to measure: options of `generate`, how many to make, and the goal per second."""
 
     task: Any  # the module
     options: dict[str, Any]
@@ -58,9 +61,10 @@ def per_second(work: Callable[[], int]) -> float:
     return work() / (time.process_time() - start)
 
 
-def generated(puzzle: Puzzle, seed: int) -> int:
+def generated(puzzle: Puzzle, split: Split, seed: int) -> int:
     """Makes a round's puzzles."""
-    return sum(1 for _ in puzzle.task.generate(puzzle.batch, seed, **puzzle.options))
+    count = puzzle.batch if split == "train" else puzzle.batch // 2
+    return sum(1 for _ in puzzle.task.generate(count, seed, split, **puzzle.options))
 
 
 def answers(puzzle: Puzzle) -> list[tuple[str, str]]:
@@ -132,27 +136,29 @@ def main() -> None:
     for number in range(arguments.rounds):
         print(f"round {number + 1}/{arguments.rounds}", file=sys.stderr, flush=True)
         for name, puzzle in PUZZLES.items():
-            made = per_second(lambda: generated(puzzle, number))  # noqa: B023
-            rates.setdefault(("generate", name), []).append(made)
-            scored = per_second(lambda: graded(puzzle.task, pairs[name]))  # noqa: B023
+            for split in get_args(Split):
+                made = per_second(partial(generated, puzzle, split, number))
+                rates.setdefault((f"generate {split}", name), []).append(made)
+            scored = per_second(partial(graded, puzzle.task, pairs[name]))
             rates.setdefault(("score", name), []).append(scored)
 
     print(f"Python {platform.python_version()}, one core; per second of processor time\n")
     print("| what | task | goal | median | lowest to highest | median / goal |")
     print("|---|---|---:|---:|---:|---:|")
     for (what, name), found in sorted(rates.items()):
-        goal = PUZZLES[name].goal if what == "generate" else SCORES_PER_SECOND
+        goal = SCORES_PER_SECOND if what == "score" else PUZZLES[name].goal
         middle = statistics.median(found)
         spread = f"{min(found):,.0f} to {max(found):,.0f}"
         print(f"| {what} | {name} | {goal:,} | {middle:,.0f} | {spread} | {middle / goal:.1f} |")
 
     count = arguments.stream
     print(f"\n{count:,} puzzles to a file of JSON lines; peak memory in MB\n")
-    print(f"| task | s | file, MB | after {count // 100:,} | {count // 10:,} | {count:,} |")
-    print("|---|---:|---:|---:|---:|---:|")
+    counts = " | ".join(f"{number:,}" for number in (count // 100, count // 10, count))
+    print(f"| task | s | file, MB | after {counts} | growth |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name, (seconds, peaks, size) in streams.items():
         after = " | ".join(f"{peak:.1f}" for peak in peaks)
-        print(f"| {name} | {seconds:.1f} | {size:.0f} | {after} |")
+        print(f"| {name} | {seconds:.1f} | {size:.0f} | {after} | {peaks[-1] - peaks[0]:.1f} |")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import nsmallest
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -22,8 +23,9 @@ from openrlhf_js.cli.progress import Bar
 from openrlhf_js.data.chat_template import ChatTemplate
 from openrlhf_js.data.check import Budget, check
 from openrlhf_js.data.reading import Keys, Line, read
-from openrlhf_js.data.writing import folder_for, generates, items, options_of, options_used, write
+from openrlhf_js.data.writing import folder_for, items, options_of, write
 from openrlhf_js.tasks import TASKS
+from openrlhf_js.tasks.base import Generated
 from openrlhf_js.tasks.draws import Draws
 
 T = TypeVar("T")
@@ -77,19 +79,21 @@ def build(args: argparse.Namespace, console: Console, errors: Console) -> int:
         args.parser.error(f"{path} is there already; --force replaces it")
     if "images_dir" in options:
         options["images_dir"] = str(args.out / "images")
-    options = options_used(task, args.split, options | given)
+    options |= given
     count = args.count
-    if count is None and generates(task):
+    if not isinstance(task, Generated):
+        options = task.used(args.split, **options)
+    elif count is None:
         count = COUNTS[args.task][args.split]
     parameters = {"task": args.task, "split": args.split, "count": count, "seed": args.seed}
-    with (
-        folder_for(args.out),
-        Bar(f"building {path.name}", count, errors) as bar,
-        warnings.catch_warnings(record=True) as notes,
-    ):
+    with folder_for(args.out), warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
-        found = _counted(items(task, args.split, count, args.seed, options), bar)
-        manifest = write(path, task, found, {**parameters, **options})
+        with Bar(f"reading {Path(options.get('source', '')).name}", 1, errors) as bar:
+            found = items(task, args.split, count, args.seed, options, bar.update)
+            first = list(islice(found, 1))  # for which the whole source is read
+        with Bar(f"building {path.name}", count, errors) as bar:
+            found = _counted(chain(first, found), bar)
+            manifest = write(path, task, found, {**parameters, **options})
     for note in notes:
         output.say(errors, f"note: {note.message}")
     output.built(console, path, task, args.split, manifest)
@@ -139,11 +143,15 @@ def check_files(args: argparse.Namespace, console: Console, errors: Console) -> 
 
 def show(args: argparse.Namespace, console: Console, errors: Console) -> int:
     """Prints examples of a file; 1 if a line is none."""
-    args.file.stat()  # before a tokenizer is looked for
+    size = args.file.stat().st_size  # before a tokenizer is looked for
     lines: Iterable[Line] = read(args.file, Keys(args.input_key, args.label_key))
     if args.seed is not None:
         draws = Draws(f"show/{args.seed}")
-        drawn = nsmallest(args.count, ((draws.random(), line.number, line) for line in lines))
+        with Bar(f"reading {args.file.name}", size, errors) as bar:
+            read_lines = _followed(lines, bar)
+            drawn = nsmallest(
+                args.count, ((draws.random(), each.number, each) for each in read_lines)
+            )
         lines = [line for *_, line in sorted(drawn, key=lambda each: each[1])]
     template = ChatTemplate(args.tokenizer) if args.tokenizer else None
     bad = number = 0
@@ -160,6 +168,14 @@ def show(args: argparse.Namespace, console: Console, errors: Console) -> int:
     if not number:
         raise ValueError(f"{args.file} holds no row")
     return 1 if bad else 0
+
+
+def _followed(lines: Iterable[Line], bar: Bar) -> Iterator[Line]:
+    done = 0
+    for number, line in enumerate(lines, 1):
+        done += line.size_bytes
+        bar.update(done, number)
+        yield line
 
 
 PROGRAMS = {"build": build, "check": check_files, "show": show}

@@ -6,10 +6,13 @@ import argparse
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
-from openrlhf_js.data.writing import generates, options_of
-from openrlhf_js.tasks import TASKS, Task
+from openrlhf_js.data.reading import Keys
+from openrlhf_js.data.writing import options_of
+from openrlhf_js.tasks import TASKS
+from openrlhf_js.tasks.base import Generated, Loaded
+from openrlhf_js.tasks.draws import Split
 
 PROGRAM = "openrlhf-js data"
 DESCRIPTION = """\
@@ -63,8 +66,8 @@ OPTIONS = {  # of the tasks: what to write after them, and what they are
     "dataset": (
         "NAME",
         "to train: dapo (default) or dapo_raw; to test: math500 (default), amc23 or olympiadbench; "
-        "plain: your own, with columns problem and answer, a file divided into train and test by "
-        "the text of each problem, a folder in splits of its own",
+        "plain: your own, with columns problem and answer; files with train or test in their names "
+        "are that split, others are divided into the two by the text of each problem",
     ),
     "images_dir": ("DIR", "where figures are written (default: images, in --out)"),
     "largest": ("N", "the largest number that may be given"),
@@ -75,7 +78,6 @@ OPTIONS = {  # of the tasks: what to write after them, and what they are
     "source": ("PATH", "local file or folder of the data set's layout, or another hub id"),
     "targets": ("LOW,HIGH", "the smallest and the largest target"),
 }
-UNSAID = (None, inspect.Parameter.empty)  # defaults that the options' own words explain
 
 
 class _Parser(argparse.ArgumentParser):
@@ -120,23 +122,24 @@ def _add_build(programs: Any) -> None:
         for option, default in options_of(task).items():
             metavar, text = OPTIONS[option]
             shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+            unsaid = default is not None and "default" not in text
             own.add_argument(
                 "--" + option.replace("_", "-"),
                 type=_reader(default),
                 metavar=metavar,
-                help=text + ("" if default in UNSAID else f" (default {shown})"),
+                help=text + (f" (default {shown})" if unsaid else ""),
             )
         own.set_defaults(program="build", parser=own, task=name)
 
 
-def _add_common(own: argparse.ArgumentParser, name: str, task: Task) -> None:
+def _add_common(own: argparse.ArgumentParser, name: str, task: Generated | Loaded) -> None:
     """What every task takes, in the words of those that make their problems or load them."""
-    if generates(task):
-        splits = ["train", "test"]
+    if isinstance(task, Generated):
+        splits: tuple[str, ...] = get_args(Split)
         split = "no problem is in both, whatever their seeds"
         count = "how many problems (default: {train:,} to train, {test:,} to test)"
     else:
-        splits = list(getattr(task, "SPLITS", ("train", "test")))
+        splits = task.SPLITS
         split = "one that the data set has"
         count = "so many of the problems, drawn by --seed (default: all)"
     own.add_argument("--split", required=True, choices=splits, help=split)
@@ -189,16 +192,14 @@ def _add_check(programs: Any) -> None:
         "long, repeated, or in other files too.",
         epilog=CHECK_EXAMPLES,
     )
-    own.add_argument("files", nargs="+", type=Path, metavar="FILE", help="checked as one data set")
-    own.add_argument("--against", nargs="+", type=Path, default=[], metavar="FILE",
+    own.add_argument("files", nargs="+", type=_path, metavar="FILE", help="checked as one data set")
+    own.add_argument("--against", nargs="+", type=_path, default=[], metavar="FILE",
                      help="files that may not share a prompt with these")  # fmt: skip
-    own.add_argument("--tokenizer", metavar="MODEL", help="folder or hub id, to measure prompts")
     own.add_argument("--prompt-max-len", type=_whole, metavar="N",
                      help=f"tokens that a prompt may take (default {PROMPT_TOKENS})")  # fmt: skip
-    own.add_argument("--input-key", default="input", metavar="KEY", help="default %(default)s")
-    own.add_argument("--label-key", default="label", metavar="KEY", help="default %(default)s")
     own.add_argument("--problems", type=_whole, default=3, metavar="N",
                      help="how many of each kind to print (default %(default)s)")  # fmt: skip
+    _add_reading(own, "to measure prompts")
     own.set_defaults(program="check", parser=own)
 
 
@@ -210,10 +211,19 @@ def _add_show(programs: Any) -> None:
         "to them score.",
         epilog=SHOW_EXAMPLES,
     )
-    own.add_argument("file", type=Path, metavar="FILE")
+    own.add_argument("file", type=_path, metavar="FILE")
     own.add_argument("--count", type=_whole, default=3, metavar="N", help="default %(default)s")
     own.add_argument("--seed", type=int, metavar="S", help="draw them; else they are the first")
-    own.add_argument("--tokenizer", metavar="MODEL", help="folder or hub id, for its chat template")
-    own.add_argument("--input-key", default="input", metavar="KEY", help="default %(default)s")
-    own.add_argument("--label-key", default="label", metavar="KEY", help="default %(default)s")
+    _add_reading(own, "for its chat template")
     own.set_defaults(program="show", parser=own)
+
+
+def _add_reading(own: argparse.ArgumentParser, purpose: str) -> None:
+    """What every program takes that reads prompt files."""
+    own.add_argument(
+        "--tokenizer", type=_text, metavar="MODEL", help=f"folder or hub id, {purpose}"
+    )
+    for column in Keys._fields:
+        own.add_argument(
+            f"--{column}-key", default=column, metavar="KEY", help="default %(default)s"
+        )

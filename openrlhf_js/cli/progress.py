@@ -19,7 +19,8 @@ class Bar:
 
     Args:
         what: what is being done, such as "building".
-        total: how much there is to do; None where nobody knows.
+        total: how much there is to do, such as 1 where shares of it are told; None where nobody
+            knows.
         console: where to show it.
     """
 
@@ -36,7 +37,7 @@ class Bar:
         if self._live:
             self._live.stop()
 
-    def update(self, done: int, rows: int) -> None:
+    def update(self, done: float, rows: int) -> None:
         """Says how far it has come.
 
         Args:
@@ -58,7 +59,7 @@ class Bar:
             percent = f"{share:.0%}, " if self.total else ""
             self.console.print(Text(f"{self.what}: {percent}{note}"), soft_wrap=True)
 
-    def _draw(self, done: int, note: str) -> None:
+    def _draw(self, done: float, note: str) -> None:
         if self._live is None:
             columns = (
                 TextColumn("{task.description}"),

@@ -57,7 +57,9 @@ class ChatTemplate:
         if not hasattr(self._processor, "image_processor"):
             if example.images:
                 raise ValueError("there are images, but the model takes text only")
-            return len(self._processor(text=text, add_special_tokens=False)["input_ids"])
+            # Quietly: the tokenizer's own idea of a longest text is not the budget.
+            tokens = self._processor(text=text, add_special_tokens=False, verbose=False)
+            return len(tokens["input_ids"])
         from PIL import Image
 
         try:

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from openrlhf_js import __version__
-from openrlhf_js.tasks.base import Item, Task
-from openrlhf_js.tasks.draws import Draws, Split
+from openrlhf_js.tasks.base import Generated, Item, Loaded, Task
+from openrlhf_js.tasks.draws import Draws
+from openrlhf_js.tasks.hub import Progress, unseen
 
 Row = dict[str, Any]
-COUNT_AND_SEED = ("count", "seed", "split")  # what every task takes; the rest are its own options
+COMMON = ("count", "seed", "split", "progress")  # what tasks take; the rest are their own options
 
 # What tells the kinds of items of a task apart: the second half of their datasource.
 GROUPS: dict[str, Callable[[Item], str]] = {
@@ -57,50 +58,38 @@ def row(task: Task, item: Item) -> Row:
     }
 
 
-def options_of(task: Task) -> dict[str, Any]:
+def options_of(task: Generated | Loaded) -> dict[str, Any]:
     """A task's own options with their defaults: the parameters of its `generate` or `load`."""
+    source = task.generate if isinstance(task, Generated) else task.load
     return {
         name: parameter.default
-        for name, parameter in inspect.signature(_source(task)).parameters.items()
-        if name not in COUNT_AND_SEED
+        for name, parameter in inspect.signature(source).parameters.items()
+        if name not in COMMON
     }
 
 
-def options_used(task: Task, split: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with what the task takes for those that are not given.
-
-    Raises:
-        ValueError: the task refuses an option.
-    """
-    used = getattr(task, "used", None)
-    return used(split, **options) if used else dict(options)
-
-
-def generates(task: Task) -> bool:
-    """Whether a task makes its problems, and so needs to be told how many."""
-    return hasattr(task, "generate")
-
-
-def _source(task: Task) -> Callable[..., Iterator[Item]]:
-    return getattr(task, "generate" if generates(task) else "load")
-
-
 def items(
-    task: Task, split: Split, count: int | None, seed: int, options: Mapping[str, Any]
+    task: Generated | Loaded,
+    split: str,
+    count: int | None,
+    seed: int,
+    options: Mapping[str, Any],
+    progress: Progress = unseen,
 ) -> Iterator[Item]:
     """The problems of a split, exactly `count` of them where it is given.
 
-    Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
+    Where a task loads its problems, `seed` draws which, and they stay in the data set's order;
+    `progress` follows the rows that are read until the first problem comes.
 
     Raises:
         ValueError: there are fewer than `count`, or the task refuses an option.
     """
-    if generates(task):
+    if isinstance(task, Generated):
         if count is None:
             raise ValueError(f"{task.NAME} makes its problems: say how many")
-        found = _source(task)(count, seed, split, **options)
+        found = task.generate(count, seed, split, **options)
     else:
-        found = _source(task)(split, **options)
+        found = task.load(split, **options, progress=progress)
         if count is not None:
             found = _sample(found, count, Draws(f"{task.NAME}/{split}/{seed}/sample"))
     number = 0
@@ -133,8 +122,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         partial.replace(path)
     except BaseException as error:  # an interrupt too must not leave anything behind
         partial.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = error.filename or str(path)  # a full disk does not say where
+        if isinstance(error, OSError) and str(error.filename or partial) == str(partial):
+            error.filename = str(path)  # a full disk does not say where
         raise
 
 
@@ -198,14 +187,15 @@ def write(
             **({"rows_by_length": dict(sorted(lengths.items()))} if lengths else {}),
             "images_per_prompt": images,
             "parameters": dict(parameters),
-            "versions": _versions(task),
+            "versions": _versions(isinstance(task, Loaded)),
         }
         file.flush()  # a full disk shows here, before the manifest stands
-        with whole_file(manifest_path(path)) as beside:
-            beside.write(json.dumps(manifest, indent=2, ensure_ascii=False).encode() + b"\n")
+        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+        with whole_file(manifest_path(path)) as beside:  # a path in it need not be Unicode
+            beside.write(text.encode(errors="backslashreplace"))
     return manifest
 
 
-def _versions(task: Task) -> dict[str, str]:
-    reader = {} if generates(task) else {"datasets": importlib.metadata.version("datasets")}
-    return {"python": platform.python_version(), "openrlhf_js": __version__, **reader}
+def _versions(loads: bool) -> dict[str, str]:
+    own = {"python": platform.python_version(), "openrlhf_js": __version__}
+    return own | ({"datasets": importlib.metadata.version("datasets")} if loads else {})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from openrlhf_js.tasks import countdown, geometry3k, gsm8k, knights_knaves, math, maze
-from openrlhf_js.tasks.base import STATUSES, Item, Message, Score, Status, Task
+from openrlhf_js.tasks.base import STATUSES, Generated, Item, Loaded, Message, Score, Status, Task
 
 __all__ = ["STATUSES", "TASKS", "Item", "Message", "Score", "Status", "Task", "task_of"]
 
-TASKS: dict[str, Task] = {
+TASKS: dict[str, Generated | Loaded] = {
     math.NAME: math,
     gsm8k.NAME: gsm8k,
     geometry3k.NAME: geometry3k,

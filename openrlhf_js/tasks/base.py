@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 Item = Mapping[str, Any]  # one problem, in its task's own fields
 Message = dict[str, str]  # {"role": ..., "content": ...}
@@ -33,7 +33,7 @@ def scored(status: Status, detail: str) -> Score:
 
 
 class Task(Protocol):
-    """A task is a module with these names; it also has `generate` or `load`, which yield items."""
+    """A task is a module with these names, and with those of `Generated` or of `Loaded`."""
 
     NAME: str
 
@@ -51,3 +51,36 @@ class Task(Protocol):
 
     def wrong_response(self, label: str) -> str:
         """A well-formed response that scores 0 with status `wrong`."""
+
+
+@runtime_checkable
+class Generated(Task, Protocol):
+    """A task that makes its problems, for the splits `train` and `test`.
+
+    Attributes:
+        generate: called with `count`, `seed`, `split` and the task's own options, yields items.
+    """
+
+    generate: Callable[..., Iterator[Item]]
+
+
+@runtime_checkable
+class Loaded(Task, Protocol):
+    """A task whose problems are published, or in files.
+
+    Attributes:
+        SPLITS: those that can be loaded.
+        load: called with `split`, the task's own options and `progress` (see `hub.rows`), yields
+            items.
+        used: called with `split` and the options, returns the options that `load` then uses: those
+            given, and its own choice where one is None.
+    """
+
+    SPLITS: tuple[str, ...]
+    load: Callable[..., Iterator[Item]]
+    used: Callable[..., dict[str, Any]]
+
+
+def as_given(split: str, **options: Any) -> dict[str, Any]:
+    """The `used` of a task that chooses nothing itself."""
+    return options

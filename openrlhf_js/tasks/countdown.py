@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import gcd
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from openrlhf_js.tasks.answers import last_answer_tag, plain
 from openrlhf_js.tasks.arithmetic import evaluate, sides
 from openrlhf_js.tasks.base import Item, Message, Score, scored
-from openrlhf_js.tasks.draws import Draws, Split, split_of
+from openrlhf_js.tasks.draws import Draws, Seen, Split, first, split_of
+from openrlhf_js.tasks.labels import read_label
 
 NAME = "countdown"
 MAX_NUMBERS = 5  # a problem of 4 takes half a millisecond to go through, one of 5 takes 15
@@ -40,8 +41,7 @@ def generate(
     Args:
         count: how many.
         seed: the same seed gives the same problems; a larger count goes on where a smaller ends.
-        split: `train`, or `test`, which gets one problem in 16; a problem is a target and a set of
-            numbers, in any order.
+        split: `train`, or `test`, which gets one set of numbers in 8, with all its targets.
         numbers: how many numbers a problem has, from 2 to 5, taken in turn.
         largest: the largest number that may be given; the smallest is 1.
         targets: the smallest and the largest target.
@@ -55,41 +55,35 @@ def generate(
         raise ValueError(f"largest must leave {max(numbers)} numbers to choose, got {largest!r}")
     if not 1 <= min(targets) <= max(targets):
         raise ValueError(f"targets must be the smallest, from 1, and the largest, got {targets!r}")
-    if split not in get_args(Split):
-        raise ValueError(f"split must be train or test, got {split!r}")
-    draws = Draws(f"{NAME}/{split}/{seed}")
-    seen: set[str] = set()
+    draws, seen = Draws.of_split(NAME, split, seed), Seen()
     for i in range(count):
         size = numbers[i % len(numbers)]
-        for _ in range(MAX_MISSES):
-            given = draws.sample(range(1, largest + 1), size)
-            target = _new_target(given, targets, split, seen, draws)
-            if target is not None:
-                yield {"numbers": given, "target": target}
-                break
-        else:
+        item = first(MAX_MISSES, partial(_draw, draws, seen, split, size, largest, targets))
+        if item is None:
             raise ValueError(
                 f"only {i} different problems were found in {split} for {size} numbers up to "
                 f"{largest}, got count {count}: ask for fewer, or for larger numbers or targets"
             )
+        yield item
 
 
-def _new_target(
-    given: list[int], targets: tuple[int, int], split: Split, seen: set[str], draws: Draws
-) -> int | None:
-    """A target of the split that takes all the numbers and was not seen; it then counts as seen."""
+def _draw(
+    draws: Draws, seen: Seen, split: Split, size: int, largest: int, targets: tuple[int, int]
+) -> Item | None:
+    """A new problem, or None if the numbers drawn are of the other split or hold none."""
+    given = draws.sample(range(1, largest + 1), size)
+    key = f"{NAME} {sorted(given)}"
+    if split_of(key) != split:
+        return None
     *fewer, all_of_them = _reachable(given)
     wanted = [
         n
         for n, d in all_of_them
         if d == 1 and targets[0] <= n <= targets[1] and not any((n, 1) in table for table in fewer)
     ]
-    for target in draws.sample(wanted, len(wanted)):
-        key = f"{NAME} {sorted(given)} {target}"
-        if key not in seen and split_of(key) == split:
-            seen.add(key)
-            return target
-    return None
+    new = (target for target in draws.sample(wanted, len(wanted)) if seen.add(f"{key} {target}"))
+    target = next(new, None)
+    return None if target is None else {"numbers": given, "target": target}
 
 
 def prompt(item: Item) -> list[Message]:
@@ -169,15 +163,15 @@ class _Problem(NamedTuple):
 @lru_cache(maxsize=4096)
 def _problem(label: str) -> _Problem:
     """What a label holds; ValueError if that is no problem."""
-    try:
-        fields = json.loads(label)
-        problem = _Problem(tuple(fields["numbers"]), fields["target"])
-    except (ValueError, TypeError, KeyError):
-        problem = _Problem((), 0)
+    form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
+    return read_label(label, _taken, form)
+
+
+def _taken(fields: Any) -> _Problem:
+    problem = _Problem(tuple(fields["numbers"]), fields["target"])
     given = [*problem.numbers, problem.target]
     if not problem.numbers or not all(type(n) is int and n > 0 for n in given):
-        example = '{"numbers": [55, 53, 59, 22], "target": 71}'
-        raise ValueError(f"a label is JSON like {example}, all whole from 1, got {label!r:.200}")
+        raise ValueError("no problem")
     return problem
 
 

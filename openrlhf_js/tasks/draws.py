@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
-from typing import Literal, TypeVar
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar, get_args
 
 T = TypeVar("T")
 Split = Literal["train", "test"]
-TEST_SHARE = 16  # one problem in so many is a test problem
+TEST_SHARE = 8  # one kind of problem in so many is of the test split
 
 
 class Draws:
@@ -21,6 +22,13 @@ class Draws:
 
     def __init__(self, seed: str):
         self.random = random.Random(seed).random  # seeding with text is part of the promise
+
+    @classmethod
+    def of_split(cls, task: str, split: Split, seed: int) -> Draws:
+        """The stream for a split of a task; ValueError if there is no such split."""
+        if split not in get_args(Split):
+            raise ValueError(f"split must be train or test, got {split!r}")
+        return cls(f"{task}/{split}/{seed}")
 
     def below(self, bound: int) -> int:
         """A whole number from 0 to `bound` - 1, all equally likely."""
@@ -31,12 +39,57 @@ class Draws:
         return values[int(self.random() * len(values))]
 
     def sample(self, values: Sequence[T], count: int) -> list[T]:
-        """`count` of the values, in random order, none twice."""
-        pool = list(values)
+        """`count` of the values, in random order, none twice, in time that grows with `count`."""
+        moved: dict[int, T] = {}  # what a shuffle would have put at places other than its own
+        drawn = []
         for i in range(count):
-            j = i + int(self.random() * (len(pool) - i))
-            pool[i], pool[j] = pool[j], pool[i]
-        return pool[:count]
+            j = i + int(self.random() * (len(values) - i))
+            drawn.append(moved.get(j, values[j]))
+            moved[j] = moved.get(i, values[i])
+        return drawn
+
+
+class Seen:
+    """Which problems have come already, in 8 to 24 bytes each.
+
+    A problem is known by 8 bytes of a digest. One that shares them with another, which is next to
+    impossible among millions, merely never comes, and that on every machine alike.
+    """
+
+    def __init__(self) -> None:
+        # A digest is in the first slot that was free from its own place on; 0 is a free one.
+        self._slots = array("Q", bytes(8 << 10))
+        self._count = 0
+
+    def add(self, key: str) -> bool:
+        """Whether a problem is new, of which this is the content; from then on it is not."""
+        digest = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") or 1
+        at = self._place(digest)
+        if self._slots[at]:
+            return False
+        self._slots[at] = digest
+        self._count += 1
+        if 3 * self._count > 2 * len(self._slots):
+            self._grow()
+        return True
+
+    def _place(self, digest: int) -> int:
+        """Where a digest is, or where it belongs."""
+        last = len(self._slots) - 1
+        at = digest & last
+        while self._slots[at] not in (0, digest):
+            at = (at + 1) & last
+        return at
+
+    def _grow(self) -> None:
+        old, self._slots = self._slots, array("Q", bytes(16 * len(self._slots)))
+        for digest in filter(None, old):
+            self._slots[self._place(digest)] = digest
+
+
+def first(tries: int, draw: Callable[[], T | None]) -> T | None:
+    """What is drawn first that is not None, or None where all tries fail."""
+    return next((found for _ in range(tries) if (found := draw()) is not None), None)
 
 
 def split_of(key: str) -> Split:

@@ -14,24 +14,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openrlhf_js.tasks import hub
-from openrlhf_js.tasks.base import Item, Message
+from openrlhf_js.tasks.base import Item, Message, as_given
+from openrlhf_js.tasks.files import Row
 from openrlhf_js.tasks.math import label, prompt_for, right_response, score, wrong_response
+from openrlhf_js.tasks.problems import distinct, text
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["NAME", "label", "load", "prompt", "right_response", "score", "wrong_response"]
+__all__ = [
+    "NAME",
+    "SPLITS",
+    "label",
+    "load",
+    "prompt",
+    "right_response",
+    "score",
+    "used",
+    "wrong_response",
+]
 
 NAME = "geometry3k"
 HUB_ID = "hiyouga/geometry3k"
 PLACEHOLDER = "<image>"
-SPLITS = ("train", "validation", "test")
+SPLITS: tuple[str, ...] = ("train", "validation", "test")
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 MAX_PIXELS = 32_000_000
 
 
 def load(
-    split: str, source: str = HUB_ID, *, images_dir: str | os.PathLike[str] = "images"
+    split: str,
+    source: str = HUB_ID,
+    *,
+    images_dir: str | os.PathLike[str] = "images",
+    progress: hub.Progress = hub.unseen,
 ) -> Iterator[Item]:
     """The items of the data set's own split, each problem once: `problem`, `answer` and `images`.
 
@@ -44,6 +60,7 @@ def load(
             `hub.rows` takes them. Images are `{"bytes": ..., "path": ...}`, or paths beside the
             file.
         images_dir: a folder, created where needed; `images` holds absolute paths into it.
+        progress: as `hub.rows` calls it.
 
     Raises:
         ValueError: as `hub.rows`; or an image does not open, or a problem has not one `<image>` for
@@ -55,8 +72,8 @@ def load(
     beside = beside.parent if beside.is_file() else beside
     folder = Path(images_dir).expanduser().resolve()
 
-    def item(row: hub.Row) -> Item:
-        problem, images = hub.text(row, "problem"), row["images"]
+    def item(row: Row) -> Item:
+        problem, images = text(row, "problem"), row["images"]
         if not isinstance(images, list) or problem.count(PLACEHOLDER) != len(images) or not images:
             raise ValueError(
                 f"the problem must say {PLACEHOLDER} once for each of its images: "
@@ -64,10 +81,13 @@ def load(
                 "images"
             )
         paths = [_saved(_encoded(image, beside), folder) for image in images]
-        return {"problem": problem, "answer": hub.text(row, "answer"), "images": paths}
+        return {"problem": problem, "answer": text(row, "answer"), "images": paths}
 
-    rows = hub.rows(source, split, ("images", "problem", "answer"))
-    return hub.distinct(rows, source, item, _content, lambda item: item["answer"])
+    rows = hub.rows(source, split, ("images", "problem", "answer"), None, progress)
+    return distinct(rows, source, item, _content, lambda item: item["answer"])
+
+
+used = as_given
 
 
 def prompt(item: Item) -> list[Message]:

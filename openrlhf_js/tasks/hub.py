@@ -1,220 +1,125 @@
-"""Rows of a published data set: from the Hugging Face hub, or from files of the same layout.
-
-Parquet and JSON are read directly: lines keep their numbers for error messages, rows stream, and
-the second that importing `datasets` takes is paid only where its own formats are read.
-"""
+"""Rows of a published data set: from the Hugging Face hub, or from files of the same layout."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.tasks.base import Item
+from openrlhf_js.tasks.files import (
+    BATCH_ROWS,
+    READERS,
+    Row,
+    Rows,
+    data_files,
+    file_rows,
+    need,
+    split_named,
+)
 
-Row = dict[str, Any]
+Progress = Callable[[float, int], None]  # told what share of the source is read, in how many rows
 
-_BATCH_ROWS = 256
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_SPLIT_IN_NAME = re.compile(r"(?:^|[-_.])(train|validation|test)(?:[-_.]|$)")
-_NOT_DATA = {"dataset_info.json", "dataset_infos.json", "state.json"}
 
 
-class MissingColumns(ValueError):
-    """The source has rows, but not of the layout that was asked for."""
+def unseen(share: float, rows: int) -> None:
+    """The progress that nobody looks at."""
 
 
 def rows(
-    source: str, split: str, columns: Sequence[str], config: str | None = None
+    source: str,
+    split: str | None,
+    columns: Sequence[str],
+    config: str | None = None,
+    progress: Progress = unseen,
 ) -> Iterator[Row]:
     """The rows of one split, as plain dicts of the named columns; images stay encoded bytes.
 
     Args:
-        source: a local file (`.parquet`, `.jsonl`, `.json`), taken whole whatever the split; a
-            local folder, as downloaded from the hub or written by `datasets`' `save_to_disk`; or
-            else a hub id such as `openai/gsm8k`, which `datasets` downloads and caches.
-        split: the split's name in the data set.
+        source: a local file (`.parquet`, `.jsonl`, `.json`); a local folder, as downloaded from the
+            hub or written by `datasets`' `save_to_disk`; or else a hub id such as `openai/gsm8k`,
+            which `datasets` downloads and caches.
+        split: the split's name in the data set. A source that has no splits (`has_splits`) is taken
+            whole, with a warning; without one where `split` is None.
         columns: what every row must have; other columns are not read.
         config: the data set's configuration, a folder of its name in a downloaded copy.
+        progress: called for every row.
 
     Raises:
         ValueError: the source cannot be had or read, has no such split, lacks a column (the
             subclass `MissingColumns`) or is empty.
     """
     path = Path(source).expanduser()
-    if path.is_file():
-        found = _file_rows(path, columns)
-    elif path.is_dir():
-        found = _folder_rows(path, split, columns, config)
-    else:
-        found = _hub_rows(source, split, columns, config)
-    first = next(found, None)
-    if first is None:
-        raise ValueError(f"{source} has no rows: check that it was downloaded or written whole")
-    yield first
-    yield from found
-
-
-def distinct(
-    rows: Iterable[Row],
-    name: str,
-    item: Callable[[Row], Item],
-    problem: Callable[[Item], str],
-    gold: Callable[[Item], str],
-    expected: int | None = None,
-) -> Iterator[Item]:
-    """The items made of the rows, each problem once, in the order of their first rows.
-
-    Problems are the same if their text is, whatever its white space and Unicode form. One whose
-    rows give different gold answers is left out: nobody can say which of them is right. A warning
-    says how many those are, and how many problems there are where another number was `expected`.
-    All of that is known only at the end: the different items are in memory before the first comes.
-
-    Raises:
-        ValueError: a row that `item` or `gold` refuses, with its number from 1.
-    """
-    kept: dict[str, tuple[Item, str]] = {}
-    contested = set()
-    number = 0
-    for number, row in enumerate(rows, 1):
-        try:
-            made = item(row)
-            answer = gold(made)
-        except ValueError as error:
-            raise ValueError(f"{name}, row {number}: {error}") from None
-        key = canonical(problem(made))
-        if kept.setdefault(key, (made, answer))[1] != answer:
-            contested.add(key)
-    count = len(kept) - len(contested)
-    if contested or expected not in (None, count):
-        wanted = "" if expected is None else f"; {expected:,} are expected"
-        left_out = f"; {len(contested):,} more were left out, having several different answers"
+    if split is not None and not has_splits(source, config):
         warnings.warn(
-            f"{name}: {count:,} distinct problems in {number:,} rows{wanted}"
-            + (left_out if contested else ""),
+            f"{source} does not say which split it is: all of it is taken as {split}, and another "
+            "split built from it would be the same",
             stacklevel=2,
         )
-    yield from (made for key, (made, _) in kept.items() if key not in contested)
-
-
-def canonical(problem: str) -> str:
-    """A problem's text in the one form that white space and Unicode forms do not change."""
-    return " ".join(unicodedata.normalize("NFC", problem).split())
-
-
-def text(row: Row, column: str) -> str:
-    """The column's text without space around it; ValueError if it is none, empty or not UTF-8."""
-    value = row[column]
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{column!r} must be text that is not empty, not {value!r:.80}")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        lone = value[error.start]
-        raise ValueError(f"{column!r} holds {lone!r}, half a character: no UTF-8 text") from None
-    return value.strip()
-
-
-def _file_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    reader = _READERS.get(path.suffix)
-    if reader is None:
-        raise ValueError(
-            f"{path}: can read {', '.join(_READERS)}, not {path.suffix or path.name!r}"
-        )
-    return reader(path, columns)
-
-
-def _folder_rows(
-    folder: Path, split: str, columns: Sequence[str], config: str | None
-) -> Iterator[Row]:
-    if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
-        yield from _saved_rows(folder, split, columns)
+    if path.is_file():
+        named = split_named(Path(path.name))
+        if None not in (named, split) and named != split:
+            raise ValueError(
+                f"{source} is the {named} split by its name, not {split}: build that, or rename "
+                "the file if it holds something else"
+            )
+        found = file_rows([path], columns)
+    elif _is_saved(path):
+        found = _saved_rows(path, split, columns)
+    elif path.is_dir():
+        found = file_rows(_split_files(path, split, config), columns)
     else:
-        for path in _split_files(folder, split, config):
-            yield from _file_rows(path, columns)
+        found = _hub_rows(source, split, columns, config)
+    number = 0
+    for number, (share, row) in enumerate(found, 1):
+        progress(share, number)
+        yield row
+    if not number:
+        raise ValueError(f"{source} has no rows: check that it was downloaded or written whole")
 
 
-def _split_files(folder: Path, split: str, config: str | None) -> list[Path]:
+def has_splits(source: str, config: str | None = None) -> bool:
+    """Whether a source tells its splits apart, as files without their names cannot."""
+    path = Path(source).expanduser()
+    if _is_saved(path):
+        return (path / "dataset_dict.json").exists()
+    if path.is_dir():
+        named = _named_files(path, config)
+        return not named or any(named.values())
+    return not path.is_file() or split_named(Path(path.name)) is not None
+
+
+def _is_saved(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("dataset_dict.json", "state.json"))
+
+
+def _named_files(folder: Path, config: str | None) -> dict[Path, str | None]:
+    """The folder's files, each with the split that its name says."""
+    return {path: split_named(path.relative_to(folder)) for path in data_files(folder, config)}
+
+
+def _split_files(folder: Path, split: str | None, config: str | None) -> list[Path]:
     """The folder's files of one split, found as the hub finds them: by folder and file names."""
-    files = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix in _READERS
-        and path.name not in _NOT_DATA
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    if config is not None:  # the folder may also be the configuration's own
-        inside = [path for path in files if config in path.relative_to(folder).parts[:-1]]
-        files = inside or [path for path in files if path.parent in (folder, folder / "data")]
-    named = {
-        path: _SPLIT_IN_NAME.search(path.stem) or _SPLIT_IN_NAME.fullmatch(path.parent.name)
-        for path in files
-    }
-    chosen = [path for path, match in named.items() if match and match[1] == split]
-    if not any(named.values()) and split == "train":  # as on the hub, where no name says a split
-        chosen = files
+    named = _named_files(folder, config)
+    chosen = [path for path in named if named[path] == split] if any(named.values()) else [*named]
     if not chosen or len({path.suffix for path in chosen}) > 1:
         problem = "several formats" if chosen else "no file"
-        listed = ", ".join(str(path.relative_to(folder)) for path in files[:8]) or "no data file"
-        what = f"split {split!r}" + (f" of {config!r}" if config else "")
-        raise ValueError(
-            f"{folder} has {problem} for {what}; it has {listed}: name the file itself"
-        )
+        listed = ", ".join(str(path.relative_to(folder)) for path in [*named][:8])
+        what = (f" for split {split!r}" if split else "") + (f" of {config!r}" if config else "")
+        todo = "give one of them as the source"
+        if not named:
+            todo = "was it downloaded whole?"
+        elif not chosen:
+            todo = f"build another split, or put {split!r} into the name of the file that holds it"
+        raise ValueError(f"{folder} has {problem}{what}; it has {listed or 'no data file'}: {todo}")
     return chosen
 
 
-def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            _need(columns, file.schema_arrow.names, str(path))
-            for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
-                yield from batch.to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is not readable as parquet: {error}") from None
-
-
-def _json_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Rows of JSON lines, or of one JSON list over the whole file."""
-    with path.open("rb") as file:
-        if file.read(1) == b"[":
-            file.seek(0)
-            for number, row in enumerate(_parsed(file.read(), str(path)), 1):
-                yield _checked(row, columns, f"{path}, row {number}")
-            return
-        file.seek(0)
-        for number, line in enumerate(file, 1):  # bytes: only a newline ends a line
-            if line.strip():
-                where = f"{path}, line {number}"
-                yield _checked(_parsed(line, where), columns, where)
-
-
-def _parsed(data: bytes, where: str) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON: {error}") from None
-
-
-def _checked(row: Any, columns: Sequence[str], where: str) -> Row:
-    if not isinstance(row, dict):
-        raise ValueError(f"{where} is not a JSON object but {row!r:.80}")
-    _need(columns, row, where)
-    return {column: row[column] for column in columns}
-
-
-_READERS = {".parquet": _parquet_rows, ".jsonl": _json_rows, ".json": _json_rows}
-
-
-def _saved_rows(folder: Path, split: str, columns: Sequence[str]) -> Iterator[Row]:
+def _saved_rows(folder: Path, split: str | None, columns: Sequence[str]) -> Rows:
     import datasets
 
     try:
@@ -245,8 +150,8 @@ def quiet_hub() -> Iterator[None]:
             log.setLevel(level)
 
 
-def _hub_rows(hub_id: str, split: str, columns: Sequence[str], config: str | None) -> Iterator[Row]:
-    if Path(hub_id).suffix in _READERS:
+def _hub_rows(hub_id: str, split: str | None, columns: Sequence[str], config: str | None) -> Rows:
+    if Path(hub_id).suffix in READERS:
         raise ValueError(f"there is no file {hub_id}")
     if not _HUB_ID.fullmatch(hub_id):
         raise ValueError(f"{hub_id!r} is no file or folder here, nor a hub id such as owner/name")
@@ -265,16 +170,12 @@ def _hub_rows(hub_id: str, split: str, columns: Sequence[str], config: str | Non
     return _dataset_rows(dataset, columns, hub_id)
 
 
-def _dataset_rows(dataset: Any, columns: Sequence[str], where: str) -> Iterator[Row]:
-    _need(columns, dataset.column_names, where)
+def _dataset_rows(dataset: Any, columns: Sequence[str], where: str) -> Rows:
+    need(columns, dataset.column_names, where)
     # As Arrow, rows come as they are stored: `datasets` would decode every image.
     stored = dataset.select_columns(list(columns)).with_format("arrow")
-    for table in stored.iter(_BATCH_ROWS):
-        yield from table.to_pylist()
-
-
-def _need(columns: Sequence[str], found: Iterable[str], where: str) -> None:
-    missing = [column for column in columns if column not in found]
-    if missing:
-        has = ", ".join(found) or "nothing"
-        raise MissingColumns(f"{where} lacks {', '.join(missing)}; it has {has}")
+    number = 0
+    for table in stored.iter(BATCH_ROWS):
+        for row in table.to_pylist():
+            number += 1
+            yield number / len(dataset), row

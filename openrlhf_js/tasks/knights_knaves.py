@@ -12,17 +12,26 @@ the two parts of a compound are about different people, one of whom may be the s
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from typing import Any, get_args
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 from openrlhf_js.tasks.answers import last_boxed
 from openrlhf_js.tasks.base import Item, Score, scored
-from openrlhf_js.tasks.draws import Draws, Split, split_of
-from openrlhf_js.tasks.knights_knaves_text import NAMES, ROLES, claim, listed, plural, prompt
+from openrlhf_js.tasks.draws import Draws, Seen, Split, first, split_of
+from openrlhf_js.tasks.knights_knaves_text import (
+    NAMES,
+    PAIRS,
+    ROLES,
+    SINGULAR,
+    WORDS,
+    claim,
+    joins_names,
+    listed,
+    prompt,
+)
+from openrlhf_js.tasks.labels import read_label
 
 __all__ = ["NAME", "generate", "label", "prompt", "right_response", "score", "wrong_response"]
 
@@ -49,13 +58,13 @@ def generate(
     """Puzzles with exactly one solution, all different, and equally many of each size.
 
     Train and test share no puzzle, whatever the seeds, nor one that differs only in names, roles,
-    wording or the order of the people: `_shape` decides the split. Within a split such relatives
-    count as different, since puzzles of 2 people have but few shapes.
+    wording, the order of the people or how a statement is put: `_shape` decides the split. Within a
+    split such relatives count as different, since puzzles of 2 people have but few shapes.
 
     Args:
         count: how many.
         seed: the same seed gives the same puzzles; a larger count goes on where a smaller one ends.
-        split: `train`, or `test`, which gets one shape in 16.
+        split: `train`, or `test`, which gets one shape in 8.
         people: the sizes, from 2 to 9, taken in turn. The default is the paper's KnK-Easy; its
             KnK-Hard is (6, 7, 8).
 
@@ -68,30 +77,26 @@ def generate(
     """
     if not people or not set(people) <= set(range(2, 10)):
         raise ValueError(f"people must be sizes from 2 to 9, such as (4, 5, 6), got {people!r}")
-    if split not in get_args(Split):
-        raise ValueError(f"split must be train or test, got {split!r}")
-    draws = Draws(f"{NAME}/{split}/{seed}")
-    seen: set[bytes] = set()
+    draws, seen = Draws.of_split(NAME, split, seed), Seen()
     for number in range(count):
         size = people[number % len(people)]
-        for _ in range(MAX_MISSES):
-            statements = [_draw(draws, speaker, size) for speaker in range(size)]
-            if split_of(f"{NAME} {_shape(statements)}") != split:
-                continue
-            if worlds(statements).bit_count() != 1:
-                continue
-            names, roles = draws.sample(NAMES, size), list(draws.choice(ROLES))
-            item = {"people": names, "roles": roles, "statements": statements}
-            digest = hashlib.sha256(repr(item).encode()).digest()[:8]
-            if digest not in seen:
-                break
-        else:
+        item = first(MAX_MISSES, partial(_draw, draws, seen, split, size))
+        if item is None:
             raise ValueError(
                 f"only {number} different puzzles were found in {split} for people {people!r}, "
                 f"got count {count}: ask for fewer, or for more sizes"
             )
-        seen.add(digest)
         yield item
+
+
+def _draw(draws: Draws, seen: Seen, split: Split, size: int) -> Item | None:
+    """A new puzzle, or None if the statements drawn are of the other split or make none."""
+    statements = [_statement(draws, speaker, size) for speaker in range(size)]
+    if split_of(f"{NAME} {_shape(statements)}") != split or worlds(statements).bit_count() != 1:
+        return None
+    names, roles = draws.sample(NAMES, size), list(draws.choice(ROLES))
+    item = {"people": names, "roles": roles, "statements": statements}
+    return item if seen.add(repr(item)) else None
 
 
 def worlds(statements: Sequence[Statement]) -> int:
@@ -137,14 +142,14 @@ def score(response: str, label: str) -> Score:
         return scored("malformed", f"{len(answer)} characters in \\boxed{{}}")
     claims: set[tuple[str, str]] = set()
     waiting: list[str] = []  # names that have no role yet, as the first in "Ann and Bob are fools"
-    for joint, word in _WORDS.findall(answer.casefold()):
+    for joint, word in WORDS.findall(answer.casefold()):
         if not word:
             break
         if word in solution:
-            if waiting and not _joins_names(joint):
+            if waiting and not joins_names(joint):
                 break
             waiting.append(word)
-        elif waiting and (role := _SINGULAR.get(word)) in pair:
+        elif waiting and (role := SINGULAR.get(word)) in pair:
             claims.update((name, role) for name in waiting)
             waiting = []
         else:
@@ -173,7 +178,7 @@ def wrong_response(label: str) -> str:
     return right_response(json.dumps(solution))
 
 
-def _draw(draws: Draws, speaker: int, size: int) -> Statement:
+def _statement(draws: Draws, speaker: int, size: int) -> Statement:
     """A statement for a speaker: all kinds are equally likely, and so are those it is about."""
     kind = draws.choice(tuple(KINDS))
     if kind == "is":
@@ -190,14 +195,20 @@ def _another(draws: Draws, person: int, size: int) -> int:
 def _shape(statements: Sequence[Statement]) -> str:
     """What sort of thing is said how often, of oneself or of whichever other person.
 
-    Puzzles have the same shape if they differ in names, in the order of the people, in the order of
-    the parts of "and", "or" and "iff", or in which others are talked about. What is put in another
-    kind of statement, such as "if" by "or", has another shape.
+    Puzzles have the same shape if they differ in names, in the order of the people or of the parts
+    of a statement, in which others are talked about, or in statements that hold in the same worlds,
+    such as "if Ann is a fool then Bob is" and "Ann is a sage or Bob is a fool, or both".
     """
     shapes = []
     for speaker, (kind, *parts) in enumerate(statements):
-        said = [("own " if who == speaker else "") + ("true" if t else "lies") for who, t in parts]
-        shapes.append(f"{kind} {', '.join(said if kind == 'if' else sorted(said))}")
+        truths = [truth for _, truth in parts]
+        if kind == "if":  # its condition does not hold, or its consequence does
+            kind, truths[0] = "or", not truths[0]
+        elif kind == "iff":  # turning both sides around makes no difference
+            truths = [truths[0] == truths[1]] * 2
+        subjects = ["own" if who == speaker else "other" for who, _ in parts]
+        said = [f"{who} {truth}" for who, truth in zip(subjects, truths, strict=True)]
+        shapes.append(f"{kind} {', '.join(sorted(said))}")
     return "; ".join(sorted(shapes))
 
 
@@ -210,44 +221,24 @@ def _truthful(size: int) -> tuple[int, ...]:
     )
 
 
-_PAIRS = {role: pair for pair in ROLES for role in pair}
-_SINGULAR = {word: role for role in _PAIRS for word in (role, plural(role))}
-_LAYOUT = r"[\s{}$*]|\\(?:text|math|boxed)[a-z]*|\\[\s,;:!]"
-_JOINTS = (
-    _LAYOUT,
-    r"[-=]>|[\",;.:=&()\[\]\u2013\u2014\u2192-]",
-    r"\d+[.)](?=\s)",
-    r"\\q?quad",
-    r"\\[\\()\[\]{}&$]",
-    r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?",
-    r"(?:is|are|and|but|while|both)\b",
-    # Only before a role is "a" an article, and not the person A.
-    rf"(?:an?|the)(?:{_LAYOUT})+(?=(?:{'|'.join(_SINGULAR)})\b)",
-)
-# Finds every word or other character, and what joins it to the one before. Since "." takes
-# whatever is left, the engine never steps back, and time is in proportion to length.
-_WORDS = re.compile(rf"((?:{'|'.join(_JOINTS)})*)([^\W_]+(?:['-][^\W_]+)*|.|\Z)", re.DOTALL)
-
-
-def _joins_names(joint: str) -> bool:
-    """Whether it is a comma, "and" or "&", or several, with layout at most around them."""
-    return set(re.sub(r"\\?&|,", " and ", re.sub(_LAYOUT, " ", joint)).split()) == {"and"}
+class _Solution(NamedTuple):
+    roles: dict[str, str]  # by name, both in lower case
+    pair: tuple[str, str]  # that they are of, the truthful one first
+    names: dict[str, str]  # as they are written in the label, by name in lower case
 
 
 @lru_cache(256)
-def _solution(label: str) -> tuple[dict[str, str], tuple[str, str], dict[str, str]]:
-    """The roles by name, both in lower case, the pair that they are of, and names as written."""
-    try:
-        found = json.loads(label)
-        solution = {name.casefold(): role.casefold() for name, role in found.items()}
-    except (ValueError, AttributeError, RecursionError):
-        raise ValueError(f"a label is a JSON object of name: role, got {label[:200]!r}") from None
-    pair = _PAIRS.get(next(iter(solution.values()), ""))
-    if pair is None or not set(solution.values()) <= set(pair) or len(solution) < len(found):
-        raise ValueError(
-            f"a label has different names, and roles of one pair of {ROLES}, got {label[:200]!r}"
-        )
-    words = [word for _, word in _WORDS.findall(",".join(solution))]
-    if words != [*solution, ""] or solution.keys() & _SINGULAR:
-        raise ValueError(f"a name is one word, and no role, got {label[:200]!r}")
-    return solution, pair, dict(zip(solution, found, strict=True))
+def _solution(label: str) -> _Solution:
+    """What a label holds; ValueError if that is no solution."""
+    form = f"a JSON object from different names, one word each, to roles of one pair of {ROLES}"
+    return read_label(label, _taken, form)
+
+
+def _taken(found: Any) -> _Solution:
+    roles = {name.casefold(): role.casefold() for name, role in found.items()}
+    pair = PAIRS[next(iter(roles.values()), "")]
+    words = [word for _, word in WORDS.findall(",".join(roles))]
+    is_clear = words == [*roles, ""] and not roles.keys() & SINGULAR
+    if not is_clear or not set(roles.values()) <= set(pair) or len(roles) < len(found):
+        raise ValueError("no solution")
+    return _Solution(roles, pair, dict(zip(roles, found, strict=True)))

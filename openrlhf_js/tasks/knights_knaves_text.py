@@ -1,8 +1,9 @@
-"""The words of Knights and Knaves: names, roles, and how a puzzle is told."""
+"""The words of Knights and Knaves: names, roles, how a puzzle is told and how an answer is read."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from openrlhf_js.tasks.base import Item, Message
@@ -99,3 +100,27 @@ def plural(role: str) -> str:
 
 def _one(role: str) -> str:
     return f"{'an' if role[0] in 'aeiou' else 'a'} {role}"
+
+
+PAIRS = {role: pair for pair in ROLES for role in pair}
+SINGULAR = {word: role for role in PAIRS for word in (role, plural(role))}
+_LAYOUT = r"[\s{}$*]|\\(?:text|math|boxed)[a-z]*|\\[\s,;:!]"
+_JOINTS = (
+    _LAYOUT,
+    r"[-=]>|[\",;.:=&()\[\]\u2013\u2014\u2192-]",
+    r"\d+[.)](?=\s)",
+    r"\\q?quad",
+    r"\\[\\()\[\]{}&$]",
+    r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?",
+    r"(?:is|are|and|but|while|both)\b",
+    # Only before a role is "a" an article, and not the person A.
+    rf"(?:an?|the)(?:{_LAYOUT})+(?=(?:{'|'.join(SINGULAR)})\b)",
+)
+# Finds every word or other character, and what joins it to the one before. Since "." takes
+# whatever is left, the engine never steps back, and time is in proportion to length.
+WORDS = re.compile(rf"((?:{'|'.join(_JOINTS)})*)([^\W_]+(?:['-][^\W_]+)*|.|\Z)", re.DOTALL)
+
+
+def joins_names(joint: str) -> bool:
+    """Whether it is a comma, "and" or "&", or several, with layout at most around them."""
+    return set(re.sub(r"\\?&|,", " and ", re.sub(_LAYOUT, " ", joint)).split()) == {"and"}

@@ -11,16 +11,18 @@ import json
 import re
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import NamedTuple, get_args
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 from openrlhf_js.tasks.answers import last_answer_tag, plain
 from openrlhf_js.tasks.base import Item, Message, Score, scored
-from openrlhf_js.tasks.draws import Draws, Split, split_of
+from openrlhf_js.tasks.draws import Draws, Seen, Split, first, split_of
+from openrlhf_js.tasks.labels import read_label
 
 NAME = "maze"
 WALL_SHARE = 0.3  # of the inner cells, on average; long ways are most frequent near it
-MAX_MISSES = 20_000  # draws in a row that give no new maze of a length, before it is given up
+STARTS = 16  # tried with the same walls
+MAX_MISSES = 10_000  # walls in a row that give no new maze of a length, before it is given up
 MAX_CHARACTERS_PER_CELL = 40  # of an answer: four moves for every cell, written as ` -> Right`
 
 _MOVE = re.compile(r"left|right|up|down|[lrud]", re.ASCII | re.IGNORECASE)
@@ -36,13 +38,17 @@ def generate(
 ) -> Iterator[Item]:
     """Mazes {"rows": [...], "length": int}, all different, and equally many of each length.
 
-    There are only so many: of size 6, 14,904 have length 7 and 5,304 have length 8, in both splits
-    together. A length of which no new maze can be found leaves the rest to the others.
+    The walls decide the split, whichever way they are turned or mirrored, and wherever S and E are.
+    So no test maze has a twin in train: turned, mirrored, walked backwards or with other ends.
+
+    There are only so many: of size 6, 14,904 have length 7, of which 1,728 are in test, and 5,304
+    have length 8, 552 in test. A length of which no new maze can be found leaves the rest to the
+    others.
 
     Args:
         count: how many.
         seed: the same seed gives the same mazes; a larger count goes on where a smaller ends.
-        split: `train`, or `test`, which gets one maze in 16.
+        split: `train`, or `test`, which gets one pattern of walls in 8.
         size: rows and columns, with the outer walls.
         lengths: how many moves the shortest way takes, taken in turn.
 
@@ -53,45 +59,54 @@ def generate(
         raise ValueError(f"size must be from 4 to 64, with the outer walls, got {size!r}")
     if not lengths or min(lengths) < 1:
         raise ValueError(f"lengths must be numbers of moves from 1, got {lengths!r}")
-    if split not in get_args(Split):
-        raise ValueError(f"split must be train or test, got {split!r}")
-    draws = Draws(f"{NAME}/{split}/{seed}")
-    seen: set[str] = set()
+    draws, seen = Draws.of_split(NAME, split, seed), Seen()
     found = Counter(dict.fromkeys(lengths, 0))
     turns = deque(lengths)
     while found.total() < count:
         length = turns[0]
-        for _ in range(MAX_MISSES):
-            grid = _draw(draws, size, length)
-            if grid and grid not in seen and split_of(f"{NAME} {grid}") == split:
-                break
-        else:
-            turns.popleft()
-            if turns and found[length]:
-                continue
+        item = first(MAX_MISSES, partial(_draw, draws, seen, split, size, length))
+        if item:
+            found[length] += 1
+            turns.rotate(-1)
+            yield item
+            continue
+        turns.popleft()
+        if not turns or not found[length]:
             raise ValueError(
                 f"only {found[length]} different mazes of size {size} and length {length} were "
                 f"found in {split}: ask for fewer, for other lengths or for a larger size"
             )
-        seen.add(grid)
-        found[length] += 1
-        turns.rotate(-1)
-        yield {"rows": grid.split(), "length": length}
 
 
-def _draw(draws: Draws, size: int, length: int) -> str | None:
-    """A maze whose shortest way takes so many moves, or None if the walls drawn do not allow it."""
-    inner = range(1, size - 1)
-    cells = [row * size + column for row in inner for column in inner]
-    start = draws.choice(cells)
-    open_cells = sum(1 << cell for cell in cells if draws.random() >= WALL_SHARE) | 1 << start
-    reached = _distances(open_cells, 1 << start, size)
-    if len(reached) <= length:
+def _draw(draws: Draws, seen: Seen, split: Split, size: int, length: int) -> Item | None:
+    """A new maze whose shortest way takes so many moves, or None if the walls drawn have none."""
+    side, random = size - 2, draws.random
+    inner = "".join(["*" if random() < WALL_SHARE else "." for _ in range(side * side)])
+    if split_of(f"{NAME} {_canonical(inner, side)}") != split:
         return None
-    end = draws.choice([cell for cell in cells if reached[length] >> cell & 1])
-    grid = ["." if open_cells >> cell & 1 else "*" for cell in range(size * size)]
-    grid[start], grid[end] = "S", "E"
-    return "\n".join("".join(grid[i : i + size]) for i in range(0, size * size, size))
+    rows = [f"*{inner[i : i + side]}*" for i in range(0, side * side, side)]
+    walls = "*" * size + "".join(rows) + "*" * size
+    free = [at for at, cell in enumerate(walls) if cell == "."]
+    open_cells = sum(1 << at for at in free)
+    for start in draws.sample(free, min(len(free), STARTS)):
+        reached = _distances(open_cells, 1 << start, size)
+        if len(reached) > length:
+            end = draws.choice([at for at in free if reached[length] >> at & 1])
+            grid = list(walls)
+            grid[start], grid[end] = "S", "E"
+            cells = "".join(grid)
+            if seen.add(cells):
+                rows = [cells[i : i + size] for i in range(0, size * size, size)]
+                return {"rows": rows, "length": length}
+    return None
+
+
+def _canonical(cells: str, side: int) -> str:
+    """The least of the 8 forms that a square of cells takes when it is turned and mirrored."""
+    mirrored = "".join([cells[i : i + side] for i in range(len(cells) - side, -1, -side)])
+    a = "".join([cells[i::side] for i in range(side)])
+    b = "".join([mirrored[i::side] for i in range(side)])
+    return min(cells, mirrored, a, b, cells[::-1], mirrored[::-1], a[::-1], b[::-1])
 
 
 def _distances(open_cells: int, start: int, width: int) -> list[int]:
@@ -173,21 +188,22 @@ class _Maze(NamedTuple):
 @lru_cache(maxsize=4096)
 def _maze(label: str) -> _Maze:
     """What a label holds; ValueError if that is no maze."""
-    try:
-        rows = json.loads(label)["maze"]
-        cells, width = "".join(rows), len(rows[0])
-        is_grid = isinstance(rows, list) and {len(row) for row in rows} == {width}
-    except (ValueError, TypeError, KeyError, IndexError):
-        cells, width, is_grid = "", 0, False
-    has_ends = cells.count("S") == cells.count("E") == 1
-    if not is_grid or not has_ends or not set(cells) <= set("*.SE"):
-        raise ValueError(
-            'a label is JSON like {"maze": ["*****", "*S.E*", "*****"]}, with rows of one length, '
-            f"one S and one E, got {label!r:.200}"
-        )
+    return read_label(
+        label,
+        _taken,
+        'JSON like {"maze": ["*****", "*S.E*", "*****"]}, with rows of one length, walls all '
+        "around, one S and one E",
+    )
+
+
+def _taken(fields: Any) -> _Maze:
+    rows = fields["maze"]
+    cells, width = "".join(rows), len(rows[0])
+    is_grid = isinstance(rows, list) and {len(row) for row in rows} == {width}
+    has_ends = cells.count("S") == cells.count("E") == 1 and set(cells) <= set("*.SE")
     edge = cells[:width] + cells[-width:] + cells[::width] + cells[width - 1 :: width]
-    if set(edge) != {"*"}:
-        raise ValueError(f"a maze has walls all around, got {label!r:.200}")
+    if not is_grid or not has_ends or set(edge) != {"*"}:
+        raise ValueError("no maze")
     return _Maze(cells, cells.index("S"), {"L": -1, "R": 1, "U": -width, "D": width})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,9 +19,10 @@ from typing import Any
 import pytest
 
 from openrlhf_js.cli import data, data_flags, data_output, progress
-from openrlhf_js.data.writing import generates, options_of
+from openrlhf_js.data.writing import options_of
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.tasks import TASKS, math
+from openrlhf_js.tasks.base import Generated
 
 GENERATORS = ["countdown", "knights_knaves", "maze"]
 TEMPLATE = (
@@ -125,7 +127,7 @@ def test_without_a_count_there_are_as_many_as_in_the_paper(
 ) -> None:
     seen: list[int] = []
 
-    def items(task: Any, split: str, count: int, seed: int, options: Any) -> Iterator[Any]:
+    def items(task: Any, split: str, count: int, *_: Any) -> Iterator[Any]:
         seen.append(count)
         return iter(())
 
@@ -144,7 +146,7 @@ def test_every_task_explains_its_options(task: str, capsys: Captured) -> None:
     for option in ["count", "seed", "out", *options_of(TASKS[task])]:
         assert f"--{option.replace('_', '-')} " in text
     assert f"data build {task} " in data_flags.BUILD_EXAMPLES
-    assert (task in data_flags.COUNTS) == generates(TASKS[task])
+    assert (task in data_flags.COUNTS) == isinstance(TASKS[task], Generated)
 
 
 def test_every_data_set_of_mathematics_is_offered() -> None:
@@ -253,6 +255,32 @@ def test_gsm8k_from_a_local_file(tmp_path: Path, capsys: Captured) -> None:
     ]
     assert run("build", "gsm8k", *again, "--source", source) == 2
     assert path.read_bytes() == before and not list(tmp_path.glob(".*"))
+
+
+def test_what_is_taken_for_a_split_is_said(tmp_path: Path, capsys: Captured) -> None:
+    source = tmp_path / "own.jsonl"
+    source.write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
+    flags = ("--source", source, "--out", tmp_path)
+    assert run("build", "gsm8k", "--split", "train", *flags) == 0
+    assert capsys.readouterr().err == (
+        f"note: {source} does not say which split it is: all of it is taken as train, and another "
+        "split built from it would be the same\n"
+    )
+    source.rename(source := tmp_path / "own-train.jsonl")
+    flags = ("--source", source, "--out", tmp_path)
+    assert run("build", "gsm8k", "--split", "train", *flags, "--force") == 0
+    assert capsys.readouterr().err == ""
+    assert run("build", "gsm8k", "--split", "test", *flags) == 2
+    said = capsys.readouterr().err
+    assert "is the train split by its name, not test" in said and said.count("\n") == 1
+
+
+def test_a_source_whose_name_is_no_text(tmp_path: Path) -> None:
+    source = tmp_path / os.fsdecode(b"test-\xff.jsonl")
+    source.write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
+    path = build(tmp_path, "gsm8k", "test", "--source", str(source), "--count", "1")
+    manifest = json.loads(path.with_suffix(".manifest.json").read_text())
+    assert manifest["parameters"]["source"] == str(source)
 
 
 # What it says to do next
@@ -471,6 +499,13 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_takes_no_file_is_named(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / ("x" * 250 + ".jsonl")
+    flags = ("--split", "train", "--count", "1", "--out", tmp_path, "--name", path.stem)
+    assert run("build", "maze", *flags) == 1
+    assert capsys.readouterr().err == f"openrlhf-js data build maze: {path}: File name too long\n"
+
+
 def test_any_terminal_shows_any_text(tmp_path: Path) -> None:
     path = build(tmp_path, "maze")
     row = json.loads(path.open().readline())
@@ -509,3 +544,96 @@ def test_progress_is_said_after_two_seconds_only(
         "building: 60%, 600 rows, 50/s, 0:08 left\n"
         "building: 1%, 9 rows, 0/s\n"
     )
+
+
+@pytest.fixture
+def raw_dapo(tmp_path: Path) -> Path:
+    """3 problems in 90,000 rows of DAPO's raw layout, as one row group."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"What is {number} + 1? " + 40 * "So? "}],
+            "reward_model": {"ground_truth": str(number + 1)},
+            "extra_info": {"index": "x" * 100},
+        }
+        for number in range(3)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows * 30_000), tmp_path / "dapo-17k.parquet")
+    return tmp_path / "dapo-17k.parquet"
+
+
+def test_progress_moves_while_rows_are_read(
+    raw_dapo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)
+    flags = ("--split", "train", "--dataset", "dapo_raw", "--source", raw_dapo, "--count", "2")
+    assert run("build", "math", *flags, "--out", tmp_path) == 0
+    said = capsys.readouterr().err
+    read = re.findall(r"^reading dapo-17k.parquet: (\d+)%, ([\d,]+) rows, ", said, re.MULTILINE)
+    shares = [int(share) for share, _ in read]
+    numbers = [int(rows.replace(",", "")) for _, rows in read]
+    assert len(read) > 3 and shares[0] < 50 < shares[-1] <= 100
+    assert numbers == sorted(set(numbers)) and numbers[-1] > 45_000
+    for share, number in zip(shares, numbers, strict=True):
+        assert share == pytest.approx(number / 900, abs=1)
+    assert said.index("building math-") > said.rindex("reading")
+    assert "3 distinct problems in 90,000 rows; 17,917 are expected" in said
+
+
+def test_progress_moves_while_rows_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    path = build(tmp_path)
+    capsys.readouterr()
+    assert run("show", path, "--seed", "1") == 0
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 12 and said[-1].startswith("reading countdown-train.jsonl: 100%, 12 rows")
+
+
+def test_a_terminal_shows_a_bar_while_rows_are_read(raw_dapo: Path, tmp_path: Path) -> None:
+    import pty
+
+    program = (
+        "import sys\n"
+        "from openrlhf_js.cli import data, progress\n"
+        "progress.FIRST_SECONDS = 0\n"
+        "sys.exit(data.main(sys.argv[1:]))"
+    )
+    flags = ["--dataset", "dapo_raw", "--source", str(raw_dapo), "--out", str(tmp_path)]
+    command = [sys.executable, "-c", program, "build", "math", "--split", "train", *flags]
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert running.communicate() and running.returncode == 0
+    bars = re.findall(rb"reading dapo-17k.parquet.*? ([\d,]+) rows, ", shown)
+    assert len(set(bars)) > 1
+    final = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "\n")
+    assert final.rstrip().endswith("17,917 are expected")  # no bar is left standing
+
+
+def test_an_interrupt_while_rows_are_read_leaves_nothing(raw_dapo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new"
+    source = tmp_path / "many"
+    source.mkdir()
+    for number in range(20):
+        (source / f"{number}.parquet").hardlink_to(raw_dapo)
+    flags = ("--dataset", "dapo_raw", "--source", source, "--out", out)
+    running = start("build", "math", "--split", "train", *flags)
+    assert running.stderr
+    first = running.stderr.readline()
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate()
+    assert first.startswith("reading many: ")
+    assert running.returncode == 130 and said.endswith("stopped; the data set was not written\n")
+    assert not out.exists()

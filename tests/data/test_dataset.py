@@ -18,7 +18,7 @@ from openrlhf_js.data import writing
 from openrlhf_js.data.check import Budget, Report, check
 from openrlhf_js.data.reading import Keys, read
 from openrlhf_js.tasks import TASKS, task_of
-from openrlhf_js.tasks.base import Score, scored
+from openrlhf_js.tasks.base import Generated, Loaded, Score, scored
 
 ITEMS: dict[str, tuple[dict[str, Any], str]] = {
     "countdown": ({"numbers": [3, 5, 7], "target": 15}, "countdown/3"),
@@ -38,7 +38,9 @@ def echo(**changes: Any) -> SimpleNamespace:
             raise ValueError("bad label")
         return scored("correct" if response == label else "wrong", f"{response!r}, not {label!r}")
 
-    def load(split: str, source: str | None = None) -> Iterator[dict[str, Any]]:
+    def load(
+        split: str, source: str | None = None, *, progress: Any = None
+    ) -> Iterator[dict[str, Any]]:
         return ({"text": f"{split} {number}", "answer": str(number)} for number in range(10))
 
     made = SimpleNamespace(
@@ -113,8 +115,17 @@ def test_rows_have_the_columns_that_upstream_joins() -> None:
 def test_options_come_from_the_signature() -> None:
     assert writing.options_of(TASKS["knights_knaves"]) == {"people": (4, 5, 6)}
     assert writing.options_of(TASKS["gsm8k"]) == {"source": "openai/gsm8k"}
-    made = {name for name, task in TASKS.items() if writing.generates(task)}
+    assert list(writing.options_of(TASKS["math"])) == ["source", "dataset"]
+
+
+def test_a_task_makes_its_problems_or_loads_them() -> None:
+    made = {name for name, task in TASKS.items() if isinstance(task, Generated)}
+    loaded = {name for name, task in TASKS.items() if isinstance(task, Loaded)}
     assert made == {"countdown", "knights_knaves", "maze"}
+    assert loaded == {"geometry3k", "gsm8k", "math"}
+    for name in loaded - {"math"}:
+        task = TASKS[name]
+        assert isinstance(task, Loaded) and task.used("train", source="a") == {"source": "a"}
 
 
 def numbers(seed: int, count: int | None) -> list[int]:

@@ -93,12 +93,12 @@ def test_items_are_varied_even_and_in_range():
     assert all(len(set(item["numbers"])) == len(item["numbers"]) for item in items)
 
 
-def test_no_problem_is_in_both_splits_whatever_the_seeds():
+def test_no_set_of_numbers_is_in_both_splits_whatever_their_order_and_the_seeds():
     found = {"train": set(), "test": set()}
     for split, seed in itertools.product(found, range(4)):
         for item in countdown.generate(150, seed, split, numbers=(3,), largest=15):
-            found[split].add((*sorted(item["numbers"]), item["target"]))
-    assert len(found["train"]) > 500 and len(found["test"]) > 200
+            found[split].add(tuple(sorted(item["numbers"])))
+    assert len(found["train"]) > 200 and len(found["test"]) > 30
     assert not found["train"] & found["test"]
 
 
@@ -106,7 +106,7 @@ def test_a_seed_gives_the_same_bytes_on_every_python():
     items = [list(countdown.generate(200, 7, split)) for split in ("train", "test")]
     assert (
         hashlib.sha256(json.dumps(items).encode()).hexdigest()
-        == "7611ef79adc0da12fa0a62c4861e52da086c529324ad00f6cfd3d2c43713a0d9"
+        == "2fb1093431224c374053f377a4cebf7d10a43ceeb3be9a04ee52ce6125142cff"
     )
 
 

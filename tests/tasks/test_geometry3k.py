@@ -72,6 +72,21 @@ def test_a_downloaded_copy(tmp_path):
             assert written.tobytes() == given.tobytes()
 
 
+def test_a_split_that_the_source_does_not_have(tmp_path):
+    folder = hub_copy(tmp_path, [row(figure())])
+    file = next(tmp_path.rglob("*.parquet"))
+    for split in ("validation", "test"):
+        with pytest.raises(ValueError, match=f"no file for split '{split}'; it has data/train-0"):
+            list(geometry3k.load(split, folder, images_dir=tmp_path / "figures"))
+        with pytest.raises(ValueError, match=f"is the train split by its name, not {split}"):
+            list(geometry3k.load(split, str(file), images_dir=tmp_path / "figures"))
+    file.rename(file.with_name("own.parquet"))
+    with pytest.warns(UserWarning, match="does not say which split it is: all of it is taken as v"):
+        assert (
+            len(list(geometry3k.load("validation", folder, images_dir=tmp_path / "figures"))) == 1
+        )
+
+
 def test_the_same_figure_is_one_problem_and_one_file(tmp_path):
     load(tmp_path, row(figure()), row(figure()))
     (file,) = (tmp_path / "figures").iterdir()
@@ -105,7 +120,7 @@ def converted(encoded, mode):
 def test_images_beside_a_file_of_lines(tmp_path):
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "1.jpg").write_bytes(figure(form="JPEG"))
-    file = tmp_path / "own.jsonl"
+    file = tmp_path / "test.jsonl"
     lines = [
         {"images": ["pictures/1.jpg"], "problem": PROBLEM, "answer": "1"},
         {"images": [{"path": "pictures/1.jpg"}], "problem": "In <image>, why?", "answer": "1"},
@@ -179,7 +194,7 @@ def test_one_placeholder_for_each_image(tmp_path, problem, images):
 
 @pytest.mark.parametrize("images", [None, "1.png", [5], [None], [{"bytes": None, "path": None}]])
 def test_images_of_another_kind_are_refused(tmp_path, images):
-    file = tmp_path / "own.jsonl"
+    file = tmp_path / "test.jsonl"
     file.write_text(json.dumps({"images": images, "problem": PROBLEM, "answer": "1"}) + "\n")
     with pytest.raises(ValueError, match=r"row 1: .* image"):
         list(geometry3k.load("test", str(file), images_dir=tmp_path / "figures"))

@@ -32,13 +32,13 @@ def test_a_downloaded_copy(tmp_path):
 def test_by_default_the_hub_is_asked(monkeypatch):
     asked = []
 
-    def rows(*arguments, **options):
-        asked.append((*arguments, options))
+    def rows(*arguments):
+        asked.append(arguments)
         return iter([])
 
     monkeypatch.setattr(gsm8k.hub, "rows", rows)
     gsm8k.load("test")
-    assert asked == [("openai/gsm8k", "test", ("question", "answer"), {"config": "main"})]
+    assert asked == [("openai/gsm8k", "test", ("question", "answer"), "main", gsm8k.hub.unseen)]
     with pytest.raises(ValueError, match="train and test, not 'validation'"):
         gsm8k.load("validation")
 
@@ -83,6 +83,13 @@ def test_the_gold_answer_scores_one_and_another_does_not(label):
     assert gsm8k.score(f"#### {label}", label).status == "correct"
     assert gsm8k.score(gsm8k.wrong_response(label), label).status == "wrong"
     assert gsm8k.score("I give up.", label).status == "no_answer"
+
+
+@pytest.mark.parametrize("label", ["seven", "", "7 pens", "1/2", "#### 7"])
+def test_a_label_that_is_no_number_is_malformed(label):
+    with pytest.raises(ValueError, match="the label must be a number such as 7, not"):
+        gsm8k.score(r"\boxed{7}", label)
+    assert gsm8k.score(r"\boxed{2300}", "2,300").status == "correct"
 
 
 def test_the_prompt_asks_for_a_box():

@@ -5,7 +5,6 @@ import logging
 import os
 import subprocess
 import sys
-import warnings
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,7 +29,7 @@ def lines(path, rows=ROWS):
     return path
 
 
-def read(source, split="train", columns=COLUMNS, config=None):
+def read(source, split=None, columns=COLUMNS, config=None):
     return list(hub.rows(str(source), split, columns, config))
 
 
@@ -43,7 +42,15 @@ def test_files_of_every_kind_give_the_same_rows(tmp_path):
         lines(tmp_path / "a.json"),
         whole,
     ):
-        assert read(file) == read(file, "test") == TRIMMED
+        assert read(file) == TRIMMED
+
+
+def test_marks_and_space_that_editors_leave(tmp_path):
+    file = tmp_path / "a.json"
+    texts = [json.dumps(row) for row in ROWS]
+    for content in ("\r\n".join(texts), "\n\n [" + ",\r\n".join(texts) + "]\n", "\n".join(texts)):
+        file.write_bytes(content.encode("utf-8-sig"))
+        assert read(file) == TRIMMED
 
 
 def test_only_a_newline_ends_a_line(tmp_path):
@@ -62,12 +69,12 @@ def test_only_a_newline_ends_a_line(tmp_path):
         ("main/train-0.parquet main/test-0.parquet", "main", "test", "main/test-0.parquet"),
         ("main/test-0.parquet socratic/test-0.parquet", "main", "test", "main/test-0.parquet"),
         ("train-0.parquet test-0.parquet", "main", "test", "test-0.parquet"),  # main/ itself
-        ("data/some-set-17k.parquet", None, "train", "data/some-set-17k.parquet"),
-        ("Set/OE/OE.parquet Set/TP/TP.parquet", "OE", "train", "Set/OE/OE.parquet"),
+        ("data/some-set-17k.parquet", None, None, "data/some-set-17k.parquet"),
+        ("Set/OE/OE.parquet Set/TP/TP.parquet", "OE", None, "Set/OE/OE.parquet"),
         ("test.jsonl notes.md .cache/huggingface/test.jsonl", None, "test", "test.jsonl"),
         ("main/train/0.parquet main/test/0.parquet", "main", "test", "main/test/0.parquet"),
         ("train.jsonl contest.jsonl", None, "train", "train.jsonl"),
-        ("problems.json dataset_infos.json", None, "train", "problems.json"),
+        ("problems.json dataset_infos.json", None, None, "problems.json"),
     ],
 )
 def test_a_downloaded_folder_gives_the_files_of_the_split(
@@ -81,12 +88,55 @@ def test_a_downloaded_folder_gives_the_files_of_the_split(
 
 
 @pytest.mark.parametrize(
+    "layout",
+    ["a.jsonl", "problems/a.jsonl problems/b.jsonl", "data/my-latest-attestation.parquet"],
+)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_files_that_name_no_split_are_taken_whole_and_it_is_said(tmp_path, layout, split):
+    folder = tmp_path / "test"  # where the files lie says nothing of what they are
+    for name in layout.split():
+        (parquet if name.endswith("parquet") else lines)(folder / name)
+    places = [folder, folder / layout] if " " not in layout else [folder]
+    for source in places:
+        assert not hub.has_splits(str(source))
+        with pytest.warns(UserWarning, match=f"all of it is taken as {split}, and another"):
+            assert read(source, split) == TRIMMED * len(layout.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train.jsonl", "train"),
+        ("gsm8k_test.jsonl", "test"),
+        ("my eval.jsonl", "test"),
+        ("test-00000-of-00001.parquet", "test"),
+        ("dev.json", "validation"),
+        ("Training.jsonl", "train"),
+    ],
+)
+def test_a_file_is_the_split_of_its_name_and_no_other(tmp_path, name, split):
+    file = (parquet if name.endswith("parquet") else lines)(tmp_path / "d" / name)
+    for source in (file, file.parent):
+        assert hub.has_splits(str(source))
+        assert read(source, split) == TRIMMED
+        assert read(file) == TRIMMED  # asked for no split
+    for other in {"train", "validation", "test"} - {split}:
+        with pytest.raises(ValueError, match=f"is the {split} split by its name, not {other}: bu"):
+            read(file, other)
+        with pytest.raises(ValueError, match=f"no file for split '{other}'"):
+            read(file.parent, other)
+
+
+@pytest.mark.parametrize(
     ("layout", "config", "complaint"),
     [
-        (["data/train-0.parquet"], None, "no file for split 'test'.* it has data/train-0.parquet"),
-        (["problems.jsonl"], None, "name the file itself"),
+        (
+            ["data/train-0.parquet"],
+            None,
+            "split 'test'; it has data/train-0.parquet: build another split, or put 'test' in",
+        ),
         (["a/test.jsonl", "b/test.jsonl"], "main", "no file for split 'test' of 'main'"),
-        (["test.jsonl", "data/test-0.parquet"], None, "several formats"),
+        (["test.jsonl", "data/test-0.parquet"], None, "several formats .*: give one of them as"),
         ([], None, "no data file"),
     ],
 )
@@ -134,10 +184,44 @@ def test_rows_stream(tmp_path):
     file = lines(tmp_path / "a.jsonl")
     with file.open("a") as more:
         more.write("broken\n")
-    rows = hub.rows(str(file), "train", COLUMNS)
+    rows = hub.rows(str(file), None, COLUMNS)
     assert [next(rows) for _ in ROWS] == TRIMMED
     with pytest.raises(ValueError, match="line 4"):
         next(rows)
+
+
+@pytest.mark.parametrize(
+    "layout", ["a.jsonl", "a.json", "a.parquet", "train-0.jsonl train-1.jsonl"]
+)
+def test_progress_follows_the_rows_to_the_end(tmp_path, layout):
+    for name in layout.split():
+        (parquet if name.endswith("parquet") else lines)(tmp_path / name)
+    if layout == "a.json":
+        (tmp_path / layout).write_text(json.dumps(ROWS))
+    told = []
+    split = "train" if "train" in layout else None
+    found = list(hub.rows(str(tmp_path), split, COLUMNS, None, lambda *each: told.append(each)))
+    shares, numbers = zip(*told, strict=True)
+    assert list(numbers) == list(range(1, len(found) + 1))
+    steps = [each / len(found) for each in numbers]
+    assert shares == pytest.approx(steps, abs=0.01)  # all lines are of one length
+
+
+def test_parquet_of_one_row_group_streams(tmp_path):
+    program = """
+import sys
+import pyarrow
+from openrlhf_js.tasks import hub
+assert sum(1 for _ in hub.rows(sys.argv[1], None, ["text"])) == 10_000
+print(pyarrow.default_memory_pool().max_memory())
+"""
+    file = tmp_path / "a.parquet"
+    texts = [os.urandom(2000).hex() for _ in range(10_000)]
+    pq.write_table(pa.table({"text": texts, "unread": texts}), file, row_group_size=10_000)
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True
+    )
+    assert int(run.stdout) < file.stat().st_size / 3
 
 
 def test_folders_that_datasets_has_saved(tmp_path):
@@ -146,7 +230,10 @@ def test_folders_that_datasets_has_saved(tmp_path):
     one.save_to_disk(tmp_path / "one")
     datasets.DatasetDict(train=one, test=one.select([1])).save_to_disk(tmp_path / "both")
     assert read(tmp_path / "one") == TRIMMED
-    assert read(tmp_path / "both") == TRIMMED
+    assert not hub.has_splits(str(tmp_path / "one")) and hub.has_splits(str(tmp_path / "both"))
+    with pytest.warns(UserWarning, match="one does not say which split it is"):
+        assert read(tmp_path / "one", "test") == TRIMMED
+    assert read(tmp_path / "both", "train") == TRIMMED
     assert read(tmp_path / "both", "test") == [TRIMMED[1]]
     with pytest.raises(ValueError, match="no split 'validation'; it has train, test"):
         read(tmp_path / "both", "validation")
@@ -251,60 +338,3 @@ def test_the_hubs_client_is_quiet_while_it_is_asked(monkeypatch, caplog):
 def test_a_source_that_can_only_be_a_path_never_asks_the_hub(source):
     with pytest.raises(ValueError, match="is no file or folder here, nor a hub id"):
         read(source)
-
-
-def make(rows, expected=None):
-    return list(
-        hub.distinct(
-            rows,
-            "some set",
-            lambda row: {"problem": hub.text(row, "problem"), "answer": hub.text(row, "answer")},
-            lambda item: item["problem"],
-            lambda item: item["answer"],
-            expected,
-        )
-    )
-
-
-def test_each_problem_once_in_the_order_of_the_rows():
-    rows = [
-        {"problem": "b\u00e9  1", "answer": "1"},
-        {"problem": "a", "answer": "2"},
-        {"problem": " be\u0301\n1", "answer": "1"},
-        {"problem": "A", "answer": "2"},  # case tells problems apart
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert [item["problem"] for item in make(rows, 3)] == ["b\u00e9  1", "a", "A"]
-        assert make(rows) == make(rows, 3)
-
-
-def test_an_unexpected_number_of_problems_is_told():
-    rows = [{"problem": "a", "answer": "1"}] * 1200
-    with pytest.warns(
-        UserWarning, match="some set: 1 distinct problems in 1,200 rows; 2 are expec"
-    ):
-        assert len(make(rows, 2)) == 1
-
-
-def test_a_problem_with_two_answers_is_left_out():
-    rows = [
-        {"problem": "a", "answer": "1"},
-        {"problem": "b", "answer": "1"},
-        {"problem": "a", "answer": "2"},
-        {"problem": "a", "answer": "1"},
-    ]
-    with pytest.warns(UserWarning, match="1 distinct problems in 4 rows; 1 more were left out"):
-        assert [item["problem"] for item in make(rows)] == ["b"]
-
-
-def test_half_a_character_is_refused():
-    with pytest.raises(ValueError, match=r"row 1: 'problem' holds '\\ud800', half a character"):
-        make([{"problem": "a \ud800 b", "answer": "1"}])
-
-
-@pytest.mark.parametrize("answer", [None, 5, "", " \n"])
-def test_a_refused_row_is_named(answer):
-    rows = [{"problem": "a", "answer": "1"}, {"problem": "b", "answer": answer}]
-    with pytest.raises(ValueError, match="some set, row 2: 'answer' must be text"):
-        make(rows)

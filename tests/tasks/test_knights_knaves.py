@@ -24,7 +24,7 @@ TEXT = (
     "\\boxed{}, with everyone's role, in the form "
     "\\boxed{NAME is an angel, NAME is an egoist, ...}."
 )
-DIGEST = "a3ac20edbb30dd803c0d299bc8e2711e256b296975271c0e102346addec6fc68"
+DIGEST = "5bd879f87ae4ae061684d0c7be84c82a34b16de0e5c57324bb391477a8e5edb4"
 World = dict[str, str]  # name -> role
 LABEL = json.dumps({"Owen": "sage", "Liam": "fool", "Mary-Ann": "fool"})
 
@@ -187,20 +187,45 @@ def test_the_same_seed_gives_the_same_bytes_for_ever():
     assert hashlib.sha256(json.dumps(rows).encode()).hexdigest() == DIGEST
 
 
+HOLDS = {
+    "is": lambda a: a,
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+    "if": lambda a, b: b if a else True,
+    "iff": lambda a, b: a is b,
+}
+
+
 def nameless(item) -> set[str]:
-    """A puzzle without names and words, in every order of its people."""
+    """What is said in which cases, without names and words, in every order of the people."""
     forms = set()
     for order in itertools.permutations(range(len(item["people"]))):
         rewritten = {}
         for speaker, (kind, *parts) in enumerate(item["statements"]):
-            moved = [(order[who], truth) for who, truth in parts]
-            rewritten[order[speaker]] = (kind, moved if kind == "if" else sorted(moved))
+            about = sorted(order[who] for who, _ in parts)
+            table = []
+            for truths in itertools.product((False, True), repeat=len(parts)):
+                world = dict(zip(about, truths, strict=True))
+                table.append(HOLDS[kind](*[world[order[who]] is truth for who, truth in parts]))
+            rewritten[order[speaker]] = (about, table)
         forms.add(str(sorted(rewritten.items())))
     return forms
 
 
+def test_the_oracle_of_twins_sees_through_names_order_and_wording():
+    def said(*statements):
+        return nameless({"people": "AB", "statements": statements})
+
+    one = said(["if", [0, True], [1, True]], ["is", [0, False]])
+    assert one == said(["is", [1, False]], ["or", [0, True], [1, False]])
+    assert one.isdisjoint(said(["if", [1, True], [0, True]], ["is", [0, False]]))
+    both = said(["iff", [0, True], [1, False]], ["is", [0, True]])
+    assert both == said(["iff", [1, True], [0, False]], ["is", [0, True]])
+    assert both.isdisjoint(said(["iff", [1, True], [0, True]], ["is", [0, True]]))
+
+
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_splits_share_no_puzzle_even_with_its_people_renamed_and_reordered(size):
+def test_splits_share_no_puzzle_whatever_its_names_order_and_wording(size):
     train = {
         min(nameless(item))
         for seed in range(4)

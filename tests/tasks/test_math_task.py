@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from openrlhf_js.tasks import math
+from openrlhf_js.tasks import math, math_data
 from openrlhf_js.tasks.base import scored
 
 BEFORE = "Answer this. The last line must be of the form Answer: $Answer, $Answer being the result."
@@ -68,10 +68,10 @@ def test_a_dapo_prompt_that_is_wrapped_otherwise():
             "reward_model": {"ground_truth": "1"},
         }
 
-    assert math._dapo_raw(row("Only a problem."))["problem"] == "Only a problem."
+    assert math_data._dapo_raw(row("Only a problem."))["problem"] == "Only a problem."
     for content in (f"{BEFORE} What is 1?", f"What is 1?\n\n{AFTER}", f"{BEFORE}\n\n{AFTER}"):
         with pytest.raises(ValueError, match="cannot take DAPO's instructions off"):
-            math._dapo_raw(row(content))
+            math_data._dapo_raw(row(content))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,9 @@ def test_a_broken_olympiadbench_row_is_named(tmp_path, final_answer):
 def test_your_own_file_is_divided_by_its_text(tmp_path):
     rows = [{"problem": f"{n} + 1?", "answer": str(n + 1)} for n in range(200)]
     spaced = [{**row, "problem": row["problem"].replace(" ", "\n ")} for row in reversed(rows)]
-    with pytest.warns(UserWarning, match=r"its test part, \d+ of 200 problems; a folder with"):
+    with pytest.warns(
+        UserWarning, match=r"its test part, \d+ of 200 problems; files with train or"
+    ):
         list(math.load("test", parquet(tmp_path / "a.parquet", rows), "plain"))
     train, test = (load(tmp_path, rows, "plain", split) for split in ("train", "test"))
     assert len(train) + len(test) == 200 and 2 < len(test) < 30
@@ -168,10 +170,44 @@ def test_your_own_folder_keeps_its_splits(tmp_path):
         assert len(list(math.load(split, str(tmp_path), "plain"))) == 40
 
 
+def test_your_own_folder_without_splits_is_divided_as_its_file_is(tmp_path):
+    """So that the train part of the one and the test part of the other have nothing in common."""
+    file = tmp_path / "problems.parquet"
+    parquet(file, [{"problem": f"{n} + 1?", "answer": str(n + 1)} for n in range(200)])
+    for split in ("train", "test"):
+        with pytest.warns(UserWarning, match=f"its {split} part, .* of 200"):
+            found = list(math.load(split, str(tmp_path), "plain"))
+        with pytest.warns(UserWarning, match=f"its {split} part, .* of 200"):
+            assert list(math.load(split, str(file), "plain")) == found
+        assert 2 < len(found) < 198
+
+
+def test_your_own_file_is_the_split_of_its_name(tmp_path):
+    file = parquet(tmp_path / "my-train.parquet", [{"problem": "1 + 1?", "answer": "2"}])
+    for source in (file, str(tmp_path)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(list(math.load("train", source, "plain"))) == 1
+    with pytest.raises(ValueError, match="is the train split by its name, not test"):
+        list(math.load("test", file, "plain"))
+    with pytest.raises(ValueError, match=r"no file for split 'test'; it has my-train\.parquet"):
+        list(math.load("test", str(tmp_path), "plain"))
+
+
+@pytest.mark.parametrize(
+    "name", ["olympiad.parquet", "test/olympiad-test.parquet", "train.parquet"]
+)
+def test_a_file_of_a_set_with_one_split_needs_no_name(tmp_path, name):
+    file = parquet(tmp_path / name, [{**OLYMPIAD, "final_answer": ["1"]}])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(list(math.load("test", file, "olympiadbench"))) == 1
+
+
 def test_your_own_file_that_is_refused(tmp_path):
     rows = [{"problem": "1 + 1?", "answer": "2"}]
     assert len(load(tmp_path, rows, "plain", "test")) == 1
-    with pytest.raises(ValueError, match="has no problem in its train part, of 1; a fol"):
+    with pytest.raises(ValueError, match="has no problem in its train part, of 1; files"):
         load(tmp_path, rows, "plain", "train")
     with pytest.raises(
         ValueError, match=r"lacks prompt, solution; it has problem, answer\..* plain: "
@@ -200,7 +236,7 @@ def test_by_default_the_hub_is_asked_for_the_data_set(monkeypatch):
     asked = []
 
     def rows(*arguments):
-        asked.append(arguments)
+        asked.append(arguments[:-1])
         return iter([])
 
     monkeypatch.setattr(math.hub, "rows", rows)

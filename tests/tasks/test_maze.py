@@ -76,13 +76,46 @@ def test_every_maze_is_well_formed_and_as_long_as_it_says(count, split, options)
         assert len(maze.right_response(label).split()[1]) == item["length"]
 
 
-def test_no_maze_is_in_both_splits_whatever_the_seeds():
-    found = {"train": set(), "test": set()}
-    for split, seed in itertools.product(found, range(4)):
-        items = maze.generate(150, seed, split, size=5, lengths=(1, 2))
-        found[split].update(tuple(item["rows"]) for item in items)
-    assert len(found["train"]) > 400 and len(found["test"]) > 200
-    assert not found["train"] & found["test"]
+def forms(rows):
+    """A grid in all ways to turn and mirror it."""
+    for _ in range(4):
+        rows = tuple("".join(column) for column in zip(*rows[::-1], strict=True))
+        yield from (rows, rows[::-1])
+
+
+def without_ends(rows):
+    return tuple(row.replace("S", ".").replace("E", ".") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "train", "test"),
+    [({}, 2500, 200), ({"size": 5, "lengths": (1, 2)}, 200, 50)],
+)
+def test_no_test_maze_has_a_twin_in_train_whatever_the_seeds(options, train, test):
+    grids, walls = set(), set()
+    for seed in range(4):
+        for item in maze.generate(train, seed, "train", **options):
+            grids.add(tuple(item["rows"]))
+            walls.add(without_ends(item["rows"]))
+    assert len(grids) > 2 * train
+    backwards = str.maketrans("SE", "ES")
+    for seed in range(4):
+        for item in maze.generate(test, seed, "test", **options):
+            for rows in forms(item["rows"]):
+                assert rows not in grids
+                assert tuple(row.translate(backwards) for row in rows) not in grids
+                assert without_ends(rows) not in walls  # nor with any other ends
+
+
+@pytest.mark.parametrize(("side", "classes"), [(1, 2), (2, 6), (3, 102)])
+def test_squares_have_one_canonical_form_for_all_ways_to_turn_and_mirror_them(side, classes):
+    found = set()  # how many there are is known from Burnside's lemma
+    for drawn in itertools.product("*.", repeat=side * side):
+        rows = tuple("".join(drawn[i : i + side]) for i in range(0, side * side, side))
+        canonical = {maze._canonical("".join(form), side) for form in forms(rows)}
+        assert canonical == {min("".join(form) for form in forms(rows))}
+        found |= canonical
+    assert len(found) == classes
 
 
 def until_none_is_left(*arguments, **options):
@@ -120,7 +153,7 @@ def test_a_seed_gives_the_same_bytes_on_every_python():
     items = [list(maze.generate(100, 7, split)) for split in ("train", "test")]
     assert (
         hashlib.sha256(json.dumps(items).encode()).hexdigest()
-        == "5ab0524567e25ed980dc2c02f209d4223474484ee37cf5d59b1307a0bcde80fe"
+        == "0d426ab0cce388ed23fbafd8230cdea9ae9a52a6e1d97cbb90310f78db0703b2"
     )
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import random
 import runpy
+from collections import Counter
 
 import pytest
 
@@ -106,5 +107,12 @@ def test_prompts_are_written_as_openrlhf_reads_them(task, split, tmp_path):
 def test_problems_are_written_short():
     assert TASKS["sort"].prompt("7294") == "sort(7294)="
     assert countdown.prompt({"numbers": [7, 24], "target": 31}) == "7,24=31:"
-    rows = ["*****", "*S..*", "*.*.*", "*..E*", "*****"]
-    assert maze.prompt({"rows": rows, "length": 4}) == "S..|.*.|..E:"
+    rows = ["******", "*S..**", "*.*..*", "*..E**", "*....*", "******"]
+    assert maze.prompt({"rows": rows, "length": 4}) == "S..*|.*..|..E*|....:"
+
+
+def test_held_out_mazes_are_of_every_length_and_of_many_patterns_of_walls():
+    items = TASKS["maze"].split(0, HELD_OUT).held_out
+    assert Counter(item["length"] for item in items) == dict.fromkeys((1, 2, 3, 4), HELD_OUT / 4)
+    walls = {maze.prompt(item).replace("S", ".").replace("E", ".") for item in items}
+    assert len(walls) > HELD_OUT / 2

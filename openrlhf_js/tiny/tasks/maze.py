@@ -1,20 +1,15 @@
-"""Maze: find the moves from S to E, `S..|.*.|..E:` -> `<answer> DDRR </answer>`.
+"""Maze: find the moves from S to E, `S..*|.*..|..E*|....:` -> `<answer> DDRR </answer>`.
 
-The problems, their split and the grader are those of `openrlhf_js.tasks.maze`, on small grids. A
-prompt leaves out the outer walls, which are always there.
+A prompt leaves out the outer walls, which are always there. Smaller grids have so few patterns of
+walls that the held-out ones would be a handful.
 """
 
 from __future__ import annotations
 
-from functools import partial
-
 from openrlhf_js.tasks import maze
 from openrlhf_js.tasks.base import Item
-from openrlhf_js.tiny.tasks.base import Split, TinyTask
+from openrlhf_js.tiny.tasks.puzzle import small_case
 
-LENGTHS = (1, 2, 3, 4)  # moves of the shortest way
-TRAINING_ITEMS = 4000
-generate = partial(maze.generate, size=5, lengths=LENGTHS)  # 5 with the outer walls
 MOVES = ("L", "R", "U", "D")
 
 
@@ -23,25 +18,16 @@ def prompt(item: Item) -> str:
     return "|".join(row[1:-1] for row in item["rows"][1:-1]) + ":"
 
 
-def split(seed: int, held_out: int) -> Split:
-    """Mazes of every length, the longest being few; ValueError if too many are to be held out."""
-    train: dict[int, list[Item]] = {length: [] for length in LENGTHS}
-    for item in generate(TRAINING_ITEMS, seed, "train"):
-        train[item["length"]].append(item)
-    return Split(list(train.values()), list(generate(held_out, seed, "test")))
-
-
-TASK = TinyTask(
-    tokens=(*".*SE|:", *MOVES, "<answer> ", " </answer>"),
+TASK = small_case(
+    maze,
+    {"size": 6, "lengths": (1, 2, 3, 4)},
+    training_items=8000,
+    kind=lambda item: item["length"],
+    tokens=(*".*SE|:", *MOVES),
+    max_answer_tokens=len("DDRR"),
     slips=MOVES,
     slip=0.3,
     warm_start_steps=400,
-    max_prompt_tokens=len("S..|.*.|..E:"),
-    max_new_tokens=len("<DDRR>") + 1,
-    grader="maze.py",
-    split=split,
+    max_prompt_tokens=len("S..*|.*..|..E*|....:"),
     prompt=prompt,
-    label=maze.label,
-    right_response=maze.right_response,
-    score=maze.score,
 )
