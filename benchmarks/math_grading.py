@@ -187,7 +187,7 @@ def main() -> None:
         "--pairs",
         type=Path,
         action="append",
-        help="repeatable; default: both tables of the tests",
+        help="repeatable; default: all tables of the tests",
     )
     parser.add_argument("--show", action="store_true", help="list the pairs that ours gets wrong")
     arguments = parser.parse_args()

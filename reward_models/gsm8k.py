@@ -1,4 +1,4 @@
-"""GSM8K: the number after `####`, or the last boxed one."""
+"""GSM8K: the number in the last box, or without a box the one after the last `####`."""
 
 from openrlhf_js.tasks.rewards import reward_function
 

@@ -65,7 +65,8 @@ class Commands(Terms):
             while self.takes("&"):
                 row.append(self.sum())
             rows.append(tuple(row))
-            self.takes("\\\\")
+            while self.takes("\\\\"):
+                pass
         self.expect("{")
         self.take_until("}")
         tree = rectangular(rows)

@@ -16,6 +16,7 @@ from openrlhf_js.tasks.equivalence.equations import (
     difference,
     is_rounding,
     parts,
+    rounding_error,
     sides_of,
 )
 from openrlhf_js.tasks.equivalence.judges import Judge, Verdict, every, matched, some
@@ -25,6 +26,7 @@ from openrlhf_js.tasks.equivalence.members import (
     is_name,
     members,
     named_tuple,
+    renaming,
 )
 from openrlhf_js.tasks.equivalence.quantities import quantity, readings
 from openrlhf_js.tasks.equivalence.readings import as_ratio
@@ -32,7 +34,6 @@ from openrlhf_js.tasks.equivalence.tree import Tree
 from openrlhf_js.tasks.equivalence.values import rational
 
 MAX_MEMBERS = 64
-_ROUNDING = Fraction(1, 20)  # of the value, at most
 _STRUCTURES = frozenset((
     "group", "list", "ratio", "matrix", "rel", "union", "minus", "meet", "empty", "field",
     "text",
@@ -105,13 +106,15 @@ def _rounded(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     exact, rounded = parts(answer)
     if is_name(exact):
         return same(rounded, gold, judge)
-    value = sides_of(exact)[-1] if exact.kind == "rel" else exact
+    values = sides_of(exact) if exact.kind == "rel" else (exact,)
     roundings = rounded.args[1:] if rounded.kind == "rel" else (rounded,)
     size = rational(roundings[0])
     size = rational(quantity(roundings[0]).value) if size is None else size
     if size is None:
         return False
-    near = (close(value, side, abs(size) * _ROUNDING, judge) for side in roundings)
+    near = (
+        close(value, side, rounding_error(size), judge) for value in values for side in roundings
+    )
     fits = some(same(part, gold, judge) for part in (exact, rounded))
     return every((fits, *near))
 
@@ -129,11 +132,12 @@ def _relations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
         )
     if equations == [True, True]:
         return _equations(answer, gold, judge)
-    if answer.kind == gold.kind == "rel":
+    if answer.kind == gold.kind == "rel" and len(answer.args) == len(gold.args):
         return _inequalities(answer, gold, judge)
     left, right = domains.pieces(answer), domains.pieces(gold)
     if left is None or right is None:
-        return False
+        both = answer.kind == gold.kind == "list"
+        return _collections(answer, gold, judge) if both else False
     return matched(left, [_is(wanted, judge) for wanted in right])
 
 
@@ -142,6 +146,10 @@ def _equations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     function = {head.kind for head in heads} == {"sym", "mul"} and all(map(is_name, heads))
     if (heads[0] == heads[1] and is_name(heads[0])) or function:  # `f(x) = ...` is `y = ...`
         return every(same(side, gold.args[-1], judge) for side in answer.args[2:])
+    said, wanted = map(_argument, heads)
+    if said and wanted and heads[0].args[0] == heads[1].args[0]:
+        renamed = renaming(answer, said, wanted)
+        return renamed is not None and _equations(renamed, gold, judge)
     if (
         len(answer.args) != 3
         or len(gold.args) != 3
@@ -149,6 +157,13 @@ def _equations(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
     ):
         return False
     return judge.proportional(difference(answer), difference(gold), False)
+
+
+def _argument(head: Tree) -> Tree | None:
+    """The variable of `f(x)`."""
+    called = head.kind == "mul" and head.args[0].kind == head.args[1].kind == "sym"
+    named = called and head.args[1].args[0] not in "ei" and head.args[1].args[0].islower()
+    return head.args[1] if named and head.args[0].args[0] in "fghFGHPQ" else None
 
 
 def _inequalities(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
@@ -161,6 +176,9 @@ def _inequalities(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
 
 
 def _collections(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    for one, other in ((answer, gold), (gold, answer)):
+        if domains.is_discrete(one) and domains.is_continuous(other):
+            return False
     if answer.kind == "list" and gold.kind == "group" and gold.args[0] == "(":
         return _groups(named_tuple(answer), gold, judge)
     left, right = members(answer), members(gold)
@@ -174,7 +192,10 @@ def _collections(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
 
 
 def _ratios(answer: Tree, gold: Tree, judge: Judge) -> Verdict:
+    kinds = {answer.kind, gold.kind}
     answer, gold = (as_ratio(tree) if tree.kind == "clock" else tree for tree in (answer, gold))
+    if kinds == {"clock", "ratio"}:  # a time is not reduced
+        return answer == gold
     answer, gold = (
         _quotient(tree) if other.kind != "ratio" else tree
         for tree, other in ((answer, gold), (gold, answer))

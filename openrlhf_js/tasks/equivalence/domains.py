@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterable
 
+from openrlhf_js.tasks.equivalence.holes import REALS, without
+from openrlhf_js.tasks.equivalence.members import is_name
 from openrlhf_js.tasks.equivalence.tree import Tree
-from openrlhf_js.tasks.equivalence.values import rational
 
 _INFINITY = Tree("inf", ())
 _BELOW = Tree("neg", (_INFINITY,))
-_ENDS = {"<": "(", "<=": "[", ">": ")", ">=": "]"}
+_DISCRETE = [Tree("field", (name,)) for name in "ZNQ"]
 
 
 def is_domain(tree: Tree) -> bool:
     """Whether the tree is written as a set of reals and in no other way could be read."""
-    return tree.kind in ("union", "minus", "meet", "field") or (
-        tree.kind == "list"
-        and all(item.kind == "rel" and set(item.args[0]) - {"=", "in"} for item in tree.args)
+    if tree.kind != "list":
+        return tree.kind in ("union", "minus", "meet", "field")
+    operators = [set(item.args[0]) if item.kind == "rel" else set() for item in tree.args]
+    if {"!="} in operators:  # `x \geq 0, x \neq 1`, `x \neq 0, 1`
+        return not any("=" in each for each in operators)
+    return all(each - {"=", "in"} for each in operators)
+
+
+def is_discrete(tree: Tree) -> bool:
+    r"""Whether the tree is a list of inequalities for whole numbers: `x > 2, x \in \mathbb{Z}`."""
+    return tree.kind == "list" and any(
+        item.kind == "rel" and item.args[0] == ("in",) and item.args[2] in _DISCRETE
+        for item in tree.args
     )
+
+
+def is_continuous(tree: Tree) -> bool:
+    """Whether the tree is written as an interval, or with intervals."""
+    interval = tree.kind == "group" and len(tree.args) == 4 and tree.args[0] != "\{"
+    return interval or is_domain(tree)
 
 
 def pieces(tree: Tree) -> list[Tree] | None:
@@ -25,18 +42,53 @@ def pieces(tree: Tree) -> list[Tree] | None:
     kind, args = tree
     if kind == "group" and len(args) == 4 and args[0] in "([" and args[1] in ")]":
         return [tree]
-    if kind == "group" and args[0] == "\\{":
-        return [Tree("group", ("\\{", "\\}", item)) for item in args[2:]]
+    if kind == "group" and args[0] == "\{":
+        return [Tree("group", ("\{", "\}", item)) for item in args[2:]]
     if kind == "empty":
         return []
     if kind == "field":
-        return [_interval("(", _BELOW, _INFINITY, ")")] if args == ("R",) else None
-    if kind in ("union", "list"):
-        parts = [pieces(arg) for arg in args]
-        return None if None in parts else [piece for part in parts if part for piece in part]
+        return [REALS] if args == ("R",) else None
+    if kind == "list":
+        return _listed(args)
+    if kind == "union":
+        return _together(args)
     if kind == "minus":
-        return _without(args[0], args[1])
+        holes = args[1].args[2:] if args[1].kind == "group" else (args[1],)
+        points = args[1].kind != "group" or args[1].args[0] == "\{"
+        return without(pieces(args[0]), holes) if points else None
+    if kind == "rel" and args[0] == ("in",):
+        return pieces(args[2]) if is_name(args[1]) else None
     return _solutions(tree) if kind == "rel" else None
+
+
+def _together(trees: Iterable[Tree]) -> list[Tree] | None:
+    parts = [pieces(tree) for tree in trees]
+    return None if None in parts else [piece for part in parts if part for piece in part]
+
+
+def _listed(items: tuple[Tree, ...]) -> list[Tree] | None:
+    r"""What inequalities of one variable give together, less the points after a `\neq`."""
+    if len({item.args[i] for item in items if (i := _side(item))}) > 1:
+        return None
+    if not any(item.kind == "rel" and item.args[0] == ("!=",) for item in items):
+        return _together(items)
+    wholes = [item for item in items if is_continuous(item) or _is_inequality(item)]
+    holes = [item for item in items if item not in wholes]
+    if any(not _side(item) for item in holes if wholes or item.kind == "rel"):
+        return None
+    values = [item if item.kind != "rel" else item.args[3 - _side(item)] for item in holes]
+    return without(_together(wholes) if wholes else [REALS], values)
+
+
+def _is_inequality(item: Tree) -> bool:
+    return item.kind == "rel" and item.args[0] != ("!=",)
+
+
+def _side(item: Tree) -> int:
+    """Which argument of a relation is a variable alone; 0 for none."""
+    if item.kind != "rel":
+        return 0
+    return next((i for i, side in enumerate(item.args) if i and side.kind == "sym"), 0)
 
 
 def _interval(opening: str, left: Tree, right: Tree, closing: str) -> Tree:
@@ -49,7 +101,7 @@ def _solutions(tree: Tree) -> list[Tree] | None:
     if set(operators) <= {"<", "<="}:
         operators, sides = tuple(">" + op[1:] for op in operators[::-1]), sides[::-1]
     if operators == ("!=",):
-        return _without(Tree("field", ("R",)), Tree("group", ("\\{", "\\}", sides[1])))
+        return _listed((tree,))
     if not set(operators) <= {">", ">="}:
         return None
     strict = ["(" if op == ">" else "[" for op in operators]
@@ -69,17 +121,3 @@ def _solutions(tree: Tree) -> list[Tree] | None:
     if len(sides) == 2 and sides[1].kind == "sym":
         return [_interval("(", _BELOW, sides[0], closing[0])]
     return None
-
-
-def _without(whole: Tree, holes: Tree) -> list[Tree] | None:
-    """The open intervals between the points that are taken out of the reals."""
-    if whole != Tree("field", ("R",)) or (holes.kind == "group" and holes.args[0] != "\\{"):
-        return None
-    members = holes.args[2:] if holes.kind == "group" else (holes,)
-    points = [(rational(point), point) for point in members]
-    if len(points) > 1:
-        if any(value is None for value, _ in points):
-            return None
-        points.sort(key=lambda pair: pair[0] or 0)
-    ends = [_BELOW, *(point for _, point in points), _INFINITY]
-    return [_interval("(", left, right, ")") for left, right in itertools.pairwise(ends)]

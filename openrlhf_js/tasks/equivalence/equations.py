@@ -2,9 +2,12 @@ r"""The parts of an equation, an inequality or a rounding: `x = 2 + 3 = 5`, `x \
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from openrlhf_js.tasks.equivalence.members import has_ellipsis, is_name, is_name_sum
 from openrlhf_js.tasks.equivalence.tree import Tree
 
+_LEAST_UNIT = Fraction(1, 10**20)
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -25,6 +28,17 @@ def parts(tree: Tree) -> tuple[Tree, Tree]:
 
 def _chain(operators: tuple[str, ...], sides: list[Tree]) -> Tree:
     return Tree("rel", (operators, *sides)) if operators else sides[0]
+
+
+def rounding_error(value: Fraction) -> Fraction:
+    """How far a rounded value may be from the exact one: a unit of its last digit, or 5 %."""
+    unit, scaled = Fraction(1), abs(value)
+    while scaled.denominator > 1 and unit > _LEAST_UNIT:
+        unit, scaled = unit / 10, scaled * 10
+    while scaled and scaled % 10 == 0:
+        unit, scaled = unit * 10, scaled / 10
+    share = abs(value) / 20
+    return share if scaled.denominator > 1 else min(unit, max(share, unit / 2))
 
 
 def sides_of(tree: Tree) -> tuple[Tree, ...]:

@@ -7,12 +7,30 @@ import re
 from openrlhf_js.tasks.equivalence.tree import Tree
 
 _COPULA = re.compile(r" (?:is|are) ")
+_VERDICTS = {"yes": False, "no": True}  # and whether the sentence behind it denies something
+_REFUSALS = frozenset(("not", "cannot", "never", "impossible", "no", "t"))
+_HEDGES = frozenset((
+    "if", "but", "and", "or", "unless", "except", "only", "yes", "maybe", "perhaps", "sometimes",
+    "wait", "when", "however", "other", "otherwise",
+))  # fmt: skip
 _DENIALS = frozenset(("no", "not", "none", "never", "neither", "if", "nothing", "nobody"))
 
 
 def same_words(answer: str, gold: str) -> bool:
     """Whether the words are the same, or one side has them as a sentence: `it is even`."""
+    if answer in _VERDICTS or gold in _VERDICTS:
+        answer, gold = _verdict(answer), _verdict(gold)
     return answer == gold or _said(answer) == gold or answer == _said(gold)
+
+
+def _verdict(text: str) -> str:
+    """The yes or no that a sentence begins with, `yes it is possible`, and does not take back."""
+    word, *rest = text.split()
+    if word not in _VERDICTS or len(rest) < 2 or _HEDGES.intersection(rest):
+        return text
+    if not "".join(rest).isalpha():
+        return text
+    return word if _VERDICTS[word] == bool(_REFUSALS.intersection(rest)) else text
 
 
 def _said(text: str) -> str | None:

@@ -7,6 +7,12 @@ from openrlhf_js.tasks.equivalence.units import SENTENCE
 
 _PI = Tree("sym", ("\\pi",))
 _OF_ANGLES = {_PI, *(Tree("sym", (name,)) for name in ("x", "t", "\\theta"))}
+_VALUES = {_PI, Tree("sym", ("i",))}
+_RUNS = [[Tree("sym", (name,)) for name in run] for run in ("abcd", "pqrs", "uvw", "xyz")]
+_MULTIPLES = frozenset((
+    "half", "twice", "thrice", "double", "triple", "minus", "negative", "opposite", "reciprocal",
+    "inverse", "root", "square", "cube",
+))  # fmt: skip
 _COUNTERS = {Tree("sym", (name,)) for name in "kmn"}
 
 
@@ -18,9 +24,7 @@ def members(tree: Tree) -> list[Tree]:
         items = tree.args if tree.kind == "list" else tree.args[2:]
         values = [item for item in items if not _is_proviso(item)]
         return [
-            member
-            for item in values
-            for member in ([item] if tree.kind == "group" and _is_set(item) else members(item))
+            member for item in values for member in ([item] if _is_set(item) else members(item))
         ]
     if tree.kind == "rel" and is_many(tree.args[-1]):
         named = tree.args[0] == ("in",) and is_name(tree.args[1])
@@ -63,6 +67,11 @@ def _names(tree: Tree) -> set[Tree]:
     return set().union(*(_names(arg) for arg in tree.args if isinstance(arg, Tree)))
 
 
+def renaming(tree: Tree, old: Tree, new: Tree) -> Tree | None:
+    """The tree with a new name for a variable; None if another one has that name."""
+    return None if new in _names(tree) else _renamed(tree, old, new)
+
+
 def _renamed(tree: Tree, old: Tree, new: Tree) -> Tree:
     if tree == old:
         return new
@@ -73,16 +82,26 @@ def _renamed(tree: Tree, old: Tree, new: Tree) -> Tree:
 def is_name(tree: Tree) -> bool:
     """Whether the tree only names something: `x`, `f(x)`, `AB`, `Area`, `(x, y)`, `dy/dx`."""
     if tree.kind == "group":
-        return all(map(is_name, tree.args[2:]))
-    if tree.kind in ("mul", "div"):
-        return all(map(is_name, tree.args))
+        return tree.args[0] == "(" and tree.args[1] == ")" and _in_order(tree.args[2:])
+    if tree.kind in ("mul", "div"):  # a multiple of a name is none
+        return not _VALUES.intersection(tree.args) and all(map(is_name, tree.args))
     if tree.kind == "call":
         return tree.args[0] == "abs" and is_name(tree.args[1])
     if tree.kind == "pow":  # an inverse function
         return is_name(tree.args[0]) and tree.args[1] == Tree("neg", (number(1),))
     if tree.kind == "text":
-        return not SENTENCE.intersection(tree.args[0].lower().split())
+        first, *_, last = tree.args[0].split() * 2
+        multiple = first.lower() in _MULTIPLES and (
+            len(last) == 1 or last == "of" or not last.islower()
+        )  # `half of x`
+        return not multiple and not SENTENCE.intersection(tree.args[0].lower().split())
     return tree.kind == "sym"
+
+
+def _in_order(names: tuple[Tree, ...]) -> bool:
+    """Whether all are names in the order that names have: `(y, x)` is `(x, y)` turned round."""
+    runs = [[name for name in names if name in run] for run in _RUNS]
+    return all(map(is_name, names)) and all(run == sorted(run) for run in runs)
 
 
 def is_many(tree: Tree) -> bool:

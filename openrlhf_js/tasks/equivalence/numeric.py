@@ -17,6 +17,7 @@ from openrlhf_js.tasks.equivalence.values import rational
 MAX_BITS = 60_000  # of an exact integer
 _ZERO = mp.mpf(10) ** -130
 _MAX_TERMS = 1_000
+_LARGE = 128  # bits of a value before the point, past which it is worked out to more digits
 _POINTS = 6
 _POSITIVE_POINTS = 3
 _CONSTANTS = {"e": mp.e, "i": mp.mpc(0, 1), "\\pi": mp.pi}
@@ -61,11 +62,9 @@ class Numeric:
         left, right = rational(answer), rational(gold)
         if left is not None and right is not None:
             return abs(left - right) <= tolerance
-        for first, second in self.values(answer, gold):
-            return (
-                not abs(first - second) > mp.mpf(tolerance.numerator) / tolerance.denominator + SAME
-            )
-        return None
+        allowed = mp.mpf(tolerance.numerator) / tolerance.denominator + SAME
+        compared = [abs(first - second) <= allowed for first, second in self.values(answer, gold)]
+        return all(compared) if compared else None
 
     def values(self, answer: Tree, gold: Tree) -> Iterator[tuple[Value, Value]]:
         """The pairs of values at the points where both have one.
@@ -81,6 +80,10 @@ class Numeric:
             try:
                 real = k >= _POSITIVE_POINTS
                 pair = value(answer, point, real), value(gold, point, real)
+                digits = max(mp.mag(each) if each else 0 for each in pair)
+                if _LARGE < digits <= MAX_BITS:  # 2^{2024} + 1 is not 2^{2024}
+                    with mp.workprec(digits + mp.prec):
+                        pair = value(answer, point, real), value(gold, point, real)
             except NoValue:
                 continue
             yield pair
@@ -88,7 +91,10 @@ class Numeric:
 
 def _agree(first: Value, second: Value) -> bool:
     size = max(abs(first), abs(second))
-    return bool(size < _ZERO or abs(first - second) <= SAME * size)
+    if size < _ZERO:
+        return True
+    scale = size if mp.mag(size) > MAX_BITS else min(size, mp.ldexp(1, _LARGE))
+    return bool(abs(first - second) <= SAME * scale)
 
 
 def _with_log(tree: Tree, log: str) -> Tree:

@@ -14,6 +14,7 @@ from openrlhf_js.tasks.equivalence.values import rational
 
 _DEGREE = unit("degree")
 _PERCENT = unit("percent")
+_CENT = unit("cent")
 _TEMPERATURES = {"C": unit("celsius"), "F": unit("fahrenheit")}
 
 
@@ -43,8 +44,8 @@ def quantity(tree: Tree) -> Quantity:
             if inner.unit
             else Quantity(tree, None)
         )
-    if kind == "mul" and args[0].kind == "deg" and args[1].kind == "sym":
-        return Quantity(args[0].args[0], _TEMPERATURES.get(args[1].args[0], _DEGREE))
+    if kind == "mul" and args[0].kind == "deg" and args[1].args[0] in _TEMPERATURES:
+        return Quantity(args[0].args[0], _TEMPERATURES[args[1].args[0]])
     return Quantity(tree, None)
 
 
@@ -106,6 +107,8 @@ def _one_sided(
         yield (left, given_value) if on_gold else (given_value, right)
         return
     yield left, right
+    if given == _CENT and not on_gold:  # `75 cents` where dollars are asked for
+        yield _times(left, _CENT.factor), right
     if given == _DEGREE:
         in_radians = Tree("deg", (right if on_gold else left,))
         yield (left, in_radians) if on_gold else (in_radians, right)

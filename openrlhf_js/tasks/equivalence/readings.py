@@ -8,11 +8,12 @@ from fractions import Fraction
 from openrlhf_js.tasks.equivalence.members import with_one_parameter
 from openrlhf_js.tasks.equivalence.quantities import quantity
 from openrlhf_js.tasks.equivalence.syntax import read
-from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, NotRead
+from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, NUMBER_WORDS, NotRead
 from openrlhf_js.tasks.equivalence.tree import Tree, number
 
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _CLOCK = re.compile(r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?([aApP])\.? ?[mM]\.?)?\Z")
+_NAMED_HOUR = re.compile(r"(?:12(?::00)? ?)?(noon|midnight)\Z")
 _MONTHS = (
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 )  # fmt: skip
@@ -28,29 +29,42 @@ _ANNOUNCED = re.compile(
     r"(?:answer|result|value|total)(?: is| equals|:| =)+[:}\s]*",
     re.IGNORECASE,
 )
+_COUNTS = re.compile(  # `there are 7 ways`
+    r"(?:\\text ?\{ ?)?there (?:is|are) (?:exactly |a total of )?(?=\d+ [a-z]+\}?\Z)", re.IGNORECASE
+)
 _SAID_OF = re.compile(  # what is said of something, if it is no word
     r"(?:\\text ?\{ ?)?(?:so |thus |therefore |hence )?the (?:[a-z]+ ){1,8}(?:is|are|equals):?[} ]*"
     r"(?=[^ a-zA-Z])",
     re.IGNORECASE,
 )
-_HEADED = re.compile(r"\\text ?\{ ?[A-Za-z][A-Za-z ]{0,40}: ?\} ?(?=[^ a-zA-Z])")  # `Area: 5`
+_HEADED = re.compile(r"\\text ?\{ ?[A-Za-z][A-Za-z ]{1,40}: ?\} ?(?=[^ a-zA-Z])")  # `Area: 5`
 _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) |has )?no (?:(?:real|such|possible|valid|integer|positive) )*"
     r"(?:solutions?|roots?|values?|numbers?|integers?)(?: exists?)?\Z"
 )
-_CHOICE = re.compile(r"(?:\(([A-J])\)|([A-J])[.):])[ .:]*(?=\S)")
-_OPTION = re.compile(r"(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?\Z")
+_CHOICE = re.compile(  # with its value behind it, which begins as no operation does
+    r"(?:\(([A-J])\)|([A-J])[.):])[ .:]*(?=[^\s.:+^!=/*_'|,<>%])"
+    r"(?!\\(?:cup|cap|setminus|pm|neq|leq|geq|approx|pmod|mod|rightarrow)(?![a-z]))"
+)
+_LETTER = re.compile(r"\(?[A-J]\)?\Z")
+_OPTION = re.compile(r"(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?\Z|\(?([A-J])\)\Z")
 _SEVERAL = re.compile(r"[,;]|\b(?:or|and)\b")
 _PROSE = re.compile(r"[A-Za-z]+(?:[ '-]+[A-Za-z]+)+\Z")
+_REPLY = re.compile(r"(?:yes|no)[,.;:] [a-z']+(?: [a-z,']+)+\Z", re.IGNORECASE)
+_SIZES = "hundred|thousand|[mb]illion|halves|quarters|thirds|(?:four|fif|six|seven|eigh|nin|ten)ths"
+_COUNTED = re.compile(rf"(?:{'|'.join(NUMBER_WORDS)}) (?:{_SIZES})\Z", re.IGNORECASE)
+_LETTERS = re.compile(r"(?=.{2,5}\Z)A?B?C?D?E?\Z")
 _GROUPED = re.compile(r"\d,[1-9]\d\d")
 _WORDS = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;-]+\Z")
 _WORD = re.compile(r"[A-Za-z]{2}")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _NOT_PROSE = FUNCTIONS | frozenset(("and", "or", "to", "pi", "in"))
+_PREPOSITIONS = frozenset(("on", "in", "at"))
 _ARTICLES = frozenset(("the", "a", "an"))
 _ORDINALS = (
     "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
-    "tenth",
+    "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth",
+    "seventeenth", "eighteenth", "nineteenth", "twentieth",
 )  # fmt: skip
 _MEANT: dict[str, Tree] = {
     "none": Tree("empty", ()),
@@ -71,14 +85,16 @@ def readings(text: str) -> list[Tree]:
     Raises:
         NotRead: if it can be read in no way.
     """
-    announced = _ANNOUNCED.match(text) or _SAID_OF.match(text) or _HEADED.match(text)
+    announced = (
+        _ANNOUNCED.match(text) or _SAID_OF.match(text) or _HEADED.match(text) or _COUNTS.match(text)
+    )
     if announced:
         text = text[announced.end() :]
         text = text[: -(text.endswith("}") and text.count("}") > text.count("{")) or None]
     plain = " ".join(_TEXT.sub(r"\1", text).split()) if "\\text" in text else text
     option = _OPTION.match(plain)
     if option:
-        return [Tree("sym", (option[1],))]
+        return [Tree("sym", (option[1] or option[2],))]
     special = _clock(plain) or _date(plain)
     if special:
         return [special]
@@ -87,9 +103,14 @@ def readings(text: str) -> list[Tree]:
     if choice and not _SEVERAL.search(plain, choice.end()):
         found.append(Tree("sym", (choice[1] or choice[2],)))
         text = plain[choice.end() :]
+        if _LETTER.match(text):  # one option's letter before another's: which is meant?
+            return [Tree("text", (plain,))]
+    if _REPLY.match(plain):
+        return [_words(plain)]
     if (
         _PROSE.match(plain)
         and not _NOT_PROSE.intersection(re.split("[^A-Za-z]+", plain))
+        and not _COUNTED.match(plain)
         and len(plain) > 5
     ):
         return [_words(plain)]
@@ -100,19 +121,22 @@ def readings(text: str) -> list[Tree]:
         found.append(_words(tree.args[0]) if tree.kind == "text" else tree)
         if with_one_parameter(tree) != tree:
             found.append(with_one_parameter(tree))
-        if _GROUPED.search(text):
+        if _GROUPED.search(text) and tree.kind != "measure":
             found.append(read(text, grouped=False))
     except (NotRead, RecursionError) as problem:
-        if _WORDS.match(plain) and _WORD.search(plain):
+        if _WORDS.match(plain) and _WORD.search(plain) and plain[0] != "-":
             found.append(_words(plain))
         elif not found:
             raise NotRead(str(problem)) from problem
+    if _LETTERS.match(plain):  # several choices
+        found.append(Tree("list", tuple(Tree("sym", (letter,)) for letter in plain)))
     return found
 
 
 def _words(text: str) -> Tree:
     """Words in lower case without articles and punctuation, or what they are known to mean."""
     words = [word for word in _PUNCTUATION.sub(" ", text.lower()).split() if word not in _ARTICLES]
+    words = words[len(words) == 2 and words[0] in _PREPOSITIONS :]  # `on Tuesday`
     canonical = " ".join(words)
     if _NOTHING.match(canonical):
         return Tree("empty", ())
@@ -121,6 +145,10 @@ def _words(text: str) -> Tree:
 
 def _clock(plain: str) -> Tree | None:
     """A time of day: its minutes after midnight, or after twelve where no half is said."""
+    named = _NAMED_HOUR.match(plain.lower())
+    if named:
+        noon = named[1] == "noon"
+        return Tree("clock", (720 * noon, "p" if noon else "a", "12", "00"))
     match = _CLOCK.match(plain)
     if not match or not (match[2] or match[3]):
         return None

@@ -27,7 +27,10 @@ _ADVANCED = re.compile(
     r"\\(?:i*nt|sum|prod|lim|det|oint|partial|nabla|overline|frac ?\{ ?d)(?![a-z])"
 )
 _BOUNDS = re.compile(r"_ ?\{[^{}]*\}")  # where `k = 1` and `x \to 0` stand
-_UNFIT = re.compile(r"[=,;<>$!]|\\(?:to|or|and|text)(?![a-z])|\d{9}|(?:[({] ?){6}|\^[^+\-]*\^ ?\{")
+_UNFIT = re.compile(
+    r"[=,;<>$!]|\\(?:to|or|and|text|approx|sim|neq)(?![a-z])|\d{9}|(?:[({] ?){6}|\^[^+\-]*\^ ?\{"
+)
+_OF_TEN = re.compile(r"\\log ?[({]? ?10+(?!\d)")  # `\log 100` is 2
 _MAX_CHARS = 400  # of what math-verify reads
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it warns that there is no time limit
 
@@ -51,9 +54,10 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
     """
     wanted, text = gold(label), normal(answer)
     try:
-        verdict = decide(text, wanted, Numeric())
-        if not verdict and any(r"\log" in side for side in (text, *wanted.texts)):
-            verdict = decide(text, wanted, Numeric(log="lg"))
+        for log in _readings_of_log(text, " ".join(wanted.texts)):
+            verdict = decide(text, wanted, Numeric(log))
+            if verdict:
+                break
     except NotRead as problem:
         if _by_math_verify(text, wanted.texts[0]):
             return "correct", "math-verify finds them equal"
@@ -61,6 +65,14 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
     if verdict is None and len(wanted.texts) == 1 and _by_math_verify(text, wanted.texts[0]):
         return "correct", "math-verify finds them equal"
     return ("correct", "equal value") if verdict else ("wrong", "another value")
+
+
+def _readings_of_log(answer: str, label: str) -> tuple[str, ...]:
+    r"""What `\log` without a base may mean: either, where the label leaves it open."""
+    if r"\log" not in answer + label:
+        return ("ln",)
+    settled = r"\ln" in label or _OF_TEN.search(label)
+    return ("lg",) if settled else ("ln", "lg")
 
 
 def _by_math_verify(answer: str, wanted: str) -> bool:

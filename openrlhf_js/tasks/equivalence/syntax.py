@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from openrlhf_js.tasks.equivalence.atoms import OPENING
 from openrlhf_js.tasks.equivalence.commands import Commands
-from openrlhf_js.tasks.equivalence.terms import OPENING
 from openrlhf_js.tasks.equivalence.tokens import NotRead, tokens
 from openrlhf_js.tasks.equivalence.tree import Tree, number, rectangular
+from openrlhf_js.tasks.equivalence.units import unit as measured_in
 
 _RELATIONS = {"=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!="}
 _RELATIONS |= {"leq": "<=", "geq": ">=", "neq": "!=", "in": "in", "rightarrow": "="}
 _RELATIONS |= {"equiv": "=", "approx": "~", "sim": "~"}
+_REALS = Tree("field", ("R",))
 _SET_SIGNS = {"cup": "union", "setminus": "minus", "cap": "meet"}
 _MANY = {"ten": 10, "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6}
-_MANY |= {"billion": 10**9, "trillion": 10**12}
+_MANY |= {"billion": 10**9, "trillion": 10**12, "score": 20, "gross": 144}
 _PARTS = (
     "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
     "twelfth",
 )  # fmt: skip
 _SHARES = {f"{part}s": Fraction(1, size) for size, part in enumerate(_PARTS, 3)}
 _SHARES |= {f"{word}ths": Fraction(1, size) for word, size in _MANY.items()}
-_SHARES |= {"half": Fraction(1, 2), "halves": Fraction(1, 2)}
+_SHARES |= {"half": Fraction(1, 2), "halves": Fraction(1, 2), "quarters": Fraction(1, 4)}
 _MANY |= {f"{word}s": size for word, size in _MANY.items()}
 
 
@@ -119,11 +121,21 @@ class _Parser(Commands):
             if money and unit not in ("", "usd", "dollars"):
                 unit = f"{money} {unit}"
             parts.append((value, unit or money))
+            if unit and self.smaller_part(unit):
+                self.take()
             if not (unit and self.next.kind == "number"):
                 break
         if parts == [(parts[0][0], "")]:
             return parts[0][0]
         return Tree("measure", tuple(parts))
+
+    def smaller_part(self, unit: str) -> bool:
+        """Whether a part in a smaller unit comes after an `and`: `2 hours and 30 minutes`."""
+        ahead = self.tokens[self.at : self.at + 3]
+        if [token.kind for token in ahead] != ["separator", "number", "word"]:
+            return False
+        whole, part = measured_in(unit), measured_in(ahead[2].text)
+        return whole.dimensions == part.dimensions and whole.factor > part.factor
 
     def words(self) -> list[str]:
         words = []
@@ -161,7 +173,8 @@ class _Parser(Commands):
         else:
             items = self.items()
             if braces and self.takes("mid", "|", ":"):  # set builder: what holds of x is the set
-                items = self.items()
+                provisos = [item for item in items if item.kind == "rel"]
+                items = [*self.items(), *(item for item in provisos if item.args[2] != _REALS)]
                 self.expect("\\}")
                 tree = items[0] if len(items) == 1 else Tree("list", tuple(items))
             else:
@@ -178,7 +191,11 @@ class _Parser(Commands):
         if opening in "([" and len(items) == 1 and closing == OPENING[opening]:
             bare = opening == "(" or items[0].kind == "matrix"
             return items[0] if bare else Tree("group", ("[", "]", items[0]))
-        if opening == "[" and all(item.kind == "group" and item.args[0] == "[" for item in items):
+        if (
+            opening == "["
+            and closing == "]"
+            and all(item.kind == "group" and item.args[:2] == ("[", "]") for item in items)
+        ):
             return rectangular([item.args[2:] for item in items])
         if len(items) == 2 and opening in ("[", "]") and closing in ("[", "]"):  # `]0, 1]`
             opening = "(" if opening == "]" else opening

@@ -4,75 +4,11 @@ Only spelling changes here (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); wh
 read in `syntax`. Every pattern takes time in proportion to the text, whatever it holds.
 """
 
-# ruff: noqa: RUF001
-
 from __future__ import annotations
 
 import re
-import unicodedata
 
-_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
-_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-", strict=True))
-_SIGNS = {
-    "−–—‐‑‒": "-",
-    "×·⋅∙∗✕": "*",
-    "÷": "/",
-    "⁄∕": "/",
-    "√": r" \sqrt ",
-    "∛": r" \sqrt[3] ",
-    "∜": r" \sqrt[4] ",
-    "∞": r" \infty ",
-    "°": r"^\circ ",
-    "≤⩽": r" \leq ",
-    "≥⩾": r" \geq ",
-    "≠": r" \neq ",
-    "≈": r" \approx ",
-    "≡": r" \equiv ",
-    "±": r" \pm ",
-    "∓": r" \mp ",
-    "∪": r" \cup ",
-    "∩": r" \cap ",
-    "∖": r" \setminus ",
-    "∈": r" \in ",
-    "∅": r" \emptyset ",
-    "⟨": r" \langle ",
-    "⟩": r" \rangle ",
-    "⌊": r" \lfloor ",
-    "⌋": r" \rfloor ",
-    "⌈": r" \lceil ",
-    "⌉": r" \rceil ",
-    "ℝ": r" \mathbb{R} ",
-    "ℤ": r" \mathbb{Z} ",
-    "ℕ": r" \mathbb{N} ",
-    "€": r" \euro ",
-    "£": r" \gbp ",
-    "¥": r" \yen ",
-    "¢": r"\cents ",
-    "’‘`´": "'",
-    "“”": '"',
-    "，、": ", ",
-    "；": "; ",
-    "。": ".",
-    "∶": ":",
-    "∠△": " ",
-}
-_GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma"
-    " sigma tau upsilon phi chi psi omega"
-)
-_VULGAR = {
-    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5),
-    "⅗": (3, 5), "⅘": (4, 5), "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8),
-    "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9), "⅒": (1, 10),
-}  # fmt: skip
-_TABLE = str.maketrans(
-    {chr(ord("α") + i): rf" \{name} " for i, name in enumerate(_GREEK.split())}
-    | {chr(ord("Α") + i): rf" \{name.title()} " for i, name in enumerate(_GREEK.split())}
-    | {sign: ascii_ for signs, ascii_ in _SIGNS.items() for sign in signs}
-    | {sign: rf"\frac{{{p}}}{{{q}}}" for sign, (p, q) in _VULGAR.items()}
-)
-_RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
-_LOWERED = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
+from openrlhf_js.tasks.equivalence.signs import in_ascii
 
 _PAIRED_DOLLARS = re.compile(r"(?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)")
 _SPACES = re.compile(
@@ -125,6 +61,7 @@ _ORDINAL = re.compile(
 _SHORT_FRACTION = re.compile(r"\\(frac|binom)\s?(\d)\s?(?=[\d{\\a-zA-Z])")
 _SHORT_DENOMINATOR = re.compile(r"(\\(?:frac|binom)\{\d+\})\s?(\d)(?!\d)")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])")
+_GROUPING_COMMA = re.compile(r"(?<=\d)(?:\{,\}|,) ?\\! ?(?=\d{3}(?!\d))")
 _NOT_DIGITS = re.compile(r"\D+")
 _BOXED = re.compile(r"\A\\f?box(?:ed)?\s?\{([^{}]*)\}\Z")
 _DIGITS_AS_TEXT = re.compile(r"\\text\{\s?([0-9A-F]+)\s?\}(?=_)")
@@ -135,7 +72,9 @@ _BRACKETED_BASE = re.compile(r"\((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])")
 _INFIX = re.compile(r"\{([^{}\\]*)\\(choose|over)(?![a-z]) ?([^{}\\]*)\}")
 _TIMES_TEN = re.compile(r"(?<=\d) ?[xX] ?(?=10 ?\^)")
 _TEXT_DOLLARS = re.compile(r"\\text\s?\{\s?\$([^$]*)\$\s?\}")
-_REMARK = re.compile(r"(?:\\text ?\{ ?)?\((?:approximately|approx\.?|roughly|rounded)\) ?\}?")
+_REMARK = re.compile(
+    r"(?:\\text ?\{ ?)?\((?:approximately|approx\.?|roughly|rounded|remainder \d{1,9})\) ?\}?"
+)
 _ABBREVIATED = re.compile(
     r"\b(sq|cu|ft|in|yd|mi|lbs?|oz|hrs?|mins?|secs?|cm|mm|km|kg|gal|pt|qt|units)\.(?![\w.])"
 )
@@ -146,6 +85,11 @@ _COMBINATIONS = re.compile(
     r"|(?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])"
 )
 _BRACKETED_PROVISO = re.compile(r" ?,? ?\( ?([a-z] ?\\in ?\\mathbb\{[NZ]\}) ?\)\Z")
+_FRACTION_OF_UNITS = re.compile(
+    r"\\frac ?\{ ?\\text ?\{ ?([a-z]{1,20}) ?\} ?\} ?\{ ?\\text ?\{ ?([a-z]{1,20}) ?\} ?\}"
+)
+_FORMULA_AS_TEXT = re.compile(r"\\text ?(?=\{ ?\\(?:frac|sqrt|pi)(?![a-z]))")
+_LAST_STOP = re.compile(r"(?<=[a-z]{3})\. ?\}\Z")
 _EMPTY_TEXT = re.compile(r"\\text\{\s*(?:\.\s*)?\}")
 
 
@@ -156,13 +100,7 @@ def normal(text: str) -> str:
     by spaces or `{,}` are joined (a group comma stays, since `1,200` may also be a list); a `$`
     that is left is money, spelt `\usd`.
     """
-    if not text.isascii():
-        text = text.translate(_TABLE)
-        text = _RAISED.sub(lambda run: _script("^", run[0], _SUPERSCRIPTS), text)
-        text = _LOWERED.sub(lambda run: _script("_", run[0], _SUBSCRIPTS), text)
-        text = unicodedata.normalize("NFKC", text)
-        text = "".join(char for char in text if unicodedata.category(char) != "Cf")  # no width
-    text = text.strip()
+    text = (text if text.isascii() else in_ascii(text)).strip()
     if text.isdigit() and text.isascii():
         return text
     boxed = _BOXED.match(text)
@@ -172,6 +110,7 @@ def normal(text: str) -> str:
         if r"\begin" not in text:
             text = _DOUBLED.sub(r"\\", text)
         text = _TEXT_DOLLARS.sub(r"\1", text)
+        text = _GROUPING_COMMA.sub("", text)
         text = _DELIMITERS.sub("", text)
         text = _SIZES.sub("", text)
         text = _COLOURS.sub("", text)
@@ -183,8 +122,11 @@ def normal(text: str) -> str:
         text = text.replace(r"\%", "%").replace(r"\$", r"\usd ").replace(r"\#", "#")
         text = text.replace(r"\mathbb R", r"\mathbb{R}")
         text = _DIGITS_AS_TEXT.sub(r"\1", text)
+        text = _FRACTION_OF_UNITS.sub(r"\\text{ \1/\2}", text)
+        text = _FORMULA_AS_TEXT.sub("", text)
         text = _INFIX.sub(_prefixed, text)
         text = _EMPTY_TEXT.sub(" ", text)
+        text = _LAST_STOP.sub("}", text)
     if "$" in text:
         text = _PAIRED_DOLLARS.sub(r"\1", text).replace("$", r"\usd ")
     text = _SPACES.sub(" ", text).strip(' "').replace("Rs.", "Rs ")
@@ -209,10 +151,6 @@ def normal(text: str) -> str:
         text = _BASE.sub(r"\1_{\2}", text)
     text = _BRACKETED_BASE.sub(r"\1_", text)
     return text.strip() if text.endswith("...") else text.rstrip(" .,;:\\").lstrip()
-
-
-def _script(sign: str, run: str, table: dict[str, str]) -> str:
-    return sign + "{" + "".join(table[char] for char in run) + "}"
 
 
 def _prefixed(infix: re.Match[str]) -> str:

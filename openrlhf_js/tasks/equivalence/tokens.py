@@ -114,6 +114,8 @@ def _scan(text: str, pattern: re.Pattern[str], found: list[Token], in_text: bool
             continue
         if kind == "text":
             content = piece[piece.index("{") + 1 : -1]
+            if content.strip() in _LETTER_UNITS and found and found[-1].kind == "number":
+                content = f" {content} "  # `150\\mathrm{m}`
             _scan(content, pattern, found, in_text=len(content.strip(" ().")) > 1)
             spaced = content.endswith(" ")
             continue
@@ -154,7 +156,8 @@ def _letters(
         return [Token("separator", run.lower())]
     if run == "to":
         return [Token("sign", ":", spaced=spaced)]
-    if run in FUNCTIONS or run in _CONSTANTS:
+    minutes = run == "min" and alone and bool(before) and before[-1].kind == "number"
+    if (run in FUNCTIONS and not minutes) or run in _CONSTANTS:
         return [Token("command", _CONSTANTS.get(run, run), spaced=spaced)]
     if run.lower() in _VALUES and not (before and before[-1].kind == "word"):
         return [Token("number", run, Fraction(_VALUES[run.lower()]), spaced)]

@@ -64,8 +64,14 @@ SENTENCE = frozenset((
 # Nor is one whose value the words change: `12 below zero`, `12 factorial`, `12 point five`.
 _CHANGING = NUMBER_WORDS | {
     "below", "under", "beneath", "factorial", "doubled", "tripled", "halved", "divided", "raised",
-    "too",
+    "too", "root", "double", "twice", "triple",
 }  # fmt: skip
+# How many there are of a unit is said before it: `3 thousand km`, or of what it is a rate.
+_AMOUNTS = frozenset((
+    "dozen", "dozens", "score", "gross", "hundred", "hundreds", "thousand", "thousands", "million",
+    "millions", "billion", "trillion", "half", "halves", "thirds", "quarters", "tenths",
+    "hundredths", "thousandths",
+))  # fmt: skip
 MAX_WORDS = 8
 
 
@@ -92,6 +98,8 @@ def unit(text: str) -> Unit:
     factor = Fraction(1)
     side, given = 1, 1  # of the fraction bar; the power that `square` announces
     for i, piece in enumerate(pieces):
+        if piece in _AMOUNTS and powers and pieces[i - 1] not in ("/", "per"):
+            raise NotRead("an amount behind a unit")
         if piece in ("/", "per"):
             side = -1
         elif piece in _POWERS:

@@ -1,6 +1,7 @@
 """The mathematics grader against an examiner's tables of tricky answers.
 
-The grader was written with an eye on the first table; the held-out one came to it later.
+The grader was written with an eye on the first table. The held-out and the fresh one came
+to it later; the fresh one was written before its examiner had read the grader.
 """
 
 import json
