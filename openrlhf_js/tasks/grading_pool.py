@@ -5,8 +5,8 @@ the first answer. `grading_worker` says which processes there are. They are not 
 which would run the caller's main program again and cannot be had in a daemonic process.
 
 An answer holds one of a few slots, as many as there are cores. One that turns out to be slow gives
-up its slot, so that others are graded beside it, and its process gets the lowest priority: some
-answers that hang cost the others next to nothing.
+up its slot, so that others are graded beside it, and its process gets a low priority: some answers
+that hang cost the others little.
 """
 
 from __future__ import annotations

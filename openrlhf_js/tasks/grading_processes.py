@@ -16,9 +16,9 @@ from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.grading_worker import LONGEST_MESSAGE, pack, unpack
 
 START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
-SLOW_AFTER_SECONDS = 0.1  # of processor time
+SLOW_AFTER_SECONDS = 0.2  # of processor time; few answers that end take longer
 STARVED_SHARE = 0.5  # of its time limit, on a processor: with less, an answer was kept waiting
-_LOOK_SECONDS = 0.03
+_LOOK_SECONDS = 0.02
 _END_SECONDS = 2.0
 _LEAST_SECONDS = 0.001  # no time at all would mean to a socket that it must not wait
 _LAST_WORDS_BYTES = 2000

@@ -27,6 +27,7 @@ from openrlhf_js.tasks.base import STATUSES
 
 Function = Callable[[str, str], tuple[str, str]]
 
+LOW_PRIORITY = 13  # a 23rd of a usual share: hostile answers cost little, slow ones mostly end
 LONGEST_MESSAGE = 1 << 16  # bytes, on the way between parent and template
 _LONGEST_DETAIL = 500  # characters
 _ANSWERS_PER_WORKER = 1000  # then a fresh one, so that what answers leave behind cannot add up
@@ -87,7 +88,7 @@ def main(control_fd: int, timeout_seconds: float, memory_bytes: int) -> None:
                 else:
                     workers.add(_fork(control, functions[subject], timeout_seconds, memory_bytes))
             elif command == "lower":
-                os.setpriority(os.PRIO_PROCESS, subject, 19)
+                os.setpriority(os.PRIO_PROCESS, subject, LOW_PRIORITY)
             elif command == "end":
                 workers.remove(subject)
                 os.kill(subject, signal.SIGKILL)

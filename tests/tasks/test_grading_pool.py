@@ -23,6 +23,7 @@ from openrlhf_js.tasks import grading_pool, grading_processes
 from openrlhf_js.tasks.base import Score
 from openrlhf_js.tasks.grading_pool import GradingPool
 from openrlhf_js.tasks.grading_slots import Slots
+from openrlhf_js.tasks.grading_worker import LOW_PRIORITY
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -192,7 +193,7 @@ def test_slow_answers_give_up_their_slot_and_their_priority():
         slow = threads.submit(pool.grade, "gradees:priority", "", "1.5")
         quick = [pool.grade("gradees:compare", str(number), "") for number in range(50)]
         assert {score.status for score in quick} == {"wrong"}
-        assert slow.result() == Score(1.0, "correct", "19")
+        assert slow.result() == Score(1.0, "correct", str(LOW_PRIORITY))
         assert pool.grade("gradees:priority", "not with a lowered one", "0").detail == usual
         assert not any(hang.done() for hang in hangs)
         pool.close()
@@ -387,6 +388,7 @@ import os, signal, sys, threading, time
 import psutil
 from openrlhf_js.tasks.grading_pool import GradingPool
 from openrlhf_js.tasks.grading_slots import Slots
+from openrlhf_js.tasks.grading_worker import LOW_PRIORITY
 
 pool = GradingPool(workers=4, timeout_seconds=float(sys.argv[1]))
 for deed in ("in C", "loop", "sleep"):
