@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import NormalDist, fmean, stdev
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import Any
 
 from openrlhf_js.report import scalars
 from openrlhf_js.report.scalars import Scalars
+from openrlhf_js.uncertainty import Estimate, clustered_mean, paired_difference
 
-CONFIDENCE = 0.95
 SHRINKING = ("js", "js_plus", "js1")  # the estimators that find their λ in every batch
-
-
-class Estimate(NamedTuple):
-    """A mean with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def half_width(self) -> float:
-        """Half of the interval's width."""
-        return (self.high - self.low) / 2
-
-
-def mean_by_prompt(values: Sequence[float]) -> Estimate:
-    """The mean over prompts of one value per prompt, with its 95 % interval.
-
-    The responses to one prompt are not independent, the prompts are: so the interval takes each
-    prompt as one draw, mean +- z stdev / sqrt(n).
-
-    Args:
-        values: one per prompt, at least 2.
-    """
-    mean = fmean(values)
-    half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * stdev(values) / math.sqrt(len(values))
-    return Estimate(mean, mean - half, mean + half)
 
 
 def read_scores(path: Path) -> dict[str, float]:
@@ -50,14 +21,14 @@ def read_scores(path: Path) -> dict[str, float]:
 
 
 def gain(before: dict[str, float], after: dict[str, float]) -> Estimate:
-    """The mean rise from before to after, paired by prompt.
+    """The mean rise from before to after, paired by prompt, with its 95 % interval.
 
     Raises:
         ValueError: the two were measured on different prompts.
     """
     if before.keys() != after.keys():
         raise ValueError("before and after were measured on different prompts")
-    return mean_by_prompt([after[prompt] - before[prompt] for prompt in before])
+    return paired_difference([after[p] for p in before], [before[p] for p in before]).estimate
 
 
 def summarise(run: Path, task: str, folders: dict[str, Path]) -> dict[str, Any]:
@@ -79,7 +50,7 @@ def summarise(run: Path, task: str, folders: dict[str, Path]) -> dict[str, Any]:
         mse, mse_rloo = logged[scalars.BASELINE_MSE].mean, logged[scalars.BASELINE_MSE_RLOO].mean
         reward = logged[scalars.REWARD]
         results[estimator] = {
-            "after": mean_by_prompt(list(after.values()))._asdict(),
+            "after": clustered_mean(list(after.values()))._asdict(),
             "gain": gain(before, after)._asdict(),
             "steps": len(reward.steps),
             "training_reward_last": reward.values[-1] if reward.values else None,
@@ -91,7 +62,7 @@ def summarise(run: Path, task: str, folders: dict[str, Path]) -> dict[str, Any]:
         }
     return {
         "task": task,
-        "before": mean_by_prompt(list(before.values()))._asdict(),
+        "before": clustered_mean(list(before.values()))._asdict(),
         "results": results,
     }
 

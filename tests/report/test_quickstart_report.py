@@ -1,5 +1,4 @@
 import json
-import math
 
 import pytest
 from matplotlib.image import imread
@@ -7,7 +6,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from openrlhf_js.report import curves, scalars, summary
 from openrlhf_js.report.scalars import Scalars
-from openrlhf_js.report.summary import Estimate
+from openrlhf_js.uncertainty import Estimate, clustered_mean
 
 
 def write_scalars(folder, steps=20):
@@ -63,16 +62,9 @@ def test_scalars_keep_every_step(tmp_path):
     assert len(Scalars(tmp_path)[scalars.GRADIENT_NORM].steps) == 1200
 
 
-def test_the_interval_takes_each_prompt_as_one_draw():
-    found = summary.mean_by_prompt([0.0, 0.5, 1.0])
-    assert found.value == 0.5
-    assert found.half_width == pytest.approx(1.959964 * 0.5 / math.sqrt(3), rel=1e-6)
-    assert summary.mean_by_prompt([0.25] * 4) == (0.25, 0.25, 0.25)
-
-
 def test_the_gain_is_paired_by_prompt():
     before, after = {"a": 0.0, "b": 1.0}, {"b": 1.0, "a": 0.5}
-    assert summary.gain(before, after) == summary.mean_by_prompt([0.5, 0.0])
+    assert summary.gain(before, after) == pytest.approx(clustered_mean([0.5, 0.0]))
     with pytest.raises(ValueError, match="different prompts"):
         summary.gain(before, {"a": 1.0})
 
