@@ -128,7 +128,7 @@ def baseline(
     """
     estimator = find_estimator(name)
     batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage)
-    return estimator.function(batch).where(batch.mask, 0.0)
+    return _handed_out(estimator.function(batch), batch, rewards)
 
 
 def advantage(
@@ -148,7 +148,13 @@ def advantage(
     result = batch.rewards - estimator.function(batch)
     if estimator.scaling is not None:
         result = result / (estimator.scaling(batch) + STD_FLOOR)
-    return result.where(batch.mask, 0.0)
+    return _handed_out(result, batch, rewards)
+
+
+def _handed_out(result: Tensor, batch: Batch, rewards: Tensor) -> Tensor:
+    """The result, 0 where masked, in the dtype of the rewards but at least float32."""
+    dtype = torch.promote_types(rewards.dtype, torch.float32)
+    return result.where(batch.mask, 0.0).to(dtype)
 
 
 def find_estimator(name: str) -> Estimator:
@@ -165,9 +171,14 @@ def make_batch(
     greedy_rewards: Tensor | None,
     shrinkage: float | None,
 ) -> Batch:
-    """Check the input of one estimator and return it with its group statistics."""
+    """Check the input of one estimator and return it with its group statistics, in float64.
+
+    Reward models place their zero anywhere, and far from it float32 leaves a baseline few digits:
+    around a reward of 1e6, advantages of size 1 would be off by 0.1.
+    """
     estimator = find_estimator(name)
     rewards, mask = check_rewards(rewards, mask)
+    rewards = rewards.double()
     n, m = rewards.shape
     for least, came, what in (
         (estimator.least_prompts, n, "prompts in a batch"),
