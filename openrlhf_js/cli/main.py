@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping, Sequence
 
 PROGRAMS = {
     "train": ("train_ppo_ray", "train a policy by reinforcement learning (OpenRLHF's flags)"),
+    "rm": ("rm", "train, measure and serve reward models"),
     "quickstart": ("quickstart", "make a tiny model and train it, on any machine, in minutes"),
     "data": ("data", "build, check and show prompt files with verifiable answers"),
 }
@@ -14,17 +16,31 @@ PROGRAMS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
-    name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
-    if name in PROGRAMS:
-        return importlib.import_module(f"openrlhf_js.cli.{PROGRAMS[name][0]}").main(rest)
-    width = max(map(len, PROGRAMS))
-    usage = "usage: openrlhf-js PROGRAM [--help] ...\n\nprograms:\n" + "\n".join(
-        f"  {program:{width}}  {summary}" for program, (_, summary) in PROGRAMS.items()
+    return choose("openrlhf-js", PROGRAMS, sys.argv[1:] if argv is None else argv)
+
+
+def choose(door: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str]) -> int:
+    """Runs one of several programs, or says which there are.
+
+    Args:
+        door: what is typed before the program's name.
+        programs: their modules in `openrlhf_js.cli` and what they do, by name.
+        argv: the program's name and its arguments.
+
+    Returns:
+        The exit status; 2 where there is no such program.
+    """
+    name, *rest = argv or ["--help"]
+    if name in programs:
+        return importlib.import_module(f"openrlhf_js.cli.{programs[name][0]}").main(rest)
+    width = max(map(len, programs))
+    usage = f"usage: {door} PROGRAM [--help] ...\n\nprograms:\n" + "\n".join(
+        f"  {program:{width}}  {summary}" for program, (_, summary) in programs.items()
     )
     if name in ("-h", "--help"):
         print(usage)
         return 0
-    print(f"openrlhf-js: no program {name!r}\n\n{usage}", file=sys.stderr)
+    print(f"{door}: no program {name!r}\n\n{usage}", file=sys.stderr)
     return 2
 
 

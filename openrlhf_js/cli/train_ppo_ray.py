@@ -12,6 +12,7 @@ import traceback
 from openrlhf_js.plugin import flags, preflight
 from openrlhf_js.plugin.errors import BadInput, BadReward, UpstreamMismatch
 from openrlhf_js.plugin.parser import upstream_parser, validate_upstream
+from openrlhf_js.plugin.resolved import flag_values
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,7 +33,11 @@ def main(argv: list[str] | None = None) -> int:
         from openrlhf_js.plugin import run
 
         device = run.prepare_device(vars(args)["js.device"])
-        run.train(validate_upstream(args), device)
+        checked = validate_upstream(args)
+        if vars(args)["js.dry_run"]:
+            print("\n".join(flag_values(args, parser)))
+            return 0
+        run.train(checked, device)
     except BadInput as error:
         return _fail(error, 2)
     except UpstreamMismatch as error:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from openrlhf_js.tiny.tasks import END, TinyTask
@@ -24,7 +24,8 @@ def make_tokenizer(task: TinyTask) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=words,
         pad_token=PAD,
-        eos_token=END,
+        # OpenRLHF's reward training puts a space before an end that it adds itself.
+        eos_token=AddedToken(END, lstrip=True, special=True),
         clean_up_tokenization_spaces=False,
         model_max_length=task.max_tokens,
         padding_side="left",

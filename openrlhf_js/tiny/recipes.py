@@ -1,0 +1,164 @@
+"""A recipe's own flags with everything large in them made small: models, data, batches, machines.
+
+What a recipe is about stays as it is: the program, the estimator, the learning rate, the responses
+to a prompt and the gradient updates of a step. So its file can be tried on a laptop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from openrlhf_js.tiny import model, preferences
+
+PROMPTS, PROMPTS_PER_STEP = 64, 16
+PAIRS, HELD_OUT_PAIRS, PAIRS_PER_STEP = 512, 128, 64
+MAX_TOKENS = 48
+
+# `mix(hb)=bh<eos>`, as the other tiny tasks write it, made of messages
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+)
+
+Flags = dict[str, list[str]]  # without the dashes; a flag that comes twice keeps its last values
+
+
+def tiny_training(argv: list[str], folder: Path) -> list[str]:
+    """The command line of a policy's training on the tiny model, with data in `folder`."""
+    given = _parse(argv)
+    responses = int(_value(given, "rollout.n_samples_per_prompt", "1"))
+    step = int(_value(given, "rollout.batch_size", "1024")) * responses
+    updates = max(1, step // int(_value(given, "train.batch_size", "128")))
+    key = _value(given, "data.input_key", "input")
+    _write_policy(folder / "policy")
+    _write_reward_model(folder / "reward_model")
+    _write_prompts(folder / "prompts.jsonl", key, messages="data.apply_chat_template" in given)
+    sizes = {
+        "actor.model_name_or_path": folder / "policy",
+        "data.prompt_dataset": folder / "prompts.jsonl",
+        "data.max_samples": PROMPTS,
+        "data.max_len": MAX_TOKENS,
+        "rollout.max_new_tokens": preferences.TASK.max_new_tokens,
+        "rollout.batch_size": PROMPTS_PER_STEP,
+        "rollout.micro_batch_size": 8,
+        "rollout.max_tokens_per_gpu": 1024,
+        "train.batch_size": PROMPTS_PER_STEP * responses // updates,
+        "train.micro_batch_size": 8,
+        "train.max_tokens_per_gpu": 1024,
+        "vllm.num_engines": 1,
+        "vllm.tensor_parallel_size": 1,
+        **{f"{role}.num_nodes": 1 for role in ("actor", "critic", "ref", "reward")},
+        **{f"{role}.num_gpus_per_node": 1 for role in ("actor", "critic", "ref", "reward")},
+        **_places(folder),
+    }
+    if "reward.remote_url" not in given:
+        sizes["reward.model_name_or_path"] = folder / "reward_model"
+    return _written(given, sizes)
+
+
+def tiny_reward_training(argv: list[str], folder: Path) -> list[str]:
+    """The command line of a reward model's training on tiny preferences, with data in `folder`."""
+    given = _parse(argv)
+    _write_policy(folder / "policy")
+    for name, count, seed in (("train", PAIRS, 0), ("held_out", HELD_OUT_PAIRS, 1)):
+        _write_pairs(folder / f"{name}.jsonl", count, seed)
+    sizes = {
+        "model.model_name_or_path": folder / "policy",
+        "data.dataset": folder / "train.jsonl",
+        "eval.dataset": folder / "held_out.jsonl",
+        "data.max_samples": PAIRS,
+        "data.max_len": MAX_TOKENS,
+        "train.batch_size": PAIRS_PER_STEP,
+        "train.micro_batch_size": 8,
+        **_places(folder),
+    }
+    return _written(given, sizes)
+
+
+def _places(folder: Path) -> dict[str, Any]:
+    return {
+        "ckpt.output_dir": folder / "model",
+        "ckpt.path": folder / "checkpoints",
+        "logger.tensorboard_dir": folder / "tensorboard",
+        "js.device": "cpu",
+    }
+
+
+def _parse(argv: list[str]) -> Flags:
+    given: Flags = {}
+    name = ""
+    for word in argv:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            given[name] = [value] if equals else []
+        else:
+            given.setdefault(name, []).append(word)
+    return given
+
+
+def _value(given: Flags, name: str, default: str) -> str:
+    return given.get(name, [default])[0]
+
+
+def _written(given: Flags, replaced: Mapping[str, Any]) -> list[str]:
+    flags = {name: values for name, values in given.items() if not name.startswith("logger.wandb")}
+    flags.update({name: [str(value)] for name, value in replaced.items()})
+    return [word for name, values in flags.items() for word in (f"--{name}", *values)]
+
+
+def _write_policy(folder: Path) -> None:
+    tokenizer = model.make_tokenizer(preferences.TASK)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
+
+
+def _write_reward_model(folder: Path) -> None:
+    """A reward model of random weights, as OpenRLHF saves one."""
+    tokenizer = model.make_tokenizer(preferences.TASK)
+    config = model.make_model(tokenizer, seed=1).config
+    config.update({"num_labels": 1, "mean": 0.0, "std": 1.0})
+    scorer = AutoModelForSequenceClassification.from_config(config)
+    scorer.score.weight.data.normal_(std=0.3)
+    scorer.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(folder)
+
+
+def _pairs(count: int, seed: int) -> Iterator[preferences.Preference]:
+    parts = preferences.split(0, held_out=preferences.HELD_OUT_PROMPTS)
+    prompts = [parts.held_out] if seed else parts.train
+    return preferences.preferences(prompts, count, seed)
+
+
+def _write_prompts(path: Path, key: str, messages: bool) -> None:
+    prompts = [pair.prompt for pair in _pairs(PROMPTS, seed=0)]
+    values = [[{"role": "user", "content": each}] for each in prompts] if messages else prompts
+    _write_lines(path, ({key: value} for value in values))
+
+
+def _write_pairs(path: Path, count: int, seed: int) -> None:
+    rows = (
+        {**_conversation(pair, "chosen"), **_conversation(pair, "rejected")}
+        for pair in _pairs(count, seed)
+    )
+    _write_lines(path, rows)
+
+
+def _conversation(pair: preferences.Preference, side: str) -> dict[str, list[dict[str, str]]]:
+    said = getattr(pair, side).removesuffix(preferences.END)
+    return {
+        side: [
+            {"role": "user", "content": pair.prompt},
+            {"role": "assistant", "content": said},
+        ]
+    }
+
+
+def _write_lines(path: Path, rows: Iterator[Mapping[str, Any]]) -> None:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")

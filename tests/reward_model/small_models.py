@@ -1,0 +1,100 @@
+"""Reward models with random weights, in the layout that OpenRLHF's training saves.
+
+tests/integration/test_reward_serving.py holds the layout against OpenRLHF's own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModel
+
+from openrlhf_js.tiny.model import make_tokenizer
+from openrlhf_js.tiny.tasks import sort
+
+TEXTS = [  # of 3 to 15 tokens; the tokenizer drops spaces and newlines
+    "sort(352)=235<eos>",
+    "sort(352)=235",
+    "sort(352)=235\n\n",
+    "sort(90)=09 <eos>",
+    "sort(1)=",
+    "21",
+    "",
+    "sort(4321)=<eos>1234",
+]
+LONG = "sort(" + "9876543210" * 5 + ")=" + "0123456789" * 5
+
+
+def save_reward_model(
+    folder: Path,
+    kind: str = "qwen2",
+    *,
+    head: str = "score",
+    outputs: int = 1,
+    tensors: dict[str, Any] | None = None,
+    file: str = "model.safetensors",
+    **config: Any,
+) -> Path:
+    """Writes a folder; `tensors` are added, or taken out where None; `config` goes to the JSON."""
+    torch.manual_seed(0)
+    tokenizer = make_tokenizer(sort.TASK)
+    tokenizer.save_pretrained(folder)
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    made = AutoConfig.for_model(kind, **sizes)
+    backbone = AutoModel.from_config(made)
+    prefix = backbone.base_model_prefix
+    weights = {f"{prefix}.{name}": value for name, value in backbone.state_dict().items()}
+    weights[f"{head}.weight"] = torch.randn(outputs, made.hidden_size)
+    for name, value in (tensors or {}).items():
+        weights.pop(name, None)
+        if value is not None:
+            weights[name] = value
+    weights = {name: value.contiguous() for name, value in weights.items()}
+    if file.endswith(".bin"):
+        torch.save(weights, folder / file)
+    else:
+        save_file(weights, folder / file, {"format": "pt"})
+    made.architectures = ["RewardModel"]
+    made.value_head_prefix = head
+    made.normalize_reward = False
+    made.to_json_file(folder / "config.json")
+    change_json(folder / "config.json", **config)
+    return folder
+
+
+def split_into_shards(folder: Path, shards: int = 2) -> list[Path]:
+    """Replaces the one file of weights by several and their index."""
+    from safetensors.torch import load_file
+
+    whole = folder / "model.safetensors"
+    tensors = load_file(whole)
+    whole.unlink()
+    names = [f"model-{number + 1:05}-of-{shards:05}.safetensors" for number in range(shards)]
+    weight_map = {tensor: names[i % shards] for i, tensor in enumerate(sorted(tensors))}
+    for name in names:
+        part = {tensor: tensors[tensor] for tensor, file in weight_map.items() if file == name}
+        save_file(part, folder / name, {"format": "pt"})
+    index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return [folder / name for name in names]
+
+
+def change_json(path: Path, **values: Any) -> None:
+    """Sets values of a JSON file; None takes one out."""
+    content = json.loads(path.read_text()) | values
+    content = {name: value for name, value in content.items() if value is not None}
+    path.write_text(json.dumps(content))

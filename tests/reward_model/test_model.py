@@ -1,0 +1,170 @@
+"""Scores against a slow second way: each text by itself, its token ids made by hand."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModel, AutoTokenizer
+
+from openrlhf_js.reward_model.encoding import encode, micro_batches
+from openrlhf_js.reward_model.model import RewardModel
+from openrlhf_js.reward_model.weights import read_tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small_models import LONG, TEXTS, change_json, save_reward_model, split_into_shards
+
+MAX_LEN = 20
+PAD, EOS = 0, 1
+IDS = {token: number for number, token in enumerate("sort()=0123456789", 2)}
+
+
+def ids_by_hand(text: str, max_len: int = MAX_LEN, side: str = "right") -> list[int]:
+    """The tiny tokenizer knows 17 characters and EOS, and drops all else."""
+    text = text.rstrip("\n")
+    parts = (text if text.endswith("<eos>") else text + "<eos>").split("<eos>")[:-1]
+    ids = [id_ for part in parts for id_ in [*(IDS[c] for c in part if c in IDS), EOS]]
+    cut = ids[:max_len] if side == "right" else ids[-max_len:]
+    return [*cut[:-1], EOS]
+
+
+def score_by_hand(folder: Path, text: str, **cut: int | str) -> float:
+    backbone = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.tensor([ids_by_hand(text, **cut)])
+    with torch.no_grad():
+        hidden = backbone(ids).last_hidden_state[0, -1]
+    return float(read_tensor(folder, "score.weight")[0] @ hidden)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_reward_model(tmp_path_factory.mktemp("reward_model"), mean=0.25, std=1.5)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> RewardModel:
+    return RewardModel.load(folder, MAX_LEN, dtype="float32")
+
+
+def test_token_ids(folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert encode(tokenizer, ["sort(21)=12"], 20) == [[2, 3, 4, 5, 6, 11, 10, 7, 8, 10, 11, 1]]
+    assert encode(tokenizer, ["sort(21)=12<eos>"], 20) == encode(tokenizer, ["sort(21)=12"], 20)
+    assert encode(tokenizer, ["21\n\n"], 20) == [[11, 10, 1]]
+    assert encode(tokenizer, ["21<eos>\n"], 20) == [[11, 10, 1]]
+    assert encode(tokenizer, ["21", "123456"], 3) == [[11, 10, 1], [10, 11, 1]]  # EOS, not 3
+    assert encode(tokenizer, ["", "1"], 1) == [[1], [1]]
+    for text in [*TEXTS, LONG]:
+        assert encode(tokenizer, [text], MAX_LEN) == [ids_by_hand(text)]
+
+
+@pytest.mark.parametrize("text", [*TEXTS, LONG])
+def test_a_score_is_the_heads_output_at_eos(folder: Path, model: RewardModel, text: str) -> None:
+    assert model.score([text])[0] == pytest.approx(score_by_hand(folder, text), abs=1e-4)
+
+
+def test_a_batch_changes_no_score(model: RewardModel) -> None:
+    texts = [*TEXTS, LONG, *TEXTS]
+    alone = [model.score([text])[0] for text in texts]
+    assert max(alone) - min(alone) > 0.1  # else nothing would be shown
+    assert model.score(texts) == pytest.approx(alone, abs=1e-4)
+    for max_tokens, max_texts in [(1, 64), (40, 3), (10_000, 1)]:
+        scores = {}
+        for indices, values in model.score_batches(texts, max_tokens, max_texts):
+            assert len(indices) <= max_texts
+            scores |= dict(zip(indices, values, strict=True))
+        assert [scores[index] for index in range(len(texts))] == pytest.approx(alone, abs=1e-4)
+    assert model.score([]) == []
+
+
+def test_the_tokenizers_truncation_side(folder: Path, tmp_path: Path) -> None:
+    save_reward_model(tmp_path)
+    change_json(tmp_path / "tokenizer_config.json", truncation_side="left")
+    model = RewardModel.load(tmp_path, MAX_LEN, dtype="float32")
+    left = score_by_hand(tmp_path, LONG, side="left")
+    assert model.score([LONG])[0] == pytest.approx(left, abs=1e-4)
+    assert abs(left - score_by_hand(tmp_path, LONG)) > 1e-3
+    assert model.description.truncation_side == "left"
+
+
+def test_normalisation(folder: Path, model: RewardModel) -> None:
+    normalized = RewardModel.load(folder, MAX_LEN, dtype="float32", normalize=True)
+    expected = [(score - 0.25) / 1.5 for score in model.score(TEXTS)]
+    assert normalized.score(TEXTS) == pytest.approx(expected, abs=1e-5)
+    assert (normalized.description.mean, normalized.description.std) == (0.25, 1.5)
+    assert normalized.description.normalized and not model.description.normalized
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "qwen3", "gpt_neox", "gpt2"])
+def test_architectures(tmp_path: Path, kind: str) -> None:
+    save_reward_model(tmp_path, kind)
+    model = RewardModel.load(tmp_path, MAX_LEN, dtype="float32")
+    expected = [score_by_hand(tmp_path, text) for text in TEXTS]
+    assert model.score(TEXTS) == pytest.approx(expected, abs=1e-3)
+
+
+def test_other_files_and_names(folder: Path, model: RewardModel, tmp_path: Path) -> None:
+    sharded = save_reward_model(tmp_path / "sharded")
+    split_into_shards(sharded, 3)
+    pickled = save_reward_model(tmp_path / "pickled", file="pytorch_model.bin")
+    named = save_reward_model(tmp_path / "named", head="value_head")
+    for other in (sharded, pickled, named):
+        loaded = RewardModel.load(other, MAX_LEN, dtype="float32")
+        assert loaded.score(TEXTS) == model.score(TEXTS)
+    assert loaded.description.value_head == "value_head"
+
+
+def test_bfloat16_is_near(folder: Path, model: RewardModel) -> None:
+    half = RewardModel.load(folder, MAX_LEN, dtype="bf16")
+    assert half.score(TEXTS) == pytest.approx(model.score(TEXTS), abs=0.2)
+
+
+def test_a_score_that_is_no_number(tmp_path: Path, model: RewardModel) -> None:
+    save_reward_model(tmp_path, tensors={"score.weight": torch.full((1, 32), math.nan)})
+    broken = RewardModel.load(tmp_path, MAX_LEN, dtype="float32")
+    with pytest.raises(ValueError, match="text 0 has the score nan"):
+        broken.score(TEXTS)
+    unknown = "sort(1)=<|endoftext|>"  # the tokenizer knows it, the embeddings do not
+    with pytest.raises(ValueError, match="text 1 has the score nan"):
+        model.score(["sort(1)=", unknown])
+    parts = list(model.score_batches([unknown, "21"]))
+    assert parts[0][0] == [0] and math.isnan(parts[0][1][0])
+    assert parts[1] == ([1], model.score(["21"]))
+
+
+def test_what_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:
+    for wrong, expected in [
+        ({"dtype": "int8"}, "none of bf16, fp16, float32"),
+        ({"max_len": 0}, "must be 1 or more"),
+        ({"device": "nonsense"}, "cannot be used here"),
+        ({"attention": "nonsense"}, "cannot be loaded"),
+    ]:
+        with pytest.raises(ValueError, match=expected):
+            RewardModel.load(folder, **wrong)
+    save_reward_model(tmp_path, tensors={"model.norm.weight": None})
+    with pytest.raises(ValueError, match="lacks 1 weights, such as norm"):
+        RewardModel.load(tmp_path)
+    save_reward_model(tmp_path, outputs=2)
+    with pytest.raises(ValueError, match="has 2 outputs"):
+        RewardModel.load(tmp_path)
+
+
+@given(
+    st.lists(st.integers(1, 50), max_size=40),
+    st.integers(1, 200),
+    st.integers(1, 10),
+)
+def test_micro_batches(lengths: list[int], max_tokens: int, max_count: int) -> None:
+    batches = micro_batches(lengths, max_tokens, max_count)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[index] for index in batch)
+        assert len(batch) == 1 or len(batch) * longest <= max_tokens
+        assert len(batch) <= max_count
+    in_order = [lengths[index] for batch in batches for index in batch]
+    assert in_order == sorted(lengths, reverse=True)

@@ -1,0 +1,83 @@
+"""A recipe made small keeps what it is about."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from transformers import AutoConfig, AutoTokenizer
+
+from openrlhf_js.tiny.recipes import tiny_reward_training, tiny_training
+
+FLAGS = [
+    *("--actor.model_name_or_path", "meta-llama/Llama-3.2-3B-Instruct"),
+    *("--reward.model_name_or_path", "OpenRLHF/Llama-3-8b-rm-700k"),
+    *("--data.prompt_dataset", "OpenRLHF/prompt-collection-v0.1"),
+    *("--data.input_key", "context_messages", "--data.apply_chat_template"),
+    *("--rollout.batch_size", "64", "--rollout.n_samples_per_prompt", "4"),
+    *("--train.batch_size", "128", "--actor.adam.lr", "1e-6"),
+    *("--reward.clip_range", "-5", "5", "--actor.num_gpus_per_node=4"),
+    *("--algo.advantage.estimator", "rloo", "--logger.wandb.key", "secret"),
+    *("--algo.advantage.estimator", "js"),  # the last one wins
+]
+
+
+def value(argv: list[str], flag: str) -> str:
+    assert argv.count(f"--{flag}") == 1
+    return argv[argv.index(f"--{flag}") + 1]
+
+
+def test_models_data_and_machines_are_small_and_the_rest_is_kept(tmp_path):
+    argv = tiny_training(FLAGS, tmp_path)
+    assert value(argv, "algo.advantage.estimator") == "js"
+    assert value(argv, "actor.adam.lr") == "1e-6"
+    assert value(argv, "rollout.n_samples_per_prompt") == "4"
+    assert argv[argv.index("--reward.clip_range") :][:3] == ["--reward.clip_range", "-5", "5"]
+    assert "--data.apply_chat_template" in argv
+    assert value(argv, "actor.num_gpus_per_node") == value(argv, "vllm.num_engines") == "1"
+    assert value(argv, "js.device") == "cpu"
+    assert not any("wandb" in word or "secret" in word for word in argv)
+    prompts, batch = (int(value(argv, f"{name}.batch_size")) for name in ("rollout", "train"))
+    assert prompts * 4 / batch == 64 * 4 / 128  # updates of a step
+
+
+def test_the_tiny_models_are_a_policy_and_a_reward_model_with_the_same_tokens(tmp_path):
+    argv = tiny_training(FLAGS, tmp_path)
+    policy, scorer = (value(argv, f"{role}.model_name_or_path") for role in ("actor", "reward"))
+    assert AutoConfig.from_pretrained(policy).architectures == ["Qwen2ForCausalLM"]
+    assert AutoConfig.from_pretrained(scorer).num_labels == 1
+    vocabularies = [AutoTokenizer.from_pretrained(each).get_vocab() for each in (policy, scorer)]
+    assert vocabularies[0] == vocabularies[1]
+
+
+@pytest.mark.parametrize("messages", [True, False])
+def test_prompts_are_messages_where_a_template_is_applied(tmp_path, messages):
+    argv = [word for word in FLAGS if messages or word != "--data.apply_chat_template"]
+    path = value(tiny_training(argv, tmp_path), "data.prompt_dataset")
+    with open(path) as file:
+        row = json.loads(file.readline())
+    (prompt,) = row.values()
+    assert list(row) == ["context_messages"]
+    text = prompt[0]["content"] if messages else prompt
+    assert isinstance(text, str) and text.endswith("=")
+
+
+def test_a_served_reward_model_is_left_to_its_server(tmp_path):
+    argv = tiny_training([*FLAGS, "--reward.remote_url", "http://127.0.0.1:5000/x"], tmp_path)
+    assert value(argv, "reward.remote_url") == "http://127.0.0.1:5000/x"
+    assert value(argv, "reward.model_name_or_path") == "OpenRLHF/Llama-3-8b-rm-700k"
+
+
+def test_pairs_are_conversations_and_the_held_out_ones_are_others(tmp_path):
+    argv = tiny_reward_training(["--data.apply_chat_template", "--adam.lr", "9e-6"], tmp_path)
+    assert value(argv, "adam.lr") == "9e-6"
+    prompts = {}
+    for flag in ("data.dataset", "eval.dataset"):
+        with open(value(argv, flag)) as file:
+            rows = [json.loads(line) for line in file]
+        for row in rows:
+            assert [message["role"] for message in row["chosen"]] == ["user", "assistant"]
+            assert row["chosen"][0] == row["rejected"][0]
+            assert row["chosen"][1] != row["rejected"][1]
+        prompts[flag] = {row["chosen"][0]["content"] for row in rows}
+    assert not prompts["data.dataset"] & prompts["eval.dataset"]
