@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
@@ -23,6 +22,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 )
 
 from openrlhf_js import estimators
+from openrlhf_js.plugin.batch_files import save_batch
 from openrlhf_js.plugin.errors import BadReward, UpstreamMismatch
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
@@ -113,30 +113,16 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         if self.live_estimator in OURS:
             self._restore(order, rewards, valid)
         if self.args.js.save_batches:
-            self._save(order, rewards, valid)
+            save_batch(
+                Path(self.args.js.save_batches),
+                experiences,
+                order.gather,
+                estimator=self.live_estimator,
+                rewards=rewards.numpy(),
+                valid=valid.numpy(),
+                greedy_rewards=[] if self._greedy_rewards is None else self._greedy_rewards.numpy(),
+            )
         return experiences
-
-    def _save(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
-        """Writes the batch as it goes to training. An advantage is that of a response's last
-        token, which without KL in the reward is that of every token."""
-        advantages = []
-        for experience in order.experiences:
-            mask = experience.action_mask
-            last = mask.shape[1] - 1 - mask.long().fliplr().argmax(1, keepdim=True)
-            advantages.append(experience.advantages.gather(1, last))
-        folder = Path(self.args.js.save_batches)
-        folder.mkdir(parents=True, exist_ok=True)
-        prompts = {i: p for e in order.experiences for i, p in zip(e.index, e.prompts, strict=True)}
-        number = len(list(folder.glob("batch_*.npz"))) + 1  # a resumed run goes on counting
-        np.savez(
-            folder / f"batch_{number:06d}.npz",
-            prompts=np.array([prompts[i] for i in range(rewards.numel())]).reshape(rewards.shape),
-            estimator=self.live_estimator,
-            rewards=rewards.numpy(),
-            valid=valid.numpy(),
-            advantages=order.gather(advantages).float().numpy(),
-            greedy_rewards=[] if self._greedy_rewards is None else self._greedy_rewards.numpy(),
-        )
 
     def _restore(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
         """Puts the rewards back, and lets masked responses teach nothing, KL included."""

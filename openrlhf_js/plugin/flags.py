@@ -12,9 +12,8 @@ from openrlhf_js.plugin.old_flags import (
     CORRECTION_SCHEMES,
     CORRECTION_SWITCHES,
     CORRECTION_TYPES,
-    IDLE_FLAGS,
-    OLD_FLAGS,
-    REMOVED_FLAGS,
+    POLICY,
+    Spellings,
 )
 from openrlhf_js.plugin.upstream import WORKS_WITH
 
@@ -85,10 +84,31 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "and counts it; an evaluation that meets one logs NaN (default: %(default)s)",
     )
     group.add_argument(
+        "--js.reward_timeout_seconds",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="how long a response waits for its reward where --reward.remote_url names servers; "
+        "meanwhile they are asked again and again, each request for a fifth of that at most. Then "
+        "--js.on_bad_reward says what happens (default: %(default)s)",
+    )
+    group.add_argument(
+        "--js.reward_weights",
+        metavar="NAME=NUMBER,...",
+        help="the reward is the sum of several models' rewards with these weights, where "
+        "--reward.remote_url gives names to its addresses: NAME=http://...,NAME=http://...; "
+        "addresses with the same name, or all without any, are servers of one model",
+    )
+    group.add_argument(
         "--js.save_batches",
         metavar="DIR",
-        help="write each rollout batch's rewards and the advantages that go to training into DIR, "
-        "one .npz a step",
+        help="write each rollout batch's tokens and rewards and the advantages that go to training "
+        "into DIR, one .npz a step",
+    )
+    group.add_argument(
+        "--js.dry_run",
+        action="store_true",
+        help="print what every flag is, check all that is checked before a training, and end",
     )
     group.add_argument(
         "--js.device",
@@ -127,11 +147,12 @@ def _options(argv: Sequence[str]) -> list[_Option]:
     return options
 
 
-def translate(argv: Sequence[str]) -> list[str]:
+def translate(argv: Sequence[str], spellings: Spellings = POLICY) -> list[str]:
     """The command line with every older spelling replaced by today's; one notice on stderr.
 
     Args:
         argv: as a user or an older script writes it, without the program's name.
+        spellings: the older ones of the program.
 
     Returns:
         What upstream's parser understands. Flags that are not older spellings pass unchanged.
@@ -146,11 +167,11 @@ def translate(argv: Sequence[str]) -> list[str]:
     notices: list[str] = []
     for option in options:
         flag = option.flag
-        if flag in REMOVED_FLAGS:
-            problems.append(f"--{flag} {REMOVED_FLAGS[flag]}")
+        if flag in spellings.removed:
+            problems.append(f"--{flag} {spellings.removed[flag]}")
             continue
-        if flag in IDLE_FLAGS:
-            notices.append(f"--{flag} left out ({IDLE_FLAGS[flag]})")
+        if flag in spellings.idle:
+            notices.append(f"--{flag} left out ({spellings.idle[flag]})")
             replaced = [option._replace(flag="")] if option.values else []
         elif flag in CORRECTION_SWITCHES:
             replaced = scheme
@@ -158,8 +179,8 @@ def translate(argv: Sequence[str]) -> list[str]:
             replaced = []
             if not scheme:
                 notices.append(f"--{flag} left out (the correction is not switched on)")
-        elif flag in OLD_FLAGS:
-            replaced = [option._replace(flag=new) for new in OLD_FLAGS[flag].split()]
+        elif flag in spellings.renamed:
+            replaced = [option._replace(flag=new) for new in spellings.renamed[flag].split()]
         else:
             kept.append(option)
             continue

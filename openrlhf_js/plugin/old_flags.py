@@ -7,6 +7,18 @@ against them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Spellings(NamedTuple):
+    """What becomes of the older flags of one program."""
+
+    renamed: Mapping[str, str]  # old name -> new name, or several new names
+    idle: Mapping[str, str]  # without effect by now -> why
+    removed: Mapping[str, str]  # without successor -> what to do
+
+
 # Old name -> new name, or two new names where one flag became two. The value passes unchanged.
 OLD_FLAGS: dict[str, str] = {
     # Ray and vLLM
@@ -185,3 +197,43 @@ REMOVED_FLAGS: dict[str, str] = {
     "generate_max_len": "is now --rollout.max_new_tokens, with --data.max_len for prompt and "
     "response together",
 }
+
+POLICY = Spellings(OLD_FLAGS, IDLE_FLAGS, REMOVED_FLAGS)
+
+# The program that trains reward models shares most of them.
+_SHARED = (
+    *("eval_steps", "save_steps", "logging_steps", "ckpt_path", "save_path", "save_hf_ckpt"),
+    *("disable_ds_ckpt", "max_ckpt_num", "max_ckpt_mem", "load_checkpoint"),
+    *("use_ds_universal_ckpt", "use_wandb", "wandb_org", "wandb_group", "wandb_project"),
+    *("wandb_run_name", "use_tensorboard", "zero_stage", "zpg", "deepcompile", "param_dtype"),
+    *("adam_offload", "attn_implementation", "grad_accum_dtype", "overlap_comm"),
+    *("ds_tensor_parallel_size", "packing_samples", "load_in_4bit", "lora_rank", "lora_alpha"),
+    *("lora_dropout", "target_modules", "ring_attn_size", "ring_head_stride"),
+    *("value_head_prefix", "eval_dataset", "eval_split", "input_template", "apply_chat_template"),
+    *("max_len", "max_samples", "disable_fast_tokenizer", "dataloader_num_workers"),
+    *("train_batch_size", "micro_train_batch_size", "max_epochs", "seed", "full_determinism"),
+)
+REWARD_MODEL = Spellings(
+    {name: OLD_FLAGS[name] for name in _SHARED}
+    | {
+        "pretrain": "model.model_name_or_path",
+        "gradient_checkpointing": "model.gradient_checkpointing_enable",
+        "gradient_checkpointing_use_reentrant": "model.gradient_checkpointing_reentrant",
+        "aux_loss_coef": "model.aux_loss_coef",
+        "compute_fp32_loss": "model.compute_fp32_loss_enable",
+        "margin_loss": "model.margin_loss_enable",
+        "loss": "model.loss_type",
+        "learning_rate": "adam.lr",
+        "adam_betas": "adam.betas",
+        "l2": "adam.weight_decay",
+        "dataset": "data.dataset",
+        "dataset_probs": "data.dataset_probs",
+        "dataset_split": "data.dataset_split",
+        "prompt_key": "data.prompt_key",
+        "chosen_key": "data.chosen_key",
+        "rejected_key": "data.rejected_key",
+        "tokenizer_chat_template": "data.tokenizer_chat_template",
+    },
+    {name: IDLE_FLAGS[name] for name in ("bf16", "flash_attn")},
+    {},
+)

@@ -20,7 +20,7 @@ from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
 from openrlhf_js.plugin.errors import BadInput, UpstreamMismatch
-from openrlhf_js.plugin.old_flags import OLD_FLAGS
+from openrlhf_js.plugin.old_flags import POLICY, Spellings
 from openrlhf_js.plugin.upstream import WORKS_WITH
 
 MAIN = "__name__ == '__main__'"  # as ast.unparse writes it
@@ -37,15 +37,15 @@ def _mismatch(path: Path | str, missing: str) -> UpstreamMismatch:
     return UpstreamMismatch(f"{path}: {missing} is missing; openrlhf_js works with {WORKS_WITH}")
 
 
-def source_path() -> Path:
-    """Where the installed `openrlhf.cli.train_ppo_ray` stands; importing it is not needed."""
+def source_path(program: str = "train_ppo_ray") -> Path:
+    """Where a program of the installed `openrlhf.cli` stands; importing it is not needed."""
     spec = importlib.util.find_spec("openrlhf")
     if spec is None or not spec.submodule_search_locations:
         raise UpstreamMismatch(
             f"OpenRLHF is not installed; openrlhf_js works with {WORKS_WITH} "
             "(`bash scripts/setup.sh` installs it)"
         )
-    return Path(spec.submodule_search_locations[0], "cli", "train_ppo_ray.py")
+    return Path(spec.submodule_search_locations[0], "cli", f"{program}.py")
 
 
 @functools.cache
@@ -92,8 +92,9 @@ class Parser(argparse.ArgumentParser):
     could mean another new one.
     """
 
-    def __init__(self, **options: Any):
+    def __init__(self, spellings: Spellings = POLICY, **options: Any):
         super().__init__(allow_abbrev=False, **options)
+        self._renamed = spellings.renamed
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
         known, unknown = self.parse_known_args(args, namespace)
@@ -108,19 +109,25 @@ class Parser(argparse.ArgumentParser):
     def _hint(self, token: str) -> str:
         name = token[2:].partition("=")[0]
         names = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
-        close = difflib.get_close_matches(name, [*names, *OLD_FLAGS])
-        shown = [f"--{new}" for near in close for new in OLD_FLAGS.get(near, near).split()]
+        close = difflib.get_close_matches(name, [*names, *self._renamed])
+        shown = [f"--{new}" for near in close for new in self._renamed.get(near, near).split()]
         hint = f", did you mean {' or '.join(dict.fromkeys(shown))}?" if shown else ""
         return f"unknown flag --{name}{hint}"
 
 
-def upstream_parser() -> argparse.ArgumentParser:
+def upstream_parser(
+    program: str = "train_ppo_ray", spellings: Spellings = POLICY
+) -> argparse.ArgumentParser:
     """A parser with every flag, default and help text of the installed upstream.
+
+    Args:
+        program: of `openrlhf.cli`.
+        spellings: its older ones, for hints at what was meant.
 
     Raises:
         UpstreamMismatch: the installed OpenRLHF is none that we know.
     """
-    path = source_path()
+    path = source_path(program)
     names: dict[str, Any] = {"argparse": argparse, "os": os, "datetime": datetime}
     try:
         exec(read_program(path).build, names)
@@ -128,14 +135,17 @@ def upstream_parser() -> argparse.ArgumentParser:
         raise _mismatch(path, f"a parser that needs no other import ({error})") from error
     if not isinstance(names.get("parser"), argparse.ArgumentParser):
         raise _mismatch(path, "`parser`, an argparse.ArgumentParser")
-    return Parser(parents=[names["parser"]], add_help=False)  # --help comes with upstream's
+    return Parser(
+        spellings, parents=[names["parser"]], add_help=False
+    )  # --help comes with upstream's
 
 
-def validate_upstream(args: argparse.Namespace) -> Any:
+def validate_upstream(args: argparse.Namespace, program: str = "train_ppo_ray") -> Any:
     """Upstream's own checks of its flags, and the values that it fills in.
 
     Args:
         args: flat, with dotted attribute names, as the parser returns them.
+        program: of `openrlhf.cli`.
 
     Returns:
         The nested arguments (`args.algo.advantage.estimator`) that upstream's `train` takes.
@@ -145,7 +155,7 @@ def validate_upstream(args: argparse.Namespace) -> Any:
     """
     names: dict[str, Any] = {"args": args}
     try:
-        exec(read_program(source_path()).validate, names)
+        exec(read_program(source_path(program)).validate, names)
     except AssertionError as error:
         raise BadInput(str(error)) from error
     return names["args"]

@@ -8,13 +8,13 @@ import glob
 import os
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.plugin.batch_sizes import COUNTS, batch_problems
 from openrlhf_js.plugin.errors import BadInput
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.prompt_files import Keys, check_datasets, looks_local
+from openrlhf_js.plugin.reward_urls import parse
 
 Flat = dict[str, Any]  # "rollout.batch_size" -> value
 
@@ -94,9 +94,20 @@ def _models(flat: Flat) -> Iterator[str]:
         yield "--actor.model_name_or_path is missing: the model to train"
     for role in ("actor", "critic", "reward"):
         path = flat[f"{role}.model_name_or_path"]
+        elsewhere = flat["reward.remote_url"] or flat["train.agent_func_path"]
+        if role == "reward" and path and os.path.isdir(path) and not elsewhere:
+            yield from _reward_model(flat, path)
+            continue
         problem = path and _model_problem(path, needs_tokenizer=role == "actor")
         if problem:
             yield f"--{role}.model_name_or_path {path}: {problem}"
+
+
+def _reward_model(flat: Flat, path: str) -> Iterator[str]:
+    from openrlhf_js.plugin.reward_model_checks import reward_model_problems  # slow to import
+
+    policy, prefix = flat["actor.model_name_or_path"], flat["ds.value_head_prefix"]
+    yield from reward_model_problems(path, policy, prefix, flat["reward.normalize_enable"])
 
 
 def _model_problem(path: str, needs_tokenizer: bool) -> str | None:
@@ -120,6 +131,16 @@ def _model_problem(path: str, needs_tokenizer: bool) -> str | None:
 
 def _rewards(flat: Flat) -> Iterator[str]:
     agent, url = flat["train.agent_func_path"], flat["reward.remote_url"]
+    remote = bool(url) and not agent and not url.split(",")[0].endswith(".py")
+    if flat["js.reward_weights"] is not None and not remote:
+        yield "--js.reward_weights is for reward models that --reward.remote_url names"
+    if remote and flat["reward.normalize_enable"] and flat["algo.advantage.estimator"] != "gae":
+        yield (
+            "--reward.normalize_enable normalises a reward model in Ray, and --reward.remote_url "
+            "names servers: leave it out here and give it to `openrlhf-js rm serve`"
+        )
+    if not flat["js.reward_timeout_seconds"] > 0:
+        yield "--js.reward_timeout_seconds must be more than 0"
     if agent:
         if problem := _python_problem(agent, "AgentExecutor"):
             yield f"--train.agent_func_path {agent}: {problem}"
@@ -129,11 +150,7 @@ def _rewards(flat: Flat) -> Iterator[str]:
             if problem := _python_problem(first, "reward_func"):
                 yield f"--reward.remote_url {first}: {problem}"
         else:
-            yield from (
-                f"--reward.remote_url {one}: neither a Python file (.py) nor an http(s) address"
-                for one in url.split(",")
-                if urlsplit(one).scheme not in ("http", "https")
-            )
+            yield from _remote(url.split(","), flat["js.reward_weights"])
     elif not flat["reward.model_name_or_path"]:
         yield (
             "nothing gives rewards: give --reward.remote_url (a .py file or an address), "
@@ -144,6 +161,14 @@ def _rewards(flat: Flat) -> Iterator[str]:
             "remax grades its greedy response with the rollout, which a reward model in the "
             "trainer cannot do: serve it and give --reward.remote_url"
         )
+
+
+def _remote(addresses: list[str], weights: str | None) -> list[str]:
+    try:
+        parse(addresses, weights)
+    except BadInput as error:
+        return str(error).splitlines()
+    return []
 
 
 def _python_problem(path: str, name: str) -> str | None:

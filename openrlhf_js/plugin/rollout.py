@@ -10,6 +10,7 @@ import asyncio
 import copy
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from openrlhf_js.plugin.errors import BadReward
+from openrlhf_js.plugin.remote_rewards import RemoteRewards
 from openrlhf_js.plugin.upstream import plain_class
 
 logger = logging.getLogger(__name__)
@@ -64,6 +66,8 @@ def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str
         BadReward: there is no such reward and `on_bad_reward` is "stop".
     """
     try:
+        if isinstance(error, BadReward):
+            raise error
         if error:
             raise BadReward(f"the grader failed: {type(error).__name__}: {error}")
         score = response.get("scores")
@@ -79,13 +83,23 @@ def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str
 
 
 class RememberingExecutor(SingleTurnAgentExecutor):
-    """Upstream's executor, whose responses also bear the error that a grader raised."""
+    """Upstream's executor with our HTTP client, whose responses also bear a grader's error."""
+
+    def __init__(self, remote_rm_url: Any, remote: RemoteRewards | None = None):
+        """
+        Args:
+            remote_rm_url: upstream's argument: a reward file or addresses.
+            remote: asks the addresses, where there are any.
+        """
+        super().__init__(remote_rm_url)
+        self._remote = remote
 
     async def _fetch_rewards_via_func(self, *lists: Any) -> Any:
         return await _remember_error(super()._fetch_rewards_via_func(*lists))
 
     async def _fetch_rewards_via_http(self, *lists: Any) -> Any:
-        return await _remember_error(super()._fetch_rewards_via_http(*lists))
+        assert self._remote is not None
+        return await _remember_error(asyncio.gather(*map(self._remote.grade, *lists)))
 
     async def execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """One response, as upstream's executor returns it, with the key `ERROR`."""
@@ -94,7 +108,7 @@ class RememberingExecutor(SingleTurnAgentExecutor):
         return {**response, ERROR: _error.get()}
 
 
-async def _remember_error(grading: Any) -> Any:
+async def _remember_error(grading: Awaitable[Any]) -> Any:
     try:
         answers = await grading
         for answer in answers:
@@ -106,7 +120,12 @@ async def _remember_error(grading: Any) -> Any:
     return answers
 
 
-def checked_rollout(actor_class: Any, on_bad_reward: str, greedy: bool) -> Any:
+def checked_rollout(
+    actor_class: Any,
+    on_bad_reward: str,
+    greedy: bool,
+    remote: Callable[[], RemoteRewards] | None = None,
+) -> Any:
     """Upstream's rollout actor, its rewards settled; made in here so that Ray sends it by value.
 
     Args:
@@ -114,6 +133,7 @@ def checked_rollout(actor_class: Any, on_bad_reward: str, greedy: bool) -> Any:
         on_bad_reward: "stop" or "mask".
         greedy: whether each prompt also gets one greedy response (remax), whose reward the other
             responses bear in their logs under `GREEDY_REWARD`.
+        remote: makes, in the actor, the client of reward models behind HTTP; None without any.
 
     Returns:
         An actor class that takes the same arguments.
@@ -130,7 +150,7 @@ def checked_rollout(actor_class: Any, on_bad_reward: str, greedy: bool) -> Any:
             # hang would fill
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
             if type(self.executor) is SingleTurnAgentExecutor:
-                self.executor = RememberingExecutor(remote_rm_url)
+                self.executor = RememberingExecutor(remote_rm_url, remote and remote())
 
         async def generate_responses(
             self, prompt: str, label: str, sampling_params: Any, *args: Any, **kwargs: Any

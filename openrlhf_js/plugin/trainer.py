@@ -14,11 +14,13 @@ from typing import Any
 
 import ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
-from openrlhf.trainer.ray import vllm_engine
+from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
+from openrlhf_js.plugin import remote_rewards
 from openrlhf_js.plugin.datasources import SourcedPrompts
 from openrlhf_js.plugin.errors import UpstreamMismatch
 from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
+from openrlhf_js.plugin.reward_scale import load_with_scale
 from openrlhf_js.plugin.rollout import checked_rollout
 from openrlhf_js.plugin.upstream import plain_class
 
@@ -77,6 +79,7 @@ def our_actors(args: argparse.Namespace) -> Iterator[None]:
         vllm_engine.RolloutRayActor,
         on_bad_reward=args.js.on_bad_reward,
         greedy=args.algo.advantage.estimator == "remax",
+        remote=remote_rewards.client_of(args),
     )
     places = {
         (ppo_trainer, "PPOTrainer"): shrinkage_trainer(ppo_trainer.PPOTrainer),
@@ -86,6 +89,9 @@ def our_actors(args: argparse.Namespace) -> Iterator[None]:
             ppo_trainer_async.GenerateSamplesActor
         ),
         (vllm_engine, "RolloutRayActor"): rollout,
+        # Ray sends an actor's class with the globals of its methods
+        (launcher, "get_llm_for_sequence_regression"): load_with_scale,
+        (ppo_critic, "get_llm_for_sequence_regression"): load_with_scale,
     }
     originals = {place: getattr(*place) for place in places}
     try:

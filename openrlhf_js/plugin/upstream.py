@@ -35,6 +35,11 @@ RELIED_ON: dict[str, dict[str, tuple[str, ...]]] = {
         "RemoteExperienceMaker.make_experience_batch": ("self", "rollout_samples"),
         "RemoteExperienceMaker.compute_advantages_and_returns": ("self", "experiences"),
     },
+    "openrlhf.models": {
+        "get_llm_for_sequence_regression": ("model_name_or_path", "model_type"),
+    },
+    "openrlhf.trainer.ray.launcher": {"get_llm_for_sequence_regression": ()},
+    "openrlhf.trainer.ray.ppo_critic": {"get_llm_for_sequence_regression": ()},
     "openrlhf.trainer.ray.vllm_engine": {
         "RolloutRayActor.__ray_metadata__.modified_class.__ray_actor_class__.generate_responses": (
             "self",
@@ -89,6 +94,25 @@ RELIED_ON_FOR_CPU: dict[str, dict[str, tuple[str, ...]]] = {
         "StatelessProcessGroup.create": ("host", "port", "rank", "world_size"),
         "StatelessProcessGroup.broadcast_obj": ("self", "obj", "src"),
     },
+}
+
+# what the training of reward models relies on, and what of the above it needs without a GPU
+RELIED_ON_FOR_REWARD_TRAINING: dict[str, dict[str, tuple[str, ...]]] = {
+    "openrlhf.cli.train_rm": {"train": ("args",)},
+    "openrlhf.datasets.utils": {
+        "blending_datasets": ("datasets", "probabilities", "strategy", "seed", "max_count"),
+    },
+    "openrlhf.datasets.reward_dataset": {
+        "preprocess_data": (
+            *("data", "input_template", "prompt_key", "chosen_key", "rejected_key"),
+            "apply_chat_template",
+        ),
+    },
+}
+RELIED_ON_FOR_REWARD_TRAINING_ON_CPU = {
+    module: names
+    for module, names in RELIED_ON_FOR_CPU.items()
+    if not module.startswith(("vllm.", "openrlhf.trainer.ray."))
 }
 
 

@@ -215,3 +215,28 @@ def test_samples_without_a_reward_are_filled_so_that_a_batch_can_be_made():
     bare = SimpleNamespace(scores=None, info={"reward": torch.tensor([math.nan])})
     _fill_gaps([full, bare])
     assert bare.info["x"].item() == 3.0 and bare.scores.isnan().all()
+
+
+@pytest.mark.parametrize("name", ["js", "js_plus", "rloo"])
+def test_the_clip_comes_after_the_baseline_and_leaves_the_reward_alone(makers, rewards, name):
+    _, ours = makers
+    rewards = 100 * rewards
+    maker = make_maker(ours, make_args(name, reward__clip_range=(-3, 5)), kl_coefficient=0.0)
+    done = maker.compute_advantages_and_returns(make_experiences(rewards))
+    mask = by_response(done, "action_mask")
+    raw = estimators.advantage(name, rewards).reshape(-1, 1)
+    assert raw.min() < -3 and raw.max() > 5
+    torch.testing.assert_close(by_response(done), raw.clamp(-3, 5) * mask)
+    torch.testing.assert_close(by_response(done, "rewards"), rewards.reshape(-1))
+
+
+@pytest.mark.parametrize("name", ["js", "js_plus"])
+def test_rewards_of_any_scale_and_offset_give_the_same_advantages(makers, rewards, name):
+    _, ours = makers
+    args = make_args(name, reward__clip_range=(-1e9, 1e9))
+    maker = make_maker(ours, args, kl_coefficient=0.0)
+    plain = by_response(maker.compute_advantages_and_returns(make_experiences(rewards)))
+    moved = make_experiences(50 * rewards - 7)
+    torch.testing.assert_close(
+        by_response(maker.compute_advantages_and_returns(moved)), 50 * plain, rtol=1e-3, atol=1e-3
+    )

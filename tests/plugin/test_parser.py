@@ -73,7 +73,7 @@ def test_a_block_that_builds_no_parser_is_refused(old, new, missing, tmp_path, m
         f'if __name__ == "__main__":\n    {new}\n    args = parser.parse_args()\n'
         "    args = hierarchize(args)\n    train(args)\n"
     )
-    monkeypatch.setattr(parser, "source_path", lambda: path)
+    monkeypatch.setattr(parser, "source_path", lambda program: path)
     with pytest.raises(UpstreamMismatch, match=missing):
         parser.upstream_parser()
 

@@ -276,11 +276,15 @@ def test_a_model_that_is_a_file_or_not_named():
     assert "is missing" in the_problem({"actor.model_name_or_path": None})
 
 
-def test_a_reward_model_needs_no_tokenizer(folder):
-    model(folder / "rm", "config.json", "pytorch_model.bin")
+def test_a_reward_model_in_ray_is_looked_into(folder):
+    model(folder / "rm", "config.json", "model.safetensors", "tokenizer.json")
     rm = {"reward.remote_url": None, "reward.model_name_or_path": "./rm"}
-    assert problems(rm) == []
-    assert "remax grades" in the_problem({**rm, "algo.advantage.estimator": "remax"})
+    assert all("--reward.model_name_or_path: rm" in problem for problem in problems(rm))
+    assert problems(rm)
+    assert problems({**rm, "reward.remote_url": "http://a/r"}) == []  # not used
+    hub = {**rm, "reward.model_name_or_path": "OpenRLHF/Llama-3-8b-rm-700k"}
+    assert problems(hub) == []
+    assert "remax grades" in the_problem({**hub, "algo.advantage.estimator": "remax"})
 
 
 # rewards
@@ -310,6 +314,23 @@ def test_a_reward_that_cannot_come(url, said, folder):
 def test_reward_functions_of_other_forms(source, folder):
     (folder / "other.py").write_text(source)
     assert problems({"reward.remote_url": "other.py"}) == []
+
+
+def test_several_served_models_need_weights():
+    two = {"reward.remote_url": "help=http://a/r,harm=http://b/r"}
+    assert problems({**two, "js.reward_weights": "help=1,harm=-0.5"}) == []
+    assert "give one NAME=NUMBER for each" in the_problem(two)
+    assert "is for reward models that" in the_problem({"js.reward_weights": "help=1"})
+
+
+def test_a_server_normalises_by_itself():
+    served = {"reward.remote_url": "http://a/r", "reward.normalize_enable": ""}
+    assert "give it to `openrlhf-js rm serve`" in the_problem(served)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_a_reward_takes_some_time(seconds):
+    assert "more than 0" in the_problem({"js.reward_timeout_seconds": seconds})
 
 
 def test_addresses_and_agents(folder):

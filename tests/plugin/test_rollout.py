@@ -88,6 +88,35 @@ def test_a_bad_reward_stops_or_is_marked_for_masking(tmp_path, grader, message):
     assert math.isnan(masked["reward"]) and masked["scores"] is None
 
 
+def test_a_served_reward_that_cannot_be_had_stops_or_is_marked_for_masking():
+    from openrlhf_js.plugin.remote_rewards import RemoteRewards
+    from openrlhf_js.plugin.reward_urls import RewardSource
+    from openrlhf_js.plugin.rollout import ERROR, RememberingExecutor, settle
+
+    nobody = "http://127.0.0.1:9/get_reward"
+
+    async def respond():
+        remote = RemoteRewards([RewardSource("", 1.0, (nobody,))], timeout_seconds=0.5)
+        response = await RememberingExecutor([nobody], remote).execute(
+            prompt="the prompt",
+            label="the label",
+            sampling_params=SimpleNamespace(max_tokens=4, logprobs=None),
+            max_length=16,
+            hf_tokenizer=_Tokenizer(),
+            llm_engine=_Engine(),
+        )
+        await remote.close()
+        return response
+
+    response = asyncio.run(respond())
+    error = response.pop(ERROR)
+    with pytest.raises(BadReward, match=r"no reward within 0\.5 s") as caught:
+        settle(dict(response), error, "stop")
+    assert nobody in str(caught.value) and "the prompt" in str(caught.value)
+    settle(response, error, "mask")
+    assert math.isnan(response["reward"]) and response["scores"] is None
+
+
 class _Params:
     temperature, top_p, top_k = 0.7, 0.9, 40
 

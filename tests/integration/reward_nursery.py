@@ -1,0 +1,37 @@
+"""`openrlhf-js rm serve`, to be killed and back within a second, however slow its imports are.
+
+`python reward_nursery.py FOLDER PORT` imports everything once. Each line on its standard input
+makes it fork a child that serves the model on the port; the child's process id is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import torch
+
+from openrlhf_js.cli import rm_serve
+from openrlhf_js.reward_model import http_server, serve  # noqa: F401  # the server imports them
+from openrlhf_js.reward_model.model import RewardModel
+
+
+def main() -> None:
+    folder, port = sys.argv[1:]
+    torch.set_num_threads(1)  # threads do not survive a fork
+    RewardModel.load(folder)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # standard output is the nursery's
+            model = ("--reward.model_name_or_path", folder, "--ds.param_dtype", "float32")
+            os._exit(rm_serve.main([*model, "--port", port, "--device", "cpu"]))
+        print(child, flush=True)
+
+
+if __name__ == "__main__":
+    main()

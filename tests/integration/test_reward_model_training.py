@@ -1,0 +1,215 @@
+"""Training on a reward model's rewards, in Ray and served: every reward is the model's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from openrlhf_js import estimators
+from openrlhf_js.reward_model.model import RewardModel
+from openrlhf_js.tiny import model
+from openrlhf_js.tiny.tasks import sort
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+PROMPTS, RESPONSES = 8, 4  # of a step, as the fixture `start` has them
+NURSERY = Path(__file__).with_name("reward_nursery.py")
+
+
+def save_reward_model(policy: Path, folder: Path, seed: int, **config: float) -> Path:
+    """A Bradley-Terry model as upstream loads one: a causal model's body and a `score` head."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    torch.manual_seed(seed)
+    settings = AutoConfig.from_pretrained(policy, num_labels=1)
+    settings.update(config)
+    scorer = AutoModelForSequenceClassification.from_config(settings)
+    scorer.score.weight.data.normal_(std=0.3)
+    scorer.to(torch.bfloat16).save_pretrained(folder)
+    model.make_tokenizer(sort.TASK).save_pretrained(folder)
+    return folder
+
+
+def texts_of(batch: dict[str, np.ndarray], folder: Path) -> list[str]:
+    """Prompts with their responses, decoded as the run decoded them for a reward server."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    pieces = np.split(batch["tokens"], np.cumsum(batch["lengths"].reshape(-1))[:-1])
+    texts = [tokenizer.decode(each.tolist(), skip_special_tokens=False) for each in pieces]
+    for text, prompt in zip(texts, batch["prompts"].reshape(-1), strict=True):
+        assert text.startswith(prompt)
+    return texts
+
+
+def scores(folder: Path, batch: dict[str, np.ndarray], **how: bool) -> np.ndarray:
+    """What the model in `folder` says about a batch, in this process."""
+    scorer = RewardModel.load(folder, dtype="float32", **how)
+    return np.array(scorer.score(texts_of(batch, folder))).reshape(batch["rewards"].shape)
+
+
+def test_a_model_in_ray_normalises_rewards_and_the_clip_comes_after_the_baseline(
+    start, policy, tmp_path
+):
+    folder = save_reward_model(policy, tmp_path / "reward-model", seed=1, mean=0.5, std=0.25)
+    run = start(
+        *("--algo.advantage.estimator", "js", "--reward.clip_range", "-0.5", "0.5"),
+        *("--reward.model_name_or_path", str(folder), "--reward.normalize_enable"),
+        grader=None,
+    ).finish()
+    assert run.status == 0, run.output[-3000:]
+    batches = run.batches()
+    assert len(batches) == 3
+    for batch in batches:
+        # in Ray the model gets the policy's own tokens: where a response was cut, no end is added
+        ended = np.array([text.endswith("<eos>") for text in texts_of(batch, folder)])
+        ended = ended.reshape(batch["rewards"].shape)
+        expected = scores(folder, batch, normalize=True)
+        assert ended.any()
+        np.testing.assert_allclose(batch["rewards"][ended], expected[ended], atol=0.2)  # bfloat16
+        assert np.abs(batch["rewards"]).max() > 0.5  # rewards are not clipped
+        raw = estimators.advantage("js", torch.tensor(batch["rewards"])).numpy()
+        assert np.abs(raw).max() > 0.5
+        np.testing.assert_allclose(batch["advantages"], raw.clip(-0.5, 0.5), atol=1e-5)
+
+
+class Served:
+    """A reward model behind HTTP, in a process that can be killed and started again."""
+
+    def __init__(self, folder: Path):
+        with socket.socket() as chosen:
+            chosen.bind(("127.0.0.1", 0))
+            self.port = chosen.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/get_reward"
+        self._nursery = subprocess.Popen(
+            [sys.executable, str(NURSERY), str(folder), str(self.port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert self._line() == "ready"
+        self._server: int | None = None
+
+    def _line(self) -> str:
+        assert self._nursery.stdout is not None
+        return self._nursery.stdout.readline().strip()
+
+    def start(self) -> None:
+        assert self._nursery.stdin is not None
+        self._nursery.stdin.write("start\n")
+        self._nursery.stdin.flush()
+        self._server = int(self._line())
+
+    def kill(self) -> None:
+        if self._server is not None:
+            os.kill(self._server, signal.SIGKILL)
+            self._server = None
+
+    def close(self) -> None:
+        self.kill()
+        self._nursery.kill()
+        self._nursery.wait()
+
+
+@contextmanager
+def served(*folders: Path) -> Iterator[list[Served]]:
+    servers: list[Served] = []
+    try:
+        for folder in folders:
+            servers.append(Served(folder))
+            servers[-1].start()
+        yield servers
+    finally:
+        for server in servers:
+            server.close()
+
+
+def test_twenty_kills_lose_no_step_train_none_twice_and_make_no_reward_wrong(
+    start, policy, tmp_path
+):
+    steps, kills = 40, 20
+    folder = save_reward_model(policy, tmp_path / "reward-model", seed=1)
+    numbers = range(10, 10 + PROMPTS * steps)
+    rows = [{"input": sort.prompt(str(i)), "label": sort.label(str(i))} for i in numbers]
+    data = tmp_path / "many.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    draw = random.Random(0)
+    with served(folder, folder) as servers:
+        running = start(
+            *("--algo.advantage.estimator", "js", "--data.prompt_dataset", str(data)),
+            *("--reward.remote_url", ",".join(server.url for server in servers)),
+            grader=None,
+        )
+        saved = tmp_path / "batches"
+        for kill in range(kills):
+            deadline = time.monotonic() + 150
+            while len(list(saved.glob("*.npz"))) <= kill:
+                assert running.process.poll() is None, running.log.read_text()[-3000:]
+                assert time.monotonic() < deadline, "the run does not go on"
+                time.sleep(0.02)
+            time.sleep(draw.uniform(0, 0.5))
+            down = servers if kill % 2 else [draw.choice(servers)]
+            for server in down:
+                server.kill()
+            time.sleep(draw.uniform(0.2, 1.0))
+            assert running.process.poll() is None  # all of it happens in mid-run
+            for server in down:
+                server.start()
+        run = running.finish()
+    assert run.status == 0, run.output[-3000:]
+    assert "does not answer" in run.output and "answers again" in run.output
+    run.check_advantages(steps)
+    batches = run.batches()
+    trained = [prompt for batch in batches for prompt in batch["prompts"][:, 0]]
+    assert sorted(trained) == sorted(row["input"] for row in rows)
+    for batch in batches:
+        assert batch["valid"].all()
+        np.testing.assert_allclose(batch["rewards"], scores(folder, batch), atol=1e-4)
+
+
+def test_two_served_models_are_added_up_with_their_weights(start, policy, tmp_path):
+    help_, harm = (
+        save_reward_model(policy, tmp_path / name, seed=i)
+        for i, name in enumerate(("help", "harm"))
+    )
+    with served(help_, harm) as (first, second):
+        run = start(
+            *("--algo.advantage.estimator", "js_plus"),
+            *("--reward.remote_url", f"help={first.url},harm={second.url}"),
+            *("--js.reward_weights", "help=0.75,harm=-2"),
+            grader=None,
+        ).finish()
+    assert run.status == 0, run.output[-3000:]
+    run.check_advantages()
+    for batch in run.batches():
+        expected = 0.75 * scores(help_, batch) - 2 * scores(harm, batch)
+        np.testing.assert_allclose(batch["rewards"], expected, atol=1e-4)
+    logged = run.scalars()
+    means = [scores(help_, batch).mean() for batch in run.batches()]
+    np.testing.assert_allclose(logged["train/reward/help"], means, atol=1e-4)
+
+
+def test_servers_that_stay_away_stop_the_run_with_one_clear_line(start, tmp_path):
+    run = start(
+        *("--algo.advantage.estimator", "js", "--js.reward_timeout_seconds", "3"),
+        *("--reward.remote_url", "http://127.0.0.1:9/get_reward"),
+        grader=None,
+    ).finish()
+    assert run.status == 1
+    last = run.output.strip().splitlines()[-1]
+    assert "no reward within 3 s" in last and "http://127.0.0.1:9/get_reward" in last, last
+    assert not run.batches()

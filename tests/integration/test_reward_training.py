@@ -1,0 +1,176 @@
+"""A tiny reward model trained through the real program, interrupted, resumed and loaded again."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+from openrlhf_js.reward_model.model import RewardModel
+from openrlhf_js.reward_model.preferences import read_pairs, texts
+from openrlhf_js.tiny.model import make_model, make_tokenizer, save
+from openrlhf_js.tiny.tasks import sort
+
+pytestmark = pytest.mark.integration
+
+# Loads a checkpoint as upstream's RewardModelActor does; prints a reward for every line of stdin.
+UPSTREAM = """
+import sys
+from openrlhf_js.plugin import run
+run.prepare_device("cpu")
+import torch
+from openrlhf.models import get_llm_for_sequence_regression
+from transformers import AutoTokenizer
+folder = sys.argv[1]
+model = get_llm_for_sequence_regression(
+    folder, "reward", attn_implementation="sdpa", param_dtype="bf16"
+).float().eval()
+tokenizer = AutoTokenizer.from_pretrained(folder)
+for line in sys.stdin.read().splitlines():
+    ids = tokenizer(line + tokenizer.eos_token, return_tensors="pt", add_special_tokens=False)
+    with torch.no_grad():
+        print("reward", model(ids["input_ids"], ids["attention_mask"]).item())
+"""
+
+
+def write_pairs(path: Path, count: int, seed: int) -> None:
+    """Responses with many of the digit 7 are preferred; the prompt says nothing."""
+    rng = random.Random(seed)
+    with path.open("w") as file:
+        for number in range(count):
+            sevens = rng.sample(range(5), 2)
+            responses = []
+            for many in sorted(sevens, reverse=True):
+                digits = ["7"] * many + [rng.choice("012345689") for _ in range(4 - many)]
+                rng.shuffle(digits)
+                responses.append("".join(digits))
+            row = {"prompt": f"sort({number})=", "chosen": responses[0], "rejected": responses[1]}
+            file.write(json.dumps(row) + "\n")
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    """Starts a small training in a session of its own."""
+    tokenizer = make_tokenizer(sort.TASK)
+    save(make_model(tokenizer, seed=0), tokenizer, tmp_path / "model")
+    write_pairs(tmp_path / "train.jsonl", 1024, 0)
+    write_pairs(tmp_path / "held_out.jsonl", 128, 1)
+    left: list[subprocess.Popen[bytes]] = []
+
+    def run(*flags: str) -> subprocess.Popen[bytes]:
+        given = {
+            "--pretrain": "model",  # older spellings and today's, side by side
+            "--dataset": "train.jsonl",
+            "--eval.dataset": "held_out.jsonl",
+            "--data.prompt_key": "prompt",
+            "--data.max_len": 24,
+            "--train.batch_size": 64,
+            "--train.micro_batch_size": 64,
+            "--train.max_epochs": 2,
+            "--adam.lr": 1e-3,
+            "--ckpt.path": "checkpoints",
+            "--ckpt.save_steps": 8,
+            "--ckpt.output_dir": "trained",
+            "--logger.tensorboard_dir": "tensorboard",
+            "--js.device": "cpu",
+        }
+        words = [str(word) for item in given.items() for word in item]
+        command = [sys.executable, "-m", "openrlhf_js.cli.main", "rm", "train", *words, *flags]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+            environment.pop(name, None)
+        with (tmp_path / "log.txt").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=tmp_path,
+                env=environment,
+            )
+        left.append(process)
+        return process
+
+    yield run
+    for process in left:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def log_of(folder: Path) -> str:
+    return (folder / "log.txt").read_text(errors="replace")
+
+
+def scalars(folder: Path, run: str) -> dict[str, list[tuple[int, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard" / run)).Reload()
+    return {
+        tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    }
+
+
+def accuracy(rewards: list[float]) -> float:
+    """Of rewards of chosen and rejected, in turn."""
+    right = [a > b for a, b in zip(rewards[::2], rewards[1::2], strict=True)]
+    return sum(right) / len(right)
+
+
+def test_train_interrupt_resume_and_load(start, tmp_path):
+    process = start("--logger.wandb.run_name", "first")
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "checkpoints" / "latest").exists():
+        assert process.poll() is None, log_of(tmp_path)[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    last = log_of(tmp_path).splitlines()[-1]
+    assert last.startswith("openrlhf_js: interrupted; --ckpt.load_enable goes on from global_step")
+    assert not (tmp_path / "trained" / "config.json").exists()
+    saved = int((tmp_path / "checkpoints" / "latest").read_text().removeprefix("global_step"))
+
+    resumed = start("--logger.wandb.run_name", "second", "--ckpt.load_enable")
+    assert resumed.wait(240) == 0, log_of(tmp_path)[-3000:]
+    assert f"consumed_samples: {64 * saved}" in log_of(tmp_path)
+    first, second = scalars(tmp_path, "first"), scalars(tmp_path, "second")
+    steps = [step for step, _ in second["train/loss"]]
+    assert steps == list(range(saved + 1, 2 * 16 + 1))
+    (_, accuracy_before), (_, loss_before) = first["train/acc"][0], first["train/loss"][0]
+    assert accuracy_before < 0.75 and loss_before == pytest.approx(math.log(2), abs=0.1)
+    (*_, (step, accuracy_after)), (*_, (_, loss_after)) = (
+        second["eval/acc_mean"],
+        second["eval/eval_loss"],
+    )
+    assert step == 32 and accuracy_after > 0.9 and loss_after < 0.4
+
+    folder = tmp_path / "trained"
+    assert checkpoint_problems(folder, normalize=True) == []
+    sides = [
+        side for pair in read_pairs(tmp_path / "held_out.jsonl", "prompt") for side in texts(pair)
+    ]
+    ours = RewardModel.load(folder, max_len=24, normalize=True).score(sides)
+    assert accuracy(ours) > 0.9
+    assert abs(sum(ours) / len(ours)) < 0.1  # normalised on these very pairs
+    done = subprocess.run(
+        [sys.executable, "-c", UPSTREAM, str(folder)],
+        input="\n".join(sides),
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    plain = RewardModel.load(folder, max_len=24, normalize=False, dtype="float32").score(sides)
+    theirs = [float(line.split()[1]) for line in done.stdout.splitlines() if "reward " in line]
+    assert theirs == pytest.approx(plain, abs=1e-3)

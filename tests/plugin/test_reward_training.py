@@ -1,0 +1,389 @@
+"""Reward training: its texts against upstream's own dataset, its flags, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from openrlhf_js.cli import main as door
+from openrlhf_js.cli.train_rm import main
+from openrlhf_js.plugin import flags, preference_data, upstream
+from openrlhf_js.plugin.old_flags import REWARD_MODEL
+from openrlhf_js.plugin.reward_flags import reward_parser
+from openrlhf_js.plugin.reward_training import ALONE, adapt_to_cpu
+from openrlhf_js.reward_model.lengths import Budget
+from openrlhf_js.reward_model.preferences import Keys, pair, texts
+from openrlhf_js.tiny.model import make_model, make_tokenizer, save
+from openrlhf_js.tiny.tasks import END, sort
+
+RELEASED = json.loads(Path(__file__).with_name("reward_flags_0_10_1.json").read_text())
+PARSER = reward_parser()
+DEFAULTS = vars(PARSER.parse_args([]))
+
+# As Llama 3 has it: its own mark at the end of a turn, content without space around it.
+CHAT = (
+    "{% for m in messages %}{% if m['role'] not in ('system', 'user', 'assistant') %}"
+    "{{ raise_exception('no such role') }}{% endif %}"
+    "({{ m['role'] }}){{ m['content'] | trim }}=\n{% endfor %}"
+    "{% if add_generation_prompt %}(assistant){% endif %}"
+)
+CONTENTS = ["12", "3 4\n", "\n5\n\n", f"67{END}", f"8{END}\n", "", "é\u2028 9", "{} {x}"]
+
+
+def turns(*contents: str, last: str = "assistant") -> list[dict[str, str]]:
+    roles = ["user", "assistant"] * len(contents)
+    if last == "user":
+        roles = roles[: len(contents)]
+    else:
+        roles = (roles[1:] if len(contents) % 2 else roles)[: len(contents)]
+    return [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
+
+
+def rows_of(kind: str) -> list[dict[str, Any]]:
+    pairs = [(one, other) for one in CONTENTS for other in CONTENTS if one != other]
+    if kind == "text":
+        return [{"chosen": a, "rejected": b} for a, b in pairs]
+    if kind == "prompt":
+        return [{"prompt": a + b, "chosen": a, "rejected": b} for a, b in pairs]
+    if kind == "messages":
+        return [{"chosen": turns(b, a), "rejected": turns(b, b + a)} for a, b in pairs]
+    return [
+        {"prompt": turns(b, last="user"), "chosen": turns(a), "rejected": turns(b)}
+        for a, b in pairs
+    ]
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({each: i for i, each in enumerate([END, *alphabet])}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END, pad_token=END)
+    tokenizer.chat_template = CHAT
+    return tokenizer
+
+
+class Heard:
+    """A tokenizer that keeps what it is given."""
+
+    def __init__(self, inner: Any):
+        self.inner, self.texts = inner, []
+
+    def __call__(self, text: str, **options: Any) -> Any:
+        self.texts.append(text)
+        return self.inner(text, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "chat", "input_template"),
+    [
+        ("text", False, None),
+        ("prompt", False, None),
+        ("prompt", False, "({})=\n"),
+        ("messages", True, None),
+        ("messages and prompt", True, None),
+    ],
+)
+def test_texts_and_cuts_are_those_of_upstreams_dataset(kind, chat, input_template):
+    from datasets import Dataset
+    from openrlhf.datasets import RewardDataset
+
+    tokenizer = byte_tokenizer()
+    rows, prompt_key = rows_of(kind), "prompt" if "prompt" in kind else None
+    data = SimpleNamespace(
+        prompt_key=prompt_key,
+        chosen_key="chosen",
+        rejected_key="rejected",
+        apply_chat_template=chat,
+    )
+    strategy = SimpleNamespace(args=SimpleNamespace(data=data))
+    theirs = RewardDataset(
+        Dataset.from_list(rows), tokenizer, 8, strategy, input_template, num_processors=1
+    )
+    theirs.tokenizer = heard = Heard(tokenizer)
+    trained = [theirs[index] for index in range(len(theirs))]
+    ours = [
+        texts(
+            pair(row, Keys(prompt_key), number),
+            tokenizer.apply_chat_template if chat else None,
+            tokenizer.eos_token,
+            input_template,
+        )
+        for number, row in enumerate(rows, 1)
+    ]
+    assert len(ours) == len(CONTENTS) * (len(CONTENTS) - 1)
+    assert heard.texts == [text for both in ours for text in both]
+    budget = Budget(tokenizer, 8)
+    assert any(len(each) > 8 for each in budget.encode(heard.texts))
+    for both, (chosen, _, rejected, _, _) in zip(ours, trained, strict=True):
+        for text, ids in zip(both, (chosen, rejected), strict=True):
+            kept = [*budget.kept(budget.encode([text])[0]), tokenizer.eos_token_id]
+            assert ids[0].tolist() == kept
+
+
+def test_upstream_has_what_reward_training_relies_on():
+    upstream.check(
+        upstream.RELIED_ON_FOR_REWARD_TRAINING, upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU
+    )
+
+
+def test_every_flag_of_0_10_1_has_an_answer():
+    unchanged = {name for name in RELEASED if f"--{name}" in PARSER._option_string_actions}
+    assert unchanged == {"local_rank", "use_ms", "max_norm", "lr_scheduler", "lr_warmup_ratio"}
+    assert set(RELEASED) == unchanged | set(REWARD_MODEL.renamed)
+
+
+@pytest.mark.parametrize("old", REWARD_MODEL.renamed)
+def test_an_old_flag_sets_its_successor(old):
+    fact, new = RELEASED[old], REWARD_MODEL.renamed[old]
+    one = fact.get("choices", [{"int": "7", "float": "0.125"}.get(fact["kind"], "some/thing")])[-1]
+    values = [] if fact["kind"] == "switch" else [one] * {2: 2, "*": 3}.get(fact.get("nargs"), 1)
+    args = vars(PARSER.parse_args(flags.translate([f"--{old}", *values], REWARD_MODEL)))
+    assert {name for name in args if args[name] != DEFAULTS[name]} == {new}
+    if "default" in fact:
+        default = DEFAULTS[new]
+        assert (list(default) if isinstance(default, tuple) else default) == fact["default"]
+
+
+def test_help_starts_with_an_example_and_ends_with_our_group():
+    text = PARSER.format_help()
+    assert text.index("deepspeed --module") < text.index("--ckpt.save_steps")
+    assert text.rindex("--js.device") > text.rindex("--use_ms")
+    assert "--js.allow KIND [KIND ...]" in text
+    example = re.search(r"openrlhf-js rm train (--.*?)\n\n", text, re.S)
+    assert example is not None
+    PARSER.parse_args(example[1].replace("\\\n", " ").split())
+
+
+GOOD = {
+    "model.model_name_or_path": "model",
+    "data.dataset": "pairs.jsonl",
+    "eval.dataset": "held_out.jsonl",
+    "data.prompt_key": "prompt",
+    "data.max_len": "16",
+    "train.batch_size": "8",
+    "train.micro_batch_size": "4",
+    "js.device": "cpu",
+    "js.dry_run": "",
+}
+
+
+def write(path: str, rows: list[dict[str, Any]]) -> None:
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def sums(count: int, first: int = 0) -> list[dict[str, Any]]:
+    numbers = range(first, first + count)
+    return [{"prompt": f"sort({n})=", "chosen": f"{n}", "rejected": f"{n}1"} for n in numbers]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder in which the command line GOOD has nothing wrong."""
+    monkeypatch.chdir(tmp_path)
+    for name in ALONE:
+        monkeypatch.delenv(name, raising=False)
+    tokenizer = make_tokenizer(sort.TASK)
+    save(make_model(tokenizer, 0), tokenizer, tmp_path / "model")
+    write("pairs.jsonl", sums(10))
+    write("held_out.jsonl", sums(4, 100))
+    before = signal.getsignal(signal.SIGTERM)
+    yield tmp_path
+    signal.signal(signal.SIGTERM, before)
+
+
+def run(changes: dict[str, str | None], *more: str) -> int:
+    pairs = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
+    return main([f"--{n}={v}" if v else f"--{n}" for n, v in pairs.items()] + list(more))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: Any) -> list[str]:
+    assert run(*args) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("openrlhf_js: ") for line in said)
+    return [line.removeprefix("openrlhf_js: ") for line in said]
+
+
+def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
+    assert run({"logger.wandb.key": "secret"}) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^pairs\.jsonl +10 ", out, re.M)
+    assert re.search(r"^held_out\.jsonl +4 ", out, re.M)
+    assert "10 pairs are 1 batches of 8; the 2 left" in out
+    assert "\n* --train.batch_size 8\n" in out and "\n  --adam.lr 9e-06\n" in out
+    assert "secret" not in out
+
+
+def test_the_door_leads_there(folder, capsys):
+    assert door.main(["rm", "train", "--js.device=cpu"]) == 2
+    said = capsys.readouterr().err
+    assert "--model.model_name_or_path is missing" in said and "--data.dataset is missing" in said
+    assert door.main(["rm"]) == 0 and "serve" in capsys.readouterr().out
+    assert door.main(["rm", "tain"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model.model_name_or_path": "./absent"}, "./absent does not exist"),
+        ({"model.model_name_or_path": "pairs.jsonl"}, "is a file; a model is a folder"),
+        ({"data.dataset": "absent.jsonl"}, "--data.dataset absent.jsonl: does not exist"),
+        ({"eval.dataset": "./absent"}, "--eval.dataset ./absent: does not exist"),
+        ({"data.dataset": "model/config.json"}, "model/config.json, line 1: not JSON"),
+        ({"data.dataset_split": "test"}, "a file has the split train only, not test"),
+        ({"train.batch_size": "6"}, "not a multiple of 4 (--train.micro_batch_size 4 x 1 ranks)"),
+        ({"train.batch_size": "0"}, "--train.batch_size must be at least 1, got 0"),
+        ({"train.batch_size": "12"}, "there are 10 pairs, fewer than one --train.batch_size of 12"),
+        ({"data.max_samples": "4"}, "there are 4 pairs"),
+        ({"eval.dataset": None}, "10 pairs are too few to evaluate on 1% of them"),
+        ({"data.max_len": "1"}, "--data.max_len must be at least 2"),
+        ({"data.max_len": "8"}, "10 (100.0 %) x pair longer"),
+        ({"model.loss_type": "sigmod"}, "--model.loss_type takes sigmoid or logexp, got sigmod"),
+        ({"data.dataset_probs": "0.5,0.5"}, "give one number for each of pairs.jsonl"),
+        ({"data.input_template": "{} {x}"}, "takes one {} and no other braces"),
+        ({"data.prompt_key": "question"}, "no value under the key 'question'"),
+        ({"data.apply_chat_template": ""}, "has no chat template, which messages need"),
+        ({"ckpt.output_dir": "pairs.jsonl"}, "is a file; give a folder"),
+    ],
+)
+def test_bad_input_is_told_before_a_model_is_loaded(changes, said, folder, capsys):
+    assert run(changes) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err + shown.out
+    lines = shown.err.splitlines()
+    assert {line.partition(":")[0] for line in lines} == {"openrlhf_js"}
+    assert len(lines) <= 2  # at most one for each of the two data sets
+
+
+def edit(path: str, **changes: Any) -> None:
+    file = Path(path)
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def test_a_tokenizer_without_an_end(folder, capsys):
+    edit("model/tokenizer_config.json", eos_token=None, pad_token=None)
+    edit("model/config.json", eos_token_id=None)
+    assert any("has no EOS token" in line for line in refused(capsys, {}))
+
+
+def test_a_head_with_two_outputs_and_one_that_would_be_lost(folder, capsys):
+    tensors = load_file("model/model.safetensors")
+    for outputs in (2, 1):
+        tensors["score.weight"] = torch.zeros(outputs, 128, dtype=torch.bfloat16)
+        save_file(tensors, "model/model.safetensors", {"format": "pt"})
+        if outputs == 2:
+            (line,) = refused(capsys, {})
+            assert "has a head with 2 outputs: a reward is one" in line
+    assert run({}) == 0
+    assert "model is a reward model already; OpenRLHF starts with a new head" in (
+        capsys.readouterr().out
+    )
+
+
+def test_weights_that_are_not_there(folder, capsys):
+    Path("model/model.safetensors").unlink()
+    (line,) = refused(capsys, {})
+    assert "has no weights" in line
+
+
+def test_messages_without_a_template(folder, capsys):
+    write("pairs.jsonl", [{"chosen": turns("1", "2"), "rejected": turns("1", "3")}] * 8)
+    for line in refused(capsys, {"data.prompt_key": None, "eval.dataset": "pairs.jsonl"}):
+        assert "these pairs cannot be trained on: no text (8)" in line
+
+
+def test_problems_in_pairs_stop_unless_they_are_allowed(folder, capsys):
+    write("pairs.jsonl", [*sums(9), {"prompt": "sort(1)=", "chosen": "1", "rejected": "1"}])
+    (line,) = refused(capsys, {})
+    assert "same (1)" in line and "--js.allow same" in line
+    assert run({}, "--js.allow", "same", "cut") == 0
+
+
+def test_more_than_a_twentieth_that_would_be_cut_needs_a_flag(folder, capsys):
+    long = {"prompt": "sort(1)=", "chosen": "123456789", "rejected": "1"}  # 16 tokens, and the end
+    write("pairs.jsonl", [*sums(19), long])
+    assert run({}) == 0
+    assert "1 (5.0 %) x pair longer than --data.max_len" in capsys.readouterr().out
+    write("pairs.jsonl", [*sums(18), long])
+    (line,) = refused(capsys, {})
+    assert "cut (1, more than 5%)" in line and "raise --data.max_len" in line
+    assert run({}, "--js.allow", "cut") == 0
+
+
+def test_a_folder_is_read_as_upstream_reads_it(folder, capsys):
+    Path("data").mkdir()
+    write("data/train.jsonl", [*sums(9), {"prompt": "sort(1)=", "chosen": "1", "rejected": "1"}])
+    assert run({"data.dataset": "data"}) == 2
+    assert "same (1)" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("flag", ["model.model_name_or_path", "eval.dataset"])
+def test_what_no_hub_gives_stops_all_but_a_dry_run(flag, folder, monkeypatch, capsys):
+    def unreachable(*_: Any, **__: Any) -> None:
+        raise OSError("no network\nmore")
+
+    monkeypatch.setattr("openrlhf.datasets.utils.blending_datasets", unreachable)
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", unreachable)
+    if flag == "eval.dataset":
+        monkeypatch.setattr(
+            "openrlhf_js.plugin.reward_training.load_tokenizer",
+            lambda _: make_tokenizer(sort.TASK),
+        )
+        monkeypatch.setattr(
+            "openrlhf_js.plugin.reward_preflight.tokenizer_problems", lambda *_, **__: []
+        )
+    for dry in (True, False):
+        assert run({flag: "some/thing", "js.dry_run": "" if dry else None}) == (0 if dry else 2)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"--{flag} some/thing: " in line and "(no network)" in line
+        assert line.endswith("; so the pairs were not checked") == dry
+
+
+def test_several_files_are_one_data_set_and_limited_each(folder):
+    write("more.jsonl", sums(30, 50))
+    changes = {"data.dataset": "pairs.jsonl, more.jsonl", "data.max_samples": 12}
+    flat = vars(PARSER.parse_args([])) | GOOD | changes | {"data.max_len": 16}
+    train, evaluation = preference_data.sources(flat)
+    making = preference_data.making(flat, make_tokenizer(sort.TASK))
+    told: list[int] = []
+    checked, held_out = preference_data.check_data(
+        flat, train, evaluation, making, lambda pairs, _: told.append(pairs)
+    )
+    assert [tally.pairs for tally in checked.report.tallies.values()] == [10, 12]
+    assert checked.pairs == 12 and held_out.pairs == 4 and sum(told) == 26
+
+
+def test_other_ranks_neither_check_nor_speak(folder, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    assert run({"data.dataset": "absent.jsonl"}) == 0  # as a dry run it ends here
+    assert capsys.readouterr().out.count("\n") == 1  # which device it takes
+
+
+def test_batches_are_shared_among_the_processes_of_a_launcher(folder, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    (line,) = refused(capsys, {})
+    assert "is not a multiple of 12 (--train.micro_batch_size 4 x 3 ranks): use 12" in line
+
+
+@pytest.mark.parametrize(
+    "flag", ["--ds.load_in_4bit", "--ds.param_dtype=fp16", "--optim=muon", "--load_in_4bit"]
+)
+def test_what_needs_a_gpu(flag, folder, capsys):
+    from openrlhf_js.plugin.parser import validate_upstream
+
+    argv = flags.translate([flag], REWARD_MODEL)
+    args = validate_upstream(PARSER.parse_args(argv), "train_rm")
+    with pytest.raises(ValueError, match="needs a GPU"):
+        adapt_to_cpu(args)
