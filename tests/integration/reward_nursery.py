@@ -1,7 +1,8 @@
 """`openrlhf-js rm serve`, to be killed and back within a second, however slow its imports are.
 
 `python reward_nursery.py FOLDER PORT` imports everything once. Each line on its standard input
-makes it fork a child that serves the model on the port; the child's process id is printed.
+makes it fork a child that serves the model on the port; the child's process id is printed. Nothing
+is computed before the fork: PyTorch's pools of threads do not survive one.
 """
 
 from __future__ import annotations
@@ -10,17 +11,14 @@ import os
 import signal
 import sys
 
-import torch
+from transformers.models.qwen2 import modeling_qwen2, tokenization_qwen2  # noqa: F401
 
 from openrlhf_js.cli import rm_serve
-from openrlhf_js.reward_model import http_server, serve  # noqa: F401  # the server imports them
-from openrlhf_js.reward_model.model import RewardModel
+from openrlhf_js.reward_model import http_server, model, serve  # noqa: F401  # what it imports late
 
 
 def main() -> None:
     folder, port = sys.argv[1:]
-    torch.set_num_threads(1)  # threads do not survive a fork
-    RewardModel.load(folder)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print("ready", flush=True)
     for _ in sys.stdin:
@@ -28,8 +26,8 @@ def main() -> None:
         if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # standard output is the nursery's
-            model = ("--reward.model_name_or_path", folder, "--ds.param_dtype", "float32")
-            os._exit(rm_serve.main([*model, "--port", port, "--device", "cpu"]))
+            flags = ("--reward.model_name_or_path", folder, "--ds.param_dtype", "float32")
+            os._exit(rm_serve.main([*flags, "--port", port, "--device", "cpu"]))
         print(child, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Training on a reward model's rewards, in Ray and served: every reward is the model's own."""
+"""RLHF on the rewards of a model, in Ray and served: every reward is the model's own."""
 
 from __future__ import annotations
 
