@@ -20,6 +20,7 @@ from rich.console import Console
 from openrlhf_js.cli import data_output as output
 from openrlhf_js.cli.data_flags import COUNTS, PROMPT_TOKENS, parse
 from openrlhf_js.cli.progress import Bar
+from openrlhf_js.cli.saying import say
 from openrlhf_js.data.chat_template import ChatTemplate
 from openrlhf_js.data.check import Budget, check
 from openrlhf_js.data.reading import Keys, Line, read
@@ -54,14 +55,14 @@ def main(argv: list[str] | None = None) -> int:
         return PROGRAMS[args.program](args, Console(), errors)
     except KeyboardInterrupt:
         left = "; the data set was not written" if args.program == "build" else ""
-        output.say(errors, f"{args.parser.prog}: stopped{left}")
+        say(errors, f"{args.parser.prog}: stopped{left}")
         return 130
     except ValueError as error:
-        output.say(errors, f"{args.parser.prog}: {error}")
+        say(errors, f"{args.parser.prog}: {error}")
         return 2
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        output.say(errors, f"{args.parser.prog}: {place}{error.strerror or error}")
+        say(errors, f"{args.parser.prog}: {place}{error.strerror or error}")
         return 1 if args.program == "build" else 2
 
 
@@ -95,7 +96,7 @@ def build(args: argparse.Namespace, console: Console, errors: Console) -> int:
             found = _counted(chain(first, found), bar)
             manifest = write(path, task, found, {**parameters, **options})
     for note in notes:
-        output.say(errors, f"note: {note.message}")
+        say(errors, f"note: {note.message}")
     output.built(console, path, task, args.split, manifest)
     return 0
 
@@ -163,7 +164,7 @@ def show(args: argparse.Namespace, console: Console, errors: Console) -> int:
                 raise ValueError(line.problem)
             output.example(console, line.example, template)
         except ValueError as error:
-            output.say(console, str(error), "red")
+            say(console, str(error), "red")
             bad += 1
     if not number:
         raise ValueError(f"{args.file} holds no row")

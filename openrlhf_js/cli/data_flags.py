@@ -6,8 +6,9 @@ import argparse
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
+from openrlhf_js.cli.parser import Parser
 from openrlhf_js.data.reading import Keys
 from openrlhf_js.data.writing import options_of
 from openrlhf_js.tasks import TASKS
@@ -80,25 +81,16 @@ OPTIONS = {  # of the tasks: what to write after them, and what they are
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    def __init__(self, **settings: Any):
-        settings = {"formatter_class": argparse.RawDescriptionHelpFormatter, **settings}
-        super().__init__(allow_abbrev=False, **settings)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (--help shows what is allowed)\n")
-
-
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Reads the command line; leaves with status 2 and one line if it is wrong."""
-    parser = _Parser(prog=PROGRAM, description=DESCRIPTION, epilog=EXAMPLES)
+    parser = Parser(prog=PROGRAM, description=DESCRIPTION, epilog=EXAMPLES)
     programs = parser.add_subparsers(metavar="{build,check,show}", required=True)
     _add_build(programs)
     _add_check(programs)
     _add_show(programs)
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        own: _Parser = args.parser
+        own: Parser = args.parser
         takes = [flag for flag in own._option_string_actions if flag.startswith("--")][1:]
         own.error(f"takes no {unknown[0]}; it takes {', '.join(takes)}")
     return args

@@ -1,4 +1,4 @@
-"""What `openrlhf-js data` shows. Text of data sets is never taken for markup or for control."""
+"""What `openrlhf-js data` shows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from openrlhf_js.cli.saying import say, visible
 from openrlhf_js.data.chat_template import ChatTemplate
 from openrlhf_js.data.check import Report
 from openrlhf_js.data.reading import Example, size_of
@@ -27,21 +28,6 @@ KINDS = {  # of problems: what they are called, one and many
     "duplicate": "duplicate prompt",
     "overlap": "prompt that another file has too",
 }
-
-
-def visible(text: str) -> str:
-    """The text with everything that does not print, but for line ends, written as an escape."""
-    return "".join(
-        character
-        if character == "\n" or character.isprintable()
-        else character.encode("unicode_escape").decode()
-        for character in text
-    )
-
-
-def say(console: Console, text: str, style: str = "") -> None:
-    """Prints text as it is, unwrapped, so that paths and commands can be copied."""
-    console.print(Text(visible(text), style), soft_wrap=True)
 
 
 def built(console: Console, path: Path, task: Task, split: str, manifest: dict[str, Any]) -> None:

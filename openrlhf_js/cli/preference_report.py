@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from openrlhf_js.cli.data_output import say, visible
+from openrlhf_js.cli.saying import say, visible
 from openrlhf_js.reward_model.findings import ALLOWABLE, KINDS, Report
 
 

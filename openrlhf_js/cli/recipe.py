@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from openrlhf_js.cli.saying import complain
+
 USAGE = """\
 usage: python -m openrlhf_js.cli.recipe train|rm-train [--dry-run] [--tiny] FLAGS...
 
@@ -31,7 +33,10 @@ def main(argv: list[str] | None = None) -> int:
 
         folder = Path(tempfile.mkdtemp(prefix="openrlhf-js-tiny-"))
         shrink = recipes.tiny_training if program == "train" else recipes.tiny_reward_training
-        flags = shrink(flags, folder)
+        try:
+            flags = shrink(flags, folder)
+        except ValueError as error:
+            return complain(error, 2)
         print(f"openrlhf_js: the tiny run is in {folder}", flush=True)
     if dry:
         flags.append("--js.dry_run")

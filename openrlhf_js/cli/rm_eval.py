@@ -18,11 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from openrlhf_js.cli.progress import Bar
-from openrlhf_js.cli.rm_eval_flags import PROGRAM, TOKEN_VARIABLE, parse
+from openrlhf_js.cli.rm_eval_flags import PROGRAM, parse
+from openrlhf_js.reward_model.tokens import TOKEN_VARIABLE
 
 if TYPE_CHECKING:  # what needs torch is imported once the flags are right
     from openrlhf_js.reward_model.held_out import HeldOut
     from openrlhf_js.reward_model.score_file import ScoreFile
+
+NAME_WIDTH = 28  # of a subset; what is longer ends in an ellipsis
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -109,8 +112,9 @@ def work(args: argparse.Namespace, console: Console, errors: Console) -> None:
 
 def _show(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(box=None, show_header=any(columns), pad_edge=False)
-    for column in columns:
-        table.add_column(column)
+    for place, column in enumerate(columns):
+        name = place == 0  # which stays on a line of its own
+        table.add_column(column, no_wrap=name, max_width=NAME_WIDTH if name else None)
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import NoReturn
+
+from openrlhf_js.cli.parser import Parser
+from openrlhf_js.reward_model.tokens import TOKEN_VARIABLE
 
 PROGRAM = "openrlhf-js rm eval"
-TOKEN_VARIABLE = "OPENRLHF_JS_REWARD_TOKEN"
 DESCRIPTION = """\
 Measure a reward model on preferences that it has not seen.
 
@@ -32,20 +33,9 @@ exit status: 0 done, 1 a reward cannot be had, 2 what was given cannot be used, 
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{PROGRAM}: {message} (--help shows what is allowed)\n")
-
-
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Reads the command line; leaves with status 2 and one line if it is wrong."""
-    parser = _Parser(
-        prog=PROGRAM,
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog=PROGRAM, description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("file", type=Path, help="preferences: JSON, JSON lines, CSV or Parquet")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", metavar="NAME", help="reward model: a folder, or a hub id")

@@ -17,9 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from openrlhf_js.cli.rm_serve_flags import TOKEN_VARIABLE, parser
+from openrlhf_js.cli.rm_serve_flags import parser
 from openrlhf_js.reward_model.requests import Limits
-from openrlhf_js.reward_model.tokens import is_loopback, read_token
+from openrlhf_js.reward_model.tokens import TOKEN_VARIABLE, is_loopback, read_token
 
 if TYPE_CHECKING:
     from openrlhf_js.reward_model.model import Description, RewardModel

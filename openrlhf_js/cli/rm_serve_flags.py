@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from openrlhf_js.cli.parser import Parser
 from openrlhf_js.reward_model.requests import Limits
+from openrlhf_js.reward_model.tokens import TOKEN_VARIABLE
 
-TOKEN_VARIABLE = "OPENRLHF_JS_REWARD_TOKEN"
+Number = TypeVar("Number", int, float)
 
 
 def parser() -> argparse.ArgumentParser:
     """The flags; those that OpenRLHF's own server has keep their names."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="openrlhf-js rm serve",
         description="Serve a reward model on HTTP, as OpenRLHF asks for rewards: POST "
         '{"query": [texts]} to /get_reward. The scores are those of training.',
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
     )
     model = parser.add_argument_group("model")
     add = model.add_argument
@@ -59,7 +63,8 @@ def parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("limits")
     for name, default, what in limits():
         kind = _count if isinstance(default, int) else _amount
-        group.add_argument(f"--max_{name}", type=kind, default=default, help=what)
+        unit = name.rpartition("_")[2].upper()
+        group.add_argument(f"--max_{name}", type=kind, default=default, metavar=unit, help=what)
     return parser
 
 
@@ -79,21 +84,22 @@ def limits() -> list[tuple[str, Any, str]]:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return value
+    return _between(int, text, 1, float("inf"), "a whole number from 1 up")
 
 
 def _amount(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 up")
-    return value
+    return _between(float, text, 0, sys.float_info.max, "a number from 0 up")
 
 
 def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text} is no port: give 0 to 65535")
-    return value
+    return _between(int, text, 0, 65535, "a port: 0 to 65535")
+
+
+def _between(
+    kind: Callable[[str], Number], text: str, low: float, high: float, what: str
+) -> Number:
+    with suppress(ValueError):
+        value = kind(text)
+        if low <= value <= high:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is not {what}")

@@ -7,13 +7,13 @@ when a policy is trained with the reward model. Everything is small enough for t
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from openrlhf_js.cli.parser import Parser
 from openrlhf_js.cli.progress import Bar
 
 PROGRAM = "python -m openrlhf_js.cli.tiny_preferences"
@@ -34,13 +34,7 @@ then, for example:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the program from its command line, and returns its exit status; wrong flags exit 2."""
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog=PROGRAM, description=__doc__, epilog=EPILOG)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
     parser.add_argument("--seed", type=int, default=0, help="of everything (default %(default)s)")
     parser.add_argument(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 
+from openrlhf_js.cli.saying import complain
 from openrlhf_js.plugin import flags, preflight
 from openrlhf_js.plugin.errors import BadInput, BadReward, UpstreamMismatch
 from openrlhf_js.plugin.parser import upstream_parser, validate_upstream
@@ -39,23 +40,17 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         run.train(checked, device)
     except BadInput as error:
-        return _fail(error, 2)
+        return complain(error, 2)
     except UpstreamMismatch as error:
-        return _fail(error, 1)
+        return complain(error, 1)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        return complain("interrupted", 130)
     except Exception as error:
         if bad := _bad_reward(error):
-            return _fail(bad, 1)
+            return complain(bad, 1)
         traceback.print_exc()
         return 1
     return 0
-
-
-def _fail(message: object, status: int) -> int:
-    for line in str(message).splitlines():
-        print(f"openrlhf_js: {line}", file=sys.stderr, flush=True)
-    return status
 
 
 def _bad_reward(error: BaseException | None) -> BadReward | None:

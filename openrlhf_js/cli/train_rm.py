@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 
 from openrlhf_js.cli import preference_report
-from openrlhf_js.cli.data_output import say
 from openrlhf_js.cli.progress import Bar
+from openrlhf_js.cli.saying import complain, say
 from openrlhf_js.plugin import flags, preference_data, reward_preflight, reward_training, run
 from openrlhf_js.plugin.errors import BadInput, UpstreamMismatch
 from openrlhf_js.plugin.old_flags import REWARD_MODEL
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
             except preference_data.NotReachable as error:
                 if not flat["js.dry_run"]:
                     raise
-                _fail(f"{error}; so the pairs were not checked", 0)
+                complain(f"{error}; so the pairs were not checked", 0)
         checked = validate_upstream(args, PROGRAM)
         if flat["js.dry_run"]:
             if reward_training.is_first():
@@ -59,15 +59,15 @@ def main(argv: list[str] | None = None) -> int:
         reward_training.train(checked, device)
         return 0
     except BadInput as error:
-        return _fail(error, 2)
+        return complain(error, 2)
     except UpstreamMismatch as error:
-        return _fail(error, 1)
+        return complain(error, 1)
     except KeyboardInterrupt:
         pass  # said below, once upstream's progress bars are gone with its frames
     except Exception:
         traceback.print_exc()
         return 1
-    return _fail(f"interrupted{_way_on(flat)}", 130)
+    return complain(f"interrupted{_way_on(flat)}", 130)
 
 
 def _check_data(flat: dict[str, Any]) -> None:
@@ -110,12 +110,6 @@ def _way_on(flat: dict[str, Any]) -> str:
     if tag is None:
         return "; nothing was saved (--ckpt.save_steps saves as it goes)" if flat else ""
     return f"; --ckpt.load_enable goes on from {tag} in {flat['ckpt.path']}"
-
-
-def _fail(message: object, status: int) -> int:
-    for line in str(message).splitlines():
-        print(f"openrlhf_js: {line}", file=sys.stderr, flush=True)
-    return status
 
 
 if __name__ == "__main__":

@@ -118,7 +118,8 @@ def baseline(
 
     Args:
         name: a key of ESTIMATORS.
-        rewards: (n, m), any float dtype and device; the result is at least float32.
+        rewards: (n, m), any float dtype, on a device that has float64; the result is at least
+            float32.
         mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
         greedy_rewards: (n,) reward of each prompt's greedy response; read by `remax` only.
         shrinkage: coefficient in [0, 1]; read by `js_fixed` only.

@@ -77,10 +77,7 @@ def read_program(path: Path) -> Program:
 
 def _main_block(module: ast.Module) -> list[ast.stmt] | None:
     for statement in module.body:
-        if (
-            isinstance(statement, ast.If)
-            and ast.unparse(statement.test) == "__name__ == '__main__'"
-        ):
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == MAIN:
             return statement.body
     return None
 

@@ -21,6 +21,7 @@ from openrlhf_js.tasks.hub import quiet_hub
 
 Flat = dict[str, Any]  # "data.dataset" -> value
 ROWS_AT_ONCE = 256
+MARGIN = "margin"  # the column that upstream takes it from
 
 
 class NotReachable(BadInput):
@@ -58,12 +59,18 @@ def making(flat: Flat, tokenizer: Any) -> Making:
     if flat["data.apply_chat_template"] and flat["data.tokenizer_chat_template"]:
         tokenizer.chat_template = flat["data.tokenizer_chat_template"]
     return Making(
-        Keys(flat["data.prompt_key"], flat["data.chosen_key"], flat["data.rejected_key"], None),
+        _keys(flat),
         tokenizer.eos_token,
         tokenizer.apply_chat_template if flat["data.apply_chat_template"] else None,
         template if template and "{}" in template else None,  # else upstream goes without
         Budget(tokenizer, flat["data.max_len"]),
     )
+
+
+def _keys(flat: Flat) -> Keys:
+    margin = MARGIN if flat["model.margin_loss_enable"] else None
+    sides = (flat["data.prompt_key"], flat["data.chosen_key"], flat["data.rejected_key"])
+    return Keys(*sides, subset=None, margin=margin)
 
 
 def sources(flat: Flat) -> tuple[list[Source], list[Source]]:
@@ -96,15 +103,11 @@ def _sources(name: str, flag: str, split: str, flat: Flat, problems: list[str]) 
             problems.append(f"{flag} {path}: does not exist")
         elif split and split != "train":
             problems.append(f"{flag} {path}: a file has the split train only, not {split}")
-        sizes = map(os.path.getsize, files)
-        columns = [
-            key
-            for key in (flat["data.prompt_key"], flat["data.chosen_key"], flat["data.rejected_key"])
-            if key
-        ]
+        elif ending == ".csv":  # of which upstream's reader makes numbers, and None of "NA"
+            return [Source(path, _loaded_rows(path, flag, "train", flat), None)]
+        columns = [key for key in _keys(flat) if key]
         return [
-            Source(file, file_rows(Path(file), columns), size)
-            for file, size in zip(files, sizes, strict=True)
+            Source(file, file_rows(Path(file), columns), os.path.getsize(file)) for file in files
         ]
     if not os.path.exists(path) and looks_local(path) and "://" not in path:
         problems.append(f"{flag} {path}: does not exist")
@@ -117,7 +120,8 @@ def _loaded_rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[Row]:
     """The rows of a folder or a name on a hub, loaded as upstream will load them again."""
     from openrlhf.datasets.utils import blending_datasets
 
-    is_here = os.path.exists(name.split("@")[0].strip())
+    path = name.split("@")[0].strip()
+    is_here = os.path.exists(path) or bool(glob.glob(path))
     if not is_here:
         print(f"openrlhf_js: loading {name} from a hub", flush=True)
     strategy = SimpleNamespace(
@@ -127,9 +131,7 @@ def _loaded_rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[Row]:
     )
     try:
         with quiet_hub():
-            data = blending_datasets(
-                name, None, strategy, max_count=flat["data.max_samples"], dataset_split=split
-            )
+            data = blending_datasets(name, None, strategy, dataset_split=split)
     except Exception as error:  # whatever a hub, a folder of files or a loading script raises
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         kind = BadInput if is_here else NotReachable

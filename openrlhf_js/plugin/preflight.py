@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import glob
+import math
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -139,8 +140,8 @@ def _rewards(flat: Flat) -> Iterator[str]:
             "--reward.normalize_enable normalises a reward model in Ray, and --reward.remote_url "
             "names servers: leave it out here and give it to `openrlhf-js rm serve`"
         )
-    if not flat["js.reward_timeout_seconds"] > 0:
-        yield "--js.reward_timeout_seconds must be more than 0"
+    if not 0 < flat["js.reward_timeout_seconds"] < math.inf:
+        yield "--js.reward_timeout_seconds must be more than 0, and finite"
     if agent:
         if problem := _python_problem(agent, "AgentExecutor"):
             yield f"--train.agent_func_path {agent}: {problem}"
@@ -156,10 +157,21 @@ def _rewards(flat: Flat) -> Iterator[str]:
             "nothing gives rewards: give --reward.remote_url (a .py file or an address), "
             "--reward.model_name_or_path or --train.agent_func_path"
         )
-    elif flat["algo.advantage.estimator"] == "remax":
+    else:
+        yield from _graded_too_late(flat)
+
+
+def _graded_too_late(flat: Flat) -> Iterator[str]:
+    """What needs rewards with the rollout, where a reward model in Ray gives them after it."""
+    asked = {
+        "--algo.advantage.estimator remax": flat["algo.advantage.estimator"] == "remax",
+        "--eval.dataset": flat["eval.dataset"] and flat["eval.steps"] > 0,
+        "--algo.dynamic_filtering_enable": flat["algo.dynamic_filtering_enable"],
+    }
+    for flag in filter(asked.get, asked):
         yield (
-            "remax grades its greedy response with the rollout, which a reward model in the "
-            "trainer cannot do: serve it and give --reward.remote_url"
+            f"{flag} needs rewards with the responses, and a reward model in Ray gives them "
+            "later: serve it (`openrlhf-js rm serve`) and give --reward.remote_url"
         )
 
 

@@ -5,14 +5,14 @@ What counts as local, and how a file is read, follows upstream's `datasets.utils
 
 from __future__ import annotations
 
-import csv
 import glob
-import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from openrlhf_js.reward_model.rows import Row, file_rows
 from openrlhf_js.tasks import task_of
 
 READ_AS_FILE = (
@@ -96,32 +96,28 @@ def _check_file(path: str, ending: str, keys: Keys) -> Checked:
     try:
         if ending == ".parquet":
             return _check_parquet(path, keys)
-        return _check_rows(_csv_rows(path) if ending == ".csv" else _json_rows(path), keys)
-    except UnicodeDecodeError as error:
-        return Checked([f"is not UTF-8 text ({error.reason} at byte {error.start})"], None)
+        return _check_rows(file_rows(Path(path)), keys)
     except OSError as error:
         return Checked([f"cannot be read ({error.strerror or error})"], None)
 
 
-def _check_rows(rows: Iterable[tuple[str, Any]], keys: Keys) -> Checked:
+def _check_rows(rows: Iterable[Row], keys: Keys) -> Checked:
     problems: dict[str, str] = {}  # place -> problem, each said once
     count = 0
-    for place, row in rows:
+    for row in rows:
         count += 1
-        problem = _row_problem(row, keys)
+        problem = _row_problem(row.value, keys)
         if problem and problem not in problems.values() and len(problems) < SHOWN_PER_FILE:
-            problems[place] = problem
+            problems[row.place] = problem
     if not count:
         return Checked(["holds no prompt"], None)
     found = [f"{place}: {problem}" for place, problem in problems.items()]
     return Checked(found, None if found else count)
 
 
-def _row_problem(row: Any, keys: Keys) -> str | None:
-    if isinstance(row, json.JSONDecodeError):
-        return f"not JSON ({row.msg} at column {row.colno})"
-    if not isinstance(row, dict):
-        return f"not a JSON object, but {type(row).__name__}"
+def _row_problem(row: dict[str, Any] | ValueError, keys: Keys) -> str | None:
+    if isinstance(row, ValueError):
+        return str(row)
     for flag, key in (("--data.input_key", keys.input), ("--data.label_key", keys.label)):
         if key is not None and row.get(key) is None:
             seen = ", ".join(map(str, row)) or "none"
@@ -143,42 +139,6 @@ def _datasource_problem(datasource: Any) -> str | None:
     except ValueError as error:
         return str(error)
     return None
-
-
-def _json_rows(path: str) -> Iterator[tuple[str, Any]]:
-    """(place, row) of one object per line, or of one list of objects for the whole file."""
-    with open(path, encoding="utf-8-sig") as file:
-        first = next((line for line in file if line.strip()), "")
-        if first.lstrip().startswith("["):
-            file.seek(0)
-            yield from _json_list(file.read())
-            return
-        file.seek(0)
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield f"line {number}", _parsed(line)
-
-
-def _json_list(text: str) -> Iterator[tuple[str, Any]]:
-    whole = _parsed(text)
-    if isinstance(whole, json.JSONDecodeError):
-        yield f"line {whole.lineno}", whole
-    else:
-        yield from ((f"item {number}", row) for number, row in enumerate(whole, start=1))
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        return error
-
-
-def _csv_rows(path: str) -> Iterator[tuple[str, Any]]:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        for row in reader:
-            yield f"line {reader.line_num}", row
 
 
 def _check_parquet(path: str, keys: Keys) -> Checked:

@@ -47,7 +47,12 @@ class RemoteRewards:
             BadReward: one of the models gave none.
         """
         content = {"query": [query], "prompts": [prompt], "labels": [label]}
-        answers = await asyncio.gather(*(servers.ask(content) for _, servers in self._models))
+        asked = [asyncio.ensure_future(servers.ask(content)) for _, servers in self._models]
+        try:
+            answers = await asyncio.gather(*asked)
+        finally:  # without one of them there is no reward: the others need not go on asking
+            for each in asked:
+                each.cancel()
         weights = [source.weight for source, _ in self._models]
         logs: dict[str, float] = {}
         for (source, _), answer in zip(self._models, answers, strict=True):

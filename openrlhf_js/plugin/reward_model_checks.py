@@ -36,15 +36,18 @@ def _tokens_differ(folder: str, policy: str) -> list[str]:
 
     if not Path(policy, "tokenizer_config.json").is_file():
         return []  # said elsewhere
-    spoken, understood = (
-        AutoTokenizer.from_pretrained(path, trust_remote_code=False).get_vocab()
-        for path in (policy, folder)
-    )
+    try:
+        spoken, understood = (
+            AutoTokenizer.from_pretrained(path, trust_remote_code=False).get_vocab()
+            for path in (policy, folder)
+        )
+    except (OSError, ValueError):  # the policy's comes with code, which only OpenRLHF runs
+        return []
     other = sum(understood.get(token) != number for token, number in spoken.items())
     if other <= RENAMED_SHARE * len(spoken):
         return []
     return [
         f"{other:,} of the policy's {len(spoken):,} tokens have another number in {folder}, which "
-        "would read other text than was written: serve it instead (`openrlhf-js rm serve`) and "
-        "give --reward.remote_url"
+        "would read other text than was written: take one with the policy's tokenizer, or, if it "
+        "knows the policy's chat template, serve it (`openrlhf-js rm serve`, --reward.remote_url)"
     ]

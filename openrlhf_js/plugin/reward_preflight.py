@@ -69,6 +69,11 @@ def _flag_problems(flat: Flat) -> Iterator[str]:
         yield f"--data.max_len must be at least 2, a token and the end, got {flat['data.max_len']}"
     if flat["model.loss_type"] not in LOSSES:
         yield f"--model.loss_type takes {' or '.join(LOSSES)}, got {flat['model.loss_type']}"
+    if flat["model.margin_loss_enable"] and flat["model.loss_type"] == "logexp":
+        yield (
+            "--model.margin_loss_enable: OpenRLHF's logexp loss has no margin; leave it out, or "
+            "take --model.loss_type sigmoid"
+        )
     names, probabilities = flat["data.dataset"], flat["data.dataset_probs"]
     if not names:
         yield "--data.dataset is missing: a file, a folder or a name on a hub"

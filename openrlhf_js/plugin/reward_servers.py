@@ -50,6 +50,7 @@ class _Server:
     under_way: int = 0
     failures: int = 0  # in a row
     failed_at: float = 0.0
+    unavailable_at: float = 0.0  # as failed_at, but for answers that were only no good
     rests_until: float = 0.0
     problem: str = "not asked"  # the last one
     down_since: float | None = None  # once it has been said
@@ -118,11 +119,11 @@ class RewardServers:
                     ) from None
                 continue
             except BadReward as error:
-                self._answered(server)
+                self._answered(server, began)
                 raise BadReward(f"{error}, says {server.url}") from None
             finally:
                 server.under_way -= 1
-            self._answered(server)
+            self._answered(server, began)
             return answer
         problems = "; ".join(f"{server.url}: {server.problem}" for server in self._servers)
         limit = f"{self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
@@ -176,6 +177,8 @@ class RewardServers:
             return
         server.failures += 1
         server.failed_at = now
+        if isinstance(error, _Unavailable):
+            server.unavailable_at = now
         server.rests_until = now + max(asked, _rest_seconds(server.failures))
         if server.failures >= SAY_AFTER_FAILURES and server.down_since is None:
             server.down_since = now
@@ -187,7 +190,9 @@ class RewardServers:
                 f"{others} of {len(self._servers)} go on" if others else "none is left",
             )
 
-    def _answered(self, server: _Server) -> None:
+    def _answered(self, server: _Server, began: float) -> None:
+        if began < server.unavailable_at:  # taken in before: whether it takes more is not known
+            return
         if server.down_since is not None:
             seconds = time.monotonic() - server.down_since
             logger.warning("the reward server %s answers again (%.0f s)", server.url, seconds)

@@ -39,6 +39,7 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
         BadInput: every problem found, one per line.
     """
     models: dict[str, list[str]] = {}
+    addresses = [address.strip() for address in addresses]
     for address in addresses:
         named = NAMED.fullmatch(address)
         name, url = named.groups() if named else ("", address)
@@ -78,7 +79,7 @@ def _weights(text: str | None) -> tuple[dict[str, float], list[str]]:
     numbers: dict[str, float] = {}
     problems = []
     for item in text.split(",") if text is not None else []:
-        name, _, number = item.partition("=")
+        name, _, number = item.strip().partition("=")
         try:
             weight = float(number)
         except ValueError:

@@ -20,17 +20,22 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #37352f; max-width: 74rem; m
 table { border-collapse: collapse; margin: 1rem 0 }
 td, th { padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid #e3e2e0;
          vertical-align: top; overflow-wrap: anywhere }
-figure { display: inline-block; margin: 0 1rem 1rem 0; max-width: 100% }
+figure { display: inline-block; vertical-align: top; margin: 0 1rem 1rem 0; max-width: 100% }
 figure img { max-width: 100%; height: auto }
 figcaption { font-weight: 600 }
 """
+
+
+def percent(of: float, digits: int = 0) -> str:
+    """A share without an interval, such as `2 %`."""
+    return f"{100 * of:.{digits}f} %"
 
 
 def share(of: dict[str, float | None] | None) -> str:
     """An interval of a share, such as `84.2 % (82.9 to 85.5)`; `-` where there is none."""
     if of is None or of["value"] is None:
         return "-"
-    value = f"{100 * of['value']:.1f} %"
+    value = percent(of["value"], 1)
     if of["low"] is None or of["high"] is None:
         return value
     return f"{value} ({100 * of['low']:.1f} to {100 * of['high']:.1f})"
@@ -59,7 +64,7 @@ def rows(found: dict[str, Any]) -> list[Row]:
     return [
         ("pairs", f"{found['pairs']:,}", f"of {found['prompts']:,} prompts"),
         ("accuracy", share(found["accuracy"]), "95 % interval by prompt; a tie counts half"),
-        ("ties", f"{found['ties']:.1%}", "of pairs whose rewards are the same"),
+        ("ties", percent(found["ties"], 1), "of pairs whose rewards are the same"),
         ("mean margin", number(found["margin"]), "chosen less rejected reward"),
         ("log loss", f"{calibration['log_loss']:.3f}", "0.693 by chance"),
         (
@@ -81,7 +86,7 @@ def rows(found: dict[str, Any]) -> list[Row]:
         ),
         (
             "length and reward",
-            _plain(length["correlation"]),
+            "-" if length["correlation"] is None else number(length["correlation"]),
             f"correlation over responses; {_plain(length['correlation_within_pairs'])} within "
             f"pairs; length in {unit}",
         ),
@@ -98,17 +103,17 @@ def rows(found: dict[str, Any]) -> list[Row]:
         (
             "chosen is longer",
             share(length["accuracy_where_chosen_is_longer"]),
-            f"accuracy there, {length['share_chosen_longer']:.0%} of pairs",
+            f"accuracy there, {percent(length['share_chosen_longer'])} of pairs",
         ),
         (
             "chosen is shorter",
             share(length["accuracy_where_chosen_is_shorter"]),
-            f"accuracy there, {length['share_chosen_shorter']:.0%} of pairs",
+            f"accuracy there, {percent(length['share_chosen_shorter'])} of pairs",
         ),
         (
             "lengths alike",
             share(length["accuracy_at_matched_length"]),
-            f"accuracy within 10 %, {length['share_of_matched_length']:.0%} of pairs",
+            f"accuracy within 10 %, {percent(length['share_of_matched_length'])} of pairs",
         ),
         (
             "without length",
@@ -136,7 +141,7 @@ def subset_rows(found: dict[str, Any]) -> list[Row]:
             f"{part['prompts']:,}",
             share(part["accuracy"]),
             number(part["margin"]),
-            f"{part['ties']:.1%}",
+            percent(part["ties"], 1),
         )
         for name, part in found["subsets"].items()
     ]
@@ -189,14 +194,20 @@ def page(found: dict[str, Any]) -> str:
     ]
     if found["subsets"]:
         parts += ["<h2>By subset</h2>", _table(SUBSET_COLUMNS, subset_rows(found))]
-    known = {**found["description"], **found["identity"]}
-    parts += ["<h2>What was measured</h2>", _table((), [(k, str(v)) for k, v in known.items()])]
+    parts += ["<h2>What was measured</h2>", _table((), measured(found))]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_text(title)}</title><style>{STYLE}</style></head>\n"
         f"<body>{''.join(parts)}</body></html>\n"
     )
+
+
+def measured(found: dict[str, Any]) -> list[Row]:
+    """How the rewards came about: the model's settings, and the hashes of what decides them."""
+    hashed = {"model", "texts"}
+    named = {f"{k}, SHA-256" if k in hashed else k: v for k, v in found["identity"].items()}
+    return [(name, str(value)) for name, value in {**found["description"], **named}.items()]
 
 
 def _address(svg: str) -> str:

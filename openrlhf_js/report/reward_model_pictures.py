@@ -11,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 
 INK = "#37352f"
 BLUE, ORANGE = "#0b6e99", "#d9730d"
@@ -107,9 +108,13 @@ def _margins(axes: Axes, found: dict[str, Any]) -> None:
 
 def _lengths(axes: Axes, found: dict[str, Any]) -> None:
     points = found["pictures"]["points"]
-    for side, colour, marker in (("chosen", BLUE, "o"), ("rejected", ORANGE, "x")):
+    # Whole numbers: beside each other, neither side hides the other where few lengths occur.
+    for side, colour, marker, shift in (
+        ("chosen", BLUE, "o", -0.1),
+        ("rejected", ORANGE, "x", 0.1),
+    ):
         axes.scatter(
-            points[f"{side}_lengths"],
+            [length + shift for length in points[f"{side}_lengths"]],
             points[side],
             s=9,
             alpha=0.45,
@@ -119,9 +124,12 @@ def _lengths(axes: Axes, found: dict[str, Any]) -> None:
             label=side,
             rasterized=True,  # thousands of points would make a page of megabytes
         )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(f"length of the response, {found['length']['unit']}", color=INK)
     axes.set_ylabel("reward", color=INK)
-    axes.legend(frameon=False)
+    for handle in axes.legend(frameon=False, markerscale=2).legend_handles:
+        if handle:  # as faint as the points, it could not be told apart
+            handle.set_alpha(1)
     axes.grid(color="#e3e2e0", linewidth=0.8)
 
 
@@ -139,6 +147,7 @@ def _subsets(axes: Axes, found: dict[str, Any]) -> None:
     axes.axvline(found["accuracy"]["value"], color=INK, linestyle="--", linewidth=1, label="all")
     axes.set_yticks(range(len(names)), names)
     axes.set_xlabel("accuracy, with its 95 % interval", color=INK)
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
     axes.grid(axis="x", color="#e3e2e0", linewidth=0.8)
 
 

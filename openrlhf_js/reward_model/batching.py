@@ -52,13 +52,13 @@ class _Job:
 class Batcher:
     """Scores texts of concurrent requests together, first come, first served.
 
-    A batch starts when it is full or its first text has waited for `max_wait_seconds`, and at once
-    with what came while the model was at work.
+    What comes while the model is at work goes together. A batch starts when it is full, or
+    `max_wait_seconds` after the model is free and there is a text.
 
     Args:
         score: runs in a thread of the batcher's own, the only one.
         batch_size: the most texts that are given to `score` together.
-        max_wait_seconds: of a text, for others to come.
+        max_wait_seconds: of a model that is free, for more texts than one to come.
         queue_size: the most texts that may wait.
         tell: told in that thread of every part that `score` gives.
     """

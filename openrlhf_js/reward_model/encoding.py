@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from openrlhf_js.reward_model.preferences import ended
+
 
 def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]]:
     """The token ids of each text, ending with EOS; at least 1 and at most `max_len` of them.
@@ -16,11 +18,12 @@ def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]
     """
     if not texts:  # which tokenizers do not take
         return []
-    eos = tokenizer.eos_token
-    stripped = [text.rstrip("\n") for text in texts]
-    ended = [text if text.endswith(eos) else f"{text} {eos}" for text in stripped]
     ids = tokenizer(
-        ended, max_length=max_len, truncation=True, padding=False, add_special_tokens=False
+        [ended(text, tokenizer.eos_token) for text in texts],
+        max_length=max_len,
+        truncation=True,
+        padding=False,
+        add_special_tokens=False,
     )["input_ids"]
     return [[*each[:-1], tokenizer.eos_token_id] for each in ids]
 

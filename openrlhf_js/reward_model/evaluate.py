@@ -145,7 +145,9 @@ def _length(
     regression = length_control.preference_regression(margins, differences, clusters)
     return {
         "unit": pairs.length_unit,
-        **length_control.summary_of_lengths(pairs.chosen_lengths, pairs.rejected_lengths, rewards),
+        **length_control.summary_of_lengths(
+            pairs.chosen_lengths, pairs.rejected_lengths, rewards, clusters
+        ),
         "share_of_matched_length": float(matched.mean()),
         "accuracy_of_length_alone": _share(hits(differences), clusters, everywhere),
         "accuracy_where_chosen_is_longer": _share(right, clusters, longer),

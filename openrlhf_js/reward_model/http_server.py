@@ -22,8 +22,8 @@ KEEP_ALIVE_SECONDS = 75  # longer than what clients keep idle connections for
 class DrainingServer(uvicorn.Server):
     """Told to end, it answers what is under way, refuses what is new, and ends with status 0.
 
-    A second signal ends it at once. While it drains, it still listens, so that clients are told to
-    come back (503) rather than find nobody.
+    A second signal ends it once the model is done with its batch. While it drains, it still
+    listens, so that clients are told to come back (503) rather than find nobody.
     """
 
     def __init__(

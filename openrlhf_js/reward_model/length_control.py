@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
-from scipy.stats import rankdata
 
+from openrlhf_js import uncertainty
 from openrlhf_js.reward_model.calibration import Floats
+from openrlhf_js.uncertainty import Estimate
+from openrlhf_js.uncertainty.correlations import Kind
 
 MATCHED_SHARE = 0.1  # lengths of a matched pair differ by at most so much of their mean
+CORRELATION_ROUNDS = 200  # which leave its standard error uncertain by 5 %
 NEWTON_STEPS = 50
 FARTHEST = 1e3  # log-odds per standard deviation: the weights grow without end
 
@@ -34,15 +37,15 @@ def without_length(margins: Floats, differences: Floats) -> Floats:
     return margins - (float(margins @ differences) / square if square else 0.0) * differences
 
 
-def correlation(a: Floats, b: Floats) -> float | None:
-    """Pearson's; None if one of the two does not vary."""
-    a, b = a - a.mean(), b - b.mean()
-    return _cosine(a, b)
-
-
-def rank_correlation(a: Floats, b: Floats) -> float | None:
-    """Spearman's; None if one of the two does not vary."""
-    return correlation(rankdata(a), rankdata(b))
+def correlation(
+    rewards: Floats, lengths: Floats, clusters: NDArray[np.int64], kind: Kind
+) -> Estimate | None:
+    """With its interval by cluster; None if one of the two does not vary."""
+    if np.ptp(rewards) == 0 or np.ptp(lengths) == 0:
+        return None
+    return uncertainty.correlation(
+        rewards, lengths, clusters, kind=kind, seed=0, rounds=CORRELATION_ROUNDS
+    )
 
 
 def correlation_within_pairs(margins: Floats, differences: Floats) -> float | None:
@@ -50,12 +53,8 @@ def correlation_within_pairs(margins: Floats, differences: Floats) -> float | No
 
     It does not depend on which response of a pair was the chosen one.
     """
-    return _cosine(margins, differences)
-
-
-def _cosine(a: Floats, b: Floats) -> float | None:
-    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(np.clip(a @ b / norm, -1, 1)) if norm > 0 else None
+    norm = float(np.linalg.norm(margins) * np.linalg.norm(differences))
+    return float(np.clip(margins @ differences / norm, -1, 1)) if norm > 0 else None
 
 
 class Weight(NamedTuple):
@@ -131,23 +130,29 @@ def _newton(unit: Floats) -> Floats | None:
     return None
 
 
-def summary_of_lengths(chosen: Floats, rejected: Floats, rewards: Floats) -> dict[str, Any]:
-    """Shares and correlations that need no interval.
+def summary_of_lengths(
+    chosen: Floats, rejected: Floats, rewards: Floats, clusters: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Means, shares, and the correlations of length and reward, as plain values.
 
     Args:
         chosen: (pairs,) lengths.
         rejected: (pairs,) lengths.
         rewards: (2 pairs,) those of the chosen responses, then those of the rejected ones.
+        clusters: (pairs,) the prompt of each.
     """
     differences = chosen - rejected
     lengths = np.concatenate([chosen, rejected])
     margins = rewards[: len(chosen)] - rewards[len(chosen) :]
+    twice = np.tile(clusters, 2)
+    pearson = correlation(rewards, lengths, twice, "pearson")
+    spearman = correlation(rewards, lengths, twice, "spearman")
     return {
         "mean_chosen": float(chosen.mean()),
         "mean_rejected": float(rejected.mean()),
         "share_chosen_longer": float((differences > 0).mean()),
         "share_chosen_shorter": float((differences < 0).mean()),
-        "correlation": correlation(rewards, lengths),
-        "rank_correlation": rank_correlation(rewards, lengths),
+        "correlation": pearson and pearson.plain(),
+        "rank_correlation": spearman and spearman.plain(),
         "correlation_within_pairs": correlation_within_pairs(margins, differences),
     }

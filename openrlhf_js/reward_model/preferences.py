@@ -17,6 +17,8 @@ Messages = list[dict[str, Any]]
 Side = str | Messages
 Template = Callable[..., Any]  # a tokenizer's `apply_chat_template`
 
+LARGEST_MARGIN = 3e38  # upstream has them in float32
+
 
 class Keys(NamedTuple):
     """The columns of a preference file, as `--data.prompt_key` and its neighbours name them."""
@@ -25,6 +27,7 @@ class Keys(NamedTuple):
     chosen: str = "chosen"
     rejected: str = "rejected"
     subset: str | None = "subset"  # may be missing
+    margin: str | None = None  # where the loss wants a number of each pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,8 @@ def pair(row: Mapping[str, Any] | ValueError, keys: Keys, line: int) -> Pair:
     for key in (keys.prompt, keys.chosen, keys.rejected):
         if key is not None:
             _check_side(row, key)
+    if keys.margin is not None:
+        _check_margin(row, keys.margin)
     prompt = None if keys.prompt is None else row[keys.prompt]
     chosen, rejected = row[keys.chosen], row[keys.rejected]
     kinds = {type(each) for each in (prompt, chosen, rejected) if each is not None}
@@ -118,6 +123,12 @@ def _check_side(row: Mapping[str, Any], key: str) -> None:
                     f"message {number} in {key!r} must have a role and a content, both text"
                 )
             _check_text(message["content"], key)
+
+
+def _check_margin(row: Mapping[str, Any], key: str) -> None:
+    margin: Any = row.get(key)
+    if type(margin) not in (int, float) or not abs(margin) <= LARGEST_MARGIN:
+        raise ValueError(f"{key!r} must hold a finite number, not {margin!r:.60}")
 
 
 def _check_text(text: str, key: str) -> None:

@@ -60,32 +60,31 @@ def _json_rows(path: Path, _: Sequence[str]) -> Iterator[Row]:
             return
         for number, line in enumerate(file, 1):  # bytes: only a newline ends a line
             if line.strip(_BLANK):
-                yield Row(number, "line", _object(_parsed(line)), len(line))
+                yield Row(number, "line", _object(_parsed(line)[0]), len(line))
 
 
 def _json_list(text: bytes) -> Iterator[Row]:
-    whole = _parsed(text)
+    whole, line = _parsed(text)
     if isinstance(whole, ValueError):
-        yield Row(1, "line", whole, len(text))
+        yield Row(line, "line", whole, len(text))
         return
     share = len(text) // max(1, len(whole))
     for number, item in enumerate(whole, 1):
         yield Row(number, "item", _object(item), share)
 
 
-def _parsed(text: bytes) -> Any:
-    """The value, or the ValueError that says why there is none."""
+def _parsed(text: bytes) -> tuple[Any, int]:
+    """The value, or the ValueError that says why there is none and the line that it is about."""
     try:
-        return json.loads(text.decode("utf-8-sig"))
+        return json.loads(text.decode("utf-8-sig")), 1
     except UnicodeDecodeError as error:
-        return ValueError(f"not UTF-8 text ({error.reason} at byte {error.start})")
+        return ValueError(f"not UTF-8 text ({error.reason} at byte {error.start})"), 1
     except json.JSONDecodeError as error:
-        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}"
-        return ValueError(f"not JSON ({error.msg} at {place})")
+        return ValueError(f"not JSON ({error.msg} at column {error.colno})"), error.lineno
     except RecursionError:
-        return ValueError("not JSON of a row (nested too deeply)")
+        return ValueError("not JSON of a row (nested too deeply)"), 1
     except ValueError:
-        return ValueError("not JSON of a row (a number is too long)")
+        return ValueError("not JSON of a row (a number is too long)"), 1
 
 
 def _object(value: Any) -> dict[str, Any] | ValueError:

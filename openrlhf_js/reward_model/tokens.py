@@ -8,6 +8,7 @@ import hmac
 import ipaddress
 from pathlib import Path
 
+TOKEN_VARIABLE = "OPENRLHF_JS_REWARD_TOKEN"  # of the environment, for servers and clients
 SHORTEST_TOKEN = 16
 
 

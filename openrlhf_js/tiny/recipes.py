@@ -11,10 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoModelForSequenceClassification
-
-from openrlhf_js.tiny import model, preferences
+from openrlhf_js.tiny import model, preferences, reward_model
 
 PROMPTS, PROMPTS_PER_STEP = 64, 16
 PAIRS, HELD_OUT_PAIRS, PAIRS_PER_STEP = 512, 128, 64
@@ -32,12 +29,11 @@ Flags = dict[str, list[str]]  # without the dashes; a flag that comes twice keep
 def tiny_training(argv: list[str], folder: Path) -> list[str]:
     """The command line of a policy's training on the tiny model, with data in `folder`."""
     given = _parse(argv)
-    responses = int(_value(given, "rollout.n_samples_per_prompt", "1"))
-    step = int(_value(given, "rollout.batch_size", "1024")) * responses
-    updates = max(1, step // int(_value(given, "train.batch_size", "128")))
-    key = _value(given, "data.input_key", "input")
+    responses = _count(given, "rollout.n_samples_per_prompt", 1)
+    step = _count(given, "rollout.batch_size", 1024) * responses
+    updates = max(1, step // _count(given, "train.batch_size", 128))
+    key = " ".join(given.get("data.input_key", ["input"]))
     _write_policy(folder / "policy")
-    _write_reward_model(folder / "reward_model")
     _write_prompts(folder / "prompts.jsonl", key, messages="data.apply_chat_template" in given)
     sizes = {
         "actor.model_name_or_path": folder / "policy",
@@ -58,6 +54,7 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
         **_places(folder),
     }
     if "reward.remote_url" not in given:
+        reward_model.write(folder / "reward_model", 1, preferences.TASK, CHAT_TEMPLATE)
         sizes["reward.model_name_or_path"] = folder / "reward_model"
     return _written(given, sizes)
 
@@ -102,8 +99,11 @@ def _parse(argv: list[str]) -> Flags:
     return given
 
 
-def _value(given: Flags, name: str, default: str) -> str:
-    return given.get(name, [default])[0]
+def _count(given: Flags, name: str, default: int) -> int:
+    values = given.get(name, [str(default)])
+    if len(values) != 1 or not values[0].isdecimal() or int(values[0]) < 1:
+        raise ValueError(f"--{name} takes one number from 1 on, got {' '.join(values) or 'none'}")
+    return int(values[0])
 
 
 def _written(given: Flags, replaced: Mapping[str, Any]) -> list[str]:
@@ -116,18 +116,6 @@ def _write_policy(folder: Path) -> None:
     tokenizer = model.make_tokenizer(preferences.TASK)
     tokenizer.chat_template = CHAT_TEMPLATE
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
-
-
-def _write_reward_model(folder: Path) -> None:
-    """A reward model of random weights, as OpenRLHF saves one."""
-    tokenizer = model.make_tokenizer(preferences.TASK)
-    config = model.make_model(tokenizer, seed=1).config
-    config.update({"num_labels": 1, "mean": 0.0, "std": 1.0})
-    scorer = AutoModelForSequenceClassification.from_config(config)
-    scorer.score.weight.data.normal_(std=0.3)
-    scorer.to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.chat_template = CHAT_TEMPLATE
-    tokenizer.save_pretrained(folder)
 
 
 def _pairs(count: int, seed: int) -> Iterator[preferences.Preference]:

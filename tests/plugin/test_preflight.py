@@ -175,7 +175,7 @@ def test_a_bad_prompt_file(content, said, folder):
 
 def test_a_prompt_file_that_is_no_text(folder):
     (folder / "bad.jsonl").write_bytes(b"\xff\xfe\x00")
-    assert "is not UTF-8" in the_problem({"data.prompt_dataset": "bad.jsonl"})
+    assert "line 1: not UTF-8 text" in the_problem({"data.prompt_dataset": "bad.jsonl"})
 
 
 def test_the_same_problem_on_every_line_is_said_once():
@@ -284,7 +284,22 @@ def test_a_reward_model_in_ray_is_looked_into(folder):
     assert problems({**rm, "reward.remote_url": "http://a/r"}) == []  # not used
     hub = {**rm, "reward.model_name_or_path": "OpenRLHF/Llama-3-8b-rm-700k"}
     assert problems(hub) == []
-    assert "remax grades" in the_problem({**hub, "algo.advantage.estimator": "remax"})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algo.advantage.estimator": "remax"},
+        {"eval.dataset": "prompts.jsonl", "eval.steps": "5"},
+        {"algo.dynamic_filtering_enable": ""},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_needs_rewards_with_the_responses_needs_a_served_model(changes):
+    hub = {"reward.remote_url": None, "reward.model_name_or_path": "OpenRLHF/Llama-3-8b-rm-700k"}
+    said = the_problem({**hub, **changes})
+    assert said.startswith(f"--{next(iter(changes))}") and "gives them later: serve it" in said
+    assert problems({**changes, "reward.remote_url": "http://a/r"}) == []
 
 
 # rewards
@@ -328,7 +343,7 @@ def test_a_server_normalises_by_itself():
     assert "give it to `openrlhf-js rm serve`" in the_problem(served)
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
 def test_a_reward_takes_some_time(seconds):
     assert "more than 0" in the_problem({"js.reward_timeout_seconds": seconds})
 

@@ -231,6 +231,24 @@ def test_retry_after_is_heeded():
     assert asyncio.run(run()) >= 2
 
 
+def test_a_full_server_is_left_alone_although_it_still_answers_what_it_took_in():
+    asked: list[float] = []
+
+    async def full_after_one(content):
+        asked.append(time.monotonic())
+        number = len(asked)
+        if number == 1:
+            await asyncio.sleep(0.5)
+        return page("full", 503, **{"Retry-After": "2"}) if number == 2 else length(content)
+
+    async def run():
+        async with Server(full_after_one) as server:
+            return await grades(client(server), QUERIES[:2])
+
+    assert asyncio.run(run()) == EXPECTED[:2]
+    assert len(asked) == 3 and asked[2] - asked[1] >= 2
+
+
 @pytest.mark.parametrize(
     ("header", "least", "most"),
     [
@@ -347,6 +365,24 @@ def test_without_one_of_several_models_there_is_no_reward():
             await rewards.close()
 
     asyncio.run(run())
+
+
+def test_without_one_of_several_models_the_others_are_not_asked_on():
+    async def run():
+        async with Server(lambda _: reward(None)) as one:
+            sources = [
+                RewardSource("a", 1.0, (one.url,)),
+                RewardSource("b", 1.0, (Server(length).url,)),  # nobody is there
+            ]
+            rewards = RemoteRewards(sources, PATIENT)
+            with pytest.raises(BadReward, match="null"):
+                await rewards.grade("four", "f", "l")
+            await asyncio.sleep(0)
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            await rewards.close()
+            return [task.get_coro().__qualname__ for task in left]
+
+    assert "RewardServers.ask" not in asyncio.run(run())
 
 
 def test_no_more_queries_than_agreed_are_under_way(monkeypatch):

@@ -27,6 +27,12 @@ def test_names_tell_models_apart():
     assert parse([f"help={A}", f"help={B}"], None) == [("help", 1.0, (A, B))]
 
 
+def test_space_after_a_comma_is_no_part_of_an_address_or_name():
+    assert parse([A, f" {B} "], None) == [("", 1.0, (A, B))]
+    sources = parse([f"help={A}", f" harm={C}"], "help=0.8, harm=-0.2")
+    assert sources == [("help", 0.8, (A,)), ("harm", -0.2, (C,))]
+
+
 def test_an_equals_sign_in_an_address_is_no_name():
     url = "http://a/get_reward?model=b"
     assert parse([url], None) == [("", 1.0, (url,))]

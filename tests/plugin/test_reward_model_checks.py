@@ -61,6 +61,14 @@ def test_other_tokens_would_be_read_as_other_text(policy, tmp_path):
     assert "which would read other text" in said and "rm serve" in said
 
 
+def test_a_policy_whose_tokenizer_only_its_own_code_can_load_passes(reward_model, tmp_path):
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", null]}}'
+    )
+    assert problems(reward_model, tmp_path / "policy") == []
+
+
 def test_normalising_needs_mean_and_std(reward_model, policy):
     (said,) = problems(reward_model, policy, normalize=True)
     assert "mean and std" in said

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from openrlhf_js.cli import main as door
 from openrlhf_js.cli.train_rm import main
@@ -251,6 +251,14 @@ def test_the_door_leads_there(folder, capsys):
         ({"data.max_len": "1"}, "--data.max_len must be at least 2"),
         ({"data.max_len": "8"}, "10 (100.0 %) x pair longer"),
         ({"model.loss_type": "sigmod"}, "--model.loss_type takes sigmoid or logexp, got sigmod"),
+        (
+            {"model.loss_type": "logexp", "model.margin_loss_enable": ""},
+            "OpenRLHF's logexp loss has no margin",
+        ),
+        (
+            {"model.margin_loss_enable": "", "eval.dataset": "pairs.jsonl"},
+            "'margin' must hold a finite number, not None",
+        ),
         ({"data.dataset_probs": "0.5,0.5"}, "give one number for each of pairs.jsonl"),
         ({"data.input_template": "{} {x}"}, "takes one {} and no other braces"),
         ({"data.prompt_key": "question"}, "no value under the key 'question'"),
@@ -276,6 +284,34 @@ def test_a_tokenizer_without_an_end(folder, capsys):
     edit("model/tokenizer_config.json", eos_token=None, pad_token=None)
     edit("model/config.json", eos_token_id=None)
     assert any("has no EOS token" in line for line in refused(capsys, {}))
+
+
+def test_a_model_without_padding_token_as_llama_can_be_trained(folder):
+    edit("model/tokenizer_config.json", pad_token=None)
+    edit("model/config.json", pad_token_id=None)
+    assert AutoTokenizer.from_pretrained("model").pad_token is None
+    assert run({}) == 0
+
+
+def test_margins_are_there_in_every_row(folder):
+    write("pairs.jsonl", [{**row, "margin": 0.5} for row in sums(10)])
+    assert run({"model.margin_loss_enable": "", "eval.dataset": "pairs.jsonl"}) == 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [(("7", "12"), "not 7"), (("aNA", "NA"), "no value under the key 'rejected'")],
+    ids=["numbers", "NA"],
+)
+def test_a_csv_is_read_as_upstream_reads_it(cells, said, folder, capsys):
+    row = ",".join(("sort(1)=", *cells))
+    Path("pairs.csv").write_text("prompt,chosen,rejected\n" + f"{row}\n" * 8)
+    assert run({"data.dataset": "pairs.csv"}) == 2
+    assert said in capsys.readouterr().out
+    Path("pairs.csv").write_text(
+        "prompt,chosen,rejected\n" + "".join(f"sort({n})=,{n}(,{n})\n" for n in range(8))
+    )
+    assert run({"data.dataset": "pairs.csv"}) == 0
 
 
 def test_a_head_with_two_outputs_and_one_that_would_be_lost(folder, capsys):

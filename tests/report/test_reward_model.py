@@ -25,8 +25,8 @@ def found():
     return {
         "model": "ckpt/rm",
         "file": "held_out.jsonl",
-        "identity": {"texts": "abc", "max_len": 2048},
-        "description": {"architecture": "Qwen2Model"},
+        "identity": {"texts": "abc", "model": "def", "max_len": 2048},
+        "description": {"model": "ckpt/rm", "architecture": "Qwen2Model"},
         **part,
         "subsets": {"chat": part, "code": {**part, "accuracy": shares(0.5, 0.0, 1.0)}},
         "reward": {"mean": 0.5, "std": 2.25},
@@ -42,7 +42,7 @@ def found():
         },
         "length": {
             "unit": "tokens",
-            "correlation": 0.25,
+            "correlation": shares(0.25, 0.2, 0.3),
             "correlation_within_pairs": -0.125,
             "share_chosen_longer": 0.5,
             "share_chosen_shorter": 0.4,
@@ -95,7 +95,8 @@ def test_rows_say_what_was_found(found):
     rows = {name: figure for name, figure, _ in reward_model.rows(found)}
     assert rows["accuracy"] == "75.0 % (70.0 to 79.0)"
     assert rows["mean margin"] == "1.25 (1 to 1.5)"
-    assert rows["ties"] == "2.0%"
+    assert rows["ties"] == "2.0 %"
+    assert rows["length and reward"] == "0.25 (0.2 to 0.3)"
     assert rows["reward"] == "0.5 ± 2.25"
     assert rows["temperature"] == "1.50"
     assert rows["lengths alike"] == "-"
@@ -162,6 +163,16 @@ def test_pictures_are_drawings_with_words(found):
     assert "length of the response, tokens" in drawn["Reward and length"]
     assert "chat" in drawn["Accuracy by subset"]
     assert pictures(found) == drawn
+
+
+def test_a_hash_does_not_take_the_place_of_the_model(found):
+    assert reward_model.measured(found) == [
+        ("model", "ckpt/rm"),
+        ("architecture", "Qwen2Model"),
+        ("texts, SHA-256", "abc"),
+        ("model, SHA-256", "def"),
+        ("max_len", "2048"),
+    ]
 
 
 def test_one_subset_gets_no_picture(found):

@@ -33,15 +33,19 @@ DESCRIPTION = Description(
     std=2.0,
 )
 SEEN: list[str] = []  # texts that were scored
+GATE = threading.Event()  # what `hold` waits for
 
 
 def score(texts: Sequence[str]) -> Iterator[tuple[list[int], list[float]]]:
-    """One text after the other: a number, `nan`, `wait SECONDS`, or `fail`."""
+    """One text after the other: a number, `nan`, `hold`, `wait SECONDS`, or `fail`."""
     for index, text in enumerate(texts):
         SEEN.append(text)
         if text == "fail":
             raise RuntimeError("out of memory\nand more")
-        if text.startswith("wait "):
+        if text == "hold":
+            GATE.wait(60)
+            yield [index], [0.0]
+        elif text.startswith("wait "):
             time.sleep(float(text.split()[1]))
             yield [index], [0.0]
         else:
@@ -53,6 +57,7 @@ class Stub:
 
     def __init__(self, limits: Limits, token: str | None, connections: int, **batches):
         SEEN.clear()
+        GATE.clear()
         self.service = RewardService(score, DESCRIPTION, limits, token, **batches)
         self._server = make_server(
             self.service.app(),
@@ -83,7 +88,12 @@ class Stub:
                     time.sleep(pause)
             return read_all(connection)
 
+    def waiting(self) -> int:
+        """How many texts wait for the model."""
+        return self.client.get("/health").json()["queue"]["texts"]
+
     def stop(self) -> None:
+        GATE.set()
         self.client.close()
         self._server.should_exit = True
         self._thread.join(20)

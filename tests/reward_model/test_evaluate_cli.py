@@ -179,7 +179,7 @@ def test_help_shows_examples(capsys):
 @pytest.mark.timeout(240)  # a program that loads torch, on a busy machine
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_what_is_stopped_goes_on(model, tmp_path, number, status, capsys):
-    preferences.write(tmp_path / "data", train=1, held_out=500)
+    preferences.write(tmp_path / "data", train=1, held_out=2000)
     words = call(tmp_path / "data" / "held_out.jsonl", model, tmp_path / "out")
     scores = tmp_path / "out" / "scores.jsonl"
     with subprocess.Popen(
@@ -194,8 +194,8 @@ def test_what_is_stopped_goes_on(model, tmp_path, number, status, capsys):
     assert process.returncode == status
     assert ("stopped; the same call goes on from here" in said) == (number == signal.SIGINT)
     before = scores.read_bytes()
-    assert 1 < before.count(b"\n") < 500
+    assert 1 < before.count(b"\n") < 2000
     assert rm_eval.main(words) == 0
     after = scores.read_bytes()
     assert after.startswith(before[: before.rfind(b"\n") + 1])
-    assert sorted(json.loads(line)["pair"] for line in after.splitlines()[1:]) == list(range(500))
+    assert sorted(json.loads(line)["pair"] for line in after.splitlines()[1:]) == list(range(2000))

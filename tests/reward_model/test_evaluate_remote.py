@@ -2,6 +2,7 @@ import asyncio
 import json
 import threading
 import time
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -21,7 +22,7 @@ def rewards_of(texts):
 class Server:
     """A real server on loopback; `answer(queries, number)` gives status and body."""
 
-    def __init__(self, answer=None):
+    def __init__(self, answer=None, encoding="identity"):
         self.answer = answer or (lambda texts, number: (200, {"rewards": rewards_of(texts)}))
         self.requests, self.tokens = [], []
         self.most_at_once = self._now = 0
@@ -43,6 +44,7 @@ class Server:
                     outer._now -= 1
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
+                self.send_header("Content-Encoding", encoding)
                 self.end_headers()
                 self.wfile.write(data)
 
@@ -160,6 +162,17 @@ def test_what_is_no_reward_stops_the_evaluation(tmp_path, body, message):
         score(tmp_path / "s", [server.url], in_flight=1)
     with ScoreFile(tmp_path / "s", {}, 40) as file:
         assert file.rewards == {i: EXPECTED[i] for i in range(8)}
+
+
+def test_nothing_is_unpacked(tmp_path):
+    def packed(texts, number):
+        return 200, zlib.compress(json.dumps({"rewards": rewards_of(texts)}).encode())
+
+    with (
+        Server(packed, encoding="deflate") as server,
+        pytest.raises(ScoringFailed, match="an answer without rewards"),
+    ):
+        score(tmp_path / "s", [server.url])
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for(tmp_path):

@@ -86,13 +86,15 @@ def test_without_length_nothing_proportional_to_it_is_left():
 def test_correlations_are_those_of_scipy():
     a, b = np.random.default_rng(0).normal(size=(2, 50))
     b = np.round(b + a)  # with ties
-    assert lc.correlation(a, b) == pytest.approx(pearsonr(a, b).statistic)
-    assert lc.rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
+    for kind, known in (("pearson", pearsonr), ("spearman", spearmanr)):
+        found = lc.correlation(a, b, np.arange(50), kind)
+        assert found.value == pytest.approx(known(a, b).statistic)
+        assert -1 < found.low < found.value < found.high < 1
 
 
 def test_what_does_not_vary_has_no_correlation():
-    assert lc.correlation(np.ones(4), np.arange(4.0)) is None
-    assert lc.rank_correlation(np.arange(4.0), np.full(4, 7.0)) is None
+    assert lc.correlation(np.full(4, 0.1), np.arange(4.0), np.arange(4), "pearson") is None
+    assert lc.correlation(np.arange(4.0), np.full(4, 7.0), np.arange(4), "spearman") is None
     assert lc.correlation_within_pairs(np.zeros(3), np.ones(3)) is None
 
 
@@ -103,7 +105,7 @@ def test_correlation_within_pairs_knows_nothing_of_prompts():
     chosen_lengths, rejected_lengths = prompts + 30, prompts + 30 + generator.normal(size=200)
     chosen, rejected = 2 * prompts - chosen_lengths, 2 * prompts - rejected_lengths
     found = lc.summary_of_lengths(
-        chosen_lengths, rejected_lengths, np.concatenate([chosen, rejected])
+        chosen_lengths, rejected_lengths, np.concatenate([chosen, rejected]), np.arange(200)
     )
-    assert found["correlation"] > 0.9
+    assert found["correlation"]["low"] > 0.9
     assert found["correlation_within_pairs"] == pytest.approx(-1)

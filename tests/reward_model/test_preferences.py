@@ -133,6 +133,16 @@ def test_files_that_hold_nothing_or_something_else(tmp_path):
         list(read_pairs(tmp_path / "absent.jsonl"))
 
 
+@pytest.mark.parametrize("margin", [None, "1", True, float("nan"), 10**400, [1.0]])
+def test_a_margin_is_a_finite_number_where_one_is_wanted(margin):
+    row = {"chosen": "a", "rejected": "b", "margin": margin}
+    assert pair(row, Keys(), 1) == Pair(None, "a", "b", 1)
+    with pytest.raises(ValueError, match="'margin' must hold a finite number, not"):
+        pair(row, Keys(margin="margin"), 1)
+    for number in (0, -1.5, 3):
+        assert pair(row | {"margin": number}, Keys(margin="margin"), 1)
+
+
 def test_other_keys():
     keys = Keys("q", "good", "bad", "kind")
     row = {"q": "1", "good": "2", "bad": "3", "kind": 4}

@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import stub_server
-from stub_server import SEEN, stub
+from stub_server import GATE, SEEN, stub
 
 TOKEN = "a-token-that-is-long-enough"
 HEAD = b"POST /get_reward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -96,26 +96,26 @@ def test_health_says_what_is_served() -> None:
 
 def test_the_event_loop_answers_while_the_model_works() -> None:
     with stub() as server:
-        busy = threading.Thread(target=server.post, args=(["wait 3"],))
+        busy = threading.Thread(target=server.post, args=(["hold"],))
         busy.start()
-        until(lambda: "wait 3" in SEEN)
-        began = time.monotonic()
+        until(lambda: "hold" in SEEN)
         assert server.client.get("/health").status_code == 200
         assert server.post([]).json()["rewards"] == []
         assert server.post([1]).status_code == 422
-        assert time.monotonic() - began < 2.5
+        GATE.set()
         busy.join()
 
 
 def test_a_full_queue_asks_to_come_back() -> None:
     with stub(queue_size=2) as server, ThreadPoolExecutor(3) as threads:
-        busy = threads.submit(server.post, ["wait 1.5"])
-        until(lambda: "wait 1.5" in SEEN)
+        busy = threads.submit(server.post, ["hold"])
+        until(lambda: "hold" in SEEN)
         waiting = threads.submit(server.post, ["1", "2"])
-        until(lambda: server.client.get("/health").json()["queue"]["texts"] == 2)
+        until(lambda: server.waiting() == 2)
         refused = server.post(["3"])
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
+        GATE.set()
         assert busy.result().status_code == 200
         assert waiting.result().json()["rewards"] == [1.0, 2.0]
         assert server.post(["3"]).json()["rewards"] == [3.0]
@@ -123,27 +123,27 @@ def test_a_full_queue_asks_to_come_back() -> None:
 
 def test_scores_that_take_too_long() -> None:
     with stub(answer_seconds=0.3) as server:
-        busy = threading.Thread(target=server.post, args=(["wait 1.5"],))
-        busy.start()
-        until(lambda: "wait 1.5" in SEEN)
-        refused = server.post(["1"])
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        busy.join()
-        until(lambda: server.service.under_way == 0)
-        time.sleep(1.5)
+        for text in ("hold", "1"):
+            refused = server.post([text])
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        until(lambda: server.waiting() == 0)
+        GATE.set()
+        until(lambda: server.post(["2"]).status_code == 200)
         assert "1" not in SEEN  # it was dropped while it waited
 
 
 def test_a_client_that_hangs_up_is_not_worked_for() -> None:
     with stub() as server, ThreadPoolExecutor(1) as threads:
-        busy = threads.submit(server.post, ["wait 1"])
-        until(lambda: "wait 1" in SEEN)
-        with pytest.raises(httpx.TimeoutException):
-            httpx.post(f"{server.url}/get_reward", json={"query": ["7"]}, timeout=0.2)
-        until(lambda: server.service.under_way == 1)
+        busy = threads.submit(server.post, ["hold"])
+        until(lambda: "hold" in SEEN)
+        with socket.create_connection(("127.0.0.1", server.port)) as leaving:
+            leaving.sendall(HEAD + b'content-length: 15\r\n\r\n{"query":["7"]}')
+            until(lambda: server.waiting() == 1)
+        until(lambda: server.waiting() == 0)
+        GATE.set()
         assert busy.result().status_code == 200
         assert server.post(["8"]).json()["rewards"] == [8.0]
-        assert SEEN == ["wait 1", "8"]
+        assert SEEN == ["hold", "8"]
 
 
 @pytest.mark.parametrize("path", ["/get_reward", "/health", "/metrics"])
@@ -222,8 +222,8 @@ def test_a_head_that_does_not_arrive_or_does_not_end() -> None:
 
 
 def test_a_slow_answer_is_not_cut_by_the_limits_on_requests() -> None:
-    with stub(head_seconds=0.3, body_seconds=0.3) as server:
-        assert server.post(["wait 1.2"]).json()["rewards"] == [0.0]
+    with stub(head_seconds=1, body_seconds=1) as server:
+        assert server.post(["wait 1.5"]).json()["rewards"] == [0.0]
 
 
 def test_too_many_connections() -> None:
@@ -259,8 +259,8 @@ def test_the_end_waits_for_what_is_under_way_and_refuses_what_is_new(number: int
     async def test() -> None:
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             post = client.post
-            slow = asyncio.ensure_future(post("/get_reward", json={"query": ["wait 2", "3"]}))
-            await asyncio.sleep(0.5)
+            slow = asyncio.ensure_future(post("/get_reward", json={"query": ["wait 4", "3"]}))
+            await asyncio.sleep(1)
             process.send_signal(number)
             await asyncio.sleep(0.3)
             new = await post("/get_reward", json={"query": ["1"]})

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from openrlhf_js.cli import rm_serve
-from openrlhf_js.cli.rm_serve_flags import TOKEN_VARIABLE
-from openrlhf_js.reward_model.tokens import allowed, is_loopback, read_token
+from openrlhf_js.reward_model.tokens import TOKEN_VARIABLE, allowed, is_loopback, read_token
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_models import change_json, save_reward_model
@@ -78,12 +77,14 @@ def test_more_connections_than_the_user_may_have(capsys, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("flag", ["--batch_size", "--port", "--max_wait_ms", "--max_queries"])
-@pytest.mark.parametrize("value", ["-1", "x", "inf"])
+@pytest.mark.parametrize("value", ["-1", "x", "inf", "nan"])
 def test_numbers_that_are_none(capsys, tmp_path: Path, flag: str, value: str) -> None:
     with pytest.raises(SystemExit) as ended:
         rm_serve.main(["--reward.model_name_or_path", str(tmp_path), flag, value])
     assert ended.value.code == 2
-    assert flag in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{flag}: {value!r} is not a" in said
+    assert said.count("\n") == 1
 
 
 def test_which_hosts_are_this_machine() -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
+from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.tiny.recipes import tiny_reward_training, tiny_training
 
 FLAGS = [
@@ -45,9 +46,16 @@ def test_the_tiny_models_are_a_policy_and_a_reward_model_with_the_same_tokens(tm
     argv = tiny_training(FLAGS, tmp_path)
     policy, scorer = (value(argv, f"{role}.model_name_or_path") for role in ("actor", "reward"))
     assert AutoConfig.from_pretrained(policy).architectures == ["Qwen2ForCausalLM"]
-    assert AutoConfig.from_pretrained(scorer).num_labels == 1
+    assert checkpoint_problems(scorer, normalize=True, messages=True) == []
     vocabularies = [AutoTokenizer.from_pretrained(each).get_vocab() for each in (policy, scorer)]
     assert vocabularies[0] == vocabularies[1]
+
+
+@pytest.mark.parametrize("value", ["1e3", "0", "-1", "8 8", ""])
+def test_a_count_that_is_none_is_bad_input(tmp_path, value):
+    with pytest.raises(ValueError, match=r"--train\.batch_size takes one number from 1 on"):
+        tiny_training([*FLAGS, "--train.batch_size", *value.split()], tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("messages", [True, False])
