@@ -1,4 +1,4 @@
-"""Pass@1 on held-out prompts, by sampling: the same sampler before and after training."""
+"""Scores on held-out prompts, by sampling: the same sampler before and after training."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
-from openrlhf_js.tiny.tasks import TinyTask
+from openrlhf_js.tiny.tasks import END, TinyTask
 
 
-@torch.no_grad()
 def sample_scores(
     model_folder: Path,
     task: TinyTask,
@@ -23,23 +22,48 @@ def sample_scores(
     seed: int,
     batch: int = 50,
 ) -> list[list[float]]:
-    """The scores of `samples` responses to each prompt, drawn at temperature 1.
+    """The scores of the responses that `sample_texts` draws, one list for each prompt."""
+    texts = sample_texts(model_folder, task, items, samples=samples, seed=seed, batch=batch)
+    return grade(task, items, texts)
+
+
+def grade(
+    task: TinyTask, items: Sequence[Any], texts: Sequence[Sequence[str]]
+) -> list[list[float]]:
+    """The scores of texts (prompts, samples), in the same order."""
+    return [
+        [task.score(text, task.label(item)).value for text in group]
+        for item, group in zip(items, texts, strict=True)
+    ]
+
+
+@torch.no_grad()
+def sample_texts(
+    model_folder: Path,
+    task: TinyTask,
+    items: Sequence[Any],
+    *,
+    samples: int,
+    seed: int,
+    batch: int = 50,
+) -> list[list[str]]:
+    """`samples` responses to each prompt, drawn at temperature 1, each up to its end.
 
     Args:
         model_folder: a Hugging Face folder with model and tokenizer.
-        task: says how to ask and how to grade.
+        task: says how to ask, and how long a response may be.
         items: one for each prompt.
         samples: responses per prompt.
         seed: of the sampler.
         batch: prompts per call of `generate`.
 
     Returns:
-        One list of `samples` scores, each 0.0 or 1.0, for each prompt.
+        One list of `samples` texts for each prompt.
     """
     tokenizer = AutoTokenizer.from_pretrained(model_folder, padding_side="left")
     model = Qwen2ForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16).eval()
     torch.manual_seed(seed)
-    scores: list[list[float]] = []
+    texts: list[list[str]] = []
     for start in range(0, len(items), batch):
         part = items[start : start + batch]
         asked = tokenizer([task.prompt(item) for item in part], return_tensors="pt", padding=True)
@@ -54,12 +78,15 @@ def sample_scores(
             max_new_tokens=task.max_new_tokens,
             pad_token_id=tokenizer.pad_token_id,
         )[:, asked.input_ids.shape[1] :]
-        texts = [text.replace(tokenizer.pad_token, "") for text in tokenizer.batch_decode(said)]
-        for i, item in enumerate(part):
-            label = task.label(item)
-            group = texts[i * samples : (i + 1) * samples]
-            scores.append([task.score(text, label).value for text in group])
-    return scores
+        found = [_up_to_end(text) for text in tokenizer.batch_decode(said)]
+        texts += [found[i : i + samples] for i in range(0, len(found), samples)]
+    return texts
+
+
+def _up_to_end(text: str) -> str:
+    """Without the padding that follows a response's end; what has no end was not padded."""
+    response, end, _ = text.partition(END)
+    return response + end
 
 
 def write_scores(path: Path, prompts: Sequence[str], scores: Sequence[Sequence[float]]) -> None:
