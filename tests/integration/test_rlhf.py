@@ -79,7 +79,8 @@ def test_a_model_in_ray_normalises_rewards_and_the_clip_comes_after_the_baseline
         ended = ended.reshape(batch["rewards"].shape)
         expected = scores(folder, batch, normalize=True)
         assert ended.any()
-        np.testing.assert_allclose(batch["rewards"][ended], expected[ended], atol=0.2)  # bfloat16
+        # bfloat16, with rewards of up to 20; without normalisation they would be a quarter of that
+        np.testing.assert_allclose(batch["rewards"][ended], expected[ended], atol=1)
         assert np.abs(batch["rewards"]).max() > 0.5  # rewards are not clipped
         raw = estimators.advantage("js", torch.tensor(batch["rewards"])).numpy()
         assert np.abs(raw).max() > 0.5
