@@ -105,6 +105,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="write each rollout batch's tokens and rewards and the advantages that go to training "
         "into DIR, one .npz a step",
     )
+    add_run_flags(group, where="the stack runs", cpu="Ray, DeepSpeed and vLLM")
+
+
+def add_run_flags(group: argparse._ArgumentGroup, where: str, cpu: str) -> None:
+    """The flags that every program has: whether to run, and on what."""
     group.add_argument(
         "--js.dry_run",
         action="store_true",
@@ -114,8 +119,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--js.device",
         choices=["auto", "cpu", "gpu"],
         default="auto",
-        help="where the stack runs: auto takes the GPU when there is one; cpu runs Ray, DeepSpeed "
-        "and vLLM without any GPU, for small models (default: %(default)s)",
+        help=f"where {where}: auto takes the GPU when there is one; cpu runs {cpu} without any "
+        "GPU, for small models (default: %(default)s)",
     )
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from openrlhf_js.plugin.reward_servers import RewardServers
 from openrlhf_js.plugin.reward_urls import RewardSource, parse
-
-TOKEN = "OPENRLHF_JS_REWARD_TOKEN"  # the environment variable with the servers' bearer token
+from openrlhf_js.reward_model.tokens import TOKEN_VARIABLE
 
 
 class RemoteRewards:
@@ -83,5 +82,5 @@ def client_of(args: argparse.Namespace) -> Callable[[], RemoteRewards] | None:
     if not addresses or args.train.agent_func_path or addresses[0].endswith(".py"):
         return None
     sources = parse(addresses, args.js.reward_weights)
-    token = os.environ.get(TOKEN)
+    token = os.environ.get(TOKEN_VARIABLE)
     return functools.partial(RemoteRewards, sources, args.js.reward_timeout_seconds, token)

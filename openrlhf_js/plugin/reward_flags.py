@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from openrlhf_js.plugin.flags import add_run_flags
 from openrlhf_js.plugin.old_flags import REWARD_MODEL
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.reward_model.findings import ALLOWABLE, KINDS
@@ -53,16 +54,5 @@ def reward_parser() -> argparse.ArgumentParser:
         metavar="KIND",
         help=f"train although there are problems of these kinds: {kinds}",
     )
-    group.add_argument(
-        "--js.dry_run",
-        action="store_true",
-        help="print what every flag is, check all that is checked before a training, and end",
-    )
-    group.add_argument(
-        "--js.device",
-        choices=["auto", "cpu", "gpu"],
-        default="auto",
-        help="where to train: auto takes the GPU when there is one; cpu runs DeepSpeed without "
-        "any GPU, for small models (default: %(default)s)",
-    )
+    add_run_flags(group, where="to train", cpu="DeepSpeed")
     return parser

@@ -22,6 +22,7 @@ import aiohttp
 
 from openrlhf_js.plugin.errors import BadReward
 from openrlhf_js.plugin.reward_answers import Answer, BadAnswer, excerpt, read_answer
+from openrlhf_js.reward_model.tokens import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ class RewardServers:
             asked = _retry_after(headers.get("Retry-After"))
             raise _Unavailable(f"status {status}: {excerpt(answer)}", asked)
         if status != 200:
-            hint = " (OPENRLHF_JS_REWARD_TOKEN holds the token)" if status in (401, 403) else ""
+            hint = f" ({TOKEN_VARIABLE} holds the token)" if status in (401, 403) else ""
             raise BadAnswer(f"status {status}{hint}: {excerpt(answer)}")
         return read_answer(answer)
 

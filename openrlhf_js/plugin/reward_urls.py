@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from openrlhf_js.plugin.errors import BadInput
+from openrlhf_js.reward_model.tokens import TOKEN_VARIABLE
 
 NAMED = re.compile(r"([A-Za-z][\w-]*)=(.*)", re.DOTALL)
 
@@ -105,6 +106,6 @@ def _url_problem(url: str) -> str | None:
     if parts.username or parts.password:
         return (
             "an address with a password in it would end up in logs: put a token into the "
-            "environment (OPENRLHF_JS_REWARD_TOKEN)"
+            f"environment ({TOKEN_VARIABLE})"
         )
     return None

@@ -162,7 +162,10 @@ def normalisation(config: dict[str, Any]) -> Normalisation | None:
 
 
 def _is_finite(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    try:
+        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def _architecture_problems(folder: Path, config: dict[str, Any]) -> list[str]:

@@ -179,7 +179,16 @@ def test_normalisation() -> None:
     assert normalisation({"mean": 1, "std": 0.5}) == Normalisation(1.0, 0.5)
     assert normalisation({}) is None
     nan, infinite = float("nan"), float("inf")
-    for mean, std in [(0, 0), (0, -1), (nan, 1), (0, infinite), (None, 1), (1, None), ("0", 1)]:
+    for mean, std in [
+        (0, 0),
+        (0, -1),
+        (nan, 1),
+        (0, infinite),
+        (None, 1),
+        (1, None),
+        ("0", 1),
+        (10**400, 1),
+    ]:
         with pytest.raises(ValueError, match="std above 0"):
             normalisation({"mean": mean, "std": std})
 
