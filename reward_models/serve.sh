@@ -10,7 +10,7 @@
 # Hardware:  one GPU with 24 GB or more: 8B parameters in bf16 are 16 GB, and a batch comes on top.
 # Time:      as long as reading 16 GB takes; then until SIGTERM. --tiny: half a minute.
 # Paper:     gives no figure for serving; its reward model has 8B parameters too.
-# Choices that are not the defaults of `openrlhf-js rm serve`:
+# Choices:   one that is not the default of `openrlhf-js rm serve`:
 #   --data.max_len 8192   that of the training (train_llama3_8b_rm.sh), so that texts are cut alike
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"

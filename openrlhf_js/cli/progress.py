@@ -22,10 +22,11 @@ class Bar:
         total: how much there is to do, such as 1 where shares of it are told; None where nobody
             knows.
         console: where to show it.
+        unit: what is counted.
     """
 
-    def __init__(self, what: str, total: int | None, console: Console):
-        self.what, self.total, self.console = what, total, console
+    def __init__(self, what: str, total: int | None, console: Console, unit: str = "rows"):
+        self.what, self.total, self.console, self.unit = what, total, console, unit
         self._start = time.monotonic()
         self._next = self._start + FIRST_SECONDS
         self._live: Progress | None = None
@@ -42,7 +43,7 @@ class Bar:
 
         Args:
             done: so much of the total.
-            rows: how many rows that is, for their number and rate.
+            rows: how many of the unit that is, for their number and rate.
         """
         now = time.monotonic()
         if now < self._next:
@@ -50,7 +51,7 @@ class Bar:
         seconds = now - self._start
         share = done / self.total if self.total else 0.0
         left = _left(seconds * (1 / share - 1)) if share >= LEAST_SHARE else ""
-        note = f"{rows:,} rows, {rows / seconds:,.0f}/s{left}"
+        note = f"{rows:,} {self.unit}, {rows / seconds:,.0f}/s{left}"
         if self.console.is_terminal:
             self._next = now + REDRAW_SECONDS
             self._draw(done, note)

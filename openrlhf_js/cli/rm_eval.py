@@ -78,7 +78,7 @@ def work(args: argparse.Namespace, console: Console, errors: Console) -> None:
     tokenizer = _tokenizer(args.tokenizer or args.model)
     template = tokenizer.apply_chat_template if args.apply_chat_template else None
     data = held_out(pairs, template, args.input_template)
-    identity = _identity(args, data)
+    identity = _identity(args, data, errors)
     folder = args.output or Path("runs", f"rm-eval-{_short_hash(identity)}")
     folder.mkdir(parents=True, exist_ok=True)
     with ScoreFile(folder / "scores.jsonl", identity, len(data.texts)) as file:
@@ -148,15 +148,18 @@ def _tokenizer(name: str | None) -> Any:
         raise ValueError(f"{name} has no tokenizer that can be loaded: {first}") from error
 
 
-def _identity(args: argparse.Namespace, data: HeldOut) -> dict[str, Any]:
+def _identity(args: argparse.Namespace, data: HeldOut, errors: Console) -> dict[str, Any]:
     """What must be the same for rewards to be gone on with."""
     found: dict[str, Any] = {"texts": data.hash()}
     if args.url:
         return {**found, "servers": sorted(args.url)}
     from openrlhf_js.reward_model.model import local_folder
-    from openrlhf_js.reward_model.score_file import hash_of_model
+    from openrlhf_js.reward_model.score_file import hash_of_model, model_files
 
-    found["model"] = hash_of_model(local_folder(args.model))
+    folder = local_folder(args.model)
+    size = sum(path.stat().st_size for path in model_files(folder))
+    with Bar("reading the model", size, errors, "MB") as bar:
+        found["model"] = hash_of_model(folder, lambda done: bar.update(done, done // 10**6))
     options = ("max_len", "dtype", "value_head_prefix")
     return {**found, **{name: getattr(args, name) for name in options}}
 
@@ -186,7 +189,7 @@ def _score_with_model(
                 scores[index] = value
         return scores
 
-    with Bar("scoring", len(data.texts), errors) as bar:
+    with Bar("scoring", len(data.texts), errors, "pairs") as bar:
         score_pairs(
             data.texts, scorer, file, args.pairs_at_once, lambda done: bar.update(done, done)
         )
@@ -199,8 +202,8 @@ def _score_with_servers(
     from openrlhf_js.reward_model.remote_scoring import Servers
 
     servers = Servers(args.url, timeout_seconds=args.timeout, token=os.environ.get(TOKEN_VARIABLE))
-    with Bar("scoring", len(data.texts), errors) as bar:
-        asyncio.run(
+    with Bar("scoring", len(data.texts), errors, "pairs") as bar:
+        told = asyncio.run(
             servers.score_pairs(
                 data.texts,
                 file,
@@ -209,7 +212,7 @@ def _score_with_servers(
                 progress=lambda done: bar.update(done, done),
             )
         )
-    return {"servers": args.url}
+    return {"servers": args.url, **told._asdict()}
 
 
 if __name__ == "__main__":

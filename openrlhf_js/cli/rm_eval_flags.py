@@ -43,7 +43,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         "--url",
         action="append",
         metavar="URL",
-        help="a server's /get_reward, not normalised; may come again",
+        help="a server's /get_reward, best not normalised; may come again",
     )
     texts = parser.add_argument_group("texts, as in training")
     texts.add_argument(

@@ -8,7 +8,6 @@ imported on CPU runs only.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from openrlhf_js.plugin import flash_attn
-from openrlhf_js.plugin.errors import BadInput
 from openrlhf_js.plugin.imports import after_import
 
 ENVIRONMENT = {
@@ -229,48 +227,3 @@ def install() -> None:
     flash_attn.install_stand_ins()
     for module, replacement in REPLACEMENTS.items():
         after_import(module, replacement.act)
-
-
-def adapt(args: argparse.Namespace) -> list[str]:
-    """Sets what OpenRLHF's arguments must be on CPU, and says so.
-
-    Args:
-        args: OpenRLHF's nested arguments, after its own validation.
-
-    Returns:
-        One notice for each thing changed that the user had asked for.
-
-    Raises:
-        BadInput: the run asks for what only a GPU can do.
-    """
-    problems = [
-        f"{flag} needs a GPU"
-        for flag, asked in {
-            "--ds.load_in_4bit": args.ds.load_in_4bit,
-            "--ds.param_dtype fp16": args.ds.param_dtype == "fp16",
-            "--ds.use_liger_kernel": args.ds.use_liger_kernel,
-            "--vllm.tensor_parallel_size > 1": args.vllm.tensor_parallel_size > 1,
-            "--ds.tensor_parallel_size > 1": args.ds.tensor_parallel_size > 1,
-            "--actor.optim muon": args.actor.optim == "muon",
-        }.items()
-        if asked
-    ]
-    if problems:
-        raise BadInput("\n".join(problems))
-    notices = []
-    for flag in ("vllm.enable_sleep", "ds.enable_sleep", "ds.adam_offload"):
-        section, name = flag.split(".")
-        if getattr(getattr(args, section), name):
-            setattr(getattr(args, section), name, False)
-            notices.append(f"--{flag} is about GPU memory: ignored on CPU.")
-    args.vllm.enforce_eager = True  # compiling costs more than it saves at this size
-    args.vllm.sync_backend = "gloo"  # anything but nccl keeps upstream from CUDA IPC
-    return notices
-
-
-def pretend_gpus(args: argparse.Namespace) -> int:
-    """The number of GPUs that Ray must count for OpenRLHF's placement groups to fit."""
-    groups = [args.actor, args.critic, args.ref, args.reward]
-    return sum(group.num_nodes * group.num_gpus_per_node for group in groups) + (
-        args.vllm.num_engines or 0
-    )

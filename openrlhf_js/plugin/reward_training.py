@@ -6,6 +6,7 @@ import argparse
 import os
 from typing import Any
 
+from openrlhf_js.plugin import run, upstream
 from openrlhf_js.plugin.errors import BadInput
 from openrlhf_js.plugin.preference_data import NotReachable
 
@@ -64,18 +65,16 @@ def train(args: argparse.Namespace, device: str) -> None:
         device: what `run.prepare_device` returned.
 
     Raises:
-        BadInput: the device cannot do what was asked.
-        UpstreamMismatch: this OpenRLHF is not one that the plug-in fits.
+        BadInput, UpstreamMismatch: as `run.fit`.
     """
-    from openrlhf_js.plugin import flash_attn, upstream
-
-    upstream.check(upstream.RELIED_ON_FOR_REWARD_TRAINING)
-    notices = [flash_attn.fall_back_to_sdpa(args)]
-    if device == "cpu":
-        upstream.check(upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU)
-        notices += adapt_to_cpu(args)
-    for notice in filter(None, notices if is_first() else []):
-        print(f"openrlhf_js: {notice}", flush=True)
+    notices = run.fit(
+        args,
+        device,
+        upstream.RELIED_ON_FOR_REWARD_TRAINING,
+        upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU,
+    )
+    for notice in notices if is_first() else []:
+        print(notice, flush=True)
 
     import torch
     from openrlhf.cli import train_rm
@@ -97,27 +96,3 @@ ALONE = {
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "0",  # any that is free
 }
-
-
-def adapt_to_cpu(args: argparse.Namespace) -> list[str]:
-    """Sets what OpenRLHF's arguments must be on CPU; the notices that say so.
-
-    Raises:
-        BadInput: the training asks for what only a GPU can do.
-    """
-    problems = [
-        f"{flag} needs a GPU"
-        for flag, asked in {
-            "--ds.load_in_4bit": args.ds.load_in_4bit,
-            "--ds.param_dtype fp16": args.ds.param_dtype == "fp16",
-            "--ds.tensor_parallel_size > 1": args.ds.tensor_parallel_size > 1,
-            "--optim muon": args.optim == "muon",
-        }.items()
-        if asked
-    ]
-    if problems:
-        raise BadInput("\n".join(problems))
-    if not args.ds.adam_offload:
-        return []
-    args.ds.adam_offload = False
-    return ["--ds.adam_offload is about GPU memory: ignored on CPU."]

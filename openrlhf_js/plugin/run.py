@@ -16,6 +16,9 @@ from collections.abc import Iterator
 
 import psutil
 
+from openrlhf_js.plugin import cpu_arguments, flash_attn, upstream
+from openrlhf_js.plugin.upstream import Names
+
 RUN_ID = "OPENRLHF_JS_RUN"  # marks every process of a run, so that none is left behind
 
 
@@ -50,10 +53,31 @@ def prepare_device(wanted: str) -> str:
         os.environ.update(cpu.environment())
         cpu.install()
     else:
-        from openrlhf_js.plugin import flash_attn
-
         flash_attn.install_stand_ins()
     return device
+
+
+def fit(
+    args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_cpu: Names
+) -> list[str]:
+    """Makes sure that this OpenRLHF is one that we know, and its arguments fit the device.
+
+    Args:
+        args: OpenRLHF's nested arguments, after its own validation; changed where they must be.
+        device: what `prepare_device` returned.
+        relied_on: what is relied on anywhere; and what, on CPU, besides.
+
+    Returns:
+        What was changed, to be told to the user.
+
+    Raises:
+        BadInput: the device cannot do what was asked.
+        UpstreamMismatch: this OpenRLHF is not one that the plug-in fits.
+    """
+    on_cpu = device == "cpu"
+    upstream.check(relied_on, *([relied_on_for_cpu] if on_cpu else []))
+    notices = [flash_attn.fall_back_to_sdpa(args), *(cpu_arguments.adapt(args) if on_cpu else [])]
+    return [f"openrlhf_js: {notice}" for notice in notices if notice]
 
 
 def train(args: argparse.Namespace, device: str) -> None:
@@ -64,20 +88,10 @@ def train(args: argparse.Namespace, device: str) -> None:
         device: what `prepare_device` returned.
 
     Raises:
-        BadInput: the device cannot do what was asked.
-        UpstreamMismatch: this OpenRLHF is not one that the plug-in fits.
+        BadInput, UpstreamMismatch: as `fit`.
     """
-    from openrlhf_js.plugin import flash_attn, upstream
-
-    upstream.check(upstream.RELIED_ON)
-    notices = [flash_attn.fall_back_to_sdpa(args)]
-    if device == "cpu":
-        from openrlhf_js.plugin import cpu
-
-        upstream.check(upstream.RELIED_ON_FOR_CPU)
-        notices += cpu.adapt(args)
-    for notice in filter(None, notices):
-        print(f"openrlhf_js: {notice}", flush=True)
+    for notice in fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU):
+        print(notice, flush=True)
 
     from openrlhf.cli import train_ppo_ray as upstream_program
 
@@ -110,7 +124,7 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
         if device == "cpu":
             from openrlhf_js.plugin import cpu
 
-            gpus = cpu.pretend_gpus(args)
+            gpus = cpu_arguments.pretend_gpus(args)
             # Ray's sockets lie in its folder, and a socket's path may have 107 characters
             folder = tempfile.mkdtemp(prefix="ojs-")
             stack.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -16,8 +16,46 @@ from openrlhf_js.plugin.errors import UpstreamMismatch
 WORKS_WITH = "openrlhf 0.11.2"
 
 # module -> name -> the parameters that we pass or override, in upstream's order
-RELIED_ON: dict[str, dict[str, tuple[str, ...]]] = {
-    "openrlhf.cli.train_ppo_ray": {"train": ("args",)},
+Names = dict[str, dict[str, tuple[str, ...]]]
+
+RELIED_ON: Names = {
+    "openrlhf.cli.train_ppo_ray": {
+        "train": ("args",),
+        "PolicyModelActor.__ray_metadata__.modified_class.__ray_actor_class__.fit": (
+            "self",
+            "kl_ctl",
+        ),
+        (
+            "PolicyModelActor.__ray_metadata__.modified_class.__ray_actor_class__"
+            ".init_model_from_pretrained"
+        ): ("self", "strategy", "pretrain"),
+    },
+    "openrlhf.trainer.ray.ppo_actor": {
+        "ActorPPOTrainer.training_step": (
+            "self",
+            "experience",
+            "kl_ctl",
+            "step",
+            "loss_batch_info",
+        ),
+        "ActorPPOTrainer.ppo_train": ("self", "kl_ctl"),
+    },
+    "openrlhf.trainer.ppo_utils": {
+        "NaiveReplayBuffer": (
+            *("sample_batch_size", "limit", "cpu_offload", "packing_samples", "dynamic_batch"),
+        ),
+        "NaiveReplayBuffer.__getitem__": ("self", "idx"),
+        "NaiveReplayBuffer.__len__": ("self",),
+        "NaiveReplayBuffer.collate_fn": ("self", "batch"),
+        "NaiveReplayBuffer.setup_dynamic_batch": ("self", "strategy"),
+    },
+    "deepspeed.runtime.engine": {
+        "DeepSpeedEngine.get_global_grad_norm": ("self",),
+        "DeepSpeedEngine.is_gradient_accumulation_boundary": ("self",),
+        "DeepSpeedEngine.set_gradient_accumulation_boundary": ("self", "is_boundary"),
+        "DeepSpeedEngine.step": ("self",),
+        "DeepSpeedEngine.zero_optimization_stage": ("self",),
+    },
     "openrlhf.trainer.ppo_trainer": {
         "RemoteExperienceMaker": (),
         "PromptDataset.__getitem__": ("self", "idx"),
@@ -66,7 +104,7 @@ RELIED_ON: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 # what the CPU replacements stand in for (openrlhf_js.plugin.cpu)
-RELIED_ON_FOR_CPU: dict[str, dict[str, tuple[str, ...]]] = {
+RELIED_ON_FOR_CPU: Names = {
     "openrlhf.utils.deepspeed.deepspeed": {
         "init_device_mesh": ("device_type", "mesh_shape"),
         "DeepspeedStrategy.get_ds_train_config": ("self", "optim_dict"),
@@ -97,7 +135,7 @@ RELIED_ON_FOR_CPU: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 # what the training of reward models relies on, and what of the above it needs without a GPU
-RELIED_ON_FOR_REWARD_TRAINING: dict[str, dict[str, tuple[str, ...]]] = {
+RELIED_ON_FOR_REWARD_TRAINING: Names = {
     "openrlhf.cli.train_rm": {"train": ("args",)},
     "openrlhf.datasets.utils": {
         "blending_datasets": ("datasets", "probabilities", "strategy", "seed", "max_count"),
@@ -137,7 +175,7 @@ def _problem(module_name: str, name: str, parameters: tuple[str, ...]) -> str | 
     return None
 
 
-def check(*tables: dict[str, dict[str, tuple[str, ...]]]) -> None:
+def check(*tables: Names) -> None:
     """Makes sure that what the plug-in relies on is there, with the parameters it expects.
 
     Args:

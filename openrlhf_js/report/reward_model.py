@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import html
-from collections.abc import Sequence
 from typing import Any
 
-from openrlhf_js.report.reward_model_pictures import pictures, printable
+from openrlhf_js.report import html
+from openrlhf_js.report.reward_model_pictures import pictures
 
 Row = tuple[str, ...]
 SUBSET_COLUMNS = ("subset", "pairs", "prompts", "accuracy", "mean margin", "ties")
 MUCH = 0.3  # a correlation with length that is worth a word
 FEW_CLUSTERS = 20
-
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #37352f; max-width: 74rem; margin: 2rem auto;
-       padding: 0 1rem }
-table { border-collapse: collapse; margin: 1rem 0 }
-td, th { padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid #e3e2e0;
-         vertical-align: top; overflow-wrap: anywhere }
-figure { display: inline-block; vertical-align: top; margin: 0 1rem 1rem 0; max-width: 100% }
-figure img { max-width: 100%; height: auto }
-figcaption { font-weight: 600 }
-"""
 
 
 def percent(of: float, digits: int = 0) -> str:
@@ -82,8 +69,10 @@ def rows(found: dict[str, Any]) -> list[Row]:
         (
             "reward",
             f"{reward['mean']:.4g} ± {reward['std']:.4g}",
-            "mean and standard deviation, to normalise with",
+            "mean and standard deviation"
+            + (", to normalise with" if found["description"]["normalized"] is False else ""),
         ),
+        _normalised(found["description"]),
         (
             "length and reward",
             "-" if length["correlation"] is None else number(length["correlation"]),
@@ -122,6 +111,16 @@ def rows(found: dict[str, Any]) -> list[Row]:
         ),
         ("weight of length", _weight(length), f"log-odds per 100 {unit} beside the margin's"),
     ]
+
+
+def _normalised(description: dict[str, Any]) -> Row:
+    """Whether what was scored is the model's own rewards."""
+    if description["normalized"]:
+        formula = f"(reward - {description['mean']:g}) / {description['std']:g}"
+        return ("normalised", "yes", f"the server gives {formula}")
+    if description["normalized"] is None:
+        return ("normalised", "not known", "the server does not say at /health")
+    return ("normalised", "no", "these are the model's own rewards")
 
 
 def _weight(length: dict[str, Any]) -> str:
@@ -171,6 +170,11 @@ def in_words(found: dict[str, Any]) -> list[str]:
             f"Its margins are not probabilities as they are: ECE {calibration['error']:.3f}"
             + (f", it is{sure}; a temperature of {best:.2f} mends most of it." if sure else ".")
         )
+    if (normalized := found["description"]["normalized"]) is not False:
+        who = (
+            "The server normalises" if normalized else "If the server normalises (it does not say)"
+        )
+        said.append(f"{who}: reward, margins, log loss and calibration are of normalised scores.")
     return said
 
 
@@ -182,45 +186,27 @@ def page(found: dict[str, Any]) -> str:
     """
     title = f"Reward model {found['model']}"
     parts = [
-        f"<h1>{_text(title)}</h1>",
-        f"<p>Measured on {_text(found['file'])}.</p>",
-        "".join(f"<p>{_text(sentence)}</p>" for sentence in in_words(found)),
-        _table(("", "", "what it is"), rows(found)),
-        "".join(
-            f"<figure><figcaption>{_text(name)}</figcaption>"
-            f'<img alt="{_text(name)}" src="{_address(svg)}"></figure>'
-            for name, svg in pictures(found).items()
-        ),
+        f"<h1>{html.text(title)}</h1>",
+        *map(html.paragraph, [f"Measured on {found['file']}.", *in_words(found)]),
+        html.table(("", "", "what it is"), rows(found)),
+        *(html.figure(svg, name, name) for name, svg in pictures(found).items()),
     ]
     if found["subsets"]:
-        parts += ["<h2>By subset</h2>", _table(SUBSET_COLUMNS, subset_rows(found))]
-    parts += ["<h2>What was measured</h2>", _table((), measured(found))]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)}</title><style>{STYLE}</style></head>\n"
-        f"<body>{''.join(parts)}</body></html>\n"
-    )
+        parts += ["<h2>By subset</h2>", html.table(SUBSET_COLUMNS, subset_rows(found))]
+    parts += ["<h2>What was measured</h2>", html.table((), measured(found))]
+    return html.page(title, parts)
 
 
 def measured(found: dict[str, Any]) -> list[Row]:
     """How the rewards came about: the model's settings, and the hashes of what decides them."""
     hashed = {"model", "texts"}
     named = {f"{k}, SHA-256" if k in hashed else k: v for k, v in found["identity"].items()}
-    return [(name, str(value)) for name, value in {**found["description"], **named}.items()]
+    return [(name, _setting(value)) for name, value in {**found["description"], **named}.items()]
 
 
-def _address(svg: str) -> str:
-    """The picture itself as an address: two in one page would share names of their parts."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-
-
-def _table(columns: Sequence[str], body: Sequence[Row]) -> str:
-    head = "".join(f"<th>{_text(each)}</th>" for each in columns)
-    lines = ("<tr>" + "".join(f"<td>{_text(each)}</td>" for each in row) + "</tr>" for row in body)
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
-
-
-def _text(name: str) -> str:
-    """Text of a page; names come from files, and may hold anything."""
-    return html.escape(printable(name))
+def _setting(value: Any) -> str:
+    if isinstance(value, bool | None):
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return " ".join(value) if isinstance(value, list) else str(value)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import re
 from typing import Any
 
 from matplotlib import rc_context
@@ -13,17 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-INK = "#37352f"
+from openrlhf_js.report import style
+from openrlhf_js.report.style import INK, printable
+
 BLUE, ORANGE = "#0b6e99", "#d9730d"
 SHOWN_SUBSETS = 30
 NORMAL_95 = 1.96
-STYLE: Any = {  # text stays text, which keeps the page small and lets it be searched
-    "svg.fonttype": "none",
-    "svg.hashsalt": "reward model",
-    "font.family": "sans-serif",
-    "axes.edgecolor": "#c9c8c5",
-    "text.parse_math": False,  # a subset may be called "$1"
-}
 
 
 def pictures(found: dict[str, Any]) -> dict[str, str]:
@@ -45,7 +38,7 @@ def pictures(found: dict[str, Any]) -> dict[str, str]:
 
 def _drawn(draw: Any, found: dict[str, Any], height: float) -> str:
     """One picture, from its first tag on; sizes in inches."""
-    with rc_context(STYLE):
+    with rc_context(style.HOUSE):
         figure = Figure(figsize=(5.6, height), layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1))
         axes = figure.subplots()
         draw(axes, found)
@@ -53,10 +46,7 @@ def _drawn(draw: Any, found: dict[str, Any], height: float) -> str:
         axes.set_axisbelow(True)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    svg = text.getvalue()
-    return re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+        return style.svg(figure)
 
 
 def _reliability(axes: Axes, found: dict[str, Any]) -> None:
@@ -127,7 +117,10 @@ def _lengths(axes: Axes, found: dict[str, Any]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(f"length of the response, {found['length']['unit']}", color=INK)
     axes.set_ylabel("reward", color=INK)
-    for handle in axes.legend(frameon=False, markerscale=2).legend_handles:
+    legend = axes.legend(  # above the picture: points may be anywhere
+        frameon=False, markerscale=2, loc="lower right", bbox_to_anchor=(1, 1), ncols=2
+    )
+    for handle in legend.legend_handles:
         if handle:  # as faint as the points, it could not be told apart
             handle.set_alpha(1)
     axes.grid(color="#e3e2e0", linewidth=0.8)
@@ -149,8 +142,3 @@ def _subsets(axes: Axes, found: dict[str, Any]) -> None:
     axes.set_xlabel("accuracy, with its 95 % interval", color=INK)
     axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
     axes.grid(axis="x", color="#e3e2e0", linewidth=0.8)
-
-
-def printable(name: str) -> str:
-    """The name with a mark for what does not print, which no picture or page may hold."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)

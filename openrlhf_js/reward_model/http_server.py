@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from openrlhf_js.reward_model.intake import Receive, Scope, Send, send_json
 from openrlhf_js.reward_model.serve import RewardService
 
 HEAD_BYTES = 1 << 16
@@ -81,6 +82,7 @@ def make_server(
 
     class Guarded(GuardedProtocol):
         seconds = head_seconds
+        most_connections = connections
 
     config = uvicorn.Config(
         app,
@@ -92,7 +94,6 @@ def make_server(
         server_header=False,
         proxy_headers=False,
         date_header=False,
-        limit_concurrency=connections,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=2,
     )
@@ -100,9 +101,10 @@ def make_server(
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """Ends a connection whose request's head is too long, or too slow to come."""
+    """Ends a connection whose request's head is too long, or too slow to come, or one too many."""
 
     seconds = 10.0
+    most_connections = 4096  # uvicorn's own limit would not tell clients when to come back
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -120,6 +122,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_is_over()
+        self.app = self.config.loaded_app
+        if len(self.connections) > self.most_connections:
+            self.logger.warning("one of more than %d connections refused", self.most_connections)
+            self.app = _too_many
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
@@ -150,3 +156,9 @@ class GuardedProtocol(HttpToolsProtocol):
             head = b"HTTP/1.1 %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             self.transport.write(head % status)
         self.transport.close()
+
+
+async def _too_many(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers in the application's place."""
+    problem = {"detail": "there are too many connections"}
+    await send_json(send, 503, problem, retry=True, close=True)

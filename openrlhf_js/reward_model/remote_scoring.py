@@ -6,11 +6,11 @@ import asyncio
 import itertools
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
-from openrlhf_js.reward_model.score_file import ScoreFile
+from openrlhf_js.reward_model.score_file import ScoreFile, is_reward
 from openrlhf_js.reward_model.scoring import (
     Progress,
     ScoringFailed,
@@ -26,6 +26,22 @@ PASSING = (429, 500, 502, 503, 504)  # statuses that may be gone a moment later
 ANSWER_BYTES = 1 << 20  # of any answer, and so much more for each text:
 ANSWER_BYTES_PER_TEXT = 1 << 10
 SAME_REWARD = 0.05  # what a text's rewards in two batches may differ by, in bfloat16
+
+
+class Told(NamedTuple):
+    """What servers say of their scores at `/health`; None is what they do not, or not all, say.
+
+    Attributes:
+        normalized: whether scores are (reward - mean) / std.
+        mean, std: those that the scores were normalised by.
+    """
+
+    normalized: bool | None
+    mean: float | None
+    std: float | None
+
+
+UNTOLD = Told(None, None, None)  # OpenRLHF's own server has no /health
 
 
 class Servers:
@@ -52,8 +68,11 @@ class Servers:
 
     async def score_pairs(
         self, texts: Texts, file: ScoreFile, *, at_once: int, in_flight: int, progress: Progress
-    ) -> None:
+    ) -> Told:
         """As `scoring.score_pairs`, with `in_flight` requests at the same time.
+
+        Returns:
+            What all servers say of their scores.
 
         Raises:
             ScoringFailed: no server answers, or an answer is not what was asked for.
@@ -64,6 +83,7 @@ class Servers:
             await self._check_agreement(
                 texts[known[0] if known else 0][0], known[1].chosen if known else None
             )
+            told = {await self._told(url) for url in self.urls}
             parts = open_parts(texts, file, at_once)
 
             async def work() -> None:
@@ -79,6 +99,21 @@ class Servers:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+            return told.pop() if len(told) == 1 else UNTOLD
+
+    async def _told(self, url: str) -> Told:
+        """What `/health`, beside the server's `/get_reward`, says of the scores."""
+        try:
+            _, body = await self._fetch("GET", str(httpx.URL(url).join("health")), ANSWER_BYTES)
+            found = json.loads(body)
+        except (httpx.TransportError, ScoringFailed, ValueError, RecursionError):
+            return UNTOLD
+        if not isinstance(found, dict) or type(found.get("normalized")) is not bool:
+            return UNTOLD
+        if not found["normalized"]:
+            return Told(False, None, None)
+        mean, std = (found.get(name) for name in ("mean", "std"))
+        return Told(True, mean, std) if is_reward(mean) and is_reward(std) else UNTOLD
 
     async def _check_agreement(self, text: str, expected: float | None) -> None:
         """Asks every server for one text's reward, which may be known from before."""
@@ -117,8 +152,12 @@ class Servers:
 
     async def _post(self, url: str, texts: Sequence[str]) -> tuple[int, bytes]:
         most = ANSWER_BYTES + ANSWER_BYTES_PER_TEXT * len(texts)
+        return await self._fetch("POST", url, most, json={"query": list(texts)})
+
+    async def _fetch(self, method: str, url: str, most: int, **sent: Any) -> tuple[int, bytes]:
+        """Status and body of an answer of at most so many bytes."""
         body = bytearray()
-        async with self._client.stream("POST", url, json={"query": list(texts)}) as answer:
+        async with self._client.stream(method, url, **sent) as answer:
             async for block in answer.aiter_raw():
                 body += block
                 if len(body) > most:

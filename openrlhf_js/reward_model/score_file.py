@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple
@@ -133,17 +133,27 @@ def is_reward(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
 
-def hash_of_model(folder: Path) -> str:
-    """SHA-256 over the files that decide what a model scores, their names included, in hex digits.
+def model_files(folder: Path) -> list[Path]:
+    """The files that decide what a model scores."""
+    return sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)})
+
+
+def hash_of_model(folder: Path, progress: Callable[[int], None] = lambda size_bytes: None) -> str:
+    """SHA-256 over `model_files`, their names included, in hex digits.
+
+    Args:
+        folder: the model's.
+        progress: called with the bytes read so far, of all files together.
 
     Raises:
         OSError: a file cannot be read.
     """
-    paths = sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)})
-    found = hashlib.sha256()
-    for path in paths:
+    found, done = hashlib.sha256(), 0
+    for path in model_files(folder):
         found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         with path.open("rb") as file:
             while block := file.read(BLOCK_BYTES):
                 found.update(block)
+                done += len(block)
+                progress(done)
     return found.hexdigest()

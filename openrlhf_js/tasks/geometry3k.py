@@ -13,26 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openrlhf_js.tasks import hub
+from openrlhf_js.tasks import hub, math
 from openrlhf_js.tasks.base import Item, Message, as_given
 from openrlhf_js.tasks.files import Row
-from openrlhf_js.tasks.math import label, prompt_for, right_response, score, wrong_response
 from openrlhf_js.tasks.problems import distinct, text
 
 if TYPE_CHECKING:
     from PIL import Image
-
-__all__ = [
-    "NAME",
-    "SPLITS",
-    "label",
-    "load",
-    "prompt",
-    "right_response",
-    "score",
-    "used",
-    "wrong_response",
-]
 
 NAME = "geometry3k"
 HUB_ID = "hiyouga/geometry3k"
@@ -88,11 +75,13 @@ def load(
 
 
 used = as_given
+label, score = math.label, math.score
+right_response, wrong_response = math.right_response, math.wrong_response
 
 
 def prompt(item: Item) -> list[Message]:
     """Messages that ask for the answer in a box; `<image>` stands where each figure belongs."""
-    return prompt_for(item["problem"])
+    return math.prompt_for(item["problem"])
 
 
 def _content(item: Item) -> str:

@@ -5,25 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from openrlhf_js.tasks import hub
+from openrlhf_js.tasks import hub, math
 from openrlhf_js.tasks.answers import last_boxed, last_hashes
 from openrlhf_js.tasks.base import Item, Message, Score, as_given
 from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.files import Row
-from openrlhf_js.tasks.math import prompt_for, right_response, wrong_response
 from openrlhf_js.tasks.problems import distinct, text
-
-__all__ = [
-    "NAME",
-    "SPLITS",
-    "label",
-    "load",
-    "prompt",
-    "right_response",
-    "score",
-    "used",
-    "wrong_response",
-]
 
 NAME = "gsm8k"
 HUB_ID = "openai/gsm8k"
@@ -52,6 +39,7 @@ def load(
 
 
 used = as_given
+right_response, wrong_response = math.right_response, math.wrong_response
 
 
 def _item(row: Row) -> Item:
@@ -60,7 +48,7 @@ def _item(row: Row) -> Item:
 
 def prompt(item: Item) -> list[Message]:
     """Messages that ask for the answer in a box, as in the other mathematics of the paper."""
-    return prompt_for(item["question"])
+    return math.prompt_for(item["question"])
 
 
 def label(item: Item) -> str:

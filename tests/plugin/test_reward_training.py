@@ -17,10 +17,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from openrlhf_js.cli import main as door
 from openrlhf_js.cli.train_rm import main
-from openrlhf_js.plugin import flags, preference_data, upstream
+from openrlhf_js.plugin import cpu_arguments, flags, preference_data, upstream
 from openrlhf_js.plugin.old_flags import REWARD_MODEL
 from openrlhf_js.plugin.reward_flags import reward_parser
-from openrlhf_js.plugin.reward_training import ALONE, adapt_to_cpu
+from openrlhf_js.plugin.reward_training import ALONE
 from openrlhf_js.reward_model.lengths import Budget
 from openrlhf_js.reward_model.preferences import Keys, pair, texts
 from openrlhf_js.tiny.model import make_model, make_tokenizer, save
@@ -414,12 +414,16 @@ def test_batches_are_shared_among_the_processes_of_a_launcher(folder, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "flag", ["--ds.load_in_4bit", "--ds.param_dtype=fp16", "--optim=muon", "--load_in_4bit"]
+    "flag",
+    [
+        *("--ds.load_in_4bit", "--ds.param_dtype=fp16", "--optim=muon", "--load_in_4bit"),
+        "--ds.tensor_parallel_size=2",
+    ],
 )
 def test_what_needs_a_gpu(flag, folder, capsys):
     from openrlhf_js.plugin.parser import validate_upstream
 
     argv = flags.translate([flag], REWARD_MODEL)
     args = validate_upstream(PARSER.parse_args(argv), "train_rm")
-    with pytest.raises(ValueError, match="needs a GPU"):
-        adapt_to_cpu(args)
+    with pytest.raises(ValueError, match=r"^--.* needs a GPU$"):
+        cpu_arguments.adapt(args)

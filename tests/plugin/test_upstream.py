@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from openrlhf_js.plugin import cpu, upstream
+from openrlhf_js.plugin import cpu, cpu_arguments, upstream
 from openrlhf_js.plugin.errors import BadInput, UpstreamMismatch
+from openrlhf_js.plugin.parser import upstream_parser
 
 
 def test_the_installed_stack_has_every_name_that_we_rely_on():
@@ -131,12 +132,24 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
         return SimpleNamespace(ds=SimpleNamespace(**(settings | ds)), vllm=vllm, **groups)
 
     args = arguments()
-    notices = cpu.adapt(args)
+    notices = cpu_arguments.adapt(args)
     assert not (args.vllm.enable_sleep or args.ds.adam_offload) and len(notices) == 2
     assert args.vllm.sync_backend != "nccl"
-    assert cpu.pretend_gpus(args) == 4 * 2 + 3
-    with pytest.raises(BadInput, match="fp16 needs a GPU"):
-        cpu.adapt(arguments(param_dtype="fp16"))
+    assert cpu_arguments.pretend_gpus(args) == 4 * 2 + 3
+    with pytest.raises(BadInput) as caught:
+        cpu_arguments.adapt(arguments(param_dtype="fp16", load_in_4bit=True))
+    assert str(caught.value).splitlines() == [
+        "--ds.load_in_4bit needs a GPU",
+        "--ds.param_dtype fp16 needs a GPU",
+    ]
+
+
+def test_what_needs_a_gpu_are_flags_of_upstreams_and_none_is_asked_for_by_itself():
+    programs = [upstream_parser(), upstream_parser("train_rm")]
+    defaults = [vars(program.parse_args([])) for program in programs]
+    for flag in (*cpu_arguments.WITHOUT_GPU, *cpu_arguments.GPU_MEMORY):
+        found = {values[flag] for values in defaults if flag in values}
+        assert found == {cpu_arguments.WITHOUT_GPU.get(flag, False)}, flag
 
 
 def test_attention_falls_back_to_sdpa_with_a_notice_and_rings_are_refused():

@@ -26,7 +26,7 @@ def found():
         "model": "ckpt/rm",
         "file": "held_out.jsonl",
         "identity": {"texts": "abc", "model": "def", "max_len": 2048},
-        "description": {"model": "ckpt/rm", "architecture": "Qwen2Model"},
+        "description": {"model": "ckpt/rm", "architecture": "Qwen2Model", "normalized": False},
         **part,
         "subsets": {"chat": part, "code": {**part, "accuracy": shares(0.5, 0.0, 1.0)}},
         "reward": {"mean": 0.5, "std": 2.25},
@@ -123,6 +123,33 @@ def test_a_good_model_needs_one_sentence(found):
 
 
 @pytest.mark.parametrize(
+    ("told", "row", "sentence"),
+    [
+        ({"normalized": False}, ("no", "these are the model's own rewards"), ""),
+        (
+            {"normalized": True, "mean": 0.5, "std": 2.0},
+            ("yes", "the server gives (reward - 0.5) / 2"),
+            "The server normalises: reward, margins,",
+        ),
+        (
+            {"normalized": None},
+            ("not known", "the server does not say at /health"),
+            "If the server normalises (it does not say): reward, margins,",
+        ),
+    ],
+)
+def test_served_scores_are_not_taken_for_rewards(found, told, row, sentence):
+    found["description"] = {"servers": ["http://a/x", "http://b/x"], "mean": None, **told}
+    rows = {name: rest for name, *rest in reward_model.rows(found)}
+    assert rows["normalised"] == list(row)
+    assert ("to normalise with" in rows["reward"][1]) == (told["normalized"] is False)
+    assert sentence in reward_model.in_words(found)[-1]
+    assert len(reward_model.in_words(found)) == 1 + bool(sentence)
+    page = Page(reward_model.page(found))
+    assert row[1] in page.text and sentence in page.text and "http://a/x http://b/x" in page.text
+
+
+@pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"accuracy": shares(0.52, 0.48, 0.56)}, "not clearly better than a coin"),
@@ -166,9 +193,13 @@ def test_pictures_are_drawings_with_words(found):
 
 
 def test_a_hash_does_not_take_the_place_of_the_model(found):
+    found["description"] |= {"std": 2.0123456789, "mean": None}
     assert reward_model.measured(found) == [
         ("model", "ckpt/rm"),
         ("architecture", "Qwen2Model"),
+        ("normalized", "no"),
+        ("std", "2.01235"),
+        ("mean", "-"),
         ("texts, SHA-256", "abc"),
         ("model, SHA-256", "def"),
         ("max_len", "2048"),

@@ -4,15 +4,19 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
-from openrlhf_js.cli import rm_eval
+from openrlhf_js.cli import progress, rm_eval
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.tiny import preferences
 from openrlhf_js.tiny.model import make_tokenizer
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stub_server import stub
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +102,30 @@ def test_another_file_or_other_options_do_not_go_on(data, model, tmp_path, capsy
     said = capsys.readouterr().err
     assert "with another max_len" in said
     assert "with another texts" in said
+
+
+def test_what_takes_long_shows_how_far_it_is(data, model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0)
+    assert rm_eval.main(call(data, model, tmp_path / "out")) == 0
+    reading, scoring = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"reading the model: \d+%, 0 MB, .*", reading)
+    assert re.fullmatch(r"scoring: 43%, 128 pairs, .*", scoring)
+
+
+def test_served_scores_that_are_normalised_are_said_to_be(tmp_path, capsys):
+    file = tmp_path / "held_out.jsonl"
+    rows = [{"prompt": "1", "chosen": f"{i}", "rejected": f"{i - 1}"} for i in range(2, 6)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with stub() as server:
+        url = f"{server.url}/get_reward"
+        words = [str(file), "--url", url, "--prompt-key", "prompt", "--output"]
+        assert rm_eval.main([*words, str(tmp_path / "out")]) == 0
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    told = {"servers": [url], "normalized": True, "mean": 0.5, "std": 2.0}
+    assert found["description"] == told
+    shown = capsys.readouterr().out
+    assert re.search(r"^normalised +yes +the server gives \(reward - 0.5\) / 2 *$", shown, re.M)
+    assert "The server normalises" in shown
 
 
 def test_without_a_folder_the_name_tells_model_and_file_apart(

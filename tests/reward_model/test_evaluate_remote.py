@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -8,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from openrlhf_js.reward_model import remote_scoring
-from openrlhf_js.reward_model.remote_scoring import Servers
+from openrlhf_js.reward_model.remote_scoring import UNTOLD, Servers
 from openrlhf_js.reward_model.score_file import Rewards, ScoreFile
 from openrlhf_js.reward_model.scoring import ScoringFailed
 
@@ -22,7 +23,7 @@ def rewards_of(texts):
 class Server:
     """A real server on loopback; `answer(queries, number)` gives status and body."""
 
-    def __init__(self, answer=None, encoding="identity"):
+    def __init__(self, answer=None, encoding="identity", health=None):
         self.answer = answer or (lambda texts, number: (200, {"rewards": rewards_of(texts)}))
         self.requests, self.tokens = [], []
         self.most_at_once = self._now = 0
@@ -30,6 +31,10 @@ class Server:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                known = self.path == "/v1/health" and health is not None
+                self.send(200 if known else 404, health if known else {"detail": "Not Found"})
+
             def do_POST(self):
                 texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["query"]
                 with outer._lock:
@@ -39,9 +44,12 @@ class Server:
                     outer._now += 1
                     outer.most_at_once = max(outer.most_at_once, outer._now)
                 status, body = outer.answer(texts, number)
-                data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 with outer._lock:
                     outer._now -= 1
+                self.send(status, body)
+
+            def send(self, status, body):
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.send_header("Content-Encoding", encoding)
@@ -53,7 +61,7 @@ class Server:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._http.server_port}/get_reward"
+        self.url = f"http://127.0.0.1:{self._http.server_port}/v1/get_reward"
 
     def __enter__(self):
         return self
@@ -68,15 +76,18 @@ def _no_long_waits(monkeypatch):
     monkeypatch.setattr(remote_scoring, "FIRST_WAIT_SECONDS", 0.001)
 
 
-def score(path, urls, *, in_flight=4, token=None, timeout=10.0, texts=TEXTS):
+def score_and_hear(path, urls, *, in_flight=4, token=None, timeout=10.0, texts=TEXTS):
     with ScoreFile(path, {}, len(texts)) as file:
-        servers = Servers(urls, timeout_seconds=timeout, token=token)
-        asyncio.run(
-            servers.score_pairs(
+        told = asyncio.run(
+            Servers(urls, timeout_seconds=timeout, token=token).score_pairs(
                 texts, file, at_once=4, in_flight=in_flight, progress=lambda done: None
             )
         )
-        return file.rewards
+        return file.rewards, told
+
+
+def score(*args, **more):
+    return score_and_hear(*args, **more)[0]
 
 
 EXPECTED = {i: (i + 0.5, i) for i in range(40)}
@@ -201,3 +212,24 @@ def test_servers_of_two_models_are_noticed(tmp_path):
         pytest.raises(ValueError, match="not the same model"),
     ):
         score(tmp_path / "s", [one.url, two.url])
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([{"normalized": True, "mean": 0.5, "std": 2.0}], (True, 0.5, 2.0)),
+        ([{"normalized": False, "mean": 0.5, "std": 2.0}] * 2, (False, None, None)),
+        ([{"normalized": True, "mean": 0.5, "std": 2.0}, {"normalized": False}], UNTOLD),
+        ([{"normalized": False}, None], UNTOLD),  # the other one is OpenRLHF's
+        ([None], UNTOLD),
+        ([{"normalized": True, "mean": None, "std": 2.0}], UNTOLD),
+        ([{"normalized": "yes"}], UNTOLD),
+        ([[1, 2]], UNTOLD),
+        ([b"<html>"], UNTOLD),
+        ([b" " * 2_000_000], UNTOLD),
+    ],
+)
+def test_servers_say_whether_they_normalise(tmp_path, answers, told):
+    with contextlib.ExitStack() as stack:
+        urls = [stack.enter_context(Server(health=each)).url for each in answers]
+        assert score_and_hear(tmp_path / "s", urls) == (EXPECTED, told)

@@ -6,7 +6,13 @@ import sys
 
 import pytest
 
-from openrlhf_js.reward_model.score_file import Rewards, ScoreFile, hash_of_model
+from openrlhf_js.reward_model.score_file import (
+    BLOCK_BYTES,
+    Rewards,
+    ScoreFile,
+    hash_of_model,
+    model_files,
+)
 from openrlhf_js.reward_model.scoring import ScoringFailed, score_pairs
 
 IDENTITY = {"texts": "1f", "model": "2e"}
@@ -171,6 +177,15 @@ def test_wrong_counts_are_no_rewards(tmp_path, count):
     ):
         score_pairs(TEXTS, lambda texts: [1.0] * count, file, 4, quiet)
     assert len(lines(tmp_path / "scores.jsonl")) == 1
+
+
+def test_the_hash_of_a_model_says_how_far_it_is(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(bytes(2 * BLOCK_BYTES + 5))
+    told = []
+    assert hash_of_model(tmp_path, told.append) == hash_of_model(tmp_path)
+    assert told == [2, 2 + BLOCK_BYTES, 2 + 2 * BLOCK_BYTES, 2 + 2 * BLOCK_BYTES + 5]
+    assert told[-1] == sum(path.stat().st_size for path in model_files(tmp_path))
 
 
 def test_the_hash_of_a_model_sees_weights_names_and_settings(tmp_path):

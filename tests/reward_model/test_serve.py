@@ -228,11 +228,17 @@ def test_a_slow_answer_is_not_cut_by_the_limits_on_requests() -> None:
 
 def test_too_many_connections() -> None:
     with stub(connections=5) as server:
-        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+        others = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+        assert httpx.get(f"{server.url}/health").status_code == 200  # the fifth
+        others.append(socket.create_connection(("127.0.0.1", server.port)))
         until(lambda: httpx.get(f"{server.url}/health").status_code == 503)
-        for connection in idle:
+        refused = httpx.post(f"{server.url}/get_reward", json={"query": ["1"]})
+        assert refused.json() == {"detail": "there are too many connections"}
+        assert (refused.headers["retry-after"], refused.headers["connection"]) == ("1", "close")
+        for connection in others:
             connection.close()
         until(lambda: httpx.get(f"{server.url}/health").status_code == 200)
+        assert SEEN == []
 
 
 def start_process(drain_seconds: float = 30) -> tuple[subprocess.Popen, str]:

@@ -60,7 +60,7 @@ def test_a_flag_that_follows_wins_and_is_checked():
     assert "not a multiple of --train.batch_size 100" in done.stderr
 
 
-@pytest.mark.parametrize("path", [*POLICY.values(), REWARD_MODEL])
+@pytest.mark.parametrize("path", [*POLICY.values(), REWARD_MODEL, "reward_models/serve.sh"])
 def test_the_header_says_what_a_reader_wants_to_know(path):
     header = (ROOT / path).read_text().split("set -euo")[0]
     for word in ("Hardware:", "Time:", "Paper:", "Choices:", "--dry-run", "--tiny"):

@@ -1,0 +1,232 @@
+"""The look of every picture: readable in black and white, by the colour-blind, and on a page.
+
+A series differs from the next in colour (about Okabe and Ito's palette), in its dashes and in its
+marker, and bears its name at its end, so that no colour has to be looked up.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+INK, RULE, GRID = "#37352f", "#c9c8c5", "#e3e2e0"
+SOLID, DASHED, DOTTED, DASH_DOT = "-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))
+LONG, DASH_DOT_DOT = (0, (10, 3)), (0, (5, 2, 1, 2, 1, 2))
+LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dashes, marker; the most used ones first
+    "js": ("#0072b2", SOLID, "o"),
+    "rloo": ("#1a1a1a", DASHED, "s"),
+    "js_plus": ("#d55e00", DASH_DOT, "^"),
+    "bloo": ("#009e73", DOTTED, "D"),
+    "js1": ("#b0508a", LONG, "v"),
+    "grpo": ("#8a6d00", DASH_DOT_DOT, "P"),
+    "dr_grpo": ("#56b4e9", DASHED, "X"),
+    "reinforce++": ("#6940a5", DASH_DOT, "<"),
+    "remax": ("#6f6f6f", SOLID, ">"),
+    "reinforce": ("#937264", DOTTED, "p"),
+    "js_fixed": ("#e69f00", LONG, "h"),
+}
+LABEL_GAP_INCHES = 0.17
+SHOWN_MARKERS = 8
+
+HOUSE: Any = {  # text stays text in an SVG, which keeps a page small and lets it be searched
+    "svg.fonttype": "none",
+    "svg.hashsalt": "openrlhf_js",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": RULE,
+    "hatch.linewidth": 0.8,
+    "text.parse_math": False,  # a run may be called "$1"
+}
+
+
+class Label(NamedTuple):
+    """A name to write at the end of its line."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+
+
+def series_style(name: str, index: int) -> dict[str, Any]:
+    """The look of one series, as arguments of `Axes.plot`.
+
+    Args:
+        name: of the series; a known estimator looks the same in every picture.
+        index: of the series in its picture, from 0, which decides for any other name. Where both
+            kinds stand in one picture, take `series_styles`.
+
+    Returns:
+        color, linestyle, marker, markersize and linewidth.
+    """
+    colour, dashes, marker = LOOKS.get(name) or list(LOOKS.values())[index % len(LOOKS)]
+    return {
+        "color": colour,
+        "linestyle": dashes,
+        "marker": marker,
+        "markersize": 4.5,
+        "linewidth": 1.8,
+    }
+
+
+def series_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """`series_style` of each name; no two alike while there are looks left."""
+    free = [i for i, known in enumerate(LOOKS) if known not in names] or list(range(len(LOOKS)))
+    unknown = [name for name in names if name not in LOOKS]
+    index = {name: free[i % len(free)] for i, name in enumerate(unknown)}
+    return {name: series_style(name, index.get(name, 0)) for name in names}
+
+
+def figure(nrows: int = 1, ncols: int = 1, width: float = 5.6, height: float = 3.6) -> Figure:
+    """A figure of nrows x ncols axes; they are its `axes`.
+
+    Args:
+        nrows: rows of axes.
+        ncols: columns of axes.
+        width: of one of the axes, in inches.
+        height: of one of the axes, in inches.
+    """
+    spaced = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1, hspace=0.05, wspace=0.05)
+    drawn = Figure(figsize=(width * ncols, height * nrows), dpi=150, layout=spaced)
+    drawn.subplots(nrows, ncols, squeeze=False)
+    return drawn
+
+
+def dress(axes: Axes, title: str, xlabel: str, ylabel: str, note: str = "") -> None:
+    """The house's frame, grid and writing; units belong into the labels.
+
+    Args:
+        axes: drawn upon, before or after.
+        title: what is seen, in a few words.
+        xlabel: what is along the horizontal axis, with its unit.
+        ylabel: what is along the vertical axis, with its unit.
+        note: a smaller line under the title.
+    """
+    axes.set_title(
+        title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=20 if note else 8
+    )
+    if note:
+        axes.text(0, 1.025, note, transform=axes.transAxes, fontsize=9, color=INK, alpha=0.8)
+    axes.set_xlabel(xlabel, color=INK)
+    axes.set_ylabel(ylabel, color=INK)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(RULE)
+
+
+def whole_steps(axes: Axes) -> None:
+    """Marks whole numbers only along the horizontal axis."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+
+
+def log_scale(axes: Axes) -> None:
+    """Makes the vertical axis logarithmic, with numbers as they are read, not as powers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    bottom, top = axes.get_ylim()
+    if top < 10 * bottom:  # no two powers of ten to mark
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def line(axes: Axes, x: Sequence[float], y: Sequence[float], style: dict[str, Any]) -> None:
+    """A line with a few markers, however many points it has."""
+    axes.plot(x, y, markevery=max(1, -(-len(x) // SHOWN_MARKERS)), **style)
+
+
+def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
+    """Writes names at the right of the axes, beside the ends of their lines, none over another.
+
+    The limits of the axes are fixed by it: draw everything else before.
+    """
+    axes.set_xlim(axes.get_xlim())
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top)
+    scale = axes.transScale.transform
+    (_, low), (_, high) = scale([(1, bottom), (1, top)])
+    heights = [(scale([(1, each.y)])[0][1] - low) / (high - low) for each in labels]
+    inches = axes.get_window_extent().height / axes.figure.dpi
+    gap = LABEL_GAP_INCHES / inches
+    for each, height in zip(labels, spread(heights, gap), strict=True):
+        axes.annotate(
+            each.text,
+            (each.x, each.y),
+            (1.04, height),
+            textcoords=axes.transAxes,
+            color=each.colour,
+            fontsize=9,
+            fontweight="bold",
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "relpos": (0, 0.5),  # from where the text begins, not across it
+                "color": each.colour,
+                "linewidth": 0.6,
+                "shrinkA": 1,
+                "shrinkB": 2,
+            },
+        )
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """The heights, moved to be at least `gap` apart, and inside 0 to 1 where they fit into it.
+
+    Neighbours that are too near are set around their common mean, in their order.
+    """
+    order = np.argsort(heights, kind="stable")
+    blocks: list[tuple[float, int]] = []  # mean, count
+    for height in (heights[i] for i in order):
+        mean, count = height, 1
+        while blocks and blocks[-1][0] + (blocks[-1][1] + count) * gap / 2 > mean:
+            before, many = blocks.pop()
+            mean, count = (before * many + mean * count) / (many + count), many + count
+        blocks.append((mean, count))
+    placed = [mean + (k - (count - 1) / 2) * gap for mean, count in blocks for k in range(count)]
+    for k in reversed(range(len(placed))):
+        placed[k] = min([placed[k], 1.0, *(each - gap for each in placed[k + 1 : k + 2])])
+    for k in range(len(placed)):
+        placed[k] = max([placed[k], 0.0, *(each + gap for each in placed[max(0, k - 1) : k])])
+    found = [0.0] * len(placed)
+    for i, height in zip(order, placed, strict=True):
+        found[i] = height
+    return found
+
+
+def svg(drawn: Figure) -> str:
+    """The picture from its first tag on, the same bytes every time."""
+    text = io.StringIO()
+    with rc_context(HOUSE):
+        drawn.savefig(text, format="svg", metadata={"Date": None})
+    written = text.getvalue()
+    return re.sub(
+        r"<metadata>.*?</metadata>", "", written[written.index("<svg") :], flags=re.DOTALL
+    )
+
+
+def save_png(drawn: Figure, path: Path) -> Path:
+    """Writes the picture, whole or not at all, and returns its path."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    with rc_context(HOUSE):
+        drawn.savefig(part, format="png")
+    os.replace(part, path)
+    return path
+
+
+def printable(name: str) -> str:
+    """The name with a mark for what does not print, which no picture or page may hold."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
