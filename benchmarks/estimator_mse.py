@@ -22,11 +22,12 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from value_distributions import BETAS, DISTRIBUTIONS, Values, constant, two_point
+from value_distributions import BETAS, DISTRIBUTIONS
 
 from openrlhf_js.estimators import baselines
 from openrlhf_js.estimators.baselines import corrected_coefficient
 from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
+from openrlhf_js.lab.values import Values, constant, two_point
 
 PROMPTS = (4, 8, 16, 32, 64, 512)
 RESPONSES = (2, 4, 8, 16)

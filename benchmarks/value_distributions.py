@@ -2,69 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 
-Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Values:
-    """A distribution of prompts: rewards are Bernoulli, or Gaussian where `noise` is given."""
-
-    title: str
-    draw: Draw
-    mean: float
-    s2: float
-    """Variance of the values."""
-    sigma2: float
-    """Mean variance of the rewards of a prompt."""
-    noise: Draw | None = None
-    """Standard deviation of each prompt's rewards."""
-
-
-def bernoulli(title: str, draw: Draw) -> Values:
-    value = draw(np.random.default_rng(0), (2000, 2000))
-    return Values(title, draw, value.mean(), value.var(), (value * (1 - value)).mean())
-
-
-def beta(a: float, b: float) -> Values:
-    mean, s2 = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
-    title = f"Bernoulli, values Beta({a:g}, {b:g})"
-    return Values(title, lambda g, shape: g.beta(a, b, shape), mean, s2, mean - mean**2 - s2)
-
-
-def two_point(low: float, high: float, share: float) -> Values:
-    mean, s2 = low + share * (high - low), share * (1 - share) * (high - low) ** 2
-    return Values(
-        f"Bernoulli, values {low:g} or {high:g} (share {share:g})",
-        lambda g, shape: np.where(g.random(shape) < share, high, low),
-        mean,
-        s2,
-        mean - mean**2 - s2,
-    )
-
-
-def constant(value: float) -> Values:
-    title = f"Bernoulli, every value {value:g}"
-    return Values(title, lambda g, shape: np.full(shape, value), value, 0.0, value * (1 - value))
+from openrlhf_js.lab.values import Draw, Values, beta, constant, logit_normal, two_point
 
 
 def gaussian(title: str, s2: float, effect: Draw, noise: Draw) -> Values:
     """`effect` has mean 0 and variance 1; `noise` has mean square 1."""
     scale = s2**0.5
     return Values(
-        f"Gaussian, {title}", lambda g, shape: scale * effect(g, shape), 0.0, s2, 1.0, noise
+        title, lambda g, shape: scale * effect(g, shape), 0.0, s2, 1.0, noise, low=-inf, high=inf
     )
 
 
-def _normal(g: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+def sampled(values: Values) -> Values:
+    """The same with the moments of a sample, which the tables of docs/js_plus_mse.md rest on."""
+    value = values.draw(np.random.default_rng(0), (2000, 2000))
+    return replace(values, mean=value.mean(), s2=value.var(), sigma2=(value * (1 - value)).mean())
+
+
+def _normal(g: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return g.standard_normal(shape)
 
 
-def _one(g: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+def _one(g: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return np.ones(shape)
 
 
@@ -73,10 +37,7 @@ DISTRIBUTIONS = (
     *BETAS,
     beta(1, 1),
     beta(5, 2),
-    bernoulli(
-        "Bernoulli, logits N(-1, 1.5^2)",
-        lambda g, shape: 1 / (1 + np.exp(1 - 1.5 * _normal(g, shape))),
-    ),
+    sampled(logit_normal(-1, 1.5)),
     two_point(0.1, 0.9, 0.3),
     two_point(0.05, 0.95, 0.1),
     constant(0.1),

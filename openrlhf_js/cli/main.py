@@ -11,6 +11,8 @@ PROGRAMS = {
     "rm": ("rm", "train, measure and serve reward models"),
     "quickstart": ("quickstart", "make a tiny model and train it, on any machine, in minutes"),
     "data": ("data", "build, check and show prompt files with verifiable answers"),
+    "report": ("report", "draw runs and the lab's results: one page, and pictures"),
+    "lab": ("lab", "see the variance: baselines and gradients against the truth"),
 }
 
 

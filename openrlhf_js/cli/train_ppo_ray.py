@@ -14,6 +14,7 @@ from openrlhf_js.plugin import flags, preflight
 from openrlhf_js.plugin.errors import BadInput, BadReward, UpstreamMismatch
 from openrlhf_js.plugin.parser import upstream_parser, validate_upstream
 from openrlhf_js.plugin.resolved import flag_values
+from openrlhf_js.plugin.run_record import recorded
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,7 +39,8 @@ def main(argv: list[str] | None = None) -> int:
         if vars(args)["js.dry_run"]:
             print("\n".join(flag_values(args, parser)))
             return 0
-        run.train(checked, device)
+        with recorded(args, parser):
+            run.train(checked, device)
     except BadInput as error:
         return complain(error, 2)
     except UpstreamMismatch as error:

@@ -16,12 +16,17 @@ def flag_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> It
         parser: knows the defaults.
     """
     for name, value in sorted(vars(args).items()):
-        default = parser.get_default(name)
-        mark = " " if value == default or _tuples(value) == _tuples(default) else "*"
+        mark = "*" if changed(name, value, parser) else " "
         words = "(hidden)" if name in SECRETS and value else value
         if isinstance(value, list | tuple):
             words = " ".join(map(str, value))
         yield f"{mark} --{name} {words}"
+
+
+def changed(name: str, value: object, parser: argparse.ArgumentParser) -> bool:
+    """Whether a flag is not at its default."""
+    default = parser.get_default(name)
+    return value != default and _tuples(value) != _tuples(default)
 
 
 def _tuples(value: object) -> object:

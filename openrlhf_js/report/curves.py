@@ -5,77 +5,84 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 
-from openrlhf_js.report import scalars
+from openrlhf_js.report import scalars, style
 from openrlhf_js.report.scalars import Scalars, Series
+from openrlhf_js.report.style import Label
 from openrlhf_js.report.summary import SHRINKING
 
-COLOURS = ("#0b6e99", "#d9730d", "#448361", "#ad1a72", "#6940a5", "#937264")
-INK = "#37352f"
+STEP = "training step"
+Look = dict[str, Any]
 
 
 def plot(run: Path, summary: dict[str, Any], path: Path) -> None:
-    """Draws the curves of every estimator of a run, each in its colour, and saves a PNG.
+    """Draws the curves of every estimator of a run, each in its look, and saves a PNG.
 
     Args:
         run: holds `tensorboard/<estimator>/`.
         summary: of `summarise`.
         path: of the PNG.
     """
-    spaced = ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.12, hspace=0.04, wspace=0.04)
-    figure = Figure(figsize=(11, 7.4), dpi=150, layout=spaced)
-    reward, held_out, shrinkage, gradient = figure.subplots(2, 2, sharex=True).flat
-    estimators = list(summary["results"])
-    for i, estimator in enumerate(estimators):
-        colour = COLOURS[i % len(COLOURS)]
-        logged = Scalars(run / "tensorboard" / estimator)
-        _line(reward, logged[scalars.REWARD], colour, estimator)
-        _held_out(held_out, logged, summary, estimator, colour, i - (len(estimators) - 1) / 2)
-        _line(shrinkage, logged[scalars.SHRINKAGE], colour, estimator, estimator not in SHRINKING)
-        if len(estimators) == 1:
-            _band(shrinkage, logged, colour)
-        _line(gradient, logged[scalars.GRADIENT_NORM], colour, estimator)
+    with rc_context(style.HOUSE):
+        figure = style.figure(2, 2, 5.5, 3.7)
+        reward, held_out, shrinkage, gradient = figure.axes
+        estimators = list(summary["results"])
+        looks = style.series_styles(estimators)
+        ends: dict[Axes, list[Label]] = {axes: [] for axes in figure.axes}
+        for i, estimator in enumerate(estimators):
+            look = looks[estimator]
+            logged = Scalars(run / "tensorboard" / estimator)
+            middle = (len(estimators) - 1) / 2
+            shown = {
+                reward: _line(reward, logged[scalars.REWARD], look),
+                held_out: _held_out(held_out, logged, summary, estimator, look, i - middle),
+                shrinkage: _line(shrinkage, logged[scalars.SHRINKAGE], look),
+                gradient: _line(gradient, logged[scalars.GRADIENT_NORM], look),
+            }
+            if len(estimators) == 1:
+                _band(shrinkage, logged, look["color"])
+            for axes, (steps, values) in shown.items():
+                if steps:
+                    ends[axes].append(Label(steps[-1], values[-1], estimator, look["color"]))
 
-    task = summary["task"]
-    measured = f"{task}, with its 95 % interval before and after"
-    _dress(reward, "Training reward", f"{task}, mean over the batch", share=True)
-    _dress(held_out, "Held-out pass@1", measured, share=True)
-    _dress(shrinkage, "Shrinkage λ", _shrinkage_note(estimators), share=True)
-    _dress(gradient, "Gradient norm", "of every update, before clipping")
-    gradient.set_ylim(bottom=0)
-    for axes in (shrinkage, gradient):
-        axes.set_xlabel("training step", color=INK)
-    if len(estimators) > 1:
-        handles, labels = reward.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), frameon=False)
-    figure.savefig(path)
+        task = summary["task"]
+        measured = f"{task}, with its 95 % interval before and after"
+        _dress(reward, "Training reward", "reward", f"{task}, mean over the batch")
+        _dress(held_out, "Held-out pass@1", "share of the responses", measured)
+        _dress(shrinkage, "Shrinkage λ", "λ, 0: rloo, 1: bloo", _shrinkage_note(estimators))
+        _dress(gradient, "Gradient norm", "norm", "of every update, before clipping")
+        for axes in (reward, held_out, shrinkage):
+            axes.set_ylim(0, 1)
+        gradient.set_ylim(bottom=0)
+        if len(estimators) > 1:
+            for axes, labels in ends.items():
+                style.label_ends(axes, labels)
+        style.save_png(figure, path)
 
 
-def _line(axes: Axes, series: Series, colour: str, label: str, dashed: bool = False) -> None:
-    style = "--" if dashed else "-"
-    axes.plot(series.steps, series.values, style, color=colour, label=label, linewidth=1.8)
+def _line(axes: Axes, series: Series, look: Look) -> Series:
+    style.line(axes, series.steps, series.values, look)
+    return series
 
 
 def _held_out(
-    axes: Axes, logged: Scalars, summary: dict[str, Any], name: str, colour: str, place: float
-) -> None:
+    axes: Axes, logged: Scalars, summary: dict[str, Any], name: str, look: Look, place: float
+) -> Series:
     """Measured points while training, and the two evaluations with their intervals."""
     curve, result = logged[scalars.HELD_OUT], summary["results"][name]
     before, after, last = summary["before"], result["after"], result["steps"]
     inner = [(s, v) for s, v in zip(*curve, strict=True) if 0 < s < last]
     steps = [0, *(s for s, _ in inner), last]
     values = [before["value"], *(v for _, v in inner), after["value"]]
-    axes.plot(steps, values, color=colour, marker="o", markersize=4, linewidth=1.8)
+    axes.plot(steps, values, **look)
     for step, each in ((0, before), (last, after)):
         axes.errorbar(
             step + place * last / 100,  # side by side where several end at the same step
             each["value"],
             [[each["value"] - each["low"]], [each["high"] - each["value"]]],
-            color=colour,
+            color=look["color"],
             capsize=4,
             linewidth=1.5,
         )
@@ -87,9 +94,10 @@ def _held_out(
                 (0, 6),
                 textcoords="offset points",
                 ha="center",
-                color=colour,
+                color=look["color"],
                 fontweight="bold",
             )
+    return Series(steps, values)
 
 
 def _band(axes: Axes, logged: Scalars, colour: str) -> None:
@@ -101,19 +109,10 @@ def _shrinkage_note(estimators: list[str]) -> str:
     note = "mean" if len(estimators) > 1 else "mean, least and greatest"
     note += " over the prompts of the batch"
     unused = [name for name in estimators if name not in SHRINKING]
-    return f"{note}; dashed: what js would take" if unused else note
+    return f"{note}; {', '.join(unused)}: what js would take" if unused else note
 
 
-def _dress(axes: Axes, title: str, note: str, share: bool = False) -> None:
-    axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=20)
-    axes.text(0, 1.02, note, transform=axes.transAxes, fontsize=9, color=INK, alpha=0.7)
-    axes.grid(axis="y", color="#e3e2e0", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, length=0)
+def _dress(axes: Axes, title: str, ylabel: str, note: str) -> None:
+    style.dress(axes, title, STEP, ylabel, note)
+    style.whole_steps(axes)
     axes.margins(x=0.04)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color("#c9c8c5")
-    if share:
-        axes.set_ylim(0, 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from tensorboard.backend.event_processing import event_accumulator
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto import event_pb2
 
 REWARD = "train/rollout/reward_mean"
 GRADIENT_NORM = "train/actor_grad_norm"
@@ -15,6 +16,8 @@ SHRINKAGE_MAX = "train/js/shrinkage_max"
 BASELINE_MSE = "train/js/baseline_mse"
 BASELINE_MSE_RLOO = "train/js/baseline_mse_rloo"
 HELD_OUT = "eval/eval_held_out_pass1"
+EVENT_FILES = "*tfevents*"
+FRAME_BYTES = 16  # around each record of an event file: its length, and two checksums
 
 
 class Series(NamedTuple):
@@ -32,26 +35,83 @@ class Series(NamedTuple):
 class Scalars:
     """The scalars under one folder. The folder need not exist yet.
 
+    Where a run was resumed, each of its event files counts from its first step on: what an earlier
+    file says about later steps was undone.
+
     Args:
         folder: holds TensorBoard's event files.
     """
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._events = event_accumulator.EventAccumulator(
-            str(folder),
-            size_guidance={event_accumulator.SCALARS: 0},  # 0: keep all
-        )
+        self._files: dict[Path, _EventFile] = {}
         self.reload()
 
     def reload(self) -> None:
         """Reads what has been written since."""
-        if self._folder.is_dir():
-            self._events.Reload()
+        for path in self._folder.glob(EVENT_FILES) if self._folder.is_dir() else ():
+            if path not in self._files:
+                self._files[path] = _EventFile(path)
+        for file in self._files.values():
+            file.read()
 
     def __getitem__(self, tag: str) -> Series:
         """The series of a tag, empty if nothing was logged under it."""
-        if tag not in self._events.scalars.Keys():
-            return Series([], [])
-        events = self._events.Scalars(tag)
-        return Series([event.step for event in events], [event.value for event in events])
+        merged: dict[int, float] = {}
+        for path in sorted(self._files):  # their names begin with the time
+            logged = self._files[path].values.get(tag)
+            if logged:
+                first = min(logged)
+                merged = {step: value for step, value in merged.items() if step < first} | logged
+        steps = sorted(merged)
+        return Series(steps, [merged[step] for step in steps])
+
+    @property
+    def tags(self) -> list[str]:
+        """Everything that was logged, in alphabetical order."""
+        return sorted({tag for file in self._files.values() for tag in file.values})
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step of any scalar, None before the first."""
+        steps = [max(series) for file in self._files.values() for series in file.values.values()]
+        return max(steps, default=None)
+
+    @property
+    def written(self) -> float | None:
+        """When the last scalar was logged, in seconds since 1970, None before the first."""
+        return max((f.written for f in self._files.values() if f.written), default=None)
+
+    @property
+    def unread(self) -> dict[Path, int]:
+        """The event files that end in something unreadable, and how many bytes of them that is.
+
+        A run that is still going may be in the middle of a record.
+        """
+        sizes = {path: path.stat().st_size - file.bytes for path, file in self._files.items()}
+        return {path: left for path, left in sizes.items() if left > 0}
+
+    @property
+    def unreadable(self) -> list[Path]:
+        """The files with bytes in them of which not one record can be read."""
+        return [path for path in self.unread if self._files[path].bytes == 0]
+
+
+class _EventFile:
+    """What has been read of one event file so far."""
+
+    def __init__(self, path: Path):
+        self._loader = RawEventFileLoader(str(path))
+        self.values: dict[str, dict[int, float]] = {}
+        self.bytes = 0
+        self.written: float | None = None
+
+    def read(self) -> None:
+        """Reads the whole records that are there by now."""
+        for record in self._loader.Load():
+            self.bytes += len(record) + FRAME_BYTES
+            event = event_pb2.Event.FromString(record)
+            for value in event.summary.value:
+                if value.HasField("simple_value"):
+                    self.values.setdefault(value.tag, {})[event.step] = value.simple_value
+                    self.written = event.wall_time

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
@@ -114,10 +115,17 @@ def dress(axes: Axes, title: str, xlabel: str, ylabel: str, note: str = "") -> N
         note: a smaller line under the title.
     """
     axes.set_title(
-        title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=20 if note else 8
+        printable(title),
+        loc="left",
+        fontsize=12,
+        fontweight="bold",
+        color=INK,
+        pad=20 if note else 8,
     )
     if note:
-        axes.text(0, 1.025, note, transform=axes.transAxes, fontsize=9, color=INK, alpha=0.8)
+        axes.text(
+            0, 1.025, printable(note), transform=axes.transAxes, fontsize=9, color=INK, alpha=0.8
+        )
     axes.set_xlabel(xlabel, color=INK)
     axes.set_ylabel(ylabel, color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
@@ -154,32 +162,26 @@ def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
     The limits of the axes are fixed by it: draw everything else before.
     """
     axes.set_xlim(axes.get_xlim())
-    bottom, top = axes.get_ylim()
-    axes.set_ylim(bottom, top)
-    scale = axes.transScale.transform
-    (_, low), (_, high) = scale([(1, bottom), (1, top)])
-    heights = [(scale([(1, each.y)])[0][1] - low) / (high - low) for each in labels]
+    axes.set_ylim(axes.get_ylim())
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = to_axes.transform([(each.x, each.y) for each in labels]).tolist() if labels else []
     inches = axes.get_window_extent().height / axes.figure.dpi
-    gap = LABEL_GAP_INCHES / inches
-    for each, height in zip(labels, spread(heights, gap), strict=True):
-        axes.annotate(
+    heights = spread([y for _, y in ends], LABEL_GAP_INCHES / inches)
+    colours = [each.colour for each in labels]
+    paths = [[(x + 0.01, y), (1.035, height)] for (x, y), height in zip(ends, heights, strict=True)]
+    leaders = LineCollection(paths, colors=colours, linewidths=0.6, transform=axes.transAxes)
+    leaders.set_clip_on(False)
+    axes.add_collection(leaders, autolim=False)
+    for each, height in zip(labels, heights, strict=True):
+        axes.text(
+            1.04,
+            height,
             each.text,
-            (each.x, each.y),
-            (1.04, height),
-            textcoords=axes.transAxes,
+            transform=axes.transAxes,
             color=each.colour,
             fontsize=9,
             fontweight="bold",
             va="center",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "relpos": (0, 0.5),  # from where the text begins, not across it
-                "color": each.colour,
-                "linewidth": 0.6,
-                "shrinkA": 1,
-                "shrinkB": 2,
-            },
         )
 
 

@@ -1,0 +1,213 @@
+"""Distributions of prompts: the values that they have, and how rewards spread around those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from pathlib import Path
+
+import numpy as np
+from scipy import special
+
+from openrlhf_js.lab.value_files import Floats, read
+
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
+
+NODES = 100_000  # for moments without a formula
+
+
+@dataclass(frozen=True)
+class Values:
+    """A distribution of prompts: rewards are Bernoulli, or Gaussian where `noise` is given."""
+
+    description: str
+    """In words, such as "values Beta(0.5, 0.5)"."""
+    draw: Draw
+    """Values of prompts."""
+    mean: float
+    s2: float
+    """Variance of the values."""
+    sigma2: float
+    """Mean variance of the rewards of a prompt."""
+    noise: Draw | None = None
+    """Standard deviation of each prompt's rewards."""
+    low: float = 0.0
+    """No value is less."""
+    high: float = 1.0
+    """No value is greater."""
+
+    @property
+    def title(self) -> str:
+        """The rewards, and the values around which they spread."""
+        return f"{'Bernoulli' if self.noise is None else 'Gaussian'}, {self.description}"
+
+
+def beta(a: float, b: float) -> Values:
+    """Values ~ Beta(a, b), a and b greater than 0."""
+    if a <= 0 or b <= 0:
+        raise ValueError(f"beta needs A and B greater than 0; got {a:g} and {b:g}")
+    mean, s2 = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
+    return _values(f"values Beta({a:g}, {b:g})", lambda g, shape: g.beta(a, b, shape), mean, s2)
+
+
+def uniform() -> Values:
+    """Values that are uniform in [0, 1]."""
+    return _values("values uniform", lambda g, shape: g.random(shape), 1 / 2, 1 / 12)
+
+
+def two_point(low: float, high: float, share: float) -> Values:
+    """Values that are `high` with probability `share`, else `low`."""
+    if not 0 <= share <= 1:
+        raise ValueError(f"two_point needs a SHARE of prompts from 0 to 1; got {share:g}")
+    return _values(
+        f"values {low:g} or {high:g} (share {share:g})",
+        lambda g, shape: np.where(g.random(shape) < share, float(high), float(low)),
+        low + share * (high - low),
+        share * (1 - share) * (high - low) ** 2,
+        (min(low, high), max(low, high)),
+    )
+
+
+def constant(value: float) -> Values:
+    """The same value for every prompt."""
+    return _values(
+        f"every value {value:g}",
+        lambda g, shape: np.full(shape, float(value)),
+        value,
+        0.0,
+        (value, value),
+    )
+
+
+def logit_normal(mean: float, std: float) -> Values:
+    """Values 1 / (1 + exp(-z)) with z ~ N(mean, std^2).
+
+    Their moments have no formula; they are means over quantiles, exact to about 1e-7.
+    """
+    _check_std("logit_normal", std)
+    quantiles = special.ndtri((np.arange(NODES) + 0.5) / NODES)
+    at_quantiles = special.expit(mean + std * quantiles)
+    return _values(
+        f"logits N({mean:g}, {std:g}^2)",
+        lambda g, shape: special.expit(mean + std * g.standard_normal(shape)),
+        float(at_quantiles.mean()),
+        float(at_quantiles.var()),
+    )
+
+
+def normal(mean: float, std: float) -> Values:
+    """Values ~ N(mean, std^2), for Gaussian rewards."""
+    _check_std("normal", std)
+    return _values(
+        f"values N({mean:g}, {std:g}^2)",
+        lambda g, shape: mean + std * g.standard_normal(shape),
+        mean,
+        std**2,
+        (-inf, inf),
+    )
+
+
+def listed(values: Floats, name: str) -> Values:
+    """Each prompt has one of the given values, drawn with replacement.
+
+    Args:
+        values: (k,) finite.
+        name: where they come from.
+    """
+    return _values(
+        f"{len(values)} values of {name}",
+        lambda g, shape: g.choice(values, shape),
+        float(values.mean()),
+        float(values.var()),
+        (float(values.min()), float(values.max())),
+    )
+
+
+def gaussian_rewards(values: Values, noise: float, spread: float = 0.0) -> Values:
+    """The same values with Gaussian rewards around them.
+
+    Args:
+        values: any.
+        noise: standard deviation of the rewards of a prompt, as the root of its mean square over
+            prompts; greater than 0.
+        spread: standard deviation of its logarithm over prompts; 0 for the same noise everywhere.
+
+    Raises:
+        ValueError: noise or spread is out of range.
+    """
+    if not 0 < noise < inf or not 0 <= spread < inf:
+        raise ValueError(
+            f"noise must be greater than 0 and its spread 0 or more; got {noise} and {spread}"
+        )
+
+    def draw(generator: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+        if spread == 0:
+            return np.full(shape, noise)
+        return noise * np.exp(spread * generator.standard_normal(shape) - spread**2)
+
+    words = f"{values.description}, noise {noise:g}" + (f" spread {spread:g}" if spread else "")
+    return replace(values, description=words, sigma2=noise**2, noise=draw)
+
+
+def bernoulli_rewards(values: Values) -> Values:
+    """The values themselves, if rewards can be 1 with that probability and else 0.
+
+    Raises:
+        ValueError: a value may lie outside [0, 1].
+    """
+    if values.low < 0 or values.high > 1:
+        raise ValueError(
+            f"{values.description} go from {values.low:g} to {values.high:g}, but a Bernoulli "
+            "reward's value is a probability from 0 to 1; take Gaussian rewards"
+        )
+    return values
+
+
+KINDS: dict[str, tuple[Callable[..., Values], tuple[str, ...]]] = {
+    "beta": (beta, ("A", "B")),
+    "uniform": (uniform, ()),
+    "two_point": (two_point, ("LOW", "HIGH", "SHARE")),
+    "logit_normal": (logit_normal, ("MEAN", "STD")),
+    "constant": (constant, ("VALUE",)),
+    "normal": (normal, ("MEAN", "STD")),
+}
+FORMS = [f"{kind}:{','.join(names)}" if names else kind for kind, (_, names) in KINDS.items()]
+FORMS.append("file:PATH")
+
+
+def parse(text: str) -> Values:
+    """The distribution that a flag names, such as "beta:0.5,0.5" or "file:runs/lab/value.npz".
+
+    Its rewards are Bernoulli: pass it on to `bernoulli_rewards`, which checks the values' range, or
+    to `gaussian_rewards`.
+
+    Raises:
+        ValueError: there is no such distribution, its numbers do not fit, or its file cannot be
+            used. OSError: the file cannot be read.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "file" and rest:
+        return listed(read(Path(rest)), Path(rest).name)
+    if kind not in KINDS:
+        raise ValueError(f"no values {text!r}; give one of {', '.join(FORMS)}")
+    function, names = KINDS[kind]
+    try:
+        numbers = [float(number) for number in rest.split(",")] if rest else []
+    except ValueError:
+        numbers = []
+    if len(numbers) != len(names) or not all(map(isfinite, numbers)):
+        form = FORMS[list(KINDS).index(kind)]
+        raise ValueError(f"values {text!r} do not have the form {form}, with finite numbers")
+    return function(*numbers)
+
+
+def _values(
+    description: str, draw: Draw, mean: float, s2: float, bounds: tuple[float, float] = (0.0, 1.0)
+) -> Values:
+    return Values(description, draw, mean, s2, mean - mean**2 - s2, None, *bounds)
+
+
+def _check_std(kind: str, std: float) -> None:
+    if not 0 <= std < inf:
+        raise ValueError(f"{kind} needs a STD of 0 or more; got {std:g}")

@@ -1,0 +1,68 @@
+"""`openrlhf-js report`: from the command line to the files, and what it says about bad input."""
+
+from __future__ import annotations
+
+import pytest
+from torch.utils.tensorboard import SummaryWriter
+
+from openrlhf_js.cli import main, report
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "js [bold]"
+    with SummaryWriter(str(folder)) as writer:
+        for step in range(1, 4):
+            writer.add_scalar("train/rollout/reward_mean", 0.1 * step, step)
+    return folder
+
+
+def test_a_report_is_written_and_said(run, tmp_path, capsys):
+    assert main.main(["report", str(run), "--output", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "0.300" in said
+    table, state = said.split("js [bold]: ")  # names are no markup
+    assert state.startswith("perhaps running, last step 3")
+    assert "js [bold]" in table
+    assert str(tmp_path / "out" / "report.html") in said
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert (tmp_path / "out" / "training_reward.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["nowhere"], "there is no folder nowhere; pass what --logger.tensorboard_dir named"),
+        (["{run}", "--lab", "nowhere"], "no folder nowhere; give the --out of a lab command"),
+        (["{run}", "--lab", "{run}"], "holds no result of openrlhf-js lab; give its --out"),
+        (["a={run}", "a={run}"], "2 runs are called 'a'"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(run, words, complaint, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert report.main([word.format(run=run) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("openrlhf_js: ")
+    assert complaint in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "name a RUN, a --lab FOLDER, or both"),
+        (["x", "--smooth", "0"], "--smooth is 0; give 1 or more"),
+    ],
+)
+def test_wrong_flags_end_with_status_2(words, complaint, capsys):
+    with pytest.raises(SystemExit) as ended:
+        report.main(words)
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named(run, tmp_path, capsys):
+    (tmp_path / "taken").write_text("a file")
+    assert report.main([str(run), "--output", str(tmp_path / "taken")]) == 1
+    assert "taken" in capsys.readouterr().err

@@ -1,0 +1,142 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from openrlhf_js.lab.engines import Policy, Transformers, cut, invert
+
+END = 10
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 2], [3, 3]]
+KEYS = [11, 22, 33, 44]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model with random weights, whose own defaults would change what is sampled."""
+    path = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=11,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        initializer_range=0.4,
+        bos_token_id=None,
+        eos_token_id=END,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(path)
+    defaults = {"do_sample": True, "top_k": 1, "repetition_penalty": 5.0, "eos_token_id": END}
+    (path / "generation_config.json").write_text(json.dumps(defaults))
+    return path
+
+
+def engine(folder, temperature=1.0, top_p=1.0, most=12, ends=(END,)):
+    return Transformers(Policy(folder, "cpu", "float32", temperature, top_p, most, ends, 8))
+
+
+def plain(responses):
+    return [each.tolist() for each in responses]
+
+
+def logits_after(model, tokens):
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0, -1].double()
+
+
+def test_inverting_by_hand():
+    logits = torch.tensor([[0.5, 0.2, 0.3]]).log().expand(6, 3)
+    uniform = torch.tensor([0.0, 0.49, 0.51, 0.69, 0.71, 1 - 2**-53], dtype=torch.float64)
+    assert invert(logits, uniform, 1.0, 1.0).tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_token_of_probability_0_is_never_drawn():
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(3, 5)
+    uniform = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
+    assert invert(logits, uniform, 1.0, 1.0).tolist() == [1, 3, 3]
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.5, 1.0), (2.0, 0.8), (1.0, 0.3)])
+def test_shares_of_an_even_grid_are_the_probabilities(temperature, top_p):
+    logits = torch.randn(7, generator=torch.Generator().manual_seed(1))
+    count = 100_000
+    uniform = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    drawn = invert(logits.expand(count, 7), uniform, temperature, top_p)
+    wanted = np.exp(logits.double().numpy() / temperature)
+    wanted /= wanted.sum()
+    kept, total = np.zeros(7), 0.0
+    for token in np.argsort(-wanted):  # the likeliest ones, until they have this probability
+        if total < top_p:
+            kept[token] = wanted[token]
+            total += wanted[token]
+    shares = np.bincount(drawn.numpy(), minlength=7) / count
+    assert shares == pytest.approx(kept / kept.sum(), abs=2 / count)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ends", "wanted"),
+    [
+        ([1, 9, 9], (9,), [1, 9]),
+        ([9, 1], (9,), [9]),
+        ([1, 2], (9,), [1, 2]),
+        ([1, 8, 9], (9, 8), [1, 8]),
+        ([1, 9], (), [1, 9]),
+    ],
+)
+def test_cut(tokens, ends, wanted):
+    assert cut(np.array(tokens, dtype=np.int32), ends).tolist() == wanted
+
+
+def test_a_response_does_not_depend_on_its_batch(folder):
+    sampler = engine(folder)
+    together = plain(sampler.sample(PROMPTS, KEYS))
+    alone = [
+        plain(sampler.sample([prompt], [key]))[0] for prompt, key in zip(PROMPTS, KEYS, strict=True)
+    ]
+    turned = plain(sampler.sample(PROMPTS[::-1], KEYS[::-1]))[::-1]
+    assert together == alone == turned
+    assert len({len(each) for each in together}) > 1  # some ended before others
+    assert plain(sampler.sample(PROMPTS, [each + 1 for each in KEYS])) != together
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_sampling_is_what_a_slow_loop_without_padding_draws(folder, temperature):
+    """The oracle takes the very distribution that a gradient of log-probabilities takes."""
+    sampler = engine(folder, temperature)
+    for prompt, key, response in zip(PROMPTS, KEYS, sampler.sample(PROMPTS, KEYS), strict=True):
+        uniform = np.random.default_rng(key).random(12)
+        tokens = list(prompt)
+        for u in uniform:
+            scaled = logits_after(sampler.model, tokens) / temperature
+            probabilities = torch.log_softmax(scaled, -1).exp().numpy()
+            tokens.append(int(np.searchsorted(probabilities.cumsum(), u, side="right")))
+            if tokens[-1] == END:
+                break
+        assert response.tolist() == tokens[len(prompt) :]
+
+
+def test_greedy_is_the_likeliest_token_at_every_place(folder):
+    sampler = engine(folder)
+    for prompt, response in zip(PROMPTS, sampler.greedy(PROMPTS), strict=True):
+        tokens = list(prompt)
+        while len(tokens) < len(prompt) + 12 and tokens[-1] != END:
+            tokens.append(int(logits_after(sampler.model, tokens).argmax()))
+        assert response.tolist() == tokens[len(prompt) :]
+
+
+def test_a_model_without_an_end_goes_on_to_the_most(folder):
+    sampler = engine(folder, ends=(), most=5)
+    assert {len(each) for each in sampler.sample(PROMPTS, KEYS)} == {5}
+
+
+def test_a_first_token_comes_as_often_as_the_model_says(folder):
+    sampler = engine(folder, most=1)
+    count = 3000
+    drawn = np.array(plain(sampler.sample([PROMPTS[0]] * count, range(count))))[:, 0]
+    wanted = logits_after(sampler.model, PROMPTS[0]).softmax(-1).numpy()
+    errors = np.bincount(drawn, minlength=11) / count - wanted
+    assert (np.abs(errors) < 4 * np.sqrt(wanted * (1 - wanted) / count)).all()
