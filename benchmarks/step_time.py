@@ -78,7 +78,9 @@ def isolated(rounds: int, prompts: int = 64, responses: int = 4) -> dict[str, li
             reward=SimpleNamespace(
                 clip_range=(-10, 10), overlong_buffer_len=None, stop_properly_penalty_coef=None
             ),
-            js=SimpleNamespace(shrinkage=None, on_bad_reward="stop", save_batches=None),
+            js=SimpleNamespace(
+                shrinkage=None, half_life=None, on_bad_reward="stop", save_batches=None
+            ),
         )
         strategy = SimpleNamespace(args=args)
         return cls(None, None, None, None, SimpleNamespace(value=0.0), strategy, None)

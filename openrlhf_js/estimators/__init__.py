@@ -3,13 +3,17 @@
 from openrlhf_js.estimators.advantages import ESTIMATORS, Estimator, advantage, baseline
 from openrlhf_js.estimators.diagnostics import diagnostics
 from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
+from openrlhf_js.estimators.running import RunningStatistics, start_history, update_history
 
 __all__ = [
     "ESTIMATORS",
     "Estimator",
     "GroupStatistics",
+    "RunningStatistics",
     "advantage",
     "baseline",
     "diagnostics",
     "group_statistics",
+    "start_history",
+    "update_history",
 ]

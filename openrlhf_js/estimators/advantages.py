@@ -12,6 +12,7 @@ from torch import Tensor
 from openrlhf_js.estimators import baselines as b
 from openrlhf_js.estimators.baselines import Batch
 from openrlhf_js.estimators.group_stats import check_rewards, checked_statistics
+from openrlhf_js.estimators.running import RunningStatistics, running_coefficient
 
 # GRPO's delta: keeps an all-equal group at 0 and leaves every other scale alone.
 STD_FLOOR = 1e-8
@@ -48,6 +49,12 @@ def _shrinking(coefficient: Callable[[Batch], Tensor], **fields: Any) -> Estimat
         coefficient=live,
         **fields,
     )
+
+
+def _plus_coefficient(batch: Batch) -> Tensor:
+    if batch.history is None:
+        return b.corrected_coefficient(batch.stats)
+    return running_coefficient(batch.stats, batch.history)
 
 
 ESTIMATORS: dict[str, Estimator] = {
@@ -96,7 +103,7 @@ ESTIMATORS: dict[str, Estimator] = {
         needs_shrinkage=True,
     ),
     "js_plus": _shrinking(
-        lambda batch: b.corrected_coefficient(batch.stats),
+        _plus_coefficient,
         summary="rloo shrunk to bloo by a coefficient corrected for noise and few prompts",
         least_rewards=2,
     ),
@@ -110,6 +117,7 @@ def baseline(
     mask: Tensor | None = None,
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
+    history: RunningStatistics | None = None,
 ) -> Tensor:
     """Return the baseline b_i^j of every response, (n, m), in reward units; 0 where masked.
 
@@ -123,12 +131,14 @@ def baseline(
         mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
         greedy_rewards: (n,) reward of each prompt's greedy response; read by `remax` only.
         shrinkage: coefficient in [0, 1]; read by `js_fixed` only.
+        history: what earlier batches showed, from `start_history` and `update_history`; read by
+            `js_plus` only.
 
     Raises:
         ValueError: unknown name, input that does not fit, or too few prompts or responses.
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history)
     return _handed_out(estimator.function(batch), batch, rewards)
 
 
@@ -139,13 +149,14 @@ def advantage(
     mask: Tensor | None = None,
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
+    history: RunningStatistics | None = None,
 ) -> Tensor:
     """Return the advantage A_i^j = r_i^j - b_i^j of every response, (n, m); 0 where masked.
 
     `grpo` and `reinforce++` divide it by a standard deviation. Arguments and errors: `baseline`.
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history)
     result = batch.rewards - estimator.function(batch)
     if estimator.scaling is not None:
         result = result / (estimator.scaling(batch) + STD_FLOOR)
@@ -171,6 +182,7 @@ def make_batch(
     mask: Tensor | None,
     greedy_rewards: Tensor | None,
     shrinkage: float | None,
+    history: RunningStatistics | None = None,
 ) -> Batch:
     """Check the input of one estimator and return it with its group statistics, in float64.
 
@@ -193,7 +205,7 @@ def make_batch(
         greedy = _check_greedy(name, greedy_rewards, rewards, mask)
     if estimator.needs_shrinkage:
         weight = _check_shrinkage(name, shrinkage)
-    return Batch(rewards, mask, checked_statistics(rewards, mask), greedy, weight)
+    return Batch(rewards, mask, checked_statistics(rewards, mask), greedy, weight, history)
 
 
 def _check_shrinkage(name: str, shrinkage: float | None) -> float:

@@ -7,12 +7,15 @@ would either depend on where the zero of the rewards lies or on the held-out rew
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from openrlhf_js.estimators.group_stats import GroupStatistics, ratio
+
+if TYPE_CHECKING:
+    from openrlhf_js.estimators.running import RunningStatistics
 
 # c in `corrected_coefficient`: about the largest that from 64 prompts on costs less than 5 % of
 # what the best coefficient saves (docs/js_plus_mse.md).
@@ -29,6 +32,8 @@ class Batch(NamedTuple):
     """(n,); 0 for an estimator that does not need them."""
     shrinkage: float
     """0 for an estimator that does not need it."""
+    history: RunningStatistics | None = None
+    """What earlier batches showed; read by `js_plus` only."""
 
 
 def zero(batch: Batch) -> Tensor:
@@ -110,12 +115,23 @@ def corrected_coefficient(stats: GroupStatistics) -> Tensor:
     that values can have, as if c sqrt(p - 1) more prompts had shown it. See docs/derivations.md.
     """
     others = stats.other_prompts.clamp(min=1)
-    sigma2, v = stats.other_reward_variance, stats.within_variance
-    v2 = sigma2 / (stats.valid_responses - 1).clamp(min=1)
+    guard = GUARD / (GUARD + (others - 1).sqrt())
+    return best_coefficient(stats, net_dispersion(stats), stats.other_reward_variance, guard)
+
+
+def net_dispersion(stats: GroupStatistics) -> Tensor:
+    """(n,) dispersion of the other prompts' values: of their means, less the noise; unbiased."""
+    others = stats.other_prompts.clamp(min=1)
     dispersion = stats.between_variance * others / (others - 1).clamp(min=1)
-    s_net = (dispersion - v).clamp(min=0)
-    s2 = s_net + sigma2 * GUARD / (GUARD + (others - 1).sqrt())
-    distance = s2 * (1 + 1 / others) + v / others
+    return dispersion - stats.within_variance
+
+
+def best_coefficient(stats: GroupStatistics, net: Tensor, sigma2: Tensor, guard: Tensor) -> Tensor:
+    """(n,) v2 / (v2 + T), where s2 is the positive part of `net`, and a share `guard` of sigma2."""
+    others = stats.other_prompts.clamp(min=1)
+    v2 = sigma2 / (stats.valid_responses - 1).clamp(min=1)
+    s2 = net.clamp(min=0) + sigma2 * guard
+    distance = s2 * (1 + 1 / others) + stats.within_variance / others
     return ratio(v2, v2 + distance)
 
 

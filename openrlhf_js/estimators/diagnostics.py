@@ -13,6 +13,7 @@ from torch import Tensor
 
 from openrlhf_js.estimators.advantages import find_estimator, make_batch
 from openrlhf_js.estimators.baselines import Batch, naive_coefficient
+from openrlhf_js.estimators.running import RunningStatistics, history_metrics
 
 
 class Moments(NamedTuple):
@@ -63,6 +64,7 @@ def diagnostics(
     mask: Tensor | None = None,
     shrinkage: float | None = None,
     greedy_rewards: Tensor | None = None,
+    history: RunningStatistics | None = None,
 ) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
@@ -72,9 +74,11 @@ def diagnostics(
     of the live one. The noise of rewards shows only in groups with two valid responses or more:
     `all_equal_groups` is a share of those, and without any the noise is taken for 0.
 
+    With a history, what it holds and how far each rule is trusted stands under `js/running_*`.
+
     Arguments and errors: `baseline`.
     """
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history)
     stats = batch.stats
     present = stats.valid_responses >= 1
     if not present.any():
@@ -94,7 +98,8 @@ def diagnostics(
         "js/baseline_mse_rloo": moments.v2,
         "js/baseline_mse": _MSE[name](moments, batch).clamp(min=0).mean(),
     }
-    return {key: float(value) for key, value in values.items()}
+    earlier = history_metrics(history) if name == "js_plus" and history is not None else {}
+    return {key: float(value) for key, value in values.items()} | earlier
 
 
 def _moments(batch: Batch, coefficient: Tensor) -> Moments:

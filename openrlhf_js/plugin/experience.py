@@ -46,12 +46,15 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     Attributes:
         live_estimator: the estimator that computes the advantages.
         metrics: what the last rollout batch showed (`js/...`), for the trainer to log.
+        history: what the batches so far showed, with `--js.half_life`; else None.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.live_estimator: str = self.args.algo.advantage.estimator
         self.metrics: dict[str, float] = {}
+        half_life = self.args.js.half_life
+        self.history = None if half_life is None else estimators.start_history(half_life)
         self._greedy_rewards: torch.Tensor | None = None
         if self.live_estimator in OURS:
             # Upstream picks the returns by this attribute, but the baseline and the whitening by
@@ -99,6 +102,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             "mask": None if valid.all() else valid,
             "greedy_rewards": self._greedy_rewards,
             "shrinkage": self.args.js.shrinkage,
+            "history": self.history,
         }
         enough = _enough(name, rewards)
         self.metrics = estimators.diagnostics(name, rewards, **inputs) if enough else {}
@@ -108,6 +112,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             logger.warning("%d prompts are too few for %s: skipped", len(rewards), name)
             valid = torch.zeros_like(valid)
             order.scatter(torch.zeros_like(rewards), "rewards")
+        if self.history is not None:  # only now: today's advantages rest on earlier batches
+            self.history = estimators.update_history(self.history, rewards, inputs["mask"])
         with _penalties_done(self.args.reward):
             super().compute_advantages_and_returns(experiences)
         if self.live_estimator in OURS:

@@ -76,6 +76,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "of all other prompts, as bloo); the other estimators find theirs in every batch",
     )
     group.add_argument(
+        "--js.half_life",
+        type=float,
+        metavar="STEPS",
+        help="js_plus finds its shrinkage in earlier steps, too, where one counts half after so "
+        "many; 50 serves most runs, 20 those whose data changes often. It helps where a rollout "
+        "has few prompts; saved with checkpoints (default: today's batch alone)",
+    )
+    group.add_argument(
         "--js.on_bad_reward",
         choices=["stop", "mask"],
         default="stop",
@@ -104,6 +112,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write each rollout batch's tokens and rewards and the advantages that go to training "
         "into DIR, one .npz a step",
+    )
+    group.add_argument(
+        "--js.gradient_variance",
+        type=int,
+        nargs="?",
+        const=1,
+        default=0,
+        metavar="N",
+        help="log the variance of the policy gradient, its squared norm, signal-to-noise ratio and "
+        "noise scale, every N optimizer steps (every one if no N is given; 0 is off, the default)",
+    )
+    group.add_argument(
+        "--js.group_micro_batches",
+        action="store_true",
+        help="keep all responses to a prompt in one micro-batch of the training, so that "
+        "micro-batches are independent; --train.micro_batch_size must be a multiple of "
+        "--rollout.n_samples_per_prompt",
     )
     add_run_flags(group, where="the stack runs", cpu="Ray, DeepSpeed and vLLM")
 

@@ -14,6 +14,7 @@ from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.plugin.batch_sizes import COUNTS, batch_problems
 from openrlhf_js.plugin.errors import BadInput
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
+from openrlhf_js.plugin.gradient_checks import gradient_problems
 from openrlhf_js.plugin.prompt_files import Keys, check_datasets, looks_local
 from openrlhf_js.plugin.reward_urls import parse
 
@@ -44,7 +45,7 @@ def check(args: argparse.Namespace) -> None:
     found, prompts = _data(flat)
     problems += found
     if counts_make_sense:
-        problems += batch_problems(flat, prompts)
+        problems += [*batch_problems(flat, prompts), *gradient_problems(flat, prompts)]
     if problems:
         raise BadInput("\n".join(problems))
 
@@ -72,6 +73,11 @@ def _estimator(flat: Flat) -> Iterator[str]:
         yield f"--js.shrinkage is for js_fixed, not {name}: leave it out or choose js_fixed"
     if shrinkage is not None and not 0 <= shrinkage <= 1:
         yield f"--js.shrinkage must be from 0 to 1, got {shrinkage}"
+    half_life = flat["js.half_life"]
+    if half_life is not None and name != "js_plus":
+        yield f"--js.half_life is for js_plus, not {name}: leave it out or choose js_plus"
+    if half_life is not None and not 0 < half_life < math.inf:
+        yield f"--js.half_life must be more than 0, and finite, got {half_life}"
     if flat["js.on_bad_reward"] == "mask" and (
         flat["algo.kl.use_loss"] or flat["actor.entropy_coef"]
     ):

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
+from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
-from openrlhf_js.plugin import remote_rewards
+from openrlhf_js.plugin import actors, remote_rewards
 from openrlhf_js.plugin.datasources import SourcedPrompts
 from openrlhf_js.plugin.errors import UpstreamMismatch
 from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
+from openrlhf_js.plugin.history import resumed_history, with_history
 from openrlhf_js.plugin.reward_scale import load_with_scale
 from openrlhf_js.plugin.rollout import checked_rollout
 from openrlhf_js.plugin.upstream import plain_class
@@ -48,11 +50,30 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             live = getattr(self.experience_maker, "live_estimator", None)
             if live != asked:
                 raise UpstreamMismatch(f"asked for estimator {asked!r}, but {live!r} is live")
+            actors.confirm(self.actor_model_group)
             print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
 
         def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
             status, step = super().train_step(rollout_samples, global_step)
             return {**status, **self.experience_maker.metrics}, step
+
+        def save_logs_and_checkpoints(
+            self, global_step: int, logs_dict: Any = None, client_states: Any = None
+        ) -> None:
+            states = with_history(client_states, self.experience_maker.history)
+            super().save_logs_and_checkpoints(global_step, logs_dict, states)
+
+        def save_best_checkpoint(
+            self, eval_metrics: Any, global_step: int, client_states: Any = None
+        ) -> None:
+            states = with_history(client_states, self.experience_maker.history)
+            super().save_best_checkpoint(eval_metrics, global_step, states)
+
+        def init_checkpoint_states(self) -> dict:
+            states = super().init_checkpoint_states()
+            maker = self.experience_maker
+            maker.history = resumed_history(states, maker.history)
+            return states
 
     return ray.remote(ShrinkageTrainer)
 
@@ -89,6 +110,8 @@ def our_actors(args: argparse.Namespace) -> Iterator[None]:
             ppo_trainer_async.GenerateSamplesActor
         ),
         (vllm_engine, "RolloutRayActor"): rollout,
+        (train_ppo_ray, "PolicyModelActor"): actors.our_policy(train_ppo_ray.PolicyModelActor),
+        (train_ppo_ray, "CriticModelActor"): actors.our_critic(train_ppo_ray.CriticModelActor),
         # Ray sends an actor's class with the globals of its methods
         (launcher, "get_llm_for_sequence_regression"): load_with_scale,
         (ppo_critic, "get_llm_for_sequence_regression"): load_with_scale,

@@ -29,6 +29,10 @@ RELIED_ON: Names = {
             "PolicyModelActor.__ray_metadata__.modified_class.__ray_actor_class__"
             ".init_model_from_pretrained"
         ): ("self", "strategy", "pretrain"),
+        (
+            "CriticModelActor.__ray_metadata__.modified_class.__ray_actor_class__"
+            ".init_model_from_pretrained"
+        ): ("self", "strategy", "pretrain"),
     },
     "openrlhf.trainer.ray.ppo_actor": {
         "ActorPPOTrainer.training_step": (
@@ -39,6 +43,10 @@ RELIED_ON: Names = {
             "loss_batch_info",
         ),
         "ActorPPOTrainer.ppo_train": ("self", "kl_ctl"),
+    },
+    "openrlhf.trainer.ray.ppo_critic": {
+        "get_llm_for_sequence_regression": (),
+        "CriticPPOTrainer.training_step": ("self", "experience", "step", "loss_batch_info"),
     },
     "openrlhf.trainer.ppo_utils": {
         "NaiveReplayBuffer": (
@@ -62,6 +70,13 @@ RELIED_ON: Names = {
         "prepare_datasets": ("strategy", "tokenizer"),
         "PPOTrainer.__ray_metadata__.modified_class.__ray_actor_class__": (),
         "BasePPOTrainer.train_step": ("self", "rollout_samples", "global_step"),
+        "BasePPOTrainer.save_logs_and_checkpoints": (
+            *("self", "global_step", "logs_dict", "client_states"),
+        ),
+        "BasePPOTrainer.save_best_checkpoint": (
+            *("self", "eval_metrics", "global_step", "client_states"),
+        ),
+        "BasePPOTrainer.init_checkpoint_states": ("self",),
     },
     "openrlhf.trainer.ppo_trainer_async": {
         "TrainingActor.__ray_metadata__.modified_class.__ray_actor_class__": (),
@@ -77,7 +92,6 @@ RELIED_ON: Names = {
         "get_llm_for_sequence_regression": ("model_name_or_path", "model_type"),
     },
     "openrlhf.trainer.ray.launcher": {"get_llm_for_sequence_regression": ()},
-    "openrlhf.trainer.ray.ppo_critic": {"get_llm_for_sequence_regression": ()},
     "openrlhf.trainer.ray.vllm_engine": {
         "RolloutRayActor.__ray_metadata__.modified_class.__ray_actor_class__.generate_responses": (
             "self",

@@ -38,8 +38,8 @@ def draw(summary: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Figure
         saved,
         "What it saves",
         "shrinkage λ: 0 is rloo, 1 is bloo",
-        "squared distance to the true gradient lower by, %",
-        "lines: the same λ for all prompts; markers: js; 95 % intervals",
+        "squared distance lower than rloo's by, %",
+        "distance to the true gradient; lines: the same λ for all; markers: js",
     )
     return figure
 
@@ -68,13 +68,13 @@ def _coefficients(axes: Axes, rows: list[dict[str, Any]], names: list[str]) -> N
         range(len(names)),
         [
             f"{style.printable(name)}\nvalue {first[name]['value']:.2f}\n"
-            f"v {first[name]['v']:.3f}, s {first[name]['s']:.3f}"
+            f"v {first[name]['v']:.3f}\ns {first[name]['s']:.3f}"
             for name in names
         ],
         fontsize=8,
     )
     axes.set_xlim(-0.5, len(names) - 0.5)
-    axes.set_ylim(0, 1)
+    axes.set_ylim(0, 1.05)  # a marker at 1 is seen whole
     axes.legend(frameon=False, fontsize=8)
 
 

@@ -31,7 +31,7 @@ def make_args(estimator: str, **settings):
         ),
         train=SimpleNamespace(dynamic_batch_enable=False),
         data=SimpleNamespace(max_len=32),
-        js=SimpleNamespace(shrinkage=None, on_bad_reward="stop", save_batches=None),
+        js=SimpleNamespace(shrinkage=None, half_life=None, on_bad_reward="stop", save_batches=None),
     )
     for key, value in settings.items():
         section, name = key.split("__")
@@ -240,3 +240,44 @@ def test_rewards_of_any_scale_and_offset_give_the_same_advantages(makers, reward
     torch.testing.assert_close(
         by_response(maker.compute_advantages_and_returns(moved)), 50 * plain, rtol=1e-3, atol=1e-3
     )
+
+
+def half_life_maker(cls, **settings):
+    return make_maker(cls, make_args("js_plus", **settings), kl_coefficient=0.0)
+
+
+def test_each_batch_is_judged_by_the_earlier_ones_and_then_remembered(makers):
+    _, ours = makers
+    maker = half_life_maker(ours, js__half_life=5.0)
+    history = estimators.start_history(5.0)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(3):
+        rewards = torch.rand(N, M, generator=generator)
+        experiences = make_experiences(rewards)
+        mask = by_response(experiences, "action_mask")
+        actual = by_response(maker.compute_advantages_and_returns(experiences))
+        expected = estimators.advantage("js_plus", rewards, history=history).reshape(-1, 1)
+        torch.testing.assert_close(actual, expected * mask)
+        assert maker.metrics == estimators.diagnostics("js_plus", rewards, history=history)
+        history = estimators.update_history(history, rewards)
+        assert maker.history == history
+    assert maker.metrics["js/running_prompts"] > 0
+    plain = estimators.advantage("js_plus", rewards).reshape(-1, 1) * mask
+    assert not torch.allclose(actual, plain, atol=1e-3)  # a batch that could show a difference
+
+
+def test_masked_rewards_stay_out_of_the_history(makers, rewards):
+    _, ours = makers
+    maker = half_life_maker(ours, js__half_life=5.0, js__on_bad_reward="mask")
+    rewards[1, 2] = math.nan
+    maker.compute_advantages_and_returns(make_experiences(rewards))
+    empty = estimators.start_history(5.0)
+    assert maker.history == estimators.update_history(empty, rewards, rewards.isfinite())
+
+
+def test_without_a_half_life_there_is_no_history(makers, rewards):
+    _, ours = makers
+    maker = half_life_maker(ours)
+    maker.compute_advantages_and_returns(make_experiences(rewards))
+    assert maker.history is None
+    assert not any(key.startswith("js/running") for key in maker.metrics)

@@ -132,6 +132,14 @@ def test_masking_needs_a_baseline_that_can_leave_responses_out():
     )
 
 
+def test_the_half_life_is_for_js_plus():
+    plus = {"algo.advantage.estimator": "js_plus"}
+    assert problems({**plus, "js.half_life": "50"}) == []
+    assert "is for js_plus, not js" in the_problem({"js.half_life": "50"})
+    for outside in ("0", "-1", "inf", "nan"):
+        assert "more than 0, and finite" in the_problem({**plus, "js.half_life": outside})
+
+
 def test_shrinkage_is_for_js_fixed():
     fixed = {"algo.advantage.estimator": "js_fixed"}
     assert problems({**fixed, "js.shrinkage": "0.5"}) == []

@@ -167,7 +167,7 @@ def test_heterogeneity_shows_every_set():
     assert set(found) == {(0.5, 0.4, 0.3), (0.6, 0.6, 0.6)}
     np.testing.assert_allclose(found[0.6, 0.6, 0.6], [[0.4, 0.9]] * 3)
     ticks = [label.get_text() for label in coefficients.get_xticklabels()]
-    assert ticks[0] == "easy\nvalue 0.40\nv 0.070, s 0.010" and "\x1b" not in "".join(ticks)
+    assert ticks[0] == "easy\nvalue 0.40\nv 0.070\ns 0.010" and "\x1b" not in "".join(ticks)
     assert any(np.array_equal(line.get_ydata(), [8, 9, 10, 11]) for line in saved.lines)
     assert set(bars(saved)) == {(5.0,), (4.0,), (3.0,)}
     assert {"easy", "mix"} < set(texts(saved))

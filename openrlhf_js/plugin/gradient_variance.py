@@ -1,0 +1,175 @@
+"""Records the variance of the policy gradient while it trains, without a second gradient.
+
+The estimator needs, of one optimizer step, the sum of the squared norms of its micro-batches'
+gradients and the squared norm of their sum. The first is one number that grows as each parameter's
+gradient passes a hook on its way to be accumulated, on its own rank, before any reduction: the same
+place in every ZeRO stage, and the only one where ZeRO-3 shows a whole gradient. The second is what
+DeepSpeed computes for clipping, before it clips; without ZeRO it does not always, and the gradients
+are then read just before the step.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from openrlhf_js.plugin.errors import UpstreamMismatch
+from openrlhf_js.plugin.gradient_moments import GradientMoments, GradientSums, NoiseScale
+
+logger = logging.getLogger(__name__)
+
+PIECE_ELEMENTS = 1 << 16  # of a gradient on CPU that are squared at a time
+
+
+def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
+    """The sum of the squares of a gradient of any shape, a float64 scalar on its device."""
+    if gradient.is_cuda:  # reduces as a tree, and reads bfloat16 as float32 without a copy
+        return torch.linalg.vector_norm(gradient, dtype=torch.float32).double().square()
+    # On a CPU the float32 norm of ten million elements is wrong in the third digit, and any other
+    # copies what it reads: hence small pieces.
+    gradient = torch.atleast_1d(gradient.detach())
+    rows = max(1, PIECE_ELEMENTS // max(1, gradient[:1].numel()))
+    total = torch.zeros((), dtype=torch.float64)
+    for piece in gradient.split(rows):
+        flat = piece.flatten().float()
+        total += torch.dot(flat, flat)
+    return total
+
+
+class GradientVariance:
+    """Measures some optimizer steps of an `ActorPPOTrainer` of upstream's; the others cost nothing.
+
+    All ranks measure the same steps, and end with the same numbers.
+
+    Attributes:
+        sums: of the last step that was measured, None before.
+    """
+
+    def __init__(self, trainer: Any, every: int):
+        """
+        Args:
+            trainer: whose `training_step` is measured from now on.
+            every: optimizer steps from one measurement to the next, at least 1.
+        """
+        self.sums: GradientSums | None = None
+        self._engine = trainer.actor.model
+        self._every = every
+        self._trained = [
+            (name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad
+        ]
+        self._noise_scale = NoiseScale()
+        self._last_noise_scale: float | None = None
+        self._measured: list[GradientMoments] = []
+        self._hooks: list[Any] = []
+        self._seen: set[str] = set()  # parameters whose gradient this micro-batch has brought
+        self._square_of_sum: float | None = None  # of the last step, where ZeRO is off
+        self._training_step: Callable[..., dict] = trainer.training_step
+        trainer.training_step = self._measured_training_step
+        if self._engine.zero_optimization_stage() == 0:
+            self._step: Callable[..., None] = self._engine.step
+            self._engine.step = self._step_after_norm
+
+    def metrics(self) -> dict[str, float]:
+        """What was measured since the last call, for the log; empty if nothing was.
+
+        Returns:
+            `js/gradient_variance` and `js/gradient_norm_squared`, each the mean over the measured
+            optimizer steps; `js/gradient_snr`, the second over the first; `js/gradient_noise_scale`
+            in responses. A ratio whose terms are not positive is left out.
+        """
+        measured, self._measured = self._measured, []
+        if not measured:
+            return {}
+        variance = math.fsum(moments.variance for moments in measured) / len(measured)
+        mean_square = math.fsum(moments.mean_square for moments in measured) / len(measured)
+        found = {"js/gradient_variance": variance, "js/gradient_norm_squared": mean_square}
+        if variance > 0:
+            found["js/gradient_snr"] = mean_square / variance
+        if self._last_noise_scale is not None:
+            found["js/gradient_noise_scale"] = self._last_noise_scale
+        return found
+
+    def _measured_training_step(self, experience: Any, *args: Any, **kwargs: Any) -> dict:
+        """Upstream's step on one micro-batch; the last of a batch also steps the optimizer."""
+        steps = self._engine.global_steps
+        if not self._hooks and steps % self._every == 0:
+            self._begin()
+        if self._hooks:
+            rows = len(experience.action_mask)
+            self._responses += rows
+            self._squared_responses += rows**2
+            self._seen.clear()
+        status = self._training_step(experience, *args, **kwargs)
+        if self._hooks and not self._seen:
+            raise UpstreamMismatch("no gradient came by where --js.gradient_variance looks for it")
+        if self._hooks and self._engine.global_steps > steps:
+            self._end()
+        return status
+
+    def _begin(self) -> None:
+        device = self._trained[0][1].device
+        self._squares = torch.zeros((), dtype=torch.float64, device=device)
+        self._responses = self._squared_responses = 0
+        self._hooks = [parameter.register_hook(self._adder(n)) for n, parameter in self._trained]
+
+    def _adder(self, name: str) -> Callable[[torch.Tensor | None], None]:
+        def add(gradient: torch.Tensor | None) -> None:
+            if gradient is None:  # a function that the parameter went into gave it no gradient
+                return
+            # autograd sums all uses of a parameter in one backward pass before this hook, but a
+            # reentrant checkpoint runs a pass of its own, and |a + b|^2 is not |a|^2 + |b|^2
+            if name in self._seen:
+                raise UpstreamMismatch(
+                    f"the gradient of {name} comes in pieces, of which --js.gradient_variance "
+                    "cannot know the norm: leave out --actor.gradient_checkpointing_reentrant"
+                )
+            self._seen.add(name)
+            self._squares += squared_norm(gradient)
+
+        return add
+
+    def _step_after_norm(self, *args: Any, **kwargs: Any) -> None:
+        """The engine's step without ZeRO: the reduced gradients are whole, on every rank."""
+        if self._hooks and self._engine.is_gradient_accumulation_boundary():
+            reduced = (p.grad for _, p in self._trained if p.grad is not None)
+            self._square_of_sum = sum(float(squared_norm(gradient)) for gradient in reduced)
+        self._step(*args, **kwargs)
+
+    def _end(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        counts = torch.tensor([self._responses, self._squared_responses], dtype=torch.float64)
+        sums = torch.cat([self._squares.reshape(1), counts.to(self._squares.device)])
+        dist.all_reduce(sums)
+        squares, responses, squared_responses = sums.tolist()
+        # DeepSpeed averages over the ranks: a rank's gradient counts 1 / ranks in the sum
+        squares /= dist.get_world_size() ** 2
+        self.sums = GradientSums(
+            squares, self._norm_of_sum() ** 2, int(responses), int(squared_responses)
+        )
+        moments = self.sums.moments()
+        if moments is None:
+            logger.warning(
+                "a step of one micro-batch has no gradient variance: lower "
+                "--train.micro_batch_size or --train.max_tokens_per_gpu"
+            )
+        elif all(map(math.isfinite, moments)):
+            self._measured.append(moments)
+            self._last_noise_scale = self._noise_scale.update(moments, self.sums.responses)
+
+    def _norm_of_sum(self) -> float:
+        """|g|, before clipping; NaN where it is not finite."""
+        if self._square_of_sum is not None:
+            return math.sqrt(self._square_of_sum)
+        norm = self._engine.get_global_grad_norm()
+        if norm is None:
+            raise UpstreamMismatch(
+                "DeepSpeed gives no gradient norm, which --js.gradient_variance needs"
+            )
+        return float(norm) if norm >= 0 else math.nan  # -1 is DeepSpeed's sign for infinite
