@@ -15,6 +15,10 @@ if TYPE_CHECKING:  # what needs torch is imported once the flags are right
 
 PROMPTS, RESPONSES = 128, 128  # the paper's
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "float32": "float32"}
+SAMPLED_BY = (  # flags that say nothing of samples that are there already
+    *("split", "input_key", "label_key", "group_key", "apply_chat_template", "input_template"),
+    *("max_new_tokens", "temperature", "top_p", "engine", "dtype", "batch_size"),
+)
 SAMPLING_NOTE = """\
 Responses are sampled once, into DIR/samples, and used by every program of the lab. The same command
 goes on where it was stopped; more --responses or --prompts_count sample what is missing, and
@@ -104,17 +108,34 @@ def check_sampling_flags(parser: argparse.ArgumentParser, args: argparse.Namespa
         parser.error(f"--top_p is {args.top_p}; give a number above 0, up to 1")
     if args.seed < 0:
         parser.error(f"--seed is {args.seed}; give 0 or more")
-    given = args.prompts or args.task
-    if args.model and not given:
+    asked = args.prompts or args.task
+    if args.model and not asked:
         parser.error("--model needs --prompts FILE or --task NAME, which say what it is asked")
-    if given and not args.model:
+    if asked and not args.model:
         parser.error("--prompts and --task need --model, which is asked")
     if args.prompts and not args.reward:
         parser.error("--prompts needs --reward FILE, which grades the responses")
     if args.reward and not args.model:
         parser.error("--reward needs --model and --prompts, whose responses it grades")
-    if args.apply_chat_template and args.input_template:
-        parser.error("--input_template is not used with --apply_chat_template; leave out one")
+    given = [name for name in SAMPLED_BY if getattr(args, name) != parser.get_default(name)]
+    if given and not args.model:
+        parser.error(f"--{given[0]} needs --model: without it, what is there is taken as it is")
+    if args.input_template:
+        if args.apply_chat_template or args.task:
+            other = "--apply_chat_template" if args.apply_chat_template else "--task"
+            parser.error(f"--input_template is not used with {other}; leave out one")
+        if not _holds_prompt(args.input_template):
+            parser.error(
+                f"--input_template is {args.input_template!r}; write {{}} where the prompt belongs "
+                "and no other braces"
+            )
+
+
+def _holds_prompt(template: str) -> bool:
+    try:
+        return "\0" in template.format("\0")
+    except (ValueError, LookupError):
+        return False
 
 
 def sampling(args: argparse.Namespace) -> Samples:
@@ -133,7 +154,7 @@ def sampling(args: argparse.Namespace) -> Samples:
     if args.model:
         responses = responses or args.responses_default
         prompts = sample_missing(args, responses, Console(stderr=True))
-    samples = open_samples(args.out)
+    samples = open_samples(args.out, prompts)
     there = samples.rewards.shape
     prompts, responses = prompts or there[0], responses or there[1]
     if prompts > there[0] or responses > there[1]:

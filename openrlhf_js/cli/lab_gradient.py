@@ -111,6 +111,7 @@ def work(args: argparse.Namespace, console: Console) -> None:
         "distances": found.distances,
     }
     summary = summarise(samples, plan_of(args, len(samples.prompts)), found)
+    summary["samples"] = samples.settings
     say_how_exact(args, found, summary["batches"]["disjoint"])
     finish(args, NAME, summary, arrays, console, COLUMNS)
 

@@ -105,6 +105,7 @@ def work(args: argparse.Namespace, console: Console) -> None:
         return found[-1]
 
     summary, arrays = compare(samples, plan, measure)
+    summary["samples"] = samples.settings
     say_how_exact(args, found[-1], summary["disjoint"])
     finish(args, NAME, summary, arrays, console, COLUMNS)
 

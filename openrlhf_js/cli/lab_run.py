@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from openrlhf_js.cli.saying import say
+from openrlhf_js.cli.saying import say, visible
 
 UNSAVED = ("parser", "program")  # what a parser adds to the flags
 
@@ -132,4 +132,4 @@ def show(console: Console, rows: Sequence[Mapping[str, Any]], columns: Sequence[
 def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else visible(str(value))

@@ -80,6 +80,7 @@ def work(args: argparse.Namespace, console: Console) -> None:
 
     found = measured(args, scores_of(args, samples), samples, SWEPT)
     summary, arrays = summarise(samples, plan_of(args, len(samples.prompts)), found)
+    summary["samples"] = samples.settings
     say_how_exact(args, found, summary["disjoint"])
     finish(args, NAME, summary, arrays, console)
 

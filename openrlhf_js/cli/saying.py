@@ -25,6 +25,6 @@ def say(console: Console, text: str, style: str = "") -> None:
 
 def complain(message: object, status: int) -> int:
     """Prints what is wrong on stderr, each line with our name, and returns the exit status."""
-    for line in str(message).splitlines():
+    for line in visible(str(message)).splitlines():
         print(f"openrlhf_js: {line}", file=sys.stderr, flush=True)
     return status

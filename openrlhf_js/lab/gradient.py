@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from openrlhf_js import __version__
 from openrlhf_js.lab import precise_gradient as precision
 from openrlhf_js.lab.policy_gradient import ScoreSum, Terms, dot
 from openrlhf_js.lab.precise_gradient import Reference, pool_terms
@@ -218,15 +219,18 @@ class Count:
 def work_folder(out: Path, samples: Samples, plan: Plan, scores: ScoreSum) -> Path:
     """Makes the folder under `out/gradients` for all that the numbers depend on.
 
-    What it is named by stands in its `settings.json`: the responses themselves, the plan, the
-    temperature and the precision.
+    What it is named by stands in its `settings.json`: the model, the responses themselves, the
+    plan, the temperature, the precision, and our version, since baselines may change with it.
     """
     tokens = hashlib.sha256(samples.rewards.tobytes())
+    if samples.greedy_rewards is not None:
+        tokens.update(samples.greedy_rewards.tobytes())
     for prompt, group in zip(samples.prompt_tokens, samples.response_tokens, strict=True):
         for each in (prompt, *group):
             tokens.update(np.asarray(each, dtype="<i4").tobytes() + b"\xff\xff\xff\xff")
     settings: dict[str, Any] = {
-        "samples": samples.settings,
+        "openrlhf_js": __version__,
+        "model_sha256": samples.settings["model_sha256"],
         "samples_sha256": tokens.hexdigest(),
         **plan.__dict__,
         "temperature": scores.temperature,

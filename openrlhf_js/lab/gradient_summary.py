@@ -1,25 +1,27 @@
 """What the distances say: reductions with their intervals, a table, and one sentence.
 
-Every interval is over batches. Where no response is in two of them, batches are independent draws
-of prompts from the pool's and of responses of the policy, and the interval covers what other such
-draws would give. Where batches share responses it covers other draws from this pool alone. Neither
-covers other prompts than the pool's, nor the error of G, which is common to all batches: it is
-subtracted in the mean, and its cross terms with each batch's error are part of the batches' spread.
+Every interval is over batches, and every finding says what it covers. Where no response is in two
+of them, batches are independent draws of prompts from the pool's and of responses of the policy,
+and the interval covers what other such draws would give. Where batches share responses it covers
+other draws from this pool alone. Neither covers other prompts than the pool's, nor the error of G,
+which is common to all batches: it is subtracted in the mean, and its cross terms with each batch's
+error are part of the batches' spread.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from openrlhf_js.estimators.advantages import find_estimator
+from openrlhf_js.lab import reductions
 from openrlhf_js.lab.gradient import Measured
+from openrlhf_js.lab.reductions import listed, percent
 from openrlhf_js.lab.small_batches import Design, Plan, batch_baseline, draw, mean_shrinkage
 from openrlhf_js.lab.store import Samples
-from openrlhf_js.uncertainty import Estimate, clustered_mean, ratio_of_means
+from openrlhf_js.uncertainty import Estimate, clustered_mean
 from openrlhf_js.uncertainty.estimate import Floats
 
 REFERENCE = "rloo"
@@ -27,26 +29,19 @@ SPOKEN = ("js", "js_plus")  # of which the sentence speaks
 
 
 def reduction(ours: Floats, theirs: Floats) -> Estimate:
-    """How much lower the mean of ours is, in percent of the mean of theirs; paired by batch.
-
-    Args:
-        ours: (B,) of a baseline.
-        theirs: (B,) of the reference on the same batches. If one is negative, because less is left
-            of a distance than G's own error, the interval has no ends.
+    """`reductions.reduction` of (B,) distances, paired by batch.
 
     Raises:
         ValueError: theirs are 0, or their mean is not positive.
     """
-    if not theirs.mean() > 0:
+    found = reductions.reduction(ours, theirs)
+    if found is None:
         raise ValueError(
             f"the mean distance of {REFERENCE} to the precise gradient is {theirs.mean():.2g}: "
             "either each prompt's rewards are all equal, and other prompts are needed; or the "
             "precise gradient is no more precise than the batches: sample more responses"
         )
-    if theirs.min() < 0:
-        return Estimate(100 * (1 - ours.mean() / theirs.mean()), -math.inf, math.inf)
-    share = ratio_of_means(ours, theirs)
-    return Estimate(*(100 * (1 - end) for end in (share.value, share.high, share.low)))
+    return found
 
 
 def squared_errors(samples: Samples, design: Design, plan: Plan, name: str) -> Floats:
@@ -91,7 +86,7 @@ def summarise(samples: Samples, plan: Plan, measured: Measured) -> dict[str, Any
         for name in measured.names
     ]
     found = {
-        "finding": _finding(plan, rows),
+        "finding": _finding(plan, len(samples.prompts), design.disjoint, rows),
         "rows": rows,
         "precise": precision(samples, design, measured),
         "batches": {
@@ -150,7 +145,7 @@ def _row(
     }
 
 
-def _finding(plan: Plan, rows: list[dict[str, Any]]) -> str:
+def _finding(plan: Plan, prompts: int, disjoint: bool, rows: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(row["estimator"] for row in rows))
     spoken = [name for name in SPOKEN if name in names] or names[1:]
     parts = []
@@ -159,26 +154,17 @@ def _finding(plan: Plan, rows: list[dict[str, Any]]) -> str:
         saved = listed([f"{percent(saved_of(row))} at m = {row['m']}" for row in own])
         parts.append(f"{name} lowers the squared distance of {REFERENCE}'s gradient by {saved}")
     return (
-        f"{'; '.join(parts)} ({plan.batches} batches of {plan.prompts} prompts; in brackets 95 % "
-        "intervals over batches)."
+        f"{'; '.join(parts)} ({plan.batches} batches of {plan.prompts} of {prompts} prompts; "
+        f"{intervals(disjoint)})."
     )
+
+
+def intervals(disjoint: bool) -> str:
+    """What is in brackets, and what it covers."""
+    same = "prompts" if disjoint else "prompts and responses"
+    return f"in brackets 95 % intervals, for further batches of the same {same}"
 
 
 def saved_of(row: dict[str, Any]) -> Estimate:
     """The reduction that a row holds."""
     return Estimate(row["reduction_percent"], row["reduction_low"], row["reduction_high"])
-
-
-def percent(of: Estimate) -> str:
-    """A reduction in words, which says so if it drowns in noise."""
-    if of.low <= 0 <= of.high:
-        meaning = ": no difference that these batches show"
-    else:
-        meaning = ": raised" if of.high < 0 else ""
-    return f"{of.value:.1f} % ({of.low:.1f} to {of.high:.1f}{meaning})"
-
-
-def listed(parts: Sequence[str]) -> str:
-    """Parts of a sentence, with commas and "and"."""
-    *first, last = parts
-    return f"{', '.join(first)} and {last}" if first else last

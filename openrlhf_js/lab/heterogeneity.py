@@ -16,13 +16,13 @@ from openrlhf_js.lab import sweep
 from openrlhf_js.lab.gradient import Measured
 from openrlhf_js.lab.gradient_summary import (
     REFERENCE,
-    listed,
-    percent,
+    intervals,
     precision,
     reduction,
     saved_of,
     squared_errors,
 )
+from openrlhf_js.lab.reductions import listed, percent
 from openrlhf_js.lab.small_batches import Ints, Plan, draw, mean_shrinkage
 from openrlhf_js.lab.store import Samples
 from openrlhf_js.uncertainty import Estimate, clustered_mean
@@ -165,7 +165,7 @@ def compare(
             shrinkage = mean_shrinkage(own, design, plan.responses[0], estimator)
             rows.append(_row(name, estimator, of, clustered_mean(shrinkage), mse, saved, least))
     summary = {
-        "finding": _finding(plan, rows),
+        "finding": _finding(plan, disjoint, rows),
         "rows": rows,
         "m": plan.responses[0],
         "precise": precise,
@@ -211,7 +211,7 @@ def _row(
     }
 
 
-def _finding(plan: Plan, rows: list[dict[str, Any]]) -> str:
+def _finding(plan: Plan, disjoint: bool, rows: list[dict[str, Any]]) -> str:
     own = [row for row in rows if row["estimator"] == SPOKEN]
     said = listed(
         [
@@ -223,6 +223,6 @@ def _finding(plan: Plan, rows: list[dict[str, Any]]) -> str:
     )
     return (
         f"At m = {plan.responses[0]}, {SPOKEN} lowers the squared distance of {REFERENCE}'s "
-        f"gradient by {said} (in brackets 95 % intervals over {plan.batches} batches of "
-        f"{plan.prompts} prompts)."
+        f"gradient by {said} ({plan.batches} batches of {plan.prompts} prompts of each set; "
+        f"{intervals(disjoint)})."
     )

@@ -24,8 +24,7 @@ from torch import Tensor
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.estimators.baselines import Batch
 from openrlhf_js.estimators.group_stats import checked_statistics
-
-Floats = NDArray[np.float64]
+from openrlhf_js.uncertainty.estimate import Floats
 
 REFERENCE = "rloo"
 ORACLE = "js_fixed"  # with the best constant coefficient of the pool
@@ -121,7 +120,7 @@ def measure(
     parts = np.zeros((3, prompts))  # rloo's squared, bloo's squared, their product: for the oracle
     counts = np.zeros(prompts, dtype=np.int64)
     coefficients = np.zeros(len(names))
-    at_once = max(1, CHUNK_REWARDS // (n * pool.shape[1]))
+    at_once = max(1, CHUNK_REWARDS // max(n * pool.shape[1], prompts))
     for start in range(0, batches, at_once):
         some = min(at_once, batches - start)
         chosen, rewards, value, noise = draw(pool, n, m, some, generator)
@@ -160,7 +159,7 @@ def _cross(
     total, counts = np.zeros((rows, prompts)), np.zeros(prompts)
     if n > 2:  # without others there is nothing to add to
         run = torch.vmap(lambda rewards, value, first: _left_out(names, rewards, value, first))
-        at_once = max(1, CHUNK_REWARDS // (n * n * m))
+        at_once = max(1, CHUNK_REWARDS // max(n * n * m, n * pool.shape[1], prompts))
         for start in range(0, batches, at_once):
             chosen, rewards, value, _ = draw(pool, n, m, min(at_once, batches - start), generator)
             first = np.zeros(chosen.shape) if greedy is None else greedy[chosen]

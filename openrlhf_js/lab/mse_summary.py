@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from openrlhf_js.lab.mse import ORACLE, REFERENCE, Errors, Floats, Found, gradient_of
+from openrlhf_js.lab.mse import ORACLE, REFERENCE, Errors, Found, gradient_of
+from openrlhf_js.lab.reductions import listed, percent, reduction
 from openrlhf_js.uncertainty import Estimate, clustered_mean
+from openrlhf_js.uncertainty.estimate import Floats
 
 TOLD = ("js", "js_plus")
 
@@ -37,25 +39,6 @@ def mean_error(errors: Floats, counts: np.ndarray) -> Estimate:
     """
     drawn = counts > 0
     return clustered_mean(errors[drawn] / counts[drawn], weights=counts[drawn])
-
-
-def reduction(errors: Floats, reference: Floats) -> Estimate | None:
-    """How much lower the sum of errors is, in percent of the reference's; None if that has none.
-
-    With the ratio R = sum a / sum b, the interval is that of the mean of a - R b over prompts, in
-    units of the mean of b: the delta method. An error from which the value's own was taken off may
-    be below 0 for a single prompt, which `ratio_of_means` does not take.
-
-    Args:
-        errors: (N,) sums by prompt.
-        reference: (N,) the same of rloo.
-    """
-    mean = float(reference.mean())
-    if mean <= 0:
-        return None
-    ratio = float(errors.mean()) / mean
-    half = clustered_mean(errors - ratio * reference).half_width / mean
-    return Estimate(100 * (1 - ratio), 100 * (1 - ratio - half), 100 * (1 - ratio + half))
 
 
 def summarise(found: Found, pool: Floats, n: int, batches: int) -> dict[str, Any]:
@@ -97,9 +80,9 @@ def arrays(found: Found) -> dict[str, np.ndarray]:
 
 
 def _row(m: int, name: str, errors: Errors, place: int) -> dict[str, Any]:
-    found = influences(errors)
+    found, drawn = influences(errors), errors.counts > 0
     error = mean_error(found[place], errors.counts)
-    reduced = reduction(found[place], found[errors.names.index(REFERENCE)])
+    reduced = reduction(found[place, drawn], found[errors.names.index(REFERENCE), drawn])
     value, low, high = reduced or (math.nan, math.nan, math.nan)
     return {
         "responses": m,
@@ -125,32 +108,20 @@ def _finding(rows: list[dict[str, Any]], pool: Floats, n: int) -> str:
         )
     if n == 1:
         return f"{what}: with one prompt there is no other to shrink to, and js is rloo."
-    told = "; ".join(f"{name} by {_listed(rows, name)}" for name in TOLD)
+    told = "; ".join(
+        f"{name} by {listed([_said(row) for row in rows if row['estimator'] == name])}"
+        for name in TOLD
+    )
     best = ", ".join(
         f"{row['reduction_percent']:.1f}" for row in rows if row["estimator"] == ORACLE
     )
     return (
         f"{what}: the mean squared error to the true value, against rloo's, is lowered by {told} "
-        f"(95 % intervals in brackets); the best constant coefficient would lower it by {best} %."
+        "(in brackets 95 % intervals over prompts); the best constant coefficient would lower it "
+        f"by {best} %."
     )
 
 
-def _listed(rows: list[dict[str, Any]], name: str) -> str:
-    parts = [
-        f"{row['reduction_percent']:.1f} % at m = {row['responses']} "
-        f"({_end(row['low'])} to {_end(row['high'])}{_verdict(row)})"
-        for row in rows
-        if row["estimator"] == name
-    ]
-    *first, last = parts
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _end(end: float) -> str:
-    return f"{end:.1f}" if math.isfinite(end) else "unknown"
-
-
-def _verdict(row: dict[str, Any]) -> str:
-    if row["high"] < 0:
-        return ": raised"
-    return "" if row["low"] > 0 else ": drowned in noise"
+def _said(row: dict[str, Any]) -> str:
+    reduced = Estimate(row["reduction_percent"], row["low"], row["high"])
+    return f"{percent(reduced, 'prompts')} at m = {row['responses']}"

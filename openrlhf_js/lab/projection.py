@@ -17,7 +17,6 @@ a vector of the model's size.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -53,11 +52,6 @@ class Sketch:
         self.dimensions = dimensions
         self._seed = seed
         self._kept = list(self._places(like)) if kept else None
-
-    @property
-    def relative_error(self) -> float:
-        """Standard error of a squared norm, relative to it, at most: sqrt(2/K)."""
-        return math.sqrt(2 / self.dimensions)
 
     def __call__(self, vector: Vector) -> Tensor:
         """(K,) S g, in the vector's dtype and on its device."""

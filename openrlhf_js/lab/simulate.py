@@ -16,8 +16,8 @@ from torch import Tensor
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.estimators.baselines import Batch
 from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.lab.value_files import Floats
 from openrlhf_js.lab.values import Values
+from openrlhf_js.uncertainty.estimate import Floats
 
 REFERENCE = "rloo"
 ORACLE = "js_fixed"  # with the best constant coefficient of the distribution

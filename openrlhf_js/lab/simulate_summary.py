@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.lab import reductions
+from openrlhf_js.lab.reductions import listed, percent
 from openrlhf_js.lab.simulate import (
     BATCH_ORACLE,
     LEFT_OUT,
@@ -17,9 +19,9 @@ from openrlhf_js.lab.simulate import (
     Simulated,
     best_coefficient,
 )
-from openrlhf_js.lab.value_files import Floats
 from openrlhf_js.lab.values import Values
-from openrlhf_js.uncertainty import Estimate, clustered_mean, ratio_of_means
+from openrlhf_js.uncertainty import Estimate, clustered_mean
+from openrlhf_js.uncertainty.estimate import Floats
 
 ORACLES = (ORACLE, BATCH_ORACLE)
 
@@ -34,13 +36,13 @@ def reduction(errors: Floats, reference: Floats) -> Estimate:
     Raises:
         ValueError: the reference has no error in any batch.
     """
-    if not reference.any():
+    found = reductions.reduction(errors, reference)
+    if found is None:
         raise ValueError(
             f"RLOO had no error in any of {len(reference)} batches, since all rewards of each "
             "prompt were equal; take more rounds, or values farther from 0 and 1"
         )
-    share = ratio_of_means(errors, reference)
-    return Estimate(*(100 * (1 - end) for end in (share.value, share.high, share.low)))
+    return found
 
 
 def summarise(values: Values, n: int, found: Mapping[int, Simulated]) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def summarise(values: Values, n: int, found: Mapping[int, Simulated]) -> dict[st
     Raises:
         ValueError: RLOO has no error in any batch.
     """
-    reductions = {
+    reduced = {
         m: {
             name: reduction(errors, of.squared_errors[NAMES.index(REFERENCE)])
             for name, errors in zip(NAMES, of.squared_errors, strict=True)
@@ -62,10 +64,8 @@ def summarise(values: Values, n: int, found: Mapping[int, Simulated]) -> dict[st
         for m, of in found.items()
     }
     return {
-        "finding": _finding(values, n, reductions),
-        "rows": [
-            _row(m, name, of, reductions[m][name]) for m, of in found.items() for name in NAMES
-        ],
+        "finding": _finding(values, n, reduced),
+        "rows": [_row(m, name, of, reduced[m][name]) for m, of in found.items() for name in NAMES],
         "title": values.title,
         "prompts_count": n,
         "values": {"mean": values.mean, "s2": values.s2, "sigma2": values.sigma2},
@@ -105,26 +105,14 @@ def _gradient(name: str) -> str:
     return "unbiased" if ESTIMATORS[name].independent else "biased"
 
 
-def _finding(values: Values, n: int, reductions: Mapping[int, Mapping[str, Estimate]]) -> str:
+def _finding(values: Values, n: int, found: Mapping[int, Mapping[str, Estimate]]) -> str:
     js, js_plus = (
-        _listed([f"{_percent(each[name])} at m = {m}" for m, each in reductions.items()])
+        listed([f"{percent(each[name], 'rounds')} at m = {m}" for m, each in found.items()])
         for name in ("js", "js_plus")
     )
-    best = _listed([f"{each[ORACLE].value:.1f}" for each in reductions.values()])
+    best = listed([f"{each[ORACLE].value:.1f}" for each in found.values()])
     return (
         f"{values.title}, {n} prompts: js lowers the squared error of RLOO's baseline by {js}; "
         f"js_plus lowers it by {js_plus} (in brackets 95 % intervals); the best constant "
         f"coefficient, which only the truth tells, would lower it by {best} %."
     )
-
-
-def _percent(of: Estimate) -> str:
-    meaning = ""
-    if of.low <= 0:
-        meaning = ": raised" if of.high < 0 else ": no difference that these rounds show"
-    return f"{of.value:.1f} % ({of.low:.1f} to {of.high:.1f}{meaning})"
-
-
-def _listed(parts: list[str]) -> str:
-    *first, last = parts
-    return f"{', '.join(first)} and {last}" if first else last

@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from openrlhf_js.lab.parts import GREEDY, SAMPLED, covered, read_parts
+from openrlhf_js.lab.parts import GREEDY, KINDS, SAMPLED, covered, places, read_parts
 from openrlhf_js.lab.results import whole_file
 
 FOLDER = "samples"
@@ -123,6 +123,9 @@ class Store:
 
     def _compare(self, settings: dict[str, Any]) -> None:
         path = self.folder / SETTINGS
+        if not any(places(self.folder, kind) for kind in KINDS):  # of a call that never sampled
+            path.unlink(missing_ok=True)
+            (self.folder / PROMPTS).unlink(missing_ok=True)
         there = _json(path) if path.exists() else settings
         names = [
             name
@@ -167,11 +170,12 @@ class Store:
         return np.maximum(0, responses - covered(self.folder, kind, prompts))
 
 
-def open_samples(folder: Path) -> Samples:
-    """The samples of a folder: all its prompts, with as many responses as every one of them has.
+def open_samples(folder: Path, prompts: int | None = None) -> Samples:
+    """The samples of a folder, with as many responses as each of its prompts has.
 
     Args:
         folder: was given as --out; holds `samples/`.
+        prompts: of the first ones only, all if there are fewer; None: of all prompts.
 
     Raises:
         ValueError: there are none, some prompt has none or some response no reward yet, or a file
@@ -182,14 +186,14 @@ def open_samples(folder: Path) -> Samples:
         raise ValueError(
             f"{folder} holds no samples: say with --model and --prompts (or --task) what to sample"
         )
-    prompts = _read_prompts(place / PROMPTS)
-    sampled = read_parts(place, SAMPLED, len(prompts))
-    greedy = read_parts(place, GREEDY, len(prompts))
+    asked = _read_prompts(place / PROMPTS)[:prompts]
+    sampled = read_parts(place, SAMPLED, len(asked))
+    greedy = read_parts(place, GREEDY, len(asked))
     responses = min(map(len, sampled.tokens))
     if responses == 0:
         done = sum(map(bool, sampled.tokens))
         raise ValueError(
-            f"{place} has responses to {done} of {len(prompts)} prompts; give the command that "
+            f"{place} has responses to {done} of {len(asked)} prompts; give the command that "
             "sampled them again, and it goes on"
         )
     rewards = np.stack([row[:responses] for row in sampled.rewards])
@@ -199,10 +203,10 @@ def open_samples(folder: Path) -> Samples:
             "give the command that sampled them again, and it goes on"
         )
     return Samples(
-        [each.text for each in prompts],
-        [each.label for each in prompts],
-        [each.group for each in prompts],
-        [each.tokens for each in prompts],
+        [each.text for each in asked],
+        [each.label for each in asked],
+        [each.group for each in asked],
+        [each.tokens for each in asked],
         [group[:responses] for group in sampled.tokens],
         rewards,
         np.stack([row[:responses] for row in sampled.finished]),

@@ -24,13 +24,13 @@ import numpy as np
 from openrlhf_js.lab.gradient import Measured
 from openrlhf_js.lab.gradient_summary import (
     REFERENCE,
-    listed,
-    percent,
+    intervals,
     precision,
     reduction,
     saved_of,
     squared_errors,
 )
+from openrlhf_js.lab.reductions import listed, percent
 from openrlhf_js.lab.small_batches import MIDDLE, Plan, draw, mean_shrinkage
 from openrlhf_js.lab.store import Samples
 from openrlhf_js.uncertainty import Estimate, bootstrap_interval, clustered_mean
@@ -137,7 +137,7 @@ def summarise(
             taken = clustered_mean(mean_shrinkage(samples, design, m, name))
             rows.append(_row(m, name, taken, reduction(distances[name][c], none)))
     summary = {
-        "finding": _finding(plan, rows),
+        "finding": _finding(plan, len(samples.prompts), design.disjoint, rows),
         "rows": rows,
         "precise": precision(samples, design, measured),
         "disjoint": design.disjoint,
@@ -167,7 +167,7 @@ def _row(m: int, point: str, shrinkage: Estimate, saved: Estimate) -> dict[str, 
     }
 
 
-def _finding(plan: Plan, rows: list[dict[str, Any]]) -> str:
+def _finding(plan: Plan, prompts: int, disjoint: bool, rows: list[dict[str, Any]]) -> str:
     parts = []
     for m in plan.responses:
         own = {row["point"]: row for row in rows if row["m"] == m}
@@ -186,4 +186,7 @@ def _finding(plan: Plan, rows: list[dict[str, Any]]) -> str:
             f"{REFERENCE}'s by {percent(saved_of(least))}; {stand}"
         )
     said = "; ".join(parts)
-    return f"{said[0].upper()}{said[1:]} (in brackets 95 % intervals over {plan.batches} batches)."
+    return (
+        f"{said[0].upper()}{said[1:]} ({plan.batches} batches of {plan.prompts} of {prompts} "
+        f"prompts; {intervals(disjoint)})."
+    )

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from openrlhf_js.lab.store import Samples
 from openrlhf_js.uncertainty import Estimate, clustered_mean, clustered_proportion
+from openrlhf_js.uncertainty.estimate import Floats
 
-Floats = NDArray[np.float64]
 ALL = "all"  # the name of the row for all prompts together
 
 

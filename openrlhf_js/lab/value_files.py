@@ -6,9 +6,8 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from openrlhf_js.uncertainty.estimate import Floats
 
 ARRAY = "values"  # in the npz of `lab value`
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from openrlhf_js.lab.value_files import Floats, read
+from openrlhf_js.lab.value_files import read
+from openrlhf_js.uncertainty.estimate import Floats
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 

@@ -23,22 +23,21 @@ from openrlhf_js.plugin.gradient_moments import GradientMoments, GradientSums, N
 
 logger = logging.getLogger(__name__)
 
-PIECE_ELEMENTS = 1 << 16  # of a gradient on CPU that are squared at a time
+PIECE_ELEMENTS = 1 << 15  # of a gradient on CPU that are squared at a time
 
 
 def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
-    """The sum of the squares of a gradient of any shape, a float64 scalar on its device."""
+    """The sum of the squares of a gradient of any shape, a scalar on its device."""
     if gradient.is_cuda:  # reduces as a tree, and reads bfloat16 as float32 without a copy
-        return torch.linalg.vector_norm(gradient, dtype=torch.float32).double().square()
+        return torch.linalg.vector_norm(gradient, dtype=torch.float32).square()
     # On a CPU the float32 norm of ten million elements is wrong in the third digit, and any other
     # copies what it reads: hence small pieces.
-    gradient = torch.atleast_1d(gradient.detach())
+    gradient = gradient.detach()
+    if gradient.is_contiguous():
+        gradient = gradient.view(-1)
     rows = max(1, PIECE_ELEMENTS // max(1, gradient[:1].numel()))
-    total = torch.zeros((), dtype=torch.float64)
-    for piece in gradient.split(rows):
-        flat = piece.flatten().float()
-        total += torch.dot(flat, flat)
-    return total
+    flat = (piece.flatten().float() for piece in gradient.split(rows))
+    return torch.tensor(sum(torch.dot(x, x).item() for x in flat), dtype=torch.float64)
 
 
 class GradientVariance:

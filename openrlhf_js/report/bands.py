@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from openrlhf_js.report.scalars import Series
 from openrlhf_js.uncertainty import Estimate, clustered_mean, ratio_of_means
-
-Floats = NDArray[np.float64]
+from openrlhf_js.uncertainty.estimate import Floats
 
 MOST_POINTS = 200  # of a line: a picture is no wider, and a page of thousands of steps stays small
 BLOCKS = 20  # of consecutive steps, each taken as one draw

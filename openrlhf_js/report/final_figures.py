@@ -30,7 +30,7 @@ NOTE = (
     "Reward, length and KL are means over the last tenth of the steps, pass@1 is the last one "
     "measured, and the rest are means over all steps; λ of an estimator that does not shrink is "
     "what js would take. Brackets: 95 % intervals, over seeds; of "
-    "pass@1 of a single seed over held-out prompts, of the ratio of single seeds over steps."
+    "pass@1 of a single seed over held-out prompts, of a ratio of single seeds over steps."
 )
 
 

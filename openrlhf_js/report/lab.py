@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 from pathlib import Path
@@ -31,17 +32,19 @@ def lab_results(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise ValueError(f"no folder {folder}; give the --out of a lab command, or one above it.")
-    return [path for path in sorted(folder.rglob("*.json")) if _command(path) in FIGURES]
+    # By its name first: data and checkpoints may hold JSON of any size.
+    named = (path for name in FIGURES for path in folder.rglob(f"{name}.json"))
+    return sorted(path for path in named if _summary(path))
 
 
-def _command(path: Path) -> str | None:
-    """The lab command that wrote a JSON file, None if another program did."""
+def _summary(path: Path) -> dict[str, Any] | None:
+    """What a lab command wrote, None if another program did."""
     try:
         written = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # a file of another program, or one that is being written
         return None
-    lab = written.get("lab") if isinstance(written, dict) else None
-    return lab if isinstance(lab, str) else None
+    known = isinstance(written, dict) and written.get("lab") in [*FIGURES]
+    return written if known else None
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -50,11 +53,11 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is not a lab command's.
     """
-    if _command(path) not in FIGURES:
+    summary = _summary(path)
+    if summary is None:
         raise ValueError(
             f"{path} is not a result of openrlhf-js lab: it names none of {', '.join(FIGURES)}."
         )
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return summary
 
 
@@ -65,7 +68,8 @@ def drawn(path: Path) -> Figure:
         path: NAME.json; its arrays stand beside it, in NAME.npz.
 
     Raises:
-        ValueError: the file is not a lab command's, or its arrays are not there.
+        ValueError: the file is not a lab command's, its arrays are not there or of another call,
+            or one of the two is damaged.
     """
     summary = read(path)
     beside = path.with_suffix(".npz")
@@ -73,8 +77,19 @@ def drawn(path: Path) -> Figure:
         raise ValueError(f"{path} has no {beside.name} beside it; copy both, or run the lab again.")
     module, function = FIGURES[summary["lab"]].split(":")
     draw = getattr(importlib.import_module(module), function)
-    with np.load(beside, allow_pickle=False) as arrays, rc_context(style.HOUSE):
-        figure: Figure = draw(summary, dict(arrays))
+    written = hashlib.sha256(beside.read_bytes()).hexdigest()
+    if written != summary.get("arrays_sha256"):
+        raise ValueError(
+            f"{beside} is not the one that {path.name} was written with; run the lab again."
+        )
+    try:
+        with np.load(beside, allow_pickle=False) as arrays, rc_context(style.HOUSE):
+            figure: Figure = draw(summary, dict(arrays))
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is damaged or of another version ({type(error).__name__}: {error}); run the "
+            "lab again."
+        ) from error
     return figure
 
 

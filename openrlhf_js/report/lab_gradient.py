@@ -51,7 +51,7 @@ def draw(summary: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Figure
         f"Lower than {REFERENCE} by",
         "responses to a prompt, m",
         "reduction of the squared distance, %",
-        f"{note}; {', '.join(map(style.printable, below))}: far higher" if below else note,
+        f"{note}; {', '.join(below)}: far higher" if below else note,
     )
     return figure
 
@@ -68,7 +68,7 @@ def _lines(
         x = [every_m.index(row["m"]) + SHIFT * (place - (len(names) - 1) / 2) for row in own]
         value, low, high = ([_number(row[key]) for row in own] for key in keys)
         axes.errorbar(x, value, _reach(value, low, high), capsize=2, elinewidth=1, **looks[name])
-        said = style.printable(name) + " (biased)" * (own[0]["gradient"] == "biased")
+        said = name + " (biased)" * (own[0]["gradient"] == "biased")
         labels.append(Label(x[-1], value[-1], said, looks[name]["color"]))
     axes.set_xticks(range(len(every_m)), [str(m) for m in every_m])
     style.label_ends(axes, labels)

@@ -105,6 +105,6 @@ def _curves(
             capsize=3,
             **{**look, "linestyle": "none", "markersize": 8},
         )
-        labels.append(Label(1.0, float(values[-1]), style.printable(name), look["color"]))
+        labels.append(Label(1.0, float(values[-1]), name, look["color"]))
     axes.axhline(0, color=style.INK, linewidth=1)
     style.label_ends(axes, labels)

@@ -34,7 +34,7 @@ def draw(summary: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Figure
     figure = style.figure(1, 2, height=4.2)
     errors, reductions = figure.axes
     styles = style.series_styles(list(rows))
-    note = f"{style.printable(summary['title'])}; {summary['prompts_count']} prompts"
+    note = f"{summary['title']}; {summary['prompts_count']} prompts"
     style.dress(
         errors,
         "Squared error of the baselines",

@@ -104,7 +104,8 @@ def draw_gradient_variance(
     notes = [
         "below 1: less variance; each run is on its own trajectory",
         averaged(window),
-        "95 % interval over seeds, or over the steps of the average where seeds are single",
+        "95 % interval over seeds; where the runs have not the same number of several, over the "
+        "steps of the average, taken as independent",
         missing_note(shown, conditions),
     ]
     return [drawn, Picture(title, figure, joined(notes))]

@@ -176,7 +176,7 @@ def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
         axes.text(
             1.04,
             height,
-            each.text,
+            printable(each.text),
             transform=axes.transAxes,
             color=each.colour,
             fontsize=9,

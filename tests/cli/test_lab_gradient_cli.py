@@ -81,6 +81,7 @@ def test_gradient_then_sweep_of_the_same_samples(given, tmp_path, capsys):
     first = summary["rows"][0]
     assert first["distance"] == pytest.approx(arrays["distances"][0, 0].mean())
     assert summary["settings"]["m"] == [2, 3]
+    assert summary["samples"]["max_new_tokens"] == 5
 
     again = ("--out", str(tmp_path), *SMALL, "--m", "2,3")
     assert lab.main(["sweep", *again]) == 0
@@ -91,6 +92,7 @@ def test_gradient_then_sweep_of_the_same_samples(given, tmp_path, capsys):
     assert curves["reduction_percent"][:, 0].tolist() == [0, 0]
     assert len(list((tmp_path / "gradients").iterdir())) == 1  # what gradient left was used
     assert (tmp_path / "sweep.png").exists()
+    assert swept["samples"] == summary["samples"]
 
 
 def test_a_projection_says_how_exact_it_is(given, tmp_path, capsys):

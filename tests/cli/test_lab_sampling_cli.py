@@ -119,6 +119,9 @@ def test_more_and_fewer(given, tmp_path, capsys):
     there = ["--out", str(tmp_path)]
     assert sampling(parser.parse_args(there)).rewards.shape == (12, 16)
     assert sampling(parser.parse_args([*there, *few])).rewards.shape == (5, 3)
+    narrow = ["--prompts_count", "3", "--responses", "20"]
+    assert sampling(parser.parse_args(words(given, tmp_path, *narrow))).rewards.shape == (3, 20)
+    assert sampling(parser.parse_args(there)).rewards.shape == (12, 16)
     with pytest.raises(ValueError, match=r"has 12 prompts with 16 responses each, not 12 with 99"):
         sampling(parser.parse_args([*there, "--responses", "99"]))
 
@@ -223,6 +226,11 @@ def test_too_many_responses_for_the_pool(given, tmp_path, capsys):
         ("--model x --prompts y", "--prompts needs --reward FILE"),
         ("--reward y", "--reward needs --model and --prompts"),
         ("--prompts x --task maze", "not allowed with argument"),
+        ("--temperature 0.5", "--temperature needs --model: without it, what is there is taken"),
+        ("--batch_size 8", "--batch_size needs --model"),
+        ("--model x --task maze --input_template {}", "--input_template is not used with --task"),
+        ("--model x --prompts y --reward z --input_template Q:", "write {} where the prompt"),
+        ("--model x --prompts y --reward z --input_template {}{a}", "and no other braces"),
         ("--responses 0", "--responses is 0; give 1 or more"),
         ("--temperature 0", "--temperature is 0.0; give a number above 0"),
         ("--top_p 1.5", "--top_p is 1.5; give a number above 0, up to 1"),
@@ -271,6 +279,8 @@ def test_tables(capsys):
     show(Console(width=20), rows, list(rows[0]))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines[-3:]] == [[f"n{i}", "1235", "-"] for i in range(3)]
+    show(Console(), [{"group": "\x1b[31mred"}], ["group"])
+    assert "\x1b" not in (said := capsys.readouterr().out) and "\\x1b[31mred" in said
     show(Console(width=80), rows[:1], ["name", "long value"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [["name", "n0"], ["long", "value", "1235"]]

@@ -62,6 +62,12 @@ def test_wrong_flags_end_with_status_2(words, complaint, capsys):
     assert complaint in capsys.readouterr().err
 
 
+def test_what_is_not_text_does_not_reach_the_terminal(tmp_path, capsys):
+    assert report.main([str(tmp_path / "\x1b[31mred")]) == 2
+    error = capsys.readouterr().err
+    assert "\x1b" not in error and "\\x1b[31mred" in error
+
+
 def test_a_folder_that_cannot_be_written_is_named(run, tmp_path, capsys):
     (tmp_path / "taken").write_text("a file")
     assert report.main([str(run), "--output", str(tmp_path / "taken")]) == 1

@@ -67,7 +67,7 @@ def pool(prompts: int = 6, responses: int = 30, seed: int = 0, longest: int = 9)
         rewards,
         np.ones_like(rewards, dtype=bool),
         (rng.random(prompts) < values).astype(np.float64),
-        {"temperature": 1.0},
+        {"temperature": 1.0, "model_sha256": "abc"},
     )
 
 

@@ -143,7 +143,7 @@ def test_there_are_two_vectors_beside_the_model(tmp_path, projection):
     calls = itertools.count()
 
     def tell(done: int, total: int) -> None:
-        if next(calls) % 4 == 0:  # looking at every object takes its time
+        if next(calls) in (1, 6, 30):  # looking at every object takes its time
             most.append(held() - before)
 
     scores = ScoreSum(model)
@@ -180,6 +180,22 @@ def test_other_responses_are_measured_anew(tmp_path):
     folders = list((tmp_path / "gradients").iterdir())
     assert len(folders) == 2
     assert json.loads((folders[0] / "settings.json").read_text())["batches"] == 3
+
+
+def test_another_greedy_response_is_measured_anew(tmp_path):
+    first = measured(tmp_path, ("remax",))
+    changed = SAMPLES._replace(greedy_rewards=1 - SAMPLES.greedy_rewards)
+    other = measure(ScoreSum(small_model()), changed, PLAN, ("remax",), tmp_path)
+    assert (first.squared_norms != other.squared_norms).all()
+
+
+def test_what_only_describes_the_samples_does_not_matter(tmp_path):
+    measured(tmp_path, ("rloo",))
+    elsewhere = SAMPLES._replace(settings=SAMPLES.settings | {"versions": {"torch": "9"}})
+    counts = []
+    tell = lambda *count: counts.append(count)  # noqa: E731
+    measure(ScoreSum(small_model()), elsewhere, PLAN, ("rloo",), tmp_path, tell)
+    assert not counts
 
 
 def test_a_pool_without_any_difference_has_no_gradient(tmp_path):
@@ -236,7 +252,6 @@ def test_a_sketch_is_linear_and_keeps_squared_norms_on_average():
     variance = 2 / 32 * (exact**2 - fourth)
     assert np.mean(norms) == pytest.approx(exact, abs=4 * np.sqrt(variance / 400))
     assert np.var(norms) == pytest.approx(variance, rel=0.35)
-    assert Sketch(a, 32, 0).relative_error == 0.25
 
 
 def test_a_projection_needs_dimensions():

@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 
 from openrlhf_js.lab.gradient import Measured
-from openrlhf_js.lab.gradient_summary import (
-    listed,
-    percent,
-    reduction,
-    squared_errors,
-    summarise,
-)
+from openrlhf_js.lab.gradient_summary import reduction, squared_errors, summarise
 from openrlhf_js.lab.precise_gradient import Reference
 from openrlhf_js.lab.small_batches import Plan, batch_baseline, draw
-from openrlhf_js.uncertainty import Estimate
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gradient_pools import pool
@@ -42,11 +35,6 @@ def test_a_reduction_without_a_denominator():
         reduction(np.zeros(3), np.zeros(3))
     with pytest.raises(ValueError, match="no more precise than the batches"):
         reduction(np.ones(3), -np.ones(3))
-
-
-def test_a_distance_that_is_lost_in_the_error_of_the_precise_gradient_has_no_interval():
-    found = reduction(np.array([1.0, 1.0]), np.array([-1.0, 5.0]))
-    assert found == Estimate(50.0, -math.inf, math.inf)
 
 
 @pytest.mark.parametrize("name", ["rloo", "js_plus"])
@@ -110,7 +98,19 @@ def test_the_table_and_the_sentence():
         "10.0 % (10.0 to 10.0) at m = 4; js_plus lowers"
     )
     assert "no difference that these batches show) at m = 2" in found["finding"]
+    assert found["finding"].endswith(
+        "(4 batches of 5 of 8 prompts; in brackets 95 % intervals, for further batches of the same "
+        "prompts)."
+    )
     assert "projection" not in found
+
+
+def test_the_sentence_says_that_responses_are_shared():
+    """The pool is too small for batches without common responses: other ones are not covered."""
+    few = pool(prompts=5, responses=9)
+    assert not draw(5, 9, PLAN).disjoint
+    finding = summarise(few, PLAN, made(np.ones((2, 2, 4)), ("rloo", "bloo")))["finding"]
+    assert finding.endswith("for further batches of the same prompts and responses).")
 
 
 def test_the_error_of_a_projection_is_reported():
@@ -120,9 +120,3 @@ def test_the_error_of_a_projection_is_reported():
     assert found["projection"]["root_mean_square"] == pytest.approx(0.025 * math.sqrt(2))
     assert found["finding"].startswith("dr_grpo lowers")
     assert {row["gradient"] for row in found["rows"]} == {"unbiased", "biased"}
-
-
-def test_words():
-    assert percent(Estimate(-3.0, -4.0, -2.0)) == "-3.0 % (-4.0 to -2.0: raised)"
-    assert percent(Estimate(3.0, 1.0, 5.0)) == "3.0 % (1.0 to 5.0)"
-    assert listed(["a"]) == "a" and listed(["a", "b", "c"]) == "a, b and c"

@@ -7,8 +7,9 @@ import torch
 from openrlhf_js.estimators import ESTIMATORS, baseline
 from openrlhf_js.lab import mse
 from openrlhf_js.lab.mse import best_coefficient, check, draw, left_out, measure
-from openrlhf_js.lab.mse_summary import arrays, influences, mean_error, reduction, summarise
-from openrlhf_js.uncertainty import clustered_mean, ratio_of_means
+from openrlhf_js.lab.mse_summary import arrays, influences, mean_error, summarise
+from openrlhf_js.lab.reductions import reduction
+from openrlhf_js.uncertainty import clustered_mean
 
 VALUES = np.array([0.1, 0.5, 0.8, 0.95, 0.3])
 N = len(VALUES)
@@ -142,7 +143,9 @@ POOLS = 300
 @pytest.fixture(scope="module")
 def many_pools():
     """Mean squared errors of many small pools of the same three prompts, (e, pools)."""
-    found = [measure(pool(6, seed, VALUES[:3]), 3, 2, 20, seed) for seed in range(POOLS)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mse, "CROSS_BATCHES", 0)  # which is of intervals, and takes the longest
+        found = [measure(pool(6, seed, VALUES[:3]), 3, 2, 20, seed) for seed in range(POOLS)]
     return found[0].names, np.stack([each.sums.sum(1) / 60 for each in found], 1)
 
 
@@ -220,28 +223,6 @@ def test_mean_error_weights_prompts_by_how_often_they_were_drawn():
     assert found == clustered_mean([2, 3, 3, 3], [0, 1, 1, 1])
 
 
-def test_reduction_by_hand():
-    found = reduction(np.array([1.0, 2, 3]), np.array([2.0, 4, 6]))
-    assert (found.value, found.low, found.high) == pytest.approx((50, 50, 50))
-    found = reduction(np.array([1.0, 3]), np.array([4.0, 4]))  # deviations -1, 1: se 1
-    assert found.value == pytest.approx(50)
-    assert found.high - found.value == pytest.approx(100 * 12.706 / 4, rel=1e-4)
-
-
-def test_reduction_is_near_the_ratio_of_means_where_that_can_be_had():
-    generator = np.random.default_rng(0)
-    reference = generator.gamma(3.0, size=100)
-    errors = 0.7 * reference + generator.normal(0, 0.1, 100)
-    ours, theirs = reduction(errors, reference), ratio_of_means(errors, reference)
-    assert ours.value == pytest.approx(100 * (1 - theirs.value))
-    assert ours.half_width == pytest.approx(100 * theirs.half_width, rel=0.05)
-
-
-def test_a_reduction_needs_an_error_to_reduce():
-    assert reduction(np.ones(3), np.zeros(3)) is None
-    assert reduction(np.ones(3), np.array([-1.0, 0.5, 3])) is not None
-
-
 def test_summary():
     rewards = pool(20)
     found = {m: measure(rewards, 4, m, 200, 0) for m in (2, 4)}
@@ -257,8 +238,9 @@ def test_summary():
     assert by[2, "js_fixed"]["gradient"] == "oracle"
     assert 0 < js["shrinkage"] < 1
     assert np.isnan(rloo["shrinkage"])
-    percent = f"js by {js['reduction_percent']:.1f} % at m = 2 ({js['low']:.1f} to {js['high']:.1f}"
+    percent = f"js by {js['reduction_percent']:.1f} % ({js['low']:.1f} to {js['high']:.1f}"
     assert percent in summary["finding"]
+    assert "in brackets 95 % intervals over prompts" in summary["finding"]
     raw = arrays(found)
     assert raw["squared_error_sums"].shape == (2, len(found[2].names), N)
     assert raw["counts"].sum(1).tolist() == [800, 800]
@@ -267,4 +249,18 @@ def test_summary():
 def test_an_effect_that_drowns_in_noise_is_said_to():
     rewards = pool(8, seed=1)
     text = summarise({4: measure(rewards, 5, 4, 3, 0)}, rewards, 5, 3)["finding"]
-    assert ": drowned in noise)" in text
+    assert ": no difference that these prompts show) at m = 4" in text
+
+
+def test_prompts_that_were_never_drawn_do_not_make_an_interval_narrower():
+    rewards = np.tile(pool(16), (8, 1))
+    found = measure(rewards, 3, 2, 1, 0)
+    drawn = found._replace(
+        sums=found.sums[:, found.counts > 0],
+        cross=found.cross[:, found.counts > 0],
+        counts=found.counts[found.counts > 0],
+    )
+    assert drawn.counts.tolist() == [1, 1, 1]
+    rows, of_drawn = (summarise({2: each}, rewards, 3, 1)["rows"] for each in (found, drawn))
+    for one, other in zip(rows, of_drawn, strict=True):
+        np.testing.assert_equal(one, other)

@@ -68,6 +68,14 @@ def test_there_are_as_many_responses_as_every_prompt_has(tmp_path):
     assert open_samples(tmp_path).rewards.shape == (3, 2)
 
 
+def test_the_first_prompts_may_have_more_responses(tmp_path):
+    run(tmp_path, n=3, m=2)
+    run(tmp_path, n=2, m=5)
+    assert open_samples(tmp_path).rewards.shape == (3, 2)
+    found = open_samples(tmp_path, prompts=2)
+    assert found.rewards.shape == (2, 5) and found.prompts == ["p0:", "p1:"]
+
+
 def test_tokens_in_memory_are_no_lists_of_int(tmp_path):
     run(tmp_path)
     responses = open_samples(tmp_path).response_tokens
@@ -75,7 +83,7 @@ def test_tokens_in_memory_are_no_lists_of_int(tmp_path):
 
 
 def test_other_settings_are_refused_by_name(tmp_path):
-    Store(tmp_path, SETTINGS).__exit__()
+    run(tmp_path)
     with pytest.raises(
         ValueError, match=r"(?s)give another --out.*temperature: 1.0 there, 0.7 now"
     ):
@@ -90,8 +98,15 @@ def test_where_the_model_lies_may_change(tmp_path):
     assert json.loads((tmp_path / "samples/settings.json").read_text())["model"] == "there"
 
 
+def test_a_folder_without_a_sample_may_be_used_otherwise(tmp_path):
+    with Store(tmp_path, SETTINGS) as store:
+        store.record(prompts(3))
+    with Store(tmp_path, SETTINGS | {"temperature": 0.7}) as store:
+        assert store.record(prompts(4)[1:]) == prompts(4)[1:]
+
+
 def test_a_refused_store_is_not_locked(tmp_path):
-    Store(tmp_path, SETTINGS).__exit__()
+    run(tmp_path)
     with pytest.raises(ValueError, match="other settings"):
         Store(tmp_path, {})
     Store(tmp_path, SETTINGS).__exit__()

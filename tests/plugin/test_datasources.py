@@ -68,6 +68,7 @@ def test_both_actors_that_read_prompts_do_it_with_our_data_set(monkeypatch):
         def __init__(self, pretrain, strategy):
             self.data_set = ppo_trainer.PromptDataset
             self.experience_maker = SimpleNamespace(live_estimator="js")
+            self.actor_model_group = SimpleNamespace(_actor_handlers=[])
 
     strategy = SimpleNamespace(
         args=SimpleNamespace(algo=SimpleNamespace(advantage=SimpleNamespace(estimator="js")))

@@ -68,7 +68,7 @@ def test_the_trainer_saves_and_restores_it(monkeypatch, history):
 
         def __init__(self, pretrain, strategy):
             self.experience_maker = SimpleNamespace(live_estimator="js_plus", history=None)
-            self.actor_model_group = None
+            self.actor_model_group = SimpleNamespace(_actor_handlers=[])
             self.disk = {"global_step": 0}
 
         def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
@@ -82,7 +82,6 @@ def test_the_trainer_saves_and_restores_it(monkeypatch, history):
 
     for name in ("PromptDataset", "RemoteExperienceMaker"):
         monkeypatch.setattr(ppo_trainer, name, None)
-    monkeypatch.setattr(trainer.policy, "confirm", lambda group: None)
     algo = SimpleNamespace(advantage=SimpleNamespace(estimator="js_plus"))
     strategy = SimpleNamespace(args=SimpleNamespace(algo=algo))
     actor = plain_class(trainer.shrinkage_trainer(ray.remote(Upstream)))("model", strategy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import types
@@ -29,15 +30,22 @@ def result(tmp_path, monkeypatch):
     path = tmp_path / "lab" / "early" / "mse.json"
     path.parent.mkdir(parents=True)
     rows = [{"m": 2, "MSE": 0.123456}, {"m": 4, "note": "<b>"}]
-    path.write_text(json.dumps({"lab": "mse", "finding": "js wins & <b>", "rows": rows}))
     np.savez(path.with_suffix(".npz"), x=np.arange(3.0))
+    digest = hashlib.sha256(path.with_suffix(".npz").read_bytes()).hexdigest()
+    said = {"lab": "mse", "finding": "js wins & <b>", "rows": rows, "arrays_sha256": digest}
+    path.write_text(json.dumps(said))
     return path
 
 
 def test_results_are_found_among_other_files(result, tmp_path):
-    (tmp_path / "lab" / "other.json").write_text('{"lab": "something else"}')
-    (tmp_path / "lab" / "list.json").write_text("[1]")
-    (tmp_path / "lab" / "half.json").write_text('{"lab": "ms')
+    for name, text in (
+        ("value", '{"lab": "something else"}'),
+        ("gradient", "[1]"),
+        ("sweep", '{"lab": "ms'),
+        ("simulate", '{"lab": ["mse"]}'),
+        ("data", '{"lab": "mse"}'),  # by no command's name: not even read, it may be huge
+    ):
+        (tmp_path / "lab" / f"{name}.json").write_text(text)
     assert lab.lab_results(tmp_path) == [result]
     with pytest.raises(ValueError, match=r"no folder .*nowhere"):
         lab.lab_results(tmp_path / "nowhere")
@@ -54,6 +62,17 @@ def test_what_is_no_result_is_refused(result, tmp_path):
         lab.picture(result, tmp_path / "mse.png")
     result.write_text("{}")
     with pytest.raises(ValueError, match="is not a result of openrlhf-js lab"):
+        lab.picture(result, tmp_path / "mse.png")
+
+
+def test_numbers_of_another_call_and_damage_are_refused(result, tmp_path):
+    np.savez(result.with_suffix(".npz"), x=np.arange(4.0))
+    with pytest.raises(ValueError, match=r"mse\.npz is not the one that mse\.json was written"):
+        lab.picture(result, tmp_path / "mse.png")
+    np.savez(result.with_suffix(".npz"), y=np.arange(4.0))
+    digest = hashlib.sha256(result.with_suffix(".npz").read_bytes()).hexdigest()
+    result.write_text(json.dumps({"lab": "mse", "rows": [], "arrays_sha256": digest}))
+    with pytest.raises(ValueError, match=r"damaged or of another version \(KeyError.*run the lab"):
         lab.picture(result, tmp_path / "mse.png")
 
 

@@ -1,0 +1,162 @@
+"""What js_plus_gradient.py has measured, as rows with intervals over seeds, tables and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from gradient_pools import BEST, COMPARED, HISTORY, reductions
+
+from openrlhf_js.uncertainty import Estimate, clustered_mean
+
+RULES = ("js", "js_plus", HISTORY)
+PAIRS = (("js_plus", "rloo"), ("js_plus", "js"), (HISTORY, "js_plus"), (HISTORY, "js"))
+
+
+class Policy(NamedTuple):
+    """What `gradient_pools.measure` found at one policy of one seed."""
+
+    task: str
+    step: int
+    seed: int
+    mean_reward: float
+    seconds: float
+    cells: list[dict[str, Any]]
+
+
+class Row(NamedTuple):
+    """Batches of one size at the policies of all seeds after the same step.
+
+    Attributes:
+        task, step, n, m: which.
+        mean_reward: over the pools of all seeds.
+        distance: by rule, the reduction of the squared distance against rloo, in percent.
+        error: the same of the baseline's squared error.
+        gaps: by pair, how many points of rloo's squared distance the first is below the second.
+        best: the mean of the constant coefficients that would have been best.
+        best_reduction: what it would have reached, in percent.
+    """
+
+    task: str
+    step: int
+    n: int
+    m: int
+    mean_reward: float
+    distance: dict[str, Estimate]
+    error: dict[str, Estimate]
+    gaps: dict[tuple[str, str], Estimate]
+    best: float
+    best_reduction: float
+
+    def plain(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return {
+            **self._asdict(),
+            "distance": {name: each.plain() for name, each in self.distance.items()},
+            "error": {name: each.plain() for name, each in self.error.items()},
+            "gaps": {f"{a} below {b}": each.plain() for (a, b), each in self.gaps.items()},
+        }
+
+    @property
+    def place(self) -> str:
+        """Such as `sort, step 25, n = 16, m = 2`."""
+        return f"{self.task}, step {self.step}, n = {self.n}, m = {self.m}"
+
+
+def summarise(policies: Sequence[Policy]) -> list[Row]:
+    """One row for each task, step and size of batches; every seed counts alike.
+
+    Args:
+        policies: of all seeds, each with the same sizes of batches.
+    """
+    rows = []
+    for task, step in dict.fromkeys((each.task, each.step) for each in policies):
+        own = [each for each in policies if (each.task, each.step) == (task, step)]
+        mean_reward = fmean(each.mean_reward for each in own)
+        for cells in zip(*(each.cells for each in own), strict=True):
+            rows.append(_row(task, step, mean_reward, cells))
+    return rows
+
+
+def _row(task: str, step: int, mean_reward: float, cells: Sequence[dict[str, Any]]) -> Row:
+    def reduced(field: str, name: str) -> Any:
+        return reductions(*([cell[field][each] for cell in cells] for each in (name, "rloo")))
+
+    distance = {name: reduced("distances", name) for name in (*COMPARED, BEST)}
+    return Row(
+        task,
+        step,
+        cells[0]["n"],
+        cells[0]["m"],
+        mean_reward,
+        {name: clustered_mean(distance[name]) for name in RULES},
+        {name: clustered_mean(reduced("errors", name)) for name in RULES},
+        {(a, b): clustered_mean(distance[a] - distance[b]) for a, b in PAIRS},
+        fmean(cell["best"] for cell in cells),
+        float(distance[BEST].mean()),
+    )
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """For each pair, in how many rows the first is nearer to the true gradient, and where not."""
+    found = []
+    for pair in PAIRS:
+        better = [row for row in rows if row.gaps[pair].low > 0]
+        worse = [row for row in rows if row.gaps[pair].high < 0]
+        open_ = [row for row in rows if row not in better and row not in worse]
+        mean = fmean(row.gaps[pair].value for row in rows)
+        sentence = (
+            f"{pair[0]} against {pair[1]}: the gradient's variance is lower in {len(better)} of "
+            f"{len(rows)} settings, higher in {len(worse)}, and in {len(open_)} the seeds cannot "
+            f"tell; on average lower by {mean:.1f} points of rloo's."
+        )
+        for what, where in (("Higher", worse), ("Cannot tell", open_)):
+            if where:
+                places = "; ".join(f"{row.place} ({shown(row.gaps[pair])})" for row in where)
+                sentence += f" {what}: {places}."
+        found.append(sentence)
+    return found
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Tables and verdicts for the docs."""
+    lines = [
+        *(f"- {sentence}" for sentence in verdicts(rows)),
+        "",
+        f"Intervals of 95 %, each by itself: of {len(rows)} that hold nothing but noise, about "
+        f"{0.05 * len(rows):.0f} would exclude zero. A mean that is above zero is better.",
+        "",
+        "How much lower than rloo's, in percent: the squared distance of a batch's gradient to "
+        "the true one.",
+        "",
+        f"| task | step (reward) | n | m | {' | '.join(RULES)} | js_plus below js, points | "
+        "best constant lambda |",
+        f"|---|---|---:|---:|{'---:|' * (len(RULES) + 2)}",
+    ]
+    for row in rows:
+        cells = [
+            *(shown(row.distance[name]) for name in RULES),
+            shown(row.gaps["js_plus", "js"]),
+            f"{row.best_reduction:.1f} at {row.best:.2f}",
+        ]
+        lines.append(f"{_head(row)} {' | '.join(cells)} |")
+    lines += [
+        "",
+        "The same of the squared error of the baseline to the prompts' values.",
+        "",
+        f"| task | step (reward) | n | m | {' | '.join(RULES)} |",
+        f"|---|---|---:|---:|{'---:|' * len(RULES)}",
+    ]
+    for row in rows:
+        lines.append(f"{_head(row)} {' | '.join(shown(row.error[name]) for name in RULES)} |")
+    return "\n".join(lines)
+
+
+def _head(row: Row) -> str:
+    return f"| {row.task} | {row.step} ({row.mean_reward:.2f}) | {row.n} | {row.m} |"
+
+
+def shown(of: Estimate) -> str:
+    """Such as 12.3 (10.1 to 14.5)."""
+    return f"{of.value:.1f} ({of.low:.1f} to {of.high:.1f})"

@@ -1,0 +1,170 @@
+"""Tiny policies for experiments: warm-started, and on their way through a plain training.
+
+The training is REINFORCE with the baseline `rloo` on the quickstart's settings, in this process: no
+Ray, no DeepSpeed, no vLLM. Its gradient is the one that the variance lab measures. Every step draws
+more responses than it learns from, so that histories for more responses can be made of it.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerFast
+
+from openrlhf_js.estimators import advantage
+from openrlhf_js.lab.engines import Policy, Transformers
+from openrlhf_js.lab.policy_gradient import Response, ScoreSum, terms
+from openrlhf_js.lab.sampling import key
+from openrlhf_js.tiny.model import make_model, make_tokenizer, save
+from openrlhf_js.tiny.settings import Settings
+from openrlhf_js.tiny.tasks import TASKS, TinyTask, draw
+from openrlhf_js.tiny.warm_start import imitate
+
+QUICKSTART = Settings()
+PROMPTS, LEARNT_FROM = QUICKSTART.prompts_per_step, QUICKSTART.responses_per_prompt
+RECORDED = 8  # responses to a prompt that are drawn in a step of training
+BETAS, MOST_NORM = (0.9, 0.95), 1.0  # of AdamW and of the gradient, as OpenRLHF's
+REWARDS = "rewards.npy"
+Floats = NDArray[np.float64]
+
+
+class Drawn(NamedTuple):
+    """Responses to n prompts, m to each.
+
+    Attributes:
+        responses: n m of them, prompt by prompt.
+        rewards: (n, m).
+    """
+
+    responses: list[Response]
+    rewards: Floats
+
+
+def warm_start(task: TinyTask, seed: int, folder: Path, on_step: Callable[[int], None]) -> None:
+    """Leaves a model that has imitated careless demonstrations; nothing if it is there already.
+
+    Args:
+        task: to learn.
+        seed: of the model, the held-out prompts and the demonstrations.
+        folder: gets the model and its tokenizer.
+        on_step: told the number of each step, from 1.
+    """
+    if (folder / "tokenizer_config.json").is_file():  # written last
+        return
+    tokenizer = make_tokenizer(task)
+    model = make_model(tokenizer, seed)
+    train = training_items(task, seed)
+    imitate(model, tokenizer, task, train, seed=seed, on_step=lambda step, loss: on_step(step))
+    save(model, tokenizer, folder)
+
+
+def training_items(task: TinyTask, seed: int) -> list[list[Any]]:
+    """The items that a policy of this seed learns from, by kind."""
+    return task.split(seed, QUICKSTART.held_out).train
+
+
+def engine_of(task: TinyTask, folder: Path, tokenizer: PreTrainedTokenizerFast) -> Transformers:
+    """What samples from the policy in a folder, in float32 on the CPU; its `model` may be trained.
+
+    Args:
+        task: says how long prompts and responses are.
+        folder: of the model.
+        tokenizer: of the task.
+    """
+    ends = (tokenizer.eos_token_id,)
+    lengths = {"max_new_tokens": task.max_new_tokens, "longest_prompt": task.max_prompt_tokens}
+    return Transformers(Policy(folder, "cpu", "float32", 1.0, 1.0, ends=ends, **lengths))
+
+
+def sample(
+    engine: Transformers,
+    tokenizer: PreTrainedTokenizerFast,
+    task: TinyTask,
+    items: Sequence[Any],
+    m: int,
+    seed: int,
+) -> Drawn:
+    """m graded responses to each item's prompt, all in one batch.
+
+    Args:
+        engine: of the policy.
+        tokenizer: of the task.
+        task: says how to ask and grades.
+        items: one for each prompt.
+        m: responses to each.
+        seed: of the responses.
+    """
+    asked = [tokenizer.encode(task.prompt(item)) for item in items for _ in range(m)]
+    keys = [key(seed, i, j) for i in range(len(items)) for j in range(m)]
+    said = engine.sample(asked, keys)
+    labels = [task.label(item) for item in items for _ in range(m)]
+    texts = tokenizer.batch_decode(said)
+    rewards = [task.score(*each).value for each in zip(texts, labels, strict=True)]
+    responses = [Response(*each) for each in zip(asked, said, strict=True)]
+    return Drawn(responses, np.array(rewards).reshape(len(items), m))
+
+
+def train(name: str, seed: int, marks: Sequence[int], folder: Path) -> None:
+    """Warm-starts and trains a policy; the folder appears once it is whole.
+
+    It gets `step-K/` for each mark, the policy after K steps of training, and `rewards.npy`, the
+    rewards (steps, PROMPTS, RECORDED) of every step, of which the first LEARNT_FROM responses were
+    learned from.
+
+    Args:
+        name: of the task.
+        seed: of everything.
+        marks: numbers of steps.
+        folder: see above; nothing is done if it is there.
+    """
+    if folder.is_dir():
+        return
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # what a stopped run has left
+    task = TASKS[name]
+    warm_start(task, seed, unfinished / "start", lambda step: None)
+    tokenizer = make_tokenizer(task)
+    engine = engine_of(task, unfinished / "start", tokenizer)
+    scores = ScoreSum(engine.model)
+    optimizer = torch.optim.AdamW(
+        scores.parameters, lr=QUICKSTART.learning_rate, betas=BETAS, weight_decay=0.0
+    )
+    items, rng = training_items(task, seed), random.Random(f"train/{seed}")
+    rewards = np.empty((max(marks), PROMPTS, RECORDED))
+    for step in range(max(marks) + 1):
+        if step in marks:
+            engine.model.save_pretrained(unfinished / f"step-{step}")
+        if step < max(marks):
+            chosen = draw(items, PROMPTS, rng)
+            drawn = sample(engine, tokenizer, task, chosen, RECORDED, key(seed, 0, step))
+            rewards[step] = drawn.rewards
+            learn(scores, optimizer, drawn)
+    np.save(unfinished / REWARDS, rewards)
+    unfinished.rename(folder)
+
+
+def learn(scores: ScoreSum, optimizer: torch.optim.Optimizer, drawn: Drawn) -> None:
+    """One step of gradient ascent on the first LEARNT_FROM responses to each prompt.
+
+    Args:
+        scores: of the model.
+        optimizer: of its parameters; descends.
+        drawn: (n, m) responses with m >= LEARNT_FROM; the others weigh nothing.
+    """
+    weights = np.zeros_like(drawn.rewards)
+    rewards = torch.from_numpy(drawn.rewards[:, :LEARNT_FROM])
+    weights[:, :LEARNT_FROM] = advantage("rloo", rewards).numpy() / rewards.numel()
+    scores.clear()
+    scores.add(terms(drawn.responses, weights.ravel()))
+    for parameter, total in zip(scores.parameters, scores.total, strict=True):
+        parameter.grad = -total
+    torch.nn.utils.clip_grad_norm_(scores.parameters, MOST_NORM)
+    optimizer.step()
+    optimizer.zero_grad()
