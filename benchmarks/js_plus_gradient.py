@@ -4,7 +4,7 @@ Tiny models on the quickstart's tasks, warm-started and then trained by plain RE
 (`tiny_policies.py`), early (after the warm start), in the middle and late. A seed is a warm start,
 a training, a pool of responses and batches of its own; intervals are over seeds (Student's t). At
 every policy small batches of n prompts with m responses are drawn from a pool of fresh responses,
-and every baseline sees the same batches (`gradient_pools.py` says how squared distances are had
+and every baseline sees the same batches (`pool_distances.py` says how squared distances are had
 without bias). The history of js_plus is that of the steps of training before the policy, with the
 same n and m; after the warm start there are none, and its history is empty.
 
@@ -23,8 +23,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from gradient_pools import Size, measure
 from js_plus_gradient_report import Policy, markdown, summarise, verdicts
+from pool_distances import Size, measure
 from rich.console import Console
 from rlhf_runs import kept
 from tiny_policies import train

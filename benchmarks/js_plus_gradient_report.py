@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from gradient_pools import BEST, COMPARED, HISTORY, reductions
+from pool_distances import BEST, COMPARED, HISTORY, reductions
 
 from openrlhf_js.uncertainty import Estimate, clustered_mean
 
@@ -15,7 +15,7 @@ PAIRS = (("js_plus", "rloo"), ("js_plus", "js"), (HISTORY, "js_plus"), (HISTORY,
 
 
 class Policy(NamedTuple):
-    """What `gradient_pools.measure` found at one policy of one seed."""
+    """What `pool_distances.measure` found at one policy of one seed."""
 
     task: str
     step: int

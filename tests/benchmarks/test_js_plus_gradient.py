@@ -24,9 +24,9 @@ def benchmarks_on_the_path():
 
 @pytest.fixture(scope="module")
 def pools():
-    import gradient_pools
+    import pool_distances
 
-    return gradient_pools
+    return pool_distances
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +56,18 @@ def test_the_signal_is_the_mean_product_of_different_prompts_gradients(pools):
 
 
 def test_distances_are_unbiased_for_the_variance_of_the_gradient(pools):
-    """A coin of probability 1/2 with score a - 1/2 and reward a, two tosses to each of n prompts.
+    """A coin of probability 1/2 with score +-1/2 and reward a, two tosses to each of n prompts.
 
-    Then rloo's gradient is the mean over prompts of (a_1 - a_2)^2 / 2, with variance 1 / (16 n).
+    Every prompt has a parameter of its own, so that the mean gradient over all prompts there are
+    is 0. A prompt's gradient with rloo is (a_1 - a_2)^2 / 2, with a mean square of 1/8.
     """
     rng, found = np.random.default_rng(1), []
     for seed in range(150):
         tosses = rng.integers(0, 2, (6, 4)).astype(float)
-        pool = pools.Pool(tosses, (tosses - 0.5)[:, :, None].astype(np.float32))
-        norm = pools.compare(pool, 4, 2, 4, seed, start_history(50)).distances["rloo"]
-        found.append(norm)
-    assert np.mean(found) == pytest.approx(1 / 64, rel=0.2)
+        scores = np.eye(6)[:, None, :] * (tosses - 0.5)[:, :, None]
+        pool = pools.Pool(tosses, scores.astype(np.float32))
+        found.append(pools.compare(pool, 4, 2, 4, seed, start_history(50)).distances["rloo"])
+    assert np.mean(found) == pytest.approx(1 / 32, rel=0.1)
 
 
 def test_every_baseline_is_measured_on_the_same_batches(pools):
@@ -198,8 +199,8 @@ def test_the_tables_have_a_line_for_every_row(report, policies):
 
 
 def test_figures_of_other_settings_have_other_files(tmp_path):
-    from gradient_pools import Size
     from js_plus_gradient import Training
+    from pool_distances import Size
 
     def path(task="sort", seed=0, marks=(0, 4), size=None):
         return Training(task, seed, marks, size or Size(), tmp_path).path(4)

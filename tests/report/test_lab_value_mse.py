@@ -54,7 +54,7 @@ def test_groups_are_told_apart_and_too_many_are_not():
 
 
 def test_errors_and_reductions():
-    figure, summary = mse_figure(pool(), 5)
+    figure, summary = mse_figure(pool(20, 40), 10)  # enough for every interval to have ends
     errors, reductions = figure.axes
     rows = {(row["responses"], row["estimator"]): row for row in summary["rows"]}
     drawn = [list(line.get_ydata()) for line in errors.lines]
