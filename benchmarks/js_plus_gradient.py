@@ -30,9 +30,9 @@ from rlhf_runs import kept
 from tiny_policies import train
 
 from openrlhf_js.cli.progress import Bar
-from openrlhf_js.lab.results import whole_file
 from openrlhf_js.tiny.quickstart import prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS
+from openrlhf_js.whole_file import whole_file
 
 # Seconds of one free core for a step of imitation, a step of training, a response of the pool and
 # a small batch of each size: for the forecast at the start. Later, what was done tells the rest.

@@ -12,18 +12,18 @@ import heapq
 import importlib.metadata
 import inspect
 import json
-import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from openrlhf_js import __version__
 from openrlhf_js.tasks.base import Generated, Item, Loaded, Task
 from openrlhf_js.tasks.draws import Draws
 from openrlhf_js.tasks.hub import Progress, unseen
+from openrlhf_js.whole_file import whole_file
 
 Row = dict[str, Any]
 COMMON = ("count", "seed", "split", "progress")  # what tasks take; the rest are their own options
@@ -108,23 +108,6 @@ def _sample(found: Iterable[Item], count: int, draws: Draws) -> Iterator[Item]:
     kept = heapq.nsmallest(count, drawn, key=lambda each: each[:2])
     for _, _, item in sorted(kept, key=lambda each: each[1]):
         yield item
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name once the block has ended well: nobody ever sees half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException as error:  # an interrupt too must not leave anything behind
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and str(error.filename or partial) == str(partial):
-            error.filename = str(path)  # a full disk does not say where
-        raise
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from openrlhf_js import __version__
 from openrlhf_js.lab import precise_gradient as precision
 from openrlhf_js.lab.policy_gradient import ScoreSum, Terms, dot
 from openrlhf_js.lab.precise_gradient import Reference, pool_terms
-from openrlhf_js.lab.results import plain, whole_file
+from openrlhf_js.lab.results import plain
 from openrlhf_js.lab.small_batches import (
     SCALED,
     Design,
@@ -38,6 +38,7 @@ from openrlhf_js.lab.small_batches import (
 )
 from openrlhf_js.lab.store import Samples
 from openrlhf_js.uncertainty.estimate import Floats
+from openrlhf_js.whole_file import whole_file
 
 SAVE_SECONDS = 5.0  # between two saves of the batches' numbers
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from openrlhf_js.lab.results import whole_file
+from openrlhf_js.whole_file import whole_file
 
 GREEDY, SAMPLED = KINDS = ("greedy", "sampled")
 _NAME = re.compile(r"(greedy|sampled)-(\d+)-(\d+)\.npz")

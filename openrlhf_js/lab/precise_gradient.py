@@ -20,10 +20,10 @@ from openrlhf_js.lab.policy_gradient import (
     squared_distance,
     terms,
 )
-from openrlhf_js.lab.results import whole_file
 from openrlhf_js.lab.small_batches import Ints
 from openrlhf_js.lab.store import Samples
 from openrlhf_js.uncertainty.estimate import Floats
+from openrlhf_js.whole_file import whole_file
 
 SAVE_SECONDS = 60.0  # between two saves of a half that is not done
 

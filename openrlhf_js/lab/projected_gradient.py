@@ -23,7 +23,6 @@ from openrlhf_js.lab.gradient import (
 from openrlhf_js.lab.policy_gradient import ScoreSum, dot
 from openrlhf_js.lab.precise_gradient import Reference, pool_terms
 from openrlhf_js.lab.projection import Sketch, check_dimensions
-from openrlhf_js.lab.results import whole_file
 from openrlhf_js.lab.small_batches import (
     Design,
     Ints,
@@ -34,6 +33,7 @@ from openrlhf_js.lab.small_batches import (
 )
 from openrlhf_js.lab.store import Samples
 from openrlhf_js.uncertainty.estimate import Floats
+from openrlhf_js.whole_file import whole_file
 
 PART = 256  # responses whose projections are saved together
 CHECKED = 5  # gradients of small batches that are computed exactly too

