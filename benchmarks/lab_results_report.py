@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 Summary = Mapping[str, Any]
-COMMANDS = ("value", "mse", "gradient", "sweep", "simulate")
 RULES = ("js", "js_plus")
 ORACLE = "js_fixed"
 TITLE = "# Results\n"
@@ -41,10 +40,10 @@ def replace_part(text: str, part: str) -> str:
 
 
 def markdown(found: Mapping[str, Summary], seconds: Mapping[str, float]) -> str:
-    """Tables, findings and pictures.
+    """Tables and pictures.
 
     Args:
-        found: the summaries of COMMANDS.
+        found: the summaries of the lab's programs, one for each of PICTURES.
         seconds: by part of the experiment.
     """
     value, precise = found["value"]["rows"][0], found["gradient"]["precise"]
@@ -115,8 +114,7 @@ def markdown(found: Mapping[str, Summary], seconds: Mapping[str, float]) -> str:
     for m in sorted({m for m, _ in simulated}):
         cells = [shown(simulated[m, name], "reduction_") for name in (*RULES, ORACLE)]
         lines.append(f"| {m} | {' | '.join(cells)} |")
-    lines += ["", "In words:", "", *(f"- {found[name]['finding']}" for name in COMMANDS), ""]
-    lines += [f"![{text}](images/results_{name}.png)" for name, text in PICTURES.items()]
+    lines += ["", *(f"![{text}](images/results_{name}.png)" for name, text in PICTURES.items())]
     return "\n".join(lines)
 
 
