@@ -5,10 +5,12 @@ Tiny models on the quickstart's tasks, warm-started and then trained by plain RE
 a training, a pool of responses and batches of its own; intervals are over seeds (Student's t). At
 every policy small batches of n prompts with m responses are drawn from a pool of fresh responses,
 and every baseline sees the same batches (`pool_distances.py` says how squared distances are had
-without bias). The history of js_plus is that of the steps of training before the policy, with the
-same n and m; after the warm start there are none, and its history is empty.
+without bias). The history of js_plus is of the steps of training before the policy, all with 64
+prompts: the first n prompts of each and the first m of their responses. After the warm start there
+are none, and its history is empty.
 
-A call with the same folder goes on where the last one was stopped, and measures nothing twice.
+A call with the same folder goes on where the last one was stopped, and measures nothing twice;
+after a change of the code give another one.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -35,7 +35,9 @@ class Row(NamedTuple):
         error: the same of the baseline's squared error.
         gaps: by pair, how many points of rloo's squared distance the first is below the second.
         best: the mean of the constant coefficients that would have been best.
-        best_reduction: what it would have reached, in percent.
+        best_reduction: what it would have reached, in percent, on the batches that chose it.
+        noise: n times rloo's squared distance, a mean over seeds; the same for every n but for
+            chance.
     """
 
     task: str
@@ -48,6 +50,7 @@ class Row(NamedTuple):
     gaps: dict[tuple[str, str], Estimate]
     best: float
     best_reduction: float
+    noise: float
 
     def plain(self) -> dict[str, Any]:
         """The same for JSON."""
@@ -57,6 +60,11 @@ class Row(NamedTuple):
             "error": {name: each.plain() for name, each in self.error.items()},
             "gaps": {f"{a} below {b}": each.plain() for (a, b), each in self.gaps.items()},
         }
+
+    @property
+    def has_history(self) -> bool:
+        """Whether there were steps before; without any, HISTORY is js_plus."""
+        return self.step > 0
 
     @property
     def place(self) -> str:
@@ -95,6 +103,7 @@ def _row(task: str, step: int, mean_reward: float, cells: Sequence[dict[str, Any
         {(a, b): clustered_mean(distance[a] - distance[b]) for a, b in PAIRS},
         fmean(cell["best"] for cell in cells),
         float(distance[BEST].mean()),
+        cells[0]["n"] * fmean(cell["distances"]["rloo"] for cell in cells),
     )
 
 
@@ -102,13 +111,16 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     """For each pair, in how many rows the first is nearer to the true gradient, and where not."""
     found = []
     for pair in PAIRS:
-        better = [row for row in rows if row.gaps[pair].low > 0]
-        worse = [row for row in rows if row.gaps[pair].high < 0]
-        open_ = [row for row in rows if row not in better and row not in worse]
-        mean = fmean(row.gaps[pair].value for row in rows)
+        own = [row for row in rows if row.has_history or HISTORY not in pair]
+        if not own:
+            continue
+        better = [row for row in own if row.gaps[pair].low > 0]
+        worse = [row for row in own if row.gaps[pair].high < 0]
+        open_ = [row for row in own if row not in better and row not in worse]
+        mean = fmean(row.gaps[pair].value for row in own)
         sentence = (
             f"{pair[0]} against {pair[1]}: the gradient's variance is lower in {len(better)} of "
-            f"{len(rows)} settings, higher in {len(worse)}, and in {len(open_)} the seeds cannot "
+            f"{len(own)} settings, higher in {len(worse)}, and in {len(open_)} the seeds cannot "
             f"tell; on average lower by {mean:.1f} points of rloo's."
         )
         for what, where in (("Higher", worse), ("Cannot tell", open_)):
@@ -125,10 +137,13 @@ def markdown(rows: Sequence[Row]) -> str:
         *(f"- {sentence}" for sentence in verdicts(rows)),
         "",
         f"Intervals of 95 %, each by itself: of {len(rows)} that hold nothing but noise, about "
-        f"{0.05 * len(rows):.0f} would exclude zero. A mean that is above zero is better.",
+        f"{0.05 * len(rows):.0f} would exclude zero. Above zero is lower than the other's; an "
+        "interval that holds zero decides nothing. The six sizes of batches share a pool, and the "
+        "steps of a seed a training.",
         "",
         "How much lower than rloo's, in percent: the squared distance of a batch's gradient to "
-        "the true one.",
+        "the true one. Last, the mean of the constant lambdas that were the best of each seed in "
+        "hindsight, with what they save on the very batches that chose them.",
         "",
         f"| task | step (reward) | n | m | {' | '.join(RULES)} | js_plus below js, points | "
         "best constant lambda |",
@@ -136,9 +151,9 @@ def markdown(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         cells = [
-            *(shown(row.distance[name]) for name in RULES),
+            *_by_rule(row, row.distance),
             shown(row.gaps["js_plus", "js"]),
-            f"{row.best_reduction:.1f} at {row.best:.2f}",
+            f"{row.best_reduction:.1f} with {row.best:.2f}",
         ]
         lines.append(f"{_head(row)} {' | '.join(cells)} |")
     lines += [
@@ -149,8 +164,28 @@ def markdown(rows: Sequence[Row]) -> str:
         f"|---|---|---:|---:|{'---:|' * len(RULES)}",
     ]
     for row in rows:
-        lines.append(f"{_head(row)} {' | '.join(shown(row.error[name]) for name in RULES)} |")
+        lines.append(f"{_head(row)} {' | '.join(_by_rule(row, row.error))} |")
+    sizes = sorted({row.n for row in rows})
+    lines += [
+        "",
+        "How exact this is: n times rloo's squared distance, a mean over seeds, does not depend on "
+        "n but for chance.",
+        "",
+        f"| task | step | m | {' | '.join(f'n = {n}' for n in sizes)} |",
+        f"|---|---|---:|{'---:|' * len(sizes)}",
+    ]
+    noise = {(row.task, row.step, row.m, row.n): row.noise for row in rows}
+    for task, step, m in dict.fromkeys(place[:3] for place in noise):
+        cells = [f"{noise[task, step, m, n]:.4g}" for n in sizes]
+        lines.append(f"| {task} | {step} | {m} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _by_rule(row: Row, found: Mapping[str, Estimate]) -> list[str]:
+    """A cell for each rule; HISTORY's is empty where there is none yet."""
+    return [
+        shown(found[name]) if row.has_history or name != HISTORY else "none yet" for name in RULES
+    ]
 
 
 def _head(row: Row) -> str:

@@ -154,8 +154,8 @@ def policies(report):
         return {"n": 16, "m": 2, "distances": distances, "errors": errors, "best": 0.25}
 
     return [
-        report.Policy("sort", 0, 0, 0.2, 9.0, [cell(10, 12, 5)]),
-        report.Policy("sort", 0, 1, 0.4, 9.0, [cell(14, 18, 6)]),
+        report.Policy("sort", 9, 0, 0.2, 9.0, [cell(10, 12, 5)]),
+        report.Policy("sort", 9, 1, 0.4, 9.0, [cell(14, 18, 6)]),
     ]
 
 
@@ -173,20 +173,42 @@ def test_a_verdict_names_where_it_is_higher_and_where_nobody_can_tell(report, po
     rows = report.summarise(policies)
     against_rloo, against_js, *_ = report.verdicts(rows)
     assert "lower in 0 of 1 settings, higher in 0, and in 1 the seeds cannot tell" in against_js
-    assert "Cannot tell: sort, step 0, n = 16, m = 2 (3.0 (-9.7 to 15.7))." in against_js
+    assert "Cannot tell: sort, step 9, n = 16, m = 2 (3.0 (-9.7 to 15.7))." in against_js
     assert "on average lower by 15.0 points" in against_rloo
     surely = rows[0]._replace(gaps={pair: report.Estimate(-2, -3, -1) for pair in report.PAIRS})
     said = report.verdicts([surely])[1]
-    assert "higher in 1" in said and "Higher: sort, step 0, n = 16, m = 2 (-2.0" in said
+    assert "higher in 1" in said and "Higher: sort, step 9, n = 16, m = 2 (-2.0" in said
 
 
 def test_the_tables_have_a_line_for_every_row(report, policies):
     lines = report.markdown(report.summarise(policies)).splitlines()
-    assert sum(line.startswith("| sort | 0 (0.30) | 16 | 2 |") for line in lines) == 2
+    assert sum(line.startswith("| sort | 9 (0.30) | 16 | 2 |") for line in lines) == 2
     tables = [line for line in lines if line.startswith("|")]
     assert len({line.count("|") for line in tables[:3]}) == 1
-    assert len({line.count("|") for line in tables[3:]}) == 1
-    assert any("30.0 at 0.25 |" in line for line in lines)
+    assert len({line.count("|") for line in tables[3:6]}) == 1
+    assert any("30.0 with 0.25 |" in line for line in lines)
+    assert lines[-1] == "| sort | 9 | 2 | 1600 |"  # n times rloo's distance
+
+
+def test_a_policy_without_a_step_before_it_says_nothing_of_a_history(report, policies):
+    rows = report.summarise([each._replace(step=0) for each in policies])
+    assert len(report.verdicts(rows)) == 2
+    assert report.markdown(rows).count("none yet") == 2
+
+
+def test_fewer_prompts_have_more_batches(pools, monkeypatch, tmp_path):
+    drawn = {}
+
+    def compare(pool, n, m, batches, seed, history):
+        drawn[n] = batches
+        return pools.Sums({}, {}, 0.0)
+
+    pool = pool_of(pools, np.random.default_rng(0))
+    monkeypatch.setattr(pools, "compare", compare)
+    monkeypatch.setattr(pools, "make_pool", lambda *_: pool)
+    np.save(tmp_path / pools.REWARDS, np.zeros((1, 64, 8)))
+    pools.measure(tmp_path, "sort", 0, 1, pools.Size(batches=3))
+    assert drawn == {16: 12, 64: 3}
 
 
 def test_figures_of_other_settings_have_other_files(tmp_path):
