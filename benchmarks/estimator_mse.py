@@ -22,7 +22,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from value_distributions import BETAS, DISTRIBUTIONS
+from value_distributions import BETAS, DISTRIBUTIONS, draw_groups
 
 from openrlhf_js.estimators import baselines
 from openrlhf_js.estimators.baselines import corrected_coefficient
@@ -53,15 +53,7 @@ def others_statistics(
     values: Values, n: int, m: int, rounds: int, generator: np.random.Generator
 ) -> GroupStatistics:
     """Return the statistics of one held-out prompt per batch; every field is (rounds,)."""
-    shape = (rounds, n - 1)
-    mu = values.draw(generator, shape)
-    if values.noise is None:
-        mean = generator.binomial(m, mu) / m
-        variance = mean * (1 - mean) * m / (m - 1)
-    else:
-        std = values.noise(generator, shape)
-        mean = mu + std * generator.standard_normal(shape) / m**0.5
-        variance = std**2 * generator.chisquare(m - 1, shape) / (m - 1)
+    mean, variance = draw_groups(values, (rounds, n - 1), m, generator)
     return _statistics(torch.from_numpy(mean), torch.from_numpy(variance), m)
 
 

@@ -22,8 +22,10 @@ import torch
 from reward_streams import DRIFTING, STATIONARY, Step, Stream
 from rich.console import Console
 from running_rule import Groups, Running, check, groups
+from value_distributions import draw_groups
 
 from openrlhf_js.cli.progress import Bar
+from openrlhf_js.whole_file import whole_file
 
 PROMPTS = (4, 8, 16, 32, 64)
 RESPONSES = (2, 4, 8)
@@ -44,15 +46,7 @@ class Cell:
 
 def draw(step: Step, n: int, m: np.ndarray, generator: np.random.Generator) -> Groups:
     """Return a step of n prompts of len(m) streams; m (r, 1) are the responses to each prompt."""
-    values, shape = step.values, (len(m), n)
-    mu = values.draw(generator, shape)
-    if values.noise is None:
-        mean = generator.binomial(m, mu) / m
-        variance = mean * (1 - mean) * m / (m - 1)
-    else:
-        std = values.noise(generator, shape)
-        mean = mu + std * generator.standard_normal(shape) / m**0.5
-        variance = std**2 * generator.chisquare(m - 1, shape) / (m - 1)
+    mean, variance = draw_groups(step.values, (len(m), n), m, generator)
     return groups(mean * step.scale, variance * step.scale**2, m)
 
 
@@ -151,7 +145,7 @@ def _header() -> list[str]:
 
 def _rows(cells: Sequence[Cell], stream: Stream, text: Callable[[Cell], str]) -> list[str]:
     found = []
-    for n in PROMPTS:
+    for n in PROMPTS if any(c.stream is stream for c in cells) else ():
         row = [text(c) for c in cells if c.stream is stream and c.n == n]
         title = stream.title if n == PROMPTS[0] else ""
         found.append(f"| {title} | {n} | " + " | ".join(row) + " |")
@@ -169,18 +163,25 @@ def _goals(cells: Sequence[Cell], half_lives: tuple[float, ...]) -> list[str]:
     still = [c for c in cells if c.stream in STATIONARY and c.n >= 8]
     moving = [c for c in cells if c.stream in DRIFTING]
     for k, half_life in enumerate(half_lives, 3):
-        low = min(still, key=lambda c: share_of_best(c)[k])
-        met = sum(share_of_best(c)[k] >= 97 for c in still)
-        high = max(moving, key=lambda c: above_js(c)[k])
-        fine = sum(above_js(c)[k] <= 1 for c in moving)
-        window = max(moving, key=lambda c: worst_window(c)[k])
-        lines += [
-            f"- Half-life {half_life:g}, stationary, n >= 8: at least 97 % of the best in {met} of "
-            f"{len(still)} cells; lowest {share_of_best(low)[k]:.1f} % ({_place(low)}).",
-            f"- Half-life {half_life:g}, drifting: at most 1 % worse than js in {fine} of "
-            f"{len(moving)} cells; worst {above_js(high)[k]:+.2f} % ({_place(high)}); worst window "
-            f"{worst_window(window)[k]:+.0f} % ({_place(window)}).",
-        ]
+        if still:
+            low = min(still, key=lambda c: share_of_best(c)[k])
+            met = sum(share_of_best(c)[k] >= 97 for c in still)
+            lines.append(
+                f"- Half-life {half_life:g}, stationary, n >= 8: at least 97 % of the best in "
+                f"{met} of {len(still)} cells; lowest {share_of_best(low)[k]:.1f} % "
+                f"({_place(low)})."
+            )
+        if moving:
+            high = max(moving, key=lambda c: above_js(c)[k])
+            fine = sum(above_js(c)[k] <= 1 for c in moving)
+            median = np.median([above_js(c)[k] for c in moving])
+            window = max(moving, key=lambda c: worst_window(c)[k])
+            lines.append(
+                f"- Half-life {half_life:g}, drifting: at most 1 % worse than js in {fine} of "
+                f"{len(moving)} cells; median {median:+.1f} %, worst {above_js(high)[k]:+.2f} % "
+                f"({_place(high)}); worst window {worst_window(window)[k]:+.0f} % "
+                f"({_place(window)})."
+            )
     return lines
 
 
@@ -213,7 +214,7 @@ def main() -> None:
     arguments = parser.parse_args()
     before = ""
     if arguments.markdown is not None:
-        before, marker, _ = arguments.markdown.read_text().partition(MARKER)
+        before, marker, _ = arguments.markdown.read_text(encoding="utf-8").partition(MARKER)
         if not marker or arguments.only:
             parser.error(f"--markdown needs a file with the line {MARKER}, and no --only")
     torch.set_num_threads(1)
@@ -234,9 +235,8 @@ def main() -> None:
     text = markdown(cells, half_lives, measured)
     sys.stdout.write(text)
     if arguments.markdown is not None:
-        new = arguments.markdown.with_suffix(".tmp")
-        new.write_text(f"{before}{MARKER}\n\n{text}")
-        new.replace(arguments.markdown)
+        with whole_file(arguments.markdown) as file:
+            file.write(f"{before}{MARKER}\n\n{text}".encode())
 
 
 if __name__ == "__main__":

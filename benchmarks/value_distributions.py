@@ -1,4 +1,4 @@
-"""Value distributions of prompts that the baselines are compared on."""
+"""Value distributions of prompts that the baselines are compared on, and draws from them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,26 @@ def sampled(values: Values) -> Values:
     """The same with the moments of a sample, which the tables of docs/js_plus_mse.md rest on."""
     value = values.draw(np.random.default_rng(0), (2000, 2000))
     return replace(values, mean=value.mean(), s2=value.var(), sigma2=(value * (1 - value)).mean())
+
+
+def draw_groups(
+    values: Values, shape: tuple[int, ...], m: int | np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means and unbiased variances of the rewards of prompt groups, without drawing the rewards.
+
+    Args:
+        values: of the prompts.
+        shape: of the groups.
+        m: responses of each group, broadcastable to the shape.
+        generator: of the draws.
+    """
+    mu = values.draw(generator, shape)
+    if values.noise is None:
+        mean = generator.binomial(m, mu) / m
+        return mean, mean * (1 - mean) * m / (m - 1)
+    std = values.noise(generator, shape)
+    mean = mu + std * generator.standard_normal(shape) / m**0.5
+    return mean, std**2 * generator.chisquare(m - 1, shape) / (m - 1)
 
 
 def _normal(g: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

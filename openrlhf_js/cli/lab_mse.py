@@ -90,7 +90,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def work(args: argparse.Namespace, console: Console, errors: Console) -> None:
     """Samples what is missing, then measures the baselines, writes and shows what came out."""
-    from openrlhf_js.lab.mse import check, left_out, measure
+    from openrlhf_js.lab.mse import check, left_out, measure, measurements
     from openrlhf_js.lab.mse_summary import arrays, summarise
 
     samples = sampling(args)
@@ -101,10 +101,11 @@ def work(args: argparse.Namespace, console: Console, errors: Console) -> None:
     for name, why in left_out(n, greedy is not None).items():
         say(console, f"{name} is left out: it {why}.")
     found = {}
-    with Bar("drawing batches", args.batches * len(args.m), errors, "batches") as bar:
+    each = measurements(n, args.batches)
+    with Bar("measuring", each * len(args.m), errors, "batches") as bar:
         for number, m in enumerate(args.m):
 
-            def progress(done: int, before: int = number * args.batches) -> None:
+            def progress(done: int, before: int = number * each) -> None:
                 bar.update(before + done, before + done)
 
             found[m] = measure(pool, n, m, args.batches, args.seed, greedy, progress)

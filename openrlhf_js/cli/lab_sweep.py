@@ -7,15 +7,9 @@ import sys
 
 from rich.console import Console
 
-from openrlhf_js.cli.lab_flags import (
-    SAMPLING_NOTE,
-    add_sampling_flags,
-    check_sampling_flags,
-    sampling,
-)
+from openrlhf_js.cli.lab_flags import SAMPLING_NOTE, sampling
 from openrlhf_js.cli.lab_gradient_flags import (
     GRADIENT_NOTE,
-    RESPONSES,
     add_gradient_flags,
     check_gradient_flags,
     measured,
@@ -65,10 +59,8 @@ def main(argv: list[str] | None = None) -> int:
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Reads the command line; leaves with status 2 and one line if it is wrong."""
     parser = Parser(prog=PROGRAM, description=DESCRIPTION, epilog=EXAMPLES)
-    add_sampling_flags(parser, RESPONSES)
     add_gradient_flags(parser)
     args = parser.parse_args(argv)
-    check_sampling_flags(parser, args)
     check_gradient_flags(parser, args)
     return args
 

@@ -94,7 +94,7 @@ def measure(
     greedy: Floats | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Errors:
-    """Draws batches and measures every baseline on them.
+    """Draws batches and measures every baseline on them, and on some without each of its prompts.
 
     Args:
         pool: (N, M) rewards.
@@ -103,7 +103,7 @@ def measure(
         batches: how many.
         seed: of the draws.
         greedy: (N,) rewards of greedy responses, for remax.
-        progress: called with the number of batches done.
+        progress: called with how many of the `measurements` are done.
 
     Raises:
         ValueError: such batches cannot be drawn.
@@ -115,7 +115,8 @@ def measure(
     everyone = torch.ones(n, dtype=torch.bool)
     run = torch.vmap(lambda rewards, value, first: _squared(names, rewards, value, first, everyone))
     other = np.random.default_rng([seed, n, m, 1])
-    cross, cross_parts = _cross(names, pool, n, m, min(batches, CROSS_BATCHES), other, greedy)
+    cross, cross_parts = _cross(names, pool, n, m, batches, other, greedy, progress)
+    before = measurements(n, batches) - batches
     sums = np.zeros((len(names), prompts))
     parts = np.zeros((3, prompts))  # rloo's squared, bloo's squared, their product: for the oracle
     counts = np.zeros(prompts, dtype=np.int64)
@@ -133,7 +134,7 @@ def measure(
                 target[row] += np.bincount(flat, each.ravel(), prompts)
         counts += np.bincount(flat, minlength=prompts)
         coefficients += shrinkage.numpy().sum(0)
-        progress(start + some)
+        progress(before + start + some)
     best = 0.0
     if ORACLE in names:
         best = best_coefficient(*parts.sum(1))
@@ -145,6 +146,15 @@ def measure(
     return Errors(names, sums, counts, cross, coefficients / batches, best)
 
 
+def measurements(n: int, batches: int) -> int:
+    """How many batches of n prompts `measure` measures, those without one of their prompts too."""
+    return batches + _cross_batches(n, batches) * (n + 1)
+
+
+def _cross_batches(n: int, batches: int) -> int:
+    return min(batches, CROSS_BATCHES) if n > 2 else 0  # without others there is nothing to add to
+
+
 def _cross(
     names: tuple[str, ...],
     pool: Floats,
@@ -153,20 +163,23 @@ def _cross(
     batches: int,
     generator: np.random.Generator,
     greedy: Floats | None,
+    progress: Callable[[int], None],
 ) -> tuple[Floats, Floats]:
     """`Errors.cross` (e, N), and the same of rloo, bloo and their product (3, N)."""
     prompts, rows = len(pool), len(names) + 3
     total, counts = np.zeros((rows, prompts)), np.zeros(prompts)
-    if n > 2:  # without others there is nothing to add to
-        run = torch.vmap(lambda rewards, value, first: _left_out(names, rewards, value, first))
-        at_once = max(1, CHUNK_REWARDS // max(n * n * m, n * pool.shape[1], prompts))
-        for start in range(0, batches, at_once):
-            chosen, rewards, value, _ = draw(pool, n, m, min(at_once, batches - start), generator)
-            first = np.zeros(chosen.shape) if greedy is None else greedy[chosen]
-            found = run(*map(torch.from_numpy, (rewards, value, first))).numpy()
-            for row in range(rows):
-                total[row] += np.bincount(chosen.ravel(), found[:, row].ravel(), prompts)
-            counts += np.bincount(chosen.ravel(), minlength=prompts)
+    run = torch.vmap(lambda rewards, value, first: _left_out(names, rewards, value, first))
+    at_once = max(1, CHUNK_REWARDS // max(n * n * m, n * pool.shape[1], prompts))
+    batches = _cross_batches(n, batches)
+    for start in range(0, batches, at_once):
+        some = min(at_once, batches - start)
+        chosen, rewards, value, _ = draw(pool, n, m, some, generator)
+        first = np.zeros(chosen.shape) if greedy is None else greedy[chosen]
+        found = run(*map(torch.from_numpy, (rewards, value, first))).numpy()
+        for row in range(rows):
+            total[row] += np.bincount(chosen.ravel(), found[:, row].ravel(), prompts)
+        counts += np.bincount(chosen.ravel(), minlength=prompts)
+        progress((start + some) * (n + 1))
     mean = total / np.maximum(counts, 1)
     return mean[: len(names)], mean[len(names) :]
 

@@ -6,7 +6,6 @@ import argparse
 import importlib.metadata
 import json
 import math
-import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.plugin.resolved import SECRETS, changed
+from openrlhf_js.whole_file import whole_file
 
 NAME = "openrlhf_js_config.json"
 PACKAGES = (
@@ -84,7 +84,5 @@ def _versions() -> dict[str, str]:
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:
-    """Writes the file, whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    with whole_file(path) as file:
+        file.write((json.dumps(record, indent=1, allow_nan=False) + "\n").encode())

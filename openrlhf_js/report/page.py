@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ from openrlhf_js.report.special_panels import (
     draw_shrinkage,
     draw_timings,
 )
+from openrlhf_js.whole_file import whole_file
 
 PAGE = "report.html"
 SECTIONS: dict[str, tuple[Lines | Special, ...]] = {
@@ -100,7 +100,8 @@ def write(
         *(page_parts.rest(conditions, left_out) if conditions else ()),
     ]
     names = ", ".join(condition.name for condition in conditions) or "variance lab"
-    _replace(folder / PAGE, html.page(f"Report: {names}", parts))
+    with whole_file(folder / PAGE) as file:
+        file.write(html.page(f"Report: {names}", parts).encode())
     return Written(folder / PAGE, paths, left_out if conditions else [])
 
 
@@ -134,10 +135,3 @@ def _slugs(pictures: Sequence[Picture]) -> list[str]:
             next(each for each in (name, *itertools.islice(other, len(plain))) if each not in names)
         )
     return names
-
-
-def _replace(path: Path, written: str) -> None:
-    """Writes a file, whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(written, encoding="utf-8")
-    os.replace(part, path)

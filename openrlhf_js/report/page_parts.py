@@ -49,9 +49,13 @@ def head(conditions: Sequence[Condition], styles: Styles) -> list[str]:
 
 
 def warnings(conditions: Sequence[Condition]) -> list[str]:
-    """What is wrong with the logs: ends that cannot be read, and values that are not finite."""
+    """What is wrong with the logs: what could not be read, and values that are not finite."""
     said = []
     for run in (run for condition in conditions for run in condition.runs):
+        said += [
+            f"{path} {why}; this report has what was read of it before."
+            for path, why in run.logged.lost.items()
+        ]
         if not run.running():
             said += [
                 f"{path} ends in {count:,} bytes that cannot be read: it is damaged or was cut "

@@ -137,6 +137,12 @@ def _event_folders(path: Path) -> dict[str, Path]:
 
 def _run(folder: Path) -> Run:
     logged = Scalars(folder)
+    if logged.last_step is None and (logged.lost or not logged.files):
+        path, why = next(iter(logged.lost.items()), (folder, "was removed while it was read"))
+        raise ValueError(
+            f"{path} {why}, and its run has nothing else to report. Mend that, or name other "
+            "folders."
+        )
     if logged.unreadable and logged.last_step is None:
         raise ValueError(
             f"{logged.unreadable[0]} cannot be read: it is no TensorBoard event file, or its first "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat import tf
 from tensorboard.compat.proto import event_pb2
 
 REWARD = "train/rollout/reward_mean"
@@ -58,13 +59,18 @@ class Scalars:
     def __getitem__(self, tag: str) -> Series:
         """The series of a tag, empty if nothing was logged under it."""
         merged: dict[int, float] = {}
-        for path in sorted(self._files):  # their names begin with the time
+        for path in self.files:
             logged = self._files[path].values.get(tag)
             if logged:
                 first = min(logged)
                 merged = {step: value for step, value in merged.items() if step < first} | logged
         steps = sorted(merged)
         return Series(steps, [merged[step] for step in steps])
+
+    @property
+    def files(self) -> list[Path]:
+        """The event files, the one that was begun first first."""
+        return sorted(self._files)  # their names begin with the time
 
     @property
     def tags(self) -> list[str]:
@@ -88,8 +94,12 @@ class Scalars:
 
         A run that is still going may be in the middle of a record.
         """
-        sizes = {path: path.stat().st_size - file.bytes for path, file in self._files.items()}
-        return {path: left for path, left in sizes.items() if left > 0}
+        return {path: file.unread for path, file in self._files.items() if file.unread}
+
+    @property
+    def lost(self) -> dict[Path, str]:
+        """The event files that could not be read to their end, and what happened to them."""
+        return {path: file.lost for path, file in self._files.items() if file.lost}
 
     @property
     def unreadable(self) -> list[Path]:
@@ -98,17 +108,46 @@ class Scalars:
 
 
 class _EventFile:
-    """What has been read of one event file so far."""
+    """What has been read of one event file so far.
+
+    Attributes:
+        values: by tag and step.
+        bytes: of the records that were read.
+        unread: bytes that were behind them.
+        written: when the last one was logged, in seconds since 1970.
+        lost: what happened to a file that could not be read to its end, None where nothing did.
+    """
 
     def __init__(self, path: Path):
-        self._loader = RawEventFileLoader(str(path))
+        self._path = path
+        self._loader: RawEventFileLoader | None = None
         self.values: dict[str, dict[int, float]] = {}
-        self.bytes = 0
+        self.bytes = self.unread = 0
         self.written: float | None = None
+        self.lost: str | None = None
 
     def read(self) -> None:
-        """Reads the whole records that are there by now."""
-        for record in self._loader.Load():
+        """Reads the whole records that are there by now; after a failure, from the first one."""
+        self.lost, self.unread = None, 0
+        try:
+            if self._loader is None:
+                self._loader = RawEventFileLoader(str(self._path))
+                self.values, self.bytes, self.written = {}, 0, None
+            self._take(self._loader)
+            left = self._path.stat().st_size - self.bytes
+        except (FileNotFoundError, tf.errors.NotFoundError):
+            self.lost = "was removed while it was read"
+        except OSError as error:
+            self.lost = f"could not be read: {error.strerror}"
+        else:
+            self.unread = max(left, 0)
+            if left < 0:
+                self.lost = "was cut off or replaced while it was read"
+        if self.lost:
+            self._loader = None  # which has lost its place
+
+    def _take(self, loader: RawEventFileLoader) -> None:
+        for record in loader.Load():
             self.bytes += len(record) + FRAME_BYTES
             event = event_pb2.Event.FromString(record)
             for value in event.summary.value:

@@ -7,7 +7,6 @@ marker, and bears its name at its end, so that no colour has to be looked up.
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from openrlhf_js.whole_file import whole_file
 
 INK, RULE, GRID = "#37352f", "#c9c8c5", "#e3e2e0"
 SOLID, DASHED, DOTTED, DASH_DOT = "-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))
@@ -222,10 +223,8 @@ def svg(drawn: Figure) -> str:
 
 def save_png(drawn: Figure, path: Path) -> Path:
     """Writes the picture, whole or not at all, and returns its path."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with rc_context(HOUSE):
-        drawn.savefig(part, format="png")
-    os.replace(part, path)
+    with rc_context(HOUSE), whole_file(path) as file:
+        drawn.savefig(file, format="png")
     return path
 
 

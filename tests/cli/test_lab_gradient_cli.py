@@ -4,58 +4,27 @@ import json
 
 import numpy as np
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from openrlhf_js.cli import lab, lab_gradient, lab_heterogeneity
 from openrlhf_js.lab.results import load
 
-LETTERS = "abcdefgh"
-REWARD = """
-def reward_func(queries, prompts, labels):
-    said = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
-    return {"rewards": [float(label in each) for label, each in zip(labels, said)]}
-"""
 SMALL = ("--batches", "3", "--batch_prompts", "4")
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory):
+def given(letters):
     """A folder with model, prompts and reward file."""
-    folder = tmp_path_factory.mktemp("given")
-    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", *LETTERS])}
-    words = Tokenizer(models.WordLevel(vocabulary))
-    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="<pad>", eos_token="<eos>"
-    )
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=10,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        max_position_embeddings=16,
-        eos_token_id=1,
-        bos_token_id=None,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    for name, letters in (("easy", "ab"), ("hard", "cd")):
+    for name, first in (("easy", "ab"), ("hard", "cd")):
         rows = [
             {"input": a + b, "label": b if name == "easy" else b * 2, "datasource": name}
-            for a in letters
-            for b in LETTERS[:4]
+            for a in first
+            for b in "abcd"
         ]
         text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(text)
-    both = (folder / "easy.jsonl").read_text() + (folder / "hard.jsonl").read_text()
-    (folder / "prompts.jsonl").write_text(both)
-    (folder / "reward.py").write_text(REWARD)
-    return folder
+        (letters / f"{name}.jsonl").write_text(text)
+    both = (letters / "easy.jsonl").read_text() + (letters / "hard.jsonl").read_text()
+    (letters / "prompts.jsonl").write_text(both)
+    return letters
 
 
 def flags(given, out, *more, prompts="prompts.jsonl"):

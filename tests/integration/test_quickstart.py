@@ -68,4 +68,5 @@ def test_ctrl_c_ends_a_quickstart_with_all_its_processes(tmp_path):
     screen, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "nothing is left running" in screen
+    assert "openrlhf_js: interrupted" in log.read_text(errors="replace")
     assert mentions(folder) == []

@@ -61,13 +61,15 @@ def scores(folder: Path, batch: dict[str, np.ndarray], **how: bool) -> np.ndarra
     return np.array(scorer.score(texts_of(batch, folder))).reshape(batch["rewards"].shape)
 
 
-def test_a_model_in_ray_normalises_rewards_and_the_clip_comes_after_the_baseline(
+def test_a_model_in_ray_normalises_and_penalties_come_before_the_baseline_and_clips_after(
     start, policy, tmp_path
 ):
     folder = save_reward_model(policy, tmp_path / "reward-model", seed=1, mean=0.5, std=0.25)
     run = start(
-        *("--algo.advantage.estimator", "js", "--reward.clip_range", "-0.5", "0.5"),
+        *("--algo.advantage.estimator", "js_plus", "--reward.clip_range", "-0.5", "0.5"),
         *("--reward.model_name_or_path", str(folder), "--reward.normalize_enable"),
+        *("--reward.stop_properly_penalty_coef", "-0.5", "--algo.kl.init_coef", "0.1"),
+        *("--ds.zero_stage", "0"),
         grader=None,
     ).finish()
     assert run.status == 0, run.output[-3000:]
@@ -82,9 +84,12 @@ def test_a_model_in_ray_normalises_rewards_and_the_clip_comes_after_the_baseline
         # bfloat16, with rewards of up to 20; without normalisation they would be a quarter of that
         np.testing.assert_allclose(batch["rewards"][ended], expected[ended], atol=1)
         assert np.abs(batch["rewards"]).max() > 0.5  # rewards are not clipped
-        raw = estimators.advantage("js", torch.tensor(batch["rewards"])).numpy()
-        assert np.abs(raw).max() > 0.5
-        np.testing.assert_allclose(batch["advantages"], raw.clip(-0.5, 0.5), atol=1e-5)
+        assert (batch["rewards"][~ended] == -0.5).all() and not ended.all()
+    # before the first update the policy is its own reference, so KL is nothing
+    assert run.scalars()["train/kl"][0] == pytest.approx(0, abs=1e-3)
+    raw = estimators.advantage("js_plus", torch.tensor(batches[0]["rewards"])).numpy()
+    assert np.abs(raw).max() > 0.5
+    np.testing.assert_allclose(batches[0]["advantages"], raw.clip(-0.5, 0.5), atol=2e-3)
 
 
 class Served:

@@ -6,7 +6,7 @@ import torch
 
 from openrlhf_js.estimators import ESTIMATORS, baseline
 from openrlhf_js.lab import mse
-from openrlhf_js.lab.mse import best_coefficient, check, draw, left_out, measure
+from openrlhf_js.lab.mse import best_coefficient, check, draw, left_out, measure, measurements
 from openrlhf_js.lab.mse_summary import arrays, influences, mean_error, summarise
 from openrlhf_js.lab.reductions import reduction
 from openrlhf_js.uncertainty import clustered_mean
@@ -170,15 +170,23 @@ def test_exact_errors_by_hand():
     assert exact("reinforce", 2) == pytest.approx(np.square(VALUES[:3]).mean())
 
 
-def test_the_same_seed_gives_the_same_and_chunks_do_not_matter(monkeypatch):
+def test_the_same_seed_gives_the_same():
     first = measure(pool(10), 3, 2, 9, 0)
     again = measure(pool(10), 3, 2, 9, 0)
     assert first.sums.tolist() == again.sums.tolist()
     assert measure(pool(10), 3, 2, 9, 1).sums.tolist() != first.sums.tolist()
-    told = []
+
+
+def test_progress_counts_batches_and_those_without_a_prompt(monkeypatch):
     monkeypatch.setattr(mse, "CHUNK_REWARDS", 120)
+    monkeypatch.setattr(mse, "CROSS_BATCHES", 5)
+    told = []
     measure(pool(10), 3, 2, 9, 0, progress=told.append)
-    assert told == [4, 8, 9]
+    assert told == [4 * 4, 5 * 4, 20 + 4, 20 + 8, 20 + 9]  # 4 of each: itself, and without one of 3
+    assert measurements(3, 9) == 29
+    told.clear()
+    measure(pool(10), 2, 2, 9, 0, progress=told.append)
+    assert told[-1] == measurements(2, 9) == 9  # with two prompts none is left out
 
 
 def test_equal_rewards_have_no_error():

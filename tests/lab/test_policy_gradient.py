@@ -78,11 +78,12 @@ def test_a_bfloat16_model_has_a_float32_sum_that_keeps_growing():
     one = terms(RESPONSES[1:2], np.ones(1))
     scores.add(one)
     once = flat(scores.total)
-    for _ in range(399):
+    scores.add(terms(RESPONSES[1:2], np.full(1, 255)))
+    for _ in range(44):
         scores.add(one)
     assert {part.dtype for part in scores.total} == {torch.float32}
     # In bfloat16 the sum would stop at 256 times its first summand.
-    assert relative(flat(scores.total), 400 * once) < 1e-4
+    assert relative(flat(scores.total), 300 * once) < 1e-2
 
 
 @pytest.mark.parametrize("max_tokens", [20, 60])

@@ -1,4 +1,8 @@
-"""Run by test_gradient_variance.py, one process a rank: upstream's trainer on real DeepSpeed.
+"""Run by test_gradient_variance.py: upstream's trainer on real DeepSpeed, one process a rank.
+
+`python gradient_variance_ranks.py FOLDER` imports the stack once and forks a process for each rank
+of every world size, which writes to `FOLDER/rank R of W`. Nothing is computed before the fork:
+PyTorch's pools of threads do not survive one.
 
 Each case trains two optimizer steps on 8 responses each with a learning rate of 0, and prints one
 line of JSON: what `GradientVariance` measured, and what plain PyTorch makes of the same
@@ -10,9 +14,12 @@ micro-batches, one gradient after the other, all of them kept.
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 from openrlhf_js.plugin import run
@@ -34,6 +41,7 @@ from openrlhf_js.plugin.gradient_moments import HALF_LIFE
 from openrlhf_js.plugin.gradient_variance import GradientVariance
 from openrlhf_js.plugin.parser import upstream_parser, validate_upstream
 
+RANKS = ((0, 1), (0, 2), (1, 2))  # rank and world size of each process
 RESPONSES, STEPS, PROMPT_TOKENS, CLIP = 16, 2, 3, 0.2
 DYNAMIC = ("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "20")
 SEQUENCES = ("--actor.loss_agg_mode", "seq-mean-token-mean")
@@ -219,8 +227,7 @@ def train(stage: int, extra: tuple[str, ...], options: dict[str, Any]) -> dict[s
     return {"measured": recorder.metrics(), "expected": expected}
 
 
-def main() -> None:
-    rank, world_size, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+def run_rank(rank: int, world_size: int, store: Path) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK="0")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")  # wanted, though not used
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
@@ -228,6 +235,27 @@ def main() -> None:
         for stage in stages:
             found = train(stage, extra, options)
             print("FOUND", json.dumps({"stage": stage, "case": name, **found}), flush=True)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    gc.freeze()  # DeepSpeed collects garbage for every engine, and modules are none
+    children = []
+    for rank, world_size in RANKS:
+        child = os.fork()
+        if child:
+            children.append(child)
+            continue
+        try:
+            with (folder / f"rank {rank} of {world_size}").open("wb") as log:
+                os.dup2(log.fileno(), sys.stdout.fileno())
+                os.dup2(log.fileno(), sys.stderr.fileno())
+            run_rank(rank, world_size, folder / f"store {world_size}")
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    sys.exit(max(os.waitpid(child, 0)[1] for child in children) > 0)
 
 
 if __name__ == "__main__":

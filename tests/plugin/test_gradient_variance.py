@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,30 +31,18 @@ IN_EVERY_STAGE = {"plain", "tied-checkpointing", "lora", "dynamic"}
 def found(tmp_path_factory):
     """ranks -> what every rank printed, one dict a case."""
     folder = tmp_path_factory.mktemp("ranks")
-    started = []
-    results: dict[int, list[list[dict]]] = {1: [], 2: []}
+    process = subprocess.Popen([sys.executable, RANKS_PROGRAM, folder], start_new_session=True)
     try:
-        for ranks in results:
-            for rank in range(ranks):
-                log = folder / f"rank {rank} of {ranks}"
-                command = [
-                    sys.executable,
-                    RANKS_PROGRAM,
-                    str(rank),
-                    str(ranks),
-                    folder / str(ranks),
-                ]
-                with log.open("wb") as file:
-                    process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-                started.append((ranks, log, process))
-        for ranks, log, process in started:
-            assert process.wait(500) == 0, log.read_text(errors="replace")[-3000:]
-            lines = log.read_text(errors="replace").splitlines()
-            cases = [json.loads(line.split("FOUND")[1]) for line in lines if "FOUND" in line]
-            results[ranks].append(cases)
+        status = process.wait(500)
     finally:
-        for *_, process in started:
-            process.kill()
+        with suppress(ProcessLookupError):  # all have ended
+            os.killpg(process.pid, signal.SIGKILL)
+    said = {path: path.read_text(errors="replace") for path in sorted(folder.glob("rank *"))}
+    assert status == 0, "\n".join(f"{path.name}: {text[-2000:]}" for path, text in said.items())
+    results: dict[int, list[list[dict]]] = {1: [], 2: []}
+    for path, text in said.items():
+        lines = [line for line in text.splitlines() if "FOUND" in line]
+        results[int(path.name[-1])].append([json.loads(line.split("FOUND")[1]) for line in lines])
     return results
 
 

@@ -130,15 +130,21 @@ def test_queries_are_split_over_the_servers():
     assert min(len(one), len(two)) >= 10
 
 
-def test_one_of_two_servers_stays_down_and_that_is_said_once(caplog):
+@pytest.fixture
+def short_rests(monkeypatch):
+    monkeypatch.setattr(reward_servers, "FIRST_REST_SECONDS", 0.1)
+    monkeypatch.setattr(reward_servers, "LOOK_SECONDS", 0.1)
+
+
+def test_one_of_two_servers_stays_down_and_that_is_said_once(caplog, short_rests):
     async def run():
         gone = Server(length)
         async with Server(length) as one:
             rewards = client(one, gone)
-            for _ in range(4):
+            for _ in range(5):
                 done = asyncio.gather(*(rewards.grade(q, q, None) for q in QUERIES))
                 assert [grade["rewards"] for grade in await done] == EXPECTED
-                await asyncio.sleep(1.1)  # a rest is over
+                await asyncio.sleep(0.25)  # a rest is over
             await rewards.close()
 
     with caplog.at_level(logging.WARNING, reward_servers.__name__):
@@ -223,12 +229,12 @@ def test_what_is_no_answer_is_asked_again_and_never_becomes_a_reward(answer):
 
 def test_retry_after_is_heeded():
     async def run():
-        async with Server(flaky(page("", 429, **{"Retry-After": "2"}))) as server:
+        async with Server(flaky(page("", 429, **{"Retry-After": "1"}))) as server:
             began = time.monotonic()
             assert await grades(client(server), ["four"]) == [0.4]
             return time.monotonic() - began
 
-    assert asyncio.run(run()) >= 2
+    assert asyncio.run(run()) >= 1 > reward_servers.FIRST_REST_SECONDS
 
 
 def test_a_full_server_is_left_alone_although_it_still_answers_what_it_took_in():
@@ -239,14 +245,14 @@ def test_a_full_server_is_left_alone_although_it_still_answers_what_it_took_in()
         number = len(asked)
         if number == 1:
             await asyncio.sleep(0.5)
-        return page("full", 503, **{"Retry-After": "2"}) if number == 2 else length(content)
+        return page("full", 503, **{"Retry-After": "1"}) if number == 2 else length(content)
 
     async def run():
         async with Server(full_after_one) as server:
             return await grades(client(server), QUERIES[:2])
 
     assert asyncio.run(run()) == EXPECTED[:2]
-    assert len(asked) == 3 and asked[2] - asked[1] >= 2
+    assert len(asked) == 3 and asked[2] - asked[1] >= 1
 
 
 @pytest.mark.parametrize(
@@ -313,12 +319,12 @@ def test_a_model_without_a_reward_is_not_asked_again(value):
 def test_when_the_time_is_up_there_is_no_reward():
     async def run():
         began = time.monotonic()
-        with pytest.raises(BadReward, match=r"no reward within 2 s .*Connect") as caught:
-            await grades(client(Server(length), timeout_seconds=2.0), ["four"])
+        with pytest.raises(BadReward, match=r"no reward within 1 s .*Connect") as caught:
+            await grades(client(Server(length), timeout_seconds=1.0), ["four"])
         return time.monotonic() - began, str(caught.value)
 
     seconds, said = asyncio.run(run())
-    assert 2 <= seconds < 20
+    assert 1 <= seconds < 20
     assert "--js.reward_timeout_seconds" in said
 
 

@@ -195,6 +195,18 @@ def test_a_damaged_file_of_a_finished_run_is_told(log):
     assert warning.startswith(f"{path} ends in 10 bytes that cannot be read")
 
 
+def test_a_file_that_vanishes_is_told(log):
+    folder = log("js", {scalars.REWARD: [0.1, 0.2]})
+    conditions = find_conditions([str(folder)])
+    (path,) = folder.iterdir()
+    path.unlink()
+    conditions[0].runs[0].logged.reload()
+    (warning,) = warnings(conditions)
+    assert warning == (
+        f"{path} was removed while it was read; this report has what was read of it before."
+    )
+
+
 def test_values_that_are_not_finite_are_told_and_left_out(log, tmp_path):
     folder = log("js", {scalars.REWARD: [0.5, math.nan, 0.7], "b": [1.0]})
     (warning,) = warnings(find_conditions([str(folder)]))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from openrlhf_js.report import differences
+from openrlhf_js.report import differences, runs, scalars
 from openrlhf_js.report.run_files import CONFIG
 from openrlhf_js.report.runs import find_conditions
 
@@ -91,6 +91,31 @@ def test_what_cannot_be_reported_is_said(log, tmp_path, words, complaint):
     next((tmp_path / "broken").iterdir()).write_bytes(b"<html>not an event file</html>")
     with pytest.raises(ValueError, match=complaint):
         find_conditions([word.format(*[tmp_path] * word.count("{}")) for word in words])
+
+
+def test_a_file_that_vanishes_before_anything_is_read_is_said(log, monkeypatch):
+    folder, loader = log("run", REWARD), scalars.RawEventFileLoader
+    (path,) = folder.iterdir()
+
+    def too_late(name):
+        path.unlink()
+        return loader(name)
+
+    monkeypatch.setattr(scalars, "RawEventFileLoader", too_late)
+    with pytest.raises(ValueError, match=f"{path} was removed while .* name other folders"):
+        find_conditions([str(folder)])
+
+
+def test_a_folder_that_is_emptied_before_it_is_read_is_said(log, monkeypatch):
+    folder = log("run", REWARD)
+
+    def too_late(where):
+        next(where.iterdir()).unlink()
+        return scalars.Scalars(where)
+
+    monkeypatch.setattr(runs, "Scalars", too_late)
+    with pytest.raises(ValueError, match=f"{folder} was removed while .* name other folders"):
+        find_conditions([str(folder)])
 
 
 def test_the_status_says_whether_it_goes_on(log, now):

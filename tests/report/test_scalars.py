@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import math
+from pathlib import Path
 
 import pytest
 
+from openrlhf_js.report import scalars
 from openrlhf_js.report.scalars import Scalars
 
 
@@ -70,3 +73,77 @@ def test_what_is_not_finite_stays_what_it_is(log):
     values = Scalars(log("run", {"a": [math.inf, 1.0, math.nan]}))["a"].values
     assert values[:2] == [math.inf, 1.0]
     assert math.isnan(values[2])
+
+
+@pytest.fixture
+def meddled(monkeypatch):
+    """Has something done to each event file once its first record is read: meddled(action)."""
+
+    def after_the_first_record(action):
+        class Meddled(scalars.RawEventFileLoader):
+            def __init__(self, path):
+                super().__init__(path)
+                self.path = Path(path)
+
+            def Load(self):
+                for number, record in enumerate(super().Load()):
+                    yield record
+                    if number == 0:
+                        action(self.path)
+
+        monkeypatch.setattr(scalars, "RawEventFileLoader", Meddled)
+
+    return after_the_first_record
+
+
+def test_a_file_that_is_removed_while_it_is_read_leaves_the_others(log, meddled):
+    folder = log("run", {"a": [1, 2, 3]})
+    (first,) = folder.iterdir()
+    log("run", {"b": [5]}, began=1_700_000_100)
+    meddled(lambda path: path.unlink() if path == first else None)
+    logged = Scalars(folder)
+    assert logged["a"].values[:1] == [1]
+    assert logged["b"] == ([1], [5])
+    assert logged.lost == {first: "was removed while it was read"}
+    assert logged.unread == {}
+
+
+def test_a_file_that_is_gone_at_the_next_look_and_then_back(log):
+    folder = log("run", {"a": [1, 2]})
+    (path,) = folder.iterdir()
+    logged = Scalars(folder)
+    whole = path.read_bytes()
+    path.unlink()
+    for _ in range(2):
+        logged.reload()
+        assert logged["a"] == ([1, 2], [1, 2])
+        assert logged.lost == {path: "was removed while it was read"}
+    path.write_bytes(whole)
+    log("run", {"a": {3: 3.0}})
+    logged.reload()
+    assert logged["a"] == ([1, 2, 3], [1, 2, 3])
+    assert logged.lost == {}
+
+
+def test_a_file_that_is_cut_off_while_it_is_read(log, meddled):
+    folder = log("run", {"a": [1, 2, 3]})
+    (path,) = folder.iterdir()
+    meddled(lambda path: path.write_bytes(b""))
+    logged = Scalars(folder)
+    assert logged["a"].values[:1] == [1]
+    assert logged.lost == {path: "was cut off or replaced while it was read"}
+    assert logged.unread == {}
+    logged.reload()
+    assert logged["a"] == ([], [])  # it begins anew
+    assert logged.lost == {}
+
+
+def test_a_file_that_may_not_be_read(log, monkeypatch):
+    folder = log("run", {"a": [1]})
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(scalars, "RawEventFileLoader", refuse)
+    logged = Scalars(folder)
+    assert logged.lost == {logged.files[0]: "could not be read: Permission denied"}

@@ -87,5 +87,15 @@ def test_a_logarithmic_axis_has_numbers_to_read():
 
 def test_a_picture_is_written_whole(tmp_path):
     path = style.save_png(style.figure(), tmp_path / "a.png")
-    assert path.read_bytes().startswith(b"\x89PNG")
+    drawn = path.read_bytes()
+    assert drawn.startswith(b"\x89PNG")
+
+    class Broken:
+        def savefig(self, file, format):
+            file.write(b"half a picture")
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        style.save_png(Broken(), path)
+    assert path.read_bytes() == drawn
     assert list(tmp_path.iterdir()) == [path]
