@@ -108,7 +108,7 @@ def _row(task: str, step: int, mean_reward: float, cells: Sequence[dict[str, Any
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """For each pair, in how many rows the first is nearer to the true gradient, and where not."""
+    """For each pair, in how many rows the first is nearer to the truth, and where it is farther."""
     found = []
     for pair in PAIRS:
         own = [row for row in rows if row.has_history or HISTORY not in pair]
@@ -116,17 +116,16 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
             continue
         better = [row for row in own if row.gaps[pair].low > 0]
         worse = [row for row in own if row.gaps[pair].high < 0]
-        open_ = [row for row in own if row not in better and row not in worse]
         mean = fmean(row.gaps[pair].value for row in own)
         sentence = (
             f"{pair[0]} against {pair[1]}: the gradient's variance is lower in {len(better)} of "
-            f"{len(own)} settings, higher in {len(worse)}, and in {len(open_)} the seeds cannot "
-            f"tell; on average lower by {mean:.1f} points of rloo's."
+            f"{len(own)} settings, higher in {len(worse)}, and in "
+            f"{len(own) - len(better) - len(worse)} the seeds cannot tell; on average lower "
+            f"by {mean:.1f} points of rloo's."
         )
-        for what, where in (("Higher", worse), ("Cannot tell", open_)):
-            if where:
-                places = "; ".join(f"{row.place} ({shown(row.gaps[pair])})" for row in where)
-                sentence += f" {what}: {places}."
+        if worse:
+            places = "; ".join(f"{row.place} ({shown(row.gaps[pair])})" for row in worse)
+            sentence += f" Higher: {places}."
         found.append(sentence)
     return found
 

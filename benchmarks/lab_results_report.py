@@ -89,8 +89,8 @@ def markdown(found: Mapping[str, Summary], seconds: Mapping[str, float]) -> str:
             lines.append(f"| {m} | `{name}` | {' | '.join(cells)} |")
     lines += [
         "",
-        "The best constant lambda, and what it would save, in percent. Only the truth tells it. For "
-        "the MSE it is measured on the batches that chose it, for the gradient on others:",
+        "The best constant lambda, and what it would save, in percent. Only the truth tells it. "
+        "For the MSE it is measured on the batches that chose it, for the gradient on others:",
         "",
         "| m | for the MSE | saves | for the gradient (95 %) | saves (95 %) |",
         "|---:|---:|---:|---:|---:|",
