@@ -3,8 +3,9 @@
 A pool has N prompts, drawn as training draws them, with M responses each. The score gradient
 s = grad log pi(y | x) of every response is computed once and projected to K numbers by a random
 sketch, which leaves squared norms unbiased. Small batches are drawn from the pool without
-replacement, so that each is distributed as a step's batch is; the gradient of a batch is a sum of
-what is there already, and thousands of batches cost next to nothing. All baselines see the same.
+replacement, so that each is distributed as n prompts drawn for a step; the gradient of a batch is a
+sum of what is there already, and thousands of batches cost next to nothing. All baselines see the
+same. Squared distances are unbiased, their ratios only nearly.
 
 The squared distance of a gradient g without bias to the true one, over all prompts of the task, is
 
@@ -37,7 +38,7 @@ from openrlhf_js.estimators import (
 from openrlhf_js.lab.mse import best_coefficient
 from openrlhf_js.lab.policy_gradient import ScoreSum, terms
 from openrlhf_js.lab.projection import Sketch
-from openrlhf_js.lab.sampling import key
+from openrlhf_js.sampling.engines import key
 from openrlhf_js.tiny.model import make_tokenizer
 from openrlhf_js.tiny.tasks import TASKS, draw
 
@@ -55,7 +56,7 @@ class Size:
     Attributes:
         prompts: N of the pool.
         responses: M of the pool.
-        batches: small ones, for each size.
+        batches: small ones of the most prompts; of fewer prompts as many more.
         dimensions: K.
     """
 
@@ -111,7 +112,8 @@ def measure(trained: Path, name: str, seed: int, step: int, size: Size) -> dict[
     for n in PROMPTS_IN_BATCH:
         for m in RESPONSES:
             history = history_of(seen[:, :n, :m])
-            found = compare(pool, n, m, size.batches, seed, history)
+            batches = size.batches * max(PROMPTS_IN_BATCH) // n
+            found = compare(pool, n, m, batches, seed, history)
             cells.append({"n": n, "m": m, **found._asdict()})
     seconds = time.monotonic() - began
     return {"mean_reward": float(pool.rewards.mean()), "seconds": seconds, "cells": cells}
@@ -125,7 +127,9 @@ def make_pool(folder: Path, name: str, seed: int, step: int, size: Size) -> Pool
     rng = random.Random(f"pool/{seed}/{step}")
     items = draw(training_items(task, seed), size.prompts, rng)
     drawn = sample(engine, tokenizer, task, items, size.responses, key(seed, 1, step))
-    return Pool(drawn.rewards, projected(ScoreSum(engine.model), drawn, size.dimensions, seed))
+    # A sketch must not know the model's weights, which came out of a generator with the same seed.
+    signs = key(seed, 2, step)
+    return Pool(drawn.rewards, projected(ScoreSum(engine.model), drawn, size.dimensions, signs))
 
 
 def projected(scores: ScoreSum, drawn: Drawn, dimensions: int, seed: int) -> NDArray[np.float32]:

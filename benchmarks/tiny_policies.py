@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.estimators import advantage
-from openrlhf_js.lab.engines import Policy, Transformers
 from openrlhf_js.lab.policy_gradient import Response, ScoreSum, terms
-from openrlhf_js.lab.sampling import key
+from openrlhf_js.sampling.engines import Policy, Transformers, key
 from openrlhf_js.tiny.model import make_model, make_tokenizer, save
 from openrlhf_js.tiny.settings import Settings
 from openrlhf_js.tiny.tasks import TASKS, TinyTask, draw

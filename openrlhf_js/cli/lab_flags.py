@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from openrlhf_js.cli.sampling_flags import add_engine_flags, check_counts, check_drawing_flags
 from openrlhf_js.tasks import TASKS
 
 if TYPE_CHECKING:  # what needs torch is imported once the flags are right
     from openrlhf_js.lab.store import Samples
 
 PROMPTS, RESPONSES = 128, 128  # the paper's
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "float32": "float32"}
 SAMPLED_BY = (  # flags that say nothing of samples that are there already
     *("split", "input_key", "label_key", "group_key", "apply_chat_template", "input_template"),
     *("max_new_tokens", "temperature", "top_p", "engine", "dtype", "batch_size"),
@@ -76,38 +76,13 @@ def add_sampling_flags(parser: argparse.ArgumentParser, responses: int = RESPONS
     )
     how.add_argument("--temperature", type=float, default=1.0, help="default %(default)s")
     how.add_argument("--top_p", type=float, default=1.0, help="default %(default)s")
-    how.add_argument(
-        "--engine",
-        default="auto",
-        choices=("auto", "vllm", "transformers"),
-        help="auto: vLLM on a GPU where it is installed, else transformers",
-    )
-    how.add_argument(
-        "--device", default="auto", choices=("auto", "cpu", "cuda"), help="auto: a GPU if any"
-    )
-    how.add_argument(
-        "--dtype", choices=sorted(DTYPES), help="default bf16 on a GPU, float32 without one"
-    )
-    how.add_argument(
-        "--batch_size",
-        type=int,
-        metavar="N",
-        help="responses sampled and saved together (default 2048 with vLLM, 64 without)",
-    )
+    add_engine_flags(how)
 
 
 def check_sampling_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Leaves with status 2 and one line if the flags of sampling cannot be used."""
-    for name in ("prompts_count", "responses", "max_new_tokens", "batch_size"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name} is {value}; give 1 or more")
-    if not 0 < args.temperature < float("inf"):
-        parser.error(f"--temperature is {args.temperature}; give a number above 0, such as 1")
-    if not 0 < args.top_p <= 1:
-        parser.error(f"--top_p is {args.top_p}; give a number above 0, up to 1")
-    if args.seed < 0:
-        parser.error(f"--seed is {args.seed}; give 0 or more")
+    check_counts(parser, args, ("prompts_count", "responses", "max_new_tokens", "batch_size"))
+    check_drawing_flags(parser, args)
     asked = args.prompts or args.task
     if args.model and not asked:
         parser.error("--model needs --prompts FILE or --task NAME, which say what it is asked")
@@ -163,23 +138,3 @@ def sampling(args: argparse.Namespace) -> Samples:
             f"{responses}: add --model and the other flags that sampled them, to sample more"
         )
     return samples.first(prompts, responses)
-
-
-def device_of(args: argparse.Namespace) -> str:
-    """The device of the flags: "cpu" or "cuda".
-
-    Raises:
-        ValueError: a GPU was asked for, and there is none.
-    """
-    from torch import cuda
-
-    if args.device == "cuda" and not cuda.is_available():
-        raise ValueError("--device cuda, but torch sees no GPU; leave the flag out to use the CPU")
-    if args.device == "auto":
-        return "cuda" if cuda.is_available() else "cpu"
-    return str(args.device)
-
-
-def dtype_of(args: argparse.Namespace) -> str:
-    """The dtype of the flags by torch's name: "float32", "bfloat16" or "float16"."""
-    return DTYPES[args.dtype or ("bf16" if device_of(args) == "cuda" else "float32")]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from openrlhf_js.cli.lab_flags import DTYPES, device_of
+from openrlhf_js.cli.lab_flags import add_sampling_flags, check_sampling_flags
 from openrlhf_js.cli.progress import Bar
+from openrlhf_js.cli.sampling_flags import DTYPES, device_of
 from openrlhf_js.cli.saying import say
 
 if TYPE_CHECKING:  # what needs torch is imported once the flags are right
@@ -30,12 +31,13 @@ goes on where it was stopped.
 
 
 def add_gradient_flags(parser: argparse.ArgumentParser, m: str = "2,4,8") -> None:
-    """Adds the flags of the small batches and of the passes.
+    """Adds the flags of the samples, of the small batches and of the passes.
 
     Args:
         parser: of the program.
         m: responses to a prompt, where the user does not say.
     """
+    add_sampling_flags(parser, RESPONSES)
     batches = parser.add_argument_group("small batches")
     batches.add_argument(
         "--batches", type=int, default=20, metavar="N", help="how many (default %(default)s)"
@@ -73,6 +75,7 @@ def add_gradient_flags(parser: argparse.ArgumentParser, m: str = "2,4,8") -> Non
 
 def check_gradient_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Leaves with status 2 and one line if a flag cannot be used; `args.m` becomes a tuple."""
+    check_sampling_flags(parser, args)
     try:
         args.m = tuple(sorted({int(m) for m in args.m.split(",")}))
     except ValueError:

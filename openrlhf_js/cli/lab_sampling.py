@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.util
 import json
-import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from openrlhf_js.cli.lab_flags import PROMPTS, device_of, dtype_of
+from openrlhf_js.cli.lab_flags import PROMPTS
 from openrlhf_js.cli.progress import Bar
+from openrlhf_js.cli.sampling_flags import device_of, dtype_of, engine_of, loaded, policy_of
 from openrlhf_js.cli.saying import say
 from openrlhf_js.data.writing import items, options_of, row
-from openrlhf_js.lab.engines import ROWS, Engine, Policy, Transformers
-from openrlhf_js.lab.prompts import Form, Row, asked, check_lengths, drawn, rows_of
 from openrlhf_js.lab.results import versions
 from openrlhf_js.lab.rewards import Grader, file_grader, task_grader
 from openrlhf_js.lab.sampling import grade_anew, plan, sample
-from openrlhf_js.lab.store import Prompt, Store
+from openrlhf_js.lab.store import Store
 from openrlhf_js.reward_model.checkpoint import local_folder
 from openrlhf_js.reward_model.score_file import hash_of_model
+from openrlhf_js.sampling.engines import ROWS
+from openrlhf_js.sampling.model_files import model_files
+from openrlhf_js.sampling.prompts import Form, Row, asked, check_lengths, drawn, rows_of
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.base import Generated
 
@@ -46,7 +45,8 @@ def sample_missing(args: argparse.Namespace, responses: int, errors: Console) ->
     grader = task_grader(args.task) if args.reward is None else file_grader(args.reward)
     rows, source = _rows(args, errors)
     folder = local_folder(args.model)
-    tokenizer, config = _model_files(folder)
+    files = model_files(folder)
+    tokenizer = files.tokenizer
     form = Form(
         args.input_key,
         args.label_key or None,
@@ -55,7 +55,7 @@ def sample_missing(args: argparse.Namespace, responses: int, errors: Console) ->
         args.input_template,
     )
     wanted = asked(drawn(rows, args.prompts_count, PROMPTS, args.seed), form, tokenizer)
-    check_lengths(wanted, args.max_new_tokens, _context(config))
+    check_lengths(wanted, args.max_new_tokens, files.context)
     with Store(args.out, _settings(args, folder, source, form, grader)) as store:
         prompts = store.record(wanted)
 
@@ -68,15 +68,16 @@ def sample_missing(args: argparse.Namespace, responses: int, errors: Console) ->
             )
         if anew:
             say(errors, f"graded {anew:,} responses anew, with {grader.name}")
-        engine_name = _engine(args)
+        engine_name = engine_of(args)
         rows_at_once = args.batch_size or ROWS[engine_name]
         pieces = plan(store, len(wanted), responses, rows_at_once)
         if not pieces:
             return len(wanted)
-        policy = _policy(args, folder, tokenizer, config, prompts)
+        longest = max(len(each.tokens) for each in prompts)
+        policy = policy_of(args, files, longest, args.temperature, args.top_p, args.max_new_tokens)
         total = sum(piece.prompts * piece.draws for piece in pieces)
         say(errors, f"sampling {total:,} responses with {engine_name} on {policy.device} ...")
-        engine = _loaded(engine_name, policy)
+        engine = loaded(engine_name, policy)
         with Bar("sampling", total, errors, "responses") as bar:
             sample(
                 store,
@@ -107,28 +108,6 @@ def _rows(args: argparse.Namespace, errors: Console) -> tuple[list[Row], dict[st
     return rows, {"prompts": f"task {args.task}, {args.split}", "prompts_sha256": digest}
 
 
-def _model_files(folder: Path) -> tuple[Any, Any]:
-    """Tokenizer and configuration of a model folder.
-
-    Raises:
-        ValueError: one of them cannot be loaded.
-    """
-    from transformers import AutoConfig, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        return AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"--model {folder} is no model that can be loaded: {first}") from error
-
-
-def _context(config: Any) -> int | None:
-    return getattr(config.get_text_config(), "max_position_embeddings", None)
-
-
 def _settings(
     args: argparse.Namespace, folder: Path, source: dict[str, str], form: Form, grader: Grader
 ) -> dict[str, Any]:
@@ -144,56 +123,8 @@ def _settings(
         "top_p": args.top_p,
         "max_new_tokens": args.max_new_tokens,
         "seed": args.seed,
-        "engine": _engine(args),
+        "engine": engine_of(args),
         "dtype": dtype_of(args),
         "device": device_of(args),
         "versions": versions(),
     }
-
-
-def _engine(args: argparse.Namespace) -> str:
-    """The engine of the flags.
-
-    Raises:
-        ValueError: vLLM was asked for and is not installed.
-    """
-    installed = importlib.util.find_spec("vllm") is not None
-    if args.engine == "vllm" and not installed:
-        raise ValueError("--engine vllm, but vLLM is not installed; take --engine transformers")
-    if args.engine == "auto":
-        return "vllm" if installed and device_of(args) == "cuda" else "transformers"
-    return str(args.engine)
-
-
-def _policy(
-    args: argparse.Namespace, folder: Path, tokenizer: Any, config: Any, prompts: Sequence[Prompt]
-) -> Policy:
-    from transformers import GenerationConfig
-
-    ends = [tokenizer.eos_token_id, getattr(config.get_text_config(), "eos_token_id", None)]
-    if (folder / "generation_config.json").is_file():
-        ends.append(GenerationConfig.from_pretrained(folder).eos_token_id)
-    flat = [each for end in ends for each in (end if isinstance(end, list) else [end])]
-    return Policy(
-        folder,
-        device_of(args),
-        dtype_of(args),
-        args.temperature,
-        args.top_p,
-        args.max_new_tokens,
-        tuple(sorted({each for each in flat if each is not None})),
-        max(len(each.tokens) for each in prompts),
-    )
-
-
-def _loaded(name: str, policy: Policy) -> Engine:
-    if name == "transformers":
-        return Transformers(policy)
-    if policy.device == "cpu":
-        from openrlhf_js.plugin.cpu import environment
-
-        os.environ.update(environment())  # before vLLM is imported
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    from openrlhf_js.lab.vllm_engine import Vllm
-
-    return Vllm(policy)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 PROGRAMS = {
     "train": ("train_ppo_ray", "train a policy by reinforcement learning (OpenRLHF's flags)"),
     "rm": ("rm", "train, measure and serve reward models"),
+    "eval": ("eval", "measure a model: checked answers, and answers that a judge compares"),
     "quickstart": ("quickstart", "make a tiny model and train it, on any machine, in minutes"),
     "data": ("data", "build, check and show prompt files with verifiable answers"),
     "report": ("report", "draw runs and the lab's results: one page, and pictures"),

@@ -38,12 +38,13 @@ class Bar:
         if self._live:
             self._live.stop()
 
-    def update(self, done: float, rows: int) -> None:
+    def update(self, done: float, rows: int, more: str = "") -> None:
         """Says how far it has come.
 
         Args:
             done: so much of the total.
             rows: how many of the unit that is, for their number and rate.
+            more: what else there is to say, such as ", $1.20".
         """
         now = time.monotonic()
         if now < self._next:
@@ -51,7 +52,7 @@ class Bar:
         seconds = now - self._start
         share = done / self.total if self.total else 0.0
         left = _left(seconds * (1 / share - 1)) if share >= LEAST_SHARE else ""
-        note = f"{rows:,} {self.unit}, {rows / seconds:,.0f}/s{left}"
+        note = f"{rows:,} {self.unit}, {rows / seconds:,.0f}/s{left}{more}"
         if self.console.is_terminal:
             self._next = now + REDRAW_SECONDS
             self._draw(done, note)

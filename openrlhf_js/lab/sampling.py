@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from openrlhf_js.lab.engines import Engine, Policy
 from openrlhf_js.lab.parts import (
     GREEDY,
     KINDS,
@@ -20,7 +19,9 @@ from openrlhf_js.lab.parts import (
     write_part,
 )
 from openrlhf_js.lab.rewards import Grader, SourcedLabel
-from openrlhf_js.lab.store import Prompt, Store
+from openrlhf_js.lab.store import Store
+from openrlhf_js.sampling.engines import Engine, Policy, key
+from openrlhf_js.sampling.prompts import Prompt
 
 Progress = Callable[[int, int], None]  # responses done, of how many
 
@@ -115,11 +116,6 @@ def sample(
             write_part(store.folder, piece.kind, piece.prompt, piece.draw, part)
         done += len(asked)
         progress(done, total)
-
-
-def key(seed: int, prompt: int, draw: int) -> int:
-    """The seed of one response, another one for each, below 2^63."""
-    return int(np.random.SeedSequence([seed, prompt, draw]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def grade_anew(

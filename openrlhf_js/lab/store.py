@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openrlhf_js.lab.parts import GREEDY, KINDS, SAMPLED, covered, places, read_parts
+from openrlhf_js.sampling.prompts import Prompt
 from openrlhf_js.whole_file import whole_file
 
 FOLDER = "samples"
@@ -69,22 +70,6 @@ class Samples(NamedTuple):
             None if greedy is None else greedy[:prompts],
             self.settings,
         )
-
-
-class Prompt(NamedTuple):
-    """What a model is asked, and how its answer is graded.
-
-    Attributes:
-        text: as the model is given it.
-        label: gold.
-        group: data source, "" if there is none.
-        tokens: of the text.
-    """
-
-    text: str
-    label: str
-    group: str
-    tokens: list[int]
 
 
 class Store:

@@ -40,17 +40,18 @@ summary { cursor: pointer; font-weight: 600; margin: .6rem 0 }
 """
 
 
-def page(title: str, parts: Iterable[str]) -> str:
+def page(title: str, parts: Iterable[str], head: str = "") -> str:
     """A whole page.
 
     Args:
         title: any text.
         parts: of the body, as HTML.
+        head: more of its head, as HTML.
     """
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(title)}</title><style>{STYLE}</style></head>\n"
+        f"<title>{text(title)}</title>{head}<style>{STYLE}</style></head>\n"
         f"<body>{''.join(parts)}</body></html>\n"
     )
 

@@ -35,7 +35,8 @@ def detectable_effect(
 
     def excess(noncentrality: float) -> float:
         above = 1 - special.nctdtr(degrees_of_freedom, noncentrality, critical)
-        below = special.nctdtr(degrees_of_freedom, noncentrality, -critical)
+        # For few degrees of freedom scipy has nan where this is far below any precision.
+        below = np.nan_to_num(special.nctdtr(degrees_of_freedom, noncentrality, -critical))
         return float(above + below) - power
 
     return standard_error * float(optimize.brentq(excess, 0, _upper(excess), xtol=1e-10))

@@ -9,56 +9,27 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from openrlhf_js.cli import lab, lab_mse, lab_sampling, lab_value
-from openrlhf_js.cli.lab_flags import add_sampling_flags, device_of, dtype_of, sampling
+from openrlhf_js.cli.lab_flags import add_sampling_flags, sampling
 from openrlhf_js.cli.lab_run import guarded, show
 from openrlhf_js.cli.parser import Parser
+from openrlhf_js.cli.sampling_flags import device_of, dtype_of
 from openrlhf_js.lab import store as lab_store
 from openrlhf_js.lab.store import open_samples
 
 LETTERS = "abcdefgh"
-REWARD = """
-def reward_func(queries, prompts, labels):
-    said = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
-    return {"rewards": [float(label in each) for label, each in zip(labels, said)]}
-"""
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory):
+def given(letters):
     """A folder with model, prompts and reward file."""
-    folder = tmp_path_factory.mktemp("given")
-    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", *LETTERS])}
-    words = Tokenizer(models.WordLevel(vocabulary))
-    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="<pad>", eos_token="<eos>"
-    )
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=10,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        max_position_embeddings=16,
-        initializer_range=0.3,
-        eos_token_id=1,
-        bos_token_id=None,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
     rows = [
         {"input": a + b, "label": b, "datasource": f"kind/{a}"} for a in "ab" for b in LETTERS[2:]
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "prompts.jsonl").write_text(text)
-    (folder / "reward.py").write_text(REWARD)
-    return folder
+    (letters / "prompts.jsonl").write_text(text)
+    return letters
 
 
 def words(given, out, *more):
@@ -83,7 +54,7 @@ def test_value_then_mse_without_sampling_again(given, tmp_path, capsys, monkeypa
     assert 0 < samples.rewards.mean() < 1
     assert (tmp_path / "value.png").read_bytes().startswith(b"\x89PNG")
 
-    monkeypatch.setattr(lab_sampling, "_loaded", None)  # would fail if a model were loaded
+    monkeypatch.setattr(lab_sampling, "loaded", None)  # would fail if a model were loaded
     assert lab.main(["mse", "--out", str(tmp_path), "--batches", "20"]) == 0
     said = capsys.readouterr()
     summary = json.loads((tmp_path / "mse.json").read_text())
@@ -143,15 +114,15 @@ def test_samples_of_other_settings(given, tmp_path, capsys, more, message):
 
 
 def test_a_reward_file_that_was_mended(given, tmp_path, capsys):
-    reward = tmp_path / "reward.py"
-    reward.write_text(REWARD.replace("return", "1 / (labels[0] == 'c')\n    return"))
+    reward, right = tmp_path / "reward.py", (given / "reward.py").read_text()
+    reward.write_text(right.replace("return", "1 / (labels[0] == 'c')\n    return"))
     call = [*words(given, tmp_path / "out"), "--reward", str(reward)]
     assert lab_value.main(call) == 1
     said = capsys.readouterr().err
     assert "ZeroDivisionError" in said
     assert "for the prompt ending in" in said
     assert "What was sampled is kept" in said
-    reward.write_text(REWARD)
+    reward.write_text(right)
     assert lab_value.main(call) == 0
     assert "graded 12 responses anew" in capsys.readouterr().err
     assert lab_value.main(words(given, tmp_path / "new")) == 0
@@ -163,7 +134,7 @@ def test_ctrl_c(given, tmp_path, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lab_sampling, "_loaded", interrupted)
+    monkeypatch.setattr(lab_sampling, "loaded", interrupted)
     assert lab_mse.main(words(given, tmp_path)) == 130
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == "openrlhf-js lab mse: stopped; the same command goes on from here"

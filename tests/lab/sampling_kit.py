@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from openrlhf_js.lab.engines import Policy
 from openrlhf_js.lab.rewards import Grader
 from openrlhf_js.lab.sampling import plan, sample
-from openrlhf_js.lab.store import Prompt, Store
+from openrlhf_js.lab.store import Store
+from openrlhf_js.sampling.engines import Policy
+from openrlhf_js.sampling.prompts import Prompt
 
 END = 9
 SETTINGS = {"model_sha256": "abc", "temperature": 1.0, "model": "here"}

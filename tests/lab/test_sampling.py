@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openrlhf_js.lab.rewards import Grader, RewardFailed
-from openrlhf_js.lab.sampling import grade_anew, key, plan, sample
+from openrlhf_js.lab.sampling import grade_anew, plan, sample
 from openrlhf_js.lab.store import Store, open_samples
+from openrlhf_js.sampling.engines import key
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sampling_kit import DIGITS, SETTINGS, Formula, decode, digits, policy, prompts, run

@@ -34,6 +34,14 @@ def test_an_effect_of_that_size_is_found_four_times_in_five():
     assert found.mean() == pytest.approx(0.8, abs=0.012)
 
 
+@pytest.mark.parametrize("degrees", [1, 1.2, 1.5, 2.4, 3, 3.2])
+def test_few_degrees_of_freedom_have_an_effect_too(degrees):
+    effect = detectable_effect(1, degrees)
+    drawn = stats.norm.rvs(size=100_000, random_state=0) + effect
+    drawn = drawn / np.sqrt(stats.chi2.rvs(degrees, size=100_000, random_state=1) / degrees)
+    assert (np.abs(drawn) > stats.t.ppf(0.975, degrees)).mean() == pytest.approx(0.8, abs=0.006)
+
+
 def test_a_difference_tells_what_it_could_have_seen():
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(2, 40))

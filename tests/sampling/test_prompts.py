@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from openrlhf_js.lab.prompts import Form, asked, check_lengths, drawn, rows_of
-from openrlhf_js.lab.store import Prompt
+from openrlhf_js.sampling.prompts import Form, Prompt, asked, check_lengths, drawn, rows_of
 
 ROWS = [{"input": f"q{i}", "label": str(i), "datasource": f"t/{i % 2}"} for i in range(10)]
 

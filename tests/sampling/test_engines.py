@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from openrlhf_js.lab.engines import Policy, Transformers, cut, invert
+from openrlhf_js.sampling.engines import Policy, Transformers, cut, invert
 
 END = 10
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 2], [3, 3]]

@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from openrlhf_js.lab.store import Prompt
 from openrlhf_js.reward_model.rows import file_rows
 
 Row = dict[str, Any]
+
+
+class Prompt(NamedTuple):
+    """What a model is asked, and how its answer is graded.
+
+    Attributes:
+        text: as the model is given it.
+        label: gold.
+        group: data source, "" if there is none.
+        tokens: of the text.
+    """
+
+    text: str
+    label: str
+    group: str
+    tokens: list[int]
 
 
 @dataclass(frozen=True)
@@ -105,7 +120,7 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any) -> list[Prompt]:
 
 def _text(row: Row, form: Form, tokenizer: Any) -> str:
     if row.get("images"):
-        raise ValueError("a row has images: the lab samples from models of text only")
+        raise ValueError("a row has images: these engines sample from models of text only")
     value = _value(row, form.input_key, "--input_key")
     if form.apply_chat_template:
         chat = [{"role": "user", "content": value}] if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""vLLM as an engine of the lab; the only file of it that knows vLLM.
+"""vLLM as an engine; beside `plugin`, the only file that knows vLLM.
 
 Two runs agree but for the rounding of logits, which depends on what vLLM computes together.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from vllm import LLM, SamplingParams
 
-from openrlhf_js.lab.engines import Policy, Response
+from openrlhf_js.sampling.engines import Policy, Response
 
 
 class Vllm:

@@ -47,7 +47,14 @@ class Policy:
 
 
 class Engine(Protocol):
-    """Samples from one policy."""
+    """Samples from one policy.
+
+    Attributes:
+        policy: may be replaced by one that draws from the same model in another way: with prompts
+            and responses that together are no longer than before.
+    """
+
+    policy: Policy
 
     def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[Response]:
         """One response to each prompt, at random.
@@ -71,7 +78,6 @@ class Transformers:
         self.model: Any = model.to(policy.device).eval()
         # Not the folder's own defaults, which may hold a top_k or a repetition penalty.
         self.model.generation_config = GenerationConfig(
-            max_new_tokens=policy.max_new_tokens,
             eos_token_id=list(policy.ends) or None,
             pad_token_id=policy.ends[0] if policy.ends else 0,
         )
@@ -108,6 +114,7 @@ class Transformers:
         made = self.model.generate(
             input_ids=tokens.to(self.policy.device),
             attention_mask=mask.to(self.policy.device),
+            max_new_tokens=self._most,
             do_sample=False,  # the likeliest token, which a processor has made the drawn one
             logits_processor=processors,
         )
@@ -136,6 +143,11 @@ def invert(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
     cumulative = probabilities.cumsum(-1)
     passed = uniform[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, passed, right=True)[:, 0]
+
+
+def key(seed: int, prompt: int, draw: int) -> int:
+    """The seed of one response, another one for each, below 2^63."""
+    return int(np.random.SeedSequence([seed, prompt, draw]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def cut(tokens: NDArray[np.int32], ends: Sequence[int]) -> Response:

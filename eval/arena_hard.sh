@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Arena-Hard for a trained checkpoint: fetches, answers, judges, scores, and makes a page to look at.
+#
+#   bash eval/arena_hard.sh CHECKPOINT              answers, then says what judging would cost, and stops
+#   BUDGET=25 bash eval/arena_hard.sh CHECKPOINT    judges as well, and never spends more dollars
+#   BUDGET=none ...                                 the same for a judge of your own, without a price
+#
+# Called again it goes on where it stopped, and pays for nothing twice. By environment variables:
+#   BENCH        arena-hard-v2.0 (default: hard prompts and creative writing), or arena-hard-v0.1
+#   CATEGORY     hard_prompt or creative_writing; default: all of the benchmark
+#   NAME         the checkpoint's name in the results; default: the last two parts of its path
+#   DATA         folder of questions, answers and judgments (default: data)
+#   BASELINE     what answers are compared with, instead of the benchmark's own
+#   FROM         a clone of the official repository or a download of its data, instead of the hub
+#   MAX_NEW_TOKENS, TEMPERATURE        of an answer (default: 4096, 0)
+#   STYLE_TOKENIZER                    o200k_base.tiktoken, where it cannot be downloaded
+#   SETTINGS     the judge's (default: eval/arena_hard_v2.0.yaml or eval/arena_hard_v0.1.yaml)
+#   JUDGE        the endpoint's name of the judge; default: that of the settings
+#   JUDGE_NAME   the judge's name in the results, such as gemini-2.5; default: JUDGE
+#   JUDGE_URL    where the judge is (default: https://api.openai.com/v1)
+#   JUDGE_KEY    the environment variable that holds its key (default: OPENAI_API_KEY; none: no key)
+#   OUT          folder of the results (default: runs/arena-hard/NAME)
+#   COMPARE      another model that was judged: the paired difference to it
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+if [[ $# -ne 1 || $1 == -* ]]; then
+    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+    [[ $# -eq 1 && ($1 == -h || $1 == --help) ]] && exit 0
+    exit 2
+fi
+checkpoint="${1%/}"
+bench="${BENCH:-arena-hard-v2.0}"
+data="${DATA:-data}"
+parent="$(basename "$(dirname "$checkpoint")")"
+name="${NAME:-$([[ $parent == [./] ]] || echo "$parent-")$(basename "$checkpoint")}"
+settings="${SETTINGS:-$root/eval/arena_hard_v${bench##*-v}.yaml}"
+judge="${JUDGE:-$(sed -n 's/^judge_model: *//p' "$settings")}"
+out="${OUT:-runs/arena-hard/$name}"
+key="${JUDGE_KEY:-OPENAI_API_KEY}"
+
+arena() {
+    "${PYTHON:-$root/.venv/bin/python}" -m openrlhf_js.cli.main eval arena "$@"
+}
+
+categories=(${CATEGORY:+--category "$CATEGORY"})
+place=(--data "$data" --bench "$bench")
+if [[ ! -f $data/$bench/fetched.json && -z ${BASELINE:-} ]]; then
+    # What is missing is said here; what is needed of it is asked for again below.
+    arena fetch "${place[@]}" ${FROM:+--from "$FROM"} || [[ $? -eq 1 && -f $data/$bench/question.jsonl ]]
+fi
+
+arena generate "${place[@]}" "${categories[@]}" --model "$checkpoint" --name "$name" \
+    --max_new_tokens "${MAX_NEW_TOKENS:-4096}" --temperature "${TEMPERATURE:-0}" \
+    ${STYLE_TOKENIZER:+--style_tokenizer "$STYLE_TOKENIZER"}
+
+place+=(${BASELINE:+--baseline "$BASELINE"})
+judging=("${place[@]}" "${categories[@]}" --models "$name" --judge "$judge" --settings "$settings"
+    ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"})
+arena judge "${judging[@]}" --dry-run
+if [[ -z ${BUDGET:-} ]]; then
+    echo "Not judged yet: call it again with BUDGET=DOLLARS, or BUDGET=none for a judge without a price."
+    exit 0
+fi
+judging+=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
+[[ $key == none ]] || judging+=(--key_env "$key")
+[[ $BUDGET == none ]] || judging+=(--budget "$BUDGET")
+arena judge "${judging[@]}"
+
+mkdir -p "$out"
+arena score "${place[@]}" "${categories[@]}" --judge "${JUDGE_NAME:-$judge}" ${COMPARE:+--compare "$name" "$COMPARE"} \
+    --json "$out/scores.json" --csv "$out/scores.csv" --markdown "$out/scores.md" \
+    --figure "$out/scores.png" --html "$out/arena.html"
+echo "Every question with both answers and verdicts: $out/arena.html"

@@ -1,0 +1,197 @@
+"""Has games judged: many at a time, each reply on disk at once, each judgment written once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from openrlhf_js.evaluation.arena.files import Folder
+from openrlhf_js.evaluation.arena.games import Ask, Judge, Plan
+from openrlhf_js.evaluation.arena.ledger import Ledger
+from openrlhf_js.evaluation.arena.prices import Budget
+from openrlhf_js.evaluation.arena.results import Results
+from openrlhf_js.evaluation.endpoint import (
+    Chat,
+    EndpointRefused,
+    EndpointUnavailable,
+    RequestRefused,
+)
+
+GIVE_UP_AFTER = 16  # games in a row that the endpoint did not answer
+GRACE_SECONDS = 10.0  # for games under way once no more begin
+
+
+@dataclass
+class Outcome:
+    """What became of the games.
+
+    Attributes:
+        games: with a verdict now that had none before, the free ones among them.
+        free: those whose verdict the ledger had, or that share it with another game.
+        judgments: pairs that got their line.
+        replies: paid for.
+        silent: replies without a verdict.
+        dropped: games under way that were not waited for.
+        failures: games that failed and stay open, by reason.
+    """
+
+    games: int = 0
+    free: int = 0
+    judgments: int = 0
+    replies: int = 0
+    silent: int = 0
+    dropped: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+class Judging:
+    """Judges the games of a plan.
+
+    Args:
+        plan: what is to be judged.
+        judge: who judges.
+        folder: gets the judgments.
+        ledger: gets the replies.
+        chat: the judge's endpoints; open.
+        budget: of this judging.
+        worst: the dollars that an ask can cost at most.
+        workers: games at the same time.
+        tries: how often a game is asked in this call if the replies have no verdict. They are
+            asked afresh, with the same messages: to go on with the conversation, as v0.1's
+            program did, is not the protocol of v2.0. A seed is one higher each time.
+        progress: told how many games are done, of those in the plan.
+
+    Attributes:
+        outcome: so far.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        judge: Judge,
+        folder: Folder,
+        ledger: Ledger,
+        chat: Chat,
+        budget: Budget,
+        worst: Callable[[Ask], float],
+        *,
+        workers: int,
+        tries: int,
+        progress: Callable[[int], None] = lambda done: None,
+    ):
+        self.outcome = Outcome()
+        self._plan, self._judge, self._folder, self._ledger = plan, judge, folder, ledger
+        self._chat, self._budget, self._worst = chat, budget, worst
+        self._workers, self._tries, self._progress = workers, tries, progress
+        self._done = 0
+        self._unanswered = 0  # in a row
+        self._error: Exception | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Judges until everything is done, the budget is used up, or it is stopped.
+
+        What has been paid for is on disk in any case, and every judgment that rests on it too.
+
+        Args:
+            stop: once it is set, no more games begin, and those under way have a few seconds.
+
+        Raises:
+            EndpointRefused: the endpoint takes no game at all.
+            EndpointUnavailable: it has answered none of many games in a row.
+            OSError: what was judged cannot be written.
+        """
+        results = Results(self._plan, self._judge, self._folder, self._ledger, stop)
+        asks = iter(list(self._plan.asks.values()))
+        workers = [
+            asyncio.create_task(self._work(asks, results, stop)) for _ in range(self._workers)
+        ]
+        stopped = asyncio.create_task(stop.wait())
+        every = asyncio.create_task(asyncio.wait(workers))
+        try:
+            await asyncio.wait({every, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            self._budget.close()
+            await asyncio.wait({every}, timeout=GRACE_SECONDS if stop.is_set() else None)
+        finally:
+            self.outcome.dropped = sum(not worker.done() for worker in workers)
+            for task in (*workers, stopped, every):
+                task.cancel()
+            await asyncio.gather(*workers, stopped, every, return_exceptions=True)
+            await results.end()
+            self.outcome.judgments = results.written
+        for worker in workers:
+            if not worker.cancelled():
+                worker.result()
+        if self._error:
+            raise self._error
+
+    async def _work(self, asks: Iterator[Ask], results: Results, stop: asyncio.Event) -> None:
+        for ask in asks:
+            if stop.is_set():
+                return
+            try:
+                await self._settle(ask, results, stop)
+            except (EndpointRefused, EndpointUnavailable, OSError) as error:
+                self._error = self._error or error
+                stop.set()
+
+    async def _settle(self, ask: Ask, results: Results, stop: asyncio.Event) -> None:
+        had = ask.key in self._ledger.verdicts
+        if had or await self._hold(ask, stop):
+            self.outcome.games += len(ask.games)
+            self.outcome.free += len(ask.games) - (0 if had else 1)
+            await results.take(ask)
+            self._done += len(ask.games)
+            self._progress(self._done)
+
+    async def _hold(self, ask: Ask, stop: asyncio.Event) -> bool:
+        """Asks the judge, and says whether it gave a verdict."""
+        number, game = ask.games[0]
+        pair = self._plan.pairs[number]
+        asked = pair.messages(self._judge, game)
+        worst = self._worst(ask)
+        for _ in range(self._tries):
+            if stop.is_set() or not await self._budget.begin(worst):
+                return False
+            try:
+                reply = await self._chat.ask(asked, self._parameters(ask))
+                verdict = self._ledger.add(
+                    ask.key,
+                    pair.answer.model,
+                    ask.prompt_bytes,
+                    reply,
+                    uid=pair.question.uid,
+                    game=game + 1,
+                    tstamp=time.time(),
+                )
+            except RequestRefused as error:
+                return self._fail(ask, str(error))
+            except EndpointUnavailable as error:
+                self._unanswered += 1
+                if self._unanswered >= GIVE_UP_AFTER:
+                    raise
+                return self._fail(ask, str(error))
+            finally:
+                self._budget.end(worst)
+            self._unanswered = 0
+            self.outcome.replies += 1
+            if verdict:
+                return True
+            self.outcome.silent += 1
+        return self._fail(ask, f"no verdict in {self._tries} replies")
+
+    def _parameters(self, ask: Ask) -> dict[str, Any]:
+        """Those of the judge; a seed differs from those whose replies had no verdict."""
+        found = dict(self._judge.parameters)
+        if found.get("seed") is not None:
+            found["seed"] += self._ledger.silent[ask.key]
+        return found
+
+    def _fail(self, ask: Ask, reason: str) -> bool:
+        self.outcome.failures[reason] += len(ask.games)
+        self._done += len(ask.games)
+        self._progress(self._done)
+        return False

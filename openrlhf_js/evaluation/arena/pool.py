@@ -1,0 +1,207 @@
+"""All that judges have judged, read from a folder and sorted by category, without the texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from openrlhf_js.evaluation.arena.benches import BENCHES, Bench, bench_of
+from openrlhf_js.evaluation.arena.files import (
+    Folder,
+    Warn,
+    file_name,
+    read_answers,
+    read_judgments,
+    read_questions,
+)
+from openrlhf_js.evaluation.arena.records import Game, Judgment, Question, Style
+from openrlhf_js.evaluation.arena.rows import Table, table
+from openrlhf_js.evaluation.arena.schemas import style as style_of
+from openrlhf_js.evaluation.arena.style import CountTokens, metadata
+
+Progress = Callable[[int], None]
+"""Told how many files have been read."""
+
+
+class Pool(NamedTuple):
+    """One category: everything that some judges judged against one baseline."""
+
+    category: str
+    judged: Table
+    questions: int
+    """Of the category in the questions' file; 0 where there is no such file."""
+    styles: Mapping[str, Mapping[str, Style]]
+    """By model, the baseline included, and uid; only answers that are counted."""
+    bench: Bench
+
+
+def judgment_files(folder: Folder, judges: Iterable[str]) -> dict[str, list[Path]]:
+    """The files of each judge.
+
+    Raises:
+        ValueError: a judge without any.
+    """
+    found = {}
+    for judge in judges:
+        found[judge] = sorted(folder.judged_by(judge).glob("*.jsonl"))
+        if not found[judge]:
+            there = ", ".join(folder.judges()) or "none"
+            raise ValueError(
+                f"no judgments by {judge} in {folder.root / 'model_judgment'}; judges there: "
+                f"{there}. Name one of these, or judge first (openrlhf-js eval arena judge)"
+            )
+    return found
+
+
+def load(
+    folder: Folder,
+    judges: Sequence[str],
+    *,
+    warn: Warn,
+    categories: Sequence[str] = (),
+    baseline: str = "",
+    count_tokens: CountTokens | None = None,
+    progress: Progress = lambda files: None,
+) -> list[Pool]:
+    """Read what the judges said.
+
+    Left out, with a line each: questions that the questions' file does not have, judgments against
+    another baseline, and those that a judge made of itself, as the official scripts do.
+
+    Args:
+        folder: of the bench.
+        judges: at least one; their judgments stay apart in the table.
+        warn: told of each problem.
+        categories: those wanted; none: all that were judged.
+        baseline: what all categories are compared with; "": the bench's own, and for a bench of
+            one's own the one that was judged against.
+        count_tokens: counts the style of answers whose file has no counts; None: they have none.
+        progress: told how far it is.
+
+    Raises:
+        ValueError: nothing to score, or not clear against which baseline.
+        OSError: a file cannot be read.
+    """
+    files = judgment_files(folder, judges)
+    questions = read_questions(folder.questions, warn) if folder.questions.is_file() else {}
+    if not questions:
+        warn(f"{folder.questions}: no questions, so it is not known whether all were judged")
+    read = _Reader(warn, progress)
+    judgments = read.judgments(files, questions)
+    bench = _bench(folder.bench, baseline, judgments)
+    seen = list(dict.fromkeys(each.category for each in judgments))
+    if strange := [name for name in categories if name not in seen]:
+        raise ValueError(
+            f"no judgment in the category {strange[0]!r}; judged were {', '.join(seen) or 'none'}"
+        )
+    tables = {}
+    for name in categories or sorted(seen, key=[*bench.categories, *seen].index):
+        own = [each for each in judgments if each.category == name]
+        against = file_name(bench.category(name).baseline)
+        tables[name] = table(_against(against, own, warn), against)
+    if not tables:
+        raise ValueError(f"the files of {', '.join(judges)} hold no judgment that can be used")
+    models = {name for judged in tables.values() for name in (judged.baseline, *judged.models)}
+    styles = {model: read.styles(folder, model, count_tokens) for model in sorted(models)}
+    counts = Counter(each.category for each in questions.values())
+    return [Pool(name, judged, counts[name], styles, bench) for name, judged in tables.items()]
+
+
+class _Reader:
+    """Reads files, and counts them."""
+
+    def __init__(self, warn: Warn, progress: Progress):
+        self.warn, self.progress, self.files = warn, progress, 0
+
+    def judgments(
+        self, files: Mapping[str, Sequence[Path]], questions: Mapping[str, Question]
+    ) -> list[Judgment]:
+        """What counts of all files, without the texts, which no score needs."""
+        found: dict[tuple[str, str, str], Judgment] = {}
+        judges = {file_name(judge) for judge in files}
+        for judge, path in ((judge, path) for judge, paths in files.items() for path in paths):
+            strange = []
+            for each in read_judgments(path, self.warn):
+                model = file_name(each.model)
+                if questions and each.uid not in questions:
+                    strange.append(each.uid)
+                elif model not in judges:
+                    first, second = (game and Game(game.verdict, "") for game in each.games)
+                    found[judge, model, each.uid] = each._replace(
+                        judge=judge, model=model, games=(first, second)
+                    )
+            if path.stem in judges:
+                self.warn(f"{path}: a judge's judgments of itself or its fellow are left out")
+            if strange:
+                self.warn(
+                    f"{path}: {len(strange)} judgments are of no question (the first is of "
+                    f"{strange[0]!r:.60}); they are left out"
+                )
+            self._count()
+        return list(found.values())
+
+    def styles(
+        self, folder: Folder, model: str, count_tokens: CountTokens | None
+    ) -> dict[str, Style]:
+        """The counts of a model's answers; empty where they are not known."""
+        path = folder.answers(model)
+        answers = read_answers(path, self.warn) if path.is_file() else {}
+        self._count()
+        if not answers:
+            self.warn(f"{path}: no answers, so the length and style of {model} are not known")
+        counted = {uid: each.style for uid, each in answers.items() if each.style is not None}
+        without = [each for uid, each in answers.items() if uid not in counted]
+        if without and count_tokens:
+            for each in without:
+                counts = style_of(metadata(each.text, count_tokens))
+                assert counts
+                counted[each.uid] = counts
+        elif without:
+            self.warn(
+                f"{path}: {len(without)} of {len(answers)} answers have no counts of tokens and "
+                "markup (metadata); --count_style counts them"
+            )
+        return counted
+
+    def _count(self) -> None:
+        self.files += 1
+        self.progress(self.files)
+
+
+def _bench(name: str, baseline: str, judgments: Sequence[Judgment]) -> Bench:
+    """The bench; one's own takes the baselines that were judged against."""
+    if baseline or name in BENCHES:
+        return bench_of(name, baseline)
+    seen: dict[str, set[str]] = {}
+    for each in judgments:
+        seen.setdefault(each.category, set()).add(each.baseline)
+    for category, baselines in seen.items():
+        if len(baselines) > 1 or "" in baselines:
+            raise ValueError(
+                f"judgments of {category} do not say against which model, or are against several "
+                f"({', '.join(sorted(baselines - {''}))}): name it with --baseline"
+            )
+    return bench_of(name, {category: baselines.pop() for category, baselines in seen.items()})
+
+
+def _against(baseline: str, judgments: Sequence[Judgment], warn: Warn) -> list[Judgment]:
+    """Those against this baseline.
+
+    Raises:
+        ValueError: all are against another one.
+    """
+    named = [each._replace(baseline=file_name(each.baseline or baseline)) for each in judgments]
+    others = Counter(each.baseline for each in named if each.baseline != baseline)
+    said = ", ".join(f"{count} against {other}" for other, count in others.most_common(3))
+    if others.total() == len(named):
+        raise ValueError(
+            f"no judgment of {named[0].category} is against {baseline}, but {said}: "
+            f"score with --baseline {others.most_common(1)[0][0]}"
+        )
+    if others:
+        warn(f"{named[0].category}: left out, since not against {baseline}: {said}")
+    if any(each.model == baseline for each in named):
+        warn(f"{named[0].category}: judgments of the baseline {baseline} itself are left out")
+    return [each for each in named if each.baseline == baseline != each.model]

@@ -1,0 +1,178 @@
+"""Whether a run of judging followed the official protocol, and the record of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from openrlhf_js.evaluation.arena.benches import Bench
+from openrlhf_js.evaluation.arena.files import Folder
+from openrlhf_js.evaluation.arena.judge_prompts import Prompt, messages, prompts
+from openrlhf_js.whole_file import whole_file
+
+__all__ = [
+    "Prompt",
+    "Protocol",
+    "Run",
+    "add_run",
+    "followed",
+    "messages",
+    "prompts",
+    "protocol_of",
+    "run_of",
+]
+
+FILE = "protocol.json"  # beside a judge's judgments
+
+
+class Run(NamedTuple):
+    """How judgments of one judge were made.
+
+    Attributes:
+        judge: its name.
+        model: what the endpoint was asked for.
+        temperature: None: it was not sent.
+        max_tokens: of a reply.
+        prompts: `Prompt.sha256` by category.
+        baselines: by category.
+        deviations: from the official protocol, in plain words; none if it was followed.
+    """
+
+    judge: str
+    model: str
+    temperature: float | None
+    max_tokens: int
+    prompts: Mapping[str, str]
+    baselines: Mapping[str, str]
+    deviations: tuple[str, ...]
+
+
+def run_of(
+    bench: Bench,
+    judge: str,
+    model: str,
+    temperature: float | None,
+    max_tokens: int,
+    told: Mapping[str, Prompt],
+) -> Run:
+    """The run that judges so, with what the official protocol has otherwise.
+
+    Args:
+        bench: has the baselines.
+        judge: its name.
+        model: what the endpoint is asked for.
+        temperature: as sent.
+        max_tokens: as sent.
+        told: the prompt of each category that is judged.
+    """
+    return Run(
+        judge,
+        model,
+        temperature,
+        max_tokens,
+        {name: prompt.sha256 for name, prompt in told.items()},
+        {name: bench.category(name).baseline for name in told},
+        tuple(followed(bench, judge, model, temperature, max_tokens, told)),
+    )
+
+
+def followed(
+    bench: Bench,
+    judge: str,
+    model: str,
+    temperature: float | None,
+    max_tokens: int,
+    told: Mapping[str, Prompt],
+) -> list[str]:
+    """What is not as in the official protocol, in plain words; empty if it is followed.
+
+    Args: as of `run_of`.
+    """
+    found = []
+    official = {each.name: each for each in bench.judges}
+    if not official:
+        return [f"{bench.name} is no official benchmark"]
+    if judge not in official:
+        found.append(f"the judge is {judge}; officially {' or '.join(official)}")
+    else:
+        same = official[judge]
+        if not model.startswith(judge):
+            found.append(f"the judge {judge} is the model {model}")
+        if temperature != same.temperature:
+            said = "the endpoint's own" if temperature is None else f"{temperature:g}"
+            found.append(f"the judge's temperature is {said}; officially {same.temperature:g}")
+        if max_tokens != same.max_tokens:
+            found.append(f"the judge may say {max_tokens} tokens; officially {same.max_tokens}")
+    for name, prompt in told.items():
+        category = bench.category(name)
+        if not prompt.official:
+            found.append(f"the judge's prompt for {name} is not the official one")
+        if category.baseline != category.official_baseline:
+            found.append(
+                f"the baseline of {name} is {category.baseline}; officially "
+                f"{category.official_baseline}"
+            )
+    return found
+
+
+class Protocol(NamedTuple):
+    """How all judgments in a judge's folder were made, as far as they are recorded."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def deviations(self) -> list[str]:
+        """From the official protocol, in plain words; none if it was followed throughout."""
+        found = list(dict.fromkeys(each for run in self.runs for each in run.deviations))
+        if self.mixed:
+            found.append(f"its judgments were made in {len(self.runs)} different ways")
+        return found
+
+    @property
+    def mixed(self) -> bool:
+        """Whether runs differ in what they have in common: parameters, or a category's prompt."""
+        ways = {(run.model, run.temperature, run.max_tokens) for run in self.runs}
+        told = [
+            {(name, run.prompts[name], run.baselines.get(name)) for name in run.prompts}
+            for run in self.runs
+        ]
+        pairs = set().union(*told)
+        return len(ways) > 1 or len({name for name, *_ in pairs}) < len(pairs)
+
+
+def protocol_of(folder: Folder, judge: str) -> Protocol | None:
+    """How a judge's judgments were made; None where another program made them.
+
+    Raises:
+        OSError: the record cannot be read. ValueError: it is broken.
+    """
+    path = folder.judged_by(judge) / FILE
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        runs = tuple(
+            Run(**{**run, "deviations": tuple(run["deviations"])})
+            for run in json.loads(text)["runs"]
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError(f"{path} is no record of this program: move it away") from None
+    return Protocol(runs)
+
+
+def add_run(folder: Folder, run: Run) -> None:
+    """Records how judgments are made from now on, beside them; the same way once.
+
+    Raises:
+        OSError: it cannot be written. ValueError: what is there is broken.
+    """
+    before = protocol_of(folder, run.judge) or Protocol(())
+    if run in before.runs:
+        return
+    path = folder.judged_by(run.judge) / FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    runs = [{**each._asdict(), "deviations": list(each.deviations)} for each in (*before.runs, run)]
+    with whole_file(path) as file:
+        file.write(json.dumps({"runs": runs}, indent=1, ensure_ascii=False).encode() + b"\n")

@@ -1,0 +1,77 @@
+"""What Arena-Hard's files hold, in the words of this project; both schemas become these."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Question(NamedTuple):
+    """One question.
+
+    Attributes:
+        uid: its name, the same in all files.
+        category: such as "hard_prompt" or "creative_writing"; "arena-hard-v0.1" for the older set.
+        prompt: what the models are asked.
+        cluster: upstream's finer grouping, "" where there is none.
+    """
+
+    uid: str
+    category: str
+    prompt: str
+    cluster: str = ""
+
+
+class Style(NamedTuple):
+    """What the style of an answer is measured by: counts."""
+
+    tokens: int
+    headers: int
+    lists: int
+    bold: int
+
+
+class Answer(NamedTuple):
+    """One model's answer to one question.
+
+    Attributes:
+        uid: the question's.
+        model: its name in the pool.
+        text: what the judge sees, without thinking.
+        style: counts of `text`; None where the file has none.
+        thinking: what the model thought before it answered, "" if nothing is known.
+        ans_id: the answer's own name.
+    """
+
+    uid: str
+    model: str
+    text: str
+    style: Style | None = None
+    thinking: str = ""
+    ans_id: str = ""
+
+
+class Game(NamedTuple):
+    """One comparison. In a judgment's first game A is the baseline, in its second A is the model.
+
+    Attributes:
+        verdict: one of `verdict.VERDICTS`, such as "A>>B"; None: the judge gave none.
+        text: all that the judge said.
+    """
+
+    verdict: str | None
+    text: str
+
+
+class Judgment(NamedTuple):
+    """Both games of one model's answer against the baseline's.
+
+    Attributes:
+        games: a game is None where it failed and was stored so.
+    """
+
+    uid: str
+    category: str
+    judge: str
+    model: str
+    baseline: str
+    games: tuple[Game | None, Game | None]

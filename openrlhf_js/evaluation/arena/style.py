@@ -1,0 +1,119 @@
+"""What an answer looks like, counted as the official repository counts it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CountTokens = Callable[[str], int]
+
+MODEL = "gpt-4o"  # whose tokenizer counts, whatever model has answered
+TOKENS_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+# What tiktoken calls the file in its cache: sha1 of the address that it has the file from.
+CACHE_NAME = "fb374d419588a4632f3f557e76b4b70aebbca790"
+
+_CODE = re.compile(r"```([^`]*)```")
+_HEADERS = {f"h{level}": re.compile(rf"^#{{{level}}}\s", re.MULTILINE) for level in range(1, 7)}
+# Upstream lets space before an item run over line ends, which finds the same items and takes time
+# that is quadratic in the number of empty lines.
+_LISTS = {
+    "ordered": re.compile(r"^[^\S\n]*\d+\.\s", re.MULTILINE),
+    "unordered": re.compile(r"^[^\S\n]*[-*+]\s", re.MULTILINE),
+}
+_BOLD = {"**": re.compile(r"\*\*[^*\n]+\*\*"), "__": re.compile(r"__[^_\n]+__")}
+
+
+def metadata(text: str, count_tokens: CountTokens) -> dict[str, Any]:
+    """The counts of an answer, as an answers' file holds them, and in that order.
+
+    Tokens are those of the whole text; markdown is counted outside of code blocks.
+
+    Args:
+        text: as the judge sees it.
+        count_tokens: of `load_tokenizer`.
+    """
+    plain = without_code(text)
+    return {
+        "token_len": count_tokens(text),
+        "header_count": _counts(_HEADERS, plain),
+        "list_count": _counts(_LISTS, plain),
+        "bold_count": _counts(_BOLD, plain),
+    }
+
+
+def without_code(text: str) -> str:
+    """The text without what is between fences.
+
+    As upstream does it: what one block holds is removed wherever else it stands, too, and the
+    fences stay.
+    """
+    for inside in _CODE.findall(text):
+        text = text.replace(inside, "")
+    return text
+
+
+def _counts(patterns: dict[str, re.Pattern[str]], text: str) -> dict[str, int]:
+    return {name: sum(1 for _ in each.finditer(text)) for name, each in patterns.items()}
+
+
+def load_tokenizer(path: Path | None = None) -> CountTokens:
+    """What counts tokens as upstream does: with tiktoken, and the tokenizer of gpt-4o.
+
+    Args:
+        path: the file `o200k_base.tiktoken`, where tiktoken cannot download it; None: tiktoken's
+            own cache (the folder in TIKTOKEN_CACHE_DIR), or a download.
+
+    Raises:
+        ValueError: it is not to be had, or the file is another one; no other tokenizer is taken
+            instead, since its counts could not be compared with those of published answers.
+        OSError: the file cannot be read.
+    """
+    try:
+        import tiktoken
+    except ImportError:
+        raise ValueError("tiktoken, which counts the tokens, is not installed") from None
+    try:
+        if path is None:
+            encoding = tiktoken.encoding_for_model(MODEL)
+        else:
+            with _cache_with(path):
+                encoding = tiktoken.encoding_for_model(MODEL)
+    except OSError as error:  # what `requests` raises is one, too
+        raise ValueError(
+            f"the tokenizer that counts an answer's tokens cannot be downloaded "
+            f"({type(error).__name__}). Give its file, o200k_base.tiktoken, with "
+            f"--style_tokenizer; or put it, named {CACHE_NAME}, into a folder and name that in "
+            "TIKTOKEN_CACHE_DIR"
+        ) from None
+
+    def count(text: str) -> int:
+        return len(encoding.encode(text, disallowed_special=()))
+
+    return count
+
+
+@contextmanager
+def _cache_with(path: Path) -> Iterator[None]:
+    """While it lasts, tiktoken finds the file in its cache."""
+    if hashlib.sha256(path.read_bytes()).hexdigest() != TOKENS_SHA256:
+        raise ValueError(
+            f"--style_tokenizer {path} is not o200k_base.tiktoken as OpenAI publishes it (sha256 "
+            f"{TOKENS_SHA256}); was it downloaded whole?"
+        )
+    before = os.environ.get("TIKTOKEN_CACHE_DIR")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / CACHE_NAME).symlink_to(path.resolve())
+        os.environ["TIKTOKEN_CACHE_DIR"] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["TIKTOKEN_CACHE_DIR"]
+            else:
+                os.environ["TIKTOKEN_CACHE_DIR"] = before

@@ -1,0 +1,207 @@
+"""Asks OpenAI-compatible endpoints for chat completions, many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import anyio
+import httpx
+
+from openrlhf_js.evaluation.rates import Limits, Pace, back_off_seconds, retry_after_seconds
+from openrlhf_js.evaluation.refusals import (
+    EndpointRefused,
+    EndpointUnavailable,
+    RequestRefused,
+    refusal,
+)
+from openrlhf_js.evaluation.replies import NoReply, Reply, excerpt, read_reply
+from openrlhf_js.evaluation.servers import REAL_KEY_CHARACTERS, Endpoint, Server, Turns
+
+__all__ = [
+    "Chat",
+    "Endpoint",
+    "EndpointRefused",
+    "EndpointUnavailable",
+    "Limits",
+    "Reply",
+    "RequestRefused",
+]
+
+REPLY_BYTES = 8 << 20  # of an answer: some 32,000 tokens need less than one MiB
+CHARACTERS_PER_TOKEN = 4  # of English text, roughly; what an endpoint counts mends the pace
+PASSING = (408, 409, 425, 429)  # statuses that may be gone a moment later, with 500 and above
+LONGEST_RETRY_AFTER_SECONDS = 600.0  # beyond it somebody should look before we go on
+LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")  # never by way of a proxy
+
+
+class _Passing(Exception):
+    """What went wrong and may be gone a moment later."""
+
+
+class Chat:
+    """One or several endpoints of the same model; an async context manager.
+
+    Requests go to the endpoints in turn. One that fails several times in a row is left aside, and
+    tried again later. Proxies and certificates are taken from the environment, but for this
+    machine's own addresses.
+
+    Args:
+        endpoints: at least one.
+        limits: over all endpoints together.
+
+    Attributes:
+        retries: how many requests were sent again so far.
+
+    Raises:
+        ValueError: no endpoint, or the environment variable of a key is not set or holds no key.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], limits: Limits):
+        self.retries = 0
+        self._turns = Turns([Server(endpoint) for endpoint in endpoints])
+        self._limits = limits
+        self._slots = asyncio.Semaphore(limits.concurrency)
+        self._requests = Pace(limits.requests_per_minute)
+        self._tokens = Pace(limits.tokens_per_minute)
+        self._chance = random.Random()
+        secure = any(endpoint.url.startswith("https") for endpoint in endpoints)
+        self._certificates = (  # reading the real ones takes a while
+            httpx.create_ssl_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        )
+        self._clients: list[httpx.AsyncClient] = []
+        self._free: list[httpx.AsyncClient] = []
+
+    async def __aenter__(self) -> Chat:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for client in self._clients:
+            await client.aclose()
+
+    async def ask(self, messages: list[dict[str, str]], parameters: Mapping[str, Any]) -> Reply:
+        """One chat completion.
+
+        Args:
+            messages: with `role` and `content`.
+            parameters: such as temperature, max_tokens and seed; they are sent as they are, but
+                for those that are None.
+
+        Raises:
+            EndpointRefused: an answer that asking again cannot mend; says what to do. If it is a
+                RequestRefused, other messages may be answered.
+            EndpointUnavailable: the attempts are used up, or the endpoint wants to be left alone
+                for very long.
+        """
+        given = {name: value for name, value in parameters.items() if value is not None}
+        expected = sum(len(message["content"]) for message in messages) / CHARACTERS_PER_TOKEN
+        problem = ""
+        for attempt in range(self._limits.attempts):
+            if attempt:
+                self.retries += 1
+                await asyncio.sleep(back_off_seconds(attempt, self._chance.random()))
+            async with self._slots:
+                await self._requests.take(1)
+                await self._tokens.take(expected)
+                server = await self._turns.next(self._chance.random())
+                try:
+                    reply = await self._send(server, {"messages": messages, **given})
+                except _Passing as error:
+                    problem = f"{server.endpoint.url} {error}"
+                    continue
+            if reply.prompt_tokens is not None and reply.completion_tokens is not None:
+                self._tokens.add(reply.prompt_tokens + reply.completion_tokens - expected)
+            return reply
+        raise EndpointUnavailable(
+            f"no reply after {self._limits.attempts} attempts; the last: {problem}"
+        )
+
+    async def _send(self, server: Server, sent: Mapping[str, Any]) -> Reply:
+        """One attempt; raises _Passing where another one may do better."""
+        body = json.dumps({"model": server.endpoint.model, **sent}).encode()
+        try:
+            with anyio.fail_after(self._limits.timeout_seconds):
+                answer, content = await self._fetch(server, body)
+        except (httpx.TimeoutException, TimeoutError):
+            server.failed()
+            raise _Passing(f"did not answer in {self._limits.timeout_seconds:g} s") from None
+        except httpx.TransportError as error:
+            server.failed()
+            said = server.without_key(str(error))
+            raise _Passing(f"cannot be reached: {type(error).__name__} {said}".rstrip()) from None
+        status = answer.status_code
+        shown = excerpt(server.without_key(content.decode(errors="replace")))
+        if status == 200:
+            return _reply(server, content, shown)
+        if status != 429 and status >= 500:
+            server.failed()
+        no_credit = status == 429 and b"insufficient_quota" in content
+        if no_credit or (status not in PASSING and status < 500):
+            raise refusal(server.endpoint, status, shown, content)
+        wait = retry_after_seconds(answer.headers)
+        if wait is not None and status in (429, 503):
+            if wait > LONGEST_RETRY_AFTER_SECONDS:
+                raise EndpointUnavailable(
+                    f"{server.endpoint.url} answered {status} and wants to be left alone for "
+                    f"{wait:,.0f} s: {shown}; call again then"
+                )
+            server.rest(wait)
+        raise _Passing(f"answered {status}: {shown}")
+
+    async def _fetch(self, server: Server, body: bytes) -> tuple[httpx.Response, bytes]:
+        """Status, headers and body of an answer of bounded size."""
+        content = bytearray()
+        client = self._free.pop() if self._free else self._new_client()
+        try:
+            async with client.stream(
+                "POST", server.address, content=body, headers=server.headers()
+            ) as answer:
+                async for block in answer.aiter_raw():
+                    content += block
+                    if len(content) > REPLY_BYTES:
+                        raise EndpointUnavailable(
+                            f"{server.endpoint.url} answered with more than {REPLY_BYTES:,} bytes"
+                        )
+        finally:
+            self._free.append(client)
+        return answer, bytes(content)
+
+    def _new_client(self) -> httpx.AsyncClient:
+        """A client for one request at a time.
+
+        The pool of a client for all would look at every connection at each request's begin and
+        end; with 64 of them that takes most of the time.
+        """
+        client = httpx.AsyncClient(
+            # Nothing is unpacked: it might grow without end.
+            headers={"Accept-Encoding": "identity", "Content-Type": "application/json"},
+            timeout=httpx.Timeout(self._limits.timeout_seconds, pool=None),
+            mounts={address: None for address in LOOPBACK},
+            verify=self._certificates,
+        )
+        self._clients.append(client)
+        return client
+
+
+def _reply(server: Server, content: bytes, shown: str) -> Reply:
+    """The reply in an answer of status 200, without the key if the endpoint repeats it."""
+    try:
+        reply = read_reply(content)
+    except NoReply as error:
+        raise _Passing(f"answered 200 with {error}: {shown}") from None
+    server.succeeded()
+    return reply._replace(
+        text=server.without_key(reply.text, REAL_KEY_CHARACTERS),
+        thinking=server.without_key(reply.thinking, REAL_KEY_CHARACTERS),
+        finish_reason=server.without_key(reply.finish_reason, REAL_KEY_CHARACTERS),
+    )

@@ -1,0 +1,1 @@
+"""Responses sampled from a policy: prompts as training gives them, and the engines that answer."""

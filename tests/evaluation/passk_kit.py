@@ -1,0 +1,84 @@
+"""Items and samples made by hand, and a small model whose random responses are sometimes right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.decoders import Fuse
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from openrlhf_js.evaluation.passk.items import Item, item_of
+from openrlhf_js.evaluation.passk.samples import Sample
+
+LETTERS = "abcdef"
+TOKENS = ["<pad>", "<eos>", *LETTERS, *(rf"\boxed{{{n}}}" for n in (1, 2, 3)), " "]
+CONTEXT = 24
+MARKS = {"r": "correct", "w": "wrong", "v": "wrong", "n": "no_answer", "m": "malformed"}
+
+
+def rows(count: int = 12) -> list[dict]:
+    """Items whose answers are 1, 2 or 3."""
+    return [
+        {
+            "input": LETTERS[i % 6] + LETTERS[i // 6],
+            "label": str(i % 3 + 1),
+            "datasource": "gsm8k",
+        }
+        for i in range(count)
+    ]
+
+
+def items(count: int = 12) -> list[Item]:
+    return [item_of(row) for row in rows(count)]
+
+
+def group(item: int, marks: str, tokens: int = 5) -> list[Sample]:
+    """Samples of one item: r is right, w and v are two wrong answers, n is none, m is malformed."""
+    answers = {"r": "1", "w": "7", "v": "8", "n": None, "m": "?"}
+    return [
+        Sample(item, draw, 0, "", tokens, "stop", MARKS[mark], answers[mark], 0.5)
+        for draw, mark in enumerate(marks)
+    ]
+
+
+def write_rows(path: Path, made: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in made), encoding="utf-8")
+    return path
+
+
+def write_model(folder: Path, seed: int = 0) -> Path:
+    """A Hugging Face folder."""
+    words = Tokenizer(models.WordLevel({token: i for i, token in enumerate(TOKENS)}))
+    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    words.decoder = Fuse()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<pad>", eos_token="<eos>"
+    )
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=len(TOKENS),
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        max_position_embeddings=CONTEXT,
+        initializer_range=0.3,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def lines(path: Path) -> list[dict]:
+    """The samples of a file, without the time they took."""
+    with path.open("rb") as file:
+        found = [json.loads(line) for line in file][1:]
+    for each in found:
+        del each["seconds"]
+    return found

@@ -1,0 +1,102 @@
+"""The real vLLM server on CPU answers `openrlhf-js eval arena generate`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from openrlhf_js.cli import eval_arena_generate
+from openrlhf_js.evaluation.arena import style
+from openrlhf_js.evaluation.arena.files import Folder, read_answers
+from openrlhf_js.plugin.cpu import environment
+from openrlhf_js.tiny import model
+from openrlhf_js.tiny.tasks import sort
+
+QUESTIONS = {f"q{number}": sort.prompt(str(number)) for number in range(10, 16)}
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """A tiny model with a chat template, served under the name `tiny`."""
+    pytest.importorskip("vllm")
+    folder = tmp_path / "model"
+    tokenizer = model.make_tokenizer(sort.TASK)
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [
+        *("--model", str(folder), "--served-model-name", "tiny", "--generation-config", "vllm"),
+        *("--host", "127.0.0.1", "--port", str(port), "--enforce-eager"),
+    ]
+    with (tmp_path / "vllm.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words],
+            env={**os.environ, **environment(), "OMP_NUM_THREADS": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd=tmp_path,
+        )
+        try:
+            deadline = time.monotonic() + 260
+            while not _answers(f"http://127.0.0.1:{port}/health"):
+                said = (tmp_path / "vllm.log").read_text(errors="replace")[-3000:]
+                assert process.poll() is None and time.monotonic() < deadline, said
+                time.sleep(0.5)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.integration
+def test_a_served_model_answers(
+    served: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Tokens are characters: the official tokenizer is not everywhere to be had.
+    monkeypatch.setattr(style, "load_tokenizer", lambda path=None: len)
+    folder = Folder(tmp_path / "data", "own")
+    folder.root.mkdir(parents=True)
+    rows = [{"uid": uid, "category": "c", "prompt": text} for uid, text in QUESTIONS.items()]
+    folder.questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["--model", served, "--data", str(folder.data), "--bench", "own"]
+    words += ["--max_new_tokens", "5"]
+    assert eval_arena_generate.main([*words, "--questions", "2"]) == 0
+    assert eval_arena_generate.main(words) == 0
+    path = folder.answers("tiny")
+    assert f"{path}: answers to 6 of 6 questions" in capsys.readouterr().out
+    lines = [json.loads(line) for line in path.open("rb")]
+    assert sorted(row["uid"] for row in lines) == sorted(QUESTIONS)
+    for row in lines:
+        assert row["messages"][0]["content"] == QUESTIONS[row["uid"]]
+        assert 0 < row["completion_tokens"] <= 5
+        assert row["finish_reason"] == ("length" if row["completion_tokens"] == 5 else "stop")
+    # greedy answers of a second run are the same
+    assert eval_arena_generate.main([*words, "--name", "again"]) == 0
+    found = [read_answers(folder.answers(name), pytest.fail) for name in ("tiny", "again")]
+    assert {uid: each.text for uid, each in found[0].items()} == {
+        uid: each.text for uid, each in found[1].items()
+    }
