@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from openrlhf_js.cli.ending import ended, first_line
 from openrlhf_js.cli.saying import say, visible
 
 UNSAVED = ("parser", "program")  # what a parser adds to the flags
@@ -34,38 +34,20 @@ def guarded(program: str, work: Callable[[], None], resumes: bool = True) -> int
 
     from openrlhf_js.lab.rewards import RewardFailed
 
-    errors = Console(stderr=True)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-            signal.signal(number, signal.default_int_handler)  # as Ctrl-C
-    try:
-        work()
-    except KeyboardInterrupt:
-        say(errors, f"{program}: stopped" + "; the same command goes on from here" * resumes)
-        return 130
-    except RewardFailed as error:
-        say(
-            errors,
-            f"{program}: {error}\nWhat was sampled is kept; mend it and give the command again",
-        )
-        return 1
-    except OutOfMemoryError as error:
-        first = str(error).partition("\n")[0]
-        smaller = "Give a smaller --batch_size, or --max_tokens for gradients"
-        say(errors, f"{program}: {first}\n{smaller}; what was done is kept")
-        return 1
-    except ValueError as error:
-        say(errors, f"{program}: {error}")
-        return 2
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        say(errors, f"{program}: {error.filename}: {error.strerror}")
-        return 2
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        kept = "; what was done is kept" * resumes
-        say(errors, f"{program}: {place}{error.strerror or error}{kept}")
-        return 1
-    return 0
+    return ended(
+        program,
+        work,
+        "the same command goes on from here" if resumes else "",
+        {
+            RewardFailed: lambda error: (
+                f"{error}\nWhat was sampled is kept; mend it and give the command again"
+            ),
+            OutOfMemoryError: lambda error: (
+                f"{first_line(error)}\nGive a smaller --batch_size, or --max_tokens for gradients; "
+                "what was done is kept"
+            ),
+        },
+    )
 
 
 def finish(

@@ -147,7 +147,8 @@ def test_a_full_disk(given, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(lab_store.Store, "missing", full)
     assert lab_value.main(words(given, tmp_path)) == 1
     said = capsys.readouterr().err.splitlines()
-    assert said == ["openrlhf-js lab value: No space left on device; what was done is kept"]
+    advice = "the same command goes on from here"
+    assert said == [f"openrlhf-js lab value: No space left on device; {advice}"]
 
 
 def test_too_little_memory(capsys):
