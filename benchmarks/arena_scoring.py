@@ -15,7 +15,6 @@ Times are of the processor, summed over threads: run it with OMP_NUM_THREADS=1.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-from uncertainty_speed import by_loop, seconds
+from uncertainty_speed import by_loop, pool_flags, seconds
 
 from openrlhf_js.evaluation.arena.files import Folder
 from openrlhf_js.evaluation.arena.leaderboard import Plan, board
@@ -140,14 +139,7 @@ def loop_seconds(pool: Pool, rounds: int, seed: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", type=int, default=20, help="default: 20")
-    parser.add_argument("--questions", type=int, default=750, help="default: 750")
-    parser.add_argument("--rounds", type=int, default=1000, help="resamples, default: 1000")
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    arguments = parser.parse_args()
+    arguments = pool_flags(__doc__)
     with tempfile.TemporaryDirectory() as place:
         folder = Folder(Path(place), "made-up")
         write_pool(folder.root, arguments.models, arguments.questions, arguments.seed)

@@ -120,15 +120,20 @@ def seconds(function: Callable[[], object]) -> tuple[float, object]:
     return time.process_time() - start, result
 
 
-def main() -> None:
+def pool_flags(description: str | None) -> argparse.Namespace:
+    """The size of a pool, from the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", type=int, default=20, help="default: 20")
     parser.add_argument("--questions", type=int, default=750, help="default: 750")
     parser.add_argument("--rounds", type=int, default=1000, help="resamples, default: 1000")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = pool_flags(__doc__)
     rows = Rows(arguments.models, arguments.questions, arguments.seed)
 
     taken, found = seconds(lambda: rows.bootstrap(arguments.rounds, arguments.seed))

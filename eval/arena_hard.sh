@@ -34,6 +34,10 @@ data="${DATA:-data}"
 parent="$(basename "$(dirname "$checkpoint")")"
 name="${NAME:-$([[ $parent == [./] ]] || echo "$parent-")$(basename "$checkpoint")}"
 settings="${SETTINGS:-$root/eval/arena_hard_v${bench##*-v}.yaml}"
+if [[ ! -f $settings ]]; then
+    echo "There are no settings of a judge in $settings: say where they are with SETTINGS=FILE." >&2
+    exit 2
+fi
 judge="${JUDGE:-$(sed -n 's/^judge_model: *//p' "$settings")}"
 out="${OUT:-runs/arena-hard/$name}"
 key="${JUDGE_KEY:-OPENAI_API_KEY}"
@@ -44,9 +48,11 @@ arena() {
 
 categories=(${CATEGORY:+--category "$CATEGORY"})
 place=(--data "$data" --bench "$bench")
-if [[ ! -f $data/$bench/fetched.json && -z ${BASELINE:-} ]]; then
+if [[ ! -f $data/$bench/fetched.json ]] &&
+    [[ -z ${BASELINE:-} || ($bench == arena-hard-v* && ! -f $data/$bench/question.jsonl) ]]; then
     # What is missing is said here; what is needed of it is asked for again below.
-    arena fetch "${place[@]}" ${FROM:+--from "$FROM"} || [[ $? -eq 1 && -f $data/$bench/question.jsonl ]]
+    arena fetch "${place[@]}" ${BASELINE:+--baseline "$BASELINE"} ${FROM:+--from "$FROM"} ||
+        [[ $? -eq 1 && -f $data/$bench/question.jsonl ]]
 fi
 
 arena generate "${place[@]}" "${categories[@]}" --model "$checkpoint" --name "$name" \

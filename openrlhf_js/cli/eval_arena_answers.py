@@ -160,6 +160,8 @@ def served_answers(
             "top_p": args.top_p,
             "max_tokens": args.max_new_tokens,
         }
+        if args.temperature is None:  # the other names are refused by models that take none
+            parameters = {"max_completion_tokens": args.max_new_tokens}
         limits = Limits(concurrency=args.concurrency, timeout_seconds=args.timeout)
 
         async def answer(bar: Bar) -> dict[str, str]:
@@ -182,7 +184,9 @@ def served_answers(
 
 
 def endpoints_of(args: argparse.Namespace, errors: Console) -> Sequence[Endpoint]:
-    """Where the model is served; none for a model here. Flags that were left out get a value.
+    """Where the model is served; none for a model here.
+
+    Flags that were left out get a value, but for the temperature of a model that takes none.
 
     Args:
         args: the flags; what a file of endpoints says comes after them, and `DEFAULTS` after that.
@@ -194,6 +198,7 @@ def endpoints_of(args: argparse.Namespace, errors: Console) -> Sequence[Endpoint
     """
     found: Sequence[Endpoint] = ()
     given: dict[str, Any] = {}
+    defaults = dict(DEFAULTS)
     if args.endpoints:
         entry = read_api_model(args.endpoints, args.model, _teller(errors))
         found = entry.endpoints
@@ -203,9 +208,11 @@ def endpoints_of(args: argparse.Namespace, errors: Console) -> Sequence[Endpoint
             "max_new_tokens": entry.max_tokens,
             "system": entry.system or None,
         }
+        if entry.thinking:
+            defaults["temperature"] = None
     elif args.model.startswith(("http://", "https://")):
         found = [endpoint_of(args.model, args.key_env)]
-    for name, default in DEFAULTS.items():
+    for name, default in defaults.items():
         if getattr(args, name) is None:
             value = given.get(name)
             setattr(args, name, default if value is None else value)

@@ -64,20 +64,29 @@ def scored(args: argparse.Namespace, errors: Console) -> Scored:
         )
     models = [file_name(name) for name in args.models]
     _check_models(models, pools)
-    boards = []
+    boards: list[Board] = []
+    empty: list[str] = []
     tests = _Tests([(file_name(a), file_name(b)) for a, b in args.compare])
     for pool in pools:
         for names in _judges_of(pool, judges):
-            judged = pool.judged.of_judges(names).judged_models()
-            shown = [name for name in models if name in (*judged, pool.judged.baseline)]
+            judged = pool.judged.of_judges(names)
+            there = (*judged.judged_models(), pool.judged.baseline)
+            shown = [name for name in models if name in there]
             if models and not shown:
                 say(errors, f"note: {' + '.join(names)} judged none of them in {pool.category}")
+                continue
+            if not judged.complete.any():
+                empty.append(f"no judgment of {pool.category} by {' + '.join(names)} is complete")
                 continue
             protocol = standing(folder, pool.bench, pool.category, names)
             for control in args.style_control:
                 plan = Plan(args.ci, control, args.seed, args.rounds)
                 boards.append(board(pool, names, plan, models=shown, protocol=protocol))
                 tests.on(boards[-1], pool)
+    if empty and not boards:
+        raise ValueError(f"{empty[0]}: judge again (openrlhf-js eval arena judge)")
+    for line in empty:
+        say(errors, f"note: {line}, so there is no table of it")
     return Scored(folder, judges, pools, boards, tests.told(errors))
 
 

@@ -32,8 +32,8 @@ It leaves in data/BENCH, laid out as in the official repository:
   judge_prompts.json         what the official judge is told; `judge` takes it from here
   fetched.json               where each file is from, and its sha256
 
-exit status: 0 all is there, 1 something is missing or the hub fails, 2 what was given cannot be
-used, 130 stopped
+exit status: 0 all is there, 1 something is missing or the disk fails, 2 what was given cannot be
+used or the hub cannot be reached, 130 stopped
 """
 
 
@@ -72,8 +72,8 @@ def main(argv: list[str] | None = None) -> int:
         argv: the arguments, without the program's name; the process's own if None.
 
     Returns:
-        The exit status: 0 all is there, 1 something is missing or the hub or the disk fails, 2
-        what was given cannot be used, 130 stopped. Wrong flags exit with 2.
+        The exit status: 0 all is there, 1 something is missing or the disk fails, 2 what was given
+        cannot be used or the hub cannot be reached, 130 stopped. Wrong flags exit with 2.
     """
     args = parse(argv)
     kept = "what was fetched is kept, and the same command gets the rest"
@@ -100,20 +100,25 @@ def fetch(args: argparse.Namespace, console: Console, errors: Console) -> int:
         say(errors, f"asking the hub for {fetching.HUB} ...")
         source = hub_source(revision=args.revision)
     names = fetching.wanted_names(bench, args.models)
+    missing = []
     for judge in args.judgments:
         found = fetching.judgment_names(source, bench.name, file_name(judge))
         if args.models:
             wanted = {f"{file_name(model)}.jsonl" for model in args.models}
             found = [name for name in found if name.rsplit("/", 1)[1] in wanted]
         if not found:
-            warn(f"{source.name} has no such judgments of {judge}")
+            missing.append(f"{source.name} has no such judgments of {judge}")
         names += found
     say(errors, f"getting {len(names)} files from {source.name} ...")
     hashes = fetching.copy_files(source, folder, names, warn)
     fetching.record(folder, source.name, hashes)
     texts = fetching.judge_texts(source, bench, warn)
-    fetching.write_texts(folder, bench, texts, source.name)
+    fetching.write_texts(folder, bench, texts, source.name, warn)
     found_there = fetching.check(folder, bench, warn)
+    needed = fetching.wanted_names(bench, [])  # which the check looks at
+    paths = [folder.root / name for name in names if name not in needed]
+    missing += [f"{path} is not there" for path in paths if not path.exists()]
+    missing += found_there.missing
     for name, count in found_there.questions.items():
         say(console, f"{count} questions of {name}, compared with {bench.category(name).baseline}")
     own = JudgeSettings(judge_model="any", max_tokens=1)
@@ -127,9 +132,9 @@ def fetch(args: argparse.Namespace, console: Console, errors: Console) -> int:
         )
     elif told:
         say(console, "the official judge's texts: there")
-    for line in found_there.missing:
+    for line in missing:
         say(console, f"missing: {line}")
-    return 1 if found_there.missing else 0
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -91,7 +91,8 @@ def work(args: argparse.Namespace, console: Console, errors: Console) -> int:
         if chat is None:
             _say(console, judge_report.expected(job, todo, ledger))
             return 0
-        record(job.folder, job.run)
+        if todo.pairs:  # else the judgments that are there were perhaps made in another way
+            record(job.folder, job.run)
         return _judge(args, job, todo, ledger, chat, console, errors)
 
 
@@ -126,6 +127,7 @@ def _asked(
         judge_name=name,
         temperature=args.temperature,
         max_tokens=args.max_tokens,
+        max_tokens_name=args.max_tokens_name,
         seed=args.seed,
         concurrency=concurrency,
         timeout_seconds=args.timeout,

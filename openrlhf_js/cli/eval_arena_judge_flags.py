@@ -86,6 +86,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     judge.add_argument("--temperature", type=float, help="instead of the settings'")
     judge.add_argument("--max_tokens", type=int, metavar="N", help="instead of the settings'")
+    judge.add_argument(
+        "--max_tokens_name",
+        choices=("max_tokens", "max_completion_tokens"),
+        help="what the endpoint calls it; the latter for OpenAI's newer models",
+    )
     judge.add_argument("--seed", type=int, help="sent to the endpoint; default: none is sent")
     how = parser.add_argument_group("how much")
     how.add_argument(

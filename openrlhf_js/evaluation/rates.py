@@ -97,7 +97,7 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
         return seconds
     try:
         when = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter of a year without end
         return None
     if when.tzinfo is None:  # the date's "-0000"
         when = when.replace(tzinfo=timezone.utc)

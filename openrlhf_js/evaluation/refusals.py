@@ -12,6 +12,7 @@ ABOUT_ONE_REQUEST = (
     b"context length",
     b"token count",
 )
+OTHER_NAME = "max_completion_tokens"  # what OpenAI's newer models call max_tokens
 
 
 class EndpointRefused(RuntimeError):
@@ -36,7 +37,15 @@ def refusal(endpoint: Endpoint, status: int, shown: str, content: bytes) -> Endp
     said = f"{endpoint.url} answered {status}: {shown}; "
     lowered = content.lower()
     if status == 413 or (status == 400 and any(word in lowered for word in ABOUT_ONE_REQUEST)):
-        return RequestRefused(said + "these messages are too long for it, or it filters them")
+        return RequestRefused(
+            f"{said}these messages, with max_tokens for the reply, are too long for it, or it "
+            "filters them"
+        )
+    if status == 400 and OTHER_NAME.encode() in lowered and b"instead" in lowered:
+        return EndpointRefused(
+            f"{said}a judge is asked so with --max_tokens_name {OTHER_NAME}, or `max_tokens_name: "
+            f"{OTHER_NAME}` in its settings"
+        )
     return EndpointRefused(said + _advice(endpoint, status))
 
 
@@ -56,7 +65,7 @@ def _advice(endpoint: Endpoint, status: int) -> str:
             f"it has no model {endpoint.model!r}, or the url is not its base, which mostly ends in "
             "/v1"
         )
-    if status == 429:
+    if status in (402, 429):
         return "the account has no credit left; add some, and call again"
     if 300 <= status < 400:
         return "it sends its callers elsewhere; give that address as the url"

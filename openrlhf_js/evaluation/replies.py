@@ -6,6 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 EXCERPT_CHARACTERS = 200
+MOST_TOKENS = 10**9  # of one reply; a larger count is none
 
 
 class Reply(NamedTuple):
@@ -17,7 +18,9 @@ class Reply(NamedTuple):
         thinking: what the endpoint gave apart as thinking, "" for nothing.
         finish_reason: such as "stop", "length" or "content_filter"; "" where the endpoint says
             none.
-        prompt_tokens, completion_tokens: as the endpoint counts them; None where it does not.
+        prompt_tokens, completion_tokens: as the endpoint counts them; None where it does not. What
+            the total has besides is taken for tokens of the completion: Gemini's endpoint counts
+            thinking, which is paid for, in the total alone.
     """
 
     text: str
@@ -39,9 +42,14 @@ def read_reply(body: bytes) -> Reply:
             text is a reply nevertheless: it has been paid for, and asking again may not mend it.
     """
     try:
-        found: Any = json.loads(body)
+        return _read(json.loads(body))
+    except NoReply:
+        raise
     except (ValueError, RecursionError):
         raise NoReply("no JSON") from None
+
+
+def _read(found: Any) -> Reply:
     choices = found.get("choices") if isinstance(found, dict) else None
     if not isinstance(choices, list):
         raise NoReply("JSON without choices")
@@ -53,14 +61,19 @@ def read_reply(body: bytes) -> Reply:
         raise NoReply("a choice without a message")
     usage = found.get("usage")
     usage = usage if isinstance(usage, dict) else {}
+    prompt, completion, total = (
+        _count(usage.get(f"{name}_tokens")) for name in ("prompt", "completion", "total")
+    )
+    if prompt is not None and total is not None and total > prompt:
+        completion = max(completion or 0, total - prompt)
     return Reply(
         text=_text(message.get("content"), "text"),
         thinking=_text(message.get("reasoning_content"), "text")
         or _text(message.get("reasoning"), "text")
         or _text(message.get("content"), "thinking", parts_only=True),
         finish_reason=_text(choice.get("finish_reason"), "text"),
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
+        prompt_tokens=prompt,
+        completion_tokens=completion,
     )
 
 
@@ -81,4 +94,4 @@ def _text(content: Any, kind: str, *, parts_only: bool = False) -> str:
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None

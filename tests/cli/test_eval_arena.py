@@ -93,7 +93,19 @@ class TestFetch:
             "the official judge's texts: there",
         ]
         kept = json.loads((tmp_path / "data" / BENCH / "fetched.json").read_text())
-        assert sorted(kept["sha256"])[-1] == "question.jsonl"
+        assert sorted(kept["files"])[-1] == "question.jsonl"
+
+    def test_what_was_asked_for_and_is_not_there(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clones.make_official(monkeypatch)
+        words = ["--from", str(clones.clone(tmp_path / "clone")), "--data", str(tmp_path / "data")]
+        assert eval_arena_fetch.main([*words, "--models", "nobody", "--judgments", "j"]) == 1
+        path = tmp_path / "data" / BENCH / "model_answer" / "nobody.jsonl"
+        assert capsys.readouterr().out.splitlines()[-2:] == [
+            f"missing: {tmp_path / 'clone'} has no such judgments of j",
+            f"missing: {path} is not there",
+        ]
 
     def test_what_is_missing_is_told(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -175,7 +187,8 @@ class TestHub:
                     path.read_bytes()
                 )
         kept = json.loads((data / "fetched.json").read_text())
-        assert kept["source"] == f"lmarena-ai/arena-hard-auto at {commit}"
+        sources = {each["source"] for each in kept["files"].values()}
+        assert sources == {f"lmarena-ai/arena-hard-auto at {commit}"}
 
     def test_without_access(self, tmp_path: Path) -> None:
         found = self.fetch(tmp_path, "http://127.0.0.1:9", "--data", str(tmp_path / "data"))
@@ -294,6 +307,18 @@ class TestServed:
         assert len(rows(data / BENCH / "model_answer" / "m.jsonl")) == 5
         names = ("model", "temperature", "max_tokens")
         assert [served.asked[0][name] for name in names] == ["org/m", 0.5, 7]
+
+    def test_a_thinking_model_of_the_official_file_is_sent_no_temperature(
+        self, data: Path, model: tuple[Model, str], tmp_path: Path
+    ) -> None:
+        served, url = model
+        config = tmp_path / "api_config.yaml"
+        config.write_text(
+            f"o:\n  endpoints: [{{api_base: '{url}', api_key: '-'}}]\n  api_type: openai_thinking\n"
+        )
+        words = ["--model", "o", "--endpoints", str(config), "--data", str(data)]
+        assert eval_arena_generate.main(words) == 0
+        assert served.asked[0].keys() == {"model", "messages", "max_completion_tokens", "seed"}
 
     def test_a_server_that_is_not_there(
         self, data: Path, capsys: pytest.CaptureFixture[str]

@@ -17,7 +17,14 @@ from openrlhf_js.cli import eval_arena_score, eval_arena_show
 from openrlhf_js.evaluation.arena import style
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation" / "arena"))
-from arena_pools import random_pool, with_rows, write_bench, write_judgments, write_lines
+from arena_pools import (
+    judgment,
+    random_pool,
+    with_rows,
+    write_bench,
+    write_judgments,
+    write_lines,
+)
 
 V2 = "arena-hard-v2.0"
 BASELINES = {"hard_prompt": "o3-mini-2025-01-31", "creative_writing": "gemini-2.0-flash-001"}
@@ -191,6 +198,20 @@ def test_bad_input_is_one_line(data, capsys, arguments, said):
     assert printed.out == ""
     assert re.search(said, " ".join(printed.err.split()))
     assert "Traceback" not in printed.err
+
+
+def test_a_category_that_is_not_judged_yet_costs_no_other(tmp_path, capsys):
+    named = {"judge": "gpt-4.1", "model": "m"}
+    (hard, o3), (creative, flash) = BASELINES.items()
+    held = [judgment(f"h{n}", 1, 0, **named, category=hard, baseline=o3) for n in range(3)]
+    failed = judgment("c", "failed", "failed", **named, category=creative, baseline=flash)
+    write_bench(tmp_path / V2, [*held, failed])
+    assert score("--data", tmp_path) == 0
+    said = capsys.readouterr()
+    assert "hard_prompt, judged by gpt-4.1" in said.out
+    assert "note: no judgment of creative_writing by gpt-4.1 is complete, so there" in said.err
+    assert score("--data", tmp_path, "--category", creative) == 2
+    assert "is complete: judge again" in capsys.readouterr().err
 
 
 def test_a_bench_must_be_named(capsys):

@@ -113,6 +113,19 @@ def test_a_benchmark_of_ones_own(place: Place) -> None:
     assert calls[1].startswith("judge --data data --bench mine --baseline base --models model")
 
 
+def test_another_baseline_of_an_official_benchmark(place: Place) -> None:
+    _, calls, _ = place.run("model", BASELINE="base")
+    assert calls[0] == "fetch --data data --bench arena-hard-v2.0 --baseline base"
+    (place.folder / "data" / "arena-hard-v2.0").mkdir(parents=True)
+    (place.folder / "data" / "arena-hard-v2.0" / "question.jsonl").write_text("")
+    _, calls, _ = place.run("model", BASELINE="base")
+    assert calls[0].startswith("generate")
+
+
+def test_a_benchmark_without_settings(place: Place) -> None:
+    assert place.run("model", BENCH="mine", BASELINE="base")[:2] == (2, [])
+
+
 def test_what_goes_wrong_ends_it(place: Place) -> None:
     status, calls, _ = place.run("model", FETCH_STATUS="2")
     assert status != 0 and len(calls) == 1

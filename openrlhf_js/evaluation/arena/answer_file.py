@@ -104,7 +104,8 @@ class AnswerFile:
     def _check(self, settings: Mapping[str, Any]) -> None:
         """Compares the settings with those of the answers that are there, and writes them."""
         path = self.path.with_name(self.model + SETTINGS)
-        if path.exists():
+        there = self.path.exists() and self.path.stat().st_size
+        if there and path.exists():
             try:
                 before = dict(json.loads(path.read_bytes()))
             except (ValueError, TypeError):
@@ -115,7 +116,7 @@ class AnswerFile:
                         f"the answers in {self.path} were made with {name} {_short(before, name)}, "
                         f"not {_short(settings, name)}: give this model another --name"
                     )
-        elif self.path.exists() and self.path.stat().st_size:
+        elif there:
             raise ValueError(
                 f"{self.path} holds answers that another program made: give this model another "
                 "--name"

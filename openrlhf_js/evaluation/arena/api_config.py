@@ -29,6 +29,8 @@ class ApiModel(NamedTuple):
         parallel: requests at the same time; None where the file does not say.
         temperature: None where the file does not say; `max_tokens` likewise.
         system: message, "" for none.
+        thinking: whether it is a thinking model of OpenAI's, which takes no temperature, and whose
+            tokens are limited by `max_completion_tokens`.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -36,6 +38,7 @@ class ApiModel(NamedTuple):
     temperature: float | None
     max_tokens: int | None
     system: str
+    thinking: bool = False
 
 
 def read_api_model(path: Path, name: str, warn: Callable[[str], None]) -> ApiModel:
@@ -72,13 +75,14 @@ def read_api_model(path: Path, name: str, warn: Callable[[str], None]) -> ApiMod
     endpoints = tuple(
         _endpoint(each, str(model), number, place, warn) for number, each in enumerate(given, 1)
     )
-    thinking = kind == "openai_thinking"  # which takes no temperature
+    thinking = kind == "openai_thinking"
     return ApiModel(
         endpoints,
         _number(entry, "parallel", int, place),
         None if thinking else _number(entry, "temperature", float, place),
         _number(entry, "max_tokens", int, place),
         _text(entry, ("sys_prompt", "system_prompt"), place),
+        thinking,
     )
 
 
@@ -90,7 +94,7 @@ def _endpoint(
         raise ValueError(
             f"{place}: endpoint {number} has no 'api_base', such as {OPENAI['api_base']}"
         )
-    own = given.get("model_name", model)
+    own = given.get("model_name") or model
     return Endpoint(base, str(own), _key_name(key, number, place, warn))
 
 

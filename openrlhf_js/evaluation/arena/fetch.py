@@ -19,7 +19,7 @@ from openrlhf_js.evaluation.arena.files import (
     read_answers,
     read_questions,
 )
-from openrlhf_js.evaluation.arena.judge_prompts import PROMPTS_FILE
+from openrlhf_js.evaluation.arena.judge_prompts import PROMPTS_FILE, fetched_texts
 from openrlhf_js.evaluation.arena.lines import records
 from openrlhf_js.evaluation.arena.official_texts import (
     Texts,
@@ -163,34 +163,47 @@ def _as_it_is(row: Mapping[str, Any], _: Warn) -> Mapping[str, Any]:
     return row
 
 
-def write_texts(folder: Folder, bench: Bench, texts: Texts, source: str) -> list[str]:
-    """Keeps the judge's texts beside the questions; returns the categories that have one.
+def write_texts(folder: Folder, bench: Bench, texts: Texts, source: str, warn: Warn) -> None:
+    """Keeps the judge's texts beside the questions; those that are there already stay.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: they cannot be written. ValueError: what is there is broken.
     """
     system = by_category(texts, {k: each.system_sha256 for k, each in bench.categories.items()})
     if not texts.template or not system:
-        return []
+        return
+    path = folder.root / PROMPTS_FILE
+    if path.exists():
+        if fetched_texts(folder) != (texts.template, system):
+            warn(f"{path} is there and differs from the texts of {source}; it is left as it is")
+        return
     kept = {
         "template": texts.template,
         "system": system,
         "source": f"{source}: {', '.join(texts.sources)}",
     }
-    with whole_file(folder.root / PROMPTS_FILE) as file:
+    with whole_file(path) as file:
         file.write(json.dumps(kept, indent=1, ensure_ascii=False).encode() + b"\n")
-    return list(system)
 
 
 def record(folder: Folder, source: str, hashes: Mapping[str, str]) -> None:
-    """Writes where the files are from, beside them.
+    """Adds where the files are from to what is recorded beside them.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written. ValueError: what is there is broken.
     """
-    with whole_file(folder.root / FETCHED_FILE) as file:
-        kept = {"source": source, "sha256": dict(hashes)}
-        file.write(json.dumps(kept, indent=1, ensure_ascii=False).encode() + b"\n")
+    path = folder.root / FETCHED_FILE
+    try:
+        kept = json.loads(path.read_bytes())["files"] if path.exists() else {}
+        files = {name: dict(each) for name, each in dict(kept).items()}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError(f"{path} is no record of this program: move it away") from None
+    for name, digest in hashes.items():
+        if files.get(name, {}).get("sha256") != digest:
+            files[name] = {"source": source, "sha256": digest}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        file.write(json.dumps({"files": files}, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
 class Check(NamedTuple):

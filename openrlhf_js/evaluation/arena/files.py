@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from openrlhf_js.evaluation.arena import schemas
 from openrlhf_js.evaluation.arena.appending import append_line, line_of
 from openrlhf_js.evaluation.arena.lines import Twice, records
-from openrlhf_js.evaluation.arena.records import Answer, Judgment, Question
+from openrlhf_js.evaluation.arena.records import Answer, Judgment, Question, file_name
 from openrlhf_js.evaluation.arena.thinking import part
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Warn",
     "answer_line",
     "append_line",
+    "file_name",
     "judgment_line",
     "only_known",
     "read_answers",
@@ -38,7 +39,15 @@ class Folder(NamedTuple):
 
     @property
     def root(self) -> Path:
-        """The bench's own folder."""
+        """The bench's own folder.
+
+        Raises:
+            ValueError: the bench's name would lead elsewhere.
+        """
+        if self.bench in ("", ".", "..") or {"/", "\0"} & {*self.bench}:
+            raise ValueError(
+                f"{self.bench!r} is no name for a benchmark: give that of its folder in {self.data}"
+            )
         return self.data / self.bench
 
     @property
@@ -58,26 +67,10 @@ class Folder(NamedTuple):
         """The file of a judge's judgments of a model."""
         return self.judged_by(judge) / f"{file_name(model)}.jsonl"
 
-    def models(self) -> list[str]:
-        """The models that have answers, sorted."""
-        return sorted(path.stem for path in (self.root / "model_answer").glob("*.jsonl"))
-
     def judges(self) -> list[str]:
         """The judges that have judgments, sorted."""
         found = (self.root / "model_judgment").glob("*/*.jsonl")
         return sorted({path.parent.name for path in found})
-
-
-def file_name(model: str) -> str:
-    """What a model or judge is called in names of files: its last part, as upstream has it.
-
-    Raises:
-        ValueError: there is none.
-    """
-    name = model.rstrip("/").rsplit("/", 1)[-1]
-    if name in ("", ".", "..") or "\0" in name:
-        raise ValueError(f"{model!r} is no name for a model: give one such as my-model (--name)")
-    return name
 
 
 def read_questions(path: Path, warn: Warn) -> dict[str, Question]:

@@ -31,12 +31,15 @@ class Judge(NamedTuple):
         model: what the endpoint is asked for.
         parameters: sent with every request: max_tokens, and perhaps temperature and seed.
         prompts: by category.
+        max_tokens_name: what the endpoint calls max_tokens. It changes nothing in what is asked,
+            so the ledger's keys do not have it.
     """
 
     name: str
     model: str
     parameters: Mapping[str, Any]
     prompts: Mapping[str, Prompt]
+    max_tokens_name: str = "max_tokens"
 
 
 class Pair(NamedTuple):

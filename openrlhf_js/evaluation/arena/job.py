@@ -41,6 +41,7 @@ class Wanted(NamedTuple):
     judge_name: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    max_tokens_name: str | None = None
     seed: int | None = None
     concurrency: int | None = None
     timeout_seconds: float | None = None
@@ -121,7 +122,7 @@ def job_of(wanted: Wanted, settings: JudgeSettings | None, warn: Warn) -> Job:
     return Job(
         folder=folder,
         bench=bench,
-        judge=Judge(name, model, _given(parameters), told),
+        judge=Judge(name, model, _given(parameters), told, settings.max_tokens_name),
         run=_run(bench, name, settings, told),
         questions=questions,
         wanted=selected,
@@ -155,6 +156,7 @@ def _with(wanted: Wanted, settings: JudgeSettings) -> JudgeSettings:
         "judge_model": wanted.judge,
         "temperature": wanted.temperature,
         "max_tokens": wanted.max_tokens,
+        "max_tokens_name": wanted.max_tokens_name,
         "limits": replace(settings.limits, **_given(limits)),
     }
     return replace(settings, **_given(own))

@@ -186,6 +186,7 @@ class Judging:
     def _parameters(self, ask: Ask) -> dict[str, Any]:
         """Those of the judge; a seed differs from those whose replies had no verdict."""
         found = dict(self._judge.parameters)
+        found[self._judge.max_tokens_name] = found.pop("max_tokens")
         if found.get("seed") is not None:
             found["seed"] += self._ledger.silent[ask.key]
         return found

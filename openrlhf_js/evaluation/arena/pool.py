@@ -67,8 +67,9 @@ def load(
 ) -> list[Pool]:
     """Read what the judges said.
 
-    Left out, with a line each: questions that the questions' file does not have, judgments against
-    another baseline, and those that a judge made of itself, as the official scripts do.
+    Left out, with a line each: questions that the questions' file does not have, categories that the
+    bench does not have, judgments against another baseline, those that another file has too, and
+    those that a judge made of itself, as the official scripts do.
 
     Args:
         folder: of the bench.
@@ -97,7 +98,7 @@ def load(
             f"no judgment in the category {strange[0]!r}; judged were {', '.join(seen) or 'none'}"
         )
     tables = {}
-    for name in categories or sorted(seen, key=[*bench.categories, *seen].index):
+    for name in categories or _known(bench, seen, warn):
         own = [each for each in judgments if each.category == name]
         against = file_name(bench.category(name).baseline)
         tables[name] = table(_against(against, own, warn), against)
@@ -121,23 +122,39 @@ class _Reader:
         """What counts of all files, without the texts, which no score needs."""
         found: dict[tuple[str, str, str], Judgment] = {}
         judges = {file_name(judge) for judge in files}
+        of_file: dict[tuple[str, str, str], Path] = {}
         for judge, path in ((judge, path) for judge, paths in files.items() for path in paths):
-            strange = []
-            for each in read_judgments(path, self.warn):
+            strange: list[str] = []
+            again: list[str] = []
+            read = read_judgments(path, self.warn)
+            if not read:
+                self.warn(f"{path}: no judgment that can be read")
+            for each in read:
                 model = file_name(each.model)
                 if questions and each.uid not in questions:
                     strange.append(each.uid)
-                elif model not in judges:
+                    continue
+                if model in judges:
+                    continue
+                key = (judge, model, each.uid)
+                other = of_file.get(key)
+                if other:
+                    again.append(f"{model!r:.60} in {other.name} (the first is {each.uid!r:.60})")
+                if other is None or path.stem == model:
+                    of_file[key] = path
                     first, second = (game and Game(game.verdict, "") for game in each.games)
-                    found[judge, model, each.uid] = each._replace(
-                        judge=judge, model=model, games=(first, second)
-                    )
+                    found[key] = each._replace(judge=judge, model=model, games=(first, second))
             if path.stem in judges:
                 self.warn(f"{path}: a judge's judgments of itself or its fellow are left out")
             if strange:
                 self.warn(
                     f"{path}: {len(strange)} judgments are of no question (the first is of "
                     f"{strange[0]!r:.60}); they are left out"
+                )
+            if again:
+                self.warn(
+                    f"{path}: {len(again)} judgments are there twice, also as those of {again[0]}; "
+                    "each counts once, from the file that has the model's name"
                 )
             self._count()
         return list(found.values())
@@ -168,6 +185,23 @@ class _Reader:
     def _count(self) -> None:
         self.files += 1
         self.progress(self.files)
+
+
+def _known(bench: Bench, seen: Sequence[str], warn: Warn) -> list[str]:
+    """The categories that the bench has, in its order.
+
+    Raises:
+        ValueError: it has none of them.
+    """
+    known = [name for name in seen if bench.baseline or name in bench.categories]
+    if seen and not known:
+        bench.category(seen[0])
+    if strange := [name for name in seen if name not in known]:
+        warn(
+            f"judgments of {strange[0]!r:.60} are left out: {bench.name} has the categories "
+            f"{', '.join(bench.categories)}"
+        )
+    return sorted(known, key=[*bench.categories, *seen].index)
 
 
 def _bench(name: str, baseline: str, judgments: Sequence[Judgment]) -> Bench:

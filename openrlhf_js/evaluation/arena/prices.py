@@ -25,8 +25,8 @@ class Bill:
 
     Attributes:
         replies: how many were paid for.
-        prompt_tokens, completion_tokens: as the endpoint counts them. Where it does not, a text's
-            bytes are taken: it has no more tokens than that.
+        prompt_tokens, completion_tokens: as the endpoint counts them. Where it does not, or counts
+            none in a text, the text's bytes are taken: it has no more tokens than that.
         counted: the replies of which the endpoint counted both, and
         counted_bytes: the bytes that they were asked with,
         counted_prompt, counted_completion: and their tokens.
@@ -42,8 +42,12 @@ class Bill:
 
     def add(self, reply: Reply, prompt_bytes: int) -> None:
         """Adds a reply to messages of so many bytes."""
-        prompt, completion = reply.prompt_tokens, reply.completion_tokens
         said_bytes = len((reply.text + reply.thinking).encode(errors="replace"))
+        prompt, completion = reply.prompt_tokens, reply.completion_tokens
+        if prompt == 0 < prompt_bytes:
+            prompt = None
+        if completion == 0 < said_bytes:
+            completion = None
         self.replies += 1
         self.prompt_tokens += prompt_bytes if prompt is None else prompt
         self.completion_tokens += said_bytes if completion is None else completion

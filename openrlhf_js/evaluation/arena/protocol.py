@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.arena.benches import Bench
 from openrlhf_js.evaluation.arena.files import Folder
 from openrlhf_js.evaluation.arena.judge_prompts import Prompt, messages, prompts
+from openrlhf_js.evaluation.arena.records import file_name
 from openrlhf_js.whole_file import whole_file
 
 __all__ = [
@@ -24,6 +26,9 @@ __all__ = [
 ]
 
 FILE = "protocol.json"  # beside a judge's judgments
+# what may stand behind an official judge's name and leave it the same model: gemini-2.5-pro, a date
+_SAME_MODEL = r"(-pro)?(-preview|-exp)?(-[\d-]+)?"
+_OF_PROMPT, _OF_BASELINE = "the judge's prompt for {} is ", "the baseline of {} is "
 
 
 class Run(NamedTuple):
@@ -97,7 +102,7 @@ def followed(
         found.append(f"the judge is {judge}; officially {' or '.join(official)}")
     else:
         same = official[judge]
-        if not model.startswith(judge):
+        if not re.fullmatch(re.escape(judge) + _SAME_MODEL, file_name(model)):
             found.append(f"the judge {judge} is the model {model}")
         if temperature != same.temperature:
             said = "the endpoint's own" if temperature is None else f"{temperature:g}"
@@ -107,11 +112,11 @@ def followed(
     for name, prompt in told.items():
         category = bench.category(name)
         if not prompt.official:
-            found.append(f"the judge's prompt for {name} is not the official one")
+            found.append(_OF_PROMPT.format(name) + "not the official one")
         if category.baseline != category.official_baseline:
             found.append(
-                f"the baseline of {name} is {category.baseline}; officially "
-                f"{category.official_baseline}"
+                _OF_BASELINE.format(name)
+                + f"{category.baseline}; officially {category.official_baseline}"
             )
     return found
 
@@ -126,8 +131,25 @@ class Protocol(NamedTuple):
         """From the official protocol, in plain words; none if it was followed throughout."""
         found = list(dict.fromkeys(each for run in self.runs for each in run.deviations))
         if self.mixed:
-            found.append(f"its judgments were made in {len(self.runs)} different ways")
+            found.append("its judgments were not all made in the same way")
         return found
+
+    def of(self, category: str) -> Protocol:
+        """How those of one category were made, without what is said of others."""
+        runs = []
+        for run in self.runs:
+            if category not in run.prompts:
+                continue
+            others = tuple(
+                words.format(name)
+                for name in run.prompts
+                if name != category
+                for words in (_OF_PROMPT, _OF_BASELINE)
+            )
+            said = tuple(each for each in run.deviations if not each.startswith(others))
+            told = {category: run.prompts[category]}
+            runs.append(run._replace(prompts=told, deviations=said))
+        return Protocol(tuple(runs))
 
     @property
     def mixed(self) -> bool:
@@ -153,13 +175,24 @@ def protocol_of(folder: Folder, judge: str) -> Protocol | None:
     except FileNotFoundError:
         return None
     try:
-        runs = tuple(
-            Run(**{**run, "deviations": tuple(run["deviations"])})
-            for run in json.loads(text)["runs"]
-        )
+        return Protocol(tuple(_run(**run) for run in json.loads(text)["runs"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError(f"{path} is no record of this program: move it away") from None
-    return Protocol(runs)
+
+
+def _run(**given: Any) -> Run:
+    """A run of the record; ValueError or TypeError where it is none."""
+    found = Run(**{**given, "deviations": tuple(given["deviations"])})
+    texts = (
+        *(found.judge, found.model, *found.deviations),
+        *(text for part in (found.prompts, found.baselines) for text in dict(part).values()),
+    )
+    numbers = (found.temperature or 0, found.max_tokens)
+    if not all(isinstance(each, str) for each in texts) or not all(
+        isinstance(each, int | float) for each in numbers
+    ):
+        raise ValueError
+    return found
 
 
 def add_run(folder: Folder, run: Run) -> None:

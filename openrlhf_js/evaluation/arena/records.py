@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+def file_name(model: str) -> str:
+    """What a model or judge is called in names of files: its last part, as upstream has it.
+
+    Raises:
+        ValueError: there is none.
+    """
+    name = model.rstrip("/").rsplit("/", 1)[-1]
+    if name in ("", ".", "..") or "\0" in name:
+        raise ValueError(f"{model!r:.80} is no name for a model: give one such as my-model")
+    return name
+
+
 class Question(NamedTuple):
     """One question.
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from openrlhf_js.evaluation.arena.benches import baseline_of
-from openrlhf_js.evaluation.arena.records import Answer, Game, Judgment, Question, Style
+from openrlhf_js.evaluation.arena.records import (
+    Answer,
+    Game,
+    Judgment,
+    Question,
+    Style,
+    file_name,
+)
+from openrlhf_js.evaluation.arena.verdict import MEANING
 
 Row = Mapping[str, Any]
 Say = Callable[[str], None]  # told what is odd about the line, and what happens now
 
 OLDER_CATEGORY = "arena-hard-v0.1"  # the only bench that was ever judged in the older schema
 _FAILED = "$ERROR$"  # what the older program writes as the answer then; the newer one writes null
-# as the official program reads them, each in the form that a judge is asked for
-_SCORES = {
-    **{same: same for same in ("A>>B", "A>B", "A=B", "B>A", "B>>A")},
-    **{"A<<B": "B>>A", "A<B": "B>A", "B=A": "A=B", "B<A": "A>B", "B<<A": "A>>B"},
-}
+_MOST = 2**53  # of anything counted: more is no count, and no float holds it
 
 
 def question(row: Row, say: Say) -> Question:
@@ -107,7 +110,7 @@ def _count(value: Any, name: str) -> int:
     values = list(value.values()) if isinstance(value, dict) else [value]
     for each in values:
         whole = isinstance(each, int | float) and not isinstance(each, bool)
-        if not whole or not math.isfinite(each) or each < 0 or each != int(each):
+        if not whole or not 0 <= each <= _MOST or each != int(each):
             raise ValueError(f"'metadata' must hold counts; {name} holds {each!r:.40}")
     return sum(map(int, values))
 
@@ -124,12 +127,16 @@ def judgment(row: Row, say: Say) -> Judgment:
     if len(games) != 2:
         raise ValueError(f"{len(games)} games, where two are understood")
     category = _text(row, "category", default=OLDER_CATEGORY)
+    model = _text(row, "model", "model_id")
+    baseline = _text(row, "baseline", default=baseline_of(category))
+    for name in filter(None, (model, baseline)):
+        file_name(name)  # or the line is left out
     return Judgment(
         uid=_uid(row),
         category=category,
         judge=_text(row, "judge", default=""),
-        model=_text(row, "model", "model_id"),
-        baseline=_text(row, "baseline", default=baseline_of(category)),
+        model=model,
+        baseline=baseline,
         games=(_game(games[0], say), _game(games[1], say)),
     )
 
@@ -145,10 +152,10 @@ def _game(game: Any, say: Say) -> Game | None:
     score = game.get("score")
     if text is not None and not isinstance(text, str):
         raise ValueError("a game's 'judgment' must be text")
-    if score is not None and (not isinstance(score, str) or score not in _SCORES):
+    if score is not None and (not isinstance(score, str) or score not in MEANING):
         say(f"the score {score!r:.40} is no verdict; the game counts as one without")
         score = None
-    return Game(None if score is None else _SCORES[score], text or "")
+    return Game(None if score is None else MEANING[score], text or "")
 
 
 def _uid(row: Row) -> str:
@@ -162,7 +169,7 @@ def _text(row: Row, *names: str, default: str | None = None) -> str:
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if isinstance(value, str) and (value or default is not None):
-            return value
+            return value.encode(errors="replace").decode()  # half a character has no UTF-8
         if value is not None:
             raise ValueError(f"{name!r} must be text, not {value!r:.40}")
     if default is None:

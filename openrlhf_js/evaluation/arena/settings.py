@@ -14,6 +14,7 @@ from openrlhf_js.evaluation.arena.verdict import PATTERNS, check_patterns
 from openrlhf_js.evaluation.rates import Limits
 
 LARGEST_BYTES = 2**20  # of a settings file
+TOKENS_NAMES = ("max_tokens", "max_completion_tokens")  # what endpoints call it
 
 # keys of the official files that say nothing to this program, and what they may say
 _FIXED: dict[str, tuple[Any, ...]] = {
@@ -41,6 +42,7 @@ class JudgeSettings:
         judge_model: the judge's name, that of its folder of judgments too.
         max_tokens: of a reply.
         temperature: None: it is not sent, for models that take none.
+        max_tokens_name: what the endpoint calls max_tokens, one of `TOKENS_NAMES`.
         bench_name: "" where the file does not say.
         regex_patterns: that find the verdict, tried in order.
         prompt_template: with {QUESTION}, {ANSWER_A} and {ANSWER_B}; "" where there is none.
@@ -62,6 +64,7 @@ class JudgeSettings:
     model_list: tuple[str, ...] = ()
     prices: Mapping[str, Price] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    max_tokens_name: str = TOKENS_NAMES[0]
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -137,6 +140,7 @@ def _settings(values: dict[str, Any]) -> tuple[JudgeSettings, list[str]]:
         model_list=_texts(given.pop("model_list", None) or (), "model_list"),
         prices=_prices(given.pop("prices", None)),
         limits=limits_of(given.pop("limits", None)),
+        max_tokens_name=_tokens_name(given.pop("max_tokens_name", None)),
     )
     return settings, list(given)
 
@@ -215,6 +219,16 @@ def _price(value: Any, judge: str) -> Price:
                 f"{reprlib.repr(each)}"
             )
     return Price(**value)
+
+
+def _tokens_name(value: Any) -> str:
+    if value is None:
+        return TOKENS_NAMES[0]
+    if value not in TOKENS_NAMES:
+        raise ValueError(
+            f"'max_tokens_name' must be {' or '.join(TOKENS_NAMES)}, not {reprlib.repr(value)}"
+        )
+    return str(value)
 
 
 def _temperature(value: Any) -> float | None:

@@ -49,8 +49,8 @@ def standing(folder: Folder, bench: Bench, category: str, judges: Sequence[str])
     official = [judge.name for judge in bench.judges]
     for judge in judges:
         recorded = protocol_of(folder, judge)
-        if recorded is not None:
-            against += recorded.deviations
+        if recorded is not None and (how := recorded.of(category)).runs:
+            against += how.deviations
             continue
         unknown.append(judge)
         if judge not in official:
@@ -59,8 +59,11 @@ def standing(folder: Folder, bench: Bench, category: str, judges: Sequence[str])
             against.append(
                 f"the baseline of {category} is {own.baseline}; officially {own.official_baseline}"
             )
-    if len(judges) == 1 and (both := POOLED.get((bench.name, category))):
+    both = POOLED.get((bench.name, category))
+    if both and len(judges) == 1:
         against.append(f"{category} is officially judged by {' and '.join(both)}, pooled")
+    if not both and len(judges) > 1:
+        against.append(f"{category} is officially judged by one judge, and these are pooled")
     silence = [f"nothing tells how {' and '.join(unknown)} judged"] if unknown else []
     if against:
         return Standing(False, (*dict.fromkeys(against), *silence))

@@ -78,6 +78,8 @@ def load_tokenizer(path: Path | None = None) -> CountTokens:
         import tiktoken
     except ImportError:
         raise ValueError("tiktoken, which counts the tokens, is not installed") from None
+    if path is not None:
+        _check(path)
     try:
         if path is None:
             encoding = tiktoken.encoding_for_model(MODEL)
@@ -87,9 +89,9 @@ def load_tokenizer(path: Path | None = None) -> CountTokens:
     except OSError as error:  # what `requests` raises is one, too
         raise ValueError(
             f"the tokenizer that counts an answer's tokens cannot be downloaded "
-            f"({type(error).__name__}). Give its file, o200k_base.tiktoken, with "
-            f"--style_tokenizer; or put it, named {CACHE_NAME}, into a folder and name that in "
-            "TIKTOKEN_CACHE_DIR"
+            f"({type(error).__name__}). Give its file, o200k_base.tiktoken (generate "
+            f"--style_tokenizer FILE, score --count_style FILE); or put it, named {CACHE_NAME}, "
+            "into a folder and name that in TIKTOKEN_CACHE_DIR"
         ) from None
 
     def count(text: str) -> int:
@@ -98,14 +100,17 @@ def load_tokenizer(path: Path | None = None) -> CountTokens:
     return count
 
 
+def _check(path: Path) -> None:
+    if hashlib.sha256(path.read_bytes()).hexdigest() != TOKENS_SHA256:
+        raise ValueError(
+            f"{path} is not o200k_base.tiktoken as OpenAI publishes it (sha256 {TOKENS_SHA256}); "
+            "was it downloaded whole?"
+        )
+
+
 @contextmanager
 def _cache_with(path: Path) -> Iterator[None]:
     """While it lasts, tiktoken finds the file in its cache."""
-    if hashlib.sha256(path.read_bytes()).hexdigest() != TOKENS_SHA256:
-        raise ValueError(
-            f"--style_tokenizer {path} is not o200k_base.tiktoken as OpenAI publishes it (sha256 "
-            f"{TOKENS_SHA256}); was it downloaded whole?"
-        )
     before = os.environ.get("TIKTOKEN_CACHE_DIR")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / CACHE_NAME).symlink_to(path.resolve())

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from openrlhf_js.evaluation.arena.files import Folder
+from openrlhf_js.evaluation.arena.files import Folder, file_name
 from openrlhf_js.evaluation.arena.lines import LARGEST_LINE_BYTES
 from openrlhf_js.evaluation.arena.protocol import FILE, Prompt, Protocol, Run, add_run, protocol_of
 
@@ -29,7 +29,7 @@ def check_same_way(folder: Folder, run: Run, prompts: Mapping[str, Prompt]) -> N
     if not _judged(folder, run.judge):
         return
     if before is None:
-        _check_lines(folder, run.judge, prompts)
+        _check_lines(folder, run, prompts)
     elif Protocol((*before.runs, run)).mixed:
         differences = dict.fromkeys(each for old in before.runs for each in _differences(old, run))
         said = "; ".join(differences) or "they were made in different ways"
@@ -70,13 +70,23 @@ def _differences(old: Run, new: Run) -> list[str]:
     return found
 
 
-def _check_lines(folder: Folder, judge: str, prompts: Mapping[str, Prompt]) -> None:
-    """Compares system messages, which the lines of v2.0 have, where nothing else is recorded."""
-    for path in sorted(folder.judged_by(judge).glob("*.jsonl")):
+def _check_lines(folder: Folder, run: Run, prompts: Mapping[str, Prompt]) -> None:
+    """Compares what the lines of v2.0 have, baselines and system messages: nothing else is known."""
+    for path in sorted(folder.judged_by(run.judge).glob("*.jsonl")):
         with path.open("rb") as file:
             for _ in range(LINES):
-                category, system = _told(file.readline(LARGEST_LINE_BYTES))
-                if system is not None and category in prompts:
+                row = _row(file.readline(LARGEST_LINE_BYTES))
+                category = str(row.get("category"))
+                if category not in prompts:
+                    continue
+                baseline, ours = row.get("baseline"), run.baselines[category]
+                if isinstance(baseline, str) and baseline.rsplit("/", 1)[-1] != file_name(ours):
+                    raise ValueError(
+                        f"{path} was judged against {baseline:.100} in {category}, not {ours}. "
+                        f"{_ELSE}"
+                    )
+                system = _told(row)
+                if system is not None:
                     _compare(str(path), category, system, prompts[category])
 
 
@@ -88,10 +98,18 @@ def _compare(path: str, category: str, system: str, prompt: Prompt) -> None:
         )
 
 
-def _told(line: bytes) -> tuple[str, str | None]:
-    """Category and system message of a judgment's line; None where it has none to be read."""
+def _row(line: bytes) -> dict[str, Any]:
+    """A line's row; an empty one where it cannot be read."""
     try:
-        row: Any = json.loads(line.decode("utf-8-sig"))
+        row = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _told(row: Mapping[str, Any]) -> str | None:
+    """The system message of a judgment's games; None where they have none, or several."""
+    try:
         (told,) = {
             message["content"]
             for game in row["games"]
@@ -99,6 +117,6 @@ def _told(line: bytes) -> tuple[str, str | None]:
             for message in game["prompt"]
             if message["role"] == "system"
         }
-        return str(row["category"]), told if isinstance(told, str) else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return "", None
+        return told if isinstance(told, str) else None
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -55,8 +55,9 @@ def test_what_they_say(path: Path) -> None:
         Endpoint("http://127.0.0.1:8000/v1", "org/m"),
         Endpoint("http://127.0.0.1:8001/v1", "other", "OWN_KEY"),
     )
-    assert found[1:] == (None, None, None, "be kind")
-    assert read_api_model(path, "thinking", pytest.fail).temperature is None
+    assert found[1:] == (None, None, None, "be kind", False)
+    thinking = read_api_model(path, "thinking", pytest.fail)
+    assert thinking.thinking and thinking.temperature is None
 
 
 def test_a_key_in_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,13 @@ from openrlhf_js.evaluation.arena.fetch import (
     folder_source,
     judge_texts,
     judgment_names,
+    record,
     wanted_names,
     write_texts,
 )
 from openrlhf_js.evaluation.arena.files import Folder
+from openrlhf_js.evaluation.arena.judge_prompts import fetched_texts
+from openrlhf_js.evaluation.arena.official_texts import Texts
 from openrlhf_js.evaluation.arena.protocol import prompts
 from openrlhf_js.evaluation.arena.settings import JudgeSettings
 
@@ -50,7 +53,8 @@ def test_everything(tmp_path: Path, code: bool) -> None:
     assert copy_files(source, folder, names, pytest.fail) == hashes
     texts = judge_texts(source, bench, pytest.fail)
     wanted = ["hard_prompt", "creative_writing", "coding", "math"]
-    assert write_texts(folder, bench, texts, source.name) == wanted
+    write_texts(folder, bench, texts, source.name, pytest.fail)
+    assert list(fetched_texts(folder)[1]) == wanted
     told = prompts(folder, bench, clones.BASELINES, JudgeSettings("j", 1))
     assert all(prompt.official for prompt in told.values())
     assert check(folder, bench, pytest.fail) == ({"hard_prompt": 3, "creative_writing": 2}, [])
@@ -69,6 +73,35 @@ def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
         "is",
         f"{source.name} has no data/{BENCH}/no.jsonl",
     ]
+
+
+def test_the_judge_s_texts_are_never_overwritten(tmp_path: Path) -> None:
+    folder, bench = Folder(tmp_path, BENCH), bench_of(BENCH)
+    folder.root.mkdir()
+    texts = Texts(clones.TEMPLATE, {"hard_prompt": "be fair"}, ("a",))
+    write_texts(folder, bench, texts, "here", pytest.fail)
+    before = (folder.root / "judge_prompts.json").read_bytes()
+    write_texts(folder, bench, texts, "there", pytest.fail)
+    said: list[str] = []
+    write_texts(folder, bench, texts._replace(system={"math": "x"}), "there", said.append)
+    assert (folder.root / "judge_prompts.json").read_bytes() == before
+    assert len(said) == 1 and "is there and differs from the texts of there" in said[0]
+
+
+def test_the_record_grows(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, BENCH)
+    record(folder, "here", {"a": "1", "b": "2"})
+    record(folder, "there", {"b": "2", "c": "3"})
+    assert json.loads((folder.root / "fetched.json").read_bytes()) == {
+        "files": {
+            "a": {"source": "here", "sha256": "1"},
+            "b": {"source": "here", "sha256": "2"},
+            "c": {"source": "there", "sha256": "3"},
+        }
+    }
+    (folder.root / "fetched.json").write_text("[]")
+    with pytest.raises(ValueError, match="is no record of this program"):
+        record(folder, "here", {})
 
 
 def test_the_bench_of_a_clone_may_be_named_itself(tmp_path: Path) -> None:

@@ -235,6 +235,23 @@ class TestWhatFilesMayHold:
             f"{path}, line 1: the score 'A>>>B' is no verdict; the game counts as one without"
         ]
 
+    @pytest.mark.parametrize("more", [{"model": "/"}, {"model": "a/.."}, {"baseline": ".."}])
+    def test_a_name_that_leads_elsewhere_costs_its_line(
+        self, tmp_path: Path, more: dict[str, str]
+    ) -> None:
+        row = {"uid": "u", "model": "m", "games": [None, None]}
+        path = written(tmp_path / "m.jsonl", {**row, **more}, row)
+        said: list[str] = []
+        assert [each.model for each in read_judgments(path, said.append)] == ["m"]
+        (line,) = said
+        assert line.startswith(f"{path}, line 1: ") and "is no name for a model" in line
+
+    def test_names_can_be_written_as_text(self, tmp_path: Path) -> None:
+        path = tmp_path / "m.jsonl"
+        path.write_text(json.dumps({"uid": "u", "model": "m\ud800", "games": [None, None]}))
+        (found,) = read_judgments(path, pytest.fail)
+        assert found.model == "m?"
+
     @pytest.mark.parametrize(
         ("metadata", "told"),
         [
@@ -242,6 +259,8 @@ class TestWhatFilesMayHold:
             ({**METADATA, "token_len": float("nan")}, "token_len holds nan"),
             ({**METADATA, "list_count": {"ordered": "3"}}, "list_count holds '3'"),
             ({**METADATA, "bold_count": {"**": -1}}, "bold_count holds -1"),
+            ({**METADATA, "token_len": 10**400}, "token_len holds 1000000"),
+            ({**METADATA, "token_len": 1e308}, "token_len holds 1e+308"),
             ([1], "'metadata' must hold counts by name"),
         ],
     )
@@ -304,14 +323,18 @@ class TestFolder:
         assert folder.questions == tmp_path / "bench/question.jsonl"
         assert folder.answers("meta/llama") == tmp_path / "bench/model_answer/llama.jsonl"
         assert folder.judgments("o/j", "./m/") == tmp_path / "bench/model_judgment/j/m.jsonl"
-        assert folder.models() == folder.judges() == []
+        assert folder.judges() == []
         for path in (folder.answers("b"), folder.answers("a"), folder.judgments("j", "m")):
             append_line(path, b"{}\n")
         (folder.judged_by("empty")).mkdir()
-        assert folder.models() == ["a", "b"]
         assert folder.judges() == ["j"]
 
     @pytest.mark.parametrize("name", ["", "/", "..", "a/..", "x\0y"])
     def test_names_that_lead_elsewhere(self, name: str) -> None:
         with pytest.raises(ValueError, match="is no name for a model"):
             file_name(name)
+
+    @pytest.mark.parametrize("name", ["", ".", "..", "../x", "arena-hard-v2.0/", "/etc", "x\0y"])
+    def test_benches_that_lead_elsewhere(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(ValueError, match="is no name for a benchmark: give that of its folder"):
+            _ = Folder(tmp_path, name).questions

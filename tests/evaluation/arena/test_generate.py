@@ -130,6 +130,15 @@ def test_openings() -> None:
     assert opening_of("tell me of <think> tags") == ""
 
 
+def test_other_settings_are_no_matter_before_there_is_an_answer(folder: Folder) -> None:
+    """The first call may have ended before any."""
+    opened(folder).__exit__(None, None, None)
+    with opened(folder, temperature=1.0) as file:
+        locally(file, Engine())
+    with pytest.raises(ValueError, match=r"were made with temperature 1\.0, not 0\.0"):
+        opened(folder)
+
+
 def test_other_settings_are_refused_and_versions_are_not(folder: Folder) -> None:
     with opened(folder) as file:
         locally(file, Engine())

@@ -191,6 +191,30 @@ def test_what_is_left_out_is_said(tmp_path):
     assert (line.questions, line.questions_of_category) == (30, 31)
 
 
+def test_odd_files_cost_nothing_else(tmp_path):
+    """A copy of a file, one without a line, and a category that the bench does not have."""
+    root = tmp_path / "arena-hard-v2.0"
+    own = {"judge": "gpt-4.1", "baseline": BASELINES[HARD]}
+    good = [judgment(f"q{number}", 1, 1, category=HARD, **own) for number in range(3)]
+    write_bench(root, [*good, judgment("q3", 1, 1, category="poems", **own)])
+    files = root / "model_judgment" / "gpt-4.1"
+    rows = (files / "m.jsonl").read_text().replace('"A>B"', '"A=B"')
+    (files / "m copy.jsonl").write_text(rows)
+    (files / "new.jsonl").write_text("")
+    said = []
+    (pool,) = load(Folder(tmp_path, root.name), ["gpt-4.1"], warn=said.append)
+    assert pool.category == HARD
+    (line, _) = board(pool, ["gpt-4.1"], Plan()).lines
+    assert (line.wins, line.ties) == (6, 0)
+    assert said == [
+        f"{files / 'm.jsonl'}: 4 judgments are there twice, also as those of 'm' in m copy.jsonl "
+        "(the first is 'q0'); each counts once, from the file that has the model's name",
+        f"{files / 'new.jsonl'}: no judgment that can be read",
+        "judgments of 'poems' are left out: arena-hard-v2.0 has the categories hard_prompt, "
+        "creative_writing, coding, math",
+    ]
+
+
 def test_without_questions_it_scores_and_says_so(tmp_path):
     folder = Folder(tmp_path, "arena-hard-v2.0")
     write_judgments(folder.root, of_category(HARD, models=1))
@@ -276,6 +300,8 @@ def test_the_protocol(tmp_path):
         "creative_writing is officially judged by gpt-4.1 and gemini-2.5, pooled" in alone.words()
     )
     assert standing(folder, bench, CREATIVE, ["gpt-4.1", "gemini-2.5"]).followed is None
+    both = standing(folder, bench, HARD, ["gpt-4.1", "gemini-2.5"])
+    assert both.followed is False and "hard_prompt is officially judged by one" in both.words()
     assert standing(folder, bench_of("mine", "base"), "any", ["j"]).followed is False
     moved = bench_of("arena-hard-v2.0", {HARD: "mine"})
     assert (

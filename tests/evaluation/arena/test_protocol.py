@@ -22,6 +22,7 @@ from openrlhf_js.evaluation.arena.protocol import (
     run_of,
 )
 from openrlhf_js.evaluation.arena.settings import JudgeSettings
+from openrlhf_js.evaluation.arena.standing import standing
 from openrlhf_js.evaluation.arena.verdict import VERDICTS
 
 SYSTEM, TEMPLATE = "the official system message", "{QUESTION}|{ANSWER_A}|{ANSWER_B}"
@@ -115,13 +116,16 @@ class TestFollowed:
     def test_to_the_letter(self, bench: Bench, official: dict[str, Prompt]) -> None:
         assert followed(bench, "j", "j-2025", 0.0, 100, official) == []
         assert followed(bench, "k", "k", 1.0, 200, official) == []
+        for model in ("org/j", "j-2025-04-14", "j-pro", "j-pro-preview-03-25"):
+            assert followed(bench, "j", model, 0.0, 100, official) == []
 
     def test_each_deviation(self, bench: Bench, official: dict[str, Prompt]) -> None:
         def told(judge: str, model: str, temperature: float | None, tokens: int) -> list[str]:
             return followed(bench, judge, model, temperature, tokens, official)
 
         assert told("z", "z", 0.0, 1) == ["the judge is z; officially j or k"]
-        assert told("j", "q", 0.0, 100) == ["the judge j is the model q"]
+        for model in ("q", "j-mini", "j-flash-2025", "j2"):
+            assert told("j", model, 0.0, 100) == [f"the judge j is the model {model}"]
         assert told("k", "k", 0.5, 100) == [
             "the judge's temperature is 0.5; officially 1",
             "the judge may say 100 tokens; officially 200",
@@ -159,8 +163,25 @@ class TestFollowed:
         found = protocol_of(folder, "j")
         assert found is not None and found.deviations == [
             "the judge's temperature is 0.7; officially 0",
-            "its judgments were made in 3 different ways",
+            "its judgments were not all made in the same way",
         ]
+
+    def test_a_category_answers_for_itself_alone(
+        self, tmp_path: Path, bench: Bench, official: dict[str, Prompt]
+    ) -> None:
+        folder = Folder(tmp_path, "bench")
+        other = bench._replace(
+            categories={**bench.categories, "y": bench.categories["y"]._replace(baseline="c")}
+        )
+        told = {"x": official["x"], "y": own_prompt("y")}
+        add_run(folder, run_of(other, "j", "j", 0.0, 100, told))
+        found = protocol_of(folder, "j")
+        assert found is not None and len(found.deviations) == 2
+        assert found.of("x").deviations == []
+        assert len(found.of("y").deviations) == 2
+        assert found.of("z").runs == ()
+        assert standing(folder, other, "x", ["j"]).followed is True
+        assert standing(folder, other, "y", ["j"]).followed is False
 
     def test_another_prompt_is_a_mixture(
         self, tmp_path: Path, bench: Bench, official: dict[str, Prompt]
@@ -171,7 +192,21 @@ class TestFollowed:
         found = protocol_of(folder, "j")
         assert found is not None and found.mixed
 
-    @pytest.mark.parametrize("text", ["", "{}", '{"runs": [{}]}', '{"runs": [{"deviations": []}]}'])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "{}",
+            '{"runs": 3}',
+            '{"runs": [[]]}',
+            '{"runs": [{}]}',
+            '{"runs": [{"deviations": []}]}',
+            '{"runs": [{"judge": "j", "model": "j", "temperature": 0, "max_tokens": [], '
+            '"prompts": {}, "baselines": {}, "deviations": []}]}',
+            '{"runs": [{"judge": "j", "model": [], "temperature": 0, "max_tokens": 1, '
+            '"prompts": {}, "baselines": {}, "deviations": []}]}',
+        ],
+    )
     def test_a_broken_record(self, tmp_path: Path, text: str) -> None:
         folder = Folder(tmp_path, "bench")
         folder.judged_by("j").mkdir(parents=True)

@@ -74,6 +74,10 @@ class TestTokenizer:
         with pytest.raises(ValueError, match=r"is not o200k_base\.tiktoken"):
             load_tokenizer(tmp_path / "f")
 
+    def test_a_file_that_is_not_there_is_no_failed_download(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            load_tokenizer(tmp_path / "f")
+
     def test_a_given_file_is_where_tiktoken_looks(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
