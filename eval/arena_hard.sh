@@ -13,7 +13,8 @@
 #   BASELINE     what answers are compared with, instead of the benchmark's own
 #   FROM         a clone of the official repository or a download of its data, instead of the hub
 #   MAX_NEW_TOKENS, TEMPERATURE        of an answer (default: 4096, 0)
-#   STYLE_TOKENIZER                    o200k_base.tiktoken, where it cannot be downloaded
+#   STYLE_TOKENIZER                    o200k_base.tiktoken, where it cannot be downloaded (v0.1:
+#                                      cl100k_base.tiktoken)
 #   SETTINGS     the judge's (default: eval/arena_hard_v2.0.yaml or eval/arena_hard_v0.1.yaml)
 #   JUDGE        the endpoint's name of the judge; default: that of the settings
 #   JUDGE_NAME   the judge's name in the results, such as gemini-2.5; default: JUDGE
@@ -48,11 +49,12 @@ arena() {
 
 categories=(${CATEGORY:+--category "$CATEGORY"})
 place=(--data "$data" --bench "$bench")
-if [[ ! -f $data/$bench/fetched.json ]] &&
+if ! grep -qs '"complete": true' "$data/$bench/fetched.json" &&
     [[ -z ${BASELINE:-} || ($bench == arena-hard-v* && ! -f $data/$bench/question.jsonl) ]]; then
-    # What is missing is said here; what is needed of it is asked for again below.
+    # What is missing is said here, and looked for again by the next call; what is needed of it is
+    # asked for below.
     arena fetch "${place[@]}" ${BASELINE:+--baseline "$BASELINE"} ${FROM:+--from "$FROM"} ||
-        [[ $? -eq 1 && -f $data/$bench/question.jsonl ]]
+        [[ $? -le 2 && -f $data/$bench/question.jsonl ]]
 fi
 
 arena generate "${place[@]}" "${categories[@]}" --model "$checkpoint" --name "$name" \

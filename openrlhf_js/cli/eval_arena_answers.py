@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,9 @@ from openrlhf_js.cli.saying import say
 from openrlhf_js.evaluation.arena.answer_file import AnswerFile
 from openrlhf_js.evaluation.arena.api_config import read_api_model
 from openrlhf_js.evaluation.arena.files import Folder
-from openrlhf_js.evaluation.arena.generate import answer_locally, answer_remotely
+from openrlhf_js.evaluation.arena.generate import answer_locally, answer_remotely, decoder
 from openrlhf_js.evaluation.arena.records import Question
 from openrlhf_js.evaluation.arena.style import CountTokens
-from openrlhf_js.evaluation.arena.thinking import MARKS
 from openrlhf_js.evaluation.endpoint import Chat, Endpoint, Limits
 from openrlhf_js.evaluation.passk.remote import endpoint_of
 from openrlhf_js.evaluation.passk.results import versions
@@ -54,7 +54,8 @@ def local_answers(
         errors: shows progress.
 
     Returns:
-        The file of answers; and why, by uid, a question has none.
+        The file of answers; and why, by uid, a question has none. Of questions that are too long
+        for the model, which stay open, one line is said here.
 
     Raises:
         ValueError: the model cannot be used, or answers made otherwise are there.
@@ -62,7 +63,7 @@ def local_answers(
     """
     place = local_folder(args.model)
     files = model_files(place)
-    prompts = _prompts(args, files, wanted)
+    prompts = _prompts(args, files, wanted, errors)
     engine_name = engine_of(args)
     size = sum(path.stat().st_size for path in weights_of(place))
     with Bar("reading the model", size, errors, "MB") as bar:
@@ -75,7 +76,7 @@ def local_answers(
         "device": device_of(args),
     }
     with AnswerFile(folder, args.name or args.model, settings, _teller(errors)) as file:
-        lacks = [each for each in file.missing(questions) if each[1].uid in wanted]
+        lacks = [each for each in file.missing(questions) if each[1].uid in prompts]
         if not lacks:
             return file.path, {}
         say(errors, f"{len(lacks)} answers with {engine_name} on {device_of(args)} ...")
@@ -90,7 +91,7 @@ def local_answers(
                 prompts,
                 engine,
                 policy.ends,
-                _decoder(files.tokenizer),
+                decoder(files.tokenizer),
                 args.temperature == 0,
                 args.seed,
                 args.batch_size or ROWS[engine_name],
@@ -101,9 +102,13 @@ def local_answers(
 
 
 def _prompts(
-    args: argparse.Namespace, files: ModelFiles, wanted: Mapping[str, Question]
+    args: argparse.Namespace, files: ModelFiles, wanted: Mapping[str, Question], errors: Console
 ) -> dict[str, tuple[str, list[int]]]:
-    """Text and tokens of the questions, by uid, with the model's chat template."""
+    """Text and tokens, by uid, with the model's chat template; of questions that fit its context.
+
+    Raises:
+        ValueError: the model has no chat template, or none of the questions fits.
+    """
     if not getattr(files.tokenizer, "chat_template", None):
         raise ValueError(
             f"{args.model} has no chat template, so it cannot be asked: take a model that was "
@@ -113,15 +118,23 @@ def _prompts(
     rows = [{"input": [*system, {"role": "user", "content": q.prompt}]} for q in wanted.values()]
     form = Form(label_key=None, apply_chat_template=True)
     made = asked(rows, form, files.tokenizer)
-    check_lengths(made, args.max_new_tokens, files.context)
-    return {uid: (each.text, each.tokens) for uid, each in zip(wanted, made, strict=True)}
-
-
-def _decoder(tokenizer: Any) -> Callable[[list[int]], str]:
-    """Text of tokens, without special ones, but for models whose thoughts stand between such."""
-    special = set(tokenizer.all_special_tokens)
-    keep = bool(special & MARKS)
-    return lambda tokens: str(tokenizer.decode(tokens, skip_special_tokens=not keep))
+    room = math.inf if files.context is None else files.context - args.max_new_tokens
+    found = {
+        uid: (each.text, each.tokens)
+        for uid, each in zip(wanted, made, strict=True)
+        if len(each.tokens) <= room
+    }
+    if not found:
+        check_lengths(made, args.max_new_tokens, files.context)
+    if len(found) < len(made):
+        say(
+            errors,
+            f"{len(made) - len(found)} of {len(made)} questions are left open: with up to "
+            f"{max(len(each.tokens) for each in made)} tokens they leave no room for "
+            f"{args.max_new_tokens} new ones (--max_new_tokens), since the model takes "
+            f"{files.context} together",
+        )
+    return found
 
 
 def served_answers(

@@ -42,16 +42,19 @@ def scored(args: argparse.Namespace, errors: Console) -> Scored:
     Raises:
         ValueError: what was given cannot be scored. OSError: a file cannot be read.
     """
-    from openrlhf_js.evaluation.arena.files import Folder, file_name
+    from openrlhf_js.evaluation.arena.files import Folder
     from openrlhf_js.evaluation.arena.leaderboard import Plan, board
     from openrlhf_js.evaluation.arena.pool import judgment_files, load
+    from openrlhf_js.evaluation.arena.records import file_name
     from openrlhf_js.evaluation.arena.standing import standing
     from openrlhf_js.evaluation.arena.style import load_tokenizer
 
     folder = Folder(args.data, args.bench)
     judges = [file_name(name) for name in args.judge] or _only_judge(folder)
     files = sum(map(len, judgment_files(folder, judges).values()))
-    count_tokens = None if args.count_style is None else load_tokenizer(args.count_style or None)
+    count_tokens = None
+    if args.count_style is not None:
+        count_tokens = load_tokenizer(args.bench, args.count_style or None)
     with reading(2 * files, errors) as progress:
         pools = load(
             folder,
@@ -78,7 +81,8 @@ def scored(args: argparse.Namespace, errors: Console) -> Scored:
             if not judged.complete.any():
                 empty.append(f"no judgment of {pool.category} by {' + '.join(names)} is complete")
                 continue
-            protocol = standing(folder, pool.bench, pool.category, names)
+            own = [name for name in shown or judged.judged_models() if name in judged.models]
+            protocol = standing(folder, pool.bench, pool.category, names, own)
             for control in args.style_control:
                 plan = Plan(args.ci, control, args.seed, args.rounds)
                 boards.append(board(pool, names, plan, models=shown, protocol=protocol))
@@ -128,6 +132,7 @@ class _Tests:
         self.pairs = pairs
         self.sentences: list[str] = []
         self.done: set[tuple[str, str]] = set()
+        self.count = 0
         self.failed: dict[tuple[str, str], list[str]] = {pair: [] for pair in pairs}
 
     def on(self, board: Board, pool: Pool) -> None:
@@ -141,6 +146,7 @@ class _Tests:
                 self.failed[pair].append(f"{arena.title(board)}: {error}")
                 continue
             self.done.add(pair)
+            self.count += 1
             self.sentences += arena.compared(found, arena.title(board))
 
     def told(self, errors: Console) -> list[str]:
@@ -149,12 +155,14 @@ class _Tests:
         Raises:
             ValueError: no board could.
         """
+        from openrlhf_js.report import arena
+
         for pair, problems in self.failed.items():
             if problems and pair not in self.done:
                 raise ValueError(f"--compare {' '.join(pair)}: {problems[0]}")
             for problem in problems:
                 say(errors, f"note: not compared, {problem}")
-        return self.sentences
+        return [*self.sentences, *arena.by_chance(self.count)]
 
 
 def _compared(board: Board, pool: Pool, a: str, b: str) -> Comparison:

@@ -30,7 +30,7 @@ examples:
 It leaves in data/BENCH, laid out as in the official repository:
   question.jsonl, model_answer/MODEL.jsonl, model_judgment/JUDGE/MODEL.jsonl
   judge_prompts.json         what the official judge is told; `judge` takes it from here
-  fetched.json               where each file is from, and its sha256
+  fetched.json               where each file is from, its sha256, and whether all is there
 
 exit status: 0 all is there, 1 something is missing or the disk fails, 2 what was given cannot be
 used or the hub cannot be reached, 130 stopped
@@ -84,9 +84,11 @@ def fetch(args: argparse.Namespace, console: Console, errors: Console) -> int:
     """Gets what the flags ask for, says what is there, and returns the exit status."""
     from openrlhf_js.evaluation.arena import fetch as fetching
     from openrlhf_js.evaluation.arena.benches import bench_of
-    from openrlhf_js.evaluation.arena.files import Folder, file_name
+    from openrlhf_js.evaluation.arena.fetched import check, record
+    from openrlhf_js.evaluation.arena.files import Folder
     from openrlhf_js.evaluation.arena.hub import hub_source
-    from openrlhf_js.evaluation.arena.protocol import prompts
+    from openrlhf_js.evaluation.arena.judge_prompts import prompts
+    from openrlhf_js.evaluation.arena.records import file_name
     from openrlhf_js.evaluation.arena.settings import JudgeSettings
 
     def warn(line: str) -> None:
@@ -111,10 +113,10 @@ def fetch(args: argparse.Namespace, console: Console, errors: Console) -> int:
         names += found
     say(errors, f"getting {len(names)} files from {source.name} ...")
     hashes = fetching.copy_files(source, folder, names, warn)
-    fetching.record(folder, source.name, hashes)
     texts = fetching.judge_texts(source, bench, warn)
     fetching.write_texts(folder, bench, texts, source.name, warn)
-    found_there = fetching.check(folder, bench, warn)
+    found_there = check(folder, bench, warn)
+    record(folder, source.name, hashes, not found_there.missing)
     needed = fetching.wanted_names(bench, [])  # which the check looks at
     paths = [folder.root / name for name in names if name not in needed]
     missing += [f"{path} is not there" for path in paths if not path.exists()]

@@ -69,7 +69,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         "--style_tokenizer",
         type=Path,
         metavar="FILE",
-        help="o200k_base.tiktoken, which counts an answer's tokens, where it cannot be downloaded",
+        help="o200k_base.tiktoken (for arena-hard-v0.1: cl100k_base.tiktoken), which counts an "
+        "answer's tokens, where it cannot be downloaded",
     )
     where = parser.add_argument_group("where a model runs")
     add_engine_flags(where, "250 with vLLM, 16 without")
@@ -153,7 +154,7 @@ def generate(args: argparse.Namespace, console: Console, errors: Console) -> int
     }
     if not asked:
         raise ValueError(f"{folder.questions} has none of the questions that are asked for")
-    count_tokens = load_tokenizer(args.style_tokenizer)
+    count_tokens = load_tokenizer(args.bench, args.style_tokenizer)
     endpoints = endpoints_of(args, errors)
     given = (folder, list(found.values()), asked, count_tokens, errors)
     if endpoints:
@@ -176,10 +177,8 @@ def generate(args: argparse.Namespace, console: Console, errors: Console) -> int
     for uid, reason in list(failed.items())[:3]:
         say(errors, f"no answer to {uid}: {reason}")
     if there.answers < len(asked):
-        say(
-            errors,
-            f"{len(asked) - there.answers} questions stay open; the same command tries again",
-        )
+        again = "; the same command tries again" if failed else ""
+        say(errors, f"{len(asked) - there.answers} questions stay open{again}")
         return 1
     return 0
 

@@ -92,7 +92,7 @@ def work(args: argparse.Namespace, console: Console, errors: Console) -> int:
             _say(console, judge_report.expected(job, todo, ledger))
             return 0
         if todo.pairs:  # else the judgments that are there were perhaps made in another way
-            record(job.folder, job.run)
+            record(job.folder, job.run, job.models)
         return _judge(args, job, todo, ledger, chat, console, errors)
 
 
@@ -158,9 +158,16 @@ def _judge(
             more = "" if spent is None else f", {judge_report.money(spent)}"
             bar.update(done, done, more)
 
+        def waiting(games: int) -> None:
+            say(
+                errors,
+                f"{PROGRAM}: waiting for {games:,} games that are under way and paid for; Ctrl-C "
+                "drops them",
+            )
+
         budget = Budget(
             math.inf if args.budget is None else args.budget,
-            lambda: ledger.paid(job.models).dollars(job.price) or 0.0,
+            lambda: ledger.paid_at_worst(job.models).dollars(job.price) or 0.0,
         )
         judging = Judging(
             todo,
@@ -173,9 +180,10 @@ def _judge(
             workers=job.limits.concurrency,
             tries=args.tries,
             progress=progress,
+            waiting=waiting,
         )
         try:
-            stopped = asyncio.run(_run(chat, judging, errors))
+            stopped = asyncio.run(_run(chat, judging))
         finally:
             paid = ledger.paid(job.models) - at_first
             _say(
@@ -194,34 +202,27 @@ def _judge(
     return int(judging.outcome.games < games or todo.missing > 0)
 
 
-async def _run(chat: Chat, judging: Judging, errors: Console) -> bool:
+async def _run(chat: Chat, judging: Judging) -> bool:
     """Judges to the end, or until a signal comes; says whether one came."""
     stop = asyncio.Event()
     async with chat:
-        with _signals(stop, errors) as came:
+        with _signals(stop) as came:
             await judging.run(stop)
     return came.is_set()
 
 
 @contextmanager
-def _signals(stop: asyncio.Event, errors: Console) -> Iterator[asyncio.Event]:
-    """Sets the event at the first signal to end, and drops everything at the second."""
-    from openrlhf_js.evaluation.arena.judge import GRACE_SECONDS
-
+def _signals(stop: asyncio.Event) -> Iterator[asyncio.Event]:
+    """Sets both events at the first signal to end; where judging ends already, drops everything."""
     loop, task, came = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
     assert task
 
     def heard() -> None:
-        if came.is_set():
+        if stop.is_set():
             task.cancel()
             return
         came.set()
         stop.set()
-        say(
-            errors,
-            f"{PROGRAM}: no more games begin, and those under way get {GRACE_SECONDS:g} s; once "
-            "more drops them",
-        )
 
     numbers = [
         number

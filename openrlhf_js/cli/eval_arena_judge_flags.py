@@ -33,8 +33,11 @@ judges need. Once there are replies in the ledger, what the endpoint counted is 
 
 --budget is for all that was ever paid to this judge for these models, this call included. A game
 begins only if the budget also allows the worst that all games under way can cost: as many tokens
-as the prompt has bytes, and max_tokens. What an endpoint charges for replies that never came (a
-time-out, a cut connection, a kill) is not known, and not counted.
+as the prompt has bytes and 100 more, and max_tokens. As much is counted for a reply that was lost,
+by a time-out or in an answer that holds none: the endpoint may have charged for it, and is asked
+the same at most twice. What it charges for a connection that was cut before its answer, or for
+games that were dropped or killed, is not known, and not counted. Where a judge's thinking comes on
+top of max_tokens, the games under way may pass the budget.
 
 exit status: 0 all games have their verdict (or --dry-run is done), 1 some have not: answers are
 missing, games failed, the budget is used up, or the endpoint or the disk fails; 2 what was given

@@ -77,7 +77,7 @@ def _table(board: Board) -> Table:
 
 
 def _write(args: argparse.Namespace, found: Scored, errors: Console) -> None:
-    from openrlhf_js.report import arena
+    from openrlhf_js.report import arena_files
     from openrlhf_js.whole_file import whole_file
 
     def write(path: Path, text: str) -> None:
@@ -87,11 +87,11 @@ def _write(args: argparse.Namespace, found: Scored, errors: Console) -> None:
 
     lines = [line for board in found.boards for line in board.lines]
     if args.json:
-        write(args.json, arena.as_json(lines))
+        write(args.json, arena_files.as_json(lines))
     if args.csv:
-        write(args.csv, arena.as_csv(lines))
+        write(args.csv, arena_files.as_csv(lines))
     if args.markdown:
-        write(args.markdown, arena.as_markdown(found.boards, found.compared))
+        write(args.markdown, arena_files.as_markdown(found.boards, found.compared))
     if args.figure:
         from openrlhf_js.report.arena_figure import forest
         from openrlhf_js.report.style import save_png

@@ -78,7 +78,7 @@ def add_pool(parser: argparse.ArgumentParser) -> None:
         type=lambda text: Path(text) if text else "",
         metavar="FILE",
         help="count tokens and markup of answers whose file has no counts; FILE: "
-        "o200k_base.tiktoken, where tiktoken cannot download it",
+        "o200k_base.tiktoken (v0.1: cl100k_base.tiktoken), where it cannot be downloaded",
     )
     how.add_argument(
         "--compare",

@@ -60,6 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.page and args.bench:
         parser.error("name a PAGE, or a --bench to make one of, not both")
+    if args.page and args.html:
+        parser.error(f"--html names a page that is made, and {args.page} is there: leave out one")
     if not args.page:
         check_pool(parser, args)
     if not 0 <= args.port < 65536:

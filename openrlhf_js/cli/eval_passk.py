@@ -25,8 +25,8 @@ def main(argv: list[str] | None = None) -> int:
         argv: the arguments, without the program's name; the process's own if None.
 
     Returns:
-        The exit status: 0 done, 1 an endpoint, the disk or the memory fails, 2 what was given
-        cannot be used, 130 stopped. Wrong flags exit with 2.
+        The exit status: 0 done, 1 an endpoint fails or refuses items, or the disk or the memory
+        fails, 2 what was given cannot be used, 130 stopped. Wrong flags exit with 2.
     """
     args = parse(argv)
     errors = Console(stderr=True)
@@ -83,10 +83,10 @@ def _evaluated(
     _write_json(out / FILE, found)
     _write(
         out / "results.md",
-        table.markdown(f"pass@k of {model}", [*tables, table.settings(found)], notes),
+        table.markdown(f"pass@k of {found['model']}", [*tables, table.settings(found)], notes),
     )
-    drawn = report.draw([found], [_short(model)], out / "passk.png")
-    say(console, f"\n{model}")
+    drawn = report.draw([found], [_short(found["model"])], out / "passk.png")
+    say(console, f"\n{found['model']}")
     show(console, tables, notes)
     for path in (out / FILE, out / "results.md", drawn):
         say(console, str(path))
@@ -104,12 +104,14 @@ def compare(args: argparse.Namespace, console: Console, errors: Console) -> None
     a = _side(args, args.compare[0], "a", console, errors)
     b = _side(args, args.compare[1], "b", console, errors)
     found = paired.compare(a, b, args.metric)
-    names = _names(args.compare)
+    sides = zip(args.compare, (a, b), strict=True)
+    names = _names([found["model"] if _is_model(place) else place for place, found in sides])
     say(console, f"\nA: {found['a']} ({args.compare[0]})\nB: {found['b']} ({args.compare[1]})")
     tables = [table.differences(found)]
     notes = [
         f"{_metric(args.metric)}; paired by item, 95 % intervals; detectable: the true difference "
         "that such a test finds 8 times in 10.",
+        *found["notes"],
         *found["in_words"],
     ]
     show(console, tables, notes)
@@ -188,7 +190,8 @@ def _names(models: Sequence[str]) -> list[str]:
 
 
 def _short(model: str) -> str:
-    return model.rstrip("/").rpartition("/")[2] or model
+    name = model.rstrip("/").rpartition("/")[2] or model
+    return name.rpartition("#")[2] if "://" in model else name
 
 
 def _write(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from openrlhf_js.cli.parser import Parser
 from openrlhf_js.cli.sampling_flags import add_engine_flags, check_counts, check_drawing_flags
+from openrlhf_js.evaluation.arena.settings import TOKENS_NAMES
 
 PROGRAM = "openrlhf-js eval passk"
 DESCRIPTION = """\
@@ -38,10 +39,15 @@ It leaves in its folder:
 
 Benchmarks by name: {names}
 
-exit status: 0 done, 1 an endpoint fails or the disk does, 2 what was given cannot be used, 130
-stopped
+exit status: 0 done, 1 an endpoint fails, or refuses items, or the disk fails, 2 what was given
+cannot be used, 130 stopped
 """
 FORMS = ("auto", "chat", "text")
+SAMPLED_BY = (  # flags that say nothing of results that are there already
+    *("samples", "temperature", "top_p", "max_new_tokens", "items", "seed", "prompt_form"),
+    *("engine", "device", "dtype", "batch_size", "key_env", "concurrency", "timeout", "source"),
+    *("grade_again", "leave_out_refused", "max_tokens_name"),
+)
 _SOURCE = re.compile(r"([^=]+)=(.+)")
 
 
@@ -76,6 +82,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         default="mean",
         help="of --compare: mean (default), majority, or pass@J such as pass@4",
     )
+    parser.add_argument(
+        "--grade_again",
+        action="store_true",
+        help="sample nothing, and grade every response that is there anew, as after an update",
+    )
     _add_drawing(parser)
     where = parser.add_argument_group("where a model runs")
     add_engine_flags(where)
@@ -88,6 +99,17 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     served.add_argument(
         "--timeout", type=float, default=600.0, metavar="SECONDS", help="of one (%(default)s)"
+    )
+    served.add_argument(
+        "--max_tokens_name",
+        default=TOKENS_NAMES[0],
+        choices=TOKENS_NAMES,
+        help="what the server calls --max_new_tokens; the latter for OpenAI's newer models",
+    )
+    served.add_argument(
+        "--leave_out_refused",
+        action="store_true",
+        help="give results without the items that the server refuses (filtered, or too long)",
     )
     args = parser.parse_args(argv)
     _check(parser, args)
@@ -130,14 +152,15 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error(f"--model needs {missing}; --tasks are {', '.join(definitions())}, or files")
     if args.metric != "mean" and not args.compare:
         parser.error("--metric is of --compare; the results of one model hold all metrics")
+    served = [each for each in (args.model, *(args.compare or ())) if each and "://" in each]
+    if served and args.prompt_form == "text":
+        parser.error(f"--prompt_form text: {served[0]} puts its own chat template around a prompt")
     if args.key_env and args.key_env not in os.environ:
         parser.error(f"--key_env {args.key_env}: there is no such environment variable")
     sources = [_SOURCE.fullmatch(each) for each in args.source]
     if None in sources:
         parser.error("--source must be NAME=PATH, such as math500=downloads/MATH-500")
     args.sampled_by = [
-        name
-        for name in ("samples", "temperature", "top_p", "max_new_tokens", "items", "batch_size")
-        if getattr(args, name) is not None
+        name for name in SAMPLED_BY if getattr(args, name) != parser.get_default(name)
     ]
     args.sources = {match[1]: match[2] for match in sources if match}

@@ -1,24 +1,20 @@
-"""Samples what a folder lacks of a model's responses, and summarises them."""
+"""Samples what a folder lacks of a model's responses, grades, and summarises them."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 
+from openrlhf_js.cli.eval_passk_sides import Side, local_side, served_side
 from openrlhf_js.cli.eval_passk_tasks import Asked, asked_of, labels
 from openrlhf_js.cli.progress import Bar
-from openrlhf_js.cli.sampling_flags import device_of, dtype_of, engine_of, loaded, policy_of
 from openrlhf_js.cli.saying import say
-from openrlhf_js.evaluation.endpoint import Chat, Limits
-from openrlhf_js.evaluation.passk.local import prompts_of, sample_local
-from openrlhf_js.evaluation.passk.remote import endpoint_of, messages_of, sample_remote
+from openrlhf_js.evaluation.endpoint import RequestRefused
+from openrlhf_js.evaluation.passk.regrading import OF_THE_MACHINE, grade_again, places_of
 from openrlhf_js.evaluation.passk.results import (
     FILE,
     check_model,
@@ -29,28 +25,8 @@ from openrlhf_js.evaluation.passk.results import (
 )
 from openrlhf_js.evaluation.passk.samples import SampleFile
 from openrlhf_js.evaluation.passk.summary import counted, summarise
-from openrlhf_js.reward_model.checkpoint import local_folder
-from openrlhf_js.reward_model.score_file import hash_of_model
-from openrlhf_js.reward_model.score_file import model_files as weights_of
-from openrlhf_js.sampling.engines import ROWS, Engine, Policy
-from openrlhf_js.sampling.model_files import ModelFiles, model_files
-from openrlhf_js.sampling.prompts import Prompt, check_lengths
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Side(NamedTuple):
-    """A model, as it is sampled here or on a server.
-
-    Attributes:
-        identity: what its samples depend on.
-        ready: is called before the first sample.
-        sample: samples what a file lacks of a benchmark.
-    """
-
-    identity: dict[str, Any]
-    ready: Callable[[], None]
-    sample: Callable[[SampleFile, Asked, Bar], None]
+SHOWN = 5  # items that are refused
 
 
 def run(args: argparse.Namespace, model: str, out: Path, errors: Console) -> dict[str, Any]:
@@ -63,141 +39,91 @@ def run(args: argparse.Namespace, model: str, out: Path, errors: Console) -> dic
         errors: shows progress.
 
     Raises:
-        ValueError: what was given cannot be used. EndpointRefused, EndpointUnavailable: a served
-            model does not answer. OSError: a file cannot be read or written.
+        ValueError: what was given cannot be used. RequestRefused: a served model refuses items
+            that are not to be left out, or all of them. EndpointRefused, EndpointUnavailable: it
+            does not answer. OSError: a file cannot be read or written.
     """
     asked = asked_of(args, out, errors)
     say(errors, labels(asked))
-    find = _served if model.startswith(("http://", "https://")) else _local
+    find = served_side if model.startswith(("http://", "https://")) else local_side
     side = find(args, model, asked, errors)
     if (out / FILE).is_file():
         check_model(read_results(out), side.identity, out)
-    tasks = {}
+    tasks: dict[str, Any] = {}
+    refused: dict[str, dict[int, str]] = {}
     for each in asked:
-        drawing = asdict(each.benchmark.drawing)
+        drawing, name = asdict(each.benchmark.drawing), each.benchmark.name
         k = drawing.pop("samples")
         own = {**side.identity, **drawing, "seed": args.seed, "versions": versions()}
-        with SampleFile(out, each.benchmark.name, own, each.items) as file:
-            lacks = file.missing(len(each.items), k)
-            if lacks:
-                side.ready()
-                with Bar(f"sampling {each.benchmark.name}", lacks, errors, "responses") as bar:
-                    side.sample(file, each, bar)
-            groups = [[file.samples[i, j] for j in range(k)] for i in range(len(each.items))]
-        tasks[each.benchmark.name] = {"settings": own, **summarise(each.items, groups)}
+        with SampleFile(out, name, own, each.items) as file:
+            _grade_again(file, each, errors, None if args.grade_again else OF_THE_MACHINE)
+            if args.grade_again:
+                gone = _left_out_before(file, each, out)
+            else:
+                gone = _sampled(file, each, side, errors)
+            complete = [i for i in range(len(each.items)) if i not in gone]
+            groups = [[file.samples[i, j] for j in range(k)] for i in complete]
+            settings = file.identity  # versions and place of the time when they were sampled
+        if gone:
+            refused[name] = gone
+        if groups:
+            found = summarise([each.items[i] for i in complete], groups)
+            left_out = [each.items[i].uid for i in gone]
+            tasks[name] = {"settings": settings, **found, "left_out": left_out}
         said = ", ".join(f"{count:,} {status}" for status, count in counted(groups).most_common())
-        say(errors, f"{each.benchmark.name}: {said}")
-    return merged(out, results(model, tasks))
-
-
-def _local(args: argparse.Namespace, model: str, asked: Sequence[Asked], errors: Console) -> Side:
-    """A model that is sampled in this process."""
-    folder = local_folder(model)
-    files = model_files(folder)
-    prompts: dict[str, list[Prompt]] = {}
-    for benchmark, items in asked:
-        made = prompts_of(items, files.tokenizer, args.prompt_form)
-        check_lengths(made, benchmark.drawing.max_new_tokens, files.context)
-        prompts[benchmark.name] = made
-    engine_name = engine_of(args)
-    size = sum(path.stat().st_size for path in weights_of(folder))
-    with Bar("reading the model", size, errors, "MB") as bar:
-        digest = hash_of_model(folder, lambda done: bar.update(done, done // 10**6))
-    identity = {
-        "model": model,
-        "model_sha256": digest,
-        "prompt_form": args.prompt_form,
-        "engine": engine_name,
-        "dtype": dtype_of(args),
-        "device": device_of(args),
-    }
-    engine: Engine | None = None
-
-    def ready() -> None:
-        nonlocal engine
-        if engine is None:
-            say(errors, f"loading {model} for {engine_name} on {device_of(args)} ...")
-            engine = loaded(engine_name, _roomy(args, files, asked, prompts))
-
-    def sample(file: SampleFile, each: Asked, bar: Bar) -> None:
-        assert engine
-        drawing, own = each.benchmark.drawing, prompts[each.benchmark.name]
-        engine.policy = replace(
-            engine.policy,
-            temperature=drawing.temperature,
-            top_p=drawing.top_p,
-            max_new_tokens=drawing.max_new_tokens,
+        say(errors, f"{name}: {said or 'nothing'}")
+    told = "".join(_told(name, gone) for name, gone in refused.items())
+    if len(tasks) < len(asked):
+        raise RequestRefused(f"{told}There is a benchmark of which no item is left")
+    if refused and not args.leave_out_refused:
+        raise RequestRefused(
+            f"{told}All else is sampled; --leave_out_refused gives results without these items"
         )
-        sample_local(
-            file,
-            each.items,
-            own,
-            drawing.samples,
-            engine,
-            engine.policy.ends,
-            lambda tokens: str(files.tokenizer.decode(tokens, skip_special_tokens=False)),
-            args.seed,
-            args.batch_size or ROWS[engine_name],
-            lambda done: bar.update(done, done),
+    if refused:
+        say(errors, told.rstrip())
+    return merged(out, results(side.name, tasks))
+
+
+def _sampled(file: SampleFile, each: Asked, side: Side, errors: Console) -> dict[int, str]:
+    """Samples what is missing; gives the items that are refused, with the reason."""
+    lacks = file.missing(len(each.items), each.benchmark.drawing.samples)
+    if not lacks:
+        return {}
+    side.ready()
+    with Bar(f"sampling {each.benchmark.name}", lacks, errors, "responses") as bar:
+        return side.sample(file, each, bar)
+
+
+def _left_out_before(file: SampleFile, each: Asked, out: Path) -> dict[int, str]:
+    """The items that lack samples, if the results that are there leave them out already."""
+    name, k = each.benchmark.name, each.benchmark.drawing.samples
+    there = read_results(out)["tasks"].get(name, {}) if (out / FILE).is_file() else {}
+    known = {*there.get("left_out", ())}
+    lacking = [i for i in range(len(each.items))
+               if any((i, j) not in file.samples for j in range(k))]  # fmt: skip
+    if unknown := sum(each.items[i].uid not in known for i in lacking):
+        raise ValueError(
+            f"{file.path} lacks samples of {unknown:,} items, and --grade_again takes none: call "
+            "without it first"
         )
-
-    return Side(identity, ready, sample)
-
-
-def _roomy(
-    args: argparse.Namespace,
-    files: ModelFiles,
-    asked: Sequence[Asked],
-    prompts: Mapping[str, Sequence[Prompt]],
-) -> Policy:
-    """A policy with room for every benchmark; how it draws is set for each."""
-    together = {
-        benchmark.name: benchmark.drawing.max_new_tokens
-        + max(len(each.tokens) for each in prompts[benchmark.name])
-        for benchmark, _ in asked
-    }
-    widest = next(each.benchmark for each in asked
-                  if together[each.benchmark.name] == max(together.values()))  # fmt: skip
-    most = widest.drawing.max_new_tokens
-    return policy_of(args, files, together[widest.name] - most, 1.0, 1.0, most)
+    return {i: f"item {i + 1} was left out before" for i in lacking}
 
 
-def _served(
-    args: argparse.Namespace, address: str, asked: Sequence[Asked], errors: Console
-) -> Side:
-    """A model that is served elsewhere."""
-    for _, items in asked:
-        for item in items:
-            messages_of(item)  # figures that are not there are told before anything is sampled
-    endpoint = endpoint_of(address, args.key_env)
-    limits = Limits(concurrency=args.concurrency, timeout_seconds=args.timeout)
-    say(errors, f"asking {endpoint.model} at {endpoint.url}")
+def _told(name: str, refused: dict[int, str]) -> str:
+    """Lines on the items of a benchmark that are refused."""
+    first = list(refused.values())[:SHOWN]
+    more = [f"and {len(refused) - SHOWN:,} more"] if len(refused) > SHOWN else []
+    said = [f"{name}: {len(refused):,} items are refused", *(f"  {each}" for each in first + more)]
+    return "\n".join(said) + "\n"
 
-    async def asking(file: SampleFile, each: Asked, bar: Bar) -> None:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task
-        for number in STOPS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, task.cancel)
-        async with Chat([endpoint], limits) as chat:
-            await sample_remote(
-                file,
-                each.items,
-                each.benchmark.drawing,
-                chat,
-                args.concurrency,
-                args.seed,
-                lambda done: bar.update(done, done),
-            )
 
-    def sample(file: SampleFile, each: Asked, bar: Bar) -> None:
-        before = [(number, signal.getsignal(number)) for number in STOPS]
-        try:
-            asyncio.run(asking(file, each, bar))
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-        finally:  # the loop leaves none of its own behind
-            for number, handler in before:
-                signal.signal(number, handler)
-
-    return Side({"served_model": endpoint.model, "url": endpoint.url}, lambda: None, sample)
+def _grade_again(
+    file: SampleFile, each: Asked, errors: Console, statuses: tuple[str, ...] | None
+) -> None:
+    """Grades what is there anew: all of it, or what has these statuses."""
+    name, places = each.benchmark.name, places_of(file, len(each.items), statuses)
+    if not places:
+        return
+    with Bar(f"grading {name} again", len(places), errors, "responses") as bar:
+        changed = grade_again(file, each.items, places, lambda done: bar.update(done, done))
+    say(errors, f"{name}: graded {len(places):,} responses again; {changed:,} of them changed")

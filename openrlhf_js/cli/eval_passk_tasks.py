@@ -64,7 +64,7 @@ def _benchmark(args: argparse.Namespace, task: str) -> Benchmark:
     if task in named:
         found = read_benchmark(named[task])
     elif path.suffix in ENDINGS:
-        found = read_benchmark(path)
+        found = replace(read_benchmark(path), name=name_of(task))
     elif path.suffix in FILES:
         found = Benchmark(name_of(task), file=path)
     else:

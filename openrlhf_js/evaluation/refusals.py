@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from openrlhf_js.evaluation.servers import Endpoint
 
 # What says, in the answer of status 400, that these messages are the trouble and no others.
@@ -12,6 +14,11 @@ ABOUT_ONE_REQUEST = (
     b"context length",
     b"token count",
 )
+# What says that max_tokens is more than the model can take at all, and what that is.
+TOO_MANY_TOKENS = re.compile(
+    rb"max(_completion)?_tokens\b.{0,40}\b(too large|(cannot|must not) be (greater|larger))"
+)
+CONTEXT_TOKENS = re.compile(rb"maximum context length is ([\d,]{1,20})")
 OTHER_NAME = "max_completion_tokens"  # what OpenAI's newer models call max_tokens
 
 
@@ -27,15 +34,28 @@ class EndpointUnavailable(RuntimeError):
     """No reply, however often it was asked for; another time there may be one."""
 
 
-def refusal(endpoint: Endpoint, status: int, shown: str, content: bytes) -> EndpointRefused:
+class ReplyLost(EndpointUnavailable):
+    """Replies that never came whole, and for which the endpoint may charge nevertheless."""
+
+
+def refusal(
+    endpoint: Endpoint, status: int, shown: str, content: bytes, max_tokens: int | None
+) -> EndpointRefused:
     """The error for an answer with such a status.
 
     Args:
         shown: the answer's beginning, without a key.
         content: the answer.
+        max_tokens: that were asked for; None for no limit.
     """
     said = f"{endpoint.url} answered {status}: {shown}; "
     lowered = content.lower()
+    if status == 400 and _never_fits(lowered, max_tokens):
+        return EndpointRefused(
+            f"{said}max_tokens leaves the model no room for any messages: give fewer (--max_tokens "
+            "of a judge, --max_new_tokens otherwise, or the settings'), or serve it with a longer "
+            "context"
+        )
     if status == 413 or (status == 400 and any(word in lowered for word in ABOUT_ONE_REQUEST)):
         return RequestRefused(
             f"{said}these messages, with max_tokens for the reply, are too long for it, or it "
@@ -47,6 +67,14 @@ def refusal(endpoint: Endpoint, status: int, shown: str, content: bytes) -> Endp
             f"{OTHER_NAME}` in its settings"
         )
     return EndpointRefused(said + _advice(endpoint, status))
+
+
+def _never_fits(lowered: bytes, max_tokens: int | None) -> bool:
+    """Whether max_tokens is refused whatever the messages are."""
+    context = CONTEXT_TOKENS.search(lowered)
+    if context:  # else it may be that these messages are too long for what is left
+        return max_tokens is not None and max_tokens >= int(context[1].replace(b",", b"") or 0)
+    return bool(TOO_MANY_TOKENS.search(lowered))
 
 
 def _advice(endpoint: Endpoint, status: int) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from openrlhf_js.evaluation.arena.board_line import Line
 from openrlhf_js.evaluation.arena.compare import Comparison
@@ -36,6 +32,7 @@ KEY = (
 )
 MUCH_SILENCE = 0.02
 FEW_QUESTIONS = 30
+MANY_COMPARISONS = 5
 MOST = 0.98  # of a category's questions: with fewer it is said
 
 
@@ -194,43 +191,15 @@ def compared(of: Comparison, where: str) -> list[str]:
     return said
 
 
-def as_json(lines: Sequence[Line]) -> str:
-    """A list with an object for each line."""
-    return json.dumps([line.plain() for line in lines], indent=1, allow_nan=False) + "\n"
-
-
-def as_csv(lines: Sequence[Line]) -> str:
-    """All fields of all lines; several entries of one are joined by "; "."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Line._fields)
-    for line in lines:
-        writer.writerow(_cell(value) for value in line)
-    return text.getvalue()
-
-
-def as_markdown(boards: Sequence[Board], more: Sequence[str] = ()) -> str:
-    """A heading, a table and the words of each board, then whatever else is to be said."""
-    parts = []
-    for board, said in zip(boards, in_words(boards), strict=True):
-        rows = [columns(board), *(row(line) for line in board.lines)]
-        shown = ["| " + " | ".join(map(_escaped, each)) + " |" for each in rows]
-        rule = "|---|" + "---:|" * (len(rows[0]) - 1)
-        parts.append(f"## {_escaped(title(board))}\n\n" + "\n".join([shown[0], rule, *shown[1:]]))
-        parts += map(_escaped, said)
-    return "\n\n".join([*parts, *map(_escaped, more), KEY]) + "\n"
-
-
-def _escaped(text: str) -> str:
-    """Any text as Markdown that shows it: one line, no table, no HTML, no links."""
-    flat = " ".join(text.split())
-    for mark in "\\|`*_[]<>#":
-        flat = flat.replace(mark, f"\\{mark}")
-    return flat
-
-
-def _cell(value: Any) -> Any:
-    return "; ".join(value) if isinstance(value, tuple) else value
+def by_chance(comparisons: int) -> list[str]:
+    """What to know where many pairs are compared; nothing for a few."""
+    if comparisons < MANY_COMPARISONS:
+        return []
+    return [
+        f"These are {comparisons} comparisons: were all models equally good, about "
+        f"{0.05 * comparisons:.2g} of them would have p < 0.05 by chance. Say beforehand which one "
+        f"counts, or ask for p < {0.05 / comparisons:.2g}."
+    ]
 
 
 def _of(count: int, whole: int | None) -> str:

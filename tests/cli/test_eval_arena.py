@@ -19,7 +19,7 @@ import pytest
 
 from openrlhf_js.cli import eval_arena_fetch, eval_arena_generate
 from openrlhf_js.cli.main import main
-from openrlhf_js.evaluation.arena import style
+from openrlhf_js.evaluation.arena import fetch, style
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation" / "arena"))
 import arena_clones as clones
@@ -31,7 +31,7 @@ KEY = "sk-secret-0123456789"
 WORDS = """
 import sys
 from openrlhf_js.evaluation.arena import style
-style.load_tokenizer = lambda path=None: lambda text: len(text.split())
+style.load_tokenizer = lambda bench, path=None: lambda text: len(text.split())
 from openrlhf_js.cli.eval_arena_generate import main
 sys.exit(main())
 """
@@ -93,7 +93,19 @@ class TestFetch:
             "the official judge's texts: there",
         ]
         kept = json.loads((tmp_path / "data" / BENCH / "fetched.json").read_text())
-        assert sorted(kept["files"])[-1] == "question.jsonl"
+        assert sorted(kept["files"])[-1] == "question.jsonl" and kept["complete"] is True
+
+    def test_it_is_on_record_only_when_all_was_fetched(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def gone(*_: Any) -> None:
+            raise ValueError("the hub is gone")
+
+        monkeypatch.setattr(fetch, "judge_texts", gone)
+        words = ["--from", str(clones.clone(tmp_path / "clone")), "--data", str(tmp_path / "data")]
+        assert eval_arena_fetch.main(words) == 2
+        assert (tmp_path / "data" / BENCH / "question.jsonl").exists()
+        assert not (tmp_path / "data" / BENCH / "fetched.json").exists()
 
     def test_what_was_asked_for_and_is_not_there(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -116,6 +128,8 @@ class TestFetch:
         said = capsys.readouterr().out
         assert "the official judge's texts for hard_prompt, creative_writing were not found" in said
         assert "3 questions of hard_prompt; officially 500" in said
+        kept = json.loads((tmp_path / "data" / BENCH / "fetched.json").read_text())
+        assert kept["complete"] is False
 
     @pytest.mark.parametrize(
         ("words", "told"),
@@ -205,7 +219,9 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def words_are_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(style, "load_tokenizer", lambda path=None: lambda text: len(text.split()))
+    monkeypatch.setattr(
+        style, "load_tokenizer", lambda bench, path=None: lambda text: len(text.split())
+    )
 
 
 class Model:
@@ -404,6 +420,35 @@ class TestLocal:
             assert rows(path) == first
             sampled = [*place, "--temperature", "1", "--name", "n"]
             assert eval_arena_generate.main(sampled) == 0
+        finally:
+            template.unlink()
+
+    def test_a_question_that_is_too_long_stays_open(
+        self,
+        letters: Path,
+        place: list[str],
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        config = json.loads((letters / "model" / "config.json").read_bytes())
+        context = config["max_position_embeddings"]
+        questions = [
+            {"uid": uid, "category": "hard_prompt", "prompt": prompt}
+            for uid, prompt in (("long", "a" * context), ("short", "ab"))
+        ]
+        clones.write(tmp_path / "data" / BENCH / "question.jsonl", questions)
+        template = letters / "model" / "chat_template.jinja"
+        template.write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}h")
+        try:
+            path = tmp_path / "data" / BENCH / "model_answer" / "m.jsonl"
+            for _ in range(2):
+                assert eval_arena_generate.main(place) == 1
+                assert [row["uid"] for row in rows(path)] == ["short"]
+                told = " ".join(capsys.readouterr().err.split())
+                assert f"1 of 2 questions are left open: with up to {context + 1} tokens" in told
+                assert "1 questions stay open" in told
+            assert eval_arena_generate.main([*place, "--questions", "1"]) == 2
+            assert "1 of 1 prompts are too long" in capsys.readouterr().err
         finally:
             template.unlink()
 

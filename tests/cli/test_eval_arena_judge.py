@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from openrlhf_js.cli import progress
 from openrlhf_js.cli.eval_arena_judge import main
 from openrlhf_js.evaluation import rates
-from openrlhf_js.evaluation.arena import judge as judging
+from openrlhf_js.evaluation.arena.ledger import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
 from judged_bench import read_lines, write_bench
@@ -180,6 +181,20 @@ def test_a_budget_is_not_passed_and_a_larger_one_goes_on(place, capsys):
     assert before < len(judged(place)) == 20
 
 
+def test_lost_replies_cannot_pass_a_budget(place, capsys):
+    """The endpoint charges for each at worst: 100 tokens out are $1, and the prompt's bytes."""
+    garbage = Answer(body=b"<html>")
+    status, asked = call(place, "--budget", "30", answer=lambda request: garbage)
+    captured = capsys.readouterr()
+    assert status == 1
+    assert "the budget of $30 does not allow another game for sure" in captured.err
+    assert f"lost: {asked} replies" in captured.out
+    rows = read_lines(place / "data/own/judge_ledger/stub.jsonl")
+    worst = [row["prompt_bytes"] / 1000 + 0.1 + 1 for row in rows]
+    assert 30 - max(worst) <= sum(worst) <= 30
+    assert call(place, "--budget", "30", answer=lambda request: garbage) == (1, 0)
+
+
 def test_progress_says_what_was_paid_so_far(place, capsys, monkeypatch):
     monkeypatch.setattr(progress, "FIRST_SECONDS", 0)
     monkeypatch.setattr(progress, "LINE_SECONDS", 0)
@@ -255,7 +270,7 @@ def test_the_official_file_of_endpoints(place, capsys, monkeypatch):
 def test_what_was_refused_binds_nobody(place, capsys):
     """Nothing was judged in the first call, so the second may judge in another way."""
     assert call(place, answer=lambda request: Answer(400, b"max_tokens is too large"))[0] == 1
-    assert "mend the parameters that it names" in capsys.readouterr().err
+    assert "no room for any messages: give fewer (--max_tokens" in capsys.readouterr().err
     assert call(place, "--max_tokens", "50") == (0, 40)
 
 
@@ -274,12 +289,12 @@ def test_ctrl_c_lets_games_under_way_end(place, capsys):
     def answer(request):
         if request.number == 10:
             os.kill(os.getpid(), signal.SIGINT)
-        return fair(request)._replace(seconds=0.1 if request.number > 6 else 0)
+        return fair(request)._replace(seconds=0.3 if request.number > 6 else 0)
 
     status, asked = call(place, "--concurrency", "4", answer=answer)
     error = capsys.readouterr().err
     assert status == 130
-    assert "no more games begin, and those under way get 10 s" in error
+    assert error.count(" games that are under way and paid for; Ctrl-C drops them") == 1
     assert "the same call goes on from here" in error
     assert "Traceback" not in error
     assert asked < 20
@@ -308,14 +323,80 @@ def test_ctrl_c_twice_drops_them(place, capsys, monkeypatch):
     assert (status, more) == (0, 34)
 
 
-def test_games_under_way_are_not_waited_for_without_end(place, capsys, monkeypatch):
-    monkeypatch.setattr(judging, "GRACE_SECONDS", 0.2)
+def test_games_under_way_are_waited_for_until_their_time_out(place, capsys):
+    """And not sent again then: two attempts would be allowed."""
 
     def answer(request):
         if request.number == 4:
             os.kill(os.getpid(), signal.SIGTERM)
         return fair(request)._replace(seconds=60)
 
+    status, asked = call(place, "--concurrency", "4", "--timeout", "0.5", answer=answer)
+    captured = capsys.readouterr()
+    assert (status, asked) == (130, 4)
+    assert "waiting for 4 games" in captured.err
+    assert "lost: 4 replies" in captured.out
+    assert "dropped" not in captured.out
+
+
+def test_games_that_are_not_sent_yet_are_not_sent_after_ctrl_c(place, capsys):
+    """Three of four workers wait for the pace, and would be let go before the first reply."""
+    (place / "s.yaml").write_text(
+        SETTINGS.replace("attempts: 2", "attempts: 2, requests_per_minute: 240")
+    )
+
+    def answer(request):
+        os.kill(os.getpid(), signal.SIGINT)
+        return fair(request)._replace(seconds=0.9)
+
+    assert call(place, "--concurrency", "4", answer=answer) == (130, 1)
+    captured = capsys.readouterr()
+    assert "waiting for 1 games" in captured.err
+    assert "paid: 1 replies" in captured.out
+    assert "left: 39 games" in captured.out
+
+
+def test_games_under_way_are_kept_when_the_endpoint_refuses(place, capsys):
+    def answer(request):
+        refused = Answer(401, b"who?", seconds=0.2)
+        return refused if request.number == 1 else fair(request)._replace(seconds=0.6)
+
+    status, asked = call(place, "--concurrency", "4", answer=answer)
+    captured = capsys.readouterr()
+    assert (status, asked) == (1, 4)
+    assert "waiting for 3 games" in captured.err
+    assert "it wants a key" in captured.err
+    assert len(read_lines(place / "data/own/judge_ledger/stub.jsonl")) == 3
+
+
+def test_a_refusal_is_told_even_if_nobody_waits_for_the_rest(place, capsys):
+    def answer(request):
+        if request.number > 1:
+            return fair(request)._replace(seconds=60)
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return Answer(401, b"who?", seconds=0.2)
+
     status, _ = call(place, "--concurrency", "4", answer=answer)
-    assert status == 130
-    assert "dropped: 4 games" in capsys.readouterr().out
+    captured = capsys.readouterr()
+    assert status == 1
+    assert "dropped: 3 games" in captured.out
+    assert "it wants a key" in captured.err
+
+
+def test_a_full_disk_is_not_waited_with(place, capsys, monkeypatch):
+    def full(self, line):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Ledger, "_write", full)
+
+    def answer(request):
+        return fair(request)._replace(seconds=0 if request.number == 4 else 60)
+
+    began = time.monotonic()
+    status, _ = call(place, "--concurrency", "4", answer=answer)
+    captured = capsys.readouterr()
+    assert status == 1
+    assert time.monotonic() - began < 4  # the time-out is 5
+    assert "stub.jsonl: No space left on device" in captured.err
+    assert "waiting" not in captured.err
+    assert "dropped: 3 games" in captured.out

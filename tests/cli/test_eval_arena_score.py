@@ -15,6 +15,10 @@ import pytest
 
 from openrlhf_js.cli import eval_arena_score, eval_arena_show
 from openrlhf_js.evaluation.arena import style
+from openrlhf_js.evaluation.arena.benches import bench_of
+from openrlhf_js.evaluation.arena.files import Folder
+from openrlhf_js.evaluation.arena.judge_prompts import prompt_of
+from openrlhf_js.evaluation.arena.protocol import add_run, run_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation" / "arena"))
 from arena_pools import (
@@ -119,6 +123,33 @@ def test_all_files_say_the_same(data, tmp_path):
     assert "judged by pooled judges gpt-4.1 + other" in page and "paired by question" in page
 
 
+def test_models_whose_judgments_were_fetched_are_not_said_to_follow_the_protocol(data, tmp_path):
+    official = prompt_of("system", "template", "")._replace(official=True)
+    bench = bench_of(V2)
+    run = run_of(bench, "gpt-4.1", "gpt-4.1", 0.0, 16000, {"hard_prompt": official})
+    (data / V2 / "model_judgment" / "gpt-4.1" / "m0.jsonl").rename(tmp_path / "kept")
+    add_run(Folder(data, V2), run, ["m0", "m1"])  # as before m0 is judged; m1 is there already
+    (tmp_path / "kept").rename(data / V2 / "model_judgment" / "gpt-4.1" / "m0.jsonl")
+    wanted = ("--judge", "gpt-4.1", "--category", "hard_prompt", "--json", tmp_path / "s.json")
+    for models, said in (((), "m1"), (("--models", "m1"), "m1"), (("--models", "m0"), None)):
+        assert score(*wanted, *models) == 0
+        (followed,) = {
+            (each["protocol_followed"], *each["protocol"])
+            for each in json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
+        }
+        assert followed == ((None, f"nothing tells how gpt-4.1 judged {said}") if said else (True,))
+
+
+def test_many_comparisons_say_once_what_chance_does(data, capsys):
+    """Of two boards with three pairs each."""
+    pairs = [("--compare", "m0", "m1"), ("--compare", "m1", "m0"), ("--compare", "m0", "m1")]
+    assert score("--judge", "gpt-4.1", *pairs[0]) == 0
+    assert "by chance" not in capsys.readouterr().out
+    assert score("--judge", "gpt-4.1", *sum(pairs, ())) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("These are 6 comparisons") == 1 == said.count("about 0.3 of them")
+
+
 def test_same_seed_same_file_other_seed_other_intervals(data, tmp_path):
     texts = []
     for seed in (1, 1, 2):
@@ -166,7 +197,7 @@ def test_counts_that_are_missing_can_be_made(data, tmp_path, capsys, monkeypatch
     wanted = ("--judge", "gpt-4.1", "--style_control", "length", "--rounds", "10")
     assert score(*wanted) == 2
     assert "count them with --count_style" in " ".join(capsys.readouterr().err.split())
-    monkeypatch.setattr(style, "load_tokenizer", lambda path: len if path is None else None)
+    monkeypatch.setattr(style, "load_tokenizer", lambda bench, path: len if path is None else None)
     assert score(*wanted, "--count_style", "--json", tmp_path / "s.json") == 0
     found = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
     assert all(10 < each["mean_tokens"] < 60 for each in found)  # characters here
@@ -184,7 +215,10 @@ def test_counts_that_are_missing_can_be_made(data, tmp_path, capsys, monkeypatch
         ),
         (("--judge", "gpt-4.1", "--compare", "m0", "m0"), "cannot be compared with itself"),
         (("--judge", "gpt-4.1", "--category", "math"), "no judgment in the category 'math'"),
-        (("--judge", "gpt-4.1", "--baseline", "m0"), "score with --baseline o3-mini-2025-01-31"),
+        (
+            ("--judge", "gpt-4.1", "--baseline", "m0"),
+            "score with --category hard_prompt --baseline o3-mini-2025-01-31",
+        ),
         (("--judge", "gpt-4.1", "--style_control", "nice"), "no style control 'nice'; there are"),
         (("--judge", "gpt-4.1", "gpt-4.1"), "--judge has gpt-4.1 twice"),
         (("--judge", "gpt-4.1", "--rounds", "1"), "--rounds is 1; give 2 or more"),
@@ -264,6 +298,7 @@ def test_show_makes_a_page_and_opens_it(data, capsys, monkeypatch):
     [
         (["nowhere.html"], "nowhere.html: No such file or directory"),
         (["page.html", "--bench", V2], "name a PAGE, or a --bench to make one of, not both"),
+        (["page.html", "--html", "new.html"], "--html names a page that is made, and page.html is"),
         ([], "--bench names what was judged"),
         (["page.html", "--port", "70000"], "--port is 70000; give one from 0 to 65535"),
     ],

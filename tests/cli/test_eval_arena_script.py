@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from openrlhf_js.evaluation.arena.benches import BENCHES
+from openrlhf_js.evaluation.arena.fetched import record
+from openrlhf_js.evaluation.arena.files import Folder
 from openrlhf_js.evaluation.arena.settings import read_settings
 
 ROOT = Path(__file__).parents[2]
@@ -98,10 +100,18 @@ def test_a_judge_of_ones_own(place: Place) -> None:
     assert calls[3].endswith("--url http://h/v1")
 
 
-def test_what_was_fetched_is_not_fetched_again(place: Place) -> None:
-    there = place.folder / "data" / "arena-hard-v2.0"
-    there.mkdir(parents=True)
-    (there / "fetched.json").write_text("{}")
+def test_what_was_fetched_whole_is_not_fetched_again(place: Place) -> None:
+    """The record is as `eval arena fetch` writes it."""
+    folder = Folder(place.folder / "data", "arena-hard-v2.0")
+    folder.root.mkdir(parents=True)
+    folder.questions.write_text("")
+    record(folder, "here", {"question.jsonl": "1"}, False)
+    _, calls, _ = place.run("model")
+    assert [call.split()[0] for call in calls] == ["fetch", "generate", "judge"]
+    # what is there may do, also where nothing more is to be had
+    _, calls, _ = place.run("model", FETCH_STATUS="2")
+    assert [call.split()[0] for call in calls] == ["fetch", "generate", "judge"]
+    record(folder, "here", {}, True)
     _, calls, _ = place.run("model")
     assert [call.split()[0] for call in calls] == ["generate", "judge"]
 

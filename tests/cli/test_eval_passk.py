@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,13 +12,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from openrlhf_js.cli import eval_passk, eval_passk_run
+from openrlhf_js import __version__
+from openrlhf_js.cli import eval_passk, eval_passk_sides
 from openrlhf_js.cli.eval_passk_output import show
 from openrlhf_js.tasks import TASKS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
 from passk_kit import CONTEXT, lines, rows, write_model, write_rows
-from passk_server import serving
+from passk_server import by_seed, serving
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
 
@@ -81,6 +83,7 @@ def test_a_model_on_two_files(given, tmp_path, capsys):
     mean = f"{100 * task['mean_at_k']['value']:.1f} ("
     assert mean in page and mean in said.out
     assert "| temperature | 1.0 | 1.0 |" in page
+    assert "| prompt form | text | text |" in page  # what `auto` has come to
     assert "toy (12 items), more (5 items)" in said.err
 
 
@@ -100,11 +103,55 @@ def test_nothing_is_sampled_again(given, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "samples/toy.jsonl").read_bytes().startswith(first)
     assert len(lines(tmp_path / "samples/toy.jsonl")) == 12 * 6
     whole = scores(tmp_path)
-    monkeypatch.setattr(eval_passk_run, "loaded", None)  # would fail if a model were loaded
+    monkeypatch.setattr(eval_passk_sides, "loaded", None)  # would fail if a model were loaded
     assert eval_passk.main(few) == 0
     assert len(scores(tmp_path)["uid"]) == 4
     assert eval_passk.main(words(given, tmp_path)) == 0
     assert scores(tmp_path) == whole
+
+
+def spoilt(path, status):
+    """Gives the first three samples of a file another status, as if they had been graded so."""
+    first, *kept = path.read_bytes().splitlines(keepends=True)
+    rows = [json.loads(line) for line in kept]
+    for row in rows[:3]:
+        row.update(status=status, answer=None, graded_by="0.0.1")
+    path.write_bytes(first + b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+
+@pytest.mark.parametrize(("status", "flags"), [("timeout", []), ("malformed", ["--grade_again"])])
+def test_responses_are_graded_again(given, done, tmp_path, capsys, monkeypatch, status, flags):
+    out = tmp_path / "out"
+    shutil.copytree(done / "model", out)
+    spoilt(out / "samples/toy.jsonl", status)
+    monkeypatch.setattr(eval_passk_sides, "loaded", None)  # would fail if a model were loaded
+    assert eval_passk.main(words(given, out, *flags)) == 0
+    count = 72 if flags else 3
+    assert f"toy: graded {count} responses again; 3 of them changed" in capsys.readouterr().err
+    assert scores(out) == scores(done / "model")
+    assert results(out)["tasks"]["toy"]["graded_by"] == __version__
+    assert len(lines(out / "samples/toy.jsonl")) == 72 + 3
+
+
+def test_verdicts_of_an_answer_stay_until_they_are_asked_for(given, done, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(done / "model", out)
+    spoilt(out / "samples/toy.jsonl", "malformed")
+    assert eval_passk.main(words(given, out)) == 0
+    assert "again" not in capsys.readouterr().err
+    assert results(out)["tasks"]["toy"]["graded_by"] == f"0.0.1, {__version__}"
+    assert eval_passk.main(["--compare", str(done / "model"), str(out), "--tasks", "toy"]) == 0
+    assert "Other versions of openrlhf_js graded A than B" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_grading_again_samples_nothing(given, tmp_path, capsys):
+    assert eval_passk.main(words(given, tmp_path, "--items", "4")) == 0
+    before = (tmp_path / "samples/toy.jsonl").read_bytes()
+    assert eval_passk.main(words(given, tmp_path, "--grade_again")) == 2
+    assert "lacks samples of 8 items, and --grade_again takes none" in capsys.readouterr().err
+    assert (tmp_path / "samples/toy.jsonl").read_bytes() == before
 
 
 def test_benchmarks_come_together_in_one_folder(given, done, tmp_path, capsys):
@@ -148,7 +195,7 @@ def test_ctrl_c(given, tmp_path, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(eval_passk_run, "loaded", interrupted)
+    monkeypatch.setattr(eval_passk_sides, "loaded", interrupted)
     assert eval_passk.main(words(given, tmp_path)) == 130
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == (
@@ -173,12 +220,75 @@ def test_a_served_model(given, tmp_path, capsys, monkeypatch):
     )
     assert task["mean_at_k"]["value"] == pytest.approx(right / 60)
     assert task["settings"]["served_model"] == "small"
+    assert results(tmp_path)["model"] == f"{served.url}#small"
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or b"secret-of-mine" not in path.read_bytes()
     with serving() as served:  # at another port, with all the samples there
         call[1] = served.url
         assert eval_passk.main([*call, "--samples", "5"]) == 0
         assert served.requests == []
+
+
+def test_what_a_server_calls_the_limit(given, tmp_path, capsys):
+    with serving() as served:
+        call = ["--model", served.url, "--tasks", str(given / "more.jsonl"), "--samples", "1"]
+        newer = ["--max_tokens_name", "max_completion_tokens"]
+        assert eval_passk.main([*call, "--out", str(tmp_path / "new"), *newer]) == 0
+        assert eval_passk.main([*call, "--out", str(tmp_path / "old")]) == 0
+    named = [[name for name in each if "tokens" in name] for each in served.requests]
+    assert named == [["max_completion_tokens"]] * 5 + [["max_tokens"]] * 5
+    assert scores(tmp_path / "new", "more") == scores(tmp_path / "old", "more")
+
+
+def test_short_names_of_models():
+    names = {"http://x/v1#own/js": "js", "http://x/v1#js": "js", "runs/js/": "js", "a/b#1": "b#1"}
+    assert {model: eval_passk._short(model) for model in names} == names
+
+
+def picky(request, number):
+    """Refuses the first and the last item."""
+    if request["messages"][0]["content"] in ("aa", "fb"):
+        return 400, {"error": {"message": "no such talk", "code": "content_filter"}}
+    return by_seed(request, number)
+
+
+def test_refused_items_are_told_and_left_out_only_if_asked(given, tmp_path, capsys):
+    out = tmp_path / "out"
+    with serving(picky) as served:
+        tasks = [str(given / name) for name in ("toy.jsonl", "more.jsonl")]
+        call = ["--model", served.url, "--samples", "5", "--out", str(out), "--tasks", *tasks]
+        assert eval_passk.main(call) == 1
+        assert len(served.requests) >= 10 * 5 + 4 * 5 + 3
+        said = capsys.readouterr().err
+        assert "toy: 2 items are refused\n  item 1 ('aa'): " in said
+        assert "no such talk" in said and "item 12 ('fb')" in said and "item 5 ('aa')" in said
+        assert "--leave_out_refused gives results without" in said
+        assert not (out / "results.json").exists()
+        assert eval_passk.main([*call, "--leave_out_refused"]) == 0
+        assert len(lines(out / "samples/toy.jsonl")) == 50
+    task = results(out)["tasks"]["toy"]
+    assert (task["items"], len(task["left_out"]), len(task["per_item"]["uid"])) == (10, 2, 10)
+    assert not {*task["left_out"]} & {*task["per_item"]["uid"]}
+    right = sum(row["status"] == "correct" for row in lines(out / "samples/toy.jsonl"))
+    assert task["mean_at_k"]["value"] == pytest.approx(right / 50)
+    assert sum(task["per_item"]["correct"]) == right
+    page = (out / "results.md").read_text()
+    said = capsys.readouterr().out
+    for text in ("10 of 12", "toy: 2 of 12 items are left out of every figure"):
+        assert text in page and text in said
+    again = ["--model", f"{served.url}#small", *call[2:], "--grade_again", "--leave_out_refused"]
+    before = results(out)
+    assert eval_passk.main(again) == 0  # the server is gone
+    assert results(out) == before
+
+
+def test_a_server_that_refuses_all(given, tmp_path, capsys):
+    with serving(lambda *_: picky({"messages": [{"content": "aa"}]}, 0)) as served:
+        call = ["--model", served.url, "--tasks", str(given / "toy.jsonl"), "--out", str(tmp_path)]
+        assert eval_passk.main([*call, "--leave_out_refused"]) == 1
+    said = capsys.readouterr().err
+    assert "toy: 12 items are refused" in said and "and 7 more" in said
+    assert "of which no item is left" in said
 
 
 def test_a_server_that_fails(given, tmp_path, capsys):
@@ -234,6 +344,8 @@ def test_two_models_compared(given, done, tmp_path, capsys):
         ("{given}/model {done}/model", "say with --tasks on what, and with --out where"),
         ("{done}/model {done}/few", "samples are 6 and 2"),
         ("{done}/model {done}/other --temperature 0.5", "--temperature needs a model to compare"),
+        ("{done}/model {done}/other --grade_again", "--grade_again needs a model to compare"),
+        ("{done}/model {done}/other --seed 5", "--seed needs a model to compare"),
     ],
 )
 def test_what_cannot_be_compared(given, done, capsys, flags, message):
@@ -247,7 +359,7 @@ def test_what_cannot_be_compared(given, done, capsys, flags, message):
 
 def test_named_benchmarks_and_definitions(given, tmp_path, capsys, monkeypatch):
     """Mazes are asked of a server, and answered as the label says."""
-    own = tmp_path / "own.yaml"
+    own = tmp_path / "my own.yaml"
     own.write_text("task: maze\ncount: 4\noptions: {lengths: [4, 5]}\nsamples: 2\n")
     with serving() as served:
         call = ["--model", served.url, "--tasks", str(own), "countdown", "--items", "3"]
@@ -255,8 +367,8 @@ def test_named_benchmarks_and_definitions(given, tmp_path, capsys, monkeypatch):
         assert len(served.requests) == 3 * 2 + 3 * 16
     found = results(tmp_path / "out")["tasks"]
     assert found["countdown"]["settings"]["temperature"] == 0.7
-    assert found["own"]["samples"] == 2
-    assert found["own"]["statuses"]["no_answer"]["value"] == 1
+    assert found["my_own"]["samples"] == 2
+    assert found["my_own"]["statuses"]["no_answer"]["value"] == 1
 
 
 def test_a_data_set_from_a_file(tmp_path):
@@ -316,6 +428,7 @@ def test_a_model_without_a_tokenizer(given, tmp_path, capsys):
         ("--model x --tasks maze --out y --key_env NO_SUCH_KEY", "no such environment variable"),
         ("--model x --tasks maze --out y --source x", "--source must be NAME=PATH"),
         ("--model x --tasks maze --out y --timeout 0", "--timeout is 0; give seconds above 0"),
+        ("--model http://x --tasks maze --out y --prompt_form text", "its own chat template"),
     ],
 )
 def test_wrong_flags(capsys, flags, message):
@@ -332,7 +445,7 @@ def test_help_teaches(capsys):
     said = capsys.readouterr().out
     assert "--compare runs/rloo runs/js" in said
     assert "math500" in said
-    assert "{" not in re.sub(r"\{[a-z0-9,]+\}", "", said)  # no hole was left open
+    assert "{" not in re.sub(r"\{[a-z0-9_,]+\}", "", said)  # no hole was left open
 
 
 def test_tables_keep_their_numbers(capsys):

@@ -20,6 +20,7 @@ from openrlhf_js.evaluation.endpoint import (
     EndpointUnavailable,
     Limits,
     Reply,
+    ReplyLost,
     RequestRefused,
 )
 
@@ -31,19 +32,24 @@ ASKED = [{"role": "system", "content": "Judge."}, {"role": "user", "content": "A
 GOOD = Answer(body=completion("[[A>B]]"))
 
 
+def deep(levels):
+    return b'[{"text":' * levels + b'"x"' + b"}]" * levels
+
+
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     monkeypatch.setattr(rates, "FIRST_WAIT_SECONDS", 0.002)
     monkeypatch.setattr(servers, "FIRST_REST_SECONDS", 0.01)
 
 
-def ask(*urls, messages=ASKED, times=1, key_name=None, **settings):
+def ask(*urls, messages=ASKED, parameters=None, times=1, key_name=None, **settings):
     """The replies, or errors, of that many requests at the same time, and the retries."""
 
     async def run():
         limits = Limits(**{"timeout_seconds": 5, "attempts": 4, **settings})
         async with Chat([Endpoint(url, "judge", key_name) for url in urls], limits) as chat:
-            asked = (chat.ask(messages, {"temperature": 0.0, "seed": None}) for _ in range(times))
+            given = {"temperature": 0.0, "seed": None, **(parameters or {})}
+            asked = (chat.ask(messages, given) for _ in range(times))
             return await asyncio.gather(*asked, return_exceptions=True), chat.retries
 
     return asyncio.run(run())
@@ -80,6 +86,7 @@ def test_what_is_sent_and_what_comes():
         (completion("x", None), Reply("x", "", "stop", None, None)),
         (completion("x", (-1, True)), Reply("x", "", "stop", None, None)),
         (completion("x", ("9", 2.5)), Reply("x", "", "stop", None, None)),
+        (completion("x", (10**10, 10**300)), Reply("x", "", "stop", None, None)),
         (completion(None, finish="content_filter"), Reply("", "", "content_filter", 100, 10)),
         (completion(None, finish="length"), Reply("", "", "length", 100, 10)),
         (completion("x", finish=None), Reply("x", "", "", 100, 10)),
@@ -106,22 +113,27 @@ def test_replies_of_all_forms(body, expected):
     assert one(Answer(body=body)) == expected
 
 
+def test_thinking_that_only_the_total_counts():
+    """As Gemini's endpoint has it: 21 + 5, and 60 of thinking."""
+    found = json.loads(completion("x"))
+    for usage, counts in (
+        ({"prompt_tokens": 21, "completion_tokens": 5, "total_tokens": 86}, (21, 65)),
+        ({"prompt_tokens": 21, "total_tokens": 86}, (21, 65)),
+        ({"prompt_tokens": 21, "completion_tokens": 5, "total_tokens": 20}, (21, 5)),
+        ({"completion_tokens": 5, "total_tokens": 26}, (None, 5)),
+    ):
+        reply = one(Answer(body=json.dumps({**found, "usage": usage}).encode()))
+        assert (reply.prompt_tokens, reply.completion_tokens) == counts
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Answer(body=HTML), "no JSON: '<html>"),
-        (Answer(body=b""), "no JSON: nothing"),
-        (Answer(body=b"[" * 100_000), "no JSON"),
-        (Answer(body=b'"text"'), "JSON without choices"),
-        (Answer(body=b'{"error": {"message": "overloaded"}}'), "overloaded"),
-        (Answer(body=b'{"choices": []}'), "answered 200 with an empty list of choices"),
-        (Answer(body=b'{"choices": [1]}'), "a choice without a message"),
-        (Answer(body=b'{"choices": [{"message": null}]}'), "a choice without a message"),
         (Answer(500, b"oops"), "answered 500: 'oops'"),
         (Answer(502, HTML), "answered 502: '<html>"),
         (Answer(429, b"{}"), "answered 429"),
         (Answer(408, b""), "answered 408: nothing"),
-        (Answer(200, b'{"choi', cut=True), "cannot be reached: RemoteProtocolError"),
+        (Answer(500, b"oo", cut=True), "cannot be reached: RemoteProtocolError"),
     ],
 )
 def test_what_may_pass_is_tried_again_and_then_given_up(answer, said):
@@ -134,9 +146,46 @@ def test_what_may_pass_is_tried_again_and_then_given_up(answer, said):
 
 
 @pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(body=completion("?").replace(b'"?"', deep(450))), "no JSON"),
+        (Answer(body=HTML), "no JSON: '<html>"),
+        (Answer(body=b""), "no JSON: nothing"),
+        (Answer(body=b"[" * 100_000), "no JSON"),
+        (Answer(body=b'"text"'), "JSON without choices"),
+        (Answer(body=b'{"error": {"message": "overloaded"}}'), "overloaded"),
+        (Answer(body=b'{"choices": []}'), "answered 200 with an empty list of choices"),
+        (Answer(body=b'{"choices": [1]}'), "a choice without a message"),
+        (Answer(body=b'{"choices": [{"message": null}]}'), "a choice without a message"),
+        (Answer(200, b'{"choi', cut=True), "answered 200, and was cut off"),
+        (GOOD._replace(seconds=9), "did not answer in 0.3 s"),
+    ],
+)
+def test_what_may_be_charged_for_is_tried_twice_at_most(answer, said):
+    limit = 0.3 if answer.seconds else 5
+    with pytest.raises(ReplyLost, match="a reply is lost, and may be charged for; http") as error:
+        one([Answer(500), answer, Answer(500), answer, GOOD], timeout_seconds=limit, attempts=9)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    assert found_requests[-1] == 4
+    assert one([answer, GOOD], timeout_seconds=limit).text == "[[A>B]]"
+
+
+def test_a_caller_may_want_to_hear_of_the_first_lost_reply():
+    async def run():
+        async with Chat([Endpoint(stub.url, "judge")], Limits()) as chat:
+            await chat.ask(ASKED, {}, most_lost=1)
+
+    with serving(lambda request: Answer(body=HTML)) as stub, pytest.raises(ReplyLost):
+        asyncio.run(run())
+    assert stub.number == 1
+
+
+@pytest.mark.parametrize(
     ("status", "said"),
     [
         (400, "mend the parameters"),
+        (402, "no credit left"),
         (401, "it wants a key"),
         (403, "a call without a key may not use the model 'judge'"),
         (404, "no model 'judge', or the url is not its base"),
@@ -152,6 +201,47 @@ def test_what_cannot_be_mended_stops_at_once(status, said):
     assert type(error.value) is EndpointRefused
     assert f"answered {status}: " in str(error.value)
     assert "no such" in str(error.value)
+
+
+def test_a_model_that_wants_max_completion_tokens():
+    body = b"Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    with pytest.raises(EndpointRefused, match="--max_tokens_name max_completion_tokens") as error:
+        one(Answer(400, body))
+    assert type(error.value) is EndpointRefused
+
+
+TOO_LARGE = "'max_tokens' or 'max_completion_tokens' is too large: 9000. "
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "max_tokens is too large: 9000. This model supports at most 4096 completion tokens",
+        "max_tokens=9000 cannot be greater than max_model_len=max_total_tokens=8192.",
+        "max_completion_tokens=9000 cannot be greater than max_model_len=8192.",
+        f"{TOO_LARGE}This model's maximum context length is 8,192 tokens and your request has 50 "
+        "input tokens (9000 > 8192 - 50).",
+        "This model's maximum context length is 9000 tokens. However, you requested 9050 tokens "
+        "(50 in the messages, 9000 in the completion).",
+    ],
+)
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_more_tokens_than_the_model_can_take_at_all(said, name):
+    with pytest.raises(EndpointRefused, match="leaves the model no room for any messages") as error:
+        one(Answer(400, said.encode()), parameters={name: 9000})
+    assert type(error.value) is EndpointRefused
+
+
+def test_more_tokens_than_the_model_can_take_with_these_messages():
+    said = f"{TOO_LARGE}This model's maximum context length is 9,216 tokens and your request has "
+    with pytest.raises(RequestRefused, match="these messages, with max_tokens for the reply"):
+        one(Answer(400, f"{said}800 input tokens".encode()), parameters={"max_tokens": 9000})
+
+
+@pytest.mark.parametrize("place", ["path:x", "http://xn--/", "http://[::1", "//["])
+def test_a_redirect_to_no_address(place):
+    with pytest.raises((EndpointRefused, EndpointUnavailable), match=r"elsewhere|Invalid URL"):
+        one(Answer(307, b"", (("Location", place),)))
 
 
 def test_no_credit_is_not_a_429_that_passes():
@@ -199,6 +289,17 @@ def test_retry_after_is_honoured_by_all_requests():
     assert times[1] - times[0] >= wait
 
 
+def test_after_a_rest_the_pace_is_kept():
+    def answer(request):
+        return Answer(429, b"", (("Retry-After", "0.5"),)) if request.number == 1 else GOOD
+
+    with serving(answer) as stub:
+        ask(stub.url, times=6, requests_per_minute=1200)
+    times = sorted(request.time for request in stub.requests)
+    assert len(times) == 7
+    assert times[-1] - times[1] >= 5 * 60 / 1200 * 0.8
+
+
 def test_an_endpoint_that_wants_to_be_left_alone_for_a_day():
     answer = Answer(429, b"", (("Retry-After", "86400"),))
     with pytest.raises(EndpointUnavailable, match="left alone for 86,400 s"):
@@ -231,8 +332,8 @@ def test_tokens_per_minute_go_by_what_the_endpoint_counted():
 
 
 def test_a_slow_answer_is_not_waited_for():
-    with pytest.raises(EndpointUnavailable, match=r"did not answer in 0\.1 s"):
-        one(GOOD._replace(seconds=2), timeout_seconds=0.1, attempts=2)
+    with pytest.raises(EndpointUnavailable, match=r"did not answer in 0\.5 s"):
+        one(GOOD._replace(seconds=2), timeout_seconds=0.5, attempts=2)
     assert found_requests[-1] == 2
 
 

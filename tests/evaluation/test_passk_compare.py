@@ -14,7 +14,7 @@ from openrlhf_js.uncertainty import Difference, paired_detectable_effect
 sys.path.insert(0, str(Path(__file__).parent))
 from passk_kit import group, items
 
-SETTINGS = {"temperature": 0.7, "top_p": 1.0, "max_new_tokens": 64}
+SETTINGS = {"temperature": 0.7, "top_p": 1.0, "max_new_tokens": 64, "prompt_form": "chat"}
 
 
 def evaluated(model, shares, names=("toy",), k=8, seed=0):
@@ -105,6 +105,21 @@ def test_a_model_against_itself():
     assert "score the same on every one of 12 items" in compare(A, A)["in_words"][0]
 
 
+def test_items_that_differ_all_alike_promise_nothing():
+    a, b = evaluated("a", [0.0] * 3), evaluated("b", [1.0] * 3)
+    found = compare(a, b)
+    assert found["rows"][0]["detectable"] is None
+    assert found["in_words"] == [
+        "toy: B is better by 100.0 points on every one of 3 items (p = 0.25)."
+    ]
+
+
+def test_a_server_may_be_compared_with_a_folder():
+    served = copy.deepcopy(B)
+    del served["tasks"]["toy"]["settings"]["prompt_form"]
+    assert compare(A, served)["rows"] == compare(A, B)["rows"]
+
+
 def row(change, p_value, seen, items=40):
     difference = {"value": change, "low": change - 0.05, "high": change + 0.05}
     return {
@@ -134,6 +149,7 @@ def test_words_say_what_a_small_benchmark_could_have_seen():
     [
         (lambda task: task["settings"].update(temperature=1.0), "temperature is 0.7 and 1.0"),
         (lambda task: task["settings"].update(max_new_tokens=9), "max_new_tokens is 64 and 9"),
+        (lambda task: task["settings"].update(prompt_form="text"), "prompt_form is 'chat' and"),
         (lambda task: task.update(samples=4), "samples are 8 and 4"),
         (
             lambda task: task["per_item"]["uid"].__setitem__(3, "new"),
@@ -164,3 +180,46 @@ def test_results_on_disk(tmp_path):
         (tmp_path / "results.json").write_text(text)
         with pytest.raises(ValueError, match=message):
             read_results(tmp_path)
+
+
+def without(found, gone):
+    """Results after a server refused these items."""
+    left = copy.deepcopy(found)
+    task = left["tasks"]["toy"]
+    task["left_out"] = [task["per_item"]["uid"][place] for place in gone]
+    for values in task["per_item"].values():
+        for place in sorted(gone, reverse=True):
+            del values[place]
+    task["items"] = task["distinct_items"] = len(task["per_item"]["uid"])
+    return left
+
+
+def test_what_one_of_them_leaves_out_is_compared_in_neither():
+    both = compare(without(A, [1, 4]), without(B, [1, 4]))
+    each = compare(without(A, [4]), without(B, [1]))
+    assert each["rows"] == both["rows"]
+    assert each["rows"][0]["items"] == 10
+    assert (
+        each["notes"]
+        == both["notes"]
+        == ["toy: 2 items, which a server refused A or B, are left out of the comparison."]
+    )
+    assert compare(A, B)["notes"] == []
+    with pytest.raises(ValueError, match="no item that neither of the two leaves out"):
+        compare(without(A, [*range(6)]), without(B, [*range(6, 12)]))
+
+
+def test_items_that_are_only_missing_are_still_an_error():
+    fewer = without(B, [3])
+    del fewer["tasks"]["toy"]["left_out"]
+    with pytest.raises(ValueError, match="12 and 11 items, 11 of them the same"):
+        compare(A, fewer)
+
+
+def test_graders_of_two_versions_are_told():
+    a, b = copy.deepcopy([A, B])
+    a["tasks"]["toy"]["graded_by"], b["tasks"]["toy"]["graded_by"] = "0.1.0", "0.2.0"
+    (said,) = compare(a, b)["notes"]
+    assert "(toy by 0.1.0 and 0.2.0)" in said and "--grade_again" in said
+    b["tasks"]["toy"]["graded_by"] = "0.1.0"
+    assert compare(a, b)["notes"] == []

@@ -22,14 +22,18 @@ DRAWING = Drawing(samples=4, temperature=0.7, top_p=0.9, max_new_tokens=50)
 ITEMS = items(5)
 
 
-def sampled(folder, url, concurrency=8, attempts=2, drawing=DRAWING):
-    """The file's path, after sampling what is missing."""
+def sampled(folder, url, concurrency=8, attempts=2, drawing=DRAWING, refused=None):
+    """The file's path, after sampling what is missing; `refused` gets what the server refuses."""
 
     async def work(file):
         limits = Limits(concurrency=concurrency, attempts=attempts, timeout_seconds=10)
         async with Chat([endpoint_of(url, None)], limits) as chat:
             told = []
-            await sample_remote(file, ITEMS, drawing, chat, concurrency, 3, told.append)
+            gone = await sample_remote(file, ITEMS, drawing, chat, concurrency, 3, told.append)
+            if refused is None:
+                assert gone == {}
+            else:
+                refused.update(gone)
             return told
 
     with SampleFile(folder, "toy", {}, ITEMS) as file:
@@ -57,7 +61,8 @@ def test_every_sample_is_asked_for_once_and_kept(tmp_path):
         0.9,
         50,
     )
-    assert asked["messages"] == [{"role": "user", "content": "aa"}]
+    asked = Counter(request["messages"][0]["content"] for request in served.requests)
+    assert asked == {f"{letter}a": 4 for letter in "abcde"}
     for row in found:
         assert 0 <= row["seed"] < 2**31
         answer = str(row["seed"] % 3 + 1)
@@ -103,20 +108,40 @@ def test_it_goes_on_after_a_failure(tmp_path):
         assert served.requests == []
 
 
-def test_an_item_that_is_refused_is_named(tmp_path):
-    refused = (400, {"error": {"message": "maximum context length is 10", "code": "x"}})
-    with (
-        serving(lambda *_: refused) as served,
-        pytest.raises(EndpointRefused, match=r"item 1 .'aa'"),
-    ):
-        sampled(tmp_path, served.url, concurrency=1)
+def test_refused_items_do_not_hold_up_the_others(tmp_path):
+    def picky(request, number):
+        if request["messages"][0]["content"] in ("ba", "da"):
+            return 400, {"error": {"message": "maximum context length is 900", "code": "x"}}
+        return by_seed(request, number)
+
+    refused = {}
+    with serving(picky) as served:
+        path = sampled(tmp_path, served.url, concurrency=1, refused=refused)
+        assert len(served.requests) == 3 * 4 + 2  # no more is asked of what is refused once
+    assert [*refused] == [1, 3]
+    assert refused[3].startswith("item 4 ('da'): ") and "length is 900" in refused[3]
+    assert Counter(row["item"] for row in lines(path)) == {0: 4, 2: 4, 4: 4}
+    refused.clear()
+    with serving() as served:  # another time it may be answered
+        path = sampled(tmp_path, served.url, refused=refused)
+        assert len(served.requests) == 8
+    assert refused == {}
+    assert len(lines(path)) == 20
 
 
 def test_a_server_that_is_down(tmp_path):
     with serving() as served:
         url = f"{served.url}#small"
-    with pytest.raises(EndpointUnavailable, match="no reply after 1 attempts"):
-        sampled(tmp_path, url, attempts=1)
+    with pytest.raises(ValueError, match="no server answers at"):
+        endpoint_of(url, None)
+
+
+def test_a_server_that_never_has_an_answer(tmp_path):
+    with (
+        serving(lambda *_: (500, {})) as served,
+        pytest.raises(EndpointUnavailable, match="no reply after 1 attempts"),
+    ):
+        sampled(tmp_path, served.url, attempts=1)
 
 
 def test_thinking_and_what_was_cut_off(tmp_path):
@@ -165,6 +190,28 @@ def test_figures_stand_where_the_text_says(tmp_path):
 def test_figures_that_are_not_there(images, message):
     with pytest.raises(ValueError, match=message):
         messages_of(pictured(images))
+
+
+def test_an_own_server_is_asked_without_a_proxy(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with serving() as served:
+        assert endpoint_of(served.url, None).model == "small"
+
+
+@pytest.mark.parametrize("key", ["", "two words", "schl\u00fcssel"])
+def test_a_variable_without_a_key(monkeypatch, key):
+    monkeypatch.setenv("SOME_KEY", key)
+    with serving() as served, pytest.raises(ValueError, match="environment variable SOME_KEY"):
+        endpoint_of(served.url, "SOME_KEY")
+
+
+def test_an_address_with_a_name_needs_no_server():
+    address = "http://127.0.0.1:9/v1#mine"
+    assert endpoint_of(address, None, asks=False).model == "mine"
+    with pytest.raises(ValueError, match="no server answers"):
+        endpoint_of(address, None)
 
 
 def test_the_model_of_an_address(monkeypatch):

@@ -86,6 +86,23 @@ def test_items_may_be_added_but_not_changed(tmp_path):
         opened(tmp_path, made=[ITEMS[0], ITEMS[2]])
 
 
+def test_a_folder_with_figures_may_be_moved(tmp_path):
+    seen = [each._replace(images=["/here/a.png"]) for each in ITEMS]
+    with opened(tmp_path, made=seen) as file:
+        file.append([sample(0, 0)])
+    moved = [each._replace(images=["/there/a.png"]) for each in ITEMS]
+    with opened(tmp_path, made=moved) as file:
+        assert len(file.samples) == 1
+
+
+def test_the_settings_of_the_samples_are_known(tmp_path):
+    with opened(tmp_path, {**IDENTITY, "versions": {"torch": "1"}}) as file:
+        assert file.identity["versions"] == {"torch": "1"}
+        file.append([sample(0, 0)])
+    with opened(tmp_path, {**IDENTITY, "versions": {"torch": "2"}}) as file:
+        assert file.identity["versions"] == {"torch": "1"}
+
+
 def test_only_one_process_writes(tmp_path):
     with opened(tmp_path), pytest.raises(ValueError, match="another process samples into"):
         opened(tmp_path)

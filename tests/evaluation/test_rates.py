@@ -91,6 +91,11 @@ def test_retry_after_in_all_its_forms():
     assert retry_after_seconds({"retry-after": "1", "retry-after-ms": "1500"}) == 1.5
     for nonsense in ("", "soon", "-3", "nan", "inf", "Mon, 99 Foo 2020"):
         assert retry_after_seconds({"retry-after": nonsense}) is None, nonsense
+    for endless in (
+        "Mon, 01 Jan 2020 00:00:00 +" + "9" * 20,
+        f"Mon, 01 Jan {'9' * 20} 00:00:00 GMT",
+    ):
+        assert retry_after_seconds({"retry-after": endless}) is None, endless
     later = datetime.now(timezone.utc) + timedelta(seconds=30)
     assert 28 <= retry_after_seconds({"retry-after": format_datetime(later, usegmt=True)}) <= 30
     assert retry_after_seconds({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0

@@ -77,7 +77,7 @@ def test_a_served_model_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Tokens are characters: the official tokenizer is not everywhere to be had.
-    monkeypatch.setattr(style, "load_tokenizer", lambda path=None: len)
+    monkeypatch.setattr(style, "load_tokenizer", lambda bench, path=None: len)
     folder = Folder(tmp_path / "data", "own")
     folder.root.mkdir(parents=True)
     rows = [{"uid": uid, "category": "c", "prompt": text} for uid, text in QUESTIONS.items()]

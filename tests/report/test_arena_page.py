@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import csv
 import gzip
 import hashlib
+import io
 import json
 import random
 import re
@@ -24,7 +26,7 @@ from openrlhf_js.evaluation.arena.pool import Pool, load
 from openrlhf_js.evaluation.arena.rows import rows, table
 from openrlhf_js.evaluation.arena.standing import Standing
 from openrlhf_js.evaluation.arena.verdict import VERDICTS
-from openrlhf_js.report import arena, style
+from openrlhf_js.report import arena, arena_files, style
 from openrlhf_js.report.arena_data import GROUP, fitted, packed
 from openrlhf_js.report.arena_figure import forest
 from openrlhf_js.report.arena_page import page
@@ -274,12 +276,29 @@ def test_comparisons_in_words():
 
 def test_files_of_lines(bench):
     _, _, (found,) = bench
-    plain = json.loads(arena.as_json(found.lines))
+    plain = json.loads(arena_files.as_json(found.lines))
     assert [each["model"] for each in plain] == [line.model for line in found.lines]
     assert plain[0]["ci_low"] == found.lines[0].ci_low
-    lines = arena.as_csv(found.lines).splitlines()
+    lines = arena_files.as_csv(found.lines).splitlines()
     assert lines[0].startswith("model,score,ci_low,ci_high,category,judge")
     assert len(lines) == 4 and ",j,j,base,none,clustered,0.95," in lines[1]
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@"])
+def test_a_name_is_no_formula_to_a_spreadsheet_and_a_number_stays_one(bench, sign):
+    _, _, (found,) = bench
+    name = f"{sign}1+1"
+    line = found.lines[0]._replace(model=name, judges=(name, "j"), ci_low=-1.5)
+    (row,) = csv.DictReader(io.StringIO(arena_files.as_csv([line]), newline=""))
+    assert (row["model"], row["judges"]) == (f"'{name}", f"'{name}; j")
+    assert row["ci_low"] == "-1.5" and row["baseline"] == "base"
+
+
+def test_many_comparisons_are_told_of_once():
+    assert arena.by_chance(4) == []
+    (said,) = arena.by_chance(20)
+    assert "20 comparisons" in said and "about 1 of them would have p < 0.05" in said
+    assert said.endswith("ask for p < 0.0025.")
 
 
 def test_markdown_shows_names_as_they_are(bench):
@@ -287,7 +306,7 @@ def test_markdown_shows_names_as_they_are(bench):
     strange = found._replace(
         lines=[found.lines[0]._replace(model="a|b <b>*x*</b> [c](d)"), *found.lines[1:]]
     )
-    text = arena.as_markdown([strange], ["more *words*"])
+    text = arena_files.as_markdown([strange], ["more *words*"])
     assert "| a\\|b \\<b\\>\\*x\\*\\</b\\> \\[c\\](d) |" in text
     rows_of = [line for line in text.split("\n") if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows_of}) == 1

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.arena import schemas
 from openrlhf_js.evaluation.arena.appending import append_line
-from openrlhf_js.evaluation.arena.files import Folder, Warn, file_name, read_answers
-from openrlhf_js.evaluation.arena.lines import records
-from openrlhf_js.evaluation.arena.records import Answer, Question
+from openrlhf_js.evaluation.arena.files import Folder, read_answers
+from openrlhf_js.evaluation.arena.lines import Warn, records
+from openrlhf_js.evaluation.arena.records import Answer, Question, file_name
 from openrlhf_js.whole_file import whole_file
 
 CUT_OFF = "length"  # the finish reason of an answer that was cut off

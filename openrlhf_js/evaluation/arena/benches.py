@@ -12,6 +12,7 @@ CREATIVE_SYSTEM = "171489efbca7f19fb520e1b3c23783c76af7c723e770fe897a55f391684aa
 # sha256 of `prompt_template` as YAML gives it, with {QUESTION}, {ANSWER_A} and {ANSWER_B}.
 TEMPLATE = "80fb20ab2eaae6d38a19f707f3f051f0456bcb977b0086bebe15f9bd23ce45f8"
 
+MUCH_WEIGHT = 3  # rows that a verdict with ">>" counts as, in all official benches
 EVERY = "*"  # the category that stands for all that are not named
 
 
@@ -59,7 +60,7 @@ class Bench(NamedTuple):
     official_ci: Literal["v0.1", "v2.0"] = "v2.0"
     judges: tuple[Judge, ...] = ()
     baseline: str = ""
-    weight: int = 3
+    weight: int = MUCH_WEIGHT
 
     def category(self, name: str) -> Category:
         """The category of a question.

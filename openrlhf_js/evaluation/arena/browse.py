@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from openrlhf_js.evaluation.arena.files import (
-    Folder,
-    Warn,
-    file_name,
-    read_answers,
-    read_judgments,
-    read_questions,
-)
-from openrlhf_js.evaluation.arena.pool import Pool, Progress, judgment_files
-from openrlhf_js.evaluation.arena.records import Answer, Game, Question
+from openrlhf_js.evaluation.arena.files import Folder, read_answers, read_judgments, read_questions
+from openrlhf_js.evaluation.arena.lines import Progress, Warn
+from openrlhf_js.evaluation.arena.pool import Pool, judgment_files
+from openrlhf_js.evaluation.arena.records import Answer, Game, Question, file_name
 
 
 def questions_of(

@@ -7,25 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from openrlhf_js.evaluation.arena import schemas
-from openrlhf_js.evaluation.arena.appending import append_line, line_of
-from openrlhf_js.evaluation.arena.lines import Twice, records
+from openrlhf_js.evaluation.arena.appending import line_of
+from openrlhf_js.evaluation.arena.lines import Twice, Warn, records
 from openrlhf_js.evaluation.arena.records import Answer, Judgment, Question, file_name
 from openrlhf_js.evaluation.arena.thinking import part
 
-__all__ = [
-    "Folder",
-    "Warn",
-    "answer_line",
-    "append_line",
-    "file_name",
-    "judgment_line",
-    "only_known",
-    "read_answers",
-    "read_judgments",
-    "read_questions",
-]
-
-Warn = Callable[[str], None]  # gets one clear line per problem: "path, line 12: ..."
 Messages = list[dict[str, str]]
 T = TypeVar("T")
 R = TypeVar("R", Question, Answer)
@@ -86,7 +72,9 @@ def read_answers(path: Path, warn: Warn) -> dict[str, Answer]:
     """A model's answers by uid; of several to one question the last counts.
 
     Thoughts that another program has left in an answer are parted from it, so that no judge sees
-    them; the file stays as it is.
+    them; the file stays as it is. Its counts of such an answer are of the thoughts too, so that the
+    answer has none here (`style` is None), and they are made anew where they are wanted. Judgments
+    that another program made of it may be of answer and thoughts together: nothing here undoes it.
 
     Raises:
         OSError: the file cannot be read.
@@ -96,12 +84,13 @@ def read_answers(path: Path, warn: Warn) -> dict[str, Answer]:
     for uid, answer in found.items():
         parted = part(answer.text, answer.thinking)
         if parted.text != answer.text:
-            found[uid] = answer._replace(text=parted.text, thinking=parted.thinking)
+            found[uid] = answer._replace(text=parted.text, style=None, thinking=parted.thinking)
             thoughtful += 1
     if thoughtful:
         warn(
             f"{path}: {thoughtful} answers begin with their model's thoughts, which are left out "
-            "here; counts of style in the file include them"
+            "here, and so are the file's counts of them (--count_style makes new ones); another "
+            "program's judgments may be of answer and thoughts together"
         )
     models = sorted({each.model for each in found.values()})
     if len(models) > 1:
@@ -109,15 +98,28 @@ def read_answers(path: Path, warn: Warn) -> dict[str, Answer]:
     return found
 
 
-def read_judgments(path: Path, warn: Warn) -> list[Judgment]:
+def read_judgments(
+    path: Path,
+    warn: Warn,
+    see: Callable[[Judgment, schemas.Row], None] = lambda judgment, row: None,
+) -> list[Judgment]:
     """A judge's judgments of a model; of several of one question the last complete one counts.
+
+    Args:
+        see: gets each, with the row that it was read from.
 
     Raises:
         OSError: the file cannot be read.
     """
+
+    def read(row: schemas.Row, say: schemas.Say) -> Judgment:
+        judgment = schemas.judgment(row, say)
+        see(judgment, row)
+        return judgment
+
     found: dict[str, Judgment] = {}
     twice = Twice(path)
-    for number, judgment in records(path, schemas.judgment, warn):
+    for number, judgment in records(path, read, warn):
         twice.see(judgment.uid, number)
         before = found.get(judgment.uid)
         if before is None or _complete(judgment) or not _complete(before):

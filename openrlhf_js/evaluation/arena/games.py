@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.arena.benches import Bench
-from openrlhf_js.evaluation.arena.files import (
-    Folder,
-    Warn,
-    file_name,
-    only_known,
-    read_answers,
-    read_judgments,
-)
+from openrlhf_js.evaluation.arena.files import Folder, only_known, read_answers
+from openrlhf_js.evaluation.arena.judge_prompts import Prompt, messages
 from openrlhf_js.evaluation.arena.ledger import key_of
-from openrlhf_js.evaluation.arena.protocol import Prompt, messages
-from openrlhf_js.evaluation.arena.records import Answer, Game, Judgment, Question
+from openrlhf_js.evaluation.arena.lines import Warn
+from openrlhf_js.evaluation.arena.records import Answer, Game, Judgment, Question, file_name
+from openrlhf_js.evaluation.arena.stale import judgments_of_now
 
 Messages = list[dict[str, str]]
 
@@ -117,7 +113,8 @@ def plan(
         if name in (judge.name, file_name(judge.model)):
             warn(f"{name} is the judge: what it says of itself is not scored, and not asked for")
             continue
-        judged = _judged(folder, judge.name, name, warn)
+        path = folder.judgments(judge.name, name)
+        judged = judgments_of_now(path, partial(_texts, bench, wanted, name, files), warn)
         for category, own in _by_category(wanted).items():
             against = file_name(bench.category(category).baseline)
             if against == name:
@@ -216,9 +213,21 @@ def _add_pair(found: Plan, judge: Judge, pair: Pair) -> None:
         found.asks.setdefault(key, Ask(key, size)).games.append((number, game))
 
 
-def _judged(folder: Folder, judge: str, model: str, warn: Warn) -> dict[str, Judgment]:
-    path = folder.judgments(judge, model)
-    return {each.uid: each for each in read_judgments(path, warn)} if path.is_file() else {}
+def _texts(
+    bench: Bench,
+    wanted: Mapping[str, Question],
+    model: str,
+    files: _Answers,
+    judgment: Judgment,
+) -> tuple[str, ...]:
+    """The question and both answers of a judgment as they are now; none where some is missing."""
+    question = wanted.get(judgment.uid)
+    against = file_name(bench.category(question.category).baseline) if question else ""
+    if not question or not any(_known(judgment, against)):
+        return ()
+    answers = [files.of(name).get(judgment.uid) for name in (model, against)]
+    found = [question.prompt, *(answer.text for answer in answers if answer)]
+    return tuple(found) if all(answers) else ()
 
 
 def _known(before: Judgment | None, against: str) -> tuple[Game | None, Game | None]:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.arena.answer_file import CUT_OFF, AnswerFile
 from openrlhf_js.evaluation.arena.files import answer_line
+from openrlhf_js.evaluation.arena.lines import Progress
 from openrlhf_js.evaluation.arena.records import Answer, Question
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata
-from openrlhf_js.evaluation.arena.thinking import TAGS, Parted, part
+from openrlhf_js.evaluation.arena.thinking import MARKS, TAGS, Parted, part
 from openrlhf_js.evaluation.endpoint import (
     Chat,
     EndpointUnavailable,
@@ -20,7 +21,6 @@ from openrlhf_js.evaluation.endpoint import (
 )
 from openrlhf_js.sampling.engines import Engine, key
 
-Progress = Callable[[int], None]  # answers done
 SEED_BITS = 31  # of a seed that every server takes
 GIVE_UP_AFTER = 16  # questions in a row that the endpoint did not answer
 
@@ -66,6 +66,13 @@ def opening_of(prompt: str) -> str:
     return next((start for start, _ in TAGS if body.endswith(start)), "")
 
 
+def decoder(tokenizer: Any) -> Callable[[list[int]], str]:
+    """Text of tokens, without special ones, but for models whose thoughts stand between such."""
+    special = set(tokenizer.all_special_tokens)
+    keep = bool(special & MARKS)
+    return lambda tokens: str(tokenizer.decode(tokens, skip_special_tokens=not keep))
+
+
 def answer_locally(
     file: AnswerFile,
     places: Sequence[tuple[int, Question]],
@@ -87,12 +94,12 @@ def answer_locally(
         prompts: text and tokens of each question, by uid, with the chat template.
         engine: answers.
         ends: the tokens that end an answer; one of them is no part of its text.
-        decode: text of tokens.
+        decode: of `decoder`.
         greedy: whether the likeliest token is taken at every place.
         seed: of the answers otherwise.
         rows: in a batch.
         count_tokens: of `style.load_tokenizer`.
-        progress: is told after each batch.
+        progress: is told of the answers done, after each batch.
 
     Raises:
         OSError: an answer cannot be written.
@@ -137,7 +144,7 @@ async def answer_remotely(
         chat: open.
         concurrency: requests at the same time.
         count_tokens: of `style.load_tokenizer`.
-        progress: is told after each answer.
+        progress: is told of the answers done, after each.
 
     Returns:
         Why, by uid, a question has no answer: it stays open.
@@ -172,7 +179,9 @@ async def answer_remotely(
             reason = reply.finish_reason
             said = Said(reply.text, reply.thinking, reason, reply.completion_tokens)
             line = line_of_answer(question, file.model, said, count_tokens)
-            await asyncio.to_thread(file.append, line)
+            # What was answered is written even if all is stopped meanwhile.
+            writing = asyncio.get_running_loop().run_in_executor(None, file.append, line)
+            await asyncio.shield(writing)
             done += 1
             progress(done)
 

@@ -9,17 +9,21 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.arena.benches import Bench, bench_of
 from openrlhf_js.evaluation.arena.benches import Judge as OfficialJudge
-from openrlhf_js.evaluation.arena.files import Folder, Warn, file_name, read_questions
+from openrlhf_js.evaluation.arena.files import Folder, read_questions
 from openrlhf_js.evaluation.arena.games import Ask, Judge, select
+from openrlhf_js.evaluation.arena.judge_prompts import Prompt, prompts
 from openrlhf_js.evaluation.arena.ledger import Ledger
-from openrlhf_js.evaluation.arena.prices import dollars
-from openrlhf_js.evaluation.arena.protocol import Prompt, Run, prompts, run_of
-from openrlhf_js.evaluation.arena.records import Question
+from openrlhf_js.evaluation.arena.lines import Warn
+from openrlhf_js.evaluation.arena.prices import Worst, dollars
+from openrlhf_js.evaluation.arena.protocol import Run, run_of
+from openrlhf_js.evaluation.arena.records import Question, file_name
 from openrlhf_js.evaluation.arena.settings import JudgeSettings, Price
+from openrlhf_js.evaluation.arena.thinking import part
 from openrlhf_js.evaluation.arena.verdict import PATTERNS, parse_verdict
 from openrlhf_js.evaluation.rates import Limits
 
 BENCH = "arena-hard-v2.0"  # where nothing else is said
+TOKENS_AROUND = 100  # of a prompt besides its texts, at most: roles, ends of messages
 LEDGERS = "judge_ledger"  # beside model_judgment, where other programs look for judgments only
 UNKNOWN_JUDGE = OfficialJudge("", 0.0, 16000)  # what a judge gets that nothing is said about
 
@@ -75,7 +79,7 @@ class Job(NamedTuple):
 
         def verdict_of(text: str) -> str | None:
             try:
-                return parse_verdict(text, self.patterns)
+                return parse_verdict(part(text).text, self.patterns)  # thoughts are no verdict
             except ValueError as error:  # a pattern takes too long: that game stays open
                 warn(str(error))
                 return None
@@ -83,11 +87,10 @@ class Job(NamedTuple):
         path = self.folder.root / LEDGERS / f"{file_name(self.judge.name)}.jsonl"
         return Ledger(path, verdict_of, warn, write=write)
 
-    def worst(self, ask: Ask) -> float:
-        """The most dollars that one reply can cost; a token has at least a byte."""
-        if self.price is None:
-            return 0.0
-        return dollars(self.price, ask.prompt_bytes, self.judge.parameters["max_tokens"])
+    def worst(self, ask: Ask) -> Worst:
+        """The most that one reply can cost; a token of a text has at least a byte."""
+        prompt, said = ask.prompt_bytes + TOKENS_AROUND, self.judge.parameters["max_tokens"]
+        return Worst(prompt, said, dollars(self.price, prompt, said) if self.price else 0.0)
 
 
 def job_of(wanted: Wanted, settings: JudgeSettings | None, warn: Warn) -> Job:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,17 +13,20 @@ from typing import Any
 from openrlhf_js.evaluation.arena.files import Folder
 from openrlhf_js.evaluation.arena.games import Ask, Judge, Plan
 from openrlhf_js.evaluation.arena.ledger import Ledger
-from openrlhf_js.evaluation.arena.prices import Budget
+from openrlhf_js.evaluation.arena.prices import Budget, Worst
 from openrlhf_js.evaluation.arena.results import Results
 from openrlhf_js.evaluation.endpoint import (
+    MOST_LOST,
     Chat,
     EndpointRefused,
     EndpointUnavailable,
+    ReplyLost,
     RequestRefused,
 )
+from openrlhf_js.evaluation.rates import back_off_seconds
 
-GIVE_UP_AFTER = 16  # games in a row that the endpoint did not answer
-GRACE_SECONDS = 10.0  # for games under way once no more begin
+GIVE_UP_AFTER = 16  # games in a row that the endpoint did not answer, or refused from the start
+LOOK_SECONDS = 0.05  # between looks at whether games are still under way
 
 
 @dataclass
@@ -35,6 +39,7 @@ class Outcome:
         judgments: pairs that got their line.
         replies: paid for.
         silent: replies without a verdict.
+        lost: replies that never came whole, for which the endpoint may charge.
         dropped: games under way that were not waited for.
         failures: games that failed and stay open, by reason.
     """
@@ -44,6 +49,7 @@ class Outcome:
     judgments: int = 0
     replies: int = 0
     silent: int = 0
+    lost: int = 0
     dropped: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
@@ -58,12 +64,13 @@ class Judging:
         ledger: gets the replies.
         chat: the judge's endpoints; open.
         budget: of this judging.
-        worst: the dollars that an ask can cost at most.
+        worst: what a reply to an ask can cost at most.
         workers: games at the same time.
         tries: how often a game is asked in this call if the replies have no verdict. They are
             asked afresh, with the same messages: to go on with the conversation, as v0.1's
             program did, is not the protocol of v2.0. A seed is one higher each time.
         progress: told how many games are done, of those in the plan.
+        waiting: told how many games are under way once no more begin, if there are any.
 
     Attributes:
         outcome: so far.
@@ -77,18 +84,21 @@ class Judging:
         ledger: Ledger,
         chat: Chat,
         budget: Budget,
-        worst: Callable[[Ask], float],
+        worst: Callable[[Ask], Worst],
         *,
         workers: int,
         tries: int,
         progress: Callable[[int], None] = lambda done: None,
+        waiting: Callable[[int], None] = lambda games: None,
     ):
         self.outcome = Outcome()
         self._plan, self._judge, self._folder, self._ledger = plan, judge, folder, ledger
         self._chat, self._budget, self._worst = chat, budget, worst
-        self._workers, self._tries, self._progress = workers, tries, progress
+        self._workers, self._tries = workers, tries
+        self._progress, self._waiting = progress, waiting
         self._done = 0
         self._unanswered = 0  # in a row
+        self._refused = 0
         self._error: Exception | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -97,7 +107,8 @@ class Judging:
         What has been paid for is on disk in any case, and every judgment that rests on it too.
 
         Args:
-            stop: once it is set, no more games begin, and those under way have a few seconds.
+            stop: once it is set, no more games begin. Those under way are paid for, so they are
+                waited for, at most until their time-out. Who cancels this drops them.
 
         Raises:
             EndpointRefused: the endpoint takes no game at all.
@@ -114,9 +125,14 @@ class Judging:
         try:
             await asyncio.wait({every, stopped}, return_when=asyncio.FIRST_COMPLETED)
             self._budget.close()
-            await asyncio.wait({every}, timeout=GRACE_SECONDS if stop.is_set() else None)
+            if not isinstance(self._error or results.error, OSError):  # else no reply can be kept
+                await self._end_games(every)
+        except asyncio.CancelledError:
+            if self._error:  # says more than that somebody did not want to wait any longer
+                raise self._error from None
+            raise
         finally:
-            self.outcome.dropped = sum(not worker.done() for worker in workers)
+            self.outcome.dropped = self._chat.under_way
             for task in (*workers, stopped, every):
                 task.cancel()
             await asyncio.gather(*workers, stopped, every, return_exceptions=True)
@@ -127,6 +143,14 @@ class Judging:
                 worker.result()
         if self._error:
             raise self._error
+
+    async def _end_games(self, every: asyncio.Task[Any]) -> None:
+        """Waits for the games under way; what is not sent yet, or failed, is not sent again."""
+        self._chat.stop()
+        if self._chat.under_way:
+            self._waiting(self._chat.under_way)
+        while self._chat.under_way:
+            await asyncio.wait({every}, timeout=LOOK_SECONDS)
 
     async def _work(self, asks: Iterator[Ask], results: Results, stop: asyncio.Event) -> None:
         for ask in asks:
@@ -153,35 +177,48 @@ class Judging:
         pair = self._plan.pairs[number]
         asked = pair.messages(self._judge, game)
         worst = self._worst(ask)
-        for _ in range(self._tries):
-            if stop.is_set() or not await self._budget.begin(worst):
+        noted: dict[str, Any] = {"uid": pair.question.uid, "game": game + 1}
+        place = (ask.key, pair.answer.model, ask.prompt_bytes)
+        silent = lost = 0
+        while silent < self._tries:
+            if lost:
+                await asyncio.sleep(back_off_seconds(lost, random.random()))
+            if stop.is_set() or not await self._budget.begin(worst.dollars):
                 return False
             try:
-                reply = await self._chat.ask(asked, self._parameters(ask))
-                verdict = self._ledger.add(
-                    ask.key,
-                    pair.answer.model,
-                    ask.prompt_bytes,
-                    reply,
-                    uid=pair.question.uid,
-                    game=game + 1,
-                    tstamp=time.time(),
-                )
+                # One at a time: the budget is asked again before the next may be lost, too.
+                reply = await self._chat.ask(asked, self._parameters(ask), most_lost=1)
+                verdict = self._ledger.add(*place, reply, **noted, tstamp=time.time())
             except RequestRefused as error:
+                self._refused += 1
+                if self._refused >= GIVE_UP_AFTER and not self._ledger.verdicts:
+                    raise  # it is hardly these messages: max_tokens leaves too little for any
                 return self._fail(ask, str(error))
+            except ReplyLost as error:
+                lost += 1
+                self.outcome.lost += 1
+                self._ledger.lose(*place, worst, **noted, tstamp=time.time())
+                if lost == MOST_LOST:
+                    return self._no_reply(ask, error)
+                continue
             except EndpointUnavailable as error:
-                self._unanswered += 1
-                if self._unanswered >= GIVE_UP_AFTER:
-                    raise
-                return self._fail(ask, str(error))
+                return False if stop.is_set() else self._no_reply(ask, error)
             finally:
-                self._budget.end(worst)
+                self._budget.end(worst.dollars)
             self._unanswered = 0
             self.outcome.replies += 1
             if verdict:
                 return True
+            silent += 1
             self.outcome.silent += 1
         return self._fail(ask, f"no verdict in {self._tries} replies")
+
+    def _no_reply(self, ask: Ask, error: EndpointUnavailable) -> bool:
+        """Counts a game without a reply; raises the error if there were many in a row."""
+        self._unanswered += 1
+        if self._unanswered >= GIVE_UP_AFTER:
+            raise error
+        return self._fail(ask, str(error))
 
     def _parameters(self, ask: Ask) -> dict[str, Any]:
         """Those of the judge; a seed differs from those whose replies had no verdict."""

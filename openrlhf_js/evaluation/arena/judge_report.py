@@ -86,6 +86,11 @@ def after(
         + (f", {money(spent)}; {money(every.dollars(job.price))} in all" if job.price else "")
     )
     yield f"requests sent again: {retries:,}; replies without a verdict: {outcome.silent:,}"
+    if outcome.lost:
+        yield (
+            f"lost: {outcome.lost:,} replies (a time-out, or an answer that holds none), for which "
+            "you may be charged; a budget counts the most that they can have cost"
+        )
     if paid.replies > paid.counted:
         yield (
             f"{paid.replies - paid.counted:,} replies came without a count of tokens; their bytes "

@@ -23,6 +23,8 @@ from openrlhf_js.evaluation.arena.standing import Standing
 from openrlhf_js.evaluation.arena.style_control import ROUNDS, control, differences, features_of
 from openrlhf_js.uncertainty import CONFIDENCE, Estimate
 
+ALIKE = 0.98  # of the judgments of the judge that has most: with fewer by another it is said
+
 Interval: TypeAlias = Literal["clustered", "official"]
 
 
@@ -150,6 +152,7 @@ def board(
     unscored = [name for name in models or there if name not in found.scores]
     notes = [
         *found.notes,
+        *(said for name in shown if (said := _unequal(name, own[name], judges))),
         *(f"{name} has no score." for name in unscored if name != judged.baseline),
     ]
     return Board(
@@ -165,6 +168,16 @@ def board(
         found.coefficients,
         notes,
     )
+
+
+def _unequal(name: str, own: Table, judges: Sequence[str]) -> str:
+    """What to say of a model that pooled judges have not judged alike often; "" where they have."""
+    by = own.judge[own.complete]
+    counts = {judge: int((by == own.judges.index(judge)).sum()) for judge in judges}
+    if min(counts.values()) >= ALIKE * max(counts.values()):
+        return ""
+    said = ", ".join(f"{count} by {judge}" for judge, count in counts.items())
+    return f"{name} is pooled from unequal numbers of judgments ({said}): compare it with care."
 
 
 def _scores(pool: Pool, judged: Table, counted: Rows, plan: Plan) -> Scores:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from openrlhf_js.evaluation.arena.appending import line_of
-from openrlhf_js.evaluation.arena.files import Warn
-from openrlhf_js.evaluation.arena.prices import Bill
+from openrlhf_js.evaluation.arena.lines import Warn
+from openrlhf_js.evaluation.arena.prices import Bill, Worst
 from openrlhf_js.evaluation.replies import Reply
 
 
@@ -49,6 +49,7 @@ class Ledger:
         verdicts: by key, of those that had one.
         silent: how many replies without a verdict there are, by key.
         bills: what was paid, by the model that it was first paid for.
+        lost: what replies that never came cost at worst, by model.
 
     Raises:
         ValueError: another process writes it.
@@ -62,6 +63,7 @@ class Ledger:
         self.verdicts: dict[str, Entry] = {}
         self.silent: Counter[str] = Counter()
         self.bills: dict[str, Bill] = defaultdict(Bill)
+        self.lost: dict[str, Bill] = defaultdict(Bill)
         self._verdict_of = verdict_of
         self._size = 0
         self._file: BinaryIO | None = None
@@ -86,9 +88,11 @@ class Ledger:
             self._file.close()
 
     def add(self, key: str, model: str, prompt_bytes: int, reply: Reply, **more: Any) -> str | None:
-        """Writes a reply down, and returns its verdict.
+        """Writes a reply down, and then returns its verdict.
 
         It outlives the end of this process, and that of the machine once `sync` has been called.
+        The verdict is not written: patterns may change, and some take so long that a kill could
+        come before the reply is safe.
 
         Args:
             key: of `key_of`.
@@ -99,16 +103,20 @@ class Ledger:
         Raises:
             OSError: it cannot be written; what was half written is taken back.
         """
-        verdict = self._verdict_of(reply.text)
-        row = {"key": key, "model": model, **more, "prompt_bytes": prompt_bytes}
-        line = line_of({**row, "verdict": verdict, **reply._asdict()})
-        try:
-            self._write(line)
-        except OSError as error:
-            error.filename = str(self.path)  # a full disk does not say where
-            raise
-        self._keep(_Row(key, model, prompt_bytes, reply), verdict, len(line))
-        return verdict
+        return self._add(_Row(key, model, prompt_bytes, reply), more)
+
+    def lose(self, key: str, model: str, prompt_bytes: int, worst: Worst, **more: Any) -> None:
+        """Writes down that a reply never came, for which the endpoint may charge nevertheless.
+
+        Args:
+            key, model, prompt_bytes, more: as of `add`.
+            worst: that the reply can have cost.
+
+        Raises:
+            OSError: as `add`.
+        """
+        reply = Reply("", "", "", worst.prompt_tokens, worst.completion_tokens)
+        self._add(_Row(key, model, prompt_bytes, reply, lost=True), more)
 
     def sync(self) -> None:
         """Waits until what was written is on the disk; another thread may add meanwhile."""
@@ -125,6 +133,22 @@ class Ledger:
         """What was paid for these models."""
         return sum((self.bills[model] for model in models if model in self.bills), Bill())
 
+    def paid_at_worst(self, models: Iterable[str]) -> Bill:
+        """What was paid for these models if all replies that were lost were charged for."""
+        lost = (self.lost[model] for model in models if model in self.lost)
+        return sum(lost, self.paid(models))
+
+    def _add(self, row: _Row, more: Mapping[str, Any]) -> str | None:
+        asked = {"key": row.key, "model": row.model, **more, "prompt_bytes": row.prompt_bytes}
+        mark = {"lost": True} if row.lost else {}
+        line = line_of({**asked, **mark, **row.reply._asdict()})
+        try:
+            self._write(line)
+        except OSError as error:
+            error.filename = str(self.path)  # a full disk does not say where
+            raise
+        return self._keep(row, len(line))
+
     def _write(self, line: bytes) -> None:
         assert self._file
         rest = memoryview(line)
@@ -135,13 +159,19 @@ class Ledger:
             self._file.truncate(self._size)
             raise
 
-    def _keep(self, row: _Row, verdict: str | None, size: int) -> None:
+    def _keep(self, row: _Row, size: int) -> str | None:
+        """Counts a line that is in the file, and returns its verdict."""
+        start, self._size = self._size, self._size + size
+        if row.lost:
+            self.lost[row.model].add(row.reply, row.prompt_bytes)
+            return None
         self.bills[row.model].add(row.reply, row.prompt_bytes)
+        verdict = self._verdict_of(row.reply.text)
         if verdict:
-            self.verdicts[row.key] = Entry(verdict, self._size, size)
+            self.verdicts[row.key] = Entry(verdict, start, size)
         else:
             self.silent[row.key] += 1
-        self._size += size
+        return verdict
 
     def _lock(self) -> None:
         assert self._file
@@ -159,6 +189,11 @@ class Ledger:
         with open(self._file.fileno(), "rb", closefd=False) as lines:
             for number, line in enumerate(lines, 1):
                 if not line.endswith(b"\n"):
+                    if _is_row(line):  # only its end is missing, as an editor may leave it
+                        if write:
+                            self._file.write(b"\n")
+                        self._read_line(line + b"\n", f"{self.path}, line {number}", warn)
+                        break
                     warn(f"{self.path}, line {number}: a reply that a kill cut short; left out")
                     break
                 self._read_line(line, f"{self.path}, line {number}", warn)
@@ -172,7 +207,7 @@ class Ledger:
             warn(f"{where}: no reply of a judge; left out, so it may be asked and paid again")
             self._size += len(line)
             return
-        self._keep(row, self._verdict_of(row.reply.text), len(line))
+        self._keep(row, len(line))
 
 
 def key_of(judge: str, parameters: Mapping[str, Any], messages: Sequence[Mapping[str, str]]) -> str:
@@ -182,11 +217,20 @@ def key_of(judge: str, parameters: Mapping[str, Any], messages: Sequence[Mapping
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _is_row(line: bytes) -> bool:
+    try:
+        _parsed(json.loads(line))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 class _Row(NamedTuple):
     key: str
     model: str
     prompt_bytes: int
     reply: Reply
+    lost: bool = False
 
 
 def _parsed(row: Any) -> _Row:
@@ -200,4 +244,5 @@ def _parsed(row: Any) -> _Row:
     if not whole or not all(isinstance(each, str) for each in texts):
         raise ValueError("not the row of a reply")
     key, model, text, thinking = texts
-    return _Row(key, model, size or 0, Reply(text, thinking, "", *counts))
+    reply = Reply(text, thinking, "", *counts)
+    return _Row(key, model, size or 0, reply, lost=row.get("lost") is True)

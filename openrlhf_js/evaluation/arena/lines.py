@@ -11,7 +11,8 @@ from openrlhf_js.evaluation.arena import schemas
 from openrlhf_js.evaluation.arena.appending import HALF
 
 T = TypeVar("T")
-Warn = Callable[[str], None]
+Warn = Callable[[str], None]  # gets one clear line per problem: "path, line 12: ..."
+Progress = Callable[[int], None]  # told how many of what takes time are done
 
 LARGEST_LINE_BYTES = 64 * 2**20  # longer than any answer or judgment
 MOST_SAID = 10  # problems of one file that are told one by one
@@ -62,7 +63,7 @@ def records(
             else:
                 say(
                     "the last line is half written; it is left out, and moved into "
-                    f"{path.name}{HALF} when the next is written"
+                    f"{path.name}{HALF} when a line is added"
                 )
             continue
         yield number, record

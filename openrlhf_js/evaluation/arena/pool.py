@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from openrlhf_js.evaluation.arena.benches import BENCHES, Bench, bench_of
-from openrlhf_js.evaluation.arena.files import (
-    Folder,
-    Warn,
+from openrlhf_js.evaluation.arena.files import Folder, read_answers, read_questions
+from openrlhf_js.evaluation.arena.lines import Progress, Warn
+from openrlhf_js.evaluation.arena.records import (
+    Answer,
+    Game,
+    Judgment,
+    Question,
+    Style,
     file_name,
-    read_answers,
-    read_judgments,
-    read_questions,
 )
-from openrlhf_js.evaluation.arena.records import Game, Judgment, Question, Style
 from openrlhf_js.evaluation.arena.rows import Table, table
 from openrlhf_js.evaluation.arena.schemas import style as style_of
+from openrlhf_js.evaluation.arena.stale import read_and_tell
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata
-
-Progress = Callable[[int], None]
-"""Told how many files have been read."""
 
 
 class Pool(NamedTuple):
@@ -67,9 +66,10 @@ def load(
 ) -> list[Pool]:
     """Read what the judges said.
 
-    Left out, with a line each: questions that the questions' file does not have, categories that the
-    bench does not have, judgments against another baseline, those that another file has too, and
-    those that a judge made of itself, as the official scripts do.
+    Left out, with a line each: questions that the questions' file does not have, categories that
+    the bench does not have or that were judged against another baseline only, judgments against
+    another baseline, those that another file has too, and those that a judge made of itself, as the
+    official scripts do.
 
     Args:
         folder: of the bench.
@@ -79,7 +79,7 @@ def load(
         baseline: what all categories are compared with; "": the bench's own, and for a bench of
             one's own the one that was judged against.
         count_tokens: counts the style of answers whose file has no counts; None: they have none.
-        progress: told how far it is.
+        progress: told how many files have been read.
 
     Raises:
         ValueError: nothing to score, or not clear against which baseline.
@@ -89,7 +89,7 @@ def load(
     questions = read_questions(folder.questions, warn) if folder.questions.is_file() else {}
     if not questions:
         warn(f"{folder.questions}: no questions, so it is not known whether all were judged")
-    read = _Reader(warn, progress)
+    read = _Reader(folder, warn, progress)
     judgments = read.judgments(files, questions)
     bench = _bench(folder.bench, baseline, judgments)
     seen = list(dict.fromkeys(each.category for each in judgments))
@@ -97,15 +97,22 @@ def load(
         raise ValueError(
             f"no judgment in the category {strange[0]!r}; judged were {', '.join(seen) or 'none'}"
         )
-    tables = {}
+    tables, elsewhere = {}, []
     for name in categories or _known(bench, seen, warn):
         own = [each for each in judgments if each.category == name]
         against = file_name(bench.category(name).baseline)
-        tables[name] = table(_against(against, own, warn), against)
+        if only_others := _only_others(against, own):
+            elsewhere.append(only_others)
+        else:
+            tables[name] = table(_against(against, own, warn), against)
+    if elsewhere and not tables:
+        raise ValueError(elsewhere[0])
+    for line in elsewhere:
+        warn(f"no table of this: {line}")
     if not tables:
         raise ValueError(f"the files of {', '.join(judges)} hold no judgment that can be used")
     models = {name for judged in tables.values() for name in (judged.baseline, *judged.models)}
-    styles = {model: read.styles(folder, model, count_tokens) for model in sorted(models)}
+    styles = {model: read.styles(model, count_tokens) for model in sorted(models)}
     counts = Counter(each.category for each in questions.values())
     return [Pool(name, judged, counts[name], styles, bench) for name, judged in tables.items()]
 
@@ -113,8 +120,9 @@ def load(
 class _Reader:
     """Reads files, and counts them."""
 
-    def __init__(self, warn: Warn, progress: Progress):
-        self.warn, self.progress, self.files = warn, progress, 0
+    def __init__(self, folder: Folder, warn: Warn, progress: Progress):
+        self.folder, self.warn, self.progress, self.files = folder, warn, progress, 0
+        self._read: dict[str, dict[str, Answer]] = {}
 
     def judgments(
         self, files: Mapping[str, Sequence[Path]], questions: Mapping[str, Question]
@@ -123,10 +131,20 @@ class _Reader:
         found: dict[tuple[str, str, str], Judgment] = {}
         judges = {file_name(judge) for judge in files}
         of_file: dict[tuple[str, str, str], Path] = {}
+
+        def texts(judgment: Judgment) -> tuple[str, ...]:
+            question, model = questions.get(judgment.uid), file_name(judgment.model)
+            if not question or not judgment.baseline or model in judges:
+                return ()
+            names = (model, file_name(judgment.baseline))
+            answers = [self.answers(name).get(judgment.uid) for name in names]
+            found = [question.prompt, *(answer.text for answer in answers if answer)]
+            return tuple(found) if all(answers) else ()
+
         for judge, path in ((judge, path) for judge, paths in files.items() for path in paths):
             strange: list[str] = []
             again: list[str] = []
-            read = read_judgments(path, self.warn)
+            read, _ = read_and_tell(path, texts, self.warn)
             if not read:
                 self.warn(f"{path}: no judgment that can be read")
             for each in read:
@@ -159,13 +177,18 @@ class _Reader:
             self._count()
         return list(found.values())
 
-    def styles(
-        self, folder: Folder, model: str, count_tokens: CountTokens | None
-    ) -> dict[str, Style]:
+    def answers(self, model: str) -> dict[str, Answer]:
+        """A model's answers by uid, without thoughts; none where there is no file."""
+        if model not in self._read:
+            path = self.folder.answers(model)
+            found = read_answers(path, self.warn) if path.is_file() else {}
+            self._read[model] = {uid: each._replace(thinking="") for uid, each in found.items()}
+            self._count()
+        return self._read[model]
+
+    def styles(self, model: str, count_tokens: CountTokens | None) -> dict[str, Style]:
         """The counts of a model's answers; empty where they are not known."""
-        path = folder.answers(model)
-        answers = read_answers(path, self.warn) if path.is_file() else {}
-        self._count()
+        path, answers = self.folder.answers(model), self.answers(model)
         if not answers:
             self.warn(f"{path}: no answers, so the length and style of {model} are not known")
         counted = {uid: each.style for uid, each in answers.items() if each.style is not None}
@@ -220,22 +243,28 @@ def _bench(name: str, baseline: str, judgments: Sequence[Judgment]) -> Bench:
     return bench_of(name, {category: baselines.pop() for category, baselines in seen.items()})
 
 
-def _against(baseline: str, judgments: Sequence[Judgment], warn: Warn) -> list[Judgment]:
-    """Those against this baseline.
+def _only_others(baseline: str, judgments: Sequence[Judgment]) -> str:
+    """What to do where all judgments of a category are against another baseline; "" otherwise."""
+    others = Counter(file_name(each.baseline or baseline) for each in judgments)
+    if baseline in others:
+        return ""
+    category = judgments[0].category
+    return (
+        f"no judgment of {category} is against {baseline}, but {_said(others)}: score with "
+        f"--category {category} --baseline {others.most_common(1)[0][0]}"
+    )
 
-    Raises:
-        ValueError: all are against another one.
-    """
+
+def _against(baseline: str, judgments: Sequence[Judgment], warn: Warn) -> list[Judgment]:
+    """Those against this baseline, of other models; says what is left out."""
     named = [each._replace(baseline=file_name(each.baseline or baseline)) for each in judgments]
     others = Counter(each.baseline for each in named if each.baseline != baseline)
-    said = ", ".join(f"{count} against {other}" for other, count in others.most_common(3))
-    if others.total() == len(named):
-        raise ValueError(
-            f"no judgment of {named[0].category} is against {baseline}, but {said}: "
-            f"score with --baseline {others.most_common(1)[0][0]}"
-        )
     if others:
-        warn(f"{named[0].category}: left out, since not against {baseline}: {said}")
+        warn(f"{named[0].category}: left out, since not against {baseline}: {_said(others)}")
     if any(each.model == baseline for each in named):
         warn(f"{named[0].category}: judgments of the baseline {baseline} itself are left out")
     return [each for each in named if each.baseline == baseline != each.model]
+
+
+def _said(others: Counter[str]) -> str:
+    return ", ".join(f"{count} against {other}" for other, count in others.most_common(3))

@@ -74,6 +74,14 @@ def _all(bill: Bill) -> tuple[int, ...]:
     return tuple(vars(bill).values())
 
 
+class Worst(NamedTuple):
+    """What a reply can cost at most, in tokens and dollars."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    dollars: float
+
+
 class Estimate(NamedTuple):
     """What games that are still open will cost, in tokens."""
 

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.arena.benches import Bench
 from openrlhf_js.evaluation.arena.files import Folder
-from openrlhf_js.evaluation.arena.judge_prompts import Prompt, messages, prompts
+from openrlhf_js.evaluation.arena.judge_prompts import Prompt
 from openrlhf_js.evaluation.arena.records import file_name
 from openrlhf_js.whole_file import whole_file
-
-__all__ = [
-    "Prompt",
-    "Protocol",
-    "Run",
-    "add_run",
-    "followed",
-    "messages",
-    "prompts",
-    "protocol_of",
-    "run_of",
-]
 
 FILE = "protocol.json"  # beside a judge's judgments
 # what may stand behind an official judge's name and leave it the same model: gemini-2.5-pro, a date
@@ -42,6 +30,7 @@ class Run(NamedTuple):
         prompts: `Prompt.sha256` by category.
         baselines: by category.
         deviations: from the official protocol, in plain words; none if it was followed.
+        models: whose answers this program has had judged so, as their files are called.
     """
 
     judge: str
@@ -51,6 +40,7 @@ class Run(NamedTuple):
     prompts: Mapping[str, str]
     baselines: Mapping[str, str]
     deviations: tuple[str, ...]
+    models: tuple[str, ...] = ()
 
 
 def run_of(
@@ -182,9 +172,10 @@ def protocol_of(folder: Folder, judge: str) -> Protocol | None:
 
 def _run(**given: Any) -> Run:
     """A run of the record; ValueError or TypeError where it is none."""
-    found = Run(**{**given, "deviations": tuple(given["deviations"])})
+    lists = {name: tuple(given.get(name, ())) for name in ("deviations", "models")}
+    found = Run(**{**given, **lists})
     texts = (
-        *(found.judge, found.model, *found.deviations),
+        *(found.judge, found.model, *found.deviations, *found.models),
         *(text for part in (found.prompts, found.baselines) for text in dict(part).values()),
     )
     numbers = (found.temperature or 0, found.max_tokens)
@@ -195,17 +186,33 @@ def _run(**given: Any) -> Run:
     return found
 
 
-def add_run(folder: Folder, run: Run) -> None:
+def add_run(folder: Folder, run: Run, models: Sequence[str] = ()) -> None:
     """Records how judgments are made from now on, beside them; the same way once.
+
+    Args:
+        folder: of the bench.
+        run: how.
+        models: whose answers are judged so. Not recorded is one that has judgments which nothing
+            is recorded of: they may be another program's.
 
     Raises:
         OSError: it cannot be written. ValueError: what is there is broken.
     """
-    before = protocol_of(folder, run.judge) or Protocol(())
-    if run in before.runs:
+    runs = list((protocol_of(folder, run.judge) or Protocol(())).runs)
+    known = {name for each in runs for name in each.models}
+    ours = [
+        name
+        for name in map(file_name, models)
+        if name in known or not folder.judgments(run.judge, name).exists()
+    ]
+    same = [each for each in runs if each._replace(models=()) == run._replace(models=())]
+    before = same[0] if same else run
+    after = before._replace(models=tuple(dict.fromkeys((*before.models, *ours))))
+    if after in runs:
         return
+    runs = [after if each is before else each for each in runs] + ([] if same else [after])
     path = folder.judged_by(run.judge) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    runs = [{**each._asdict(), "deviations": list(each.deviations)} for each in (*before.runs, run)]
+    text = json.dumps({"runs": [each._asdict() for each in runs]}, indent=1, ensure_ascii=False)
     with whole_file(path) as file:
-        file.write(json.dumps({"runs": runs}, indent=1, ensure_ascii=False).encode() + b"\n")
+        file.write(text.encode() + b"\n")

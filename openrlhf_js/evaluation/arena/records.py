@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+LONGEST_NAME_BYTES = 200  # names of files end at 255, and get something behind and before
+
 
 def file_name(model: str) -> str:
     """What a model or judge is called in names of files: its last part, as upstream has it.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or it is too long, or holds what does not print.
     """
     name = model.rstrip("/").rsplit("/", 1)[-1]
-    if name in ("", ".", "..") or "\0" in name:
+    size = len(name.encode(errors="replace"))
+    if name in ("", ".", "..") or not name.isprintable() or size > LONGEST_NAME_BYTES:
         raise ValueError(f"{model!r:.80} is no name for a model: give one such as my-model")
     return name
 
@@ -49,7 +52,7 @@ class Answer(NamedTuple):
         uid: the question's.
         model: its name in the pool.
         text: what the judge sees, without thinking.
-        style: counts of `text`; None where the file has none.
+        style: counts of `text`; None where the file has none of it.
         thinking: what the model thought before it answered, "" if nothing is known.
         ans_id: the answer's own name.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 
-from openrlhf_js.evaluation.arena.files import Folder, append_line, judgment_line
+from openrlhf_js.evaluation.arena.appending import append_line
+from openrlhf_js.evaluation.arena.files import Folder, judgment_line
 from openrlhf_js.evaluation.arena.games import Ask, Judge, Pair, Plan
 from openrlhf_js.evaluation.arena.ledger import Ledger
 from openrlhf_js.evaluation.arena.records import Game, Judgment
@@ -25,6 +26,7 @@ class Results:
 
     Attributes:
         written: how many judgments.
+        error: why no more can be written; None while they can.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class Results:
         self._plan, self._judge, self._folder, self._ledger = plan, judge, folder, ledger
         self._stop = stop
         self._queue: asyncio.Queue[int | None] = asyncio.Queue(MOST_WAITING)
-        self._error: OSError | None = None
+        self.error: OSError | None = None
         self._keys = {place: ask.key for ask in plan.asks.values() for place in ask.games}
         self._open = [sum(game is None for game in pair.known) for pair in plan.pairs]
         self._saver = asyncio.create_task(self._save_all())
@@ -54,8 +56,8 @@ class Results:
         """
         await self._queue.put(None)
         await self._saver
-        if self._error:
-            raise self._error
+        if self.error:
+            raise self.error
 
     async def _save_all(self) -> None:
         ended = False
@@ -64,12 +66,12 @@ class Results:
             while len(numbers) < MOST_AT_ONCE and not self._queue.empty():
                 numbers.append(self._queue.get_nowait())
             ended = None in numbers
-            if self._error:
+            if self.error:
                 continue
             try:
                 await asyncio.to_thread(self._save, [each for each in numbers if each is not None])
             except OSError as error:
-                self._error = error
+                self.error = error
                 self._stop.set()
 
     def _save(self, numbers: list[int]) -> None:

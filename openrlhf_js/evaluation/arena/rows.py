@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from openrlhf_js.evaluation.arena.benches import MUCH_WEIGHT
 from openrlhf_js.evaluation.arena.records import Game, Judgment
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -19,7 +20,6 @@ Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 
 MARGINS_OF_A = {"A>>B": 2.0, "A>B": 1.0, "A=B": 0.0, "B>A": -1.0, "B>>A": -2.0}
-MUCH_WEIGHT = 3
 
 
 class Table(NamedTuple):

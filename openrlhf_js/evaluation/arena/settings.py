@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -87,7 +88,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         # its own message quotes the line, and a line may hold a key
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ValueError(f"{path}, line {line}: not YAML ({error.problem})") from None
+        problem = re.sub(r"(alias|anchor|tag) .*", r"\1", str(error.problem))  # nor its name
+        raise ValueError(f"{path}, line {line}: not YAML ({problem})") from None
     except (yaml.YAMLError, RecursionError, ValueError):
         raise ValueError(f"{path} is not YAML that can be read") from None
     if not isinstance(value, dict):

@@ -44,8 +44,9 @@ def part(text: str, thinking: str = "") -> Parted:
     """The answer in what a model said.
 
     Thoughts are what stands between two tags at the beginning, once or several times. A closing tag
-    without its opening one ends thoughts, too: many chat templates write the opening one into the
-    prompt. A tag later in an answer is part of it: it may be what the answer is about.
+    without its opening one ends thoughts, too, where a line begins or ends with it: many chat
+    templates write the opening one into the prompt. A tag later in an answer is part of it: it may
+    be what the answer is about.
 
     Args:
         text: all of it.
@@ -65,7 +66,7 @@ def part(text: str, thinking: str = "") -> Parted:
     if rest is text and not thinking:
         for start, end in TAGS[:-1]:
             thought, closed, after = rest.partition(end)
-            if closed and start not in thought and not _quoted(thought):
+            if closed and start not in thought and not _about(thought, after):
                 thoughts.append(thought.strip())
                 rest = after
                 break
@@ -74,9 +75,11 @@ def part(text: str, thinking: str = "") -> Parted:
     return Parted(_inside(rest.strip()), _joined(thoughts), False)
 
 
-def _quoted(before: str) -> bool:
-    """Whether what follows this text stands in code or quotation marks."""
-    return before.endswith(("`", '"', "'")) or before.count("```") % 2 == 1
+def _about(before: str, after: str) -> bool:
+    """Whether a tag between these is spoken of: in code, in quotation marks, or within a line."""
+    quoted = before.endswith(("`", '"', "'")) or before.count("```") % 2 == 1
+    ends = not before.strip(" \t") or before.endswith("\n") or after[:1] in ("", "\n", "\r")
+    return quoted or not ends
 
 
 def _inside(text: str) -> str:

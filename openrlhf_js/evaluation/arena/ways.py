@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openrlhf_js.evaluation.arena.files import Folder, file_name
+from openrlhf_js.evaluation.arena.files import Folder
+from openrlhf_js.evaluation.arena.judge_prompts import Prompt
 from openrlhf_js.evaluation.arena.lines import LARGEST_LINE_BYTES
-from openrlhf_js.evaluation.arena.protocol import FILE, Prompt, Protocol, Run, add_run, protocol_of
+from openrlhf_js.evaluation.arena.protocol import FILE, Protocol, Run, add_run, protocol_of
+from openrlhf_js.evaluation.arena.records import file_name
 
 LINES = 50  # of each file of another program that are looked at
 _ELSE = "give --judge_name to keep the new judgments in a folder of their own, or judge as before"
@@ -36,15 +38,19 @@ def check_same_way(folder: Folder, run: Run, prompts: Mapping[str, Prompt]) -> N
         raise ValueError(f"{folder.judged_by(run.judge)} holds other judgments: {said}. {_ELSE}")
 
 
-def record(folder: Folder, run: Run) -> None:
+def record(folder: Folder, run: Run, models: Sequence[str] = ()) -> None:
     """Records how judgments are made from now on; what led to no judgment is forgotten.
+
+    Args:
+        run: how.
+        models: whose answers are judged.
 
     Raises:
         OSError: the record cannot be written. ValueError: what is there is broken.
     """
     if not _judged(folder, run.judge):
         (folder.judged_by(run.judge) / FILE).unlink(missing_ok=True)
-    add_run(folder, run)
+    add_run(folder, run, models)
 
 
 def _judged(folder: Folder, judge: str) -> bool:
@@ -71,7 +77,7 @@ def _differences(old: Run, new: Run) -> list[str]:
 
 
 def _check_lines(folder: Folder, run: Run, prompts: Mapping[str, Prompt]) -> None:
-    """Compares what the lines of v2.0 have, baselines and system messages: nothing else is known."""
+    """Compares what the lines of v2.0 have, baselines and system messages: no more is known."""
     for path in sorted(folder.judged_by(run.judge).glob("*.jsonl")):
         with path.open("rb") as file:
             for _ in range(LINES):

@@ -8,6 +8,7 @@ from typing import Any
 
 from scipy import special
 
+from openrlhf_js.evaluation.passk.pairing import paired
 from openrlhf_js.evaluation.passk.summary import values_of
 from openrlhf_js.uncertainty import (
     CONFIDENCE,
@@ -18,7 +19,6 @@ from openrlhf_js.uncertainty import (
 from openrlhf_js.uncertainty.estimate import t_quantile
 from openrlhf_js.uncertainty.intervals import welch
 
-COMPARED = ("temperature", "top_p", "max_new_tokens")  # settings that must be the same
 COARSE = 0.05  # a test that cannot see this much is too coarse for what training usually changes
 ALPHA = 1 - CONFIDENCE
 
@@ -33,12 +33,12 @@ def compare(a: dict[str, Any], b: dict[str, Any], metric: str = "mean") -> dict[
 
     Returns:
         For JSON: `a`, `b` (the models), `metric`, `rows` by benchmark (and `mean`, if there are
-        several) and `in_words`.
+        several), `notes` on what they rest on, and `in_words`.
 
     Raises:
         ValueError: they were not measured on the same items with the same settings; says where.
     """
-    check_same(a, b)
+    a, b, notes = paired(a, b)
     found: dict[str, Difference] = {}
     rows = []
     for name, first in a["tasks"].items():
@@ -56,39 +56,9 @@ def compare(a: dict[str, Any], b: dict[str, Any], metric: str = "mean") -> dict[
         "b": b["model"],
         "metric": metric,
         "rows": rows,
+        "notes": notes,
         "in_words": [in_words(row) for row in rows],
     }
-
-
-def check_same(a: dict[str, Any], b: dict[str, Any]) -> None:
-    """Raises ValueError unless both were measured on the same items with the same settings."""
-    if alone := {*a["tasks"]} ^ {*b["tasks"]}:
-        has = "; ".join(f"{each['model']} has {', '.join(each['tasks'])}" for each in (a, b))
-        raise ValueError(
-            f"only one of the two has {', '.join(sorted(alone))} ({has}): name with --tasks those "
-            "that both have, or evaluate the other on the rest"
-        )
-    problems = []
-    for name, first in a["tasks"].items():
-        second = b["tasks"][name]
-        for setting in COMPARED:
-            pair = [task["settings"][setting] for task in (first, second)]
-            if pair[0] != pair[1]:
-                problems.append(f"{name}: {setting} is {pair[0]!r} and {pair[1]!r}")
-        if first["samples"] != second["samples"]:
-            problems.append(f"{name}: samples are {first['samples']} and {second['samples']}")
-        problems += _other_items(name, first["per_item"]["uid"], second["per_item"]["uid"])
-    if problems:
-        raise ValueError("no fair comparison:\n" + "\n".join(f"  {each}" for each in problems))
-
-
-def _other_items(name: str, first: Sequence[str], second: Sequence[str]) -> list[str]:
-    if first == second:
-        return []
-    shared = len({*first} & {*second})
-    place = next((i for i, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), None)  # noqa: B905
-    where = "" if place is None else f"; the first that differs is number {place + 1}"
-    return [f"{name}: {len(first)} and {len(second)} items, {shared} of them the same{where}"]
 
 
 def mean_difference(found: Sequence[Difference]) -> Difference:
@@ -112,7 +82,9 @@ def mean_difference(found: Sequence[Difference]) -> Difference:
 
 
 def _row(name: str, items: int, means: Sequence[float], found: Difference) -> dict[str, Any]:
-    seen = detectable_effect(found.standard_error, found.degrees_of_freedom)
+    # Items that differ all alike show no spread, from which one could tell what would be seen.
+    spread = 0 < found.standard_error < math.inf
+    seen = detectable_effect(found.standard_error, found.degrees_of_freedom) if spread else None
     return {
         "task": name,
         "items": items,
@@ -120,7 +92,7 @@ def _row(name: str, items: int, means: Sequence[float], found: Difference) -> di
         "b": means[1],
         "difference": found.estimate.plain(),
         "p_value": found.p_value,
-        "detectable": seen if math.isfinite(seen) else None,
+        "detectable": seen,
     }
 
 
@@ -129,10 +101,12 @@ def in_words(row: dict[str, Any]) -> str:
     change, seen = row["difference"]["value"], row["detectable"]
     items = f"{row['items']:,} items"
     better = f"B is {'better' if change > 0 else 'worse'} by {_points(abs(change))}"
-    if seen is None:
+    if row["difference"]["low"] is None:
         return f"{row['task']}: {items} are too few for any test."
-    if seen == 0 and change == 0:
+    if seen is None and change == 0:
         return f"{row['task']}: A and B score the same on every one of {items}."
+    if seen is None:
+        return f"{row['task']}: {better} on every one of {items} (p = {row['p_value']:.2g})."
     if row["p_value"] < ALPHA:
         said = f"{row['task']}: {better} (p = {row['p_value']:.2g}, {items})."
     else:

@@ -6,14 +6,21 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from openrlhf_js import __version__
 from openrlhf_js.evaluation.passk.grading import grade_all
 from openrlhf_js.evaluation.passk.items import Item
 from openrlhf_js.evaluation.passk.samples import LENGTH, Sample, SampleFile
 from openrlhf_js.sampling.engines import Engine, key
 from openrlhf_js.sampling.prompts import Form, Prompt, asked
 
-FORMS = ("auto", "chat", "text")
 Progress = Callable[[int], None]  # samples that are done
+
+
+def form_of(tokenizer: Any, form: str) -> str:
+    """`chat` or `text`: what `auto` means for this tokenizer."""
+    if form != "auto":
+        return form
+    return "chat" if getattr(tokenizer, "chat_template", None) else "text"
 
 
 def prompts_of(items: Sequence[Item], tokenizer: Any, form: str) -> list[Prompt]:
@@ -31,16 +38,15 @@ def prompts_of(items: Sequence[Item], tokenizer: Any, form: str) -> list[Prompt]
     if pictured := sum(bool(item.images) for item in items):
         raise ValueError(
             f"{pictured} of {len(items)} items have images, and an engine in this process takes "
-            "text only: serve the model (`vllm serve MODEL`), and give its address, such as "
-            "--model http://localhost:8000/v1"
+            "text only: serve the model (`vllm serve MODEL --generation-config vllm`), and give "
+            "its address, such as --model http://localhost:8000/v1"
         )
-    template = bool(getattr(tokenizer, "chat_template", None))
-    if form == "chat" and not template:
+    chat = form_of(tokenizer, form) == "chat"
+    if chat and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "the model's tokenizer has no chat template: take --prompt_form text, or add "
             "`chat_template` to its tokenizer_config.json"
         )
-    chat = template if form == "auto" else form == "chat"
     rows = [
         {
             "input": item.messages if chat else item.text,
@@ -92,7 +98,7 @@ def sample_local(
         graded = grade_all([items[item] for item, _ in batch], texts)
         file.append(
             Sample(item, draw, keys[i], texts[i], len(lists[i]), "stop" if ended[i] else LENGTH,
-                   *graded[i], seconds)
+                   *graded[i], seconds, graded_by=__version__)
             for i, (item, draw) in enumerate(batch)
         )  # fmt: skip
         done += len(batch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import mimetypes
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,52 +13,65 @@ from typing import Any
 
 import httpx
 
-from openrlhf_js.evaluation.endpoint import Chat, Endpoint, RequestRefused
+from openrlhf_js import __version__
+from openrlhf_js.evaluation.endpoint import LOOPBACK, Chat, Endpoint, RequestRefused
 from openrlhf_js.evaluation.passk.definitions import Drawing
 from openrlhf_js.evaluation.passk.grading import grade
 from openrlhf_js.evaluation.passk.items import Item, Message
 from openrlhf_js.evaluation.passk.local import Progress
 from openrlhf_js.evaluation.passk.samples import Place, Sample, SampleFile
+from openrlhf_js.evaluation.servers import Server
 from openrlhf_js.sampling.engines import key
 
 IMAGE_TAG = "<image>"
 PATIENCE_SECONDS = 30
+MEND = "start it, or mend the address, which ends in /v1 as a rule"
 SHOWN = 8  # names of models
 SHOWN_TEXT = 60  # characters of an item
 SEED_BITS = 31  # what every server takes
 
 
-def endpoint_of(address: str, key_name: str | None) -> Endpoint:
+def endpoint_of(address: str, key_name: str | None, asks: bool = True) -> Endpoint:
     """The endpoint at an address: of the model after its `#`, or of the only one that it serves.
 
     Args:
         address: ends in /v1, as a rule, or in /v1#NAME.
         key_name: environment variable of the key, if the server wants one.
+        asks: whether the server is needed even where the address names the model.
 
     Raises:
-        ValueError: it is no address, or a name is needed, and there is no server, or it serves
-            several models.
+        ValueError: it is no address, or a name is needed, and the key's variable holds no key,
+            there is no server, or it serves several models.
     """
     url, _, name = address.partition("#")
     found = Endpoint(url, name, key_name)
-    return found if name else replace(found, model=_only_model(found))
+    if name and not asks:
+        return found
+    listing = _listing(found)  # a server that is down is told of now, and not after many attempts
+    return found if name else replace(found, model=_only_model(found, listing))
 
 
-def _only_model(endpoint: Endpoint) -> str:
-    listing = f"{endpoint.url}/models"
-    key = os.environ.get(endpoint.key_name or "", "")
-    told = "start it, or mend the address, which ends in /v1 as a rule"
+def _listing(endpoint: Endpoint) -> httpx.Response:
+    """What the server says of its models, whatever that is."""
+    place = f"{endpoint.url}/models"
+    headers = Server(endpoint).headers()
+    own = {address: None for address in LOOPBACK}
     try:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        answer = httpx.get(listing, headers=headers, timeout=PATIENCE_SECONDS)
-        answer.raise_for_status()
-        names = [str(each["id"]) for each in answer.json()["data"]]
+        with httpx.Client(headers=headers, timeout=PATIENCE_SECONDS, mounts=own) as client:
+            return client.get(place)
     except httpx.TransportError as error:
         kind = type(error).__name__
-        raise ValueError(f"no server answers at {listing} ({kind}): {told}") from None
+        raise ValueError(f"no server answers at {place} ({kind}): {MEND}") from None
+
+
+def _only_model(endpoint: Endpoint, answer: httpx.Response) -> str:
+    listing = f"{endpoint.url}/models"
+    try:
+        answer.raise_for_status()
+        names = [str(each["id"]) for each in answer.json()["data"]]
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
-        hint = "give the key's variable with --key_env" if status in (401, 403) else told
+        hint = "give the key's variable with --key_env" if status in (401, 403) else MEND
         raise ValueError(f"{listing} answers with status {status}: {hint}") from None
     except (ValueError, KeyError, TypeError):
         raise ValueError(
@@ -118,8 +130,11 @@ async def sample_remote(
     concurrency: int,
     seed: int,
     progress: Progress,
-) -> None:
+    tokens_name: str = "max_tokens",
+) -> dict[int, str]:
     """Samples, grades and writes what is missing, as many at a time as allowed.
+
+    An item that is refused is asked no further, and does not hold up the others.
 
     Args:
         file: gets them, each as it comes.
@@ -129,20 +144,31 @@ async def sample_remote(
         concurrency: requests at the same time.
         seed: of the samples; whether it is heeded is the server's matter.
         progress: is told after each sample.
+        tokens_name: what the endpoint calls the number of tokens of a response at most.
+
+    Returns:
+        The numbers of the items that the endpoint refuses, and what it says.
 
     Raises:
-        EndpointRefused: a request is refused. EndpointUnavailable: there is no answer. What came
-            before is kept.
+        EndpointRefused: it refuses whatever it is asked. EndpointUnavailable: there is no answer.
+            What came before is kept.
         ValueError: an item's images are not there.
     """
     k = drawing.samples
     places = (place for batch in file.batches(len(items), k, k) for place in batch)
+    refused: dict[int, str] = {}
     done, last = 0, time.perf_counter()
 
     async def work() -> None:
         nonlocal done, last
         for item, draw in places:
-            sample = await _ask(chat, items[item], (item, draw), drawing, seed)
+            if item in refused:
+                continue
+            try:
+                sample = await _ask(chat, items[item], (item, draw), drawing, seed, tokens_name)
+            except RequestRefused as error:
+                refused[item] = f"item {item + 1} ({items[item].text[:SHOWN_TEXT]!r}): {error}"
+                continue
             now = time.perf_counter()  # the parts add up to the whole, however many at a time
             file.append([sample._replace(seconds=now - last)])
             done, last = done + 1, now
@@ -155,20 +181,20 @@ async def sample_remote(
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
+    return dict(sorted(refused.items()))
 
 
-async def _ask(chat: Chat, item: Item, place: Place, drawing: Drawing, seed: int) -> Sample:
+async def _ask(
+    chat: Chat, item: Item, place: Place, drawing: Drawing, seed: int, tokens_name: str
+) -> Sample:
     own = key(seed, *place) >> (63 - SEED_BITS)
     parameters = {
         "temperature": drawing.temperature,
         "top_p": drawing.top_p,
-        "max_tokens": drawing.max_new_tokens,
+        tokens_name: drawing.max_new_tokens,
         "seed": own,
     }
-    try:
-        reply = await chat.ask(messages_of(item), parameters)
-    except RequestRefused as error:
-        raise RequestRefused(f"item {place[0] + 1} ({item.text[:SHOWN_TEXT]!r}): {error}") from None
+    reply = await chat.ask(messages_of(item), parameters)
     graded = await asyncio.to_thread(grade, item, reply.text)
     return Sample(
         *place,
@@ -179,4 +205,5 @@ async def _ask(chat: Chat, item: Item, place: Place, drawing: Drawing, seed: int
         *graded,
         0.0,
         reply.thinking,
+        __version__,
     )

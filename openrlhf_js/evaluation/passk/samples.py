@@ -2,6 +2,7 @@
 
 The first line says of what the samples are. A line that a kill cut short is dropped. Beside the
 samples stands a file of the items, in their order; a longer list of items may follow a shorter one.
+A sample that was graded again has a second line, and the last one counts.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Sample(NamedTuple):
         answer: what was graded, in the form in which answers are compared; None if there is none.
         seconds: its part of the time that sampling took.
         thinking: what came before `text`, where an endpoint tells it apart.
+        graded_by: version of this package that graded it.
     """
 
     item: int
@@ -51,6 +53,7 @@ class Sample(NamedTuple):
     answer: str | None
     seconds: float
     thinking: str = ""
+    graded_by: str = ""
 
 
 class SampleFile:
@@ -64,6 +67,7 @@ class SampleFile:
 
     Attributes:
         samples: what is there, by item and draw, without texts.
+        identity: of the file, as its first line has it.
 
     Raises:
         ValueError: samples of something else are there, a file is damaged, or another process
@@ -75,10 +79,11 @@ class SampleFile:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         self.path = folder / FOLDER / f"{name}.jsonl"
         self.samples: dict[Place, Sample] = {}
+        self.identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._file: IO[bytes] = self.path.open("a+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._read(json.loads(json.dumps(identity)))
+            self._read()
             self._record(self.path.with_suffix(".items.jsonl"), items)
         except BlockingIOError:
             self._file.close()
@@ -109,6 +114,21 @@ class SampleFile:
         for each in listed:
             self.samples[each.item, each.draw] = each._replace(text="", thinking="")
 
+    def kept(self, places: Iterable[Place]) -> Iterator[Sample]:
+        """The samples at these places with their texts, each once, in the order of the file.
+
+        Raises:
+            ValueError: a line is damaged.
+        """
+        left = {*places}
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if left and number > 1:
+                    sample = self._parsed(line, number)
+                    if (sample.item, sample.draw) in left:
+                        left.remove((sample.item, sample.draw))
+                        yield sample
+
     def missing(self, items: int, samples: int) -> int:
         """How many samples of the first items are not there."""
         return sum((i, j) not in self.samples for i in range(items) for j in range(samples))
@@ -125,7 +145,7 @@ class SampleFile:
             if missing:
                 yield missing
 
-    def _read(self, identity: dict[str, Any]) -> None:
+    def _read(self) -> None:
         self._file.seek(0)
         whole = 0
         for number, line in enumerate(self._file, 1):  # bytes: only a newline ends a line
@@ -133,16 +153,17 @@ class SampleFile:
                 break
             whole += len(line)
             if number == 1:
-                self._compare(line, identity)
+                self._compare(line)
                 continue
-            sample = self._parsed(line, number)
-            self.samples.setdefault((sample.item, sample.draw), sample)
+            sample = self._parsed(line, number)  # without texts, which would fill the memory
+            self.samples[sample.item, sample.draw] = sample._replace(text="", thinking="")
         self._file.truncate(whole)
         if not whole:
-            self._file.write(_json(identity))
+            self._file.write(_json(self.identity))
             self._file.flush()
 
-    def _compare(self, line: bytes, identity: dict[str, Any]) -> None:
+    def _compare(self, line: bytes) -> None:
+        identity = self.identity
         try:
             there = json.loads(line)
         except ValueError:
@@ -163,18 +184,19 @@ class SampleFile:
                 f"{self.path} has samples of other settings; give another --out, or delete that "
                 f"file to sample anew:\n{shown}"
             )
+        self.identity = there
 
     def _parsed(self, line: bytes, number: int) -> Sample:
         try:
             row = json.loads(line)
-            texts = {"text": "", "thinking": ""}  # which would fill the memory
-            found = Sample(**{**{name: row[name] for name in _NEEDED}, **texts})
-        except (ValueError, KeyError, TypeError, RecursionError):
+            found = Sample(**{name: row[name] for name in Sample._fields if name in row})
+        except (ValueError, TypeError, RecursionError):
             raise self._damaged(number) from None
         counts = (found.item, found.draw, found.seed, 0 if found.tokens is None else found.tokens)
         if (
             not all(type(each) is int and each >= 0 for each in counts)
             or found.status not in STATUSES
+            or not all(isinstance(getattr(found, name), str) for name in _TEXTS)
             or not isinstance(found.answer, str | None)
             or type(found.seconds) not in (int, float)
         ):
@@ -195,9 +217,9 @@ class SampleFile:
         if path.exists() and self.samples:
             with path.open("rb") as file:
                 there = list(file)
-        shared = min(len(there), len(lines))
-        if there[:shared] != lines[:shared]:
-            number = next(i for i in range(shared) if there[i] != lines[i])
+        named = [(_uid(one), each.uid) for one, each in zip(there, items)]  # noqa: B905
+        number = next((i for i, (one, other) in enumerate(named) if one != other), None)
+        if number is not None:  # by content: figures may lie elsewhere, once a folder was moved
             raise ValueError(
                 f"{self.path} has samples of other items, from number {number + 1} on; give "
                 "another --out, or delete that file to sample anew"
@@ -207,14 +229,20 @@ class SampleFile:
                 file.writelines(lines)
 
 
-_NEEDED = tuple(name for name in Sample._fields if name not in ("text", "thinking"))
+_TEXTS = ("text", "thinking", "graded_by")
+_OPTIONAL = (*Sample._field_defaults,)
+
+
+def _uid(line: bytes) -> Any:
+    try:
+        return json.loads(line)["uid"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def _line(sample: Sample) -> bytes:
     row = sample._asdict()
-    if not sample.thinking:
-        del row["thinking"]
-    return _json(row)
+    return _json({name: row[name] for name in row if row[name] or name not in _OPTIONAL})
 
 
 def _json(value: Any) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +22,7 @@ from openrlhf_js.uncertainty import (
     pass_at_k,
 )
 
+UNKNOWN = "an unknown version"
 Groups = Sequence[Sequence[Sample]]
 
 
@@ -41,11 +42,13 @@ def summarise(items: Sequence[Item], groups: Groups) -> dict[str, Any]:
         For JSON. Every estimate is `{"value", "low", "high"}`, with None for an end that the data
         do not bound: `mean_at_k`, `pass_at` (by j as text), `majority_at_k`, `statuses`,
         `truncated`; `tokens` of `all`, `correct` and `not_correct` samples, None where there are
-        none or nobody counted them; `tokens_per_second`; and `per_item` with `uid`, `correct` and
+        none or nobody counted them; `tokens_per_second`; `graded_by`, the package's version or
+        versions; and `per_item` with `uid`, `correct` and
         `majority`, from which comparisons are made.
     """
     k = len(groups[0])
     uids = [item.uid for item in items]
+    own = {group[0].item: uid for group, uid in zip(groups, uids, strict=True)}
     correct = np.array([[each.status == "correct" for each in group] for group in groups])
     counts = correct.sum(1)
     with ThreadPoolExecutor(THREADS) as threads:  # whether answers are the same may take a while
@@ -70,11 +73,12 @@ def summarise(items: Sequence[Item], groups: Groups) -> dict[str, Any]:
             [sum(each.finish_reason == LENGTH for each in group) / k for group in groups]
         ),
         "tokens": {
-            "all": _tokens(flat, uids),
-            "correct": _tokens([each for each in flat if each.status == "correct"], uids),
-            "not_correct": _tokens([each for each in flat if each.status != "correct"], uids),
+            "all": _tokens(flat, own),
+            "correct": _tokens([each for each in flat if each.status == "correct"], own),
+            "not_correct": _tokens([each for each in flat if each.status != "correct"], own),
         },
         "tokens_per_second": _speed(flat),
+        "graded_by": ", ".join(sorted({each.graded_by or UNKNOWN for each in flat})),
         "per_item": {"uid": uids, "correct": counts.tolist(), "majority": votes},
     }
 
@@ -110,7 +114,7 @@ def _majority(item: Item, group: Sequence[Sample]) -> float:
     return majority([each.status for each in group], [each.answer for each in group], same)
 
 
-def _tokens(samples: Sequence[Sample], uids: Sequence[str]) -> dict[str, float | None] | None:
+def _tokens(samples: Sequence[Sample], uids: Mapping[int, str]) -> dict[str, float | None] | None:
     """Mean length of responses, each of which counts alike."""
     if not samples or any(each.tokens is None for each in samples):
         return None

@@ -29,7 +29,7 @@ def scores(found: Mapping[str, Any]) -> Table:
         rows.append(
             (
                 name,
-                f"{task['items']:,}",
+                _items(task),
                 str(k),
                 share(task["mean_at_k"]),
                 share(task["pass_at"][str(k)]),
@@ -114,6 +114,11 @@ def notes(found: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures, in sentences."""
     said = ["Intervals are 95 %, by item."]
     for name, task in found["tasks"].items():
+        if gone := len(task.get("left_out", ())):
+            said.append(
+                f"{name}: {gone:,} of {task['items'] + gone:,} items are left out of every figure, "
+                "since the server refuses them."
+            )
         most = task["truncated"]["value"]
         if most >= 0.05:
             limit = task["settings"]["max_new_tokens"]
@@ -125,12 +130,17 @@ def notes(found: Mapping[str, Any]) -> list[str]:
         if ungraded > 0:
             said.append(
                 f"{name}: {100 * ungraded:.2f} % of the responses could not be graded, and count "
-                "as not correct."
+                "as not correct; the same command tries again."
             )
         if task["distinct_items"] < task["items"]:
             again = task["items"] - task["distinct_items"]
             said.append(f"{name}: {again} items repeat another one, and count with it.")
     return said
+
+
+def _items(task: Mapping[str, Any]) -> str:
+    there, gone = task["items"], len(task.get("left_out", ()))
+    return f"{there:,} of {there + gone:,}" if gone else f"{there:,}"
 
 
 def _length(of: Estimate | None) -> str:

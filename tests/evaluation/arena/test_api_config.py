@@ -47,6 +47,14 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.parametrize("mark", "*!")
+def test_a_key_that_yaml_misreads_is_not_told(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"m: {{endpoints: [{{api_key: {mark}sk-0123456789 }}]}}\n")
+    with pytest.raises(ValueError, match="not YAML") as caught:
+        read_api_model(tmp_path / "a.yaml", "m", pytest.fail)
+    assert "0123" not in str(caught.value)
+
+
 def test_what_they_say(path: Path) -> None:
     openai = Endpoint("https://api.openai.com/v1", "gpt-4.1-2025", "OPENAI_API_KEY")
     assert read_api_model(path, "gpt-4.1", pytest.fail) == ApiModel((openai,), 64, 0.0, 32000, "")

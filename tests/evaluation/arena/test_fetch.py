@@ -10,19 +10,17 @@ import pytest
 
 from openrlhf_js.evaluation.arena.benches import bench_of
 from openrlhf_js.evaluation.arena.fetch import (
-    check,
     copy_files,
     folder_source,
     judge_texts,
     judgment_names,
-    record,
     wanted_names,
     write_texts,
 )
+from openrlhf_js.evaluation.arena.fetched import check, record
 from openrlhf_js.evaluation.arena.files import Folder
-from openrlhf_js.evaluation.arena.judge_prompts import fetched_texts
+from openrlhf_js.evaluation.arena.judge_prompts import fetched_texts, prompts
 from openrlhf_js.evaluation.arena.official_texts import Texts
-from openrlhf_js.evaluation.arena.protocol import prompts
 from openrlhf_js.evaluation.arena.settings import JudgeSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -90,18 +88,19 @@ def test_the_judge_s_texts_are_never_overwritten(tmp_path: Path) -> None:
 
 def test_the_record_grows(tmp_path: Path) -> None:
     folder = Folder(tmp_path, BENCH)
-    record(folder, "here", {"a": "1", "b": "2"})
-    record(folder, "there", {"b": "2", "c": "3"})
+    record(folder, "here", {"a": "1", "b": "2"}, False)
+    record(folder, "there", {"b": "2", "c": "3"}, True)
     assert json.loads((folder.root / "fetched.json").read_bytes()) == {
+        "complete": True,
         "files": {
             "a": {"source": "here", "sha256": "1"},
             "b": {"source": "here", "sha256": "2"},
             "c": {"source": "there", "sha256": "3"},
-        }
+        },
     }
     (folder.root / "fetched.json").write_text("[]")
     with pytest.raises(ValueError, match="is no record of this program"):
-        record(folder, "here", {})
+        record(folder, "here", {}, True)
 
 
 def test_the_bench_of_a_clone_may_be_named_itself(tmp_path: Path) -> None:

@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from openrlhf_js.evaluation.arena import lines
+from openrlhf_js.evaluation.arena.appending import append_line
 from openrlhf_js.evaluation.arena.files import (
     Folder,
     answer_line,
-    append_line,
-    file_name,
     judgment_line,
     only_known,
     read_answers,
     read_judgments,
     read_questions,
 )
-from openrlhf_js.evaluation.arena.records import Answer, Game, Judgment, Question, Style
+from openrlhf_js.evaluation.arena.records import Answer, Game, Judgment, Question, Style, file_name
 
 METADATA = {
     "token_len": 7,
@@ -173,7 +172,7 @@ class TestWhatFilesMayHold:
         assert list(read_questions(path, said.append)) == ["a"]
         assert said == [
             f"{path}, line 2: the last line is half written; it is left out, and moved into "
-            "q.jsonl.half when the next is written"
+            "q.jsonl.half when a line is added"
         ]
 
     def test_a_huge_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,8 +283,8 @@ class TestWhatFilesMayHold:
 
     def test_thoughts_in_an_answer_are_not_for_the_judge(self, tmp_path: Path) -> None:
         rows = [
-            newer_answer("a", {"answer": "<think>hm</think>\nyes"}),
-            newer_answer("b", {"answer": "no", "thought": "ah"}),
+            newer_answer("a", {"answer": "<think>hm</think>\nyes"}, metadata=METADATA),
+            newer_answer("b", {"answer": "no", "thought": "ah"}, metadata=METADATA),
         ]
         path = written(tmp_path / "m.jsonl", *rows)
         before, said = path.read_bytes(), []
@@ -294,10 +293,13 @@ class TestWhatFilesMayHold:
             ("yes", "hm"),
             ("no", "ah"),
         ]
+        # the file's counts are of the thoughts too
+        assert [each.style for each in found.values()] == [None, STYLE]
         assert path.read_bytes() == before
         assert said == [
-            f"{path}: 1 answers begin with their model's thoughts, which are left out here; counts "
-            "of style in the file include them"
+            f"{path}: 1 answers begin with their model's thoughts, which are left out here, and so "
+            "are the file's counts of them (--count_style makes new ones); another program's "
+            "judgments may be of answer and thoughts together"
         ]
 
     def test_several_models_in_one_file_are_told(self, tmp_path: Path) -> None:
@@ -329,7 +331,7 @@ class TestFolder:
         (folder.judged_by("empty")).mkdir()
         assert folder.judges() == ["j"]
 
-    @pytest.mark.parametrize("name", ["", "/", "..", "a/..", "x\0y"])
+    @pytest.mark.parametrize("name", ["", "/", "..", "a/..", "x\0y", "x\ny", "x" * 201])
     def test_names_that_lead_elsewhere(self, name: str) -> None:
         with pytest.raises(ValueError, match="is no name for a model"):
             file_name(name)

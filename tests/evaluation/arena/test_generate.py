@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -177,10 +178,12 @@ class Chat:
         return reply if isinstance(reply, Reply) else Reply(reply, "", "stop", 3, 4)
 
 
-def remotely(file: AnswerFile, chat: Any, questions: Sequence[Question] = QUESTIONS) -> Any:
+def remotely(
+    file: AnswerFile, chat: Any, questions: Sequence[Question] = QUESTIONS, concurrency: int = 3
+) -> Any:
     places = list(file.missing(questions))
     asking = answer_remotely(
-        file, places, "be kind", {"max_tokens": 9}, 5, chat, 3, len, lambda done: None
+        file, places, "be kind", {"max_tokens": 9}, 5, chat, concurrency, len, lambda done: None
     )
     return asyncio.run(asking)
 
@@ -223,3 +226,21 @@ def test_an_endpoint_that_is_gone(folder: Folder) -> None:
         remotely(file, chat, many)
     assert sorted(read_answers(file.path, pytest.fail)) == ["u0", "u1"]
     assert len(chat.asked) <= 2 + GIVE_UP_AFTER + 3
+
+
+def test_what_was_answered_is_written_though_all_is_stopped(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More answers than threads wait for a slow disk when the endpoint is given up."""
+    many = [Question(f"u{i}", "c", f"p{i}") for i in range(60 + GIVE_UP_AFTER)]
+    chat = Chat({each.prompt: EndpointUnavailable("gone") for each in many[60:]})
+    append = AnswerFile.append
+
+    def slowly(self: AnswerFile, line: bytes) -> None:
+        time.sleep(0.02)
+        append(self, line)
+
+    monkeypatch.setattr(AnswerFile, "append", slowly)
+    with opened(folder) as file, pytest.raises(EndpointUnavailable, match="gone"):
+        remotely(file, chat, many, concurrency=len(many))
+    assert len(read_answers(file.path, pytest.fail)) == 60

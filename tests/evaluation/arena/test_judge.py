@@ -27,7 +27,7 @@ judge_model: stub
 max_tokens: 1000
 temperature: 0.0
 prices: {stub: {input: 2, output: 8}}
-limits: {attempts: 2, timeout_seconds: 5}
+limits: {attempts: 2, timeout_seconds: 30}
 """
 
 
@@ -129,7 +129,7 @@ def test_judgments_that_were_lost_come_back_from_the_ledger(bench):
 
 
 def test_a_judgment_cut_short_is_written_anew(bench):
-    bench.judge()
+    assert bench.judge()[0] == 0
     path = bench.folder / "model_judgment" / "stub" / "m.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
@@ -190,7 +190,7 @@ def test_a_reply_without_verdict_is_paid_kept_and_asked_again(bench):
     assert sorted(row["uid"] for row in bench.judgments()) == ["q0", "q1", "q2", "q3"]
     ledger = bench.ledger()
     assert len(ledger) == 6 + 4 + 4
-    assert sum(row["verdict"] is None for row in ledger) == 6
+    assert sum("[[C]]" in row["text"] for row in ledger) == 6
     assert sum(row["completion_tokens"] for row in ledger) == 140
 
 
@@ -221,6 +221,23 @@ def test_a_game_that_fails_stays_open_and_its_fellow_is_not_paid_again(bench):
     assert len(bench.judgments()) == 4
 
 
+def test_a_lost_reply_is_asked_for_once_more_and_told_of(bench):
+    def answer(request):
+        first = sum(each.user == request.user for each in bench.stub.requests) == 1
+        return Answer(body=HTML) if "q2" in request.user or first else fair(request)
+
+    status, said, asked = bench.judge(answer, "--tries", "1")
+    assert (status, len(asked)) == (1, 16)
+    assert "lost: 10 replies (a time-out, or an answer that holds none)" in said
+    assert "games: a reply is lost, and may be charged for; http" in said
+    assert "paid: 6 replies, 600 tokens in" in said
+    assert len(bench.judgments()) == 3
+    assert sum(row.get("lost", False) for row in bench.ledger()) == 10
+    status, said, asked = bench.judge()
+    assert (status, len(asked)) == (0, 2)
+    assert "lost:" not in said
+
+
 def test_what_the_endpoint_refuses_about_one_game_stops_no_other(bench):
     def answer(request):
         filtered = Answer(400, b'{"error": {"code": "content_filter"}}')
@@ -230,6 +247,35 @@ def test_what_the_endpoint_refuses_about_one_game_stops_no_other(bench):
     assert (status, len(asked)) == (1, 8)
     assert "open: 2 games: http" in said
     assert len(bench.judgments()) == 3
+
+
+def test_games_that_are_all_refused_are_not_all_tried(bench):
+    write_bench(bench.data, 50)
+    long = Answer(400, b"maximum context length is 1100 tokens; your request has 200")
+    status, said, asked = bench.judge(lambda request: long)
+    assert status == 1
+    assert judging.GIVE_UP_AFTER <= len(asked) < judging.GIVE_UP_AFTER + 4
+    assert "are too long for it" in said
+
+    def answer(request):  # some are answered: then the others are tried, each of them
+        return fair(request) if "What is q0?" in request.user else long
+
+    assert bench.judge(answer)[0] == 1
+    assert len(bench.judge(answer)[2]) == 98
+
+
+def test_a_verdict_in_thoughts_is_none(bench):
+    thoughts = "<think>Perhaps [[A>B]], or"
+    whole = f"{thoughts} [[A>>B]].</think>\n\nMy final verdict is: [[B>A]]"
+
+    def answer(request):
+        return Answer(body=completion(thoughts if "q1" in request.user else whole))
+
+    status, said, asked = bench.judge(answer)
+    assert (status, len(asked)) == (1, 6 + 4)
+    assert "open: 2 games: no verdict in 2 replies" in said
+    assert {game["score"] for row in bench.judgments() for game in row["games"]} == {"B>A"}
+    assert {row["text"] for row in bench.ledger()} == {thoughts, whole}
 
 
 def test_what_it_refuses_at_all_stops_at_once(bench):
@@ -341,6 +387,47 @@ def test_another_way_of_judging_needs_another_folder(bench, flags, said):
     assert len(bench.judgments(judge="new")) == 4
 
 
+def test_a_judge_that_calls_max_tokens_otherwise(bench):
+    assert bench.judge(fair, "--max_tokens_name", "max_completion_tokens")[0] == 0
+    body = bench.stub.requests[0].body
+    assert body.keys() == {"model", "messages", "max_completion_tokens", "temperature"}
+    assert body["max_completion_tokens"] == 1000
+    shutil.rmtree(bench.folder / "model_judgment")
+    assert bench.judge()[::2] == (0, [])  # the same is asked, by whatever name
+
+
+def test_judgments_of_answers_that_have_changed_are_told_of(bench):
+    bench.judge()
+    path = bench.folder / "model_answer" / "m.jsonl"
+    rows = read_lines(path)
+    write_lines(path, [answer_row("q0", "m", "something \ud800 new"), *rows[1:]])
+    status, said, asked = bench.judge()
+    assert (status, asked) == (0, [])
+    assert "1 judgments are of other answers or questions than those of now" in said
+    assert "the first is 'q0'" in said
+    (bench.folder / "model_judgment" / "stub" / "m.jsonl").unlink()
+    status, said, asked = bench.judge()
+    assert (status, len(asked)) == (0, 2)
+    assert "than those of now" not in said
+    assert "than those of now" not in bench.judge()[1]
+    others = [answer_row(f"q{i}", "base", "another answer") for i in range(4)]
+    write_lines(bench.folder / "model_answer" / "base.jsonl", others)
+    assert "4 judgments are of other answers" in bench.judge()[1]
+
+
+def test_a_game_of_an_answer_that_has_changed_is_asked_again(bench):
+    told = [
+        {"role": "system", "content": own_prompt("all").system},
+        {"role": "user", "content": "What is q0? base says q0. m said."},
+    ]
+    game = {"score": "A>B", "judgment": {"answer": "old"}, "prompt": told}
+    row = {"uid": "q0", "category": "all", "model": "m", "baseline": "base", "games": [game, None]}
+    write_lines(bench.folder / "model_judgment" / "stub" / "m.jsonl", [row])
+    status, said, asked = bench.judge()
+    assert (status, len(asked)) == (0, 8)
+    assert "than those of now" not in said
+
+
 def test_another_prompt_needs_another_folder(bench):
     bench.judge()
     bench.settings.write_text(SETTINGS + "system_prompt: Judge otherwise.\n")
@@ -357,6 +444,22 @@ def test_judgments_of_another_program_with_another_prompt(bench):
     status, said, asked = bench.judge()
     assert (status, asked) == (2, [])
     assert "other.jsonl was judged with another prompt for all" in said
+
+
+def test_judgments_of_another_program_against_another_baseline(bench):
+    row = {"uid": "q0", "category": "all", "model": "m", "baseline": "n", "games": [None, None]}
+    write_lines(bench.folder / "model_judgment" / "stub" / "m.jsonl", [row])
+    status, said, asked = bench.judge()
+    assert (status, asked) == (2, [])
+    assert "m.jsonl was judged against n in all, not base" in said
+
+
+def test_what_another_program_judged_is_not_recorded_as_ours(bench):
+    bench.judge()
+    record = bench.folder / "model_judgment" / "stub" / "protocol.json"
+    record.unlink()
+    assert bench.judge()[::2] == (0, [])
+    assert not record.exists()
 
 
 def test_two_judges_each_in_its_own_folder(bench):
@@ -376,6 +479,7 @@ def test_the_record_says_how_it_was_judged(bench):
     assert (run.judge, run.model, run.temperature, run.max_tokens) == ("stub", "stub", 0.0, 1000)
     assert run.prompts == {"all": own_prompt("all").sha256}
     assert run.baselines == {"all": "base"}
+    assert run.models == ("m",)
 
 
 def test_a_judgment_that_cannot_be_written_loses_nothing(bench):

@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import stub_judge
 from judged_bench import read_lines, write_bench
 
+from openrlhf_js.evaluation.arena.verdict import parse_verdict
+
 QUESTIONS, AT_ONCE, KILLS = 60, 8, 3
 SECONDS, ERRORS, GARBAGE = 0.02, 0.1, 0.05
 
@@ -50,7 +52,7 @@ def test_kills_and_faults_cost_no_judgment_and_hardly_any_money(tmp_path, port):
     folder = write_bench(tmp_path / "data", QUESTIONS)
     games = 2 * QUESTIONS
     kills = [games * (number + 1) // (KILLS + 1) for number in range(KILLS)]
-    calls, said = 0, ""
+    calls, killed, said = 0, 0, ""
     while True:
         calls += 1
         process = start(folder.parent, port)
@@ -62,8 +64,10 @@ def test_kills_and_faults_cost_no_judgment_and_hardly_any_money(tmp_path, port):
         said = process.communicate()[0]
         if process.returncode == 0:
             break
-        assert process.returncode == -9, said
-    assert calls == KILLS + 1
+        assert process.returncode in (1, -9), said  # 1: some game's replies were lost twice
+        killed += process.returncode == -9
+    assert killed == KILLS
+    assert calls <= KILLS + 5
 
     rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
     assert sorted(row["uid"] for row in rows) == sorted(f"q{i}" for i in range(QUESTIONS))
@@ -77,10 +81,12 @@ def test_kills_and_faults_cost_no_judgment_and_hardly_any_money(tmp_path, port):
     assert paid.total() - games <= KILLS * AT_ONCE
     assert found["errors"] > 0
     # Of all that was paid for, with and without a verdict, only what was under way is not known.
-    ledger = read_lines(folder / "judge_ledger" / "stub.jsonl")
+    every = read_lines(folder / "judge_ledger" / "stub.jsonl")
+    assert any(row.get("lost") for row in every)
+    ledger = [row for row in every if not row.get("lost")]
     total = paid.total() + sum(found["garbage"].values())
     assert total - KILLS * AT_ONCE <= len(ledger) <= total
-    with_verdict = Counter(row["key"] for row in ledger if row["verdict"])
+    with_verdict = Counter(row["key"] for row in ledger if parse_verdict(row["text"]))
     assert len(with_verdict) == games
     assert set(with_verdict.values()) == {1}
     assert not [name for name in os.listdir(folder) if name.endswith(".partial")]

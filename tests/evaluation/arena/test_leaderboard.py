@@ -14,7 +14,7 @@ from openrlhf_js.evaluation.arena.files import Folder
 from openrlhf_js.evaluation.arena.judge_prompts import prompt_of
 from openrlhf_js.evaluation.arena.leaderboard import Plan, board
 from openrlhf_js.evaluation.arena.pool import load
-from openrlhf_js.evaluation.arena.protocol import add_run, run_of
+from openrlhf_js.evaluation.arena.protocol import add_run, protocol_of, run_of
 from openrlhf_js.evaluation.arena.rows import rows, table
 from openrlhf_js.evaluation.arena.score import clustered, of_model
 from openrlhf_js.evaluation.arena.standing import standing
@@ -96,6 +96,17 @@ def test_judges_are_apart_and_pooled(read):
     for model in ("m0", "m3"):
         first, second, both = (tallies[name][model] for name in tallies)
         assert both == first + second
+
+
+def test_judges_who_judged_a_model_unequally_are_not_pooled_in_silence(read):
+    both = [of_category(CREATIVE, judge=judge) for judge in ("gpt-4.1", "other")]
+    kept = [each for each in both[1] if each.model != "m1"]
+    (pool,), _ = read([*both[0], *kept], ["gpt-4.1", "other"])
+    assert board(pool, ["gpt-4.1", "other"], Plan()).notes == [
+        "m1 is pooled from unequal numbers of judgments (30 by gpt-4.1, 0 by other): compare it "
+        "with care."
+    ]
+    assert board(pool, ["gpt-4.1"], Plan()).notes == []
 
 
 def test_official_intervals_follow_the_bench(read):
@@ -251,6 +262,18 @@ def test_a_bench_of_one_s_own_takes_the_baseline_that_was_judged_against(read):
     assert len(pool.judged.model) == 30 and "1 against other" in warned[-1]
 
 
+def test_a_category_that_was_judged_against_another_baseline_costs_no_other(read):
+    moved = [each._replace(baseline="mine") for each in of_category(HARD, models=1)]
+    (pool,), warned = read([*moved, *of_category(CREATIVE, models=1)])
+    assert pool.category == CREATIVE
+    assert warned == [
+        "no table of this: no judgment of hard_prompt is against o3-mini-2025-01-31, but 30 "
+        "against mine: score with --category hard_prompt --baseline mine"
+    ]
+    (pool,), _ = read(moved, categories=[HARD], baseline="mine")  # the advice is good
+    assert (pool.category, pool.judged.baseline) == (HARD, "mine")
+
+
 @pytest.mark.parametrize(
     ("judges", "named", "said"),
     [
@@ -260,7 +283,7 @@ def test_a_bench_of_one_s_own_takes_the_baseline_that_was_judged_against(read):
             ["gpt-4.1"],
             {"baseline": "gpt-4-0314"},
             "no judgment of hard_prompt is against gpt-4-0314, but 30 against o3-mini-2025-01-31: "
-            "score with --baseline o3-mini-2025-01-31",
+            "score with --category hard_prompt --baseline o3-mini-2025-01-31",
         ),
     ],
 )
@@ -313,3 +336,27 @@ def test_the_protocol(tmp_path):
     add_run(folder, run_of(bench, "gpt-4.1", "gpt-4.1", 0.0, 16000, {HARD: official}))
     good = standing(folder, bench, HARD, ["gpt-4.1"])
     assert good.followed is True and good.words() == "The official protocol was followed."
+
+
+def test_the_protocol_is_known_of_the_models_that_were_judged_here(tmp_path):
+    bench = bench_of("arena-hard-v2.0")
+    folder = Folder(tmp_path, bench.name)
+    official = prompt_of("system", "template", "")._replace(official=True)
+    run = run_of(bench, "gpt-4.1", "gpt-4.1", 0.0, 16000, {HARD: official})
+    write_judgments(folder.root, of_category(HARD, models=2))  # fetched: m0 and m1
+    add_run(folder, run, ["org/js", "m0"])
+    add_run(folder, run, ["rloo", "js"])
+    (recorded,) = protocol_of(folder, "gpt-4.1").runs
+    assert recorded == run._replace(models=("js", "rloo"))
+    # the models that were recorded stay so when they have judgments
+    write_lines(folder.judgments("gpt-4.1", "js"), [])
+    add_run(folder, run, ["js"])
+    assert protocol_of(folder, "gpt-4.1").runs == (recorded,)
+
+    assert standing(folder, bench, HARD, ["gpt-4.1"], ["js", "rloo"]).followed is True
+    partly = standing(folder, bench, HARD, ["gpt-4.1"], ["js", "m0", "m1"])
+    assert partly == (None, ("nothing tells how gpt-4.1 judged m0, m1",))
+    many = [f"m{number}" for number in range(7)]
+    assert standing(folder, bench, HARD, ["gpt-4.1"], many).said == (
+        "nothing tells how gpt-4.1 judged m0, m1, m2, m3, m4 and 2 more",
+    )

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from openrlhf_js.evaluation.arena.ledger import Ledger, key_of
-from openrlhf_js.evaluation.arena.prices import Bill
+from openrlhf_js.evaluation.arena.prices import Bill, Worst
 from openrlhf_js.evaluation.arena.verdict import parse_verdict
 from openrlhf_js.evaluation.replies import Reply
 
@@ -54,6 +54,33 @@ def test_what_is_added_is_found_again(path):
         assert ledger.text("k1") == GOOD.text
 
 
+def test_lost_replies_are_no_replies_and_count_at_worst(path):
+    filled(path)
+    with opened(path) as ledger:
+        paid = ledger.paid(["m"])
+        ledger.lose("k9", "m", 400, Worst(500, 16000, 1.0), uid="q9")
+        ledger.add("k9", "m", 400, GOOD)
+        assert ledger.text("k9") == GOOD.text
+    with opened(path) as ledger:
+        assert ledger.text("k9") == GOOD.text
+        assert ledger.silent == {"k2": 1}
+        assert (ledger.paid(["m"]) - paid).prompt_tokens == 100
+        assert (ledger.paid_at_worst(["m"]) - paid).prompt_tokens == 100 + 500
+        assert (ledger.paid_at_worst(["m"]) - paid).completion_tokens == 10 + 16000
+        assert ledger.paid_at_worst(["n", "nobody"]) == ledger.paid(["n"])
+
+
+def test_a_reply_is_written_before_its_verdict_is_looked_for(path):
+    def look(text):
+        assert path.read_bytes().endswith(b"\n")
+        raise KeyboardInterrupt
+
+    with opened(path, verdict_of=look) as ledger, pytest.raises(KeyboardInterrupt):
+        ledger.add("k1", "m", 400, GOOD)
+    with opened(path) as ledger:
+        assert ledger.text("k1") == GOOD.text
+
+
 def test_lines_hold_everything_and_are_lines_for_everybody(path):
     filled(path)
     text = path.read_text(encoding="utf-8")
@@ -64,7 +91,6 @@ def test_lines_hold_everything_and_are_lines_for_everybody(path):
         "uid": "q1",
         "game": 1,
         "prompt_bytes": 400,
-        "verdict": "A>B",
         **GOOD._asdict(),
     }
 
@@ -72,7 +98,7 @@ def test_lines_hold_everything_and_are_lines_for_everybody(path):
 def test_a_line_cut_short_by_a_kill_is_left_out_and_the_next_one_is_whole(path):
     filled(path)
     whole = path.read_bytes()
-    for cut in (1, 20, len(whole.split(b"\n")[2])):
+    for cut in (2, 20, len(whole.split(b"\n")[2])):
         path.write_bytes(whole[:-cut])
         warnings = []
         with opened(path, warnings.append) as ledger:
@@ -83,6 +109,21 @@ def test_a_line_cut_short_by_a_kill_is_left_out_and_the_next_one_is_whole(path):
         with opened(path) as ledger:
             assert sorted(ledger.verdicts) == ["k1", "k4"]
             assert ledger.text("k4") == GOOD.text
+
+
+def test_a_line_that_lacks_only_its_end_is_kept(path):
+    filled(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with opened(path, write=False) as ledger:
+        assert ledger.text("k2") == GOOD.text
+    assert path.read_bytes() == whole[:-1]
+    with opened(path) as ledger:
+        ledger.add("k4", "m", 1, GOOD)
+        assert ledger.text("k2") == ledger.text("k4") == GOOD.text
+    assert path.read_bytes().startswith(whole)
+    with opened(path) as ledger:
+        assert sorted(ledger.verdicts) == ["k1", "k2", "k4"]
 
 
 @pytest.mark.parametrize(

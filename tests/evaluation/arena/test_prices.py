@@ -31,6 +31,13 @@ def test_replies_without_a_count_count_by_their_bytes():
     assert bill - Bill(1, 37, 11) + Bill(1, 37, 11) == bill
 
 
+def test_an_endpoint_that_counts_nothing_is_not_believed():
+    bill = Bill()
+    bill.add(Reply("text", "", "", 0, 0), prompt_bytes=400)
+    bill.add(Reply("", "", "", 7, 0), prompt_bytes=30)  # nothing was said
+    assert bill == Bill(2, 400 + 7, 4 + 0, 1, 30, 7, 0)
+
+
 def test_an_estimate_without_replies_and_with_some():
     assert estimate(3, 4000, Bill()) == Estimate(1000, 2700, 0)
     seen = Bill(

@@ -11,16 +11,15 @@ import pytest
 from openrlhf_js.evaluation.arena import judge_prompts
 from openrlhf_js.evaluation.arena.benches import EVERY, Bench, Category, Judge, bench_of
 from openrlhf_js.evaluation.arena.files import Folder
-from openrlhf_js.evaluation.arena.judge_prompts import PROMPTS_FILE, own_prompt, prompt_of
-from openrlhf_js.evaluation.arena.protocol import (
+from openrlhf_js.evaluation.arena.judge_prompts import (
+    PROMPTS_FILE,
     Prompt,
-    add_run,
-    followed,
     messages,
+    own_prompt,
+    prompt_of,
     prompts,
-    protocol_of,
-    run_of,
 )
+from openrlhf_js.evaluation.arena.protocol import add_run, followed, protocol_of, run_of
 from openrlhf_js.evaluation.arena.settings import JudgeSettings
 from openrlhf_js.evaluation.arena.standing import standing
 from openrlhf_js.evaluation.arena.verdict import VERDICTS
@@ -205,6 +204,8 @@ class TestFollowed:
             '"prompts": {}, "baselines": {}, "deviations": []}]}',
             '{"runs": [{"judge": "j", "model": [], "temperature": 0, "max_tokens": 1, '
             '"prompts": {}, "baselines": {}, "deviations": []}]}',
+            '{"runs": [{"judge": "j", "model": "j", "temperature": 0, "max_tokens": 1, '
+            '"prompts": {}, "baselines": {}, "deviations": [], "models": [1]}]}',
         ],
     )
     def test_a_broken_record(self, tmp_path: Path, text: str) -> None:

@@ -52,6 +52,7 @@ prices:
   j: {input: 2.0, output: 8}
 limits: {concurrency: 3, requests_per_minute: 60}
 surprise: 1
+max_tokens_name: max_completion_tokens
 """
 
 
@@ -86,6 +87,7 @@ def test_ours(tmp_path: Path) -> None:
     assert found.prices == {"j": Price(2.0, 8)}
     assert found.limits == Limits(concurrency=3, requests_per_minute=60)
     assert found.temperature is None
+    assert found.max_tokens_name == "max_completion_tokens"
     assert found.system_prompts == {"hard_prompt": "hard", "creative_writing": "creative"}
     assert found.baselines == {"hard_prompt": "b"}
     assert said == [f"{path}: the key 'surprise' is unknown here; it is left out"]
@@ -96,6 +98,7 @@ def test_ours(tmp_path: Path) -> None:
     [
         ("max_tokens: 1", "'judge_model' must be text, not None"),
         ("judge_model: j", "'max_tokens' must be a whole number of 1 or more, not None"),
+        ("judge_model: j\nmax_tokens: 1\nmax_tokens_name: t", "must be max_tokens or max_comp"),
         ("judge_model: j\nmax_tokens: true", "'max_tokens' must be a whole number"),
         ("judge_model: j\nmax_tokens: 1\ntemperature: warm", "'temperature' must be a number"),
         ("judge_model: j\nmax_tokens: 1\ntemperature: .nan", "'temperature' must be a number"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import os
 import re
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openrlhf_js.evaluation.arena import style
-from openrlhf_js.evaluation.arena.style import load_tokenizer, metadata, without_code
+from openrlhf_js.evaluation.arena.style import load_tokenizer, metadata, tokenizer_of, without_code
 
 
 def words(text: str) -> int:
@@ -58,36 +61,51 @@ def test_a_million_empty_lines_take_no_time() -> None:
 
 
 class TestTokenizer:
+    def test_each_bench_has_that_of_its_time(self) -> None:
+        import tiktoken
+
+        for bench, model in (
+            ("arena-hard-v0.1", "gpt-3.5-turbo"),
+            ("arena-hard-v2.0", "gpt-4o"),
+            ("mine", "gpt-4o"),
+        ):
+            assert tokenizer_of(bench).name == tiktoken.model.encoding_name_for_model(model)
+
     def test_none_is_taken_instead(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import tiktoken
 
         def offline(_: str) -> None:
             raise ConnectionError("no route")
 
-        monkeypatch.setattr(tiktoken, "encoding_for_model", offline)
-        with pytest.raises(ValueError, match="--style_tokenizer") as caught:
-            load_tokenizer()
-        assert style.CACHE_NAME in str(caught.value)
+        monkeypatch.setattr(tiktoken, "get_encoding", offline)
+        for bench, name in (("arena-hard-v0.1", "cl100k_base"), ("mine", "o200k_base")):
+            with pytest.raises(ValueError, match="--style_tokenizer") as caught:
+                load_tokenizer(bench)
+            assert f"{name}.tiktoken" in str(caught.value)
+            assert tokenizer_of(bench).cache_name in str(caught.value)
 
-    def test_another_file(self, tmp_path: Path) -> None:
+    def test_another_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "f").write_bytes(b"IQ== 0\n")
         with pytest.raises(ValueError, match=r"is not o200k_base\.tiktoken"):
-            load_tokenizer(tmp_path / "f")
+            load_tokenizer("mine", tmp_path / "f")
+        digest = hashlib.sha256(b"IQ== 0\n").hexdigest()
+        monkeypatch.setattr(style, "OLDER", style.OLDER._replace(sha256=digest))
+        with pytest.raises(ValueError, match=r"is cl100k_base\.tiktoken; .* with o200k_base\."):
+            load_tokenizer("mine", tmp_path / "f")
 
     def test_a_file_that_is_not_there_is_no_failed_download(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
-            load_tokenizer(tmp_path / "f")
+            load_tokenizer("mine", tmp_path / "f")
 
+    @pytest.mark.parametrize("bench", ["arena-hard-v0.1", "arena-hard-v2.0"])
     def test_a_given_file_is_where_tiktoken_looks(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: str
     ) -> None:
-        import hashlib
-        import os
-
         import tiktoken
 
         (tmp_path / "f").write_bytes(b"tokens")
-        monkeypatch.setattr(style, "TOKENS_SHA256", hashlib.sha256(b"tokens").hexdigest())
+        wanted = tokenizer_of(bench)._replace(sha256=hashlib.sha256(b"tokens").hexdigest())
+        monkeypatch.setattr(style, "tokenizer_of", {bench: wanted}.__getitem__)
         monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "before")
         seen = []
 
@@ -97,22 +115,20 @@ class TestTokenizer:
 
         def load(name: str) -> Encoding:
             folder = Path(os.environ["TIKTOKEN_CACHE_DIR"])
-            seen.append((name, (folder / style.CACHE_NAME).read_bytes()))
+            seen.append((name, (folder / wanted.cache_name).read_bytes()))
             return Encoding()
 
-        monkeypatch.setattr(tiktoken, "encoding_for_model", load)
-        assert load_tokenizer(tmp_path / "f")("a <|endoftext|>") == 2
-        assert seen == [("gpt-4o", b"tokens")]
+        monkeypatch.setattr(tiktoken, "get_encoding", load)
+        assert load_tokenizer(bench, tmp_path / "f")("a <|endoftext|>") == 2
+        assert seen == [(wanted.name, b"tokens")]
         assert os.environ["TIKTOKEN_CACHE_DIR"] == "before"
 
-    def test_the_name_in_the_cache(self) -> None:
+    @pytest.mark.parametrize("each", [style.OLDER, style.NEWER])
+    def test_the_name_in_the_cache(self, each: style.Tokenizer) -> None:
         """It is what tiktoken makes of its own address of the file."""
-        import hashlib
-        import inspect
-
         from tiktoken_ext import openai_public
 
-        source = inspect.getsource(openai_public.o200k_base)
-        (address,) = re.findall(r'"(https://[^"]*o200k_base\.tiktoken)"', source)
-        assert hashlib.sha1(address.encode()).hexdigest() == style.CACHE_NAME
-        assert style.TOKENS_SHA256 in source
+        source = inspect.getsource(getattr(openai_public, each.name))
+        (address,) = re.findall(rf'"(https://[^"]*{each.name}\.tiktoken)"', source)
+        assert hashlib.sha1(address.encode()).hexdigest() == each.cache_name
+        assert each.sha256 in source

@@ -29,6 +29,10 @@ def test_thoughts_that_never_end(start: str, end: str) -> None:
         ("<think>a</think>The tag <think> opens.", Parted("The tag <think> opens.", "a", False)),
         # a tag that the answer is about
         ("Use <think>x</think> tags.", Parted("Use <think>x</think> tags.", "", False)),
+        ("End with </think> and go on.", Parted("End with </think> and go on.", "", False)),
+        ("hm\n</think>yes", Parted("yes", "hm", False)),
+        ("</think>yes", Parted("yes", "", False)),
+        ("hm</think>", Parted("", "hm", False)),
         ("Close with `</think>`.", Parted("Close with `</think>`.", "", False)),
         ("```\n</think>\n```", Parted("```\n</think>\n```", "", False)),
         (

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from openrlhf_js.evaluation.arena.files import Folder, answer_line, append_line, judgment_line
+from openrlhf_js.evaluation.arena.appending import append_line
+from openrlhf_js.evaluation.arena.files import Folder, answer_line, judgment_line
 from openrlhf_js.evaluation.arena.records import Answer, Game, Judgment
 from openrlhf_js.evaluation.arena.style import metadata
 
