@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from openrlhf_js.cli.eval_arena_run import guarded
+from openrlhf_js.cli.eval_run import guarded
 from openrlhf_js.cli.parser import Parser
 from openrlhf_js.cli.saying import say
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from openrlhf_js.cli.eval_arena_run import guarded
+from openrlhf_js.cli.eval_run import guarded
 from openrlhf_js.cli.parser import Parser
 from openrlhf_js.cli.sampling_flags import add_engine_flags, check_counts
 from openrlhf_js.cli.saying import say

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from openrlhf_js.cli.eval_arena_boards import Scored, scored, write_page
-from openrlhf_js.cli.eval_arena_run import guarded
 from openrlhf_js.cli.eval_arena_score_flags import PROGRAM, parse
+from openrlhf_js.cli.eval_run import guarded
 from openrlhf_js.cli.saying import say, visible
 
 if TYPE_CHECKING:  # numpy and scipy: not for --help

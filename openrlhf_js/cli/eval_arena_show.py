@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from openrlhf_js.cli.eval_arena_boards import scored, write_page
-from openrlhf_js.cli.eval_arena_run import guarded
 from openrlhf_js.cli.eval_arena_score_flags import add_pool, check_pool
+from openrlhf_js.cli.eval_run import guarded
 from openrlhf_js.cli.parser import Parser
 from openrlhf_js.cli.saying import say
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
+from openrlhf_js.cli.ending import first_line
 from openrlhf_js.cli.eval_passk_flags import PROGRAM, parse
+from openrlhf_js.cli.eval_run import guarded
 from openrlhf_js.cli.saying import say
 from openrlhf_js.whole_file import whole_file
 
@@ -32,33 +33,16 @@ def main(argv: list[str] | None = None) -> int:
     errors = Console(stderr=True)
     from torch import OutOfMemoryError
 
-    from openrlhf_js.evaluation.endpoint import EndpointRefused, EndpointUnavailable
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-            signal.signal(number, signal.default_int_handler)  # as Ctrl-C
-    try:
-        (compare if args.compare else evaluate)(args, Console(), errors)
-    except KeyboardInterrupt:
-        return _fail(errors, f"stopped; {GOES_ON}", 130)
-    except (EndpointRefused, EndpointUnavailable) as error:
-        return _fail(errors, f"{error}\n{GOES_ON}", 1)
-    except OutOfMemoryError as error:
-        first = str(error).partition("\n")[0]
-        return _fail(errors, f"{first}\nGive a smaller --batch_size; {GOES_ON}", 1)
-    except ValueError as error:
-        return _fail(errors, str(error), 2)
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        return _fail(errors, f"{error.filename}: {error.strerror}", 2)
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _fail(errors, f"{place}{error.strerror or error}; {GOES_ON}", 1)
-    return 0
-
-
-def _fail(errors: Console, message: str, status: int) -> int:
-    say(errors, f"{PROGRAM}: {message}")
-    return status
+    return guarded(
+        PROGRAM,
+        lambda: (compare if args.compare else evaluate)(args, Console(), errors),
+        GOES_ON,
+        {
+            OutOfMemoryError: lambda error: (
+                f"{first_line(error)}\nGive a smaller --batch_size; {GOES_ON}"
+            )
+        },
+    )
 
 
 def evaluate(args: argparse.Namespace, console: Console, errors: Console) -> None:
