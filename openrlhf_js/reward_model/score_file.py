@@ -13,7 +13,6 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 BLOCK_BYTES = 1 << 20
@@ -56,12 +55,7 @@ class ScoreFile:
     def __enter__(self) -> ScoreFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def append(self, rewards: Mapping[int, Rewards]) -> None:

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.arena import schemas
@@ -78,12 +77,7 @@ class AnswerFile:
     def __enter__(self) -> AnswerFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._lock)
 
     def missing(self, questions: Sequence[Question]) -> Iterator[tuple[int, Question]]:

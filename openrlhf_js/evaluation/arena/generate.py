@@ -14,11 +14,8 @@ from openrlhf_js.evaluation.arena.lines import Progress
 from openrlhf_js.evaluation.arena.records import Answer, Question
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata
 from openrlhf_js.evaluation.arena.thinking import MARKS, TAGS, Parted, part
-from openrlhf_js.evaluation.endpoint import (
-    Chat,
-    EndpointUnavailable,
-    RequestRefused,
-)
+from openrlhf_js.evaluation.endpoint import Chat, EndpointUnavailable, RequestRefused
+from openrlhf_js.evaluation.workers import side_by_side
 from openrlhf_js.sampling.engines import Engine, key
 
 SEED_BITS = 31  # of a seed that every server takes
@@ -185,11 +182,5 @@ async def answer_remotely(
             done += 1
             progress(done)
 
-    workers = [asyncio.create_task(work()) for _ in range(concurrency)]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    await side_by_side(work, concurrency)
     return failed

@@ -21,6 +21,7 @@ from openrlhf_js.evaluation.passk.items import Item, Message
 from openrlhf_js.evaluation.passk.local import Progress
 from openrlhf_js.evaluation.passk.samples import Place, Sample, SampleFile
 from openrlhf_js.evaluation.servers import Server
+from openrlhf_js.evaluation.workers import side_by_side
 from openrlhf_js.sampling.engines import key
 
 IMAGE_TAG = "<image>"
@@ -174,13 +175,7 @@ async def sample_remote(
             done, last = done + 1, now
             progress(done)
 
-    workers = [asyncio.create_task(work()) for _ in range(concurrency)]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    await side_by_side(work, concurrency)
     return dict(sorted(refused.items()))
 
 

@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 from openrlhf_js.evaluation.passk.items import Item
@@ -95,12 +94,7 @@ class SampleFile:
     def __enter__(self) -> SampleFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             os.fsync(self._file.fileno())
         finally:
