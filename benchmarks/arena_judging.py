@@ -134,7 +134,8 @@ def disturbed(args: argparse.Namespace, folder: Path) -> None:
     )
     print(f"games paid for {len(paid)}, paid for again {twice}: at most {args.kills} kills of")
     print(f"  {args.concurrency} games under way = {args.kills * args.concurrency}")
-    ledger = read_lines(folder / "judge_ledger" / f"{JUDGE}.jsonl")
+    lines = read_lines(folder / "judge_ledger" / f"{JUDGE}.jsonl")
+    ledger = [line for line in lines if not line.get("lost")]
     print(f"replies in the ledger {len(ledger)}")
     assert len(uids) == args.questions and set(uids.values()) == {1} and whole
     assert len(paid) == games and twice <= args.kills * args.concurrency

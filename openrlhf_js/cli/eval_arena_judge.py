@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from openrlhf_js.cli.eval_arena_judge_flags import PROGRAM, parse
+from openrlhf_js.cli.eval_run import guarded
 from openrlhf_js.cli.progress import Bar
 from openrlhf_js.cli.saying import say
 
@@ -40,26 +41,14 @@ def main(argv: list[str] | None = None) -> int:
     """
     args = parse(argv)
     errors = Console(stderr=True)
-    from openrlhf_js.evaluation.endpoint import EndpointRefused, EndpointUnavailable
 
-    try:
-        return work(args, Console(), errors)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        return _fail(errors, f"stopped; {GOES_ON}", 130)
-    except (EndpointRefused, EndpointUnavailable) as error:
-        return _fail(errors, f"{error}\n{GOES_ON}", 1)
-    except ValueError as error:
-        return _fail(errors, str(error), 2)
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        return _fail(errors, f"{error.filename}: {error.strerror}", 2)
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _fail(errors, f"{place}{error.strerror or error}; {GOES_ON}", 1)
+    def judged() -> int:
+        try:
+            return work(args, Console(), errors)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
-
-def _fail(errors: Console, message: str, status: int) -> int:
-    say(errors, f"{PROGRAM}: {message}")
-    return status
+    return guarded(PROGRAM, judged, GOES_ON)
 
 
 def work(args: argparse.Namespace, console: Console, errors: Console) -> int:
@@ -191,13 +180,12 @@ def _judge(
                 judge_report.after(job, todo, judging.outcome, paid, ledger, chat.retries),
             )
     if stopped:
-        return _fail(errors, f"stopped; {GOES_ON}", 130)
+        raise KeyboardInterrupt
     if budget.used_up:
-        _fail(
+        say(
             errors,
-            f"the budget of ${args.budget:g} does not allow another game for sure; to go on, give "
-            "the same call a larger one",
-            1,
+            f"{PROGRAM}: the budget of ${args.budget:g} does not allow another game for sure; to "
+            "go on, give the same call a larger one",
         )
     return int(judging.outcome.games < games or todo.missing > 0)
 

@@ -18,18 +18,26 @@ from openrlhf_js.evaluation.rates import Limits, Pace, back_off_seconds, retry_a
 from openrlhf_js.evaluation.refusals import (
     OTHER_NAME,
     EndpointRefused,
+    EndpointSilent,
     EndpointUnavailable,
     ReplyLost,
     RequestRefused,
     refusal,
 )
 from openrlhf_js.evaluation.replies import NoReply, Reply, excerpt, read_reply
-from openrlhf_js.evaluation.servers import REAL_KEY_CHARACTERS, Endpoint, Server, Turns
+from openrlhf_js.evaluation.servers import (
+    PATIENCE_SECONDS,
+    REAL_KEY_CHARACTERS,
+    Endpoint,
+    Server,
+    Turns,
+)
 
 __all__ = [
     "Chat",
     "Endpoint",
     "EndpointRefused",
+    "EndpointSilent",
     "EndpointUnavailable",
     "Limits",
     "Reply",
@@ -121,7 +129,8 @@ class Chat:
             EndpointRefused: an answer that asking again cannot mend; says what to do. If it is a
                 RequestRefused, other messages may be answered.
             EndpointUnavailable: the attempts are used up, or the endpoint wants to be left alone
-                for very long. If it is a ReplyLost, so many replies were lost.
+                for very long. If it is a ReplyLost, so many replies were lost; if it is an
+                EndpointSilent, nobody has had one for PATIENCE_SECONDS.
         """
         given = {name: value for name, value in parameters.items() if value is not None}
         expected = sum(len(message["content"]) for message in messages) / CHARACTERS_PER_TOKEN
@@ -143,6 +152,10 @@ class Chat:
                     if lost == most_lost:
                         raise ReplyLost(
                             f"a reply is lost, and may be charged for; {problem}"
+                        ) from None
+                    if (silent := self._turns.silent_seconds()) > PATIENCE_SECONDS:
+                        raise EndpointSilent(
+                            f"no endpoint has given a reply for {silent:.0f} s; the last: {problem}"
                         ) from None
                     continue
                 finally:

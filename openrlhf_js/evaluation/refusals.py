@@ -34,6 +34,10 @@ class EndpointUnavailable(RuntimeError):
     """No reply, however often it was asked for; another time there may be one."""
 
 
+class EndpointSilent(EndpointUnavailable):
+    """None of the endpoints has given a reply to anybody for long: no need to try the others."""
+
+
 class ReplyLost(EndpointUnavailable):
     """Replies that never came whole, and for which the endpoint may charge nevertheless."""
 

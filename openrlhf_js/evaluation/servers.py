@@ -14,6 +14,7 @@ import httpx
 FAILURES = 3  # in a row, before an endpoint is left aside
 FIRST_REST_SECONDS = 1.0  # doubles with every failure, up to:
 LONGEST_REST_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0  # with endpoints of which none gives a reply
 SPREAD = 0.1  # of a rest, so that those who waited for its end do not all come at once
 KEY_SHOWN_AS = "[key]"
 REAL_KEY_CHARACTERS = 12  # a shorter one, such as "EMPTY", may be a word of any text
@@ -68,6 +69,7 @@ class Server:
         self.endpoint = endpoint
         self.address = f"{endpoint.url}/chat/completions"
         self.rest_until = 0.0
+        self.failing_since: float | None = None
         self._failures = 0
         self._key = _key(endpoint.key_name)
 
@@ -82,14 +84,17 @@ class Server:
         return text.replace(self._key, KEY_SHOWN_AS).replace(in_json, KEY_SHOWN_AS)
 
     def succeeded(self) -> None:
-        self._failures = 0
+        self._failures, self.failing_since = 0, None
 
     def failed(self) -> None:
         """Counts a failure; after several in a row the endpoint is left aside for a while.
 
         One that comes during a rest is of a request from before it, and says nothing new.
         """
-        if self.rest_until > time.monotonic():
+        now = time.monotonic()
+        if self.failing_since is None:
+            self.failing_since = now
+        if self.rest_until > now:
             return
         self._failures += 1
         if self._failures >= FAILURES:
@@ -111,6 +116,11 @@ class Turns:
         if not servers:
             raise ValueError("no endpoint; give at least one url")
         self._servers = list(servers)
+
+    def silent_seconds(self) -> float:
+        """For how long none of them has given a reply, from its first failure on."""
+        now = time.monotonic()
+        return min(now - (each.failing_since or now) for each in self._servers)
 
     async def next(self, chance: float) -> Server:
         """The next one; where all are left aside, waits for the first that is not.

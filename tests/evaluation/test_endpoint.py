@@ -379,6 +379,26 @@ def test_an_endpoint_that_comes_back_is_used_again():
     assert up.number > 4
 
 
+def test_endpoints_that_stay_silent_are_given_up(monkeypatch):
+    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(servers, "LONGEST_REST_SECONDS", 0.05)
+    with serving(lambda _: GOOD) as stub:
+        gone = stub.url
+    began = time.monotonic()
+    replies, _ = ask(gone, times=3, concurrency=2, attempts=10_000)
+    assert time.monotonic() - began < 5
+    assert {type(each) for each in replies} == {endpoint.EndpointSilent}
+    assert "no endpoint has given a reply for" in str(replies[0])
+    assert "cannot be reached" in str(replies[0])
+
+
+def test_one_endpoint_that_answers_is_enough_to_go_on(monkeypatch):
+    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.0)
+    with serving(lambda _: Answer(500)) as down, serving(lambda _: GOOD) as up:
+        replies, _ = ask(down.url, up.url, times=10, concurrency=2, attempts=50)
+    assert all(isinstance(reply, Reply) for reply in replies)
+
+
 def test_many_failures_at_once_are_one_reason_to_rest():
     server = servers.Server(Endpoint("http://x/v1", "m"))
     for _ in range(64):

@@ -14,7 +14,12 @@ from openrlhf_js.evaluation.arena.lines import Progress
 from openrlhf_js.evaluation.arena.records import Answer, Question
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata
 from openrlhf_js.evaluation.arena.thinking import MARKS, TAGS, Parted, part
-from openrlhf_js.evaluation.endpoint import Chat, EndpointUnavailable, RequestRefused
+from openrlhf_js.evaluation.endpoint import (
+    Chat,
+    EndpointSilent,
+    EndpointUnavailable,
+    RequestRefused,
+)
 from openrlhf_js.evaluation.workers import side_by_side
 from openrlhf_js.sampling.engines import Engine, key
 
@@ -169,7 +174,7 @@ async def answer_remotely(
             except EndpointUnavailable as error:
                 failed[question.uid] = str(error)
                 unanswered += 1
-                if unanswered >= GIVE_UP_AFTER:
+                if unanswered >= GIVE_UP_AFTER or isinstance(error, EndpointSilent):
                     raise
                 continue
             unanswered = 0

@@ -19,6 +19,7 @@ from openrlhf_js.evaluation.endpoint import (
     MOST_LOST,
     Chat,
     EndpointRefused,
+    EndpointSilent,
     EndpointUnavailable,
     ReplyLost,
     RequestRefused,
@@ -216,7 +217,7 @@ class Judging:
     def _no_reply(self, ask: Ask, error: EndpointUnavailable) -> bool:
         """Counts a game without a reply; raises the error if there were many in a row."""
         self._unanswered += 1
-        if self._unanswered >= GIVE_UP_AFTER:
+        if self._unanswered >= GIVE_UP_AFTER or isinstance(error, EndpointSilent):
             raise error
         return self._fail(ask, str(error))
 
