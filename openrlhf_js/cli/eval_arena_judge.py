@@ -100,12 +100,16 @@ def _asked(
 
     judge = args.judge or (settings.judge_model if settings else "")
     name, concurrency = args.judge_name, args.concurrency
+    tokens_name = args.max_tokens_name
     endpoints: Sequence[Endpoint] = [Endpoint(url, judge, args.key_env) for url in args.url]
     if args.endpoints:  # knows the judge by its name, and what the endpoint calls it
         api = read_api_model(args.endpoints, judge, warn)
         endpoints = api.endpoints
         name, judge = name or judge, endpoints[0].model
         concurrency = concurrency or api.parallel
+        if api.thinking:
+            _check_without_temperature(args, settings)
+            tokens_name = tokens_name or "max_completion_tokens"
     wanted = Wanted(
         data=args.data,
         bench=args.bench,
@@ -116,12 +120,22 @@ def _asked(
         judge_name=name,
         temperature=args.temperature,
         max_tokens=args.max_tokens,
-        max_tokens_name=args.max_tokens_name,
+        max_tokens_name=tokens_name,
         seed=args.seed,
         concurrency=concurrency,
         timeout_seconds=args.timeout,
     )
     return wanted, endpoints
+
+
+def _check_without_temperature(args: argparse.Namespace, settings: JudgeSettings | None) -> None:
+    """Raises ValueError if a judge that takes no temperature would be sent one."""
+    if args.temperature is None and settings and settings.temperature is None:
+        return
+    raise ValueError(
+        f"{args.endpoints} says that this judge is a thinking model of OpenAI's, which takes no "
+        "temperature: give --settings FILE without 'temperature', and no --temperature"
+    )
 
 
 def _judge(

@@ -267,6 +267,24 @@ def test_the_official_file_of_endpoints(place, capsys, monkeypatch):
     assert {row["judge"] for row in judged(place)} == {"stub"}
 
 
+def test_a_thinking_judge_gets_no_temperature(place, capsys):
+    argv = flags(place)
+    del argv[argv.index("--url") :]
+    argv += ["--endpoints", str(place / "api.yaml")]
+    with serving(fair) as stub:
+        (place / "api.yaml").write_text(
+            "stub:\n  model: o9\n  api_type: openai_thinking\n  endpoints:\n"
+            f"    - {{api_base: '{stub.url}'}}\n"
+        )
+        assert main(argv) == 2
+        assert "which takes no temperature: give --settings FILE" in capsys.readouterr().err
+        (place / "s.yaml").write_text("judge_model: stub\nmax_tokens: 70\n")
+        assert main(argv) == 0
+        (request, *_) = stub.requests
+    assert "temperature" not in request.body and "max_tokens" not in request.body
+    assert request.body["max_completion_tokens"] == 70
+
+
 def test_what_was_refused_binds_nobody(place, capsys):
     """Nothing was judged in the first call, so the second may judge in another way."""
     assert call(place, answer=lambda request: Answer(400, b"max_tokens is too large"))[0] == 1
