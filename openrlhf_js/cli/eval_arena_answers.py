@@ -12,7 +12,14 @@ from typing import Any
 from rich.console import Console
 
 from openrlhf_js.cli.progress import Bar
-from openrlhf_js.cli.sampling_flags import device_of, dtype_of, engine_of, loaded, policy_of
+from openrlhf_js.cli.sampling_flags import (
+    device_of,
+    digest_of,
+    dtype_of,
+    engine_of,
+    loaded,
+    policy_of,
+)
 from openrlhf_js.cli.saying import say
 from openrlhf_js.evaluation.arena.answer_file import AnswerFile
 from openrlhf_js.evaluation.arena.api_config import read_api_model
@@ -24,8 +31,6 @@ from openrlhf_js.evaluation.endpoint import Chat, Endpoint, Limits
 from openrlhf_js.evaluation.passk.remote import endpoint_of
 from openrlhf_js.evaluation.passk.results import versions
 from openrlhf_js.reward_model.checkpoint import local_folder
-from openrlhf_js.reward_model.score_file import hash_of_model
-from openrlhf_js.reward_model.score_file import model_files as weights_of
 from openrlhf_js.sampling.model_files import ModelFiles, model_files
 from openrlhf_js.sampling.prompts import Form, asked, check_lengths
 
@@ -65,12 +70,9 @@ def local_answers(
     files = model_files(place)
     prompts = _prompts(args, files, wanted, errors)
     engine_name = engine_of(args)
-    size = sum(path.stat().st_size for path in weights_of(place))
-    with Bar("reading the model", size, errors, "MB") as bar:
-        digest = hash_of_model(place, lambda done: bar.update(done, done // 10**6))
     settings = {
         **_settings(args),
-        "model_sha256": digest,
+        "model_sha256": digest_of(place, errors),
         "engine": engine_name,
         "dtype": dtype_of(args),
         "device": device_of(args),

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 from openrlhf_js.cli.parser import Parser
+from openrlhf_js.evaluation.arena.settings import TOKENS_NAMES
 
 PROGRAM = "openrlhf-js eval arena judge"
 DESCRIPTION = """\
@@ -91,7 +92,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     judge.add_argument("--max_tokens", type=int, metavar="N", help="instead of the settings'")
     judge.add_argument(
         "--max_tokens_name",
-        choices=("max_tokens", "max_completion_tokens"),
+        choices=TOKENS_NAMES,
         help="what the endpoint calls it; the latter for OpenAI's newer models",
     )
     judge.add_argument("--seed", type=int, help="sent to the endpoint; default: none is sent")

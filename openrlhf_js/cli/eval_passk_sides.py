@@ -13,15 +13,20 @@ from rich.console import Console
 
 from openrlhf_js.cli.eval_passk_tasks import Asked
 from openrlhf_js.cli.progress import Bar
-from openrlhf_js.cli.sampling_flags import device_of, dtype_of, engine_of, loaded, policy_of
+from openrlhf_js.cli.sampling_flags import (
+    device_of,
+    digest_of,
+    dtype_of,
+    engine_of,
+    loaded,
+    policy_of,
+)
 from openrlhf_js.cli.saying import say
 from openrlhf_js.evaluation.endpoint import Chat, Limits
 from openrlhf_js.evaluation.passk.local import form_of, prompts_of, sample_local
 from openrlhf_js.evaluation.passk.remote import endpoint_of, messages_of, sample_remote
 from openrlhf_js.evaluation.passk.samples import SampleFile
 from openrlhf_js.reward_model.checkpoint import local_folder
-from openrlhf_js.reward_model.score_file import hash_of_model
-from openrlhf_js.reward_model.score_file import model_files as weights_of
 from openrlhf_js.sampling.engines import ROWS, Engine, Policy
 from openrlhf_js.sampling.model_files import ModelFiles, model_files
 from openrlhf_js.sampling.prompts import Prompt, check_lengths
@@ -57,12 +62,9 @@ def local_side(
         check_lengths(made, benchmark.drawing.max_new_tokens, files.context)
         prompts[benchmark.name] = made
     engine_name = engine_of(args)
-    size = sum(path.stat().st_size for path in weights_of(folder))
-    with Bar("reading the model", size, errors, "MB") as bar:
-        digest = hash_of_model(folder, lambda done: bar.update(done, done // 10**6))
     identity = {
         "model": model,
-        "model_sha256": digest,
+        "model_sha256": digest_of(folder, errors),
         "prompt_form": form_of(files.tokenizer, args.prompt_form),
         "engine": engine_name,
         "dtype": dtype_of(args),

@@ -9,7 +9,12 @@ import argparse
 import importlib.util
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from openrlhf_js.cli.progress import Bar
 
 if TYPE_CHECKING:
     from openrlhf_js.sampling.engines import Engine, Policy
@@ -63,6 +68,19 @@ def check_counts(
         value = getattr(args, name)
         if value is not None and value < 1:
             parser.error(f"--{name} is {value}; give 1 or more")
+
+
+def digest_of(folder: Path, errors: Console) -> str:
+    """The sha256 of a model's files; shows how far reading them has come.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    from openrlhf_js.reward_model.score_file import hash_of_model, model_files
+
+    size = sum(path.stat().st_size for path in model_files(folder))
+    with Bar("reading the model", size, errors, "MB") as bar:
+        return hash_of_model(folder, lambda done: bar.update(done, done // 10**6))
 
 
 def device_of(args: argparse.Namespace) -> str:
