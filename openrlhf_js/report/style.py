@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from openrlhf_js.whole_file import whole_file
 
@@ -146,9 +146,7 @@ def log_scale(axes: Axes) -> None:
     """Makes the vertical axis logarithmic, with numbers as they are read, not as powers."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    bottom, top = axes.get_ylim()
-    if top < 10 * bottom:  # no two powers of ten to mark
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
 
 

@@ -1,0 +1,189 @@
+"""One picture of any tidy rows: settings, a quantity, its value and the ends of its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from openrlhf_js.report import style
+from openrlhf_js.report.style import Label
+
+MAX_NAME_LENGTH = 24  # of a name beside its line
+DODGE = 0.012  # of the axis, between the error bars of neighbours
+
+Row = Mapping[str, Any]
+Scale = Literal["linear", "log2", "categories"]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """How one quantity is drawn."""
+
+    title: str
+    ylabel: str
+    """With its unit."""
+    note: str = ""
+    """A smaller line under the title."""
+    limits: tuple[float | None, float | None] = (None, None)
+    log: bool = False
+    """A logarithmic vertical axis, if all values are above 0."""
+    reference: float | None = None
+    """Where to draw a horizontal line."""
+    intervals: Literal["band", "bars"] = "band"
+
+
+def plot(
+    rows: Iterable[Row],
+    panels: Mapping[str, Panel],
+    *,
+    x: str,
+    xlabel: str,
+    line: str = "estimator",
+    panel: str = "quantity",
+    scale: Scale = "linear",
+    columns: int = 2,
+    size: tuple[float, float] = (5.5, 3.7),
+    looks: Mapping[str, dict[str, Any]] | None = None,
+) -> Figure:
+    """Draws one panel for each quantity, and in it one line for each value of a setting.
+
+        rows = [{"m": 4, "estimator": "js", "quantity": "mse", "value": 1, "low": 0.9, "high": 1.1}]
+        figure = plot(rows, {"mse": Panel("Error", "MSE")}, x="m", xlabel="responses, m")
+        style.save_png(figure, path)
+
+    A missing, None or NaN `value` leaves out a point, and such a `low` or `high` its interval.
+
+    Args:
+        rows: dictionaries with `value`, perhaps `low` and `high`, and the settings named below.
+        panels: by the value of the setting `panel`; they decide what is drawn, in their order.
+        x: the setting along the horizontal axis.
+        xlabel: its label, with the unit.
+        line: the setting that tells the lines apart; a known estimator always looks the same.
+        panel: the setting that tells the panels apart.
+        scale: `categories` puts all values of `x`, which may be text, at equal distances.
+        columns: panels beside one another.
+        size: of one panel, width and height in inches.
+        looks: of the lines, as `style.series_styles` gives them.
+    """
+    rows = [row for row in rows if row[panel] in panels]
+    names = list(dict.fromkeys(str(row[line]) for row in rows))
+    looks = looks or style.series_styles(names)
+    columns = min(columns, len(panels))
+    noted = any(each.note for each in panels.values())
+    with rc_context(style.HOUSE):
+        figure = style.figure(-(-len(panels) // columns), columns, *size)
+        for axes, (quantity, shown) in zip(figure.axes, panels.items(), strict=False):
+            own = [row for row in rows if row[panel] == quantity and _finite(row.get("value"))]
+            by_name = {name: [row for row in own if str(row[line]) == name] for name in names}
+            _draw(axes, shown, {k: v for k, v in by_name.items() if v}, x, scale, looks)
+            style.dress(axes, shown.title, xlabel, shown.ylabel, shown.note or " " * noted)
+            _label(axes, own, x, line, scale, looks)
+        for axes in figure.axes[len(panels) :]:
+            axes.set_visible(False)
+    return figure
+
+
+def _draw(
+    axes: Axes,
+    panel: Panel,
+    rows: Mapping[str, Sequence[Row]],
+    x: str,
+    scale: Scale,
+    looks: Mapping[str, dict[str, Any]],
+) -> None:
+    """Lines, intervals and limits."""
+    places = _places([row for own in rows.values() for row in own], x, scale)
+    if scale == "log2":
+        axes.set_xscale("log", base=2)
+    if panel.reference is not None:
+        axes.axhline(panel.reference, color=style.INK, linewidth=1)
+    if panel.log and all(row["value"] > 0 for own in rows.values() for row in own):
+        style.log_scale(axes)
+    bars, bands = panel.intervals == "bars", []
+    for i, (name, own) in enumerate(rows.items()):
+        own = sorted(own, key=lambda row: places[row[x]])
+        at = np.array([places[row[x]] for row in own], dtype=float)
+        value, low, high = (
+            np.array([row[key] if _finite(row.get(key)) else math.nan for row in own], dtype=float)
+            for key in ("value", "low", "high")
+        )
+        if bars:  # side by side, so that none hides another
+            at = _dodged(at, (i - (len(rows) - 1) / 2) * DODGE, scale)
+        style.line(axes, at.tolist(), value.tolist(), looks[name])
+        if not np.isfinite(low * high).any():
+            continue
+        colour = looks[name]["color"]
+        if bars:
+            reach = np.array([value - low, high - value])
+            axes.errorbar(at, value, reach, fmt="none", ecolor=colour, capsize=3, linewidth=1.2)
+        else:
+            bands.append((at, low, high, colour))
+    axes.set_ylim(axes.get_ylim())  # a wide band does not press the lines together
+    for at, low, high, colour in bands:
+        axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+    bottom, top = panel.limits
+    if bottom == 0 and top is None and rows:  # leaves room above the highest line
+        top = 1.1 * axes.get_ylim()[1]
+    axes.set_ylim(bottom, top)
+
+
+def _label(
+    axes: Axes,
+    rows: Sequence[Row],
+    x: str,
+    line: str,
+    scale: Scale,
+    looks: Mapping[str, dict[str, Any]],
+) -> None:
+    """Marks along the horizontal axis, and the name of each line at its end."""
+    places = _places(rows, x, scale)
+    if scale == "linear":
+        style.whole_steps(axes)
+    else:
+        axes.set_xticks(list(places.values()), [str(each) for each in places])
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.margins(x=0.04)
+    last: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: places[row[x]]):
+        last[str(row[line])] = row
+    if len(looks) > 1:
+        ends = [
+            Label(places[row[x]], row["value"], short(name), looks[name]["color"])
+            for name, row in last.items()
+        ]
+        style.label_ends(axes, ends)
+
+
+def _places(rows: Sequence[Row], x: str, scale: Scale) -> dict[Any, float]:
+    """Where each value of the horizontal setting is."""
+    values = list(dict.fromkeys(row[x] for row in rows))
+    if scale == "categories":
+        if not any(isinstance(each, str) for each in values):
+            values.sort()
+        return {value: float(i) for i, value in enumerate(values)}
+    return {value: float(value) for value in sorted(values)}
+
+
+def _dodged(at: np.ndarray, by: float, scale: Scale) -> np.ndarray:
+    """The places of one line, moved aside by a share of the axis."""
+    if scale == "log2":
+        return np.asarray(at * (max(at.max() / at.min(), 2) ** by))
+    return np.asarray(at + by * max(np.ptp(at), 1))
+
+
+def _finite(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def short(name: str) -> str:
+    """The name as it fits beside a line: its beginning and its end."""
+    name, half = style.printable(name), MAX_NAME_LENGTH // 2
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: half - 1]}…{name[-half:]}"
