@@ -1,0 +1,1 @@
+"""What every room shares: settings, records on disk, files, the console."""

@@ -1,0 +1,128 @@
+"""The console: progress, tables, and text of others that is never taken for markup."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+FIRST_SECONDS = 2.0  # shorter work shows no progress
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
+
+
+def visible(text: str) -> str:
+    """The text with every character that does not print, but newlines, as an escape."""
+    return "".join(
+        character
+        if character == "\n" or character.isprintable()
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def say(text: str, *, error: bool = False, style: str = "") -> None:
+    """Prints text as it is and unwrapped, so that paths and commands can be copied."""
+    Console(stderr=error).print(Text(visible(text), style), soft_wrap=True)
+
+
+class Bar:
+    """A progress bar on a terminal, a line every ten seconds elsewhere; silent for two seconds."""
+
+    def __init__(self, what: str, total: float | None, unit: str, console: Console):
+        self.what, self.total, self.unit, self.console = what, total, unit, console
+        self.done = 0.0
+        self._began = time.monotonic()
+        self._next = self._began + FIRST_SECONDS
+        self._live: Progress | None = None
+
+    def advance(self, amount: float = 1, note: str = "") -> None:
+        """Adds to what is done."""
+        self.update(self.done + amount, note)
+
+    def update(self, done: float, note: str = "") -> None:
+        """Sets what is done of the total; the note is shown behind it."""
+        self.done = done
+        now = time.monotonic()
+        if now < self._next:
+            return
+        text = f"{done:,.0f}{f' of {self.total:,.0f}' if self.total else ''} {self.unit} {note}"
+        if not self.console.is_terminal:
+            self._next = now + LINE_SECONDS
+            self.console.print(Text(f"{self.what}: {visible(text).rstrip()}"), soft_wrap=True)
+            return
+        self._next = now + 0.1
+        if self._live is None:
+            columns = "{task.description}", "{task.fields[note]}"
+            self._live = Progress(
+                TextColumn(columns[0]),
+                BarColumn(24),
+                TextColumn(columns[1], markup=False),
+                TimeRemainingColumn(),
+                console=self.console,
+                transient=True,
+            )
+            self._live.start()
+            self._live.add_task(self.what, total=self.total, note="")
+        self._live.update(self._live.task_ids[0], completed=done, note=visible(text))
+
+    def close(self) -> None:
+        """Takes the bar off the screen."""
+        if self._live:
+            self._live.stop()
+
+
+@contextmanager
+def progress(what: str, total: float | None = None, unit: str = "rows") -> Iterator[Bar]:
+    """Shows on stderr how far a block has come.
+
+    Args:
+        what: is being done, such as "sampling".
+        total: how much there is to do, in units; None where nobody knows.
+        unit: what is counted.
+    """
+    bar = Bar(what, total, unit, Console(stderr=True))
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), title: str = "") -> None:
+    """Prints rows as a table, numbers to four digits; a single wide row stands on its side."""
+    if not rows:
+        return
+    columns = columns or list(rows[0])
+    cells = [[cell(row.get(name)) for name in columns] for row in rows]
+    header = [name.replace("_", " ") for name in columns]
+    upright = len(rows) > 1 or len(columns) < 6
+    made = Table(
+        box=None, pad_edge=False, show_header=upright, title=Text(title) if title else None
+    )
+    if not upright:
+        cells = [list(pair) for pair in zip(header, *cells, strict=True)]
+        header = [""] * len(cells[0])
+    for place, name in enumerate(header):
+        text = any(not _number(row[place]) for row in cells)
+        width = max(len(each) for each in (*name.split(), *(row[place] for row in cells), ""))
+        made.add_column(Text(name), justify="left" if text else "right", min_width=width)
+    for row in cells:
+        made.add_row(*map(Text, row))
+    Console(width=None if Console().is_terminal else 200).print(made, crop=False)
+
+
+def cell(value: Any) -> str:
+    """A value of a table as text; "-" for None and what is not finite."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else visible(str(value))
+
+
+def _number(text: str) -> bool:
+    return text.lstrip("-+")[:1].isdigit() or text == "-"

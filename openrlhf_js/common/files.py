@@ -1,0 +1,149 @@
+"""Files: atomic writes, rows with their place, fingerprints."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+ROW_FORMATS = (".jsonl", ".json", ".csv", ".parquet")
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """A binary file that takes its name only when the block ends well."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and str(error.filename or partial) == str(partial):
+            error.filename = str(path)  # a full disk does not say where
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes indented JSON atomically; NaN and infinity are refused."""
+    with atomic_write(path) as file:
+        file.write((json.dumps(value, indent=2, allow_nan=False, default=str) + "\n").encode())
+
+
+class FileRow(NamedTuple):
+    """One row of a data file: where it stands ("line 12"), and its object or what is wrong."""
+
+    place: str
+    value: dict[str, Any] | ValueError
+    read_bytes: int  # of the file so far, for progress
+
+    def object(self, path: Path) -> dict[str, Any]:
+        """The row's object; ValueError naming file and place where there is none."""
+        if isinstance(self.value, ValueError):
+            raise ValueError(f"{path}, {self.place}: {self.value}")
+        return self.value
+
+
+def read_rows(path: Path) -> Iterator[FileRow]:
+    """The rows of a JSON lines, JSON list, CSV or Parquet file, in constant memory but for a list.
+
+    A bad row is yielded with its error, so that a check can list all of them.
+
+    Raises:
+        ValueError: the file's name or format is not one of `ROW_FORMATS`.
+    """
+    readers = {".csv": _csv_rows, ".parquet": _parquet_rows}
+    if path.suffix not in ROW_FORMATS:
+        raise ValueError(f"{path}: its name must end in one of {', '.join(ROW_FORMATS)}")
+    return readers.get(path.suffix, _json_rows)(path)
+
+
+def _json_rows(path: Path) -> Iterator[FileRow]:
+    with path.open("rb") as file:
+        if file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+            file.seek(0)
+            text = file.read()
+            listed = _parsed(text)
+            if isinstance(listed, ValueError):
+                yield FileRow("the list", listed, len(text))
+                return
+            for number, item in enumerate(listed, 1):
+                yield FileRow(f"item {number}", _object(item), len(text) * number // len(listed))
+            return
+        file.seek(0)
+        read = 0
+        for number, line in enumerate(file, 1):  # bytes: only a newline ends a line
+            read += len(line)
+            if line.strip():
+                yield FileRow(f"line {number}", _object(_parsed(line)), read)
+
+
+def _parsed(text: bytes) -> Any:
+    """The JSON value, or the ValueError that says why there is none."""
+    try:
+        value = json.loads(text.decode("utf-8-sig"))
+        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is no text
+        return value
+    except UnicodeDecodeError as error:
+        return ValueError(f"not UTF-8 text ({error.reason} at byte {error.start})")
+    except UnicodeEncodeError:
+        return ValueError("holds a lone surrogate, which is not UTF-8 text")
+    except json.JSONDecodeError as error:
+        return ValueError(f"not JSON ({error.msg} at column {error.colno})")
+    except (RecursionError, ValueError):
+        return ValueError("not JSON of a row (nested too deeply, or a number is too long)")
+
+
+def _object(value: Any) -> dict[str, Any] | ValueError:
+    if isinstance(value, dict | ValueError):
+        return value
+    return ValueError(f"not a JSON object, but {type(value).__name__}")
+
+
+def _csv_rows(path: Path) -> Iterator[FileRow]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        try:
+            for row in reader:
+                values = {key: value or None for key, value in row.items()}
+                yield FileRow(f"line {reader.line_num}", values, 0)
+        except (csv.Error, UnicodeDecodeError) as error:
+            yield FileRow(f"line {reader.line_num}", ValueError(f"not CSV ({error})"), 0)
+
+
+def _parquet_rows(path: Path) -> Iterator[FileRow]:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+            size, number = path.stat().st_size, 0
+            for batch in file.iter_batches(256):
+                for value in batch.to_pylist():
+                    number += 1
+                    read = size * number // file.metadata.num_rows
+                    yield FileRow(f"row {number}", value, read)
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path} is not readable as Parquet: {error}") from None
+
+
+def fingerprint(
+    paths: Iterable[Path], progress: Callable[[int], None] = lambda bytes_read: None
+) -> str:
+    """The sha256 over names and contents of files, in the order of their names."""
+    digest, read = hashlib.sha256(), 0
+    for path in sorted(paths, key=lambda each: each.name):
+        digest.update(path.name.encode() + b"\0")
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+                read += len(block)
+                progress(read)
+    return digest.hexdigest()

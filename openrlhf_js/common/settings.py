@@ -1,0 +1,143 @@
+"""One typed settings object per program: its flags, validation, --help and saved manifest.
+
+    class MseSettings(Settings):
+        \"\"\"Squared error of every baseline on your model's responses.\"\"\"
+
+        out: Path = Field(description="folder of samples and results")
+        responses: int = Field(128, ge=1, description="responses to each prompt")
+
+    def main(argv: list[str]) -> int:
+        prog = "openrlhf-js lab mse"
+        return run(prog, lambda: work(parse(MseSettings, prog, argv)))
+
+Both --max_new_tokens and --max-new-tokens are understood. A field that is `tyro.conf.Positional`
+needs no flag; lists take values with spaces between them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+__all__ = ["Field", "Settings", "SettingsError", "choose", "parse", "run"]
+
+
+class SettingsError(Exception):
+    """What is wrong with the values of settings; not a ValueError, which tyro would reformat."""
+
+
+class Settings(BaseModel):
+    """Base of every program's settings: frozen, and no unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    def __init__(self, **values: Any):
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise SettingsError("; ".join(map(_explained, error.errors()))) from None
+
+    def manifest(self) -> dict[str, Any]:
+        """The settings as JSON values, to be saved beside results."""
+        return self.model_dump(mode="json")
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def _explained(error: Mapping[str, Any]) -> str:
+    """One line: the flag, what is wrong, and what came."""
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if not error["loc"]:
+        return message
+    flag = f"--{error['loc'][0]}"
+    return f"{flag} {error['input']!r:.80}: {message[:1].lower()}{message[1:]}"
+
+
+def parse(settings: type[S], prog: str, argv: Sequence[str]) -> S:
+    """The settings that a command line gives; leaves with status 2 and one message otherwise."""
+    import tyro
+
+    try:
+        return tyro.cli(
+            settings,
+            prog=prog,
+            args=list(argv),
+            use_underscores=True,
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
+        )
+    except SettingsError as error:
+        print(f"{prog}: {error} (--help shows what is allowed)", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+Failures = Mapping[type[BaseException], Callable[[Any], str]]
+
+
+def run(
+    prog: str,
+    work: Callable[[], int | None],
+    resumes: bool = False,
+    failures: Failures | None = None,
+) -> int:
+    """Runs a program and returns its exit status; an error is one message, without a traceback.
+
+    Args:
+        prog: what was typed, such as "openrlhf-js lab mse".
+        work: the program; None is status 0.
+        resumes: whether the same command continues after a stop.
+        failures: messages for errors that do not come from what the user gave, by type: status 1.
+
+    Returns:
+        That of `work`; 1: a failure, or the disk; 2: what was given cannot be used; 130: stopped.
+    """
+    from openrlhf_js.common.console import say
+
+    rest = "; the same command resumes" if resumes else ""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, signal.default_int_handler)
+    try:
+        return work() or 0
+    except KeyboardInterrupt:
+        message, status = f"stopped{rest}", 130
+    except tuple(failures or ()) as error:
+        found = next(tell for kind, tell in (failures or {}).items() if isinstance(error, kind))
+        message, status = found(error), 1
+    except (ValueError, SettingsError) as error:
+        message, status = str(error), 2
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        message, status = f"{error.filename}: {error.strerror}", 2
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        message, status = f"{place}{error.strerror or error}{rest}", 1
+    say(f"{prog}: {message}", error=True)
+    return status
+
+
+def choose(prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str]) -> int:
+    """Runs the program that the first argument names, importing it only then.
+
+    Args:
+        prog: what is typed before the program's name.
+        programs: by name, "module:function" of `function(argv) -> status`, and what it does.
+        argv: the program's name and its arguments.
+    """
+    name, *rest = argv or ["--help"]
+    if name in programs:
+        module, _, function = programs[name][0].partition(":")
+        return int(getattr(importlib.import_module(module), function)(rest))
+    width = max(map(len, programs))
+    usage = f"usage: {prog} PROGRAM [--help] ...\n\nprograms:\n" + "\n".join(
+        f"  {program:{width}}  {summary}" for program, (_, summary) in programs.items()
+    )
+    if name in ("-h", "--help"):
+        print(usage)
+        return 0
+    print(f"{prog}: no program {name!r}\n\n{usage}", file=sys.stderr)
+    return 2

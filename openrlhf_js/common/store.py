@@ -1,0 +1,166 @@
+"""One store of records: append, know what is there, resume, lock, survive a kill.
+
+A store is a file of JSON lines. Its first line is the identity: the settings that its records
+depend on, so that records of two settings never mix. Every other line is a record; a record with
+the key of an earlier one replaces it. A last line that a kill cut short is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+Record = dict[str, Any]
+Key = tuple[Hashable, ...]
+
+
+class Store:
+    """Records on disk, held by one process at a time; a context manager.
+
+    Args:
+        path: of the file; made, with its folder, where it does not exist.
+        identity: the settings that the records depend on.
+        key: the fields that tell records apart.
+        notes: of the identity, the names whose change does not matter (versions, device).
+        keep: what of a record stays in memory (`records`); all of it by default.
+
+    Raises:
+        ValueError: the file holds records of other settings, is damaged, or is in use.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        identity: Mapping[str, Any],
+        key: Sequence[str],
+        notes: Sequence[str] = (),
+        keep: Callable[[Record], Record] = lambda record: record,
+    ):
+        self.path, self.key_fields, self.keep = path, tuple(key), keep
+        self.identity: Record = json.loads(json.dumps(identity, default=str))
+        self.records: dict[Key, Record] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[bytes] = path.open("a+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._load(notes)
+        except BlockingIOError:
+            self._file.close()
+            raise ValueError(f"another process writes {path}: let it end") from None
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self.records
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Adds records; when it returns they survive a kill of this process and of the machine."""
+        listed = list(records)
+        self._write(b"".join(map(json_line, listed)))
+        for record in listed:
+            self.records[self._key(record)] = self.keep(record)
+
+    def _write(self, data: bytes) -> None:
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            self._file.write(data)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except BaseException as error:  # a full disk must not leave half a record
+            self._file = _reopened(self._file, self.path, size)
+            if isinstance(error, OSError):
+                error.filename = error.filename or str(self.path)
+            raise
+
+    def _key(self, record: Record) -> Key:
+        return tuple(record[name] for name in self.key_fields)
+
+    def _load(self, notes: Sequence[str]) -> None:
+        self._file.seek(0)
+        whole = 0
+        for number, line in enumerate(self._file, 1):
+            if not line.endswith(b"\n"):
+                break
+            whole += len(line)
+            record = _parsed(line, self.path, number)
+            if number == 1:
+                self._compare(record, notes)
+                continue
+            try:
+                self.records[self._key(record)] = self.keep(record)
+            except (KeyError, TypeError):
+                raise ValueError(
+                    f"{self.path}, line {number} is not a record of its kind"
+                ) from None
+        os.ftruncate(self._file.fileno(), whole)
+        if not whole:
+            self._write(json_line(self.identity))
+
+    def _compare(self, there: Record, notes: Sequence[str]) -> None:
+        names = sorted({*there, *self.identity} - {*notes})
+        if different := [name for name in names if there.get(name) != self.identity.get(name)]:
+            shown = "\n".join(
+                f"  {name}: {there.get(name)!r:.80} there, {self.identity.get(name)!r:.80} now"
+                for name in different
+            )
+            raise ValueError(
+                f"{self.path} holds records of other settings; give another --out, or delete it "
+                f"to start over:\n{shown}"
+            )
+
+
+def read_store(path: Path) -> tuple[Record, Iterator[Record]]:
+    """The identity of a store and its records in order, replaced ones included, without a lock."""
+    file = path.open("rb")
+    first = file.readline()
+    if not first.endswith(b"\n"):
+        file.close()
+        raise ValueError(f"{path} is empty")
+
+    def records() -> Iterator[Record]:
+        with file:
+            for number, line in enumerate(file, 2):
+                if line.endswith(b"\n"):
+                    yield _parsed(line, path, number)
+
+    return _parsed(first, path, 1), records()
+
+
+def json_line(record: Mapping[str, Any]) -> bytes:
+    """A record as one line of UTF-8 JSON; lone surrogates become U+FFFD, NaN is refused."""
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+    for character in "\u2028\u2029\x85":  # line ends to some readers
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode() + b"\n"
+
+
+def _parsed(line: bytes, path: Path, number: int) -> Record:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise ValueError(f"{path}, line {number} is damaged: delete that line, or the file")
+    return record
+
+
+def _reopened(file: IO[bytes], path: Path, size: int) -> IO[bytes]:
+    """The file cut back to its last whole record, without what is left in the buffer."""
+    os.ftruncate(file.fileno(), size)
+    handle = os.dup(file.fileno())  # keeps the lock
+    with contextlib.suppress(OSError):
+        file.close()
+    os.ftruncate(handle, size)
+    return os.fdopen(handle, "a+b")

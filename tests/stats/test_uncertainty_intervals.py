@@ -1,0 +1,250 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import linalg, stats
+
+from openrlhf_js.stats import (
+    Estimate,
+    clustered_mean,
+    independent_difference,
+    paired_difference,
+    ratio_of_means,
+    stratified_mean,
+)
+from openrlhf_js.stats.clusters import degrees_of_freedom
+
+
+def by_definition(values, clusters, weights=None):
+    """The jackknife variance of a weighted mean, and Bell and McCaffrey's df from their matrices.
+
+    A row of weight w stands for w rows of weight 1, so the oracle knows whole weights only.
+    """
+    if weights is not None:
+        values, clusters = np.repeat(values, weights), np.repeat(clusters, weights)
+    n, names = len(values), np.unique(clusters)
+    left_out = np.array([values[clusters != name].mean() for name in names])
+    variance = (len(names) - 1) / len(names) * np.square(left_out - values.mean()).sum()
+    hat = np.full((n, n), 1 / n)
+    columns = []
+    for name in names:
+        own = np.flatnonzero(clusters == name)
+        block = np.eye(len(own)) - hat[np.ix_(own, own)]
+        adjusted = np.linalg.inv(linalg.sqrtm(block)).real @ np.ones(len(own)) / n
+        columns.append((np.eye(n) - hat)[:, own] @ adjusted)
+    g = np.stack(columns, 1)
+    eigenvalues = np.linalg.eigvalsh(g.T @ g)
+    return variance, eigenvalues.sum() ** 2 / np.square(eigenvalues).sum()
+
+
+def test_one_row_a_cluster_is_the_t_interval():
+    values = [0.3, 1.2, -0.7, 2.0, 0.1]
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.9)
+    found = clustered_mean(values, confidence=0.9)
+    assert found.value == pytest.approx(np.mean(values))
+    assert found[1:] == pytest.approx(tuple(expected))
+    assert found.half_width == pytest.approx((expected.high - expected.low) / 2)
+
+
+def test_equal_clusters_are_their_means():
+    values = np.random.default_rng(0).normal(size=(6, 4))
+    clusters = np.repeat(list("abcdef"), 4)
+    assert clustered_mean(values.ravel(), clusters) == pytest.approx(clustered_mean(values.mean(1)))
+
+
+def test_three_rows_by_hand():
+    # Clusters {0} and {3, 3}: the mean is 2, and 3 or 0 without one of them; variance
+    # 1/2 (1 + 4) = 2.5.
+    found = clustered_mean([0.0, 3.0, 3.0], ["a", "b", "b"])
+    assert found.value == 2
+    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 1) * math.sqrt(2.5))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 2, 3), (5, 1, 1, 1), (2, 2, 7, 3, 1)])
+def test_unequal_clusters_match_the_definition(sizes):
+    rng = np.random.default_rng(1)
+    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    values = rng.normal(size=len(clusters)) + clusters
+    variance, degrees = by_definition(values, clusters)
+    assert degrees_of_freedom(np.array(sizes, float)) == pytest.approx(degrees)
+    found = clustered_mean(values, clusters)
+    assert found.value == pytest.approx(values.mean())
+    assert found.half_width == pytest.approx(stats.t.ppf(0.975, degrees) * math.sqrt(variance))
+
+
+def test_weights_stand_for_rows():
+    rng = np.random.default_rng(2)
+    values, clusters = rng.normal(size=9), np.array([0, 0, 1, 1, 1, 2, 3, 3, 3])
+    weights = np.array([3, 1, 1, 0, 2, 3, 1, 1, 3])
+    variance, degrees = by_definition(values, clusters, weights)
+    found = clustered_mean(values, clusters, weights=weights)
+    assert found.value == pytest.approx(np.average(values, weights=weights))
+    assert found.half_width == pytest.approx(stats.t.ppf(0.975, degrees) * math.sqrt(variance))
+
+
+def test_a_cluster_without_weight_is_not_there():
+    found = clustered_mean([1.0, 2.0, 4.0, 9.0], weights=[1, 1, 1, 0])
+    assert found == pytest.approx(clustered_mean([1.0, 2.0, 4.0]))
+    assert degrees_of_freedom(np.array([2.0, 0, 2, 2])) == pytest.approx(2)
+
+
+def test_a_ratio_is_a_mean_weighted_by_its_denominator():
+    a, b, clusters = np.array([1.0, 2, 3, 5]), np.array([2.0, 2, 5, 4]), [0, 0, 1, 2]
+    found = ratio_of_means(a, b, clusters)
+    assert found.value == pytest.approx(11 / 13)
+    assert found == pytest.approx(clustered_mean(a / b, clusters, weights=b))
+    with pytest.raises(ValueError, match="denominators must be 0 or more"):
+        ratio_of_means([1.0, 1.0], [1.0, -1.0])
+    with pytest.raises(ValueError, match="2 numerators for 1"):
+        ratio_of_means([1.0, 1.0], [1.0])
+
+
+def test_the_paired_difference_is_the_paired_t_test():
+    rng = np.random.default_rng(3)
+    b = rng.normal(size=30)
+    a = b + 0.2 + rng.normal(size=30) / 3
+    expected = stats.ttest_rel(a, b)
+    found = paired_difference(a, b)
+    assert found.p_value == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert found.degrees_of_freedom == pytest.approx(29)
+    assert found.standard_error == pytest.approx(stats.sem(a - b))
+    assert found.estimate == Estimate(*found[:3])
+
+
+def test_paired_rows_may_weigh_differently():
+    # The weighted win shares of two models on the same questions: their difference has the
+    # variance that leaving out one question after the other gives.
+    rng = np.random.default_rng(4)
+    hard = rng.random(300)
+    a, b = ((rng.random(300) < hard) * 1.0 for _ in range(2))
+    weights_a, weights_b = rng.choice([1, 3, 6], (2, 300))
+    found = paired_difference(a, b, weights_a=weights_a, weights_b=weights_b)
+
+    def difference(keep):
+        return np.average(a[keep], weights=weights_a[keep]) - np.average(
+            b[keep], weights=weights_b[keep]
+        )
+
+    rows = np.arange(300)
+    left_out = np.array([difference(rows != row) for row in rows])
+    jackknife = np.square(left_out - difference(rows >= 0)).sum() * 299 / 300
+    assert found.value == pytest.approx(difference(rows >= 0))
+    assert found.standard_error == pytest.approx(math.sqrt(jackknife))
+    assert found.degrees_of_freedom == pytest.approx(
+        min(degrees_of_freedom(weights.astype(float)) for weights in (weights_a, weights_b))
+    )
+
+
+def test_pairing_removes_what_the_items_share():
+    rng = np.random.default_rng(5)
+    item = 10 * rng.normal(size=50)
+    a, b = item + rng.normal(size=50), item + rng.normal(size=50)
+    assert paired_difference(a, b).standard_error < independent_difference(a, b).standard_error / 5
+
+
+def test_the_independent_difference_is_welchs_test():
+    rng = np.random.default_rng(6)
+    a, b = rng.normal(size=12), 3 * rng.normal(size=31) + 1
+    expected = stats.ttest_ind(a, b, equal_var=False)
+    found = independent_difference(a, b)
+    assert found.p_value == pytest.approx(expected.pvalue)
+    assert found.degrees_of_freedom == pytest.approx(expected.df)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
+
+
+def test_strata_count_by_their_shares():
+    values, strata = [0.0, 1, 1, 5, 7], ["a", "a", "a", "b", "b"]
+    assert stratified_mean(values, strata).value == pytest.approx((2 / 3 + 6) / 2)
+    found = stratified_mean(values, strata, shares={"a": 3, "b": 1})
+    assert found.value == pytest.approx(0.75 * 2 / 3 + 0.25 * 6)
+    # Variances of the means: 1/9 with 2 df, 1 with 1 df.
+    parts = np.array([0.75**2 / 9, 0.25**2])
+    degrees = parts.sum() ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2)
+    half = stats.t.ppf(0.975, degrees) * math.sqrt(parts.sum())
+    assert found.half_width == pytest.approx(half)
+    only_a = stratified_mean(values, strata, shares={"a": 1, "b": 0})
+    assert only_a == pytest.approx(clustered_mean(values[:3]))
+    with pytest.raises(ValueError, match=r"missing: \['b'\]"):
+        stratified_mean(values, strata, shares={"a": 1})
+
+
+def test_a_cluster_in_two_strata_is_one_draw():
+    values = [0.2, 0.5, 0.9, 0.1]
+    twice = stratified_mean(values * 2, ["a"] * 4 + ["b"] * 4, list("pqrs") * 2)
+    once = clustered_mean(values)
+    error = once.half_width / stats.t.ppf(0.975, 3)
+    assert twice.half_width == pytest.approx(error * stats.t.ppf(0.975, 6))
+    apart = stratified_mean(values * 2, ["a"] * 4 + ["b"] * 4)
+    assert apart.half_width == pytest.approx(twice.half_width / math.sqrt(2))
+
+
+@given(
+    st.lists(st.floats(-5, 5), min_size=2, max_size=12),
+    st.floats(-100, 100),
+    st.floats(0.1, 10),
+)
+def test_intervals_move_with_the_data(values, shift, scale):
+    values = np.array(values)
+    clusters = np.arange(len(values)) // 2
+    before = clustered_mean(values, clusters)
+    after = clustered_mean(shift + scale * values, clusters)
+    assert before.low <= before.value <= before.high
+    assert after == pytest.approx([shift + scale * end for end in before], abs=1e-9, rel=1e-9)
+
+
+def test_a_large_offset_costs_no_digits():
+    values = np.array([0.0, 1, 3, 4])
+    found, expected = clustered_mean(values + 1e9), clustered_mean(values)
+    assert found.half_width == pytest.approx(expected.half_width, rel=1e-6)
+    assert paired_difference(values + 1e9, [1e9] * 4) == pytest.approx(
+        paired_difference(values, [0] * 4)
+    )
+
+
+@given(st.floats(-1e9, 1e9), st.lists(st.integers(1, 30), min_size=2, max_size=6))
+def test_equal_values_have_a_point_for_an_interval(value, sizes):
+    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    values = np.full(len(clusters), value)
+    assert clustered_mean(values, clusters) == (value, value, value)
+    assert stratified_mean(values, clusters > 0).half_width in (0, math.inf)
+    assert paired_difference(values, 0 * values, clusters)[:3] == (value, value, value)
+
+
+def test_one_cluster_bounds_nothing():
+    found = clustered_mean([1.0, 2.0, 6.0], ["a", "a", "a"])
+    assert found == (3, -math.inf, math.inf)
+    assert found.plain() == {"value": 3, "low": None, "high": None}
+    assert clustered_mean([4.0]).value == 4
+    assert paired_difference([1.0], [0.0])[:4] == (1, -math.inf, math.inf, 1)
+    assert independent_difference([1.0], [0.0, 1.0]).p_value == 1
+    assert stratified_mean([1.0, 2, 3], ["a", "a", "b"])[1:] == (-math.inf, math.inf)
+
+
+def test_equal_differences_are_left_to_the_sign_test():
+    assert paired_difference([1.0, 2, 3], [0.0, 1, 2])[:4] == (1, 1, 1, 0.25)
+    assert paired_difference([1.0, 2, 3], [1.0, 2, 3])[:4] == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: clustered_mean([]), "not empty"),
+        (lambda: clustered_mean([[1.0, 2.0]]), "one row of numbers"),
+        (lambda: clustered_mean([1.0, math.nan]), "number 1 is nan"),
+        (lambda: clustered_mean([math.inf, 1.0]), "number 0 is inf"),
+        (lambda: clustered_mean([1.0, 2.0], [1]), "one label a row"),
+        (lambda: clustered_mean([1.0, 2.0], weights=[1]), "one a row"),
+        (lambda: clustered_mean([1.0, 2.0], weights=[1, -1]), "0 or more"),
+        (lambda: clustered_mean([1.0, 2.0], weights=[0, 0]), "not all 0"),
+        (lambda: clustered_mean([1.0, 2.0], confidence=95), "between 0 and 1"),
+        (lambda: clustered_mean([1.0], confidence=95), "between 0 and 1"),
+        (lambda: paired_difference([1.0, 2.0], [1.0]), "2 and 1 rows"),
+        (lambda: paired_difference([1.0, 2.0], [1.0, math.nan]), "b must be finite"),
+    ],
+)
+def test_what_cannot_be_averaged_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,77 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from openrlhf_js.stats import clustered_mean, clustered_proportion, wilson
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 1), (3, 40), (40, 40), (250, 500)])
+@pytest.mark.parametrize("confidence", [0.9, 0.95])
+def test_wilson_is_scipys(successes, trials, confidence):
+    expected = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    found = wilson(successes, trials, confidence=confidence)
+    assert found == pytest.approx((successes / trials, *expected))
+
+
+def test_a_clustered_share_is_wilsons_with_its_own_variance():
+    # 3 of 40: variance p (1 - p) / 39, so 39 trials, and t of 39 degrees of freedom.
+    found = clustered_proportion([1] * 3 + [0] * 37)
+    p, n, t = 3 / 40, 39, stats.t.ppf(0.975, 39)
+    ends = np.roots([1 + t**2 / n, -(2 * p + t**2 / n), p**2])
+    assert found == pytest.approx((p, ends.min(), ends.max()))
+
+
+def test_copies_of_a_row_tell_nothing_new():
+    answers = [1, 0, 1, 1, 0, 0, 1, 0, 1, 1]
+    once = clustered_proportion(answers)
+    assert clustered_proportion(answers * 16, list(range(10)) * 16) == pytest.approx(once)
+    assert clustered_proportion(answers * 16).half_width < once.half_width / 3
+
+
+def test_far_from_the_ends_it_is_the_mean():
+    rng = np.random.default_rng(0)
+    values, clusters = 0.4 + 0.2 * rng.random(2000), np.arange(2000) // 4
+    share, mean = clustered_proportion(values, clusters), clustered_mean(values, clusters)
+    assert share == pytest.approx(mean, abs=1e-4)
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_all_alike_still_has_a_width(value):
+    found = clustered_proportion([value] * 120, np.arange(120) // 3)
+    assert found == pytest.approx(wilson(40 * value, 40))
+    assert found.half_width == pytest.approx(0.0438, abs=1e-4)
+
+
+def test_degenerate_shares():
+    assert clustered_proportion([0.5] * 4) == (0.5, 0.5, 0.5)
+    assert clustered_proportion([0.1] * 3) == pytest.approx((0.1, 0.1, 0.1), abs=1e-15)
+    assert clustered_proportion([1, 0, 1], ["a"] * 3) == pytest.approx((2 / 3, 0, 1))
+    assert clustered_proportion([1.0]) == (1, 0, 1)
+    # Two items: variance 1/4, so one trial, with t of one degree of freedom.
+    half = 12.7062 / math.sqrt(1 + 12.7062**2) / 2
+    assert clustered_proportion([1, 0]) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+
+
+def test_weights_count_rows():
+    found = clustered_proportion([1, 0, 1, 0], [0, 0, 1, 2], weights=[3, 1, 1, 2])
+    rows = clustered_proportion([1, 1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 2, 2])
+    assert found == pytest.approx(rows)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: clustered_proportion([0.5, 1.5]), "lies in"),
+        (lambda: clustered_proportion([]), "not empty"),
+        (lambda: clustered_proportion([float("nan")]), "finite"),
+        (lambda: clustered_proportion([0, 1], confidence=1), "between 0 and 1"),
+        (lambda: wilson(1, 0), "trials > 0"),
+        (lambda: wilson(3, 2), "successes <= trials"),
+        (lambda: wilson(float("nan"), 2), "successes <= trials"),
+    ],
+)
+def test_what_is_no_share_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
