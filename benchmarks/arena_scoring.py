@@ -29,7 +29,7 @@ from openrlhf_js.evaluation.arena.leaderboard import Plan, board
 from openrlhf_js.evaluation.arena.pool import Pool, load
 from openrlhf_js.evaluation.arena.rows import rows
 from openrlhf_js.evaluation.arena.style_control import FEATURES, control, differences
-from openrlhf_js.uncertainty.bootstrap import counts
+from openrlhf_js.stats.bootstrap import counts
 
 BASELINE, JUDGE, CATEGORY = "baseline", "judge", "made_up"
 GOAL_SECONDS = 5

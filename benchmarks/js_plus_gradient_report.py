@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pool_distances import BEST, COMPARED, HISTORY, reductions
 
-from openrlhf_js.uncertainty import Estimate, clustered_mean
+from openrlhf_js.stats import Estimate, clustered_mean
 
 RULES = ("js", "js_plus", HISTORY)
 PAIRS = (("js_plus", "rloo"), ("js_plus", "js"), (HISTORY, "js_plus"), (HISTORY, "js"))

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from openrlhf_js.estimators import baseline
-from openrlhf_js.uncertainty import Estimate, ratio_of_means
+from openrlhf_js.stats import Estimate, ratio_of_means
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 

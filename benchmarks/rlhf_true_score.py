@@ -46,7 +46,7 @@ from openrlhf_js.tiny.quickstart import prepare_libraries
 from openrlhf_js.tiny.screen import Screen, Stage
 from openrlhf_js.tiny.settings import ESTIMATORS
 from openrlhf_js.tiny.supervise import ProgramFailed, last_lines
-from openrlhf_js.uncertainty import Estimate, clustered_mean, paired_difference
+from openrlhf_js.stats import Estimate, clustered_mean, paired_difference
 
 BEST = preferences.true_score("abc", "abc")  # of any right response
 

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from openrlhf_js.uncertainty.bootstrap import counts
-from openrlhf_js.uncertainty.bradley_terry import RIDGE, Bootstrap, bootstrap_fit
-from openrlhf_js.uncertainty.games import games
+from openrlhf_js.stats.bootstrap import counts
+from openrlhf_js.stats.bradley_terry import RIDGE, Bootstrap, bootstrap_fit
+from openrlhf_js.stats.games import games
 
 COVARIATES = 4
 GOAL_SECONDS = 5

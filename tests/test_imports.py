@@ -25,7 +25,7 @@ def loaded_by(module: str) -> set[str]:
         ("openrlhf_js", STACK | {"torch"}),
         ("openrlhf_js.estimators", STACK),
         ("openrlhf_js.tasks", STACK | GRADERS_AND_READERS | {"torch"}),
-        ("openrlhf_js.uncertainty", STACK | GRADERS_AND_READERS | {"torch", "matplotlib"}),
+        ("openrlhf_js.stats", STACK | GRADERS_AND_READERS | {"torch", "matplotlib"}),
         ("openrlhf_js.reward_model.check", STACK | GRADERS_AND_READERS | {"torch"}),
         ("openrlhf_js.cli.data", STACK | GRADERS_AND_READERS | {"torch"}),
         ("openrlhf_js.cli.main", STACK | {"torch"}),
