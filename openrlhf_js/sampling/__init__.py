@@ -1,1 +1,1 @@
-"""Responses sampled from a policy: prompts as training gives them, and the engines that answer."""
+"""Responses of a model: prompts, engines in this process, OpenAI-compatible endpoints."""

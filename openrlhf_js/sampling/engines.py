@@ -1,11 +1,12 @@
-"""What samples responses: a small interface, and transformers behind it.
+"""Engines that sample in this process, from tokens to tokens: transformers, and vLLM.
 
-Every response has random numbers of its own, so that it depends neither on what else is in its
-batch nor on what was sampled before, but for the rounding of the model's logits.
+Every response has random numbers of its own, so that it depends neither on the rest of its batch
+nor on what was sampled before, except for the rounding of logits.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,25 +16,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig
 
-Response = NDArray[np.int32]  # token ids, the end token included where the model ended
-ROWS = {"transformers": 64, "vllm": 2048}  # responses at once, where nobody says
+Response = NDArray[np.int32]  # token ids, with the end token where the model ended
+ROWS = {"transformers": 64, "vllm": 2048}  # responses at once, by default
+VLLM_ON_CPU = {  # as `plugin.cpu` sets it, whose replacements vLLM loads as a plugin
+    "OPENRLHF_JS_DEVICE": "cpu",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "TORCHDYNAMO_DISABLE": "1",
+}
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A model and how responses are drawn from it.
+    """A model and how responses are sampled from it.
 
-    Attributes:
-        folder: a Hugging Face folder.
-        device: "cpu" or "cuda".
-        dtype: "float32", "bfloat16" or "float16".
-        temperature: that logits are divided by, above 0.
-        top_p: the smallest set of tokens with this probability is drawn from; 1 is all of them.
-        max_new_tokens: of a response.
-        ends: the tokens that end one.
-        longest_prompt: in tokens.
+    `dtype` is torch's name; `temperature` is above 0; `ends` are the tokens that end a response;
+    `longest_prompt` is in tokens.
     """
 
     folder: Path
@@ -49,42 +48,39 @@ class Policy:
 class Engine(Protocol):
     """Samples from one policy.
 
-    Attributes:
-        policy: may be replaced by one that draws from the same model in another way: with prompts
-            and responses that together are no longer than before.
+    `policy` may be replaced by one that samples from the same model in another way, with prompts
+    and responses that together are no longer.
     """
 
     policy: Policy
 
     def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[Response]:
-        """One response to each prompt, at random.
-
-        Args:
-            prompts: token ids.
-            keys: one a prompt: the same one gives the same response.
-        """
+        """A random response to each prompt (token ids); the same key gives the same response."""
 
     def greedy(self, prompts: Sequence[Sequence[int]]) -> list[Response]:
-        """The response to each prompt that takes the likeliest token at every place."""
+        """The greedy response to each prompt."""
 
 
 class Transformers:
-    """transformers on one device, everything given to it as one batch."""
+    """transformers on one device; what it is given is one batch."""
 
     def __init__(self, policy: Policy):
+        from transformers import AutoModelForCausalLM, GenerationConfig
+
         dtype = getattr(torch, policy.dtype)
         model = AutoModelForCausalLM.from_pretrained(policy.folder, dtype=dtype)
         self.policy = policy
         self.model: Any = model.to(policy.device).eval()
-        # Not the folder's own defaults, which may hold a top_k or a repetition penalty.
+        # Not the folder's own settings, which may hold a top_k or a repetition penalty.
         self.model.generation_config = GenerationConfig(
             eos_token_id=list(policy.ends) or None,
             pad_token_id=policy.ends[0] if policy.ends else 0,
         )
 
     def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[Response]:
-        """As `Engine`: with a uniform number for each token, by inverting the distribution."""
-        draws = np.stack([np.random.default_rng(key).random(self._most) for key in keys])
+        """As `Engine`: by inverting the distribution at a uniform number for each token."""
+        most = self.policy.max_new_tokens
+        draws = np.stack([np.random.default_rng(key).random(most) for key in keys])
         uniform = torch.from_numpy(draws).to(self.policy.device)
         width = max(map(len, prompts))
 
@@ -99,10 +95,6 @@ class Transformers:
         """As `Engine`."""
         return self._generate(prompts, [])
 
-    @property
-    def _most(self) -> int:
-        return self.policy.max_new_tokens
-
     @torch.no_grad()
     def _generate(self, prompts: Sequence[Sequence[int]], processors: list[Any]) -> list[Response]:
         width = max(map(len, prompts))
@@ -114,11 +106,61 @@ class Transformers:
         made = self.model.generate(
             input_ids=tokens.to(self.policy.device),
             attention_mask=mask.to(self.policy.device),
-            max_new_tokens=self._most,
-            do_sample=False,  # the likeliest token, which a processor has made the drawn one
+            max_new_tokens=self.policy.max_new_tokens,
+            do_sample=False,  # the most likely token, which a processor has made the sampled one
             logits_processor=processors,
         )
         return [cut(row, self.policy.ends) for row in made[:, width:].int().cpu().numpy()]
+
+
+class Vllm:
+    """vLLM on one device; what it is given is one batch."""
+
+    def __init__(self, policy: Policy):
+        for name, value in (VLLM_ON_CPU if policy.device == "cpu" else {}).items():
+            os.environ.setdefault(name, value)  # before vLLM is imported
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        from vllm import LLM
+
+        self.policy = policy
+        self.llm = LLM(
+            model=str(policy.folder),
+            dtype=policy.dtype,  # type: ignore[arg-type]
+            max_model_len=policy.longest_prompt + policy.max_new_tokens,
+            generation_config="vllm",  # not the folder's own top_k or repetition penalty
+            enforce_eager=policy.device == "cpu",
+            seed=0,
+        )
+
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[Response]:
+        """As `Engine`: with a generator for each response."""
+        settings = {"temperature": self.policy.temperature, "top_p": self.policy.top_p}
+        return self._generate(prompts, [{**settings, "seed": key} for key in keys])
+
+    def greedy(self, prompts: Sequence[Sequence[int]]) -> list[Response]:
+        """As `Engine`."""
+        return self._generate(prompts, [{"temperature": 0.0}] * len(prompts))
+
+    def _generate(
+        self, prompts: Sequence[Sequence[int]], settings: Sequence[dict[str, Any]]
+    ) -> list[Response]:
+        from vllm import SamplingParams
+
+        parameters = [
+            SamplingParams(
+                max_tokens=self.policy.max_new_tokens,
+                stop_token_ids=list(self.policy.ends),
+                detokenize=False,
+                **each,
+            )
+            for each in settings
+        ]
+        given: list[Any] = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        made = self.llm.generate(given, parameters, use_tqdm=False)
+        return [np.array(each.outputs[0].token_ids, dtype=np.int32) for each in made]
+
+
+ENGINES: dict[str, type[Transformers] | type[Vllm]] = {"transformers": Transformers, "vllm": Vllm}
 
 
 def invert(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
@@ -146,11 +188,11 @@ def invert(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
 
 
 def key(seed: int, prompt: int, draw: int) -> int:
-    """The seed of one response, another one for each, below 2^63."""
+    """The seed of one response, different for each, below 2^63."""
     return int(np.random.SeedSequence([seed, prompt, draw]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def cut(tokens: NDArray[np.int32], ends: Sequence[int]) -> Response:
-    """The tokens up to the first end, that included; all of them if there is none."""
+    """The tokens up to and with the first end; all of them if there is none."""
     found = np.flatnonzero(np.isin(tokens, ends))
     return tokens[: found[0] + 1].copy() if len(found) else tokens.copy()

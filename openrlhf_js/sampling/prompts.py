@@ -1,4 +1,4 @@
-"""Prompts as training would give them to the policy: from rows, in a drawn order, as tokens."""
+"""Prompts as training gives them to the policy: rows, drawn in a seeded order, as tokens."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from openrlhf_js.reward_model.rows import file_rows
+from openrlhf_js.common.files import read_rows
 
 Row = dict[str, Any]
 
 
 class Prompt(NamedTuple):
-    """What a model is asked, and how its answer is graded.
-
-    Attributes:
-        text: as the model is given it.
-        label: gold.
-        group: data source, "" if there is none.
-        tokens: of the text.
-    """
+    """What a model is asked, the gold label, and the data source ("" for none)."""
 
     text: str
     label: str
@@ -32,14 +25,10 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """How a row becomes a prompt, as the flags `--data.*` of training say it.
+    """How a row becomes a prompt, as the flags `--data.*` of training define it.
 
-    Attributes:
-        input_key: column of the prompt: text, or with a chat template also a list of messages.
-        label_key: column of the gold label; None: no label, "".
-        group_key: column of the data source; rows may lack it.
-        apply_chat_template: whether the tokenizer's own template is put around it.
-        input_template: text with {} in the prompt's place; None: nothing around it.
+    `input_key` holds text, or with a chat template also a list of messages; `label_key` None means
+    no label; rows may lack `group_key`; `input_template` has {} where the prompt goes.
     """
 
     input_key: str = "input"
@@ -50,53 +39,24 @@ class Form:
 
 
 def rows_of(path: Path) -> list[Row]:
-    """All rows of a prompt file.
-
-    Raises:
-        ValueError: it holds none, or a line is none. OSError: it cannot be read.
-    """
-    found: list[Row] = []
-    for row in file_rows(path):
-        if isinstance(row.value, ValueError):
-            raise ValueError(f"{path}, {row.place}: {row.value}")
-        found.append(row.value)
+    """All rows of a prompt file; ValueError if it has none, or a bad one."""
+    found = [row.object(path) for row in read_rows(path)]
     if not found:
         raise ValueError(f"{path} holds no prompt")
     return found
 
 
 def drawn(rows: Sequence[Row], count: int | None, most: int, seed: int) -> list[Row]:
-    """The first rows of a seeded shuffle, so that fewer are always the first of more.
-
-    Args:
-        rows: all there are.
-        count: how many; None: `most`, or all if there are fewer.
-        most: see there.
-        seed: of the shuffle.
-
-    Raises:
-        ValueError: there are fewer than `count`.
-    """
+    """The first `count` rows of a seeded shuffle (None: up to `most`), so fewer start more."""
     wanted = min(most, len(rows)) if count is None else count
     if wanted > len(rows):
-        raise ValueError(
-            f"--prompts_count {wanted}, but there are {len(rows)} prompts; ask for fewer"
-        )
+        raise ValueError(f"{wanted} prompts are asked for, and there are {len(rows)}")
     order = np.random.default_rng(seed).permutation(len(rows))
     return [rows[number] for number in order[:wanted]]
 
 
 def asked(rows: Iterable[Row], form: Form, tokenizer: Any) -> list[Prompt]:
-    """The prompts of rows.
-
-    Args:
-        rows: of the data.
-        form: how they become prompts.
-        tokenizer: the policy's.
-
-    Raises:
-        ValueError: a row lacks something, or is of a form that the policy cannot be given.
-    """
+    """The prompts of rows; ValueError for a row that the policy cannot be given."""
     if form.apply_chat_template and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "the model's tokenizer has no chat template: leave out --apply_chat_template, or add "
@@ -120,7 +80,9 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any) -> list[Prompt]:
 
 def _text(row: Row, form: Form, tokenizer: Any) -> str:
     if row.get("images"):
-        raise ValueError("a row has images: these engines sample from models of text only")
+        raise ValueError(
+            "a row has images, and engines in this process sample from models of text only"
+        )
     value = _value(row, form.input_key, "--input_key")
     if form.apply_chat_template:
         chat = [{"role": "user", "content": value}] if isinstance(value, str) else value
@@ -142,24 +104,12 @@ def _value(row: Row, key: str, flag: str) -> Any:
 
 
 def check_lengths(prompts: Sequence[Prompt], max_new_tokens: int, context: int | None) -> None:
-    """Raises ValueError for a prompt that leaves a response no room in the model's context.
-
-    Args:
-        prompts: that are to be sampled.
-        max_new_tokens: of a response.
-        context: tokens of prompt and response together that the model can take; None: any number.
-    """
-    if context is None:
-        return
-    long = [each for each in prompts if len(each.tokens) + max_new_tokens > context]
+    """Raises ValueError for a prompt that leaves no room for a response in the model's context."""
+    lengths = [len(each.tokens) for each in prompts]
+    long = [each for each in lengths if context is not None and each + max_new_tokens > context]
     if long:
-        worst = max(len(each.tokens) for each in long)
         raise ValueError(
-            f"{len(long)} of {len(prompts)} prompts, of up to {worst} tokens, leave no room for "
-            f"{max_new_tokens} new ones: the model takes {context} together. Lower "
-            f"--max_new_tokens to {context - worst} or less, or take the long prompts out of the "
-            "data"
-            if worst < context
-            else f"{len(long)} of {len(prompts)} prompts are too long, with up to {worst} tokens: "
-            f"the model takes {context} together with the response. Take them out of the data"
+            f"{len(long)} of {len(prompts)} prompts, of up to {max(long)} tokens, leave no room "
+            f"for {max_new_tokens} new ones: the model takes {context} together. Lower "
+            "--max_new_tokens, or take the long prompts out of the data"
         )

@@ -1,0 +1,293 @@
+"""An OpenAI-compatible endpoint: one request, or many at a time.
+
+The `openai` package sends, and retries 429, 5xx and lost connections with back-off and Retry-After.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import openai
+
+CONNECT_SECONDS = 4.0
+LISTING_SECONDS = 30.0
+RETRIES = 16  # about two minutes of back-off
+SILENT_REQUESTS = 3  # unanswered in a row, with no reply to any other, end the run
+SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
+EXCERPT_CHARACTERS = 300
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+END = None  # of the queue of results
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ABOUT_ONE_REQUEST = re.compile(  # an answer of status 400 that others may not get
+    r"content_filter|content management policy|context.length|token count|too long", re.IGNORECASE
+)
+ADVICE = {
+    401: "it needs an API key: name the environment variable that holds a valid one (--key_env)",
+    402: "the account has no credit left",
+    403: "the key may not use the model {model!r}",
+    404: "it has no model {model!r}, or the address is not its base, which usually ends in /v1",
+}
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class Reply(NamedTuple):
+    """One chat completion; the counts are None where the endpoint gives none."""
+
+    text: str
+    thinking: str  # where the endpoint returns it apart from the text
+    finish_reason: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+
+
+class EndpointError(ConnectionError):
+    """The endpoint cannot be used, or no longer: the run ends."""
+
+
+class NoReply(RuntimeError):
+    """One request has no reply.
+
+    `refused`: these messages never get one (too long, filtered). Otherwise another try may help,
+    and the endpoint may charge for this one.
+    """
+
+    def __init__(self, message: str, refused: bool = False):
+        super().__init__(message)
+        self.refused = refused
+
+
+class Endpoint:
+    """A model at an OpenAI-compatible address; an async context manager.
+
+    Args:
+        base_url: such as http://localhost:8000/v1; `#NAME` after it names the model.
+        model: its name there; "" takes the name in the address, or the only model served.
+        api_key_env: the environment variable that holds the key, if one is needed.
+        timeout_seconds: for one reply, retries included.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str = "",
+        api_key_env: str | None = None,
+        timeout_seconds: float = 600.0,
+    ):
+        address, _, name = base_url.strip().partition("#")
+        self.base_url = address.rstrip("/").removesuffix("/chat/completions")
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{base_url!r} is no address; give one like http://localhost:8000/v1")
+        if parts.username or parts.query:  # would be saved beside the results
+            raise ValueError("an address with a user or a query may hold a secret; use --key_env")
+        self.model, self.timeout_seconds = model or name, timeout_seconds
+        self._key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
+        if api_key_env and not re.fullmatch(r"[!-~]+", self._key):
+            raise ValueError(f"the environment variable {api_key_env} holds no API key")
+        self._proxies = parts.hostname not in LOOPBACK
+        self._client: openai.AsyncOpenAI | None = None
+        self._unanswered, self._last_reply = 0, 0.0
+
+    def connect(self) -> Endpoint:
+        """Checks within seconds that a server answers, and fills in the name of its only model."""
+        with openai.OpenAI(
+            base_url=self.base_url,
+            api_key=self._key or "none",
+            timeout=openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS),
+            max_retries=0,
+            http_client=openai.DefaultHttpxClient(trust_env=self._proxies),
+        ) as client:
+            try:
+                names = _names(client.models.with_raw_response.list().http_response.text)
+            except openai.APIConnectionError as error:
+                why = self._scrubbed(error.__cause__ or error)
+                raise EndpointError(f"no server answers at {self.base_url}: {why}") from None
+            except openai.APIStatusError as error:
+                if error.status_code in (401, 403) or not self.model:
+                    raise EndpointError(str(self._failure(error))) from None
+                names = []  # not every endpoint lists its models
+        if not self.model and len(names) != 1:
+            raise ValueError(
+                f"{self.base_url} serves {len(names)} models ({', '.join(names[:8])}): name one, "
+                f"as in {self.base_url}#NAME"
+            )
+        self.model = self.model or names[0]
+        return self
+
+    async def __aenter__(self) -> Endpoint:
+        self._client = openai.AsyncOpenAI(
+            base_url=self.base_url,
+            api_key=self._key or "none",
+            timeout=openai.Timeout(self.timeout_seconds, connect=CONNECT_SECONDS),
+            max_retries=RETRIES,
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=self._proxies),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._client:
+            await self._client.close()
+
+    async def chat(self, messages: Sequence[Any], **parameters: Any) -> Reply:
+        """One reply; parameters that are None are not sent.
+
+        Raises:
+            NoReply: to this request. EndpointError: to any request.
+        """
+        assert self._client, "an endpoint is used inside `async with`"
+        sent = {name: value for name, value in parameters.items() if value is not None}
+        began = time.monotonic()
+        try:
+            with anyio.fail_after(self.timeout_seconds):
+                answer = await self._client.chat.completions.with_raw_response.create(
+                    model=self.model, messages=list(messages), extra_body=sent
+                )
+            reply = _reply(self._scrubbed(answer.http_response.text))
+        except openai.APIStatusError as error:
+            failure = self._failure(error)
+        except TimeoutError:
+            failure = NoReply(f"no reply within {self.timeout_seconds:g} s")
+        except openai.APIConnectionError as error:
+            failure = NoReply(f"connection lost: {self._scrubbed(error.__cause__ or error)}")
+        except ValueError as error:
+            failure = NoReply(f"the answer holds no chat completion: {error}")
+        else:
+            self._unanswered, self._last_reply = 0, time.monotonic()
+            return reply
+        if isinstance(failure, NoReply) and not failure.refused:
+            self._unanswered += 1
+            if self._unanswered >= SILENT_REQUESTS and self._last_reply < began:
+                failure = EndpointError(f"{self.base_url} no longer replies; the last: {failure}")
+        raise failure
+
+    def _failure(self, error: openai.APIStatusError) -> NoReply | EndpointError:
+        status, body = error.status_code, self._scrubbed(error.response.text)
+        said = f"{self.base_url} answered {status}: {' '.join(body.split())[:EXCERPT_CHARACTERS]}"
+        if status == 413 or (status == 400 and ABOUT_ONE_REQUEST.search(body)):
+            return NoReply(said, refused=True)
+        if "insufficient_quota" in body:
+            status = 402
+        elif status in (408, 409, 429) or status >= 500:
+            return NoReply(said)
+        advice = ADVICE.get(status, "change the setting that it names").format(model=self.model)
+        return EndpointError(f"{said}; {advice}")
+
+    def _scrubbed(self, text: object) -> str:
+        """The text without the API key, which an endpoint may repeat."""
+        return (
+            str(text).replace(self._key, "[key]") if len(self._key) >= SHORTEST_KEY else str(text)
+        )
+
+
+def _names(listing: str) -> list[str]:
+    try:
+        return [str(each["id"]) for each in json.loads(listing)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _reply(body: str) -> Reply:
+    try:
+        found = json.loads(body)
+        choice, usage = found["choices"][0], found.get("usage") or {}
+        message = choice["message"]
+        content = message.get("content")
+        apart = message.get("reasoning_content") or message.get("reasoning")
+        parts = content if isinstance(content, list) else None
+        counts = [usage.get(f"{name}_tokens") for name in ("prompt", "completion", "total")]
+        finish_reason = choice.get("finish_reason")
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ValueError(repr(" ".join(body[:EXCERPT_CHARACTERS].split()))) from None
+    prompt, completion, total = (
+        each if type(each) is int and 0 <= each < 10**9 else None for each in counts
+    )
+    if prompt is not None and total is not None:  # Gemini counts paid thinking in the total alone
+        completion = max(completion or 0, total - prompt)
+    thinking = _text(apart, "text") or _text(parts, "thinking")
+    return Reply(_text(content, "text"), thinking, _text(finish_reason, ""), prompt, completion)
+
+
+def _text(content: Any, kind: str) -> str:
+    """A string, or the parts of that kind in a list, as text that UTF-8 can encode."""
+    if isinstance(content, list):
+        parts = [part.get(kind) for part in content if isinstance(part, dict)]
+        content = "".join(_text(part, "text") for part in parts)
+    return content.encode(errors="replace").decode() if isinstance(content, str) else ""
+
+
+def run_all(
+    endpoint: Endpoint,
+    jobs: Iterable[Job],
+    work: Callable[[Job], Awaitable[Result]],
+    on_results: Callable[[list[tuple[Job, Result | NoReply]]], None],
+    concurrency: int,
+) -> None:
+    """Runs `work` on every job, `concurrency` at a time, and hands over results as they come.
+
+    `jobs` is read as needed. `on_results` runs in a thread, one call at a time, with all that came
+    since its last call; `NoReply` stands for a job without a reply. Whatever else `work` or
+    `on_results` raises ends the run, as Ctrl-C does, once the results that came are handed over.
+    """
+
+    async def everything() -> None:
+        main, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert main
+        for number in STOPS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+                loop.add_signal_handler(number, main.cancel)
+        async with endpoint:
+            await _run(iter(jobs), work, on_results, concurrency)
+
+    before = {number: signal.getsignal(number) for number in STOPS}
+    try:
+        asyncio.run(everything())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _run(waiting: Any, work: Any, on_results: Any, concurrency: int) -> None:
+    results: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def worker() -> None:
+        for job in waiting:
+            try:
+                result = await work(job)
+            except NoReply as error:
+                result = error
+            results.put_nowait((job, result))
+
+    async def writer() -> None:
+        batch: list[Any] = []
+        while END not in batch:
+            batch = [await results.get()]
+            while not results.empty():
+                batch.append(results.get_nowait())
+            if found := [each for each in batch if each is not END]:
+                await asyncio.to_thread(on_results, found)
+
+    tasks = [asyncio.create_task(worker()) for _ in range(concurrency)]
+    working, writing = asyncio.gather(*tasks), asyncio.create_task(writer())
+    both: list[asyncio.Future[Any]] = [working, writing]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        results.put_nowait(END)
+        await writing
+    await working

@@ -1,0 +1,88 @@
+"""A model's folder: where it is, a fingerprint, its tokenizer, context and end tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from openrlhf_js.common.console import progress
+from openrlhf_js.common.files import fingerprint
+
+NOT_DOWNLOADED = ("*.pth", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*", "*.py")
+FINGERPRINTED = (  # what decides what a model says
+    *("*.safetensors", "*.bin", "config.json", "*.index.json"),
+    *("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "chat_template*"),
+)
+SMALLEST_VOCABULARY = 4  # of what transformers makes up where tokenizer files are missing
+
+
+class ModelFiles(NamedTuple):
+    """A model without its weights."""
+
+    folder: Path
+    tokenizer: Any
+    config: Any
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of prompt and response together that it takes; None where nothing says."""
+        return getattr(self.config.get_text_config(), "max_position_embeddings", None)
+
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a response: of tokenizer, configuration and generation settings."""
+        from transformers import GenerationConfig
+
+        own = getattr(self.config.get_text_config(), "eos_token_id", None)
+        ends = [self.tokenizer.eos_token_id, own]
+        if (self.folder / "generation_config.json").is_file():
+            ends.append(GenerationConfig.from_pretrained(self.folder).eos_token_id)
+        flat = [each for end in ends for each in (end if isinstance(end, list) else [end])]
+        return tuple(sorted({each for each in flat if each is not None}))
+
+
+def local_folder(name_or_path: str | Path) -> Path:
+    """The folder itself, or the one that the hub's files were downloaded to."""
+    folder = Path(name_or_path).expanduser()
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(str(name_or_path), ignore_patterns=list(NOT_DOWNLOADED)))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{name_or_path} is not a folder here, and the hub does not give it: "
+            f"{_first_line(error)}"
+        ) from error
+
+
+def model_files(folder: Path) -> ModelFiles:
+    """Tokenizer and configuration of a model folder; ValueError where they cannot be loaded."""
+    from transformers import AutoConfig, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        found = ModelFiles(folder, tokenizer, AutoConfig.from_pretrained(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder} is not a model that loads: {_first_line(error)}") from error
+    if len(tokenizer) < SMALLEST_VOCABULARY:
+        raise ValueError(
+            f"{folder} has no tokenizer: copy the tokenizer files of the model that it was trained "
+            "from into it"
+        )
+    return found
+
+
+def model_fingerprint(folder: Path) -> str:
+    """The sha256 of a model's files, with progress on stderr."""
+    paths = {path for pattern in FINGERPRINTED for path in folder.glob(pattern)}
+    size = sum(path.stat().st_size for path in paths)
+    with progress("reading the model", size // 10**6, "MB") as bar:
+        return fingerprint(paths, lambda read: bar.update(read // 10**6))
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

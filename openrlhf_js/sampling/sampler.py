@@ -1,0 +1,278 @@
+"""One way to sample text, whether an engine in this process or an endpoint answers.
+
+sampler = LocalSampler(settings, model)  # or ServedSampler(Endpoint(...).connect(), concurrency)
+sampler.make_room(requests, parameters)  # for everything that will be asked
+sampler.run(requests, parameters, on_samples)
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import mimetypes
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
+from openrlhf_js.sampling.engines import Engine, key
+from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
+from openrlhf_js.sampling.settings import EngineSettings
+
+IMAGE_TAG = "<image>"
+OPEN_THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>\s*\Z")
+SEED_SHIFT = 32  # leaves 31 bits, which every server takes
+PromptForm = Literal["auto", "chat", "text"]
+
+
+class Parameters(NamedTuple):
+    """How one response is sampled; temperature 0 is greedy, None leaves it to the endpoint."""
+
+    temperature: float | None
+    top_p: float | None
+    max_new_tokens: int
+    seed: int
+
+
+class Request(NamedTuple):
+    """One response that is wanted.
+
+    `number` and `draw`, with the seed, determine its random numbers. Each `<image>` in a message
+    stands for one of `images`, which are paths.
+    """
+
+    number: int
+    draw: int
+    messages: Sequence[dict[str, Any]]
+    images: Sequence[str] = ()
+
+
+class Sampled(NamedTuple):
+    """One response as text."""
+
+    text: str
+    thinking: str  # where an endpoint returns it apart from the text
+    finish_reason: str  # "stop", or "length" where it was cut off
+    tokens: int | None  # of the response; None where the endpoint does not say
+    seed: int
+    seconds: float  # its share of the time that sampling took
+
+
+OnSamples = Callable[[list[tuple[Request, Sampled | NoReply]]], None]
+
+
+class Sampler(Protocol):
+    """Samples from one model.
+
+    `name` is for people; `identity` is what samples depend on, besides the parameters.
+    """
+
+    name: str
+    identity: dict[str, Any]
+
+    def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
+        """Checks requests that will be made, before anything is sampled."""
+
+    def run(
+        self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
+    ) -> None:
+        """Samples, and hands over what came in batches; NoReply where there is no response."""
+
+
+class LocalSampler:
+    """A folder or hub id, sampled in this process; a `Sampler`.
+
+    Args:
+        settings: where it runs.
+        model: folder or hub id.
+        prompt_form: chat: with the tokenizer's chat template; auto: with it if there is one.
+    """
+
+    def __init__(self, settings: EngineSettings, model: str, prompt_form: PromptForm = "auto"):
+        self.name, self.settings = model, settings
+        self.files = model_files(local_folder(model))
+        self.tokenizer = self.files.tokenizer
+        has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        if prompt_form == "chat" and not has_template:
+            raise ValueError(f"{model} has no chat template; take --prompt_form text")
+        self.chat = has_template if prompt_form == "auto" else prompt_form == "chat"
+        self.identity = {
+            "model": model,
+            "model_sha256": model_fingerprint(self.files.folder),
+            "prompt_form": "chat" if self.chat else "text",
+            **settings.engine_identity(),
+        }
+        self._engine: Engine | None = None
+        self._room = 0  # tokens of prompt and response together
+
+    def prompt_of(self, request: Request) -> str:
+        """The text that the model is given."""
+        if request.images:
+            raise ValueError(
+                "a prompt has images, and engines in this process take text only: serve the model "
+                "(`vllm serve MODEL --generation-config vllm`) and give its address, such as "
+                "--model http://localhost:8000/v1"
+            )
+        if not self.chat:
+            return "\n\n".join(each["content"] for each in request.messages)
+        return str(
+            self.tokenizer.apply_chat_template(
+                list(request.messages), tokenize=False, add_generation_prompt=True
+            )
+        )
+
+    def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
+        """As `Sampler`: the engine is loaded with room for the longest of all requests."""
+        for _, _, tokens in self._asked(requests):
+            needed = len(tokens) + parameters.max_new_tokens
+            if needed <= (self.files.context or needed):
+                self._room = max(self._room, needed)
+
+    def run(
+        self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
+    ) -> None:
+        """As `Sampler`, batch after batch."""
+        asked = self._asked(requests)
+        room = (self.files.context or math.inf) - parameters.max_new_tokens
+        if long := [each for each in asked if len(each[2]) > room]:
+            on_samples([(request, self._too_long(tokens, room)) for request, _, tokens in long])
+        asked = [each for each in asked if len(each[2]) <= room]
+        for start in range(0, len(asked), self.settings.rows):
+            on_samples(self._batch(asked[start : start + self.settings.rows], parameters))
+
+    def _asked(self, requests: Sequence[Request]) -> list[tuple[Request, str, list[int]]]:
+        """Requests with the prompt's text and tokens."""
+        prompts: dict[int, tuple[str, list[int]]] = {}
+        for request in requests:
+            if request.number not in prompts:
+                text = self.prompt_of(request)
+                prompts[request.number] = (
+                    text,
+                    self.tokenizer(text, add_special_tokens=False).input_ids,
+                )
+        return [(request, *prompts[request.number]) for request in requests]
+
+    def _too_long(self, tokens: Sequence[int], room: float) -> NoReply:
+        return NoReply(
+            f"the prompt has {len(tokens)} tokens, and with --max_new_tokens there is room for "
+            f"{room:.0f} in the model's context of {self.files.context}",
+            refused=True,
+        )
+
+    def _batch(
+        self, asked: Sequence[tuple[Request, str, list[int]]], parameters: Parameters
+    ) -> list[tuple[Request, Sampled | NoReply]]:
+        most, temperature = parameters.max_new_tokens, parameters.temperature
+        if self._engine is None:
+            longest = max(self._room, *(len(each[2]) + most for each in asked)) - most
+            self._engine = self.settings.load(self.settings.policy(self.files, longest, most))
+        self._engine.policy = replace(
+            self._engine.policy,
+            temperature=temperature or 1.0,
+            top_p=1.0 if parameters.top_p is None else parameters.top_p,
+            max_new_tokens=most,
+        )
+        seeds = [key(parameters.seed, request.number, request.draw) for request, _, _ in asked]
+        prompts = [tokens for _, _, tokens in asked]
+        began = time.perf_counter()
+        if temperature == 0:
+            responses = self._engine.greedy(prompts)
+        else:
+            responses = self._engine.sample(prompts, seeds)
+        seconds = (time.perf_counter() - began) / len(asked)
+        found: list[tuple[Request, Sampled | NoReply]] = []
+        for (request, prompt, _), response, seed in zip(asked, responses, seeds, strict=True):
+            tokens = response.tolist()
+            ended = bool(tokens) and tokens[-1] in self._engine.policy.ends
+            text = str(self.tokenizer.decode(tokens[:-1] if ended else tokens))
+            opening = OPEN_THOUGHT.search(prompt)  # as some chat templates end
+            text = (opening[0].strip() if opening else "") + text
+            reason = "stop" if ended else "length"
+            found.append((request, Sampled(text, "", reason, len(tokens), seed, seconds)))
+        return found
+
+
+class ServedSampler:
+    """A model behind an endpoint; a `Sampler`.
+
+    Args:
+        endpoint: connected.
+        concurrency: requests at the same time.
+        max_tokens_name: what it calls the most tokens of a response.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, concurrency: int = 64, max_tokens_name: str = "max_tokens"
+    ):
+        self.endpoint, self.concurrency = endpoint, concurrency
+        self.max_tokens_name = max_tokens_name
+        self.name = f"{endpoint.base_url}#{endpoint.model}"
+        self.identity = {"served_model": endpoint.model, "url": endpoint.base_url}
+
+    def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
+        """As `Sampler`: images must exist."""
+        for request in requests:
+            if request.images:
+                messages_of(request)
+
+    def run(
+        self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
+    ) -> None:
+        """As `Sampler`, with many requests at the same time."""
+        last = time.perf_counter()
+        refused: dict[int, NoReply] = {}
+
+        async def ask(request: Request) -> Sampled:
+            nonlocal last
+            if request.number in refused:  # is asked no further
+                raise refused[request.number]
+            seed = key(parameters.seed, request.number, request.draw) >> SEED_SHIFT
+            given = {
+                "temperature": parameters.temperature,
+                "top_p": parameters.top_p,
+                self.max_tokens_name: parameters.max_new_tokens,
+                "seed": seed,
+            }
+            try:
+                reply = await self.endpoint.chat(messages_of(request), **given)
+            except NoReply as error:
+                if error.refused:
+                    refused[request.number] = error
+                raise
+            now = time.perf_counter()  # shares add up to the whole, however many at a time
+            seconds, last = now - last, now
+            return Sampled(
+                reply.text, reply.thinking, reply.finish_reason, reply.completion_tokens, seed,
+                seconds,
+            )  # fmt: skip
+
+        run_all(self.endpoint, requests, ask, on_samples, self.concurrency)
+
+
+def messages_of(request: Request) -> list[dict[str, Any]]:
+    """The messages of a request, with its image files where they say `<image>`."""
+    if not request.images:
+        return list(request.messages)
+    tags = sum(message["content"].count(IMAGE_TAG) for message in request.messages)
+    if tags != len(request.images):
+        raise ValueError(f"a prompt has {len(request.images)} images, and {tags} times <image>")
+    images = iter(request.images)
+    return [{**each, "content": _parts(each["content"], images)} for each in request.messages]
+
+
+def _parts(content: str, images: Iterator[str]) -> list[dict[str, Any]]:
+    first, *rest = content.split(IMAGE_TAG)
+    parts: list[dict[str, Any]] = [{"type": "text", "text": first}] if first.strip() else []
+    for text in rest:
+        parts.append({"type": "image_url", "image_url": {"url": _data_url(Path(next(images)))}})
+        if text.strip():
+            parts.append({"type": "text", "text": text})
+    return parts
+
+
+def _data_url(path: Path) -> str:
+    kind = mimetypes.guess_type(path.name)[0] or "image/png"
+    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -1,0 +1,106 @@
+"""The settings of how and where responses are sampled, which programs inherit."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Literal
+
+from openrlhf_js.common.console import say
+from openrlhf_js.common.settings import Field, Settings
+
+if TYPE_CHECKING:  # torch is imported once the flags are right
+    from openrlhf_js.sampling.engines import Engine, Policy
+    from openrlhf_js.sampling.models import ModelFiles
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "float32": "float32"}
+
+
+class EngineSettings(Settings):
+    """Where a model in this process runs; inherited by every program that samples."""
+
+    engine: Literal["auto", "vllm", "transformers"] = Field(
+        "auto", description="auto: vLLM on a GPU where it is installed, else transformers"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if any")
+    dtype: Literal["auto", "bf16", "fp16", "float32"] = Field(
+        "auto", description="auto: bf16 on a GPU, float32 without one"
+    )
+    batch_size: int | None = Field(
+        None, ge=1, description="responses sampled and saved together (2048 with vLLM, 64 without)"
+    )
+    seed: int = Field(0, ge=0, description="of the responses")
+
+    @property
+    def device_name(self) -> str:
+        """ "cpu" or "cuda"."""
+        from torch import cuda
+
+        if self.device == "cuda" and not cuda.is_available():
+            raise ValueError("--device cuda, but torch sees no GPU")
+        return ("cuda" if cuda.is_available() else "cpu") if self.device == "auto" else self.device
+
+    @property
+    def dtype_name(self) -> str:
+        """torch's name of the dtype."""
+        auto = "bf16" if self.device_name == "cuda" else "float32"
+        return DTYPES[auto if self.dtype == "auto" else self.dtype]
+
+    @property
+    def engine_name(self) -> str:
+        """ "vllm" or "transformers"."""
+        if self.engine != "auto":
+            return self.engine
+        installed = importlib.util.find_spec("vllm") is not None
+        return "vllm" if installed and self.device_name == "cuda" else "transformers"
+
+    @property
+    def rows(self) -> int:
+        """Responses in a batch."""
+        from openrlhf_js.sampling.engines import ROWS
+
+        return self.batch_size or ROWS[self.engine_name]
+
+    def engine_identity(self) -> dict[str, str]:
+        """What samples depend on, beside the model and the parameters."""
+        return {
+            "engine": self.engine_name,
+            "dtype": self.dtype_name,
+            "device": self.device_name,
+        }
+
+    def policy(
+        self,
+        files: ModelFiles,
+        longest_prompt: int,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+    ) -> Policy:
+        """The policy that an engine samples from."""
+        from openrlhf_js.sampling.engines import Policy
+
+        return Policy(
+            files.folder,
+            self.device_name,
+            self.dtype_name,
+            temperature,
+            top_p,
+            max_new_tokens,
+            files.ends(),
+            longest_prompt,
+        )
+
+    def load(self, policy: Policy) -> Engine:
+        """The engine, with the model's weights."""
+        from openrlhf_js.sampling.engines import ENGINES
+
+        say(f"loading {policy.folder} for {self.engine_name} on {policy.device} ...", error=True)
+        return ENGINES[self.engine_name](policy)
+
+
+class SamplingSettings(EngineSettings):
+    """How responses are sampled, and where."""
+
+    max_new_tokens: int = Field(1024, ge=1, description="of a response")
+    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    top_p: float = Field(1.0, gt=0, le=1)
