@@ -39,7 +39,7 @@ from rlhf_runs import (
     train,
 )
 
-from openrlhf_js.report.scalars import REWARD, Scalars
+from openrlhf_js.report.runs import REWARD, Scalars
 from openrlhf_js.tiny import preference_run, preferences
 from openrlhf_js.tiny.preferences import TASK
 from openrlhf_js.tiny.quickstart import prepare_libraries

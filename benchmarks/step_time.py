@@ -24,7 +24,7 @@ import torch
 from rich.console import Console
 
 from openrlhf_js.plugin.run import prepare_device
-from openrlhf_js.report.scalars import Scalars
+from openrlhf_js.report.runs import Scalars
 from openrlhf_js.tiny.quickstart import Quickstart, prepare_libraries
 from openrlhf_js.tiny.screen import Screen
 from openrlhf_js.tiny.settings import Settings

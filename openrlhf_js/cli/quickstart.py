@@ -31,7 +31,7 @@ from openrlhf_js.tiny.supervise import ProgramFailed, last_lines
 from openrlhf_js.tiny.tasks import TASKS
 
 if TYPE_CHECKING:  # what needs torch or TensorBoard is imported once the screen is up
-    from openrlhf_js.report.scalars import Scalars
+    from openrlhf_js.report.runs import Scalars
 
 EXAMPLES = """\
 examples:
@@ -168,8 +168,8 @@ def work(settings: Settings, folder: Path, console: Console) -> dict[str, Any]:
     stages = ["load libraries", "warm start", "evaluate before", *arms, "report"]
     with Screen(title, stages, console) as screen:
         with screen.stage("load libraries", "torch, transformers"):
-            from openrlhf_js.report import curves, summary
-            from openrlhf_js.report.scalars import Scalars
+            from openrlhf_js.report import quickstart as results
+            from openrlhf_js.report.runs import Scalars
             from openrlhf_js.tiny import quickstart
 
             quickstart.prepare_libraries()
@@ -191,9 +191,9 @@ def work(settings: Settings, folder: Path, console: Console) -> dict[str, Any]:
                 "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "versions": _versions(),
                 "cpu_count": os.cpu_count(),
-                **summary.summarise(folder, settings.task, own_folders(settings, folder)),
+                **results.summarise(folder, settings.task, own_folders(settings, folder)),
             }
-            curves.plot(folder, result, folder / "curves.png")
+            results.draw(folder, result, folder / "curves.png")
     result["seconds"] = {**screen.seconds, "all": round(time.monotonic() - start, 1)}
     text = json.dumps(result, indent=2, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
@@ -208,13 +208,13 @@ def own_folders(settings: Settings, folder: Path) -> dict[str, Path]:
 
 def progress(logged: Scalars, before: float) -> tuple[int, str]:
     """The steps that TensorBoard knows of, and what they brought."""
-    from openrlhf_js.report import scalars
+    from openrlhf_js.report import runs
 
     logged.reload()
-    reward = logged[scalars.REWARD]
+    reward = logged[runs.REWARD]
     if not reward.steps:
         return 0, ""
-    held_out = [before, *logged[scalars.HELD_OUT].values][-1]
+    held_out = [before, *logged[runs.HELD_OUT].values][-1]
     return reward.steps[-1], f"reward {reward.values[-1]:.2f}, held-out pass@1 {held_out:.0%}"
 
 
@@ -227,15 +227,17 @@ def _versions() -> dict[str, str]:
 
 def show(settings: Settings, folder: Path, summary: dict[str, Any], console: Console) -> None:
     """The last screen: what was gained, and where to look."""
-    from openrlhf_js.report.summary import COLUMNS, in_words, table
+    from openrlhf_js.common.console import cell
+    from openrlhf_js.report.quickstart import in_words, table
 
     say = partial(console.print, highlight=False, soft_wrap=not console.is_terminal)
     say()
     if len(settings.estimators) > 1:
-        grid = Table(*COLUMNS, padding=0)
+        rows = table(summary)
+        grid = Table(*rows[0], padding=0)
         grid.columns[0].overflow = "fold"  # whole names, on narrow terminals too
-        for row in table(summary):
-            grid.add_row(*row)
+        for row in rows:
+            grid.add_row(*map(cell, row.values()))
         console.print(grid)
     for sentence in in_words(summary):
         say(sentence)

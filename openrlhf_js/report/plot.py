@@ -51,6 +51,7 @@ def plot(
     scale: Scale = "linear",
     columns: int = 2,
     size: tuple[float, float] = (5.5, 3.7),
+    title: str = "",
     looks: Mapping[str, dict[str, Any]] | None = None,
 ) -> Figure:
     """Draws one panel for each quantity, and in it one line for each value of a setting.
@@ -71,6 +72,7 @@ def plot(
         scale: `categories` puts all values of `x`, which may be text, at equal distances.
         columns: panels beside one another.
         size: of one panel, width and height in inches.
+        title: of the whole picture.
         looks: of the lines, as `style.series_styles` gives them.
     """
     rows = [row for row in rows if row[panel] in panels]
@@ -80,6 +82,8 @@ def plot(
     noted = any(each.note for each in panels.values())
     with rc_context(style.HOUSE):
         figure = style.figure(-(-len(panels) // columns), columns, *size)
+        if title:
+            figure.suptitle(style.printable(title), x=0.01, ha="left", color=style.INK)
         for axes, (quantity, shown) in zip(figure.axes, panels.items(), strict=False):
             own = [row for row in rows if row[panel] == quantity and _finite(row.get("value"))]
             by_name = {name: [row for row in own if str(row[line]) == name] for name in names}
@@ -129,7 +133,7 @@ def _draw(
     axes.set_ylim(axes.get_ylim())  # a wide band does not press the lines together
     for at, low, high, colour in bands:
         axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-    bottom, top = panel.limits
+    bottom, top = (None, None) if panel.log else panel.limits
     if bottom == 0 and top is None and rows:  # leaves room above the highest line
         top = 1.1 * axes.get_ylim()[1]
     axes.set_ylim(bottom, top)

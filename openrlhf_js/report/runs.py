@@ -1,20 +1,173 @@
-"""Find the runs that a report is about: their logs, flags and evaluations, by name."""
+"""Runs from their files: logged scalars, flags and evaluations, by the names on a command line."""
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple
 
-from openrlhf_js.report.bands import finite
-from openrlhf_js.report.run_files import Config, read_config, read_evaluations
-from openrlhf_js.report.scalars import EVENT_FILES, Scalars, Series
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat import tf
+from tensorboard.compat.proto import event_pb2
 
-RUNNING_SECONDS = 15 * 60  # a run that logged something so recently is taken to go on
+REWARD = "train/rollout/reward_mean"
+GRADIENT_NORM = "train/actor_grad_norm"
+SHRINKAGE = "train/js/shrinkage_mean"
+SHRINKAGE_MIN = "train/js/shrinkage_min"
+SHRINKAGE_MAX = "train/js/shrinkage_max"
+BASELINE_MSE = "train/js/baseline_mse"
+BASELINE_MSE_RLOO = "train/js/baseline_mse_rloo"
+HELD_OUT = "eval/eval_held_out_pass1"
+
+EVENT_FILES = "*tfevents*"
+FRAME_BYTES = 16  # around each record of an event file: its length and two checksums
+CONFIG = "openrlhf_js_config.json"
+RUNNING_SECONDS = 15 * 60  # a run that logged something so recently may be going on
 WHAT_TO_PASS = "pass what --logger.tensorboard_dir named, a folder above it, or a quickstart's"
+PLACES = (  # where a run leaves its files does not matter to a comparison
+    "ckpt.output_dir",
+    "ckpt.path",
+    "logger.tensorboard_dir",
+    "logger.wandb.run_name",
+    "js.save_batches",
+)
+
+
+class Series(NamedTuple):
+    """One scalar over training."""
+
+    steps: list[int]
+    values: list[float]
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over all steps, None if there are none."""
+        return fmean(self.values) if self.values else None
+
+    def finite(self) -> Series:
+        """Without the values that are infinite or NaN."""
+        kept = [(s, v) for s, v in zip(*self, strict=True) if math.isfinite(v)]
+        return Series([s for s, _ in kept], [v for _, v in kept])
+
+
+class Scalars:
+    """The scalars in the event files of one folder, which may grow and need not exist yet.
+
+    Where a run was resumed, each of its event files counts from its first step on: what an earlier
+    file says about later steps was undone.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._files: dict[Path, _EventFile] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads what has been written since."""
+        for path in self._folder.glob(EVENT_FILES):
+            self._files.setdefault(path, _EventFile(path))
+        self._files = dict(sorted(self._files.items()))  # a name begins with its time
+        for file in self._files.values():
+            file.read()
+
+    def __getitem__(self, tag: str) -> Series:
+        """The series of a tag, empty if nothing was logged under it."""
+        merged: dict[int, float] = {}
+        for file in self._files.values():
+            if logged := file.values.get(tag):
+                first = min(logged)
+                merged = {step: value for step, value in merged.items() if step < first} | logged
+        steps = sorted(merged)
+        return Series(steps, [merged[step] for step in steps])
+
+    @property
+    def tags(self) -> list[str]:
+        """Everything that was logged, in alphabetical order."""
+        return sorted({tag for file in self._files.values() for tag in file.values})
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step of any scalar, None before the first."""
+        steps = [max(series) for file in self._files.values() for series in file.values.values()]
+        return max(steps, default=None)
+
+    @property
+    def written(self) -> float | None:
+        """When the last scalar was logged, in seconds since 1970, None before the first."""
+        return max((f.written for f in self._files.values() if f.written), default=None)
+
+    @property
+    def unread(self) -> dict[Path, int]:
+        """Bytes at the end of an event file that are no record, or not yet."""
+        return {path: file.unread for path, file in self._files.items() if file.unread}
+
+    @property
+    def lost(self) -> dict[Path, str]:
+        """The event files that could not be read to their end, and what happened to them."""
+        return {path: file.lost for path, file in self._files.items() if file.lost}
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+
+class _EventFile:
+    """What has been read of one event file so far: values by tag and step."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._loader: RawEventFileLoader | None = None
+        self.values: dict[str, dict[int, float]] = {}
+        self.bytes = self.unread = 0
+        self.written: float | None = None
+        self.lost = ""
+
+    def read(self) -> None:
+        """Reads the complete records that are there by now; after a failure, from the first one."""
+        self.lost, self.unread = "", 0
+        try:
+            if self._loader is None:
+                self._loader = RawEventFileLoader(str(self._path))
+                self.values, self.bytes, self.written = {}, 0, None
+            for record in self._loader.Load():
+                self._take(record)
+            left = self._path.stat().st_size - self.bytes
+        except (FileNotFoundError, tf.errors.NotFoundError):
+            self.lost = "was removed while it was read"
+        except OSError as error:
+            self.lost = f"could not be read: {error.strerror}"
+        else:
+            self.unread = max(left, 0)
+            if left < 0:
+                self.lost = "was cut off or replaced while it was read"
+        if self.lost:
+            self._loader = None  # which has lost its place
+
+    def _take(self, record: bytes) -> None:
+        self.bytes += len(record) + FRAME_BYTES
+        event = event_pb2.Event.FromString(record)
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                self.values.setdefault(value.tag, {})[event.step] = value.simple_value
+                self.written = event.wall_time
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a run was started, as far as its files say."""
+
+    flags: dict[str, str] = field(default_factory=dict)
+    changed: frozenset[str] | None = None
+    """The flags that are not at their default; None where only those that were given are known."""
+    versions: dict[str, str] = field(default_factory=dict)
+    outcome: str | None = None
+    """How it ended; None while it goes on, and where no file says."""
 
 
 class Run(NamedTuple):
@@ -25,11 +178,7 @@ class Run(NamedTuple):
     logged: Scalars
     config: Config
     evaluations: dict[int, dict[str, float]]
-    """Mean score of each held-out prompt by step, where the files tell."""
-
-    def series(self, tag: str) -> Series:
-        """What was logged under a tag, without values that are not finite."""
-        return finite(self.logged[tag])
+    """Mean score of each held-out prompt by step, where files have them."""
 
     def running(self, now: float | None = None) -> bool:
         """Whether it logged something lately, and has not recorded its end."""
@@ -38,11 +187,8 @@ class Run(NamedTuple):
         return self.config.outcome is None and lately
 
     def status(self, now: float | None = None) -> str:
-        """Whether it goes on, its last step, and when it was last heard of (local time).
-
-        Where no file records the end of a run, one that logged lately may go on or not.
-        """
-        written, step = self.logged.written, self.logged.last_step
+        """Whether it goes on, its last step, and when it last logged (local time)."""
+        written = self.logged.written
         if written is None:
             return "nothing logged yet"
         now = time.time() if now is None else now
@@ -50,7 +196,25 @@ class Run(NamedTuple):
         when = time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", time.localtime(written))
         going = "running" if self.config.changed is not None else "perhaps running"
         state = going if self.running(now) else self.config.outcome or "not running"
-        return f"{state}, last step {step}, last written {when}"
+        return f"{state}, last step {self.logged.last_step}, last written {when}"
+
+    def warnings(self) -> list[str]:
+        """What is wrong with its log."""
+        found = [
+            f"{path} {why}; earlier records are used." for path, why in self.logged.lost.items()
+        ]
+        if not self.running():
+            found += [
+                f"{path} ends in {count:,} bytes that cannot be read: it is damaged or was cut off "
+                "there, and what came after is missing here."
+                for path, count in self.logged.unread.items()
+            ]
+        odd = [tag for tag in self.logged.tags if self.logged[tag].finite() != self.logged[tag]]
+        if odd:
+            found.append(
+                f"{self.folder}: values that are not finite are left out: {', '.join(odd)}."
+            )
+        return found
 
 
 class Condition(NamedTuple):
@@ -60,8 +224,9 @@ class Condition(NamedTuple):
     runs: tuple[Run, ...]
 
     def series(self, tag: str) -> list[Series]:
-        """What each run logged under a tag; runs that logged nothing are left out."""
-        return [series for series in (run.series(tag) for run in self.runs) if series.steps]
+        """The finite values that each run logged under a tag, without runs that logged none."""
+        found = (run.logged[tag].finite() for run in self.runs)
+        return [series for series in found if series.steps]
 
     @property
     def tags(self) -> set[str]:
@@ -77,7 +242,7 @@ def find_conditions(words: Sequence[str]) -> list[Condition]:
     after their folders.
 
     Raises:
-        ValueError: a folder is not there or holds no event files, seeds do not hold the same
+        ValueError: a folder does not exist or holds no event files, seeds do not hold the same
             conditions, two conditions have one name, or a file cannot be read.
     """
     found = [condition for word in words for condition in _conditions(word)]
@@ -87,7 +252,7 @@ def find_conditions(words: Sequence[str]) -> list[Condition]:
         if count > 1:
             raise ValueError(f"{count} runs are called {name!r}; give each its own: NAME=FOLDER.")
     return [
-        Condition(name, tuple(_run(folder) for folder in folders))
+        Condition(name, tuple(map(read_run, folders)))
         for name, (_, _, folders) in zip(names, found, strict=True)
     ]
 
@@ -106,9 +271,7 @@ def _conditions(word: str) -> list[tuple[str, str, list[Path]]]:
         return [(own, own, [next(iter(folders.values())) for folders in below])]
     if any(folders.keys() != below[0].keys() for folders in below):
         held = "; ".join(f"{p}: {', '.join(f)}" for p, f in zip(paths, below, strict=True))
-        raise ValueError(
-            f"the seeds of {own!r} must hold runs of the same names; they hold {held}."
-        )
+        raise ValueError(f"the seeds of {own!r} must hold runs of the same names; got {held}.")
     return [
         (f"{own}/{inner}", f"{name}/{inner}" if name else inner, [each[inner] for each in below])
         for inner in below[0]
@@ -116,13 +279,7 @@ def _conditions(word: str) -> list[tuple[str, str, list[Path]]]:
 
 
 def _event_folders(path: Path) -> dict[str, Path]:
-    """The folders with event files at or below a path, the one that was first written to first.
-
-    Each is named by what tells it from the others.
-
-    Raises:
-        ValueError: there is no such folder, or no event file in it.
-    """
+    """The folders with event files at or below a path by name, in the order of their first file."""
     if not path.is_dir():
         raise ValueError(f"there is no folder {path}; {WHAT_TO_PASS}.")
     files = [file for file in path.rglob(EVENT_FILES) if file.is_file()]
@@ -135,17 +292,110 @@ def _event_folders(path: Path) -> dict[str, Path]:
     return {str(folder.relative_to(path)): folder for folder in folders}
 
 
-def _run(folder: Path) -> Run:
+def read_run(folder: Path) -> Run:
+    """The run whose event files a folder holds.
+
+    Raises:
+        ValueError: nothing can be read of any of its event files, or a file beside them is damaged.
+    """
     logged = Scalars(folder)
-    if logged.last_step is None and (logged.lost or not logged.files):
-        path, why = next(iter(logged.lost.items()), (folder, "was removed while it was read"))
-        raise ValueError(
-            f"{path} {why}, and its run has nothing else to report. Mend that, or name other "
-            "folders."
-        )
-    if logged.unreadable and logged.last_step is None:
-        raise ValueError(
-            f"{logged.unreadable[0]} cannot be read: it is no TensorBoard event file, or its first "
-            "record is damaged. Remove it, or name other folders."
-        )
-    return Run(folder, logged, read_config(folder), read_evaluations(folder, logged.last_step))
+    if logged.last_step is None and (logged.lost or logged.unread or not logged):
+        cut = {path: "is not a TensorBoard event file" for path in logged.unread}
+        path, why = next(iter((logged.lost | cut).items()), (folder, "was removed"))
+        raise ValueError(f"{path} {why}, and its run has nothing else; name other folders.")
+    return Run(folder, logged, read_config(folder), _evaluations(folder, logged.last_step))
+
+
+def read_config(folder: Path) -> Config:
+    """How a run was started, from the file beside its log or a quickstart's command."""
+    recorded = folder / CONFIG
+    if recorded.is_file():
+        try:
+            found = json.loads(recorded.read_text(encoding="utf-8"))
+            flags = {name: _text(value) for name, value in found["flags"].items()}
+            versions = {name: str(value) for name, value in found["versions"].items()}
+            return Config(flags, frozenset(found["changed"]), versions, found["outcome"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{recorded} is damaged ({error}); remove it.") from error
+    for quickstart in _quickstart_folders(folder):
+        if (quickstart / "command.txt").is_file():
+            return Config(_flags((quickstart / "command.txt").read_text(encoding="utf-8")))
+    return Config()
+
+
+def _quickstart_folders(folder: Path) -> list[Path]:
+    """Where a quickstart keeps the rest of the run that it logs in `tensorboard/<estimator>/`."""
+    if folder.parent.name != "tensorboard":
+        return []
+    return [folder.parent.parent / folder.name, folder.parent.parent]
+
+
+def _evaluations(folder: Path, last_step: int | None) -> dict[int, dict[str, float]]:
+    """A quickstart's scores before (step 0) and after training (the last step), by prompt."""
+    found: dict[int, dict[str, float]] = {}
+    for quickstart in _quickstart_folders(folder):
+        for step, name in ((0, "evaluation_before.json"), (last_step, "evaluation_after.json")):
+            if step is not None and step not in found and (quickstart / name).is_file():
+                found[step] = read_scores(quickstart / name)
+    return found
+
+
+def read_scores(path: Path) -> dict[str, float]:
+    """The mean score of each prompt in a file of `tiny.evaluate.write_scores`."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return {row["prompt"]: fmean(row["scores"]) for row in rows}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); remove it.") from error
+
+
+def _text(value: Any) -> str:
+    """A flag's value; numbers in one spelling, so that 1e-6 equals 0.000001."""
+    if isinstance(value, list):
+        return " ".join(map(_text, value))
+    try:
+        return str(value) if isinstance(value, bool) else f"{float(value):.12g}"
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def _flags(command: str) -> dict[str, str]:
+    """Flag and value of each `--flag value ...` in a command line; a switch has the value True."""
+    flags: dict[str, list[str]] = {}
+    name = None
+    for word in shlex.split(command):
+        if word.startswith("--"):
+            name = word[2:]
+            flags[name] = []
+        elif name is not None:
+            flags[name].append(word)
+    return {name: _text(words) or "True" for name, words in flags.items()}
+
+
+def compare_flags(
+    conditions: Sequence[Condition],
+) -> tuple[list[tuple[str, ...]], list[tuple[str, str]]]:
+    """Flags and versions that differ, with a value for each condition, and those that agree.
+
+    Seeds of one condition that differ have their values side by side. Unless all flags of all runs
+    are known, those at their default are left out.
+    """
+    known = [c.runs for c in conditions if any(run.config.flags for run in c.runs)]
+    complete = all(run.config.changed is not None for runs in known for run in runs)
+    settings = [[_settings(run.config, complete) for run in runs] for runs in known]
+    differing: list[tuple[str, ...]] = []
+    agreeing: list[tuple[str, str]] = []
+    for name in sorted({name for runs in settings for run in runs for name in run}):
+        default = "(default)" if name.startswith("--") else "-"
+        values = [list(dict.fromkeys(run.get(name, default) for run in runs)) for runs in settings]
+        if all(each == values[0] and len(each) == 1 for each in values):
+            agreeing.append((name, values[0][0]))
+        else:
+            differing.append((name, *(" | ".join(each) for each in values)))
+    return differing, agreeing
+
+
+def _settings(config: Config, complete: bool) -> dict[str, str]:
+    shown = config.flags if complete or config.changed is None else config.changed
+    flags = {f"--{name}": config.flags[name] for name in shown if name not in PLACES}
+    return flags | {f"{name} (version)": each for name, each in config.versions.items()}

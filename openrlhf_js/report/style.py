@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from openrlhf_js.whole_file import whole_file
+from openrlhf_js.common.files import atomic_write
 
 INK, RULE, GRID = "#37352f", "#c9c8c5", "#e3e2e0"
 SOLID, DASHED, DOTTED, DASH_DOT = "-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))
@@ -221,7 +221,7 @@ def svg(drawn: Figure) -> str:
 
 def save_png(drawn: Figure, path: Path) -> Path:
     """Writes the picture, whole or not at all, and returns its path."""
-    with rc_context(HOUSE), whole_file(path) as file:
+    with rc_context(HOUSE), atomic_write(path) as file:
         drawn.savefig(file, format="png")
     return path
 

@@ -18,7 +18,7 @@ def run(tmp_path):
 
 
 def test_a_report_is_written_and_said(run, tmp_path, capsys):
-    assert main.main(["report", str(run), "--output", str(tmp_path / "out")]) == 0
+    assert main.main(["report", str(run), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     assert "0.300" in said
     table, state = said.split("js [bold]: ")  # names are no markup
@@ -33,42 +33,35 @@ def test_a_report_is_written_and_said(run, tmp_path, capsys):
     ("words", "complaint"),
     [
         (["nowhere"], "there is no folder nowhere; pass what --logger.tensorboard_dir named"),
-        (["{run}", "--lab", "nowhere"], "no folder nowhere; give the --out of a lab command"),
+        (
+            ["{run}", "--lab", "nowhere"],
+            "there is no folder nowhere; give the --out of a lab command",
+        ),
         (["{run}", "--lab", "{run}"], "holds no result of openrlhf-js lab; give its --out"),
         (["a={run}", "a={run}"], "2 runs are called 'a'"),
+        ([], "name a RUN, a --lab FOLDER, or both"),
+        (["x\x1b[31mred"], "there is no folder x\\x1b[31mred"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(run, words, complaint, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert report.main([word.format(run=run) for word in words]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("openrlhf_js: ")
+    assert error.startswith("openrlhf-js report: ")
     assert complaint in error
     assert error.count("\n") == 1
     assert not (tmp_path / "report").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        ([], "name a RUN, a --lab FOLDER, or both"),
-        (["x", "--smooth", "0"], "--smooth is 0; give 1 or more"),
-    ],
-)
-def test_wrong_flags_end_with_status_2(words, complaint, capsys):
+@pytest.mark.parametrize("words", [["x", "--smooth", "0"], ["x", "--frobnicate"]])
+def test_wrong_flags_end_with_status_2(words, capsys):
     with pytest.raises(SystemExit) as ended:
         report.main(words)
     assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err
-
-
-def test_what_is_not_text_does_not_reach_the_terminal(tmp_path, capsys):
-    assert report.main([str(tmp_path / "\x1b[31mred")]) == 2
-    error = capsys.readouterr().err
-    assert "\x1b" not in error and "\\x1b[31mred" in error
+    assert words[1] in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_named(run, tmp_path, capsys):
     (tmp_path / "taken").write_text("a file")
-    assert report.main([str(run), "--output", str(tmp_path / "taken")]) == 1
+    assert report.main([str(run), "--out", str(tmp_path / "taken")]) == 1
     assert "taken" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from openrlhf_js.plugin.run_record import NAME, recorded
-from openrlhf_js.report import run_files
+from openrlhf_js.report import runs
 
 PARSER = argparse.ArgumentParser()
 PARSER.add_argument("--train.seed", type=int, default=42)
@@ -74,9 +74,9 @@ def test_without_a_log_nothing_is_written(tmp_path, monkeypatch):
 
 
 def test_the_report_reads_what_is_recorded(tmp_path):
-    assert run_files.CONFIG == NAME
+    assert runs.CONFIG == NAME
     with recorded(arguments(tmp_path), PARSER):
-        config = run_files.read_config(tmp_path / "js")
+        config = runs.read_config(tmp_path / "js")
         assert config.flags["actor.adam.betas"] == "0.9 0.95"
         assert config.outcome is None
-    assert run_files.read_config(tmp_path / "js").outcome == "done"
+    assert runs.read_config(tmp_path / "js").outcome == "done"

@@ -4,31 +4,32 @@ import pytest
 from matplotlib.image import imread
 from torch.utils.tensorboard import SummaryWriter
 
-from openrlhf_js.report import curves, scalars, summary
-from openrlhf_js.report.scalars import Scalars
-from openrlhf_js.uncertainty import Estimate, clustered_mean
+from openrlhf_js.report import quickstart, runs
+from openrlhf_js.report.runs import Scalars
+from openrlhf_js.stats import Estimate, clustered_mean
 
 
 def write_scalars(folder, steps=20):
     with SummaryWriter(str(folder)) as writer:
         for step in range(1, steps + 1):
-            writer.add_scalar(scalars.REWARD, 0.3 + 0.02 * step, step)
-            writer.add_scalar(scalars.GRADIENT_NORM, 0.5, step)
-            writer.add_scalar(scalars.SHRINKAGE, 0.4, step)
-            writer.add_scalar(scalars.SHRINKAGE_MIN, 0.3, step)
-            writer.add_scalar(scalars.SHRINKAGE_MAX, 0.5, step)
-            writer.add_scalar(scalars.BASELINE_MSE, 0.03, step)
-            writer.add_scalar(scalars.BASELINE_MSE_RLOO, 0.04 if step % 2 else 0.08, step)
+            writer.add_scalar(runs.REWARD, 0.3 + 0.02 * step, step)
+            writer.add_scalar(runs.GRADIENT_NORM, 0.5, step)
+            writer.add_scalar(runs.SHRINKAGE, 0.4, step)
+            writer.add_scalar(runs.SHRINKAGE_MIN, 0.3, step)
+            writer.add_scalar(runs.SHRINKAGE_MAX, 0.5, step)
+            writer.add_scalar(runs.BASELINE_MSE, 0.03, step)
+            writer.add_scalar(runs.BASELINE_MSE_RLOO, 0.04 if step % 2 else 0.08, step)
             if step % 10 == 0:
-                writer.add_scalar(scalars.HELD_OUT, 0.025 * step, step)
+                writer.add_scalar(runs.HELD_OUT, 0.025 * step, step)
 
 
 def write_scores(path, *rows):
     path.write_text(json.dumps([{"prompt": f"p{i}", "scores": row} for i, row in enumerate(rows)]))
 
 
-@pytest.fixture
-def run(tmp_path):
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("run")
     write_scores(tmp_path / "evaluation_before.json", [0, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0])
     for name in ("js", "rloo"):
         (tmp_path / name).mkdir()
@@ -40,33 +41,19 @@ def run(tmp_path):
 
 
 def summarised(run, *names):
-    return summary.summarise(run, "maze", {name: run / name for name in names})
+    return quickstart.summarise(run, "maze", {name: run / name for name in names})
 
 
-def test_scalars_follow_a_growing_folder(tmp_path):
-    folder = tmp_path / "tensorboard"
-    logged = Scalars(folder)
-    assert logged[scalars.REWARD] == ([], [])
-    assert logged[scalars.REWARD].mean is None
-    with SummaryWriter(str(folder)) as writer:
-        for step in range(1, 4):
-            writer.add_scalar(scalars.REWARD, step / 4, step)
-            writer.flush()
-            logged.reload()
-            assert logged[scalars.REWARD].steps == list(range(1, step + 1))
-    assert logged[scalars.REWARD].mean == 0.5
-
-
-def test_scalars_keep_every_step(tmp_path):
+def test_what_a_real_writer_logs_is_read_step_by_step(tmp_path):
     write_scalars(tmp_path, steps=1200)
-    assert len(Scalars(tmp_path)[scalars.GRADIENT_NORM].steps) == 1200
+    assert Scalars(tmp_path)[runs.GRADIENT_NORM].steps == list(range(1, 1201))
 
 
 def test_the_gain_is_paired_by_prompt():
     before, after = {"a": 0.0, "b": 1.0}, {"b": 1.0, "a": 0.5}
-    assert summary.gain(before, after) == pytest.approx(clustered_mean([0.5, 0.0]))
+    assert quickstart.gain(before, after) == pytest.approx(clustered_mean([0.5, 0.0]))
     with pytest.raises(ValueError, match="different prompts"):
-        summary.gain(before, {"a": 1.0})
+        quickstart.gain(before, {"a": 1.0})
 
 
 def test_summary_holds_what_the_files_say(run):
@@ -85,10 +72,10 @@ def test_summary_holds_what_the_files_say(run):
 def test_what_was_not_logged_is_not_made_up(tmp_path):
     write_scores(tmp_path / "evaluation_before.json", [0], [1])
     write_scores(tmp_path / "evaluation_after.json", [1], [1])
-    found = summary.summarise(tmp_path, "sort", {"js": tmp_path})
+    found = quickstart.summarise(tmp_path, "sort", {"js": tmp_path})
     assert found["results"]["js"]["baseline_mse_over_rloo"] is None
-    assert summary.table(found)[0][4:] == ("-", "-", "-")
-    assert len(summary.in_words(found)) == 1
+    assert list(quickstart.table(found)[0].values())[4:] == [None, None, None]
+    assert len(quickstart.in_words(found)) == 1
 
 
 @pytest.mark.parametrize(
@@ -98,28 +85,28 @@ def test_what_was_not_logged_is_not_made_up(tmp_path):
 def test_words_claim_no_more_than_the_interval(run, estimate, word):
     found = summarised(run, "js")
     found["results"]["js"]["gain"] = Estimate(*estimate)._asdict()
-    sentence = summary.in_words(found)[0]
+    sentence = quickstart.in_words(found)[0]
     assert f"On held-out prompts of maze pass@1 {word} from 25.0 %" in sentence
     assert f"{100 * estimate[0]:+.1f} ± " in sentence
 
 
 def test_words_say_what_the_baseline_saved(run):
-    assert "50 % less squared error" in summary.in_words(summarised(run, "js"))[1]
-    assert len(summary.in_words(summarised(run, "rloo"))) == 1
+    assert "50 % less squared error" in quickstart.in_words(summarised(run, "js"))[1]
+    assert len(quickstart.in_words(summarised(run, "rloo"))) == 1
 
 
-def test_a_comparison_is_a_table_and_a_warning(run):
+def test_a_comparison_is_a_table_and_a_caution(run):
     found = summarised(run, "rloo", "js")
-    rows = summary.table(found)
-    assert [row[0] for row in rows] == ["rloo", "js"]
-    assert all(len(row) == len(summary.COLUMNS) for row in rows)
-    assert [row[-1] for row in rows] == ["-", "0.40"]  # rloo does not shrink
-    assert any("one seed" in sentence for sentence in summary.in_words(found))
+    rows = quickstart.table(found)
+    assert [row["estimator"] for row in rows] == ["rloo", "js"]
+    assert rows[0]["λ"] is None  # rloo does not shrink
+    assert rows[1]["λ"] == pytest.approx(0.4)
+    assert any("one seed" in sentence for sentence in quickstart.in_words(found))
 
 
 @pytest.mark.parametrize("names", [("js",), ("rloo", "js")])
 def test_curves_are_drawn(run, names):
-    curves.plot(run, summarised(run, *names), run / "curves.png")
+    quickstart.draw(run, summarised(run, *names), run / "curves.png", "maze, tiny model")
     picture = imread(run / "curves.png")
     assert picture.shape[0] > 1000
     assert picture.shape[1] > 1500

@@ -1,4 +1,4 @@
-"""Event files that grow, are cut off, are damaged, or were gone on with after a resume."""
+"""Event files that grow, are cut off, are damaged, or were resumed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from openrlhf_js.report import scalars
-from openrlhf_js.report.scalars import Scalars
+from openrlhf_js.report import runs
+from openrlhf_js.report.runs import Scalars, find_conditions
 
 
 def test_a_resumed_run_replaces_what_was_undone(log):
@@ -32,7 +32,6 @@ def test_a_record_in_the_making_is_read_once_it_is_whole(log):
     logged = Scalars(folder)
     assert logged["a"] == ([1, 2], [1, 2])
     assert list(logged.unread) == [path]
-    assert logged.unreadable == []
     path.write_bytes(whole)
     logged.reload()
     assert logged["a"] == ([1, 2, 3], [1, 2, 3])
@@ -51,28 +50,23 @@ def test_damage_hides_what_comes_after_it_and_is_seen(log):
     assert logged.unread == {path: 2 * record}
 
 
-@pytest.mark.parametrize("content", [b"not an event file at all, but long enough", b"x"])
-def test_a_file_of_something_else_is_unreadable(tmp_path, content):
-    path = tmp_path / "events.out.tfevents.1.host"
-    path.write_bytes(content)
-    logged = Scalars(tmp_path)
-    assert logged.unreadable == [path]
-    assert logged.tags == []
-    assert logged.last_step is None
-    assert logged.written is None
-
-
-def test_an_empty_file_is_a_run_that_has_just_begun(tmp_path):
+def test_a_run_that_has_just_begun_and_what_is_not_finite(tmp_path, log):
     (tmp_path / "events.out.tfevents.1.host").touch()
     logged = Scalars(tmp_path)
-    assert logged.unread == {}
-    assert logged.tags == []
+    assert (logged.unread, logged.tags, logged.last_step, logged.written) == ({}, [], None, None)
+    series = Scalars(log("run", {"a": [math.inf, 1.0, math.nan]}))["a"]
+    assert series.values[:2] == [math.inf, 1.0] and math.isnan(series.values[2])
+    assert series.finite() == ([2], [1.0])
 
 
-def test_what_is_not_finite_stays_what_it_is(log):
-    values = Scalars(log("run", {"a": [math.inf, 1.0, math.nan]}))["a"].values
-    assert values[:2] == [math.inf, 1.0]
-    assert math.isnan(values[2])
+def test_a_folder_that_appears_and_grows_is_followed(tmp_path, log):
+    logged = Scalars(tmp_path / "run")
+    assert logged["a"] == ([], []) and logged["a"].mean is None
+    for step in (1, 2, 3):
+        log("run", {"a": {step: step / 4}})
+        logged.reload()
+        assert logged["a"].steps == list(range(1, step + 1))
+    assert logged["a"].mean == 0.5
 
 
 @pytest.fixture
@@ -80,7 +74,7 @@ def meddled(monkeypatch):
     """Has something done to each event file once its first record is read: meddled(action)."""
 
     def after_the_first_record(action):
-        class Meddled(scalars.RawEventFileLoader):
+        class Meddled(runs.RawEventFileLoader):
             def __init__(self, path):
                 super().__init__(path)
                 self.path = Path(path)
@@ -91,7 +85,7 @@ def meddled(monkeypatch):
                     if number == 0:
                         action(self.path)
 
-        monkeypatch.setattr(scalars, "RawEventFileLoader", Meddled)
+        monkeypatch.setattr(runs, "RawEventFileLoader", Meddled)
 
     return after_the_first_record
 
@@ -140,10 +134,36 @@ def test_a_file_that_is_cut_off_while_it_is_read(log, meddled):
 
 def test_a_file_that_may_not_be_read(log, monkeypatch):
     folder = log("run", {"a": [1]})
+    (path,) = folder.iterdir()
 
     def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    monkeypatch.setattr(scalars, "RawEventFileLoader", refuse)
-    logged = Scalars(folder)
-    assert logged.lost == {logged.files[0]: "could not be read: Permission denied"}
+    monkeypatch.setattr(runs, "RawEventFileLoader", refuse)
+    assert Scalars(folder).lost == {path: "could not be read: Permission denied"}
+    with pytest.raises(ValueError, match="Permission denied, and its run has nothing else"):
+        find_conditions([str(folder)])
+
+
+@pytest.mark.parametrize("content", [b"not an event file at all, but long enough", b"x"])
+def test_a_file_of_something_else_is_refused(tmp_path, content):
+    path = tmp_path / "events.out.tfevents.1.host"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{path} is not a TensorBoard event file"):
+        find_conditions([str(tmp_path)])
+
+
+@pytest.mark.parametrize("meddle", ["before", "while"])
+def test_a_run_whose_files_vanish_before_anything_is_read(log, monkeypatch, meddle):
+    folder = log("run", {"a": [1]})
+    (path,) = folder.iterdir()
+    name = "Scalars" if meddle == "before" else "RawEventFileLoader"
+    former = getattr(runs, name)
+
+    def too_late(where):
+        path.unlink()
+        return former(where)
+
+    monkeypatch.setattr(runs, name, too_late)
+    with pytest.raises(ValueError, match=r"was removed.* name other folders"):
+        find_conditions([str(folder)])

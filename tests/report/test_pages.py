@@ -1,4 +1,4 @@
-"""The page about runs: complete, alone, right in its numbers, and safe from names."""
+"""The page about runs: complete, in one file, and safe from names in logs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import re
 
 import pytest
 
-from openrlhf_js.report import page, scalars, style
-from openrlhf_js.report.final_figures import figures
-from openrlhf_js.report.page_parts import warnings
-from openrlhf_js.report.pass_panel import pass_at_1
-from openrlhf_js.report.run_files import CONFIG
-from openrlhf_js.report.runs import find_conditions
+from openrlhf_js.report import pages, runs, style
+from openrlhf_js.report.runs import CONFIG, find_conditions
 
+PHASES = ("generation", "make_experience", "ppo_train", "broadcast", "step_total")
 VARIANCE = "train/js/gradient_variance"
 PASS = "eval/eval_maze_pass1"
+SHARED = {
+    "actor.model_name_or_path": "Qwen/Qwen3-4B",
+    "data.prompt_dataset": "/my/data/math.jsonl",
+}
 VOID = {"meta", "img", "br"}
 HOSTILE = "<script>alert(1)</script>&\"'\x07"
 
@@ -58,10 +59,10 @@ def everything(steps=6, reward=0.5):
     """What a run of a task with all metrics leaves."""
     lines = range(1, steps + 1)
     tags = {
-        scalars.REWARD: [reward + 0.01 * i for i in lines],
-        scalars.SHRINKAGE: [0.4] * steps,
-        scalars.SHRINKAGE_MIN: [0.3] * steps,
-        scalars.SHRINKAGE_MAX: [0.5] * steps,
+        runs.REWARD: [reward + 0.01 * i for i in lines],
+        runs.SHRINKAGE: [0.4] * steps,
+        runs.SHRINKAGE_MIN: [0.3] * steps,
+        runs.SHRINKAGE_MAX: [0.5] * steps,
         VARIANCE: [2.0, 4.0] * (steps // 2),
         PASS: {3: 0.25, 6: 0.75},
         "train/status/correct": [0.5] * steps,
@@ -70,15 +71,15 @@ def everything(steps=6, reward=0.5):
     }
     flat = ["train/js/within_variance", "train/js/between_variance", "train/js/all_equal_groups"]
     flat += ["train/js/masked_responses", "train/js/gradient_norm_squared", "train/js/gradient_snr"]
-    flat += ["train/js/gradient_noise_scale", scalars.GRADIENT_NORM, "train/kl", "train/ppo_kl"]
+    flat += ["train/js/gradient_noise_scale", runs.GRADIENT_NORM, "train/kl", "train/ppo_kl"]
     flat += ["train/rollout/reward_std", "train/rollout/response_length_mean"]
     flat += ["train/rollout/truncated_rate", "train/entropy_loss", "train/grading_seconds"]
-    flat += [f"train/timing/{phase}" for phase in ("generation", "ppo_train", "step_total")]
+    flat += [f"train/timing/{phase}" for phase in PHASES]
     return tags | {tag: [0.25] * steps for tag in flat}
 
 
 def written(tmp_path, *words, **more):
-    found = page.write(find_conditions(list(map(str, words))), (), tmp_path / "out", **more)
+    found = pages.write(find_conditions(list(map(str, words))), (), tmp_path / "out", **more)
     return found, Parsed(found.page.read_text(encoding="utf-8"))
 
 
@@ -90,7 +91,7 @@ def complete(tmp_path_factory, events):
     (folder / "a" / CONFIG).write_text(
         json.dumps(
             {
-                "flags": {HOSTILE: HOSTILE},
+                "flags": {HOSTILE: HOSTILE} | SHARED,
                 "changed": [],
                 "versions": {HOSTILE: "1"},
                 "outcome": HOSTILE,
@@ -98,6 +99,8 @@ def complete(tmp_path_factory, events):
         )
     )
     events(folder / "b", everything() | {VARIANCE: [4.0, 8.0] * 3})
+    other = {"flags": SHARED, "changed": [*SHARED], "versions": {}, "outcome": None}
+    (folder / "b" / CONFIG).write_text(json.dumps(other))
     with pytest.MonkeyPatch.context() as patch:  # drawing all twice takes long; see below for PNGs
         patch.setattr(style, "save_png", lambda drawn, path: path.write_bytes(b"drawn") and path)
         return written(folder, f"rloo={folder / 'b'}", f"{HOSTILE}={folder / 'a'}")
@@ -133,121 +136,100 @@ def test_every_panel_is_drawn_and_every_picture_saved(complete):
     assert {
         *("training_reward", "held_out_pass_1_maze", "shrinkage_lambda", "gradient_variance"),
         *("gradient_variance_over_that_of_rloo", "kl_to_the_reference_model", "masked_responses"),
-        *("graded_correct", "time_of_a_training_step", "degenerate_groups", "response_length"),
+        *("graded_as_correct", "time_of_a_training_step", "degenerate_groups", "response_length"),
         *("entropy_of_the_policy", "v_noise_of_a_prompt_s_mean_reward", "s_spread_between_prompts"),
     } <= titles
-    assert "graded_timeout" not in titles  # it never came up
+    assert "graded_as_timeout" not in titles  # it never came up
     assert all(path.read_bytes() == b"drawn" for path in found.pictures)
     assert len(parsed.loads) == len(found.pictures) + 2  # and the runs' lines in the first table
 
 
-def test_the_table_holds_what_was_logged(complete):
-    _, parsed = complete
-    assert parsed.row("reward") == ["0.560", "0.660"]  # the last of six steps
-    assert parsed.row("pass@1, maze") == ["75.0%", "75.0%"]
-    assert parsed.row("λ") == ["0.40", "0.40"]
-    assert parsed.row("gradient variance") == ["6", "3"]
-    assert parsed.row("variance over that of rloo") == ["-", "0.500 [0.500, 0.500]"]
-    assert parsed.row("KL") == ["0.25", "0.25"]
+def test_the_page_has_the_figures_and_the_configuration(complete):
+    found, parsed = complete
+    assert parsed.row("Training reward") == ["0.560", "0.660"]  # the last of six steps
+    assert parsed.row("Held-out pass@1, maze") == ["75.0%", "75.0%"]
+    assert parsed.row("Gradient variance over that of rloo") == ["-", "0.500 [0.500, 0.500]"]
+    assert parsed.row("--actor.model_name_or_path") == ["Qwen/Qwen3-4B"]
+    assert "Qwen/Qwen3-4B on data/math.jsonl" in found.page.read_text(encoding="utf-8")
 
 
-def test_seeds_have_intervals(log):
-    seeds = [log(f"s{i}", {scalars.REWARD: [value], PASS: {1: value}}) for i, value in
-             enumerate([0.4, 0.5, 0.6])]  # fmt: skip
-    conditions = find_conditions([f"js={','.join(map(str, seeds))}"])
-    # t of two degrees of freedom is 4.3027, the standard error 0.1 / sqrt(3)
-    half = 4.3027 * 0.1 / math.sqrt(3)
-    ends = f"[{0.5 - half:.3f}, {0.5 + half:.3f}]"
-    assert ("reward", f"0.500 {ends}") in figures(conditions)[1]
-    estimate = pass_at_1(conditions[0], PASS, alone=True)[1]
-    assert tuple(estimate) == pytest.approx((0.5, 0.5 - half, 0.5 + half), abs=1e-4)
-
-
-def test_pass_at_1_of_one_seed_has_intervals_over_prompts_where_files_tell(log, tmp_path):
-    log("quick/tensorboard/js", {PASS: {1: 0.5, 2: 0.6}})
-    rows = [{"prompt": str(i), "scores": [i % 2]} for i in range(10)]
-    (tmp_path / "quick" / "evaluation_before.json").write_text(json.dumps(rows))
-    (condition,) = find_conditions([str(tmp_path / "quick")])
-    found = pass_at_1(condition, PASS, alone=True)
-    assert list(found) == [0, 1, 2]
-    # ten prompts, half right: t of nine degrees of freedom is 2.2622, sd sqrt(10/9 / 4)
-    half = 2.2622 * math.sqrt(10 / 9 / 4) / math.sqrt(10)
-    assert tuple(found[0]) == pytest.approx((0.5, 0.5 - half, 0.5 + half), abs=1e-4)
-    assert not math.isfinite(found[1].low)
-    assert 0 not in pass_at_1(condition, PASS, alone=False)
-
-
-def test_a_run_that_goes_on_is_drawn_as_far_as_it_has_come(log, tmp_path, now):
-    folder = log("js", {scalars.REWARD: [0.5] * 5 + [0.56]}, written=now)
+def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path, now):
+    folder = log("js", {runs.REWARD: [0.5] * 5 + [0.56]}, written=now)
     with next(folder.iterdir()).open("ab") as file:
         file.write(b"half a rec")
     found, parsed = written(tmp_path, folder)
     assert "perhaps running, last step 6, last written" in found.page.read_text(encoding="utf-8")
-    assert parsed.row("reward") == ["0.560"]
-    assert warnings(find_conditions([str(folder)])) == []
+    assert parsed.row("Training reward") == ["0.560"]
+    assert "cannot be read" not in found.page.read_text(encoding="utf-8")
 
 
-def test_a_damaged_file_of_a_finished_run_is_told(log):
-    folder = log("js", {scalars.REWARD: [0.1]})
-    path = next(folder.iterdir())
+def test_what_is_wrong_with_a_log_is_on_the_page(log, tmp_path):
+    folder = log("js", {runs.REWARD: [0.5, math.nan, 0.7]})
+    (path,) = folder.iterdir()
     path.write_bytes(path.read_bytes() + b"half a rec")
-    (warning,) = warnings(find_conditions([str(folder)]))
-    assert warning.startswith(f"{path} ends in 10 bytes that cannot be read")
+    found, parsed = written(tmp_path, folder)
+    text = found.page.read_text(encoding="utf-8")
+    assert f"{path} ends in 10 bytes that cannot be read" in text
+    assert f"{folder}: values that are not finite are left out: {runs.REWARD}." in text
+    assert parsed.row("Training reward") == ["0.700"]
 
 
-def test_a_file_that_vanishes_is_told(log):
-    folder = log("js", {scalars.REWARD: [0.1, 0.2]})
+def test_a_log_that_vanishes_after_it_was_read_is_drawn_with_a_warning(log, tmp_path):
+    folder = log("js", {runs.REWARD: [0.1, 0.2]})
     conditions = find_conditions([str(folder)])
     (path,) = folder.iterdir()
     path.unlink()
     conditions[0].runs[0].logged.reload()
-    (warning,) = warnings(conditions)
-    assert warning == (
-        f"{path} was removed while it was read; this report has what was read of it before."
-    )
+    text = pages.write(conditions, (), tmp_path / "out").page.read_text(encoding="utf-8")
+    assert f"{path} was removed while it was read; earlier records are used." in text
 
 
-def test_values_that_are_not_finite_are_told_and_left_out(log, tmp_path):
-    folder = log("js", {scalars.REWARD: [0.5, math.nan, 0.7], "b": [1.0]})
-    (warning,) = warnings(find_conditions([str(folder)]))
-    assert warning == f"{folder} has values that are not finite, left out, of {scalars.REWARD}."
-    assert written(tmp_path, folder)[1].row("reward") == ["0.700"]
-
-
-def test_a_kl_that_is_not_measured_is_no_figure(log):
-    columns, rows = figures(find_conditions([str(log("js", {"train/kl": [0.0, 0.0]}))]))
-    assert columns == ("", "js")
-    assert rows == []
-
-
-def test_what_is_missing_is_left_out_and_said(log, tmp_path):
+def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
     some = log("js", {VARIANCE: [2.0, 4.0]})
-    less = log("rloo", {scalars.REWARD: [0.1, 0.2], "train/kl": [0.0, 0.0]})
-    found, parsed = written(tmp_path, less)
+    less = log("rloo", {runs.REWARD: [0.1, 0.2], "train/kl": [0.0, 0.0]})
+    found, _ = written(tmp_path, less)
     assert "Gradient variance (--js.gradient_variance)" in found.left_out
     assert [path.stem for path in found.pictures] == ["training_reward"]
-    text = found.page.read_text(encoding="utf-8")
-    assert "Left out, since not logged, or always 0: Held-out pass@1;" in text
+    assert "Not logged, or always 0: Held-out pass@1;" in found.page.read_text(encoding="utf-8")
     found, parsed = written(tmp_path, less, some)
-    assert parsed.row("gradient variance") == ["-", "3"]
+    assert parsed.row("Gradient variance") == ["-", "3"]
     assert "not logged by rloo" in found.page.read_text(encoding="utf-8")
 
 
-def test_a_log_of_something_else_makes_a_page_without_panels(log, tmp_path):
+def test_a_log_of_another_program_makes_a_page_without_panels(log, tmp_path):
     found, parsed = written(tmp_path, log("sft", {"train/gpt_loss": [1.0]}))
-    assert found.pictures == []
+    assert found.pictures == [] and parsed.open == []
     assert "train/gpt_loss" in found.page.read_text(encoding="utf-8")
-    assert parsed.open == []
 
 
 def test_a_second_report_replaces_the_first(log, tmp_path):
-    folder = log("js", {scalars.REWARD: [0.1]})
+    folder = log("js", {runs.REWARD: [0.1]})
     written(tmp_path, folder)
-    log("js", {scalars.REWARD: {2: 0.9}})
+    log("js", {runs.REWARD: {2: 0.9}})
     _, parsed = written(tmp_path, folder)
-    assert parsed.row("reward") == ["0.900"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "report.html",
-        "training_reward.png",
-    ]
+    assert parsed.row("Training reward") == ["0.900"]
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["report.html", "training_reward.png"]
     assert (tmp_path / "out" / "training_reward.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_results_of_the_lab_are_found_among_other_files_and_shown(tmp_path):
+    folder = tmp_path / "lab" / "early"
+    folder.mkdir(parents=True)
+    rows = [{"m": 2, "MSE": 0.123456}, {"m": 4, "note": "<b>"}]
+    result = {"lab": "mse", "finding": "js wins & <b>", "rows": rows}
+    (folder / "mse.json").write_text(json.dumps(result))
+    (folder / "mse.png").write_bytes(b"\x89PNG")
+    for name, text in (("value", '{"lab": "another program"}'), ("gradient", "[1]"),
+                       ("sweep", '{"lab": "ms'), ("data", '{"lab": "mse"}')):  # fmt: skip
+        (tmp_path / "lab" / f"{name}.json").write_text(text)
+    found = pages.write([], [tmp_path / "lab"], tmp_path / "out")
+    text = found.page.read_text(encoding="utf-8")
+    parsed = Parsed(text)
+    assert found.left_out == [] and parsed.open == []
+    assert "early: mse" in text and "js wins &amp; &lt;b&gt;" in text
+    assert parsed.row("2") == ["0.1235", "-"]
+    assert parsed.loads == ["data:image/png;base64,iVBORw=="]
+    for folder, complaint in ((tmp_path / "nowhere", "no folder"), (tmp_path / "out", "no result")):
+        with pytest.raises(ValueError, match=complaint):
+            pages.write([], [folder], tmp_path / "out")

@@ -1,0 +1,141 @@
+"""What a quickstart run gained, from its files: numbers with intervals, words and one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from openrlhf_js.report import runs, style
+from openrlhf_js.report.plot import Panel, Row, plot
+from openrlhf_js.report.runs import Scalars, read_scores
+from openrlhf_js.stats import Estimate, clustered_mean, paired_difference
+
+SHRINKING = ("js", "js_plus", "js1")  # the estimators that find their λ in every batch
+
+
+def gain(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:
+    """The mean rise from before to after, paired by prompt, with its 95 % interval."""
+    if before.keys() != after.keys():
+        raise ValueError("before and after were measured on different prompts")
+    return paired_difference([after[p] for p in before], [before[p] for p in before]).estimate
+
+
+def summarise(run: Path, task: str, folders: Mapping[str, Path]) -> dict[str, Any]:
+    """The results of a run, as they go into `summary.json`.
+
+    Args:
+        run: holds `evaluation_before.json` and `tensorboard/<estimator>/`.
+        task: what was learned.
+        folders: for each estimator the folder that holds its `evaluation_after.json`.
+    """
+    before = read_scores(run / "evaluation_before.json")
+    results = {}
+    for estimator, folder in folders.items():
+        after = read_scores(folder / "evaluation_after.json")
+        logged = Scalars(run / "tensorboard" / estimator)
+        mse, mse_rloo = logged[runs.BASELINE_MSE].mean, logged[runs.BASELINE_MSE_RLOO].mean
+        reward = logged[runs.REWARD]
+        results[estimator] = {
+            "after": clustered_mean(list(after.values()))._asdict(),
+            "gain": gain(before, after)._asdict(),
+            "steps": len(reward.steps),
+            "training_reward_last": reward.values[-1] if reward.values else None,
+            "shrinkage_mean": logged[runs.SHRINKAGE].mean,
+            "gradient_norm_mean": logged[runs.GRADIENT_NORM].mean,
+            "baseline_mse_mean": mse,
+            "baseline_mse_rloo_mean": mse_rloo,
+            "baseline_mse_over_rloo": mse / mse_rloo if mse is not None and mse_rloo else None,
+        }
+    measured = clustered_mean(list(before.values()))._asdict()
+    return {"task": task, "before": measured, "results": results}
+
+
+def percent(estimate: Mapping[str, float]) -> str:
+    """An estimate as `45.1 % ± 3.0`."""
+    of = Estimate(**estimate)
+    return f"{100 * of.value:.1f} % ± {100 * of.half_width:.1f}"
+
+
+def points(estimate: Mapping[str, float]) -> str:
+    """A difference in percentage points, as `+45.1 ± 3.0`."""
+    of = Estimate(**estimate)
+    return f"{100 * of.value:+.1f} ± {100 * of.half_width:.1f}"
+
+
+def table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row for each estimator."""
+    return [
+        {
+            "estimator": estimator,
+            "pass@1 before": percent(summary["before"]),
+            "pass@1 after": percent(result["after"]),
+            "gain, points": points(result["gain"]),
+            "MSE / RLOO's": result["baseline_mse_over_rloo"],
+            "grad norm": result["gradient_norm_mean"],
+            "λ": result["shrinkage_mean"] if estimator in SHRINKING else None,
+        }
+        for estimator, result in summary["results"].items()
+    ]
+
+
+def in_words(summary: Mapping[str, Any]) -> list[str]:
+    """What was gained, one sentence after the other."""
+    task = summary["task"]
+    if len(summary["results"]) > 1:
+        return [
+            f"pass@1: held-out prompts of {task}, one seed, 95 % intervals over prompts; smaller "
+            "differences than these are noise",
+            "MSE / RLOO's: estimated squared error of the baseline, over RLOO's on its batches",
+            "grad norm: mean over all steps, signal and noise together",
+        ]
+    ((estimator, result),) = summary["results"].items()
+    gained = result["gain"]
+    went = "rose" if gained["low"] > 0 else "fell" if gained["high"] < 0 else "went"
+    sentences = [
+        f"On held-out prompts of {task} pass@1 {went} from {percent(summary['before'])} to "
+        f"{percent(result['after'])}: {points(gained)} points (95 % intervals, by prompt)."
+    ]
+    share = result["baseline_mse_over_rloo"]
+    if share is not None and estimator != "rloo":
+        sentences.append(
+            f"The baseline of {estimator} had an estimated {100 * abs(1 - share):.0f} % "
+            f"{'less' if share < 1 else 'more'} squared error than RLOO's on the same batches."
+        )
+    return sentences
+
+
+def draw(run: Path, summary: Mapping[str, Any], path: Path, title: str = "") -> None:
+    """Draws reward, pass@1, shrinkage and gradient norm of every estimator over steps, as a PNG."""
+    estimators = list(summary["results"])
+    single = len(estimators) == 1
+    rows: list[Row] = []
+    for estimator, result in summary["results"].items():
+        logged = Scalars(run / "tensorboard" / estimator)
+        least, greatest = (
+            dict(zip(*logged[tag], strict=True)) for tag in (runs.SHRINKAGE_MIN, runs.SHRINKAGE_MAX)
+        )
+        for tag in (runs.REWARD, runs.HELD_OUT, runs.SHRINKAGE, runs.GRADIENT_NORM):
+            for step, value in zip(*logged[tag], strict=True):
+                row: Row = {"quantity": tag, "estimator": estimator, "step": step, "value": value}
+                if tag == runs.SHRINKAGE and single:
+                    row = {**row, "low": least.get(step), "high": greatest.get(step)}
+                if tag != runs.HELD_OUT or 0 < step < result["steps"]:
+                    rows.append(row)
+        for step, of in ((0, summary["before"]), (result["steps"], result["after"])):
+            rows.append({"quantity": runs.HELD_OUT, "estimator": estimator, "step": step, **of})
+    unused = [name for name in estimators if name not in SHRINKING]
+    what_js_would = f"; {', '.join(unused)}: what js would take" if unused else ""
+    shrinkage = "mean" + ", least and greatest" * single + " over the prompts of the batch"
+    panels = {
+        runs.REWARD: Panel("Training reward", "reward", "mean over the batch", (0, 1)),
+        runs.HELD_OUT: Panel(
+            "Held-out pass@1", "share of the responses",
+            "95 % intervals over prompts before and after", (0, 1), intervals="bars",
+        ),
+        runs.SHRINKAGE: Panel(
+            "Shrinkage λ", "λ, 0: rloo, 1: bloo", shrinkage + what_js_would, (0, 1)
+        ),
+        runs.GRADIENT_NORM: Panel("Gradient norm", "norm", "before clipping", (0, None)),
+    }  # fmt: skip
+    style.save_png(plot(rows, panels, x="step", xlabel="training step", title=title), path)
