@@ -1,4 +1,4 @@
-"""What every interval is handed out as."""
+"""What intervals and tests are handed out as, and Student's t behind them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 
 Floats: TypeAlias = NDArray[np.float64]
 
 CONFIDENCE = 0.95
+POWER = 0.8
 
 
 class Estimate(NamedTuple):
@@ -51,20 +52,14 @@ class Difference(NamedTuple):
         return Estimate(self.value, self.low, self.high)
 
 
-def check_confidence(confidence: float) -> None:
-    """Raises ValueError unless 0 < confidence < 1."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, such as 0.95; got {confidence}")
-
-
 def normal_quantile(confidence: float) -> float:
     """z such that a standard normal lies within +-z with this probability; 1.96 for 0.95."""
     check_confidence(confidence)
     return float(special.ndtri((1 + confidence) / 2))
 
 
-def t_quantile(degrees_of_freedom: Floats | float, confidence: float) -> Floats:
-    """The same for Student's t; infinite where there is no degree of freedom."""
+def t_quantile(degrees_of_freedom: Floats | float, confidence: float = CONFIDENCE) -> Floats:
+    """The same for Student's t; infinite without a degree of freedom."""
     check_confidence(confidence)
     degrees = np.asarray(degrees_of_freedom, dtype=float)
     known = degrees > 0
@@ -73,10 +68,65 @@ def t_quantile(degrees_of_freedom: Floats | float, confidence: float) -> Floats:
     )
 
 
-def t_estimate(value: float, error: float, degrees: float, confidence: float) -> Estimate:
+def t_estimate(
+    value: float, error: float, degrees: float, confidence: float = CONFIDENCE
+) -> Estimate:
     """value +- t error; without a degree of freedom the ends are infinite."""
-    if degrees <= 0:
-        check_confidence(confidence)
-        return Estimate(value, -math.inf, math.inf)
-    half = float(t_quantile(degrees, confidence)) * error
+    quantile = float(t_quantile(degrees, confidence))
+    half = math.inf if math.isinf(quantile) else quantile * error
     return Estimate(value, value - half, value + half)
+
+
+def t_difference(
+    value: float, error: float, degrees: float, clusters: int, confidence: float = CONFIDENCE
+) -> Difference:
+    """A difference with Student's t test.
+
+    Without spread no t test can say: then p is that of the sign test, 2^(1 - clusters).
+    """
+    if degrees <= 0:
+        p_value, error = 1.0, math.inf
+    elif error > 0:
+        p_value = float(2 * special.stdtr(degrees, -abs(value) / error))
+    else:
+        p_value = 1.0 if value == 0 else 2.0 ** (1 - clusters)
+    return Difference(
+        *t_estimate(value, error, degrees, confidence), p_value, error, float(degrees)
+    )
+
+
+def welch(variances: list[float], degrees: list[float]) -> float:
+    """Welch and Satterthwaite's degrees of freedom of a sum; 0 if one part has none."""
+    if min(degrees) <= 0:
+        return 0.0
+    squares = sum(v**2 / df for v, df in zip(variances, degrees, strict=True))
+    return sum(variances) ** 2 / squares if squares > 0 else min(degrees)
+
+
+def detectable_effect(
+    standard_error: float, degrees_of_freedom: float, *, power: float = POWER
+) -> float:
+    """The smallest true effect that a two-sided t test at 5 % finds with this power.
+
+    The statistic of an effect d is a noncentral t with noncentrality d / standard_error: about 2.8
+    standard errors for many clusters; infinite without a degree of freedom.
+    """
+    if degrees_of_freedom <= 0 or math.isinf(standard_error):
+        return math.inf
+    critical = float(t_quantile(degrees_of_freedom, CONFIDENCE))
+
+    def excess(noncentrality: float) -> float:
+        above = 1 - special.nctdtr(degrees_of_freedom, noncentrality, critical)
+        # For few degrees of freedom scipy has nan where this is far below any precision.
+        below = np.nan_to_num(special.nctdtr(degrees_of_freedom, noncentrality, -critical))
+        return float(above + below) - power
+
+    upper = 1.0
+    while excess(upper) < 0:
+        upper *= 2
+    return standard_error * float(optimize.brentq(excess, 0, upper, xtol=1e-10))
+
+
+def check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, such as 0.95; got {confidence}")

@@ -1,4 +1,4 @@
-"""Shares: means of what lies in [0, 1], with intervals that stay there.
+"""Shares: means of what lies in [0, 1], pass@k among them, with intervals that stay there.
 
 Wilson's interval solves (p - y)^2 = z^2 p (1 - p) / n for p instead of taking y's own variance, so
 it has a width even where all answers are right.
@@ -9,8 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from openrlhf_js.stats import clusters as by_cluster
-from openrlhf_js.stats.clusters import Labels
+from openrlhf_js.stats.clustered import (
+    Labels,
+    add_up,
+    checked,
+    checked_weights,
+    codes,
+    degrees_of_freedom,
+    influences,
+)
 from openrlhf_js.stats.estimate import (
     CONFIDENCE,
     Estimate,
@@ -21,21 +28,11 @@ from openrlhf_js.stats.estimate import (
 
 
 def wilson(successes: float, trials: float, *, confidence: float = CONFIDENCE) -> Estimate:
-    """The share of successes in independent trials, with Wilson's interval.
-
-    Source: Wilson, "Probable inference, the law of succession, and statistical inference" (JASA 22,
-    1927). Its coverage is 95 % on average over shares, but jumps with them: 92.8 to 97.4 % for 40
-    trials and shares from 0.1 to 0.9, and as low as 84 % for shares so near to 0 or 1 that less
-    than one success, or failure, is expected.
-
-    Raises:
-        ValueError: no trial, or not 0 <= successes <= trials.
-    """
+    """The share of successes in independent trials, with Wilson's interval (JASA 22, 1927)."""
     if not 0 <= successes <= trials or not 0 < trials < np.inf:
         raise ValueError(f"needs 0 <= successes <= trials, trials > 0; got {successes}, {trials}")
-    share = np.float64(successes / trials)
-    low, high = wilson_ends(share, np.float64(trials), normal_quantile(confidence))
-    return Estimate(float(share), float(low), float(high))
+    share = successes / trials
+    return Estimate(share, *_wilson_ends(share, trials, normal_quantile(confidence)))
 
 
 def clustered_proportion(
@@ -48,76 +45,94 @@ def clustered_proportion(
     """The mean of values in [0, 1], with an interval by cluster that stays in [0, 1].
 
     Wilson's interval with the number of independent trials that would have the variance of
-    `clustered_mean`, and its t quantile in place of z:
+    `clustered_mean`, n = y (1 - y) / Var y, and its t quantile in place of z. Where all values are
+    0, or all 1, n is the number of clusters (Kish's, by weight). One cluster alone has [0, 1].
 
-        n = y (1 - y) / Var y.
-
-    Where all values are 0, or all 1, n is the number of clusters (by weight). Use it for accuracy,
-    mean@k and pass@k. One cluster alone has the interval [0, 1].
-
-    For 40 answers (AMC23 has 40 items) and true shares from 0.1 to 0.9 it covers 93.9 to 97.6 %,
-    96 % on average: a share of 40 is one of 41 numbers, so no interval covers exactly 95 %. For 10
-    answers it is on the safe side, 95 to 99 %. It fails where fewer than two answers of the rarer
-    kind are expected: as low as 85 %.
-
-    Args:
-        values: one a row, in [0, 1].
-        clusters: a label a row; None: each row is its own cluster.
-        weights: one a row, 0 or more; None: all 1.
-        confidence: of the interval.
-
-    Raises:
-        ValueError: as `clustered_mean`, or a value outside of [0, 1].
+    Coverage for 40 items and true shares of 0.1 to 0.9: 93.9 to 97.6 %; it fails (85 %) where fewer
+    than two answers of the rarer kind are expected.
     """
-    rows = by_cluster.checked(values)
+    rows = checked(values)
     if rows.min() < 0 or rows.max() > 1:
         raise ValueError(f"a share lies in [0, 1]; got {rows.min():g} to {rows.max():g}")
-    weight = by_cluster.checked_weights(weights, len(rows))
-    numbers, count = by_cluster.codes(clusters, len(rows))
-    share, low, high = proportion_ends(
-        by_cluster.add_up(weight * (rows - rows[0]), numbers, count),
-        by_cluster.add_up(weight, numbers, count),
-        confidence,
-        origin=rows[0],
-    )
-    return Estimate(float(share), float(low), float(high))
+    weight = checked_weights(weights, len(rows))
+    numbers, count = codes(clusters, len(rows))
+    totals = add_up(weight, numbers, count)
+    mean, influence = influences(add_up(weight * (rows - rows[0]), numbers, count), totals)
+    share = float(np.clip(mean + rows[0], 0, 1))
+    variance, bernoulli = float(np.square(influence).sum()), share * (1 - share)
+    degrees = degrees_of_freedom(totals)
+    if degrees <= 0:
+        return Estimate(share, 0.0, 1.0)
+    if variance > 0:
+        return Estimate(
+            share,
+            *_wilson_ends(share, bernoulli / variance, float(t_quantile(degrees, confidence))),
+        )
+    if bernoulli > 0:
+        return Estimate(share, share, share)
+    kish = float(totals.sum() ** 2 / np.square(totals).sum())
+    return Estimate(share, *_wilson_ends(share, kish, normal_quantile(confidence)))
 
 
-def proportion_ends(
-    sums: Floats, weights: Floats, confidence: float = CONFIDENCE, origin: float = 0.0
-) -> tuple[Floats, Floats, Floats]:
-    """Return share, low and high of `clustered_proportion` from totals by cluster.
-
-    Args:
-        sums: (..., C) of weight times (value - origin).
-        weights: (..., C) of weight.
-        confidence: of the interval.
-        origin: a value that is taken from every row.
-    """
-    share, influence = by_cluster.influences(sums, weights)
-    share = np.clip(share + origin, 0, 1)
-    variance = np.square(influence).sum(-1)
-    bernoulli = share * (1 - share)
-    # At 0 and 1: by Kish's count of clusters, which is C for equal ones.
-    kish = np.square(weights.sum(-1)) / np.square(weights).sum(-1)
-    trials = np.where(
-        variance > 0,
-        bernoulli / np.where(variance > 0, variance, 1),
-        np.where(bernoulli > 0, np.inf, kish),
-    )
-    degrees = by_cluster.degrees_of_freedom(weights)
-    quantile = np.where(variance > 0, t_quantile(degrees, confidence), normal_quantile(confidence))
-    low, high = wilson_ends(share, trials, np.where(degrees > 0, quantile, np.inf))
-    return share, low, high
-
-
-def wilson_ends(share: Floats, trials: Floats, z: Floats | float) -> tuple[Floats, Floats]:
-    """Return both ends of Wilson's interval: [0, 1] for infinite z, a point for infinite trials."""
-    finite = np.where(np.isfinite(z), z, 1.0)
-    shrink = finite**2 / trials
+def _wilson_ends(share: float, trials: float, z: float) -> tuple[float, float]:
+    shrink = z**2 / trials
     centre = (share + shrink / 2) / (1 + shrink)
     half = np.sqrt(shrink * (share * (1 - share) + shrink / 4)) / (1 + shrink)
     # At 0 and 1 the near end is the share itself, and rounding must not move it.
-    low = np.where(share <= 0, 0.0, np.maximum(centre - half, 0))
-    high = np.where(share >= 1, 1.0, np.minimum(centre + half, 1))
-    return np.where(np.isfinite(z), low, 0.0), np.where(np.isfinite(z), high, 1.0)
+    low = 0.0 if share <= 0 else max(centre - half, 0.0)
+    return float(low), float(1.0 if share >= 1 else min(centre + half, 1.0))
+
+
+def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Floats:
+    """(items,) the unbiased estimate of pass@k: that one of k samples at least is right.
+
+    Of all subsets of k of the n samples, the share that holds one of the c correct ones:
+
+        1 - binom(n - c, k) / binom(n, k) = 1 - prod_(i = n-c+1)^n (i - k) / i
+
+    The product takes no factorial, so nothing overflows. Source: Chen et al., "Evaluating large
+    language models trained on code" (2021), equation 1.
+
+    Args:
+        samples: (items,) number n of samples of each item, or one number for all.
+        correct: (items,) number c of correct ones.
+        k: 1 <= k <= n for every item.
+    """
+    right = _counts(correct, "correct")
+    drawn = np.broadcast_to(_counts(samples, "samples"), right.shape)
+    if (wrong := (right < 0) | (right > drawn)).any():
+        item = int(wrong.argmax())
+        raise ValueError(f"item {item} has {right[item]} correct of {drawn[item]} samples")
+    if not 1 <= k <= drawn.min():
+        raise ValueError(
+            f"pass@{k} needs 1 <= k <= samples; the fewest samples of an item are {drawn.min()}"
+        )
+    result = np.empty(right.shape)
+    for n in np.unique(drawn):
+        last = n - np.arange(n)  # n, n - 1, ...: the factor that each further correct one brings
+        missed = np.cumprod(np.clip((last - k) / last, 0, 1))
+        table = 1 - np.concatenate([[1.0], missed])
+        here = drawn == n
+        result[here] = table[right[here]]
+    return result
+
+
+def mean_pass_at_k(
+    samples: ArrayLike,
+    correct: ArrayLike,
+    k: int,
+    *,
+    clusters: Labels | None = None,
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """The mean of `pass_at_k` over items, with the interval of `clustered_proportion` by item."""
+    return clustered_proportion(pass_at_k(samples, correct, k), clusters, confidence=confidence)
+
+
+def _counts(values: ArrayLike, name: str) -> np.ndarray:
+    numbers = np.atleast_1d(np.asarray(values))
+    if numbers.ndim != 1 or numbers.size == 0:
+        raise ValueError(f"{name} must be one number an item, not empty; got {numbers.shape}")
+    if not np.issubdtype(numbers.dtype, np.integer):
+        raise ValueError(f"{name} must be whole numbers, got {numbers.dtype}")
+    return numbers.astype(np.int64)

@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from openrlhf_js.stats import (
     bootstrap_interval,
     clustered_mean,
     clustered_proportion,
-    correlation,
-    independent_difference,
     mean_pass_at_k,
     paired_difference,
     pass_at_k,
@@ -17,8 +14,6 @@ from openrlhf_js.stats import (
     stratified_mean,
     wilson,
 )
-from openrlhf_js.stats.bradley_terry import bootstrap_fit
-from openrlhf_js.stats.games import games
 
 SETS = 2000
 
@@ -88,15 +83,6 @@ def test_the_p_value_is_uniform_where_nothing_differs(clusters):
     assert np.mean(np.array(found) < 0.5) == pytest.approx(0.5, abs=0.035)
 
 
-def test_independent_difference():
-    def interval(rng):
-        a, clusters_a = clustered(rng, 10, "geometric", "normal")
-        b, clusters_b = clustered(rng, 40, "equal", "heavy", 3)
-        return independent_difference(a, b, clusters_a, clusters_b)
-
-    assert holds(coverage(interval, 0))
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_stratified_mean(shared):
     def interval(rng):
@@ -162,65 +148,10 @@ def test_mean_pass_at_k_on_forty_items(k):
     assert pass_at_k(16, [16], k) == 1
 
 
-@pytest.mark.parametrize(
-    ("method", "clusters", "noise"),
-    [
-        ("studentized", 10, "normal"),
-        ("studentized", 10, "exponential"),
-        ("studentized", 40, "normal"),
-        ("studentized", 40, "exponential"),
-        ("bca", 10, "normal"),
-        ("bca", 40, "normal"),
-        ("bca", 40, "exponential"),
-        ("percentile", 40, "normal"),
-    ],
-)
-def test_bootstrap(method, clusters, noise):
+@pytest.mark.parametrize("clusters", [10, 40])
+def test_bootstrap(clusters):
     def interval(rng):
-        draw = rng.normal if noise == "normal" else rng.exponential
-        values = draw(size=clusters) + (noise == "normal")
-        sums = np.column_stack([values, np.ones(clusters)])
-        return bootstrap_interval(
-            sums, lambda t: t[..., 0] / t[..., 1], seed=rng, rounds=600, method=method
-        )
+        sums = np.column_stack([rng.exponential(size=clusters), np.ones(clusters)])
+        return bootstrap_interval(sums, lambda t: t[..., 0] / t[..., 1], seed=rng, rounds=400)
 
-    assert 0.925 <= coverage(interval, 1) <= 0.97
-
-
-@pytest.mark.parametrize("kind", ["pearson", "spearman"])
-def test_correlation_of_forty_prompts(kind):
-    truth = 0.5 if kind == "pearson" else 6 / np.pi * np.arcsin(0.25)
-
-    def interval(rng):
-        x = rng.normal(size=40)
-        return correlation(
-            x, x / 2 + np.sqrt(0.75) * rng.normal(size=40), kind=kind, seed=rng, rounds=200
-        )
-
-    assert holds(coverage(interval, truth))
-
-
-@pytest.mark.parametrize("covariates", [0, 1])
-def test_bradley_terry_scores(covariates):
-    strength, questions = 0.7, 40
-    # The truth of the score is that of the fit, in which questions are alike.
-    hard = stats.norm.ppf((np.arange(1000) + 0.5) / 1000)
-    truth = (1 / (1 + np.exp(-strength - hard))).mean() if not covariates else 0.668
-
-    def interval(rng):
-        style = rng.normal(size=2 * questions)
-        question = np.repeat(np.arange(questions), 2)
-        eta = strength + covariates * 0.8 * style
-        eta = eta + (0 if covariates else rng.normal(size=questions)[question])
-        won = rng.random(2 * questions) < 1 / (1 + np.exp(-eta))
-        data = games(
-            ["a"] * 2 * questions,
-            ["base"] * 2 * questions,
-            won,
-            anchor="base",
-            clusters=question,
-            covariates=style[:, None] if covariates else None,
-        )
-        return bootstrap_fit(data, seed=rng, rounds=200).score("a")
-
-    assert holds(coverage(interval, truth))
+    assert 0.92 <= coverage(interval, 1, sets=1000) <= 0.97

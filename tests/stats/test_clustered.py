@@ -1,3 +1,5 @@
+"""Means and differences by cluster: textbook cases, matrices by definition, invariances."""
+
 import math
 
 import numpy as np
@@ -9,12 +11,13 @@ from scipy import linalg, stats
 from openrlhf_js.stats import (
     Estimate,
     clustered_mean,
-    independent_difference,
+    detectable_effect,
     paired_difference,
     ratio_of_means,
     stratified_mean,
+    welch,
 )
-from openrlhf_js.stats.clusters import degrees_of_freedom
+from openrlhf_js.stats.clustered import degrees_of_freedom
 
 
 def by_definition(values, clusters, weights=None):
@@ -97,7 +100,7 @@ def test_a_ratio_is_a_mean_weighted_by_its_denominator():
     assert found == pytest.approx(clustered_mean(a / b, clusters, weights=b))
     with pytest.raises(ValueError, match="denominators must be 0 or more"):
         ratio_of_means([1.0, 1.0], [1.0, -1.0])
-    with pytest.raises(ValueError, match="2 numerators for 1"):
+    with pytest.raises(ValueError, match="one a row"):
         ratio_of_means([1.0, 1.0], [1.0])
 
 
@@ -138,37 +141,15 @@ def test_paired_rows_may_weigh_differently():
     )
 
 
-def test_pairing_removes_what_the_items_share():
-    rng = np.random.default_rng(5)
-    item = 10 * rng.normal(size=50)
-    a, b = item + rng.normal(size=50), item + rng.normal(size=50)
-    assert paired_difference(a, b).standard_error < independent_difference(a, b).standard_error / 5
-
-
-def test_the_independent_difference_is_welchs_test():
-    rng = np.random.default_rng(6)
-    a, b = rng.normal(size=12), 3 * rng.normal(size=31) + 1
-    expected = stats.ttest_ind(a, b, equal_var=False)
-    found = independent_difference(a, b)
-    assert found.p_value == pytest.approx(expected.pvalue)
-    assert found.degrees_of_freedom == pytest.approx(expected.df)
-    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
-
-
-def test_strata_count_by_their_shares():
+def test_strata_count_alike():
     values, strata = [0.0, 1, 1, 5, 7], ["a", "a", "a", "b", "b"]
     assert stratified_mean(values, strata).value == pytest.approx((2 / 3 + 6) / 2)
-    found = stratified_mean(values, strata, shares={"a": 3, "b": 1})
-    assert found.value == pytest.approx(0.75 * 2 / 3 + 0.25 * 6)
     # Variances of the means: 1/9 with 2 df, 1 with 1 df.
-    parts = np.array([0.75**2 / 9, 0.25**2])
-    degrees = parts.sum() ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2)
+    parts = np.array([1 / 9, 1]) / 4
+    degrees = welch(list(parts), [2, 1])
+    assert degrees == pytest.approx(parts.sum() ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2))
     half = stats.t.ppf(0.975, degrees) * math.sqrt(parts.sum())
-    assert found.half_width == pytest.approx(half)
-    only_a = stratified_mean(values, strata, shares={"a": 1, "b": 0})
-    assert only_a == pytest.approx(clustered_mean(values[:3]))
-    with pytest.raises(ValueError, match=r"missing: \['b'\]"):
-        stratified_mean(values, strata, shares={"a": 1})
+    assert stratified_mean(values, strata).half_width == pytest.approx(half)
 
 
 def test_a_cluster_in_two_strata_is_one_draw():
@@ -219,7 +200,6 @@ def test_one_cluster_bounds_nothing():
     assert found.plain() == {"value": 3, "low": None, "high": None}
     assert clustered_mean([4.0]).value == 4
     assert paired_difference([1.0], [0.0])[:4] == (1, -math.inf, math.inf, 1)
-    assert independent_difference([1.0], [0.0, 1.0]).p_value == 1
     assert stratified_mean([1.0, 2, 3], ["a", "a", "b"])[1:] == (-math.inf, math.inf)
 
 
@@ -241,10 +221,29 @@ def test_equal_differences_are_left_to_the_sign_test():
         (lambda: clustered_mean([1.0, 2.0], weights=[0, 0]), "not all 0"),
         (lambda: clustered_mean([1.0, 2.0], confidence=95), "between 0 and 1"),
         (lambda: clustered_mean([1.0], confidence=95), "between 0 and 1"),
-        (lambda: paired_difference([1.0, 2.0], [1.0]), "2 and 1 rows"),
+        (lambda: paired_difference([1.0, 2.0], [1.0]), "same items: 2, 1"),
         (lambda: paired_difference([1.0, 2.0], [1.0, math.nan]), "b must be finite"),
     ],
 )
 def test_what_cannot_be_averaged_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("items", "power", "expected"),
+    [(40, 0.8, 0.45425711), (10, 0.9, 1.15456505), (500, 0.8, 0.12553232)],
+)
+def test_the_detectable_effect_is_that_of_statsmodels(items, power, expected):
+    # statsmodels 0.15.0: TTestPower().solve_power(nobs=items, alpha=0.05, power=power)
+    found = detectable_effect(1 / math.sqrt(items), items - 1, power=power)
+    assert found == pytest.approx(expected, abs=2e-7)
+
+
+@pytest.mark.parametrize("degrees", [1, 1.2, 2.4, 11])
+def test_an_effect_of_that_size_is_found_four_times_in_five(degrees):
+    effect = detectable_effect(1, degrees)
+    drawn = stats.norm.rvs(size=100_000, random_state=0) + effect
+    drawn = drawn / np.sqrt(stats.chi2.rvs(degrees, size=100_000, random_state=1) / degrees)
+    assert (np.abs(drawn) > stats.t.ppf(0.975, degrees)).mean() == pytest.approx(0.8, abs=0.006)
+    assert detectable_effect(1, 0) == math.inf

@@ -1,0 +1,246 @@
+"""Means and differences of clustered data, with Student's t.
+
+A cluster is what was drawn independently: a question, an item, a prompt, a seed. Its rows (samples,
+games, pairs) are not independent of each other. Axes: C clusters, the last one; what stands before
+it is a batch.
+
+Coverage: 95 % intervals hold the truth in 93 to 97 % of simulated sets from 5 clusters on, with
+sizes as unequal as a Pareto law makes them and tails as heavy as t with 3 degrees of freedom. They
+fail for skewed cluster means: a log-normal one is covered in 84 % at 10 clusters and 90 % at 40.
+For shares near 0 or 1 use `proportions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from openrlhf_js.stats.estimate import (
+    CONFIDENCE,
+    Difference,
+    Estimate,
+    Floats,
+    t_difference,
+    t_estimate,
+    welch,
+)
+
+Labels = Sequence[Any] | NDArray[Any]
+
+
+def clustered_mean(
+    values: ArrayLike,
+    clusters: Labels | None = None,
+    *,
+    weights: ArrayLike | None = None,
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """The mean of all rows, with an interval that takes each cluster as one draw.
+
+        y = sum w v / sum w        y +- t sqrt(Var y)
+
+    with the jackknife variance of `influences` and the quantile for `degrees_of_freedom`. With one
+    row a cluster this is the textbook interval mean +- t_(n-1) s / sqrt(n). One cluster alone
+    bounds nothing: its ends are infinite.
+
+    Args:
+        values: (rows,) finite.
+        clusters: (rows,) labels; None: each row is its own cluster.
+        weights: (rows,) 0 or more; None: all 1.
+        confidence: of the interval.
+    """
+    rows = checked(values)
+    weight = checked_weights(weights, len(rows))
+    found = _ratio(rows, weight, *codes(clusters, len(rows)))
+    return t_estimate(found.value, found.error, found.degrees, confidence)
+
+
+def ratio_of_means(
+    numerators: ArrayLike,
+    denominators: ArrayLike,
+    clusters: Labels | None = None,
+    *,
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """sum a / sum b, both measured on the same rows, such as the errors of two baselines.
+
+    It is the mean of a / b with the weights b, and has the interval of `clustered_mean`.
+    """
+    above = checked(numerators, "numerators")
+    below = checked_weights(denominators, len(above), "denominators")
+    numbers, count = codes(clusters, len(above))
+    totals = add_up(below, numbers, count)
+    value, influence = influences(add_up(above, numbers, count), totals)
+    error = float(np.sqrt(np.square(influence).sum()))
+    return t_estimate(float(value), error, float(degrees_of_freedom(totals)), confidence)
+
+
+def paired_difference(
+    a: ArrayLike,
+    b: ArrayLike,
+    clusters: Labels | None = None,
+    *,
+    weights_a: ArrayLike | None = None,
+    weights_b: ArrayLike | None = None,
+    confidence: float = CONFIDENCE,
+) -> Difference:
+    """The mean of a minus the mean of b, measured on the same items, with a test.
+
+    What makes an item hard is hard for both, and drops out: with u of `influences`
+
+        Var (a - b) = sum_c (u_c^a - u_c^b)^2.
+
+    Without weights it is the t test of the differences by cluster.
+
+    Args:
+        a, b: (rows,) in the same order: row r of both belongs to the same item.
+        clusters: (rows,) labels; None: each row is its own cluster.
+        weights_a, weights_b: (rows,) where the rows of a question count differently in a and b.
+        confidence: of the interval.
+    """
+    first, second = checked(a, "a"), checked(b, "b")
+    if len(first) != len(second):
+        raise ValueError(f"a and b must be measured on the same items: {len(first)}, {len(second)}")
+    weight_a = checked_weights(weights_a, len(first), "weights_a")
+    weight_b = checked_weights(weights_b, len(first), "weights_b")
+    numbers, count = codes(clusters, len(first))
+    if np.array_equal(weight_a, weight_b):  # the differences themselves keep all their digits
+        first, second = first - second, np.zeros(len(first))
+    one = _ratio(first, weight_a, numbers, count)
+    two = _ratio(second, weight_b, numbers, count)
+    error = float(np.sqrt(np.square(one.influence - two.influence).sum()))
+    degrees = min(one.degrees, two.degrees)
+    return t_difference(one.value - two.value, error, degrees, count, confidence)
+
+
+def stratified_mean(
+    values: ArrayLike,
+    strata: Labels,
+    clusters: Labels | None = None,
+    *,
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """The mean of the strata's means, such as the accuracy over the subsets of a preference set.
+
+    Var = sum_c (sum_s u_cs / S)^2: a cluster with rows in several strata stays one draw. The
+    degrees of freedom are Welch and Satterthwaite's.
+    """
+    rows = checked(values)
+    numbers, count = codes(clusters, len(rows))
+    stratum, strata_count = codes(strata, len(rows), "strata")
+    parts = [
+        _ratio(rows, (stratum == each).astype(float), numbers, count)
+        for each in range(strata_count)
+    ]
+    influence = np.sum([part.influence for part in parts], axis=0) / strata_count
+    degrees = welch([part.error**2 for part in parts], [part.degrees for part in parts])
+    value = sum(part.value for part in parts) / strata_count
+    return t_estimate(value, float(np.sqrt(np.square(influence).sum())), degrees, confidence)
+
+
+class _Ratio(NamedTuple):
+    """A weighted mean, what each cluster adds to its error, and its degrees of freedom."""
+
+    value: float
+    influence: Floats
+    degrees: float
+
+    @property
+    def error(self) -> float:
+        return float(np.sqrt(np.square(self.influence).sum()))
+
+
+def _ratio(rows: Floats, weight: Floats, numbers: NDArray[Any], count: int) -> _Ratio:
+    # From an origin in the data, equal values have residuals of exactly 0, and large ones keep
+    # their digits.
+    origin = rows[np.argmax(weight > 0)]
+    totals = add_up(weight, numbers, count)
+    value, influence = influences(add_up(weight * (rows - origin), numbers, count), totals)
+    return _Ratio(float(origin + value), influence, float(degrees_of_freedom(totals)))
+
+
+def influences(sums: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """The ratio of two totals, (...), and what each cluster adds to its error, (..., C).
+
+    With cluster totals S_c and W_c, W = sum W_c and the leverage h_c = W_c / W:
+
+        y = sum S_c / W        y - y_(-c) = (S_c - y W_c) / (W (1 - h_c))        without cluster c
+        u_c = sqrt((C - 1) / C) (y - y_(-c))        Var y = sum u_c^2
+
+    This is the jackknife by cluster. It does not lose what large clusters add, as the residuals
+    S_c - y W_c do, towards which they pull y. Source: MacKinnon, Nielsen and Webb, "Fast and
+    reliable jackknife and bootstrap methods for cluster-robust inference" (Journal of Applied
+    Econometrics 38, 2023). A cluster of weight 0 does not count.
+    """
+    total = weights.sum(-1, keepdims=True)
+    count = (weights > 0).sum(-1, keepdims=True)
+    value = sums.sum(-1, keepdims=True) / total
+    others = 1 - weights / total
+    left_out = (sums - value * weights) / (total * np.where(others > 0, others, 1))
+    influence = np.where(others > 0, np.sqrt((count - 1) / count) * left_out, 0.0)
+    return value[..., 0], influence
+
+
+def degrees_of_freedom(weights: Floats) -> Floats:
+    """Degrees of freedom (...) of the variance of `influences`; 0 for a single cluster.
+
+    Satterthwaite's (tr K D)^2 / tr (K D K D), with K of residuals over sqrt(1 - h_c) and
+    D = diag W_c: Bell and McCaffrey, "Bias reduction in standard errors for linear regression with
+    multi-stage samples" (Survey Methodology 28, 2002). C - 1 for equal clusters, less for unequal.
+    """
+    total = weights.sum(-1, keepdims=True)
+    h = weights / total
+    present = (weights > 0).sum(-1)
+    inverse = 1 / np.where(h < 1, 1 - h, 1)  # K = diag(inverse) - a 1' - 1 a' + k 11'
+    a = inverse * h
+    k = (a * h).sum(-1, keepdims=True)
+    trace = (h * (inverse - 2 * a + k)).sum(-1)
+    off_diagonal = k[..., 0] ** 2 + 2 * (h * a * a).sum(-1) + 2 * (h * a).sum(-1) ** 2
+    off_diagonal -= 4 * k[..., 0] * (h * a).sum(-1)
+    diagonal = (h * h * ((inverse - 2 * a + k) ** 2 - (k - 2 * a) ** 2)).sum(-1)
+    single = present < 2
+    degrees = trace**2 / np.where(single, 1, off_diagonal + diagonal)
+    return np.where(single, 0.0, np.maximum(degrees, 1))
+
+
+def checked(values: ArrayLike, name: str = "values") -> Floats:
+    """The values as a (rows,) array of finite floats, not empty."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be one row of numbers, not empty; got shape {array.shape}")
+    finite = np.isfinite(array)
+    if not finite.all():
+        row = int((~finite).argmax())
+        raise ValueError(f"{name} must be finite; number {row} is {array[row]}: leave its row out")
+    return array
+
+
+def checked_weights(weights: ArrayLike | None, count: int, name: str = "weights") -> Floats:
+    """The weights as an array of numbers from 0 on, not all 0; ones for None."""
+    if weights is None:
+        return np.ones(count)
+    array = checked(weights, name)
+    if len(array) != count:
+        raise ValueError(f"{name} must be one a row: got {len(array)} for {count} rows")
+    if array.min() < 0 or array.max() == 0:
+        raise ValueError(f"{name} must be 0 or more, and not all 0; the least is {array.min()}")
+    return array
+
+
+def codes(labels: Labels | None, count: int, name: str = "clusters") -> tuple[NDArray[Any], int]:
+    """Labels as numbers (rows,) from 0 on, and how many there are. None: each row its own."""
+    if labels is None:
+        return np.arange(count), count
+    array = np.asarray(labels)
+    if array.shape != (count,):
+        raise ValueError(f"{name} must be one label a row: got {array.shape} for {count} rows")
+    names, numbers = np.unique(array, return_inverse=True)
+    return numbers, len(names)
+
+
+def add_up(values: Floats, numbers: NDArray[Any], count: int) -> Floats:
+    """Sums of values by cluster, (C,)."""
+    return np.bincount(numbers, weights=values, minlength=count).astype(np.float64)
