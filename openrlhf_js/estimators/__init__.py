@@ -3,7 +3,7 @@
 from openrlhf_js.estimators.advantages import ESTIMATORS, Estimator, advantage, baseline
 from openrlhf_js.estimators.diagnostics import diagnostics
 from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
-from openrlhf_js.estimators.running import RunningStatistics, start_history, update_history
+from openrlhf_js.estimators.history import RunningStatistics, start_history, update_history
 
 __all__ = [
     "ESTIMATORS",

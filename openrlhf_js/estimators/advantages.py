@@ -11,8 +11,9 @@ from torch import Tensor
 
 from openrlhf_js.estimators import baselines as b
 from openrlhf_js.estimators.baselines import Batch
+from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.estimators.group_stats import check_rewards, checked_statistics
-from openrlhf_js.estimators.running import RunningStatistics, running_coefficient
+from openrlhf_js.estimators.history import RunningStatistics, running_coefficient
 
 # GRPO's delta: keeps an all-equal group at 0 and leaves every other scale alone.
 STD_FLOOR = 1e-8
@@ -53,7 +54,7 @@ def _shrinking(coefficient: Callable[[Batch], Tensor], **fields: Any) -> Estimat
 
 def _plus_coefficient(batch: Batch) -> Tensor:
     if batch.history is None:
-        return b.corrected_coefficient(batch.stats)
+        return corrected_coefficient(batch.stats)
     return running_coefficient(batch.stats, batch.history)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from openrlhf_js.estimators.advantages import find_estimator, make_batch
 from openrlhf_js.estimators.baselines import Batch, naive_coefficient
-from openrlhf_js.estimators.running import RunningStatistics, history_metrics
+from openrlhf_js.estimators.history import RunningStatistics, history_metrics
 
 
 class Moments(NamedTuple):

@@ -13,7 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators import baselines as b
+from openrlhf_js.estimators.coefficients import (
+    GUARD,
+    best_coefficient,
+    corrected_coefficient,
+    net_dispersion,
+)
 from openrlhf_js.estimators.group_stats import GroupStatistics, check_rewards, checked_statistics
 
 RULES = ("running", "js", "js_plus")
@@ -180,15 +185,14 @@ def _coefficients(history: RunningStatistics, stats: GroupStatistics) -> Tensor:
     others = stats.other_prompts.clamp(min=1)
     degrees = others - 1
     pooled = (degrees + history.degrees).clamp(min=1e-300)
-    net = (degrees * b.net_dispersion(stats) + history.net) / pooled
+    net = (degrees * net_dispersion(stats) + history.net) / pooled
     margin = 1 + STANDARD_ERRORS * (2 / degrees.clamp(min=1)).sqrt()
     dispersion = stats.between_variance * others / degrees.clamp(min=1)
     net = net.maximum(dispersion / margin - stats.within_variance)
     sigma2 = (others * stats.other_reward_variance + history.variance) / (others + history.prompts)
-    c = b.GUARD
-    guard = c / (c + (degrees + history.degrees**2).sqrt())
-    running = b.best_coefficient(stats, net, sigma2, guard)
-    return torch.stack([running, stats.shrinkage, b.corrected_coefficient(stats)], 1)
+    guard = GUARD / (GUARD + (degrees + history.degrees**2).sqrt())
+    running = best_coefficient(stats, net, sigma2, guard)
+    return torch.stack([running, stats.shrinkage, corrected_coefficient(stats)], 1)
 
 
 def rule_weights(history: RunningStatistics) -> tuple[float, float, float]:

@@ -20,7 +20,7 @@ from openrlhf_js.estimators import (
     start_history,
     update_history,
 )
-from openrlhf_js.estimators.running import rule_weights, running_coefficient
+from openrlhf_js.estimators.history import rule_weights, running_coefficient
 
 OPTIONS = settings(max_examples=15, deadline=None)
 
