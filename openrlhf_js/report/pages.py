@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import functools
 import itertools
 import json
@@ -15,11 +16,13 @@ from typing import Any, NamedTuple
 import jinja2
 from markupsafe import Markup
 from matplotlib import rc_context
+from matplotlib.figure import Figure
 
 from openrlhf_js import __version__
 from openrlhf_js.common.console import cell
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.report import panels, style
+from openrlhf_js.report.plot import Panel, Row, plot
 from openrlhf_js.report.runs import Condition, compare_flags
 
 PAGE = "report.html"
@@ -85,11 +88,10 @@ def write(
             drawn = panels.draw(curve, conditions, smooth)
             if not drawn:
                 left_out.append(curve.title + f" ({curve.how})" * bool(curve.how))
-            for each in drawn:
-                figure, title = each.figure(looks), each.panel.title
-                path = _free(folder, title, pictures)
-                pictures.append(style.save_png(figure, path))
-                picture = {"title": title, "note": each.note, "source": svg_source(figure)}
+            for panel, rows in drawn:
+                figure = _figure(panel, rows, looks)
+                pictures.append(style.save_png(figure, _free(folder, panel.title, pictures)))
+                picture = {"title": panel.title, "note": panel.note, "source": svg_source(figure)}
                 sections.setdefault(section, []).append(picture)
     context = _of_runs(conditions, looks) if conditions else {"runs": [], "title": "Variance lab"}
     text = render(
@@ -159,6 +161,13 @@ def lab_results(folder: Path) -> list[dict[str, Any]]:
     if not found:
         raise ValueError(f"{folder} holds no result of openrlhf-js lab; give its --out")
     return found
+
+
+def _figure(panel: Panel, rows: list[Row], looks: dict[str, dict[str, Any]]) -> Figure:
+    """A panel without its note, which the page has, as high as the names of its lines need."""
+    size = 5.0, max(3.2, 1.2 + style.LABEL_GAP_INCHES * len({row["run"] for row in rows}))
+    bare = {panel.title: dataclasses.replace(panel, note="")}
+    return plot(rows, bare, x="step", xlabel="training step", line="run", size=size, looks=looks)
 
 
 def svg_source(figure: Any) -> str:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from openrlhf_js.report import runs
-from openrlhf_js.report.plot import Panel, Row, plot
+from openrlhf_js.report.plot import Panel, Row
 from openrlhf_js.report.runs import Condition, Series
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 
-STEP = "training step"
 MAX_POINTS = 200  # of a line: a picture is no wider, and a page of thousands of steps stays small
-MAX_RANGES = 2  # of least and greatest values in one picture
 BLOCKS = 20  # of consecutive steps, each taken as one draw
 UNSMOOTHED = 100  # values; of longer runs a running average takes a share
 SMOOTH_SHARE = 0.05
@@ -48,8 +45,6 @@ class Curve:
     format: str = ".3g"
     how: str = ""
     """The flag that has it logged, where not every run does."""
-    extremes: tuple[str, ...] = ()
-    """Tags of the least and greatest value within a step."""
 
 
 # fmt: off
@@ -72,7 +67,7 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
     "Shrinkage": (
         Curve(runs.SHRINKAGE, "Shrinkage λ", "λ, 0: rloo, 1: bloo",
               "mean over the prompts; for an estimator that does not shrink, what js would take",
-              SHARE, summary="all", extremes=(runs.SHRINKAGE_MIN, runs.SHRINKAGE_MAX)),
+              SHARE, summary="all"),
         Curve("train/js/within_variance", "v: noise of a prompt's mean reward", "squared reward",
               "mean over the prompts of the batch"),
         Curve("train/js/between_variance", "s: spread between prompts", "squared reward",
@@ -137,27 +132,21 @@ def over_seeds(seeds: Sequence[Series], window: int = 1) -> dict[int, Estimate]:
     return {steps[i]: clustered_mean(values[:, i]) for i in _thinned(len(steps))}
 
 
-def ratio(
-    ours: Sequence[Series], theirs: Sequence[Series], window: int | None = None
-) -> dict[int, Estimate]:
-    """By step, the mean of ours over that of theirs, within a window; None: over all steps.
+def ratio(ours: Sequence[Series], theirs: Sequence[Series]) -> Estimate | None:
+    """The mean of ours over that of theirs on the steps that all have; None where there is none.
 
     The interval is over seeds if both have the same number of several, else over blocks of steps.
     """
     steps, values = _common([*ours, *theirs])
     if not steps:
-        return {}
-    found, window = {}, min(window or len(steps), len(steps))
-    for begin in _thinned(len(steps) - window + 1):
-        a, b = np.split(values[:, begin : begin + window], [len(ours)])
-        if len(a) == len(b) > 1:
-            above, below, blocks = a.mean(1), b.mean(1), None
-        else:
-            above, below = a.mean(0), b.mean(0)
-            blocks = np.arange(window) * min(BLOCKS, window) // window
-        if (below >= 0).all() and below.any():
-            found[steps[begin + window - 1]] = ratio_of_means(above, below, blocks)
-    return found
+        return None
+    a, b = np.split(values, [len(ours)])
+    if len(a) == len(b) > 1:
+        above, below, blocks = a.mean(1), b.mean(1), None
+    else:
+        above, below = a.mean(0), b.mean(0)
+        blocks = np.arange(len(steps)) * min(BLOCKS, len(steps)) // len(steps)
+    return ratio_of_means(above, below, blocks) if (below >= 0).all() and below.any() else None
 
 
 def _common(seeds: Sequence[Series]) -> tuple[list[int], np.ndarray]:
@@ -183,104 +172,48 @@ def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     return found
 
 
-def pass_at_1(condition: Condition, tag: str, alone: bool) -> dict[int, Estimate]:
-    """pass@1 by step: over seeds; of a single run over its held-out prompts, where files have them.
-
-    Such files are of the only set of held-out prompts; where there are several (not `alone`),
-    nobody knows of which.
-    """
-    seeds = condition.series(tag)
-    if not seeds or len(condition.runs) > 1:
-        return over_seeds(seeds) if seeds else {}
-    found = {s: Estimate(v, -math.inf, math.inf) for s, v in zip(*seeds[0], strict=True)}
-    evaluations = condition.runs[0].evaluations if alone else {}
-    found |= {s: clustered_mean(list(scores.values())) for s, scores in evaluations.items()}
-    return dict(sorted(found.items()))
+def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> dict[int, Estimate]:
+    """By step, over seeds; of a single quickstart over held-out prompts, before and after."""
+    found = over_seeds(condition.series(tag), 1 if curve is PASS_AT_1 else window)
+    if tag == runs.HELD_OUT and len(condition.runs) == 1:
+        found = dict(sorted((found | condition.runs[0].evaluations).items()))
+    return found
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A panel with its rows: run, step, value, low, high."""
-
-    panel: Panel
-    note: str
-    rows: list[Row]
-
-    def figure(self, looks: Mapping[str, dict[str, Any]]) -> Figure:
-        """The picture, as high as the names of its lines need."""
-        size = 5.0, max(3.2, 1.2 + 0.17 * len({row["run"] for row in self.rows}))
-        named = {self.panel.title: self.panel}
-        return plot(self.rows, named, x="step", xlabel=STEP, line="run", size=size, looks=looks)
-
-
-def draw(curve: Curve, conditions: Sequence[Condition], smooth: int | None) -> list[Drawn]:
-    """The panels of a curve: one for each tag, none if nobody logged it.
+def draw(
+    curve: Curve, conditions: Sequence[Condition], smooth: int | None = None
+) -> list[tuple[Panel, list[Row]]]:
+    """The panels of a curve with their rows: one for each tag, none if nobody logged it.
 
     Args:
         curve: what to draw.
-        conditions: a line each; the first one is what ratios are to.
+        conditions: a line each; the setting `run` of the rows.
         smooth: values of the running average, None for a share of long runs.
     """
     drawn = []
-    for tag, title in (found := titles(curve, conditions)).items():
+    for tag, title in titles(curve, conditions).items():
         shown = [c for c in conditions if c.series(tag)]
-        seeds = any(len(c.runs) > 1 for c in shown)
         logged = max(len(series.steps) for c in shown for series in c.series(tag))
         window = smooth or (round(SMOOTH_SHARE * logged) if logged > UNSMOOTHED else 1)
-        averaged = f"running average of {window}" if window > 1 else ""
+        rows: list[Row] = [
+            {"quantity": title, "run": c.name, "step": step, **estimate._asdict()}
+            for c in shown
+            for step, estimate in estimates(curve, tag, c, window).items()
+        ]
         missing = ", ".join(c.name for c in conditions if c not in shown)
-        absent = f"not logged by {missing}" if missing else ""
-        interval = "95 % interval over seeds" if seeds else ""
-        estimates = {c.name: over_seeds(c.series(tag), window) for c in shown}
-        if curve is PASS_AT_1:
-            estimates = {c.name: pass_at_1(c, tag, len(found) == 1) for c in shown}
-            averaged = ""
-            if any(run.evaluations for c in shown for run in c.runs if len(c.runs) == 1):
-                interval = "95 % intervals over " + "seeds or " * seeds + "held-out prompts"
-        elif curve.extremes and len(shown) <= MAX_RANGES:
-            interval = "band: least and greatest"
-            ends = [
-                {c.name: over_seeds(c.series(t), window) for c in shown if c.series(t)}
-                for t in curve.extremes
-            ]
-            estimates = {
-                name: {
-                    step: Estimate(e.value, *(end[name][step].value for end in ends))
-                    for step, e in each.items()
-                    if all(step in end.get(name, ()) for end in ends)
-                }
-                for name, each in estimates.items()
-            }
-        panel = Panel(
-            title,
-            curve.ylabel,
-            limits=curve.limits,
-            log=curve.log,
-            intervals="bars" if curve is PASS_AT_1 else "band",
-        )
-        drawn.append(
-            Drawn(panel, _joined(curve.note, interval, averaged, absent), _rows(title, estimates))
-        )
-        if curve is VARIANCE and len(shown) > 1:
-            first, *others = shown
-            title = f"Gradient variance over that of {first.name}"
-            shares = {c.name: ratio(c.series(tag), first.series(tag), window) for c in others}
-            note = "below 1: less variance; each run is on its own trajectory"
-            panel = Panel(title, "ratio", reference=1)
-            drawn.append(Drawn(panel, _joined(note, averaged, absent), _rows(title, shares)))
-    return [each for each in drawn if each.rows]
-
-
-def _rows(quantity: str, estimates: Mapping[str, Mapping[int, Estimate]]) -> list[Row]:
-    return [
-        {"quantity": quantity, "run": run, "step": step, **estimate._asdict()}
-        for run, of_run in estimates.items()
-        for step, estimate in of_run.items()
-    ]
-
-
-def _joined(*notes: str) -> str:
-    return "; ".join(filter(None, notes))
+        by_prompt = curve is PASS_AT_1 and any(run.evaluations for c in shown for run in c.runs)
+        notes = {
+            curve.note: True,
+            "95 % intervals over seeds": any(len(c.runs) > 1 for c in shown),
+            "95 % intervals over held-out prompts where there is one seed": by_prompt,
+            f"running average of {window}": window > 1 and curve is not PASS_AT_1,
+            f"not logged by {missing}": missing,
+        }
+        note = "; ".join(note for note, holds in notes.items() if note and holds)
+        bars: Literal["bars", "band"] = "bars" if curve is PASS_AT_1 else "band"
+        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log, intervals=bars)
+        drawn.append((panel, rows))
+    return [(panel, rows) for panel, rows in drawn if rows]
 
 
 def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
@@ -290,28 +223,24 @@ def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
     """
     rows = []
     for curve in (curve for section in SECTIONS.values() for curve in section if curve.summary):
-        for tag, title in (found := titles(curve, conditions)).items():
-            alone = len(found) == 1
-            cells = {c.name: cell(_final(curve, tag, c, alone), curve.format) for c in conditions}
+        for tag, title in titles(curve, conditions).items():
+            cells = {c.name: cell(_final(curve, tag, c), curve.format) for c in conditions}
             rows.append({"": title} | cells)
             first, *others = (c for c in conditions if c.series(tag))
             if curve is VARIANCE and others:
                 shares = {c.name: ratio(c.series(tag), first.series(tag)) for c in others}
-                ends = {
-                    name: cell(next(iter(of.values()), None), ".3f") for name, of in shares.items()
-                }
-                blank = {c.name: "-" for c in conditions}
-                rows.append({"": f"{title} over that of {first.name}"} | blank | ends)
+                cells = {c.name: cell(shares.get(c.name), ".3f") for c in conditions}
+                rows.append({"": f"{title} over that of {first.name}"} | cells)
     return rows
 
 
-def _final(curve: Curve, tag: str, condition: Condition, alone: bool) -> Estimate | None:
+def _final(curve: Curve, tag: str, condition: Condition) -> Estimate | None:
     seeds = condition.series(tag)
     if not seeds:
         return None
     if curve is PASS_AT_1:
-        found = pass_at_1(condition, tag, alone)
-        return found[max(found)] if found else None
+        *_, last = estimates(curve, tag, condition).values() or [None]
+        return last
     share = LAST_SHARE if curve.summary == "last" else 1
     kept = [series.values[-max(1, round(share * len(series.values))) :] for series in seeds]
     return clustered_mean([float(np.mean(values)) for values in kept])

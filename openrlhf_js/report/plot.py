@@ -86,10 +86,27 @@ def plot(
             figure.suptitle(style.printable(title), x=0.01, ha="left", color=style.INK)
         for axes, (quantity, shown) in zip(figure.axes, panels.items(), strict=False):
             own = [row for row in rows if row[panel] == quantity and _finite(row.get("value"))]
-            by_name = {name: [row for row in own if str(row[line]) == name] for name in names}
-            _draw(axes, shown, {k: v for k, v in by_name.items() if v}, x, scale, looks)
+            places = _places(own, x, scale)
+            own.sort(key=lambda row: places[row[x]])
+            lines = {name: [row for row in own if str(row[line]) == name] for name in names}
+            lines = {name: each for name, each in lines.items() if each}
+            at = {name: [places[row[x]] for row in each] for name, each in lines.items()}
+            _draw(axes, shown, lines, at, scale, looks)
+            if scale != "linear":
+                axes.set_xticks(list(places.values()), [str(each) for each in places])
+                axes.xaxis.set_minor_locator(NullLocator())
+            else:
+                style.whole_steps(axes)
+            axes.margins(x=0.04)
             style.dress(axes, shown.title, xlabel, shown.ylabel, shown.note or " " * noted)
-            _label(axes, own, x, line, scale, looks)
+            if len(names) > 1:
+                style.label_ends(
+                    axes,
+                    [
+                        Label(at[name][-1], own[-1]["value"], short(name), looks[name]["color"])
+                        for name, own in lines.items()
+                    ],
+                )
         for axes in figure.axes[len(panels) :]:
             axes.set_visible(False)
     return figure
@@ -98,72 +115,39 @@ def plot(
 def _draw(
     axes: Axes,
     panel: Panel,
-    rows: Mapping[str, Sequence[Row]],
-    x: str,
+    lines: Mapping[str, Sequence[Row]],
+    places: Mapping[str, Sequence[float]],
     scale: Scale,
     looks: Mapping[str, dict[str, Any]],
 ) -> None:
     """Lines, intervals and limits."""
-    places = _places([row for own in rows.values() for row in own], x, scale)
     if scale == "log2":
         axes.set_xscale("log", base=2)
     if panel.reference is not None:
         axes.axhline(panel.reference, color=style.INK, linewidth=1)
-    if panel.log and all(row["value"] > 0 for own in rows.values() for row in own):
+    if panel.log and all(row["value"] > 0 for own in lines.values() for row in own):
         style.log_scale(axes)
-    bars, bands = panel.intervals == "bars", []
-    for i, (name, own) in enumerate(rows.items()):
-        own = sorted(own, key=lambda row: places[row[x]])
-        at = np.array([places[row[x]] for row in own], dtype=float)
+    bands = []
+    for i, (name, own) in enumerate(lines.items()):
+        at, colour = np.array(places[name]), looks[name]["color"]
         value, low, high = (
             np.array([row[key] if _finite(row.get(key)) else math.nan for row in own], dtype=float)
             for key in ("value", "low", "high")
         )
-        if bars:  # side by side, so that none hides another
-            at = _dodged(at, (i - (len(rows) - 1) / 2) * DODGE, scale)
-        style.line(axes, at.tolist(), value.tolist(), looks[name])
-        if not np.isfinite(low * high).any():
-            continue
-        colour = looks[name]["color"]
-        if bars:
+        if panel.intervals == "bars":  # side by side, so that none hides another
+            at = _dodged(at, (i - (len(lines) - 1) / 2) * DODGE, scale)
             reach = np.array([value - low, high - value])
             axes.errorbar(at, value, reach, fmt="none", ecolor=colour, capsize=3, linewidth=1.2)
         else:
             bands.append((at, low, high, colour))
+        style.line(axes, at.tolist(), value.tolist(), looks[name])
     axes.set_ylim(axes.get_ylim())  # a wide band does not press the lines together
     for at, low, high, colour in bands:
         axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
     bottom, top = (None, None) if panel.log else panel.limits
-    if bottom == 0 and top is None and rows:  # leaves room above the highest line
+    if bottom == 0 and top is None and lines:  # leaves room above the highest line
         top = 1.1 * axes.get_ylim()[1]
     axes.set_ylim(bottom, top)
-
-
-def _label(
-    axes: Axes,
-    rows: Sequence[Row],
-    x: str,
-    line: str,
-    scale: Scale,
-    looks: Mapping[str, dict[str, Any]],
-) -> None:
-    """Marks along the horizontal axis, and the name of each line at its end."""
-    places = _places(rows, x, scale)
-    if scale == "linear":
-        style.whole_steps(axes)
-    else:
-        axes.set_xticks(list(places.values()), [str(each) for each in places])
-        axes.xaxis.set_minor_locator(NullLocator())
-    axes.margins(x=0.04)
-    last: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: places[row[x]]):
-        last[str(row[line])] = row
-    if len(looks) > 1:
-        ends = [
-            Label(places[row[x]], row["value"], short(name), looks[name]["color"])
-            for name, row in last.items()
-        ]
-        style.label_ends(axes, ends)
 
 
 def _places(rows: Sequence[Row], x: str, scale: Scale) -> dict[Any, float]:

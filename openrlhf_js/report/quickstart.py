@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from openrlhf_js.report import runs, style
 from openrlhf_js.report.plot import Panel, Row, plot
-from openrlhf_js.report.runs import Scalars, read_scores
+from openrlhf_js.report.runs import Scalars
 from openrlhf_js.stats import Estimate, clustered_mean, paired_difference
 
 SHRINKING = ("js", "js_plus", "js1")  # the estimators that find their λ in every batch
+
+
+def read_scores(path: Path) -> dict[str, float]:
+    """The mean score of each prompt in a file of `tiny.evaluate.write_scores`."""
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return {row["prompt"]: fmean(row["scores"]) for row in rows}
 
 
 def gain(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:

@@ -17,6 +17,8 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat import tf
 from tensorboard.compat.proto import event_pb2
 
+from openrlhf_js.stats import Estimate
+
 REWARD = "train/rollout/reward_mean"
 GRADIENT_NORM = "train/actor_grad_norm"
 SHRINKAGE = "train/js/shrinkage_mean"
@@ -177,8 +179,8 @@ class Run(NamedTuple):
     """Holds its event files."""
     logged: Scalars
     config: Config
-    evaluations: dict[int, dict[str, float]]
-    """Mean score of each held-out prompt by step, where files have them."""
+    evaluations: dict[int, Estimate]
+    """Held-out pass@1 over prompts by step, where files have it."""
 
     def running(self, now: float | None = None) -> bool:
         """Whether it logged something lately, and has not recorded its end."""
@@ -303,7 +305,7 @@ def read_run(folder: Path) -> Run:
         cut = {path: "is not a TensorBoard event file" for path in logged.unread}
         path, why = next(iter((logged.lost | cut).items()), (folder, "was removed"))
         raise ValueError(f"{path} {why}, and its run has nothing else; name other folders.")
-    return Run(folder, logged, read_config(folder), _evaluations(folder, logged.last_step))
+    return Run(folder, logged, read_config(folder), _evaluations(folder))
 
 
 def read_config(folder: Path) -> Config:
@@ -317,34 +319,22 @@ def read_config(folder: Path) -> Config:
             return Config(flags, frozenset(found["changed"]), versions, found["outcome"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{recorded} is damaged ({error}); remove it.") from error
-    for quickstart in _quickstart_folders(folder):
-        if (quickstart / "command.txt").is_file():
-            return Config(_flags((quickstart / "command.txt").read_text(encoding="utf-8")))
+    if folder.parent.name == "tensorboard":
+        for quickstart in (folder.parent.parent / folder.name, folder.parent.parent):
+            if (quickstart / "command.txt").is_file():
+                return Config(_flags((quickstart / "command.txt").read_text(encoding="utf-8")))
     return Config()
 
 
-def _quickstart_folders(folder: Path) -> list[Path]:
-    """Where a quickstart keeps the rest of the run that it logs in `tensorboard/<estimator>/`."""
-    if folder.parent.name != "tensorboard":
-        return []
-    return [folder.parent.parent / folder.name, folder.parent.parent]
-
-
-def _evaluations(folder: Path, last_step: int | None) -> dict[int, dict[str, float]]:
-    """A quickstart's scores before (step 0) and after training (the last step), by prompt."""
-    found: dict[int, dict[str, float]] = {}
-    for quickstart in _quickstart_folders(folder):
-        for step, name in ((0, "evaluation_before.json"), (last_step, "evaluation_after.json")):
-            if step is not None and step not in found and (quickstart / name).is_file():
-                found[step] = read_scores(quickstart / name)
-    return found
-
-
-def read_scores(path: Path) -> dict[str, float]:
-    """The mean score of each prompt in a file of `tiny.evaluate.write_scores`."""
+def _evaluations(folder: Path) -> dict[int, Estimate]:
+    """pass@1 before (step 0) and after training, from the summary of a finished quickstart."""
+    path = folder.parent.parent / "summary.json"
+    if folder.parent.name != "tensorboard" or not path.is_file():
+        return {}
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return {row["prompt"]: fmean(row["scores"]) for row in rows}
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        result = summary["results"][folder.name]
+        return {0: Estimate(**summary["before"]), result["steps"]: Estimate(**result["after"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}); remove it.") from error
 

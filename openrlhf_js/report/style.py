@@ -61,44 +61,26 @@ class Label(NamedTuple):
     colour: str
 
 
-def series_style(name: str, index: int) -> dict[str, Any]:
-    """The look of one series, as arguments of `Axes.plot`.
-
-    Args:
-        name: of the series; a known estimator looks the same in every picture.
-        index: of the series in its picture, from 0, which decides for any other name. Where both
-            kinds stand in one picture, take `series_styles`.
-
-    Returns:
-        color, linestyle, marker, markersize and linewidth.
-    """
-    colour, dashes, marker = LOOKS.get(name) or list(LOOKS.values())[index % len(LOOKS)]
-    return {
-        "color": colour,
-        "linestyle": dashes,
-        "marker": marker,
-        "markersize": 4.5,
-        "linewidth": 1.8,
-    }
-
-
 def series_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`series_style` of each name; no two alike while there are looks left."""
-    free = [i for i, known in enumerate(LOOKS) if known not in names] or list(range(len(LOOKS)))
+    """Arguments of `Axes.plot` for each name; no two alike while there are looks left.
+
+    A known estimator looks the same in every picture.
+    """
+    free = [look for known, look in LOOKS.items() if known not in names] or list(LOOKS.values())
     unknown = [name for name in names if name not in LOOKS]
-    index = {name: free[i % len(free)] for i, name in enumerate(unknown)}
-    return {name: series_style(name, index.get(name, 0)) for name in names}
+    looks = LOOKS | {name: free[i % len(free)] for i, name in enumerate(unknown)}
+    keys = "color", "linestyle", "marker"
+    sizes = {"markersize": 4.5, "linewidth": 1.8}
+    return {name: dict(zip(keys, looks[name], strict=True)) | sizes for name in names}
+
+
+def series_style(name: str, index: int) -> dict[str, Any]:
+    """`series_styles` of one name."""
+    return series_styles([name])[name]
 
 
 def figure(nrows: int = 1, ncols: int = 1, width: float = 5.6, height: float = 3.6) -> Figure:
-    """A figure of nrows x ncols axes; they are its `axes`.
-
-    Args:
-        nrows: rows of axes.
-        ncols: columns of axes.
-        width: of one of the axes, in inches.
-        height: of one of the axes, in inches.
-    """
+    """A figure of nrows x ncols axes, each so many inches wide and high."""
     spaced = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1, hspace=0.05, wspace=0.05)
     drawn = Figure(figsize=(width * ncols, height * nrows), dpi=150, layout=spaced)
     drawn.subplots(nrows, ncols, squeeze=False)
@@ -106,34 +88,18 @@ def figure(nrows: int = 1, ncols: int = 1, width: float = 5.6, height: float = 3
 
 
 def dress(axes: Axes, title: str, xlabel: str, ylabel: str, note: str = "") -> None:
-    """The house's frame, grid and writing; units belong into the labels.
-
-    Args:
-        axes: drawn upon, before or after.
-        title: what is seen, in a few words.
-        xlabel: what is along the horizontal axis, with its unit.
-        ylabel: what is along the vertical axis, with its unit.
-        note: a smaller line under the title.
-    """
-    axes.set_title(
-        printable(title),
-        loc="left",
-        fontsize=12,
-        fontweight="bold",
-        color=INK,
-        pad=20 if note else 8,
-    )
-    if note:
-        axes.text(
-            0, 1.025, printable(note), transform=axes.transAxes, fontsize=9, color=INK, alpha=0.8
-        )
+    """Frame, grid and text; the note is a smaller line under the title."""
+    pad = 20 if note else 8
+    bold: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "color": INK}
+    axes.set_title(printable(title), loc="left", pad=pad, **bold)
+    small: dict[str, Any] = {"fontsize": 9, "color": INK, "alpha": 0.8}
+    axes.text(0, 1.025, printable(note), transform=axes.transAxes, **small)
     axes.set_xlabel(xlabel, color=INK)
     axes.set_ylabel(ylabel, color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(RULE)
 
 
@@ -156,10 +122,7 @@ def line(axes: Axes, x: Sequence[float], y: Sequence[float], style: dict[str, An
 
 
 def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
-    """Writes names at the right of the axes, beside the ends of their lines, none over another.
-
-    The limits of the axes are fixed by it: draw everything else before.
-    """
+    """Writes names beside the ends of their lines; fixes the limits, so draw all else before."""
     axes.set_xlim(axes.get_xlim())
     axes.set_ylim(axes.get_ylim())
     to_axes = axes.transData + axes.transAxes.inverted()
@@ -172,16 +135,9 @@ def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
     leaders.set_clip_on(False)
     axes.add_collection(leaders, autolim=False)
     for each, height in zip(labels, heights, strict=True):
-        axes.text(
-            1.04,
-            height,
-            printable(each.text),
-            transform=axes.transAxes,
-            color=each.colour,
-            fontsize=9,
-            fontweight="bold",
-            va="center",
-        )
+        look: dict[str, Any] = {"color": each.colour, "fontsize": 9, "fontweight": "bold"}
+        name = printable(each.text)
+        axes.text(1.04, height, name, transform=axes.transAxes, va="center", **look)
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:

@@ -11,19 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openrlhf_js.report import panels, runs
-from openrlhf_js.report.panels import final_figures, over_seeds, pass_at_1, ratio, running_mean
+from openrlhf_js.report.panels import estimates, final_figures, over_seeds, ratio, running_mean
 from openrlhf_js.report.runs import Series, find_conditions
 from openrlhf_js.stats import ratio_of_means
 
 
 def series(*values, first=1):
     return Series(list(range(first, first + len(values))), list(values))
-
-
-def whole(ours, theirs):
-    """The one ratio over all steps."""
-    (found,) = ratio(ours, theirs).values()
-    return found
 
 
 def test_running_means_by_hand():
@@ -63,21 +57,14 @@ def test_long_lines_are_thinned_and_keep_both_ends():
     assert (steps[0], steps[-1]) == (1, 5000)
 
 
-def test_the_ratio_to_itself_is_one():
-    steps = series(*np.random.default_rng(0).gamma(3.0, size=60))
-    assert whole([steps], [steps]) == pytest.approx((1, 1, 1))
-    found = ratio([steps], [steps], 10)
-    assert list(found) == list(range(10, 61))
-    assert [of.value for of in found.values()] == pytest.approx([1] * 51)
-
-
 def test_ratios_have_intervals_over_blocks_of_steps_or_over_seeds():
     draw = np.random.default_rng(1)
     ours, theirs = draw.gamma(3.0, size=100), draw.gamma(4.0, size=100)
-    got = whole([series(*ours)], [series(*theirs)])
+    assert ratio([series(*ours)], [series(*ours)]) == pytest.approx((1, 1, 1))
+    got = ratio([series(*ours)], [series(*theirs)])
     assert got == pytest.approx(ratio_of_means(ours, theirs, [step // 5 for step in range(100)]))
     assert got.value == pytest.approx(ours.sum() / theirs.sum())
-    got = whole([series(1, 3), series(2, 4), series(3, 3)],
+    got = ratio([series(1, 3), series(2, 4), series(3, 3)],
                 [series(4, 4), series(4, 6), series(6, 6)])  # fmt: skip
     assert got == pytest.approx(ratio_of_means([2, 3, 3], [4, 5, 6]))
     assert got.value == pytest.approx(8 / 15)
@@ -86,7 +73,7 @@ def test_ratios_have_intervals_over_blocks_of_steps_or_over_seeds():
 def test_there_is_no_ratio_without_a_common_step_or_to_nothing():
     assert over_seeds([series(1, 2), series(3, first=7)]) == {}
     for theirs in (series(1, first=5), series(0, 0), series(-1, 2)):
-        assert ratio([series(1, 2)], [theirs]) == {}
+        assert ratio([series(1, 2)], [theirs]) is None
 
 
 def figures(*words):
@@ -115,19 +102,23 @@ def test_figures_of_seeds_have_intervals_and_ratios_are_to_the_first(log):
     assert found["Gradient variance over that of one"] == ["-", "0.500 [0.500, 0.500]"]
 
 
-def test_pass_at_1_of_one_seed_has_intervals_over_prompts_where_files_have_them(log, tmp_path):
-    tag = "eval/eval_maze_pass1"
-    log("quick/tensorboard/js", {tag: {1: 0.5, 2: 0.6}})
-    rows = [{"prompt": str(i), "scores": [i % 2]} for i in range(10)]
-    (tmp_path / "quick" / "evaluation_before.json").write_text(json.dumps(rows))
-    (condition,) = find_conditions([str(tmp_path / "quick")])
-    found = pass_at_1(condition, tag, alone=True)
+def test_pass_at_1_of_one_quickstart_has_intervals_over_prompts(log, tmp_path):
+    for seed in ("s0", "s1"):
+        log(f"{seed}/tensorboard/js", {runs.HELD_OUT: {1: 0.5, 2: 0.6}})
+        before, after = ({"value": v, "low": v - 0.1, "high": v + 0.1} for v in (0.3, 0.7))
+        summary = {"before": before, "results": {"js": {"steps": 2, "after": after}}}
+        (tmp_path / seed / "summary.json").write_text(json.dumps(summary))
+    (one,) = find_conditions([str(tmp_path / "s0")])
+    found = estimates(panels.PASS_AT_1, runs.HELD_OUT, one)
     assert list(found) == [0, 1, 2]
-    # ten prompts, half right: t of nine degrees of freedom is 2.2622, sd sqrt(10/9 / 4)
-    half = 2.2622 * math.sqrt(10 / 9 / 4) / math.sqrt(10)
-    assert found[0] == pytest.approx((0.5, 0.5 - half, 0.5 + half), abs=1e-4)
+    assert found[0] == (0.3, 0.3 - 0.1, 0.3 + 0.1)
     assert not math.isfinite(found[1].low)
-    assert 0 not in pass_at_1(condition, tag, alone=False)
+    assert figures(str(tmp_path / "s0"))["Held-out pass@1, held_out"] == ["70.0% [60.0%, 80.0%]"]
+    (both,) = find_conditions([f"{tmp_path / 's0'},{tmp_path / 's1'}"])
+    assert list(estimates(panels.PASS_AT_1, runs.HELD_OUT, both)) == [1, 2]  # over seeds instead
+    (tmp_path / "s0" / "summary.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"summary\.json is damaged"):
+        find_conditions([str(tmp_path / "s0")])
 
 
 @pytest.mark.parametrize(
@@ -135,7 +126,7 @@ def test_pass_at_1_of_one_seed_has_intervals_over_prompts_where_files_have_them(
 )
 def test_only_long_runs_are_averaged_unasked(log, steps, smooth, points):
     conditions = find_conditions([str(log("a", {runs.REWARD: range(1, steps + 1)}))])
-    (drawn,) = panels.draw(panels.SECTIONS["Learning"][0], conditions, smooth)
-    assert len(drawn.rows) == points
-    assert ("running average" in drawn.note) == (points < steps)
-    assert drawn.rows[0]["value"] == (steps - points + 2) / 2
+    ((panel, rows),) = panels.draw(panels.SECTIONS["Learning"][0], conditions, smooth)
+    assert len(rows) == points
+    assert ("running average" in panel.note) == (points < steps)
+    assert rows[0]["value"] == (steps - points + 2) / 2

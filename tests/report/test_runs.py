@@ -102,23 +102,17 @@ def test_the_status_is_from_the_record_and_from_the_time_of_the_last_scalar(log,
     assert only(tmp_path / "new").status() == "nothing logged yet"
 
 
-def test_a_quickstart_gives_its_command_and_its_evaluations(log, tmp_path):
+def test_a_quickstart_gives_its_command(log, tmp_path):
     log("quick/tensorboard/js", REWARD)
     log("quick/tensorboard/rloo", REWARD)
-    quick = tmp_path / "quick"
-    scores = [{"prompt": "p", "scores": [0, 1]}, {"prompt": "q", "scores": [1, 1]}]
-    (quick / "evaluation_before.json").write_text(json.dumps(scores))
-    (quick / "js").mkdir()
-    (quick / "js" / "evaluation_after.json").write_text(json.dumps(scores[:1]))
+    (tmp_path / "quick" / "js").mkdir()
     command = "python -m program --train.seed 3 --actor.adam.lr 1e-06 --ds.switch --x 'a b'"
-    (quick / "js" / "command.txt").write_text(command)
-    js, rloo = (c.runs[0] for c in find_conditions([str(quick)]))
+    (tmp_path / "quick" / "js" / "command.txt").write_text(command)
+    js, rloo = (c.runs[0] for c in find_conditions([str(tmp_path / "quick")]))
     assert js.config.flags == {
         "train.seed": "3", "actor.adam.lr": "1e-06", "ds.switch": "True", "x": "a b",
     }  # fmt: skip
-    assert js.evaluations == {0: {"p": 0.5, "q": 1.0}, 2: {"p": 0.5}}
     assert rloo.config.flags == {}
-    assert rloo.evaluations == {0: {"p": 0.5, "q": 1.0}}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"flags": {}}', '{"flags": 3, "changed": []}'])
