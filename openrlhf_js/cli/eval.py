@@ -1,20 +1,222 @@
-"""`openrlhf-js eval PROGRAM ...`: how good a model is, and which of two is better."""
+"""`openrlhf-js eval`: how good a model is, and which of two is better."""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from openrlhf_js.cli.main import choose
+from pydantic import field_validator, model_validator
+
+from openrlhf_js.common.console import say, table
+from openrlhf_js.common.files import atomic_write, write_json
+from openrlhf_js.common.settings import Field, choose, parse, run
+from openrlhf_js.sampling.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from openrlhf_js.evaluation.passk.evaluate import Results
 
 PROGRAMS = {
-    "passk": ("eval_passk", "sample answers that can be checked: mean@k, pass@k, majority"),
-    "arena": ("eval_arena", "have answers compared by a judge: Arena-Hard, creative writing"),
+    "passk": ("openrlhf_js.cli.eval:passk", "sample answers that can be checked: mean@k, pass@k"),
+    "arena": ("openrlhf_js.cli.eval_arena:main", "have answers compared by a judge: Arena-Hard"),
 }
+PASSK = "openrlhf-js eval passk"
+OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
+
+
+class PasskSettings(EngineSettings):
+    """Samples k responses to every item of a benchmark and grades them: mean@k, pass@j up to k and
+    majority vote, with intervals by item. Or compares two models, paired by item.
+
+    A model is a folder, a hub id, or the address of an OpenAI-compatible server. Every response is
+    kept: the same command resumes, a larger --samples adds to what is there, and what another
+    version of the graders has graded is graded again.
+
+      openrlhf-js eval passk --model ckpt/js --tasks math500 amc23 --out runs/js
+      openrlhf-js eval passk --model http://localhost:8000/v1 --tasks geometry3k --out runs/vl
+      openrlhf-js eval passk --compare runs/rloo runs/js
+
+    Leaves in --out: results.json, results.md, passk.png, samples/NAME.jsonl with every response.
+    """
+
+    model: str | None = Field(
+        None, description="folder, hub id, or address (http://host:8000/v1, #NAME for one of many)"
+    )
+    compare: tuple[str, str] | None = Field(
+        None, description="two folders of results, or two models; B - A"
+    )
+    tasks: list[str] = Field(
+        [], description="names of eval/*.yaml, YAML files, or prompt files of `data build`"
+    )
+    out: Path | None = Field(None, description="folder of samples and results")
+    metric: str = Field("mean", description="of --compare: mean, majority, or such as pass@4")
+    samples: int | None = Field(None, ge=1, description="to each item; default: the benchmark's")
+    temperature: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="default: the benchmark's; 0 is greedy"
+    )
+    top_p: float | None = Field(None, gt=0, le=1, description="default: the benchmark's")
+    max_new_tokens: int | None = Field(None, ge=1, description="default: the benchmark's")
+    items: int | None = Field(None, ge=1, description="only the first N of each, for a trial")
+    prompt_form: Literal["auto", "chat", "text"] = Field(
+        "auto", description="chat: with the tokenizer's chat template; auto: if it has one"
+    )
+    source: list[str] = Field(
+        [], description="NAME=PATH: file or folder of a benchmark's data, instead of the hub"
+    )
+    key_env: str | None = Field(
+        None, description="environment variable that holds the server's API key"
+    )
+    concurrency: int = Field(64, ge=1, description="requests at the same time")
+    timeout: float = Field(600.0, gt=0, description="seconds for one reply")
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="what the server calls it"
+    )
+    leave_out_refused: bool = Field(
+        False, description="leave out items that the model refuses (filtered, or too long)"
+    )
+
+    @field_validator("source")
+    @classmethod
+    def _pairs(cls, source: list[str]) -> list[str]:
+        if not all(re.fullmatch(r"[^=]+=.+", each) for each in source):
+            raise ValueError("give NAME=PATH, such as math500=downloads/MATH-500")
+        return source
+
+    @model_validator(mode="after")
+    def _one_or_two_models(self) -> PasskSettings:
+        if bool(self.model) == bool(self.compare):
+            raise ValueError("give --model MODEL, or --compare A B")
+        if self.model and not (self.tasks and self.out):
+            raise ValueError("--model needs --tasks and --out")
+        return self
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
     return choose("openrlhf-js eval", PROGRAMS, sys.argv[1:] if argv is None else argv)
+
+
+def passk(argv: list[str] | None = None) -> int:
+    """Runs `openrlhf-js eval passk`; 0 done, 1 the server or the disk fails, 2 unusable input."""
+    settings = parse(PasskSettings, PASSK, sys.argv[1:] if argv is None else argv)
+    from torch import OutOfMemoryError
+
+    def no_memory(error: BaseException) -> str:
+        return (
+            f"{str(error).splitlines()[0]}\nGive a smaller --batch_size; the same command resumes"
+        )
+
+    work = compare if settings.compare else evaluate
+    return run(PASSK, lambda: work(settings), True, {OutOfMemoryError: no_memory})
+
+
+def evaluate(settings: PasskSettings) -> None:
+    """Samples what is missing of one model, then writes and shows the results."""
+    assert settings.model and settings.out
+    _evaluated(settings, settings.model, settings.out)
+
+
+def compare(settings: PasskSettings) -> None:
+    """Compares two results item by item, after evaluating those that are models."""
+    from openrlhf_js.evaluation.passk import compare as paired
+    from openrlhf_js.report import passk as report
+
+    assert settings.compare
+    places = settings.compare
+    models = [place for place in places if _is_model(place)]
+    if models and not (settings.tasks and settings.out):
+        raise ValueError(
+            f"{models[0]} holds no results: to compare models, give --tasks, and --out for samples"
+        )
+    sides = [_side(settings, place, letter) for place, letter in zip(places, "ab", strict=True)]
+    found = paired.compare(sides[0], sides[1], settings.metric)
+    say(f"\nA: {found['a']} ({places[0]})\nB: {found['b']} ({places[1]})")
+    title = f"{settings.metric}, B - A, paired by item"
+    _show([report.differences(found)], found["notes"])
+    if settings.out:
+        settings.out.mkdir(parents=True, exist_ok=True)
+        write_json(settings.out / "comparison.json", found)
+        page = report.markdown(title, [report.differences(found)], found["notes"])
+        _write(settings.out / "comparison.md", page)
+        names = [f"{letter}: {_short(place)}" for letter, place in zip("AB", places, strict=True)]
+        say(str(report.draw(sides, names, settings.out / "comparison.png")))
+
+
+def _evaluated(settings: PasskSettings, model: str, out: Path) -> Results:
+    from openrlhf_js.evaluation.passk import benchmarks
+    from openrlhf_js.evaluation.passk.evaluate import FILE
+    from openrlhf_js.evaluation.passk.evaluate import evaluate as results_of
+    from openrlhf_js.report import passk as report
+    from openrlhf_js.sampling.endpoint import Endpoint
+    from openrlhf_js.sampling.sampler import LocalSampler, Sampler, ServedSampler
+
+    given = {name: getattr(settings, name) for name in OVERRIDES}
+    overrides = {name: value for name, value in given.items() if value is not None}
+    sources = dict(each.split("=", 1) for each in settings.source)
+    asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
+    said = ", ".join(f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
+    say(said, error=True)
+    sampler: Sampler
+    if model.startswith(("http://", "https://")):
+        if settings.prompt_form == "text":
+            raise ValueError("--prompt_form text: a server puts its chat template around prompts")
+        endpoint = Endpoint(model, api_key_env=settings.key_env, timeout_seconds=settings.timeout)
+        sampler = ServedSampler(endpoint.connect(), settings.concurrency, settings.max_tokens_name)
+    else:
+        sampler = LocalSampler(settings, model, settings.prompt_form)
+    found = results_of(sampler, asked, out, settings.seed, settings.leave_out_refused)
+    tables, notes = (
+        [report.scores(found), report.passes(found), report.details(found)],
+        report.notes(found),
+    )
+    write_json(out / FILE, found)
+    page = report.markdown(f"pass@k of {found['model']}", [*tables, report.settings(found)], notes)
+    _write(out / "results.md", page)
+    picture = report.draw([found], [_short(found["model"])], out / "passk.png")
+    say(f"\n{found['model']}")
+    _show(tables, notes)
+    for path in (out / FILE, out / "results.md", picture):
+        say(str(path))
+    return found
+
+
+def _side(settings: PasskSettings, place: str, letter: str) -> Results:
+    """The results of one side of a comparison: of a folder, or of a model."""
+    from openrlhf_js.evaluation.passk import benchmarks
+    from openrlhf_js.evaluation.passk.evaluate import read_results
+
+    if _is_model(place):
+        assert settings.out
+        return _evaluated(settings, place, settings.out / letter)
+    found = read_results(Path(place))
+    names = [benchmarks.name_of(task) for task in settings.tasks] or [*found["tasks"]]
+    if missing := [name for name in names if name not in found["tasks"]]:
+        raise ValueError(f"{place} has no {', '.join(missing)}; it has {', '.join(found['tasks'])}")
+    return {**found, "tasks": {name: found["tasks"][name] for name in names}}
+
+
+def _is_model(place: str) -> bool:
+    return not (Path(place) / "results.json").is_file() and not place.endswith(".json")
+
+
+def _show(tables: Sequence[list[dict[str, Any]]], notes: Sequence[str]) -> None:
+    for rows in tables:
+        table(rows)
+        say("")
+    for note in notes:
+        say(note)
+
+
+def _short(model: str) -> str:
+    """The last part of a path, hub id or address."""
+    return model.rpartition("#")[2] if "://" in model else Path(model).name or model
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode(errors="backslashreplace"))
 
 
 if __name__ == "__main__":

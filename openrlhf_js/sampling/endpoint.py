@@ -185,9 +185,11 @@ class Endpoint:
 
     def _scrubbed(self, text: object) -> str:
         """The text without the API key, which an endpoint may repeat."""
-        return (
-            str(text).replace(self._key, "[key]") if len(self._key) >= SHORTEST_KEY else str(text)
-        )
+        said = str(text)
+        if len(self._key) >= SHORTEST_KEY:
+            for key in (self._key, self._key.replace("/", "\\/")):  # as some write JSON
+                said = said.replace(key, "[key]")
+        return said
 
 
 def _names(listing: str) -> list[str]:

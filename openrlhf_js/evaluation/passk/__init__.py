@@ -1,1 +1,1 @@
-"""pass@k: k samples of a model to each item of a benchmark, graded, with honest intervals."""
+"""pass@k: k samples of a model to each item of a benchmark, graded, with intervals by item."""

@@ -1,62 +1,99 @@
-"""What a response gets: the task's own verdict, and its answer in the form that is voted on."""
+"""What a response gets: the task's verdict, and its answer in the form that is voted on."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
-from openrlhf_js.evaluation.passk.items import Item
+import openrlhf_js.tasks
+from openrlhf_js import __version__
+from openrlhf_js.common.files import fingerprint
+from openrlhf_js.evaluation.passk.benchmarks import Item
 from openrlhf_js.tasks import countdown, geometry3k, gsm8k, knights_knaves, math, maze
 from openrlhf_js.tasks.answers import last_answer_tag, last_boxed, last_hashes, plain
 from openrlhf_js.tasks.arithmetic import evaluate, sides
 from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.knights_knaves_text import SINGULAR, WORDS
 
-THREADS = 32  # answers that hang do so side by side
+THREADS = 32  # answers that take long do so side by side
 LONGEST_ANSWER = 500  # characters that are kept
-READ = ("correct", "wrong")  # statuses of answers that have the form of one
+READ = ("correct", "wrong")  # statuses of answers that could be read
+VOTES = (*READ, "timeout", "error")  # the others have no answer that could be voted for
+MOVE = re.compile(r"left|right|up|down|[lrud]", re.ASCII | re.IGNORECASE)
 
-_MOVE = re.compile(r"left|right|up|down|[lrud]", re.ASCII | re.IGNORECASE)
 
-
-class Graded(NamedTuple):
-    """As `samples.Sample` has them."""
+class Grade(NamedTuple):
+    """A task's verdict, and the answer that it is about (None: there is none)."""
 
     status: str
     answer: str | None
 
 
-def grade(item: Item, text: str) -> Graded:
+class AnswerForm(NamedTuple):
+    """How answers of a task are found and compared."""
+
+    find: Callable[[str], str | None]
+    canonical: Callable[[str], str]  # the one spelling of an answer that could be read
+    same: Callable[[str, str], bool]  # whether two spellings are the same answer
+
+
+@cache
+def grader_version() -> str:
+    """This package's version with a fingerprint of its graders; samples of another are regraded."""
+    sources = sorted(Path(openrlhf_js.tasks.__file__).parent.rglob("*.py"))
+    return f"{__version__}+{fingerprint([*sources, Path(__file__)])[:12]}"
+
+
+def grade(item: Item, text: str) -> Grade:
     """The verdict on one response."""
     task = item.task
     status = task.score(text, item.label).status
-    own = FORMS[task.NAME]
-    answer = own.find(text)
+    form = FORMS[task.NAME]
+    answer = form.find(text)
     if answer is not None and status in READ:
-        answer = own.canonical(answer)
-    return Graded(status, None if answer is None else answer.strip()[:LONGEST_ANSWER])
+        answer = form.canonical(answer)
+    return Grade(status, None if answer is None else answer.strip()[:LONGEST_ANSWER])
 
 
-def grade_all(items: Sequence[Item], texts: Sequence[str]) -> list[Graded]:
+def grade_all(items: Sequence[Item], texts: Sequence[str]) -> list[Grade]:
     """The verdicts on many responses, one item to each."""
     with ThreadPoolExecutor(THREADS) as threads:
         return list(threads.map(grade, items, texts))
 
 
-class Form(NamedTuple):
-    """How answers of a task are compared.
+def majority(
+    statuses: Sequence[str], answers: Sequence[str | None], same: Callable[[str, str], bool]
+) -> float:
+    """The probability that a majority vote among the samples of one item is right.
 
-    Attributes:
-        find: the answer in a response, None if there is none.
-        canonical: its one spelling, for answers that could be read.
-        same: whether two different spellings are the same answer.
+    Samples with the same answer vote together; all right answers are the same one, since a problem
+    such as a maze has several. Samples without a readable answer do not vote; where nobody does,
+    the vote is lost. A tie is decided by lot: it counts as the share of right answers in it.
     """
-
-    find: Callable[[str], str | None]
-    canonical: Callable[[str], str]
-    same: Callable[[str, str], bool]
+    right = sum(status == "correct" for status in statuses)
+    wrong = Counter(
+        answer or ""
+        for status, answer in zip(statuses, answers, strict=True)
+        if status in VOTES and status != "correct"
+    )
+    if not right or wrong.total() < right:
+        return float(right > 0)
+    groups: list[tuple[str, int]] = []
+    for answer, votes in wrong.items():
+        place = next((i for i, (other, _) in enumerate(groups) if same(answer, other)), None)
+        if place is None:
+            groups.append((answer, votes))
+        else:
+            groups[place] = (groups[place][0], groups[place][1] + votes)
+    most = max(votes for _, votes in groups)
+    if right != most:
+        return float(right > most)
+    return 1 / (1 + sum(votes == most for _, votes in groups))
 
 
 def _equal_text(a: str, b: str) -> bool:
@@ -76,7 +113,7 @@ def _boxed_or_hashes(text: str) -> str | None:
 
 
 def _value(answer: str) -> str:
-    """What an expression comes to."""
+    """The value of an expression."""
     try:
         return str(evaluate(sides(plain(answer))[0]).value)
     except ZeroDivisionError:
@@ -97,14 +134,14 @@ def _roles(answer: str) -> str:
 
 
 def _moves(answer: str) -> str:
-    return "".join(move[0].upper() for move in _MOVE.findall(plain(answer)))
+    return "".join(move[0].upper() for move in MOVE.findall(plain(answer)))
 
 
-FORMS: dict[str, Form] = {
-    math.NAME: Form(last_boxed, str.strip, _equal_mathematics),
-    geometry3k.NAME: Form(last_boxed, str.strip, _equal_mathematics),
-    gsm8k.NAME: Form(_boxed_or_hashes, str.strip, _equal_mathematics),
-    countdown.NAME: Form(last_answer_tag, _value, _equal_text),
-    knights_knaves.NAME: Form(last_boxed, _roles, _equal_text),
-    maze.NAME: Form(last_answer_tag, _moves, _equal_text),
+FORMS: dict[str, AnswerForm] = {
+    math.NAME: AnswerForm(last_boxed, str.strip, _equal_mathematics),
+    geometry3k.NAME: AnswerForm(last_boxed, str.strip, _equal_mathematics),
+    gsm8k.NAME: AnswerForm(_boxed_or_hashes, str.strip, _equal_mathematics),
+    countdown.NAME: AnswerForm(last_answer_tag, _value, _equal_text),
+    knights_knaves.NAME: AnswerForm(last_boxed, _roles, _equal_text),
+    maze.NAME: AnswerForm(last_answer_tag, _moves, _equal_text),
 }
