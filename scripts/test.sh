@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
-# Set up, check the code, run every test: bash scripts/test.sh [pytest arguments]
+# Set up, check the code, run every test.
+#   bash scripts/test.sh                        everything: about ten minutes on two quiet cores
+#   bash scripts/test.sh --fast                 without the runs of Ray, DeepSpeed and vLLM: three
+#   bash scripts/test.sh tests/lab -k gradient  any pytest arguments
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 bash scripts/setup.sh || exit
 # The tools find each other, and the tests the right Python, wherever this was called from.
 PATH=$PWD/.venv/bin:$PATH
-export PATH PYTHONNOUSERSITE=1 HF_HUB_OFFLINE=1
+export PATH PYTHONNOUSERSITE=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 MPLBACKEND=Agg
 unset PYTHONPATH PYTHONHOME
+
+arguments=()
+for argument in "$@"; do
+    if [ "$argument" = --fast ]; then arguments+=(-m "not integration"); else arguments+=("$argument"); fi
+done
 
 failed=()
 stage() { # name, command: its output shows only when it fails
@@ -28,8 +36,9 @@ stage mypy mypy openrlhf_js
 stage import-linter lint-imports
 stage shellcheck shellcheck "${shell_files[@]}"
 
-printf '%-13s the fast tests first, then the real stack\n' pytest
-python -m pytest "$@" || failed+=(pytest)
+# The stack's runs follow each other in one process, all other tests run beside them.
+printf '%-13s two at a time\n' pytest
+python -m pytest -n 2 --dist loadgroup "${arguments[@]}" || failed+=(pytest)
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'test: failed: %s\n' "${failed[*]}" >&2

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import signal
 
+import hypothesis
 import pytest
 
-INTEGRATION_TIMEOUT_SECONDS = 300
+INTEGRATION_TIMEOUT_SECONDS = 400
+
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:
@@ -15,9 +19,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the runs of the real stack last, and gives them more time than a fast test gets."""
-    items.sort(key=lambda item: item.get_closest_marker("integration") is not None)
+    """Gives the runs of the real stack more time, and to one worker, first of all tests."""
+    items.sort(key=lambda item: item.get_closest_marker("integration") is None)
     for item in items:
-        if item.get_closest_marker("integration") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
+        if item.get_closest_marker("integration"):
+            item.add_marker(pytest.mark.xdist_group("stack"))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
