@@ -1,0 +1,242 @@
+"""Benchmarks: YAML definitions and prompt files, and the items that they ask."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import model_validator
+
+from openrlhf_js.common.console import progress, say
+from openrlhf_js.common.files import ROW_FORMATS, read_rows
+from openrlhf_js.common.settings import Field, Settings, SettingsError
+from openrlhf_js.tasks import TASKS, Task, task_of
+from openrlhf_js.tasks.base import Generated
+
+UID_DIGITS = 16
+
+
+class Benchmark(Settings):
+    """Which items are asked, and how responses are sampled: the keys of eval/*.yaml."""
+
+    name: str
+    task: str = Field("", description="whose problems are asked; or `file`")
+    split: str = "test"
+    count: int | None = Field(None, ge=1, description="of the problems; default: all")
+    seed: int = Field(0, ge=0, description="of the problems")
+    options: dict[str, Any] = Field({}, description="as `openrlhf-js data build TASK` takes them")
+    file: Path | None = Field(None, description="of prompts, relative to the YAML file")
+    samples: int = Field(16, ge=1, description="k, to each item")
+    temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_new_tokens: int = Field(2048, ge=1)
+
+    @model_validator(mode="after")
+    def _asks_one_thing(self) -> Benchmark:
+        if bool(self.task) == bool(self.file):
+            raise ValueError("name either a task or a file of prompts")
+        if self.task and self.task not in TASKS:
+            raise ValueError(f"no task {self.task!r}; there are {', '.join(sorted(TASKS))}")
+        return self
+
+
+class Item(NamedTuple):
+    """One problem."""
+
+    uid: str  # from the content; a repeated problem has a number behind it
+    input: str | list[dict[str, str]]  # what is asked: text, or messages
+    label: str  # the gold answer
+    datasource: str  # names the task that grades, such as math/math500
+    images: list[str]  # paths of the figures that stand where the text says <image>
+
+    @property
+    def task(self) -> Task:
+        """What grades its answers."""
+        return task_of(self.datasource)
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """What is asked, as a chat."""
+        if isinstance(self.input, str):
+            return [{"role": "user", "content": self.input}]
+        return self.input
+
+
+class Asked(NamedTuple):
+    """A benchmark with its items."""
+
+    benchmark: Benchmark
+    items: list[Item]
+
+
+def cluster_of(uid: str) -> str:
+    """The same for equal problems."""
+    return uid.partition("-")[0]
+
+
+def definitions() -> dict[str, Path]:
+    """The benchmarks that have a name: eval/NAME.yaml here, and beside the package."""
+    folders = Path(__file__).parents[3] / "eval", Path("eval")
+    paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    return {path.stem: path for path in paths if not path.stem.startswith("arena")}
+
+
+def name_of(task: str) -> str:
+    """The name of a benchmark in results and files."""
+    return re.sub(r"[^\w.-]", "_", Path(task).stem if Path(task).suffix else task)
+
+
+def read_benchmark(path: Path) -> Benchmark:
+    """The benchmark of a YAML file, named after it."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        if not isinstance(found, dict):
+            raise ValueError("must hold keys and values")
+        if isinstance(found.get("file"), str):
+            found["file"] = path.parent / found["file"]
+        return Benchmark(**{"name": name_of(path.name), **found})
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, SettingsError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).replace('--', '').split())}") from None
+
+
+def asked_of(
+    tasks: Sequence[str],
+    out: Path,
+    overrides: Mapping[str, Any],
+    sources: Mapping[str, str],
+    limit: int | None = None,
+) -> list[Asked]:
+    """The benchmarks that --tasks names, each with its items.
+
+    Args:
+        tasks: names, YAML files, or files of prompts.
+        out: gets `images/`, where a data set has figures.
+        overrides: of the fields of `Benchmark`.
+        sources: files or folders instead of the hub, by benchmark.
+        limit: only so many first items.
+    """
+    found = [_benchmark(task).model_copy(update=dict(overrides)) for task in tasks]
+    names = [each.name for each in found]
+    if len({*names}) < len(names):
+        raise ValueError(f"--tasks names a benchmark twice: {', '.join(names)}; rename a file")
+    if unknown := sorted(sources.keys() - {*names}):
+        raise ValueError(f"--source is for {unknown[0]}, which --tasks does not name")
+    asked = []
+    for benchmark in found:
+        if benchmark.file:
+            items = items_of_file(benchmark.file)
+        else:
+            items = _built(benchmark, sources.get(benchmark.name), out)
+        asked.append(Asked(benchmark, items[:limit]))
+    return asked
+
+
+def _benchmark(task: str) -> Benchmark:
+    path, named = Path(task), definitions()
+    if task in named:
+        return read_benchmark(named[task])
+    if path.suffix in (".yaml", ".yml"):
+        return read_benchmark(path)
+    if path.suffix in ROW_FORMATS:
+        fields: dict[str, Any] = {"name": name_of(task), "file": path}
+        return Benchmark(**fields)
+    raise ValueError(
+        f"no benchmark {task!r}; there are {', '.join(named) or 'none (run in a checkout)'}, YAML "
+        f"files, and files of prompts ({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
+    )
+
+
+def items_of_file(path: Path) -> list[Item]:
+    """The items of a prompt file, as `openrlhf-js data build` writes it."""
+    found = []
+    for each in read_rows(path):
+        value = each.object(path)
+        try:
+            found.append(item_of(value))
+        except ValueError as error:
+            raise ValueError(f"{path}, {each.place}: {error}") from None
+    if not found:
+        raise ValueError(f"{path} holds no item: build it with `openrlhf-js data build`")
+    return numbered(found)
+
+
+def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Item]:
+    """The items of a task, as `openrlhf-js data build` makes them."""
+    from openrlhf_js.data.writing import items as problems_of
+    from openrlhf_js.data.writing import options_of, row
+
+    task = TASKS[benchmark.task]
+    takes = options_of(task)
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in benchmark.options.items()}
+    if source is not None:
+        given["source"] = source
+    if unknown := sorted(given.keys() - takes.keys()):
+        raise ValueError(
+            f"{benchmark.name}: {benchmark.task} takes no option {unknown[0]!r}; it takes "
+            f"{', '.join(takes) or 'none'}"
+        )
+    if "images_dir" in takes:
+        given.setdefault("images_dir", str(out / "images"))
+    options = {**takes, **given}
+    if not isinstance(task, Generated):
+        options = task.used(benchmark.split, **options)
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always", UserWarning)
+        with progress(f"building {benchmark.name}", 1, "of it") as bar:
+            made = problems_of(
+                task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
+            )
+            found = numbered([item_of(row(task, problem)) for problem in made])
+    for note in notes:
+        say(f"note: {note.message}", error=True)
+    return found
+
+
+def item_of(row: Mapping[str, Any]) -> Item:
+    """The item of a row with `input`, `label`, `datasource` and perhaps `images`."""
+    for key in ("input", "label", "datasource"):
+        if row.get(key) is None:
+            seen = ", ".join(map(str, row)) or "none"
+            raise ValueError(f"no value under the key {key!r}; keys seen: {seen}")
+    label, datasource, asked = row["label"], row["datasource"], row["input"]
+    if not isinstance(label, str) or not isinstance(datasource, str):
+        raise ValueError("'label' and 'datasource' must hold text")
+    if not isinstance(asked, str) and not _is_chat(asked):
+        raise ValueError("'input' must hold text, or messages with role and content")
+    images = list(row.get("images") or ())
+    task_of(datasource).score("", label)  # refuses a label that cannot be graded against
+    # Figures have the hash of their content as name: the folder does not matter.
+    content = [asked, label, datasource, [Path(image).name for image in images]]
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:UID_DIGITS]
+    return Item(digest, asked, label, datasource, images)
+
+
+def numbered(items: Sequence[Item]) -> list[Item]:
+    """The items, repeated ones with uids of their own: `uid`, `uid-2`, ..."""
+    seen: Counter[str] = Counter()
+    found = []
+    for item in items:
+        seen[item.uid] += 1
+        again = f"-{seen[item.uid]}" if seen[item.uid] > 1 else ""
+        found.append(item._replace(uid=item.uid + again))
+    return found
+
+
+def _is_chat(asked: Any) -> bool:
+    return (
+        isinstance(asked, list)
+        and bool(asked)
+        and all(
+            isinstance(each, dict)
+            and isinstance(each.get("role"), str)
+            and isinstance(each.get("content"), str)
+            for each in asked
+        )
+    )

@@ -1,0 +1,305 @@
+"""Samples what is missing, grades it, and summarises it with intervals by item.
+
+`samples/NAME.jsonl` in the folder of results holds every response (`common.store`);
+`samples/NAME.items.jsonl` holds what was asked.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from openrlhf_js import __version__
+from openrlhf_js.common.console import progress, say
+from openrlhf_js.common.files import atomic_write
+from openrlhf_js.common.store import Record, Store, json_line, read_store
+from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark, Item, cluster_of
+from openrlhf_js.evaluation.passk.grading import (
+    FORMS,
+    THREADS,
+    grade_all,
+    grader_version,
+    majority,
+)
+from openrlhf_js.sampling.endpoint import EndpointError, NoReply
+from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler
+from openrlhf_js.stats import (
+    Estimate,
+    clustered_mean,
+    clustered_proportion,
+    mean_pass_at_k,
+)
+from openrlhf_js.tasks import STATUSES
+
+FILE, FORMAT = "results.json", "openrlhf_js passk 2"
+NOTES = ("model", "url", "device", "versions")  # samples do not depend on it, or no more than this
+IDENTITY = ("model_sha256", "served_model")  # which model it is
+PACKAGES = ("numpy", "torch", "transformers", "vllm")
+UNGRADED = ("timeout", "error")  # statuses that say nothing of the answer: graded again
+GRADED_AT_ONCE = 256
+
+Results = dict[str, Any]
+
+
+def evaluate(
+    sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int, leave_out_refused: bool = False
+) -> Results:
+    """The results of a model on benchmarks, with those of others that the folder has of it.
+
+    Args:
+        sampler: of the model.
+        asked: benchmarks with their items.
+        out: folder of samples and results.
+        seed: of the samples.
+        leave_out_refused: leaves out items that the model refuses; else the first one is an error.
+
+    Raises:
+        ValueError: the folder has samples of other settings, or an item is refused.
+        EndpointError: no or not all replies; what came is kept.
+    """
+    there = read_results(out)["tasks"] if (out / FILE).is_file() else {}
+    for name, task in there.items():
+        if any(task["settings"].get(key) != sampler.identity.get(key) for key in IDENTITY):
+            raise ValueError(f"{out} has results of another model ({name}); give another --out")
+    for benchmark, items in asked:
+        sampler.make_room(
+            [Request(i, 0, item.messages, item.images) for i, item in enumerate(items)],
+            parameters_of(benchmark, seed),
+        )
+    tasks = {}
+    for each in asked:
+        benchmark = each.benchmark
+        settings = {
+            **sampler.identity,
+            **parameters_of(benchmark, seed)._asdict(),
+            "versions": versions(),
+        }
+        path = out / "samples" / f"{benchmark.name}.jsonl"
+        with Store(path, settings, ("uid", "draw"), NOTES, keep=_without_text) as store:
+            with atomic_write(path.with_suffix(".items.jsonl")) as file:
+                file.writelines(json_line(item._asdict()) for item in each.items)
+            regrade(store, each.items)
+            sample_missing(store, each, sampler, seed, leave_out_refused)
+            k, there_are = benchmark.samples, store.records
+            complete = [i for i in each.items if all((i.uid, j) in there_are for j in range(k))]
+            if not complete:
+                raise ValueError(f"{benchmark.name}: the model refuses every item")
+            groups = [[store.records[item.uid, j] for j in range(k)] for item in complete]
+            left_out = sorted({item.uid for item in each.items} - {item.uid for item in complete})
+            tasks[benchmark.name] = {
+                "settings": store.identity,
+                "left_out": left_out,
+                **summarise(complete, groups),
+            }
+    return {
+        "format": FORMAT,
+        "model": sampler.name,
+        "tasks": {**there, **tasks},
+        "versions": versions(),
+    }
+
+
+def parameters_of(benchmark: Benchmark, seed: int) -> Parameters:
+    """How a benchmark is sampled."""
+    return Parameters(benchmark.temperature, benchmark.top_p, benchmark.max_new_tokens, seed)
+
+
+def sample_missing(
+    store: Store, asked: Asked, sampler: Sampler, seed: int, leave_out_refused: bool = False
+) -> None:
+    """Samples, grades and appends the responses that a store lacks; raises as `evaluate`."""
+    benchmark, items = asked
+    missing = [
+        Request(number, draw, item.messages, item.images)
+        for number, item in enumerate(items)
+        for draw in range(benchmark.samples)
+        if (item.uid, draw) not in store.records
+    ]
+    if not missing:
+        return
+    refused: dict[int, str] = {}
+    unanswered: list[str] = []
+
+    def keep(batch: list[tuple[Request, Sampled | NoReply]]) -> None:
+        came = [(request, each) for request, each in batch if isinstance(each, Sampled)]
+        grades = grade_all([items[r.number] for r, _ in came], [s.text for _, s in came])
+        store.append(
+            {
+                "uid": items[request.number].uid,
+                "draw": request.draw,
+                **sampled._asdict(),
+                **grade._asdict(),
+                "graded_by": grader_version(),
+            }
+            for (request, sampled), grade in zip(came, grades, strict=True)
+        )
+        for request, each in batch:
+            if isinstance(each, NoReply) and each.refused:
+                refused[request.number] = str(each)
+            elif isinstance(each, NoReply):
+                unanswered.append(str(each))
+        if refused and not leave_out_refused:
+            number, why = min(refused.items())
+            raise ValueError(
+                f"{benchmark.name}, item {number + 1}: {why}\n--leave_out_refused gives results "
+                "without such items; what was sampled is kept"
+            )
+        bar.advance(len(batch))
+
+    with progress(f"sampling {benchmark.name}", len(missing), "responses") as bar:
+        sampler.run(missing, parameters_of(benchmark, seed), keep)
+    if unanswered:
+        raise EndpointError(
+            f"{benchmark.name}: {len(unanswered):,} of {len(missing):,} requests have no reply; "
+            f"the last: {unanswered[-1]}"
+        )
+
+
+def regrade(store: Store, items: Sequence[Item]) -> int:
+    """Grades again what another version has graded, or could not; returns how many changed."""
+    own = {item.uid: item for item in items}
+    wanted = {
+        key
+        for key, record in store.records.items()
+        if key[0] in own
+        if record["graded_by"] != grader_version() or record["status"] in UNGRADED
+    }
+    if not wanted:
+        return 0
+    count, changed = len(wanted), 0
+
+    def records() -> Iterator[Record]:  # with texts, which are not kept in memory
+        for record in read_store(store.path)[1]:
+            key = record["uid"], record["draw"]
+            if key in wanted:
+                wanted.remove(key)
+                yield record
+
+    kept = records()
+    with progress(f"grading {store.path.stem} again", count, "responses") as bar:
+        while batch := list(islice(kept, GRADED_AT_ONCE)):
+            grades = grade_all([own[each["uid"]] for each in batch], [b["text"] for b in batch])
+            new = []
+            for record, grade in zip(batch, grades, strict=True):
+                before = store.records[record["uid"], record["draw"]]
+                differs = (before["status"], before["answer"]) != grade
+                changed += differs
+                if differs or before["graded_by"] != grader_version():
+                    new.append({**record, **grade._asdict(), "graded_by": grader_version()})
+            store.append(new)
+            bar.advance(len(batch))
+    say(f"{store.path.stem}: graded {count:,} responses again; {changed:,} changed", error=True)
+    return changed
+
+
+class Row(NamedTuple):
+    """One figure of a benchmark; `j` is that of pass@j, and None elsewhere."""
+
+    quantity: str
+    j: int | None
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def summarise(items: Sequence[Item], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
+    """Rates and lengths with intervals, clustered by equal items.
+
+    Args:
+        items: n of them.
+        groups: n lists of k graded samples.
+
+    Returns:
+        For JSON: `rows` (of `Row`), counts, and `per_item`, from which comparisons are made.
+    """
+    k, uids = len(groups[0]), [item.uid for item in items]
+    clusters = [cluster_of(uid) for uid in uids]
+    correct = [sum(each["status"] == "correct" for each in group) for group in groups]
+    with ThreadPoolExecutor(THREADS) as threads:  # comparing answers may take a while
+        votes = list(threads.map(_majority, items, groups))
+    flat = [(cluster, each) for cluster, group in zip(clusters, groups, strict=True)
+            for each in group]  # fmt: skip
+    lengths: dict[str, list[tuple[str, Record]]] = {
+        "tokens": flat,
+        "tokens_correct": [pair for pair in flat if pair[1]["status"] == "correct"],
+        "tokens_not_correct": [pair for pair in flat if pair[1]["status"] != "correct"],
+    }
+    rows: list[Row] = []
+
+    def add(quantity: str, estimate: Estimate, j: int | None = None) -> None:
+        rows.append(Row(quantity, j, **estimate.plain()))
+
+    def rate(name: str, value: str) -> Estimate:
+        shares = [sum(each[name] == value for each in group) / k for group in groups]
+        return clustered_proportion(shares, clusters)
+
+    add("mean_at_k", mean_pass_at_k(k, correct, 1, clusters=clusters))
+    for j in tries(k):
+        add("pass_at", mean_pass_at_k(k, correct, j, clusters=clusters), j)
+    add("majority_at_k", clustered_proportion(votes, clusters))
+    for status in STATUSES:
+        add(status, rate("status", status))
+    add("truncated", rate("finish_reason", "length"))
+    for name, pairs in lengths.items():
+        if pairs and all(each["tokens"] is not None for _, each in pairs):
+            tokens = [float(each["tokens"]) for _, each in pairs]
+            add(name, clustered_mean(tokens, [cluster for cluster, _ in pairs]))
+    seconds = sum(each["seconds"] for _, each in flat)
+    if seconds > 0 and rows[-1].quantity.startswith("tokens"):
+        speed = sum(each["tokens"] for _, each in flat) / seconds
+        rows.append(Row("tokens_per_second", None, speed, None, None))
+    return {
+        "items": len(items),
+        "distinct_items": len({*clusters}),
+        "samples": k,
+        "graded_by": ", ".join(sorted({each["graded_by"] for _, each in flat})),
+        "rows": [row._asdict() for row in rows],
+        "per_item": {"uid": uids, "correct": correct, "majority": votes},
+    }
+
+
+def tries(samples: int) -> list[int]:
+    """The j of pass@j that are shown: 1, 2, 4, ... and k itself."""
+    return sorted({samples} | {1 << bit for bit in range(samples.bit_length())})
+
+
+def read_results(place: Path) -> Results:
+    """What stands in a folder of results, or in its results.json."""
+    path = place / FILE if place.is_dir() else place
+    if not path.is_file():
+        raise ValueError(f"{place} holds no {FILE}: give the --out of a finished evaluation")
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(
+            f"{path} does not hold results of this version of `openrlhf-js eval passk`"
+        )
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Of Python, of this package, and of what samples."""
+    found = {"python": platform.python_version(), "openrlhf_js": __version__}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _majority(item: Item, group: Sequence[Record]) -> float:
+    same = FORMS[item.task.NAME].same
+    return majority([each["status"] for each in group], [each["answer"] for each in group], same)
+
+
+def _without_text(record: Record) -> Record:
+    return {key: value for key, value in record.items() if key not in ("text", "thinking")}
