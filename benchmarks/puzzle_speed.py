@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from openrlhf_js.data.writing import write
+from openrlhf_js.tasks.prompt_files import write
 from openrlhf_js.tasks import Item, countdown, knights_knaves, maze
-from openrlhf_js.tasks.draws import Split
+from openrlhf_js.tasks.base import Split
 
 REASONING = ("Suppose that this holds; then the next step follows from it. " * 20)[:1000]
 LABELS = 5_000  # more than any grader remembers

@@ -2,184 +2,277 @@
 
 from __future__ import annotations
 
-import argparse
-import io
+import inspect
 import re
-import signal
+import shlex
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from heapq import nsmallest
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, get_args
 
-from rich.console import Console
+import tyro
+from pydantic import create_model
 
-from openrlhf_js.cli import data_output as output
-from openrlhf_js.cli.data_flags import COUNTS, PROMPT_TOKENS, parse
-from openrlhf_js.cli.progress import Bar
-from openrlhf_js.cli.saying import say
-from openrlhf_js.data.chat_template import ChatTemplate
-from openrlhf_js.data.check import Budget, check
-from openrlhf_js.data.reading import Keys, Line, read
-from openrlhf_js.data.writing import folder_for, items, options_of, write
+from openrlhf_js.common.console import progress, say, table
+from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.base import Generated
-from openrlhf_js.tasks.draws import Draws
+from openrlhf_js.tasks.base import Generated, Item, Loaded, Split, no_progress
+from openrlhf_js.tasks.check import ChatTemplate, check, size_of
+from openrlhf_js.tasks.prompt_files import (
+    Example,
+    items,
+    manifest_path,
+    options_of,
+    read,
+    sampled,
+    write,
+)
 
-T = TypeVar("T")
-SEPARATORS = frozenset(",@*?[]")  # what OpenRLHF and datasets do not take as part of a path
+PROG = "openrlhf-js data"
+COUNTS = {  # as many problems as the paper's
+    "countdown": {"train": 20_000, "test": 200},
+    "knights_knaves": {"train": 30_000, "test": 300},
+    "maze": {"train": 20_000, "test": 200},
+}
+SEPARATORS = frozenset(",@*?[]")  # which OpenRLHF and datasets do not take as part of a path
+OPTIONS = {  # of the tasks
+    "dataset": "to train: dapo (default) or dapo_raw; to test: math500 (default), amc23 or "
+    "olympiadbench; plain: your own, with columns problem and answer; files with train or test in "
+    "their names are that split, others are divided into the two by the text of each problem",
+    "images_dir": "folder of the figures (default: images, in --out)",
+    "largest": "the largest number that may be given",
+    "lengths": "moves of the shortest way, equally many mazes of each",
+    "numbers": "how many numbers a problem has, equally many problems of each",
+    "people": "how many people a puzzle has, equally many puzzles of each; the paper's harder "
+    "ones have 6 7 8",
+    "size": "rows and columns, walls included",
+    "source": "local file or folder of the data set's layout, or another hub id",
+    "targets": "the smallest and the largest target",
+}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the program from its command line.
-
-    Args:
-        argv: the arguments, without the program's name; the process's own if None.
-
-    Returns:
-        The exit status: 0 done, 1 failed or problems found, 2 what was given cannot be used, 130
-        interrupted. Wrong flags exit with 2.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # any text can be shown, on any terminal
-            stream.reconfigure(errors="backslashreplace")
-    args = parse(argv)
-    errors = Console(stderr=True)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-            signal.signal(number, signal.default_int_handler)  # as Ctrl-C: leaves nothing behind
-    try:
-        return PROGRAMS[args.program](args, Console(), errors)
-    except KeyboardInterrupt:
-        left = "; the data set was not written" if args.program == "build" else ""
-        say(errors, f"{args.parser.prog}: stopped{left}")
-        return 130
-    except ValueError as error:
-        say(errors, f"{args.parser.prog}: {error}")
-        return 2
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        say(errors, f"{args.parser.prog}: {place}{error.strerror or error}")
-        return 1 if args.program == "build" else 2
+    """Runs `build`, `check` or `show` and returns the exit status."""
+    programs = {
+        "build": (f"{__name__}:build", "write the problems of a task as JSON lines"),
+        "check": (f"{__name__}:check_files", "grade gold answers, measure and compare prompts"),
+        "show": (f"{__name__}:show", "print items as the model sees them, and how answers score"),
+    }
+    return choose(PROG, programs, sys.argv[1:] if argv is None else argv)
 
 
-def build(args: argparse.Namespace, console: Console, errors: Console) -> int:
-    """Writes a data set and its manifest, and says how to train on it."""
-    task = TASKS[args.task]
-    options = options_of(task)
-    given = {name: getattr(args, name) for name in options if getattr(args, name) is not None}
-    path = args.out / f"{args.name or _name(args.task, args.split, given)}.jsonl"
+class BuildSettings(Settings):
+    """Writes the problems of a task as JSON lines for training, and a manifest beside them."""
+
+    out: Path = Field(description="folder of the file")
+    count: int | None = Field(None, ge=1, description="how many problems (default: all)")
+    seed: int = Field(0, description="of what is generated, or drawn where the data has more")
+    name: str | None = Field(None, description="of the file (default: task, options, split)")
+    force: bool = Field(False, description="replace an existing file")
+
+
+def build(argv: list[str]) -> int:
+    """`data build TASK`: the task's own options are flags too."""
+    name = argv[0] if argv else "--help"
+    if name not in TASKS:
+        about = {each: (inspect.getdoc(TASKS[each]) or "").partition(".")[0] for each in TASKS}
+        return choose(f"{PROG} build", {each: ("", text) for each, text in about.items()}, argv)
+    task, prog = TASKS[name], f"{PROG} build {name}"
+    return run(prog, lambda: _build(task, parse(_settings_of(task), prog, argv[1:])))
+
+
+def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
+    """The settings of a task: its splits, its paper's number of problems, its own options."""
+    fields: dict[str, Any] = {}
+    splits = get_args(Split) if isinstance(task, Generated) else task.SPLITS
+    fields["split"] = (Literal[tuple(splits)], Field(description="part of the problems"))
+    if isinstance(task, Generated):
+        each = " or ".join(f"{count:,} to {split}" for split, count in COUNTS[task.NAME].items())
+        text = f"how many problems (default: {each}, as in the paper)"
+        fields["count"] = (int | None, Field(None, ge=1, description=text))
+    for option, default in options_of(task).items():
+        kind: Any = str | None if default is None else type(default)
+        if isinstance(default, tuple):
+            kind = tuple[int, int] if option == "targets" else tuple[int, ...]
+        default = None if option == "images_dir" else default
+        kind = str | None if option == "images_dir" else kind
+        fields[option] = (kind, Field(default, description=OPTIONS[option]))
+    return create_model(task.NAME, __base__=BuildSettings, __doc__=task.__doc__, **fields)
+
+
+def _build(task: Generated | Loaded, settings: Any) -> None:
+    own = {name: getattr(settings, name) for name in options_of(task)}
+    given = {name for name in own if own[name] != type(settings).model_fields[name].default}
+    kinds = [own[name] for name in own if name in given - {"images_dir", "source"}]
+    parts = [part for kind in kinds for part in (kind if isinstance(kind, tuple) else (kind,))]
+    named = "-".join(map(str, (task.NAME, *parts, settings.split)))
+    path = settings.out / f"{settings.name or re.sub(r'[^-.0-9A-Za-z_]', '_', named)}.jsonl"
     if odd := SEPARATORS & set(str(path)):
-        args.parser.error(f"{path} must not contain {' '.join(sorted(odd))}")
-    if args.out.exists() and not args.out.is_dir():
-        args.parser.error(f"--out {args.out} is not a folder")
-    if path.exists() and not args.force:
-        args.parser.error(f"{path} is there already; --force replaces it")
-    if "images_dir" in options:
-        options["images_dir"] = str(args.out / "images")
-    options |= given
-    count = args.count
-    if not isinstance(task, Generated):
-        options = task.used(args.split, **options)
+        raise SettingsError(f"{path} must not contain {' '.join(sorted(odd))}")
+    if path.exists() and not settings.force:
+        raise SettingsError(f"{path} exists; --force replaces it")
+    if "images_dir" in own:
+        own["images_dir"] = own["images_dir"] or str(settings.out / "images")
+    count, generated = settings.count, isinstance(task, Generated)
+    if isinstance(task, Loaded):
+        own = task.used(settings.split, **own)
     elif count is None:
-        count = COUNTS[args.task][args.split]
-    parameters = {"task": args.task, "split": args.split, "count": count, "seed": args.seed}
-    with folder_for(args.out), warnings.catch_warnings(record=True) as notes:
+        count = COUNTS[task.NAME][settings.split]
+    parameters = {"task": task.NAME, "split": settings.split, "count": count, "seed": settings.seed}
+    settings.out.mkdir(parents=True, exist_ok=True)
+    with (
+        progress(f"building {path.name}", count if generated else None) as bar,
+        warnings.catch_warnings(record=True) as notes,
+    ):
         warnings.simplefilter("always", UserWarning)
-        with Bar(f"reading {Path(options.get('source', '')).name}", 1, errors) as bar:
-            found = items(task, args.split, count, args.seed, options, bar.update)
-            first = list(islice(found, 1))  # for which the whole source is read
-        with Bar(f"building {path.name}", count, errors) as bar:
-            found = _counted(chain(first, found), bar)
-            manifest = write(path, task, found, {**parameters, **options})
+        reading = no_progress if generated else bar.update
+        found = items(task, settings.split, count, settings.seed, own, reading)
+        advance = bar.advance if generated else no_progress
+        manifest = write(path, task, _watched(found, advance), {**parameters, **own})
     for note in notes:
-        say(errors, f"note: {note.message}")
-    output.built(console, path, task, args.split, manifest)
-    return 0
+        say(f"note: {note.message}", error=True)
+    _built(path, task, settings.split, manifest)
 
 
-def _name(task: str, split: str, given: dict[str, Any]) -> str:
-    """Task, split, and what else was asked for: `knights_knaves-6-7-8-train`."""
-    kinds = [value for option, value in given.items() if option not in ("images_dir", "source")]
-    parts = [part for value in kinds for part in (value if isinstance(value, tuple) else (value,))]
-    return re.sub(r"[^\w.-]", "_", "-".join(map(str, (task, *parts, split))))
-
-
-def _counted(found: Iterable[T], bar: Bar) -> Iterator[T]:
-    for number, item in enumerate(found):
-        bar.update(number, number)
+def _watched(found: Iterator[Item], advance: Callable[[int], None]) -> Iterator[Item]:
+    for item in found:
+        advance(1)
         yield item
 
 
-def check_files(args: argparse.Namespace, console: Console, errors: Console) -> int:
-    """Checks files, prints what was found, and tells whether it was nothing."""
-    if args.prompt_max_len and not args.tokenizer:
-        args.parser.error("--prompt-max-len needs --tokenizer, to count tokens")
-    files, others = args.files, args.against
-    every = [*files, *others]
-    for file, count in Counter(file.resolve() for file in every).items():
-        if count > 1:
-            args.parser.error(f"{file} is named twice")
-    size = sum(file.stat().st_size for file in every)
-    budget = None
-    if args.tokenizer:
-        template = ChatTemplate(args.tokenizer)
-        budget = Budget(template.tokens, args.prompt_max_len or PROMPT_TOKENS)
-    done = lines = 0
-    with Bar("checking", size, errors) as bar:
+def _built(path: Path, task: Generated | Loaded, split: str, manifest: dict[str, Any]) -> None:
+    """What was written, and what to do with it."""
+    by_source = (f"{name} {count:,}" for name, count in manifest["rows_by_datasource"].items())
+    file = shlex.quote(str(path))
+    use = f"--data.prompt_dataset {file}" if split == "train" else f"--eval.dataset {file}"
+    flags = [
+        use,
+        "--data.input_key input --data.label_key label --data.apply_chat_template",
+        f"--reward.remote_url reward_models/{task.NAME}.py",
+    ]
+    if images := manifest["images_per_prompt"]:
+        flags.append(f"--data.image_key images --data.max_images_per_prompt {images}")
+    say(
+        f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(by_source)}\n"
+        f"manifest: {manifest_path(path)}\n\nCheck it with your model's tokenizer:\n"
+        f"  openrlhf-js data check {file} --tokenizer MODEL\n"
+        f"{'Train on' if split == 'train' else 'Evaluate with'} it:\n  openrlhf-js train ... \\\n"
+        + " \\\n".join(f"    {flag}" for flag in flags)
+        + "\nSeveral files: commas between them, and reward_models/mixed.py if their tasks differ."
+    )
 
-        def progress(size_bytes: int) -> None:
-            nonlocal done, lines
-            done, lines = done + size_bytes, lines + 1
-            bar.update(done, lines)
 
-        keys = Keys(args.input_key, args.label_key)
-        found = check(files, others, keys, budget, args.problems, progress)
-    output.report(console, found, with_tokens=bool(budget), with_overlap=bool(others))
+class ReadSettings(Settings):
+    """What every program takes that reads prompt files."""
+
+    tokenizer: str | None = Field(None, description="model folder or hub id with a chat template")
+    input_key: str = Field("input", description="column of the prompt")
+    label_key: str = Field("label", description="column of the label")
+
+
+class CheckSettings(ReadSettings):
+    """Grades every gold answer and a wrong one; finds prompts that are too long or repeated.
+
+    The exit status is 0 if nothing is wrong, 1 if problems are found, 2 if a file cannot be used.
+    """
+
+    files: tyro.conf.Positional[tuple[Path, ...]] = Field(description="checked as one data set")
+    against: tuple[Path, ...] = Field(
+        (), description="files that may not share a prompt with these"
+    )
+    prompt_max_len: int = Field(1024, ge=1, description="tokens that a prompt may take")
+    problems: int = Field(3, ge=1, description="how many of each kind to print")
+
+
+def check_files(argv: list[str]) -> int:
+    """`data check`."""
+    prog = f"{PROG} check"
+    return run(prog, lambda: _check(parse(CheckSettings, prog, argv)))
+
+
+def _check(settings: CheckSettings) -> int:
+    every = [*settings.files, *settings.against]
+    if len({path.resolve() for path in every}) < len(every) or not settings.files:
+        raise SettingsError("each file must be named once")
+    size = sum(path.stat().st_size for path in every)
+    count_tokens = ChatTemplate(settings.tokenizer).tokens if settings.tokenizer else None
+    with progress("checking", size, "bytes") as bar:
+        found = check(
+            settings.files,
+            settings.against,
+            (settings.input_key, settings.label_key),
+            count_tokens,
+            settings.prompt_max_len,
+            settings.problems,
+            bar.update,
+        )
+    table(found.rows())
+    for kind, problems in found.problems.items():
+        more = found.counts[kind] - len(problems)
+        listed = [f"{found.counts[kind]:,} x {kind}:", *problems]
+        say("\n  ".join(listed) + (f"\n  ... and {more:,} more" if more else ""))
+    if not found.counts:
+        say("Nothing is wrong.")
     return 1 if found.counts else 0
 
 
-def show(args: argparse.Namespace, console: Console, errors: Console) -> int:
-    """Prints examples of a file; 1 if a line is none."""
-    size = args.file.stat().st_size  # before a tokenizer is looked for
-    lines: Iterable[Line] = read(args.file, Keys(args.input_key, args.label_key))
-    if args.seed is not None:
-        draws = Draws(f"show/{args.seed}")
-        with Bar(f"reading {args.file.name}", size, errors) as bar:
-            read_lines = _followed(lines, bar)
-            drawn = nsmallest(
-                args.count, ((draws.random(), each.number, each) for each in read_lines)
-            )
-        lines = [line for *_, line in sorted(drawn, key=lambda each: each[1])]
-    template = ChatTemplate(args.tokenizer) if args.tokenizer else None
-    bad = number = 0
-    for line in islice(lines, args.count):
-        number += 1
-        output.heading(console, args.file, line.number, getattr(line.example, "datasource", ""))
+class ShowSettings(ReadSettings):
+    """Prints items as the model will see them, and how a right and a wrong answer to them score."""
+
+    file: tyro.conf.Positional[Path] = Field(description="a prompt file")
+    count: int = Field(3, ge=1, description="how many items")
+    seed: int | None = Field(None, description="draw them at random; else they are the first")
+
+
+def show(argv: list[str]) -> int:
+    """`data show`."""
+    prog = f"{PROG} show"
+    return run(prog, lambda: _show(parse(ShowSettings, prog, argv)))
+
+
+def _show(settings: ShowSettings) -> int:
+    lines = read(settings.file, settings.input_key, settings.label_key)
+    if settings.seed is not None:
+        lines = iter(sampled(lines, settings.count, f"show/{settings.seed}"))
+    shown = list(islice(lines, settings.count))
+    template = ChatTemplate(settings.tokenizer) if settings.tokenizer else None
+    for line in shown:
+        say(f"\n--- {line.place}", style="bold")
         try:
-            if line.example is None:
-                raise ValueError(line.problem)
-            output.example(console, line.example, template)
+            if isinstance(line.example, ValueError):
+                raise line.example
+            _show_example(line.example, template)
         except ValueError as error:
-            say(console, str(error), "red")
-            bad += 1
-    if not number:
-        raise ValueError(f"{args.file} holds no row")
-    return 1 if bad else 0
+            say(str(error), style="red")
+    if not shown:
+        raise ValueError(f"{settings.file} holds no row")
+    return 1 if any(isinstance(line.example, ValueError) for line in shown) else 0
 
 
-def _followed(lines: Iterable[Line], bar: Bar) -> Iterator[Line]:
-    done = 0
-    for number, line in enumerate(lines, 1):
-        done += line.size_bytes
-        bar.update(done, number)
-        yield line
+def _show_example(shown: Example, template: ChatTemplate | None) -> None:
+    prompts = (
+        [{"role": "prompt, as the chat template makes it", "content": template.text(shown)}]
+        if template
+        else shown.messages
+    )
+    for message in prompts:
+        _block(message["role"], message["content"])
+    for image in shown.images:
+        say("image {}: {} x {} pixels".format(image, *size_of(image)))
+    _block(f"label ({shown.datasource})", shown.label)
+    for kind in ("right", "wrong"):
+        response = getattr(shown.task, f"{kind}_response")(shown.label)
+        score = shown.task.score(response, shown.label)
+        title = f"a {kind} answer scores {score.value:g}: {score.status}, {score.detail}"
+        _block(title, response)
 
 
-PROGRAMS = {"build": build, "check": check_files, "show": show}
+def _block(title: str, text: str) -> None:
+    say(title.replace("\n", "\\n"), style="bold")
+    say("\n".join(f"  {line}" for line in text.splitlines()))
+
 
 if __name__ == "__main__":
     sys.exit(main())

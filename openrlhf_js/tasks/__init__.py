@@ -18,13 +18,7 @@ TASKS: dict[str, Generated | Loaded] = {
 
 
 def task_of(datasource: str) -> Task:
-    """The task that grades a row of this datasource: `math` for `math/math500` and for `math`.
-
-    The part before the first slash names the task; the rest groups OpenRLHF's evaluation metrics.
-
-    Raises:
-        ValueError: no task has that name.
-    """
+    """The task named before the first slash: `math` for `math/math500`; ValueError if unknown."""
     name = datasource.partition("/")[0]
     if name not in TASKS:
         raise ValueError(

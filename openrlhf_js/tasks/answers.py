@@ -1,14 +1,15 @@
 """The final answer of a response: in the last `\\boxed{}` or `<answer>`, or after the last `####`.
 
-Each takes the response alone, never the prompt, which may hold examples of an answer. All take
-time in proportion to the length of their text, whatever it holds.
+Each function takes the response alone, never the prompt, which may hold examples of an answer, and
+takes time in proportion to the length of its text.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-# Each alternative begins with its own character, so that the engine leaps over plain text.
+# Each alternative begins with its own character, so that the engine skips plain text fast.
 _BRACES = re.compile(
     r"\\(?:(?:boxed|fbox)(?:\s{0,8}(?P<box>\{)|[ \t]{1,8}(?P<word>[^\s{}$\\]+))|[\\{}])|\{|\}"
 )
@@ -18,15 +19,18 @@ _PRESENTATION = re.compile(
     r"""[$`"'{}\u2018\u2019\u201c\u201d]|\\(?:[\\()\[\]\s,;:!]|(?:left|right)(?=\s?[()])"""
     r"""|(?:boxed|fbox|quad|qquad|(?:text|math)(?:bf|it|rm|tt)?)(?![A-Za-z]))"""
 )
+# What tokenizers end a turn with, such as <|im_end|>, </s>, <eos>; never </answer> or </think>.
+_END_MARK = re.compile(
+    r"<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>"  # noqa: RUF001
+)
+_LONGEST_END_MARK = 48
 
 
 def last_boxed(response: str) -> str | None:
-    """What the last complete `\\boxed{...}` or `\\fbox{...}` holds, with balanced braces.
+    """The content of the last complete `\\boxed{...}` or `\\fbox{...}`, with balanced braces.
 
-    Of nested boxes the outer one counts. `\\boxed 7`, without braces, holds the next word.
-
-    Returns:
-        The content, or None where no box is complete.
+    Of nested boxes the outer one counts. `\\boxed 7`, without braces, holds the next word. None
+    where no box is complete.
     """
     found: tuple[int, int] | None = None  # cut out at the end: a copy for each would be quadratic
     starts: list[int | None] = []  # of every open brace: where its box begins, if it is a box's
@@ -44,30 +48,50 @@ def last_boxed(response: str) -> str | None:
 
 
 def last_answer_tag(response: str) -> str | None:
-    """What stands in the last complete `<answer>...</answer>`, or None where none is complete."""
+    """The content of the last complete `<answer>...</answer>`, or None."""
     found = start = None
     for match in _TAGS.finditer(response):
         if not match["slash"]:
             start = match.end()
         elif start is not None:
-            found, start = response[start : match.start()], None
-    return found
+            found, start = (start, match.start()), None
+    return response[slice(*found)] if found else None
 
 
 def last_hashes(response: str) -> str | None:
-    """What follows the last `####` on its line, or None where there is none."""
+    """What follows the last `####` on its line, or None."""
     found = None
     for match in _HASHES.finditer(response):
-        found = match[1].strip()
-    return found
+        found = match
+    return found[1].strip() if found else None
+
+
+def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | None:
+    """What the first of the places that the response has holds; None if there is nothing."""
+    found = next((text for place in places if (text := place(response)) is not None), "")
+    return found.strip() or None
+
+
+def without_end_marks(text: str, start: int = 0) -> str:
+    """The text from `start` without the space and the tokens that end it, such as `<|im_end|>`."""
+    end = len(text)
+    while end > start:
+        if text[end - 1].isspace():
+            end -= 1
+            continue
+        mark = text.rfind("<", max(start, end - _LONGEST_END_MARK), end)
+        if mark < 0 or not _END_MARK.fullmatch(text, mark, end):
+            break
+        end = mark
+    return text[start:end]
 
 
 def plain(answer: str) -> str:
-    """An answer without what merely presents it, for those that are no LaTeX: `8*3` of `$8*3$.`.
+    """An answer without its presentation, for tasks that expect no LaTeX: `8*3` of `$8*3$.`.
 
     Math delimiters, `\\left(` and `\\right)`, `\\boxed{}`, `\\text{}` and their like, braces,
-    LaTeX's spaces, backticks and quotes become spaces wherever they stand, closed or not, so that
-    none joins what it divides. Bold stars around the whole go, and so does a last full stop.
+    LaTeX's spaces, backticks and quotes become spaces, closed or not, so that none joins what it
+    separates. Bold stars around the whole go, and so does a last full stop.
     """
     text = _PRESENTATION.sub(" ", answer).strip().removesuffix(".").rstrip()
     if text.startswith("**") and text.endswith("**"):

@@ -1,25 +1,29 @@
-"""What every verifiable task offers, and what a grader says of a response."""
+"""What every verifiable task offers, what a grader says of a response, how problems are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+import hashlib
+import json
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
+T = TypeVar("T")
 Item = Mapping[str, Any]  # one problem, in its task's own fields
 Message = dict[str, str]  # {"role": ..., "content": ...}
+Split = Literal["train", "test"]  # of the tasks that generate their problems
 Status = Literal["correct", "wrong", "no_answer", "malformed", "timeout", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
+TEST_SHARE = 8  # one kind of problem in so many belongs to the test split
+Progress = Callable[[int], None]  # called with the number of rows read so far
 
 
 class Score(NamedTuple):
-    """What a grader says of one response.
+    """What a grader says of one response: 1.0 for `correct`, 0.0 for every other status.
 
-    Attributes:
-        value: the reward: 1.0 for `correct`, 0.0 for every other status.
-        status: `correct`; `wrong`: another answer; `no_answer`: none was given; `malformed`: what
-            was given cannot be read as an answer; `timeout`: grading it took too long; `error`:
-            the grader broke on it.
-        detail: for a person, in one line: what was compared, or what is wrong with it.
+    `wrong`: another answer; `no_answer`: none was given; `malformed`: it cannot be read; `timeout`:
+    grading took too long; `error`: the grader failed. `detail` is one line for a person.
     """
 
     value: float
@@ -33,32 +37,29 @@ def scored(status: Status, detail: str) -> Score:
 
 
 class Task(Protocol):
-    """A task is a module with these names, and with those of `Generated` or of `Loaded`."""
+    """A task is a module with these names, and with those of `Generated` or of `Loaded`.
+
+    `label` is the gold answer as text, `score` grades a response against it; both raise ValueError
+    where there is none. `right_response` and `wrong_response` are made from a label alone; they
+    score 1 and 0.
+    """
 
     NAME: str
 
-    def prompt(self, item: Item) -> list[Message]:
-        """The messages that ask for the item's answer."""
-
-    def label(self, item: Item) -> str:
-        """The gold label, as text that survives JSON lines; ValueError if the item has none."""
-
-    def score(self, response: str, label: str) -> Score:
-        """Grades a response; ValueError if the label is malformed, whatever the response."""
-
-    def right_response(self, label: str) -> str:
-        """A response that scores 1, made from the label alone."""
-
-    def wrong_response(self, label: str) -> str:
-        """A well-formed response that scores 0 with status `wrong`."""
+    def prompt(self, item: Item) -> list[Message]: ...
+    def label(self, item: Item) -> str: ...
+    def score(self, response: str, label: str) -> Score: ...
+    def right_response(self, label: str) -> str: ...
+    def wrong_response(self, label: str) -> str: ...
 
 
 @runtime_checkable
 class Generated(Task, Protocol):
-    """A task that makes its problems, for the splits `train` and `test`.
+    """A task that generates its problems: `generate(count, seed, split, **options)`.
 
-    Attributes:
-        generate: called with `count`, `seed`, `split` and the task's own options, yields items.
+    The same seed gives the same problems, all different, and a larger count continues a smaller
+    one. No problem is in both splits, whatever the seeds. ValueError where an option makes no sense
+    or there are too few problems.
     """
 
     generate: Callable[..., Iterator[Item]]
@@ -66,14 +67,9 @@ class Generated(Task, Protocol):
 
 @runtime_checkable
 class Loaded(Task, Protocol):
-    """A task whose problems are published, or in files.
+    """A task with published problems: `load(split, **options, progress=...)`.
 
-    Attributes:
-        SPLITS: those that can be loaded.
-        load: called with `split`, the task's own options and `progress` (see `hub.rows`), yields
-            items.
-        used: called with `split` and the options, returns the options that `load` then uses: those
-            given, and its own choice where one is None.
+    `used(split, **options)` returns the options with the task's own choice in place of None.
     """
 
     SPLITS: tuple[str, ...]
@@ -84,3 +80,61 @@ class Loaded(Task, Protocol):
 def as_given(split: str, **options: Any) -> dict[str, Any]:
     """The `used` of a task that chooses nothing itself."""
     return options
+
+
+def no_progress(rows: int) -> None:
+    """The progress that nobody looks at."""
+
+
+def read_label(label: str, read: Callable[[Any], T], form: str) -> T:
+    """What `read` makes of a JSON label; ValueError naming the form if it raises."""
+    try:
+        return read(json.loads(label))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise ValueError(f"a label is {form}, got {label!r:.200}") from None
+
+
+def random_of(task: str, split: Split, seed: int) -> random.Random:
+    """The random numbers for a split of a task; ValueError if there is no such split."""
+    if split not in get_args(Split):
+        raise ValueError(f"split must be train or test, got {split!r}")
+    return random.Random(f"{task}/{split}/{seed}")
+
+
+def split_of(key: str) -> Split:
+    """The split of a problem, by its content in a canonical form: no seed puts it into both."""
+    digest = hashlib.sha256(key.encode()).digest()
+    return "test" if digest[0] % TEST_SHARE == 0 else "train"
+
+
+def is_new(seen: set[int], key: str) -> bool:
+    """Whether a problem comes for the first time; `seen` keeps 8 bytes of its digest."""
+    digest = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
+    known = len(seen)
+    seen.add(digest)
+    return len(seen) > known
+
+
+def in_turn(
+    draw: Callable[[int], Item | None], kinds: Sequence[int], count: int, tries: int, what: str
+) -> Iterator[Item]:
+    """`count` problems, of each kind in turn; an exhausted kind leaves the rest to the others.
+
+    A kind, such as a number of people, is exhausted when `draw` gives no new problem so many
+    `tries` in a row. ValueError where a kind has no problem, or all are exhausted.
+    """
+    turns, found = deque(kinds), Counter(dict.fromkeys(kinds, 0))
+    while found.total() < count:
+        kind = turns[0]
+        item = next((item for _ in range(tries) if (item := draw(kind))), None)
+        if item:
+            found[kind] += 1
+            turns.rotate(-1)
+            yield item
+            continue
+        turns.popleft()
+        if not turns or not found[kind]:
+            raise ValueError(
+                f"only {found[kind]} different {what.format(kind)} were found, and {found.total()} "
+                f"in all, of {count}: ask for fewer, or for other kinds"
+            )

@@ -1,29 +1,31 @@
 """Countdown: reach a target from given numbers, each used at most once, by + - * / and parentheses.
 
 Generated numbers run from 1 to 99 and targets from 10 to 99; the paper's example reaches 71 from
-55, 53, 59 and 22. Every problem can be solved with all its numbers and cannot with fewer, which is
-proven by going through all that can be made of them, in exact arithmetic.
+55, 53, 59 and 22. Every problem can be solved with all its numbers and not with fewer, which is
+proven by enumerating all values that can be made of them, in exact arithmetic.
 """
 
 from __future__ import annotations
 
 import json
+import operator
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
 from math import gcd
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks.answers import last_answer_tag, plain
-from openrlhf_js.tasks.arithmetic import evaluate, sides
-from openrlhf_js.tasks.base import Item, Message, Score, scored
-from openrlhf_js.tasks.draws import Draws, Seen, Split, first, split_of
-from openrlhf_js.tasks.labels import read_label
+from openrlhf_js.tasks import base
+from openrlhf_js.tasks.answers import last_answer_tag, last_boxed, plain, stated_answer
+from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
 
 NAME = "countdown"
-MAX_NUMBERS = 5  # a problem of 4 takes half a millisecond to go through, one of 5 takes 15
-MAX_ANSWER_CHARACTERS = 1_000  # with all that presents an expression
-MAX_MISSES = 2_000  # sets of numbers in a row that hold no new problem, before giving up
+MAX_NUMBERS = 5  # enumerating a problem of 4 takes half a millisecond, one of 5 takes 15
+MAX_EXPRESSION_CHARACTERS = 200  # bounds the size, the depth and the digits of an expression
+MAX_ANSWER_CHARACTERS = 1_000  # of an expression with its presentation
+TRIES = 2_000  # sets of numbers in a row without a new problem
 
 
 def generate(
@@ -36,54 +38,35 @@ def generate(
 ) -> Iterator[Item]:
     """Problems {"numbers": [...], "target": int}, all different, and equally many of each size.
 
-    No number is given twice. Of the targets that take all the numbers, each is equally likely.
-
-    Args:
-        count: how many.
-        seed: the same seed gives the same problems; a larger count goes on where a smaller ends.
-        split: `train`, or `test`, which gets one set of numbers in 8, with all its targets.
-        numbers: how many numbers a problem has, from 2 to 5, taken in turn.
-        largest: the largest number that may be given; the smallest is 1.
-        targets: the smallest and the largest target.
-
-    Raises:
-        ValueError: there is no such split or size, or not so many problems.
+    Sizes (`numbers`) are from 2 to 5. No number from 1 to `largest` is given twice; of the targets
+    that take all the numbers, each is equally likely. Test gets one set of numbers in 8, with all
+    its targets.
     """
     if not numbers or not set(numbers) <= set(range(2, MAX_NUMBERS + 1)):
         raise ValueError(f"numbers must be sizes from 2 to {MAX_NUMBERS}, got {numbers!r}")
     if largest < max(numbers):
         raise ValueError(f"largest must leave {max(numbers)} numbers to choose, got {largest!r}")
-    if not 1 <= min(targets) <= max(targets):
+    low, high = targets
+    if not 1 <= low <= high:
         raise ValueError(f"targets must be the smallest, from 1, and the largest, got {targets!r}")
-    draws, seen = Draws.of_split(NAME, split, seed), Seen()
-    for i in range(count):
-        size = numbers[i % len(numbers)]
-        item = first(MAX_MISSES, partial(_draw, draws, seen, split, size, largest, targets))
-        if item is None:
-            raise ValueError(
-                f"only {i} different problems were found in {split} for {size} numbers up to "
-                f"{largest}, got count {count}: ask for fewer, or for larger numbers or targets"
-            )
-        yield item
+    random, seen = base.random_of(NAME, split, seed), set[int]()
 
+    def draw(size: int) -> Item | None:
+        given = random.sample(range(1, largest + 1), size)
+        key = f"{NAME} {sorted(given)}"
+        if base.split_of(key) != split:
+            return None
+        *fewer, with_all = _reachable(given)
+        wanted = [
+            n
+            for n, d in with_all
+            if d == 1 and low <= n <= high and not any((n, 1) in table for table in fewer)
+        ]
+        random.shuffle(wanted)
+        target = next((target for target in wanted if base.is_new(seen, f"{key} {target}")), None)
+        return None if target is None else {"numbers": given, "target": target}
 
-def _draw(
-    draws: Draws, seen: Seen, split: Split, size: int, largest: int, targets: tuple[int, int]
-) -> Item | None:
-    """A new problem, or None if the numbers drawn are of the other split or hold none."""
-    given = draws.sample(range(1, largest + 1), size)
-    key = f"{NAME} {sorted(given)}"
-    if split_of(key) != split:
-        return None
-    *fewer, all_of_them = _reachable(given)
-    wanted = [
-        n
-        for n, d in all_of_them
-        if d == 1 and targets[0] <= n <= targets[1] and not any((n, 1) in table for table in fewer)
-    ]
-    new = (target for target in draws.sample(wanted, len(wanted)) if seen.add(f"{key} {target}"))
-    target = next(new, None)
-    return None if target is None else {"numbers": given, "target": target}
+    yield from base.in_turn(draw, numbers, count, TRIES, f"{split} problems with {{}} numbers")
 
 
 def prompt(item: Item) -> list[Message]:
@@ -98,6 +81,11 @@ def prompt(item: Item) -> list[Message]:
     return [{"role": "user", "content": question}]
 
 
+class _Problem(NamedTuple):
+    numbers: tuple[int, ...]
+    target: int
+
+
 def label(item: Item) -> str:
     """The given numbers and the target, as JSON; ValueError if they are not whole and from 1."""
     text = json.dumps({"numbers": list(item["numbers"]), "target": item["target"]})
@@ -105,26 +93,35 @@ def label(item: Item) -> str:
     return text
 
 
+@lru_cache(maxsize=4096)
+def _problem(label: str) -> _Problem:
+    def read(fields: Any) -> _Problem:
+        problem = _Problem(tuple(fields["numbers"]), fields["target"])
+        given = [*problem.numbers, problem.target]
+        if not problem.numbers or not all(type(n) is int and n > 0 for n in given):
+            raise ValueError("no problem")
+        return problem
+
+    form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
+    return base.read_label(label, read, form)
+
+
 def score(response: str, label: str) -> Score:
-    """Grades the expression in the last `<answer>`: the exact target, each number at most once.
+    """Grades the expression in the last `<answer>`, or without one in the last box.
 
-    It may use fewer numbers than are given, and may have `= 71` after it or `71 =` before it if 71
-    is the target. What merely presents it, such as `$`, `\\boxed{}` or bold stars around the whole,
-    is left out by `answers.plain`, and signs may be printed ones or LaTeX's. Signs of a number,
-    products without a sign, decimals, powers, `//`, fractions as `\\frac`, several equals signs and
-    words are `malformed`; what is in tags that are not closed is `no_answer`.
-
-    Raises:
-        ValueError: the label is malformed.
+    It must equal the target exactly and use each number at most once; it need not use all. `= 71`
+    behind it or `71 =` before it, `Equation:`, `x =` and its presentation (`answers.plain`) make
+    no difference. Decimals, powers, `//`, products without a sign, several equations and words are
+    `malformed`. ValueError if the label is malformed.
     """
     problem = _problem(label)
-    answer = last_answer_tag(response)
-    if answer is None or not answer.strip():
+    answer = answer_of(response)
+    if answer is None:
         return scored("no_answer", "nothing in <answer> tags")
-    if len(answer := answer.strip()) > MAX_ANSWER_CHARACTERS:
+    if len(answer) > MAX_ANSWER_CHARACTERS:
         return scored("malformed", f"{len(answer)} characters in <answer> tags")
     try:
-        expression, stated = sides(plain(answer))
+        expression, stated = sides(answer)
         value, used = evaluate(expression)
     except ZeroDivisionError:
         return scored("wrong", "it divides by zero")
@@ -139,8 +136,13 @@ def score(response: str, label: str) -> Score:
     return scored("correct", f"it equals {value}")
 
 
+def answer_of(response: str) -> str | None:
+    """What the last `<answer>` holds, or without one the last box."""
+    return stated_answer(response, last_answer_tag, last_boxed)
+
+
 def right_response(label: str) -> str:
-    """A solution with as few numbers as can be; ValueError if there is none."""
+    """A solution with as few numbers as possible; ValueError if there is none."""
     problem = _problem(label)
     solution = solve(problem.numbers, problem.target)
     if solution is None:
@@ -155,36 +157,109 @@ def wrong_response(label: str) -> str:
     return f"<answer> {next(other, problem.target + 1)} </answer>"
 
 
-class _Problem(NamedTuple):
-    numbers: tuple[int, ...]
-    target: int
+# Reading expressions: token by token, since nothing of a response is evaluated as code.
+
+_LEAD = re.compile(
+    r"\A(?:\*\*)?(?:(?:final )?(?:expression|equation|answer|solution|result)(?: is|:|\*\*)+"
+    r"|[A-Za-z]\s*=(?=[^=]))\s*",
+    re.IGNORECASE,
+)
+_FRACTION = re.compile(r"\\[dt]?frac\s{0,3}\{([^{}]*)\}\s{0,3}\{([^{}]*)\}")
+_TOKEN = re.compile(
+    r"0(?![xX])|[1-9][0-9]*|[-+*/()\[\]xX\u00d7\u00b7\u22c5\u2217\u00f7\u2212]"
+    r"|\\(?:times|cdot|ast|div)(?![A-Za-z])|[ \t\r\n]+"
+)
+_SPELLINGS = dict.fromkeys(("x", "X", "\u00d7", "\u00b7", "\u22c5", "\u2217"), "*")
+_SPELLINGS |= dict.fromkeys(("\\times", "\\cdot", "\\ast"), "*")
+_SPELLINGS |= {"\u00f7": "/", "\\div": "/", "\u2212": "-"}
+_CLOSING = {"(": ")", "[": "]"}
+_END, _SPACES = "its end", " \t\r\n"
+_OPERATORS: dict[str, tuple[int, Callable[[Fraction, Fraction], Fraction]]] = {
+    "+": (1, operator.add),  # its precedence, and what it does to two values
+    "-": (1, operator.sub),
+    "*": (2, operator.mul),
+    "/": (2, operator.truediv),
+}
 
 
-@lru_cache(maxsize=4096)
-def _problem(label: str) -> _Problem:
-    """What a label holds; ValueError if that is no problem."""
-    form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
-    return read_label(label, _taken, form)
+class Expression(NamedTuple):
+    """The exact value of an expression, and its numbers in the order written."""
+
+    value: Fraction
+    numbers: list[int]
 
 
-def _taken(fields: Any) -> _Problem:
-    problem = _Problem(tuple(fields["numbers"]), fields["target"])
-    given = [*problem.numbers, problem.target]
-    if not problem.numbers or not all(type(n) is int and n > 0 for n in given):
-        raise ValueError("no problem")
-    return problem
+def sides(answer: str) -> tuple[str, str]:
+    """The expression of an answer, and the whole number that it states to equal, or ""."""
+    for _ in range(min(answer.count("frac"), MAX_NUMBERS)):  # from the inside out
+        answer = _FRACTION.sub(r"[[\1]/[\2]]", answer)
+    expression, *others = (side.strip() for side in _LEAD.sub("", plain(answer), 1).split("="))
+    if not others:
+        return expression, ""
+    if len(others) > 1:
+        raise ValueError("it has more than one equals sign")
+    for side, other in ((expression, others[0]), (others[0], expression)):
+        if other.isascii() and other.isdigit():
+            return side, other
+    raise ValueError("on neither side of the equals sign is a whole number alone")
 
+
+def evaluate(text: str) -> Expression:
+    """The exact value of an expression over whole numbers, and the numbers it is made of.
+
+    Typographic signs, LaTeX's `\\times`, `\\cdot`, `\\ast` and `\\div`, and the letter x stand for
+    operators (`0x10` is no product), square brackets for parentheses; a minus may begin an
+    expression. ValueError where the text is no expression, ZeroDivisionError where it has no value.
+    """
+    tokens, numbers = _tokens(text), list[int]()
+
+    def value(least: int) -> Fraction:
+        """Of the next operand, and of the operators behind it that bind at least so tightly."""
+        token = tokens.pop()
+        if token == "-" and least == 1:
+            result = -value(2)
+        elif token in _CLOSING:
+            result = value(1)
+            if tokens.pop() != _CLOSING[token]:
+                raise ValueError("its parentheses do not match")
+        elif token.isdigit():
+            numbers.append(int(token))
+            result = Fraction(numbers[-1])
+        else:
+            raise ValueError(f"{token!r} stands where a number is expected")
+        while tokens[-1] in _OPERATORS and _OPERATORS[tokens[-1]][0] >= least:
+            precedence, operation = _OPERATORS[tokens.pop()]
+            result = operation(result, value(precedence + 1))
+        return result
+
+    result = value(1)
+    if tokens != [_END]:
+        raise ValueError(f"{tokens[-1]!r} cannot stand where it does")
+    return Expression(result, numbers)
+
+
+def _tokens(text: str) -> list[str]:
+    """Numbers, the four signs and brackets, in reverse; ValueError at anything else."""
+    position, text, tokens = 0, text.strip(_SPACES), list[str]()
+    if len(text) > MAX_EXPRESSION_CHARACTERS:
+        raise ValueError(f"{len(text)} characters, where {MAX_EXPRESSION_CHARACTERS} are allowed")
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ValueError(f"{text[position]!r} is no part of an expression")
+        tokens.append(_SPELLINGS.get(match[0], match[0]))
+        position = match.end()
+    return [_END, *(token for token in reversed(tokens) if token[0] not in _SPACES)]
+
+
+# Solving problems
 
 Value = tuple[int, int]  # a positive fraction in lowest terms: numerator, denominator
 Table = dict[Value, str]  # values that can be reached, in a fixed order, and the last operation
 
 
 def solve(numbers: Sequence[int], target: int) -> str | None:
-    """An expression for the target with as few of the numbers as can be, or None if there is none.
-
-    Raises:
-        ValueError: there are more than `MAX_NUMBERS` numbers.
-    """
+    """An expression for the target with as few of the numbers as possible, or None."""
     tables = _reachable(numbers)
     for subset in sorted(range(len(tables)), key=int.bit_count):
         if (target, 1) in tables[subset]:
@@ -193,14 +268,12 @@ def solve(numbers: Sequence[int], target: int) -> str | None:
 
 
 def _reachable(numbers: Sequence[int]) -> list[Table]:
-    """What expressions that use exactly the numbers of a subset can equal, for every subset.
+    """The values of expressions that use exactly the numbers of a subset: a table for every subset.
 
-    Only positive values are kept, which loses no positive target: a negative part of an expression
-    can change its sign if the operation above it changes too, and a part that is zero adds nothing
-    or makes zero, so that what is reached with one is also reached with fewer numbers.
-
-    Returns:
-        A table for every subset, the last for all: bit i of its index is 1 if `numbers[i]` is in.
+    Bit i of a table's index is 1 if `numbers[i]` is in. Only positive values are kept, which loses
+    no positive target: a negative part of an expression can change its sign if the operation above
+    it changes too, and a part that is zero adds nothing or makes zero, so that what is reached with
+    one is also reached with fewer numbers.
     """
     if len(numbers) > MAX_NUMBERS:
         raise ValueError(f"at most {MAX_NUMBERS} numbers can be searched, got {len(numbers)}")

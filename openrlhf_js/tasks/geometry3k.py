@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openrlhf_js.tasks import hub, math
-from openrlhf_js.tasks.base import Item, Message, as_given
-from openrlhf_js.tasks.files import Row
-from openrlhf_js.tasks.problems import distinct, text
+from openrlhf_js.common.files import atomic_write
+from openrlhf_js.tasks import base, hub, math
+from openrlhf_js.tasks.base import Item, Message, Progress
+from openrlhf_js.tasks.hub import Row, text
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,24 +34,14 @@ def load(
     source: str = HUB_ID,
     *,
     images_dir: str | os.PathLike[str] = "images",
-    progress: hub.Progress = hub.unseen,
+    progress: Progress = base.no_progress,
 ) -> Iterator[Item]:
     """The items of the data set's own split, each problem once: `problem`, `answer` and `images`.
 
-    Figures are written to `images_dir` as PNG, named after the SHA-256 of the data set's bytes; one
-    that is there already is left as it is.
-
-    Args:
-        split: `train`, `validation` or `test`.
-        source: a hub id, file or folder with columns `images`, `problem` and `answer`, as
-            `hub.rows` takes them. Images are `{"bytes": ..., "path": ...}`, or paths beside the
-            file.
-        images_dir: a folder, created where needed; `images` holds absolute paths into it.
-        progress: as `hub.rows` calls it.
-
-    Raises:
-        ValueError: as `hub.rows`; or an image does not open, or a problem has not one `<image>` for
-            each of its images.
+    `source` is as `hub.rows` takes it; its images are `{"bytes": ..., "path": ...}`, or paths
+    beside the file. Figures are written to `images_dir` as PNG, named after the SHA-256 of their
+    bytes, and `images` holds absolute paths. ValueError where an image cannot be opened, or a
+    problem has not one `<image>` for each image.
     """
     if split not in SPLITS:
         raise ValueError(f"Geometry3k has the splits {', '.join(SPLITS)}, not {split!r}")
@@ -63,19 +53,18 @@ def load(
         problem, images = text(row, "problem"), row["images"]
         if not isinstance(images, list) or problem.count(PLACEHOLDER) != len(images) or not images:
             raise ValueError(
-                f"the problem must say {PLACEHOLDER} once for each of its images: "
-                f"{problem!r:.80} with {len(images) if isinstance(images, list) else 'no list of'} "
-                "images"
+                f"the problem must say {PLACEHOLDER} once for each of its images, {problem!r:.80}"
             )
         paths = [_saved(_encoded(image, beside), folder) for image in images]
         return {"problem": problem, "answer": text(row, "answer"), "images": paths}
 
     rows = hub.rows(source, split, ("images", "problem", "answer"), None, progress)
-    return distinct(rows, source, item, _content, lambda item: item["answer"])
+    content = lambda item: " ".join([item["problem"], *item["images"]])  # noqa: E731
+    return hub.distinct(rows, source, item, content, lambda item: item["answer"])
 
 
-used = as_given
-label, score = math.label, math.score
+used = base.as_given
+answer_of, label, score = math.answer_of, math.label, math.score
 right_response, wrong_response = math.right_response, math.wrong_response
 
 
@@ -84,39 +73,26 @@ def prompt(item: Item) -> list[Message]:
     return math.prompt_for(item["problem"])
 
 
-def _content(item: Item) -> str:
-    return " ".join([item["problem"], *item["images"]])
-
-
 def _encoded(image: Any, beside: Path) -> bytes:
     """The bytes of an image file, from the row or from the path that the row names."""
-    path = image
-    if isinstance(image, dict):
-        path = image.get("path")
-        if isinstance(image.get("bytes"), bytes):
-            return image["bytes"]
-    if not isinstance(path, str):
+    stored = image if isinstance(image, dict) else {"path": image}
+    if isinstance(stored.get("bytes"), bytes):
+        return stored["bytes"]
+    if not isinstance(stored.get("path"), str):
         raise ValueError(f"an image must be a path or hold bytes or a path, not {image!r:.80}")
     try:
-        return (beside / path).read_bytes()
+        return (beside / stored["path"]).read_bytes()
     except OSError as error:
-        raise ValueError(f"cannot read the image {path!r}: {error.strerror}") from None
+        raise ValueError(f"cannot read the image {stored['path']!r}: {error.strerror}") from None
 
 
 def _saved(encoded: bytes, folder: Path) -> str:
     path = folder / f"{hashlib.sha256(encoded).hexdigest()}.png"
     if not path.exists():
-        part = path.with_suffix(f".{os.getpid()}.part")
         figure = _opaque(encoded)
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            figure.save(part, "PNG")
-            part.replace(path)
-        except OSError as error:
-            error.filename = error.filename or str(path)  # a full disk does not say where
-            raise
-        finally:
-            part.unlink(missing_ok=True)
+        with atomic_write(path) as file:
+            figure.save(file, "PNG")
     return str(path)
 
 
@@ -128,16 +104,15 @@ def _opaque(encoded: bytes) -> Image.Image:
     """
     from PIL import Image, UnidentifiedImageError
 
-    if not encoded:
-        raise ValueError("an image does not open: it has 0 bytes")
     try:
         opened = Image.open(io.BytesIO(encoded), formats=FORMATS)
         if opened.width * opened.height > MAX_PIXELS:
             raise ValueError(f"an image of {opened.width} x {opened.height} pixels is too large")
         figure = opened.convert("RGBA")
-    except UnidentifiedImageError:  # its own words hold a memory address
-        formats = ", ".join(FORMATS)
-        raise ValueError(f"an image does not open: it is no picture of {formats}") from None
+    except UnidentifiedImageError:  # its own message holds a memory address
+        raise ValueError(
+            f"an image of {len(encoded)} bytes is none of {', '.join(FORMATS)}"
+        ) from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"an image does not open: {error}") from None
     sheet = Image.new("RGBA", figure.size, "white")

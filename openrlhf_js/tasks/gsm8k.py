@@ -5,45 +5,45 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from openrlhf_js.tasks import hub, math
-from openrlhf_js.tasks.answers import last_boxed, last_hashes
-from openrlhf_js.tasks.base import Item, Message, Score, as_given
+from openrlhf_js.tasks import answers, base, hub, math
+from openrlhf_js.tasks.base import Item, Message, Score
 from openrlhf_js.tasks.equivalence import grader
-from openrlhf_js.tasks.files import Row
-from openrlhf_js.tasks.problems import distinct, text
+from openrlhf_js.tasks.hub import text
 
 NAME = "gsm8k"
 HUB_ID = "openai/gsm8k"
 SPLITS: tuple[str, ...] = ("train", "test")
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_FINAL = re.compile(r"####\W{0,9}(?:the )?final answer\W{0,9}(.{1,80}?)\W*", re.IGNORECASE)
+_SENTENCE = re.compile(
+    r"(?:.*[.!?:;]\s)?\W{0,4}(?:(?:so|thus|hence|therefore),? )?(?:the |my )?(?:final )?answer"
+    r"\**(?: is|:)+\**\s*(.{1,80}?)[\s.*]*",
+    re.IGNORECASE,
+)
 
 
 def load(
-    split: str, source: str = HUB_ID, *, progress: hub.Progress = hub.unseen
+    split: str, source: str = HUB_ID, *, progress: base.Progress = base.no_progress
 ) -> Iterator[Item]:
     """The items of the data set's own split, each question once: `question` and `answer`.
 
-    `answer` is the worked solution of the data set, which ends in `#### ` and the number.
-
-    Args:
-        split: `train` or `test`.
-        source: a hub id, file or folder with columns `question` and `answer`, as `hub.rows` takes
-            them.
-        progress: as `hub.rows` calls it.
+    `answer` is the worked solution of the data set, which ends in `#### ` and the number. `source`
+    is a hub id, file or folder with these columns, as `hub.rows` takes them.
     """
     if split not in SPLITS:
         raise ValueError(f"GSM8K has the splits {' and '.join(SPLITS)}, not {split!r}")
-    rows = hub.rows(source, split, ("question", "answer"), "main", progress)
-    return distinct(rows, source, _item, lambda item: item["question"], label)
+    return hub.distinct(
+        hub.rows(source, split, ("question", "answer"), "main", progress),
+        source,
+        lambda row: {"question": text(row, "question"), "answer": text(row, "answer")},
+        lambda item: item["question"],
+        label,
+    )
 
 
-used = as_given
+used = base.as_given
 right_response, wrong_response = math.right_response, math.wrong_response
-
-
-def _item(row: Row) -> Item:
-    return {"question": text(row, "question"), "answer": text(row, "answer")}
 
 
 def prompt(item: Item) -> list[Message]:
@@ -53,7 +53,7 @@ def prompt(item: Item) -> list[Message]:
 
 def label(item: Item) -> str:
     """The number after the last `####`, without thousands commas."""
-    gold = (last_hashes(item["answer"]) or "").replace(",", "")
+    gold = (answers.last_hashes(item["answer"]) or "").replace(",", "")
     if not _NUMBER.fullmatch(gold):
         raise ValueError(
             f"the answer must end in '#### ' and a number, not in {item['answer'][-40:]!r} "
@@ -63,14 +63,30 @@ def label(item: Item) -> str:
 
 
 def score(response: str, label: str) -> Score:
-    """Grades the last box; where there is none, what follows the last `####`.
-
-    The prompt asks for the box, so it counts even before a `####`, which may be a Markdown heading.
-
-    Raises:
-        ValueError: the label is no number.
-    """
+    """Grades the number that `answer_of` finds; ValueError if the label is no number."""
     if not _NUMBER.fullmatch(label.replace(",", "")):
         raise ValueError(f"the label must be a number such as 7, not {label!r:.80}")
-    boxed = last_boxed(response)
-    return grader.grade(last_hashes(response) if boxed is None else boxed, label)
+    return grader.grade(answer_of(response), label)
+
+
+def answer_of(response: str) -> str | None:
+    """The answer in the last box, else in `<answer>`, else after `####`, else in the last sentence.
+
+    The prompt asks for the box, so it counts even before a `####`, which may be a Markdown heading.
+    """
+    response = answers.without_end_marks(response)
+    places = answers.last_boxed, answers.last_answer_tag, _after_hashes, _in_last_sentence
+    return answers.stated_answer(response, *places)
+
+
+def _after_hashes(response: str) -> str | None:
+    """What follows the last `####`, on the next line if it is the heading `Final Answer`."""
+    found = answers.last_hashes(response)
+    final = found and _FINAL.fullmatch(response[response.rindex("####") :][:200])
+    return final[1] if final else found
+
+
+def _in_last_sentence(response: str) -> str | None:
+    """What follows "The answer is", where the response ends in that."""
+    match = _SENTENCE.fullmatch(response[-200:].rpartition("\n")[2])
+    return match[1] if match else None

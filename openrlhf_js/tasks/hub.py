@@ -1,33 +1,28 @@
-"""Rows of a published data set: from the Hugging Face hub, or from files of the same layout."""
+"""Problems of a published data set: from the Hugging Face hub, or from files of the same layout."""
 
 from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.tasks.files import (
-    BATCH_ROWS,
-    READERS,
-    Row,
-    Rows,
-    data_files,
-    file_rows,
-    need,
-    split_named,
+from openrlhf_js.common.files import read_rows
+from openrlhf_js.tasks.base import Item, Progress, no_progress
+
+Row = dict[str, Any]
+
+_FORMATS = (".parquet", ".jsonl", ".json")
+_SPLITS = ("train", "validation", "test")
+_SPLIT_IN_NAME = re.compile(  # as the hub, too, knows a split by the name of a file or folder
+    r"(?:^|[-_. ])(?:(train(?:ing)?)|(valid(?:ation)?|val|dev)|(test(?:ing)?|eval(?:uation)?))"
+    r"(?:[-_. ]|$)",
+    re.IGNORECASE,
 )
-
-Progress = Callable[[float, int], None]  # told what share of the source is read, in how many rows
-
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-def unseen(share: float, rows: int) -> None:
-    """The progress that nobody looks at."""
 
 
 def rows(
@@ -35,49 +30,36 @@ def rows(
     split: str | None,
     columns: Sequence[str],
     config: str | None = None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
 ) -> Iterator[Row]:
     """The rows of one split, as plain dicts of the named columns; images stay encoded bytes.
 
     Args:
-        source: a local file (`.parquet`, `.jsonl`, `.json`); a local folder, as downloaded from the
-            hub or written by `datasets`' `save_to_disk`; or else a hub id such as `openai/gsm8k`,
-            which `datasets` downloads and caches.
-        split: the split's name in the data set. A source that has no splits (`has_splits`) is taken
-            whole, with a warning; without one where `split` is None.
-        columns: what every row must have; other columns are not read.
-        config: the data set's configuration, a folder of its name in a downloaded copy.
-        progress: called for every row.
+        source: a local file (`.parquet`, `.jsonl`, `.json`), a folder as `hf download` leaves it,
+            or a hub id such as `openai/gsm8k`.
+        split: its name in the data set. Files that name no split are taken whole, with a warning
+            unless `split` is None.
+        columns: what every row must have.
+        config: the configuration, a folder of its name in a downloaded copy.
+        progress: called with the number of rows so far.
 
     Raises:
-        ValueError: the source cannot be had or read, has no such split, lacks a column (the
-            subclass `MissingColumns`) or is empty.
+        ValueError: the source cannot be read, has no such split or no rows, or lacks a column.
     """
-    path = Path(source).expanduser()
     if split is not None and not has_splits(source, config):
         warnings.warn(
             f"{source} does not say which split it is: all of it is taken as {split}, and another "
             "split built from it would be the same",
             stacklevel=2,
         )
-    if path.is_file():
-        named = split_named(Path(path.name))
-        if None not in (named, split) and named != split:
-            raise ValueError(
-                f"{source} is the {named} split by its name, not {split}: build that, or rename "
-                "the file if it holds something else"
-            )
-        found = file_rows([path], columns)
-    elif _is_saved(path):
-        found = _saved_rows(path, split, columns)
-    elif path.is_dir():
-        found = file_rows(_split_files(path, split, config), columns)
-    else:
-        found = _hub_rows(source, split, columns, config)
+    path = Path(source).expanduser()
+    found = _file_rows(path, split, config) if path.exists() else _hub_rows(source, split, config)
     number = 0
-    for number, (share, row) in enumerate(found, 1):
-        progress(share, number)
-        yield row
+    for number, (place, row) in enumerate(found, 1):
+        if missing := [column for column in columns if column not in row]:
+            raise ValueError(f"{place} lacks {', '.join(missing)}; it has {', '.join(row)}")
+        progress(number)
+        yield {column: row[column] for column in columns}
     if not number:
         raise ValueError(f"{source} has no rows: check that it was downloaded or written whole")
 
@@ -85,97 +67,129 @@ def rows(
 def has_splits(source: str, config: str | None = None) -> bool:
     """Whether a source tells its splits apart, as files without their names cannot."""
     path = Path(source).expanduser()
-    if _is_saved(path):
-        return (path / "dataset_dict.json").exists()
-    if path.is_dir():
-        named = _named_files(path, config)
-        return not named or any(named.values())
-    return not path.is_file() or split_named(Path(path.name)) is not None
+    named = _named_files(path, config) if path.exists() else {}
+    return not named or any(named.values())
 
 
-def _is_saved(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("dataset_dict.json", "state.json"))
+def _named_files(path: Path, config: str | None) -> dict[Path, str | None]:
+    """The data files at a path, of one configuration, each with the split that its name says."""
+    if path.is_file():
+        names = [Path(path.name)]
+        path = path.parent
+    else:
+        names = sorted(
+            file.relative_to(path) for file in path.rglob("*") if file.suffix in _FORMATS
+        )
+        names = [
+            name
+            for name in names
+            if not name.stem.startswith(("dataset_info", "state"))
+            and not any(part.startswith(".") for part in name.parts)
+        ]
+        if config:  # the folder may also be the configuration's own
+            inside = [name for name in names if config in name.parts[:-1]]
+            names = inside or [name for name in names if name.parent in (Path(), Path("data"))]
+    named: dict[Path, str | None] = {}
+    for name in names:
+        match = _SPLIT_IN_NAME.search(name.stem) or _SPLIT_IN_NAME.fullmatch(name.parent.name)
+        named[path / name] = _SPLITS[(match.lastindex or 0) - 1] if match else None
+    return named
 
 
-def _named_files(folder: Path, config: str | None) -> dict[Path, str | None]:
-    """The folder's files, each with the split that its name says."""
-    return {path: split_named(path.relative_to(folder)) for path in data_files(folder, config)}
+def _file_rows(path: Path, split: str | None, config: str | None) -> Iterator[tuple[str, Row]]:
+    """Each row of the split's files, with its place."""
+    named = _named_files(path, config)
+    whole = not any(named.values()) or (path.is_file() and split is None)
+    files = [file for file in named if whole or named[file] == split]
+    if not files:
+        listed = ", ".join(file.name for file in [*named][:8]) or "no data file"
+        raise ValueError(
+            f"{path} has no file for split {split!r}{f' of {config!r}' if config else ''}, but "
+            f"{listed}: build another split, or put its name into the name of its file"
+        )
+    for file in files:
+        for row in read_rows(file):
+            yield f"{file}, {row.place}", row.object(file)
 
 
-def _split_files(folder: Path, split: str | None, config: str | None) -> list[Path]:
-    """The folder's files of one split, found as the hub finds them: by folder and file names."""
-    named = _named_files(folder, config)
-    chosen = [path for path in named if named[path] == split] if any(named.values()) else [*named]
-    if not chosen or len({path.suffix for path in chosen}) > 1:
-        problem = "several formats" if chosen else "no file"
-        listed = ", ".join(str(path.relative_to(folder)) for path in [*named][:8])
-        what = (f" for split {split!r}" if split else "") + (f" of {config!r}" if config else "")
-        todo = "give one of them as the source"
-        if not named:
-            todo = "was it downloaded whole?"
-        elif not chosen:
-            todo = f"build another split, or put {split!r} into the name of the file that holds it"
-        raise ValueError(f"{folder} has {problem}{what}; it has {listed or 'no data file'}: {todo}")
-    return chosen
-
-
-def _saved_rows(folder: Path, split: str | None, columns: Sequence[str]) -> Rows:
-    import datasets
-
-    try:
-        saved = datasets.load_from_disk(str(folder))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{folder} is not readable as `datasets` saves it: {error}") from None
-    if isinstance(saved, datasets.DatasetDict):
-        if split not in saved:
-            raise ValueError(f"{folder} has no split {split!r}; it has {', '.join(saved)}")
-        saved = saved[split]
-    return _dataset_rows(saved, columns, str(folder))
-
-
-@contextmanager
-def quiet_hub() -> Iterator[None]:
-    """While it lasts, the hub's client does not log each attempt that fails: its error says it.
-
-    To be entered once `huggingface_hub` is imported, which sets the level of its log itself.
-    """
-    logs = [logging.getLogger(name) for name in ("huggingface_hub", "httpx")]
-    levels = [log.level for log in logs]
-    for log in logs:
-        log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for log, level in zip(logs, levels, strict=True):
-            log.setLevel(level)
-
-
-def _hub_rows(hub_id: str, split: str | None, columns: Sequence[str], config: str | None) -> Rows:
-    if Path(hub_id).suffix in READERS:
-        raise ValueError(f"there is no file {hub_id}")
-    if not _HUB_ID.fullmatch(hub_id):
-        raise ValueError(f"{hub_id!r} is no file or folder here, nor a hub id such as owner/name")
+def _hub_rows(hub_id: str, split: str | None, config: str | None) -> Iterator[tuple[str, Row]]:
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", hub_id) or Path(hub_id).suffix in _FORMATS:
+        raise ValueError(f"there is no file or folder {hub_id}, and it is no hub id (owner/name)")
     import datasets
 
     try:
         with quiet_hub():
-            dataset = datasets.load_dataset(hub_id, config, split=split)
+            found = datasets.load_dataset(hub_id, config, split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"{hub_id!r} is no file or folder here, and the hub does not give it ({reason}): where "
-            f"it does, run `hf download {hub_id} --repo-type dataset --local-dir FOLDER`, bring "
+            f"it does, run `hf download {hub_id} --repo-type dataset --local-dir FOLDER`, copy "
             "FOLDER here and give it as --source FOLDER"
         ) from None
-    return _dataset_rows(dataset, columns, hub_id)
-
-
-def _dataset_rows(dataset: Any, columns: Sequence[str], where: str) -> Rows:
-    need(columns, dataset.column_names, where)
-    # As Arrow, rows come as they are stored: `datasets` would decode every image.
-    stored = dataset.select_columns(list(columns)).with_format("arrow")
-    number = 0
-    for table in stored.iter(BATCH_ROWS):
+    for table in found.with_format("arrow").iter(256):  # `datasets` would decode every image
         for row in table.to_pylist():
-            number += 1
-            yield number / len(dataset), row
+            yield hub_id, row
+
+
+@contextmanager
+def quiet_hub() -> Iterator[None]:
+    """Silences the hub client's log of failed attempts: the error says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def distinct(
+    rows: Iterable[Row],
+    name: str,
+    item: Callable[[Row], Item],
+    problem: Callable[[Item], str],
+    gold: Callable[[Item], str],
+    expected: int | None = None,
+) -> Iterator[Item]:
+    """The items made of the rows, each problem once, in the order of their first rows.
+
+    Problems are the same if their text is, whatever its white space and Unicode form. One whose
+    rows give different gold answers is left out: nobody can say which of them is right. A warning
+    says how many those are, and how many problems there are where another number was `expected`.
+    All rows are read before the first item comes. ValueError names a bad row, counted from 1.
+    """
+    kept: dict[str, tuple[Item, str]] = {}
+    contested = set()
+    number = 0
+    for number, row in enumerate(rows, 1):
+        try:
+            made = item(row)
+            answer = gold(made)
+        except ValueError as error:
+            raise ValueError(f"{name}, row {number}: {error}") from None
+        key = canonical(problem(made))
+        if kept.setdefault(key, (made, answer))[1] != answer:
+            contested.add(key)
+    count = len(kept) - len(contested)
+    if contested or expected not in (None, count):
+        said = f"{name}: {count:,} distinct problems in {number:,} rows"
+        said += "" if expected is None else f"; {expected:,} are expected"
+        if contested:
+            said += f"; {len(contested):,} more were left out, having several different answers"
+        warnings.warn(said, stacklevel=2)
+    yield from (made for key, (made, _) in kept.items() if key not in contested)
+
+
+def canonical(problem: str) -> str:
+    """A problem's text in the one form that white space and Unicode forms do not change."""
+    return " ".join(unicodedata.normalize("NFC", problem).split())
+
+
+def text(row: Row, column: str) -> str:
+    """The column's text, stripped; ValueError if it is none, empty or not UTF-8."""
+    value = row[column]
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{column!r} must be text that is not empty, not {value!r:.80}")
+    if re.search("[\ud800-\udfff]", value):
+        raise ValueError(f"{column!r} holds a lone surrogate, which is no UTF-8 text")
+    return value.strip()

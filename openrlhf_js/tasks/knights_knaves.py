@@ -1,43 +1,30 @@
 """Knights and Knaves: who always tells the truth and who always lies, from what each of them says.
 
-A statement is a list: its kind, then `[person, truthful]` for each of its parts, where `person` is
-an index and `truthful` says which role is claimed: `["if", [0, true], [4, false]]` is "if Owen is a
-sage then Sofia is a fool". A world gives everybody a role; bit i of its number is 1 where person i
-tells the truth. A set of worlds is one whole number of 2^n bits, so that a few operations on such
-numbers try a puzzle in all its worlds, 512 for 9 people.
+A statement is a list: its kind, then `[person, truthful]` for each of its parts, where `truthful`
+says which role is claimed: `["if", [0, true], [4, false]]` is "if Owen is a sage then Sofia is a
+fool". A world gives everybody a role; bit i of its number is 1 where person i tells the truth. A
+set of worlds is an integer of 2^n bits, so that a few operations try a puzzle in all its worlds.
 
-No statement is empty: nobody merely names their own role (which says nothing, or is a paradox), and
-the two parts of a compound are about different people, one of whom may be the speaker.
+No statement is empty: nobody merely names their own role, and the two parts of a compound are about
+different people, one of whom may be the speaker.
 """
 
 from __future__ import annotations
 
 import json
+import random
+import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
-from openrlhf_js.tasks.answers import last_boxed
-from openrlhf_js.tasks.base import Item, Score, scored
-from openrlhf_js.tasks.draws import Draws, Seen, Split, first, split_of
-from openrlhf_js.tasks.knights_knaves_text import (
-    NAMES,
-    PAIRS,
-    ROLES,
-    SINGULAR,
-    WORDS,
-    claim,
-    joins_names,
-    listed,
-    prompt,
-)
-from openrlhf_js.tasks.labels import read_label
-
-__all__ = ["NAME", "generate", "label", "prompt", "right_response", "score", "wrong_response"]
+from openrlhf_js.tasks import base
+from openrlhf_js.tasks.answers import last_answer_tag, last_boxed, stated_answer
+from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
 
 NAME = "knights_knaves"
 MAX_ANSWER_CHARACTERS = 10_000
-MAX_MISSES = 20_000  # draws in a row without a new puzzle; one in 3 is one, one in 60 for test
+TRIES = 20_000  # draws in a row without a new puzzle; one in 3 is one, one in 60 for test
 
 Statement = list[Any]
 
@@ -50,6 +37,55 @@ KINDS: dict[str, Callable[..., int]] = {
     "if": lambda a, b: ~a | b,
     "iff": lambda a, b: ~(a ^ b),
 }
+# Those who tell the truth, and those who lie. A role belongs to one pair, so that a label in which
+# all have the same role still tells what the other one is.
+ROLES = (
+    ("knight", "knave"),
+    ("sage", "fool"),
+    ("saint", "sinner"),
+    ("hero", "villain"),
+    ("angel", "devil"),
+    ("altruist", "egoist"),
+    ("pioneer", "laggard"),
+)
+NAMES = """
+    Aaron Abigail Adam Alan Alice Amanda Amelia Amy Andrea Andrew Anna Anthony Arthur Barbara
+    Benjamin Brandon Brian Carla Carlos Caroline Catherine Charlotte Christopher Clara Claire
+    Cynthia Daniel David Deborah Dennis Diana Diego Dorothy Dylan Edward Elena Elizabeth Emily
+    Emma Eric Ethan Eva Evelyn Fatima Felix Fiona Gabriel George Hannah Harold Helen Henry Hugo
+    Ian Isaac Isabella Ivan Jacob James Jane Jason Jennifer Jessica Joseph Joshua Julia Karen
+    Kenneth Kevin Laura Leah Leo Liam Linda Logan Lucas Lucy Luis Margaret Maria Martin Matthew
+    Mia Michael Nathan Nicole Noah Nora Oliver Olivia Oscar Owen Patricia Paul Peter Philip
+    Rachel Rebecca Richard Robert Ruth Ryan Samuel Sarah Simon Sofia Sophie Stephen Susan Teresa
+    Thomas Timothy Victor Victoria Vincent Walter William Yusuf Zoe
+""".split()  # noqa: SIM905
+STATEMENTS = {
+    "is": "{}",
+    "and": "{} and {}",
+    "or": "{} or {}, or both",
+    "if": "if {} then {}",
+    "iff": "{} if and only if {}",
+}
+OPENINGS = (
+    "Everyone on a small island is either {truthful} or {lying}.",
+    "You are visiting a village in which every inhabitant is either {truthful} or {lying}.",
+    "Only two sorts of people live in a faraway valley: each of them is {truthful} or {lying}.",
+)
+# Always quoted: in "Ann said that Bob is a fool and Eve is a sage" it is open who says the end.
+WORDINGS = (
+    '{name} said, "{quote}."',
+    '{name} claimed, "{quote}."',
+    '{name} told you, "{quote}."',
+    '{name} declared: "{quote}."',
+    '{name} spoke up: "{quote}."',
+    'When asked, {name} replied, "{quote}."',
+    'You heard {name} say, "{quote}."',
+    'In the words of {name}: "{quote}."',
+    '"{quote}," said {name}.',
+    '"{quote}," {name} announced.',
+    '"{quote}," {name} insisted.',
+    '"{quote}," was the answer from {name}.',
+)
 
 
 def generate(
@@ -57,46 +93,39 @@ def generate(
 ) -> Iterator[Item]:
     """Puzzles with exactly one solution, all different, and equally many of each size.
 
-    Train and test share no puzzle, whatever the seeds, nor one that differs only in names, roles,
-    wording, the order of the people or how a statement is put: `_shape` decides the split. Within a
-    split such relatives count as different, since puzzles of 2 people have but few shapes.
-
-    Args:
-        count: how many.
-        seed: the same seed gives the same puzzles; a larger count goes on where a smaller one ends.
-        split: `train`, or `test`, which gets one shape in 8.
-        people: the sizes, from 2 to 9, taken in turn. The default is the paper's KnK-Easy; its
-            KnK-Hard is (6, 7, 8).
-
-    Returns:
-        Items with the names of the `people`, their two `roles` (the truthful one first) and the
-        `statements`, in the order of the people.
-
-    Raises:
-        ValueError: there is no such size or split, or not so many puzzles.
+    `people` are the sizes, from 2 to 9; the default is the paper's KnK-Easy, its KnK-Hard is
+    (6, 7, 8). An item has the names of the `people`, their two `roles` (the truthful one first) and
+    the `statements`, in the order of the people. Test gets one `_shape` in 8, so that no puzzle
+    differs from one in train only in names, roles, wording, the order of the people or how a
+    statement is put. Within a split such relatives count as different.
     """
     if not people or not set(people) <= set(range(2, 10)):
         raise ValueError(f"people must be sizes from 2 to 9, such as (4, 5, 6), got {people!r}")
-    draws, seen = Draws.of_split(NAME, split, seed), Seen()
-    for number in range(count):
-        size = people[number % len(people)]
-        item = first(MAX_MISSES, partial(_draw, draws, seen, split, size))
-        if item is None:
-            raise ValueError(
-                f"only {number} different puzzles were found in {split} for people {people!r}, "
-                f"got count {count}: ask for fewer, or for more sizes"
-            )
-        yield item
+    rng, seen = base.random_of(NAME, split, seed), set[int]()
+
+    def draw(size: int) -> Item | None:
+        statements = [_statement(rng, speaker, size) for speaker in range(size)]
+        key = f"{NAME} {_shape(statements)}"
+        if base.split_of(key) != split or worlds(statements).bit_count() != 1:
+            return None
+        names, roles = rng.sample(NAMES, size), list(rng.choice(ROLES))
+        item = {"people": names, "roles": roles, "statements": statements}
+        return item if base.is_new(seen, repr(item)) else None
+
+    yield from base.in_turn(draw, people, count, TRIES, f"{split} puzzles of {{}} people")
 
 
-def _draw(draws: Draws, seen: Seen, split: Split, size: int) -> Item | None:
-    """A new puzzle, or None if the statements drawn are of the other split or make none."""
-    statements = [_statement(draws, speaker, size) for speaker in range(size)]
-    if split_of(f"{NAME} {_shape(statements)}") != split or worlds(statements).bit_count() != 1:
-        return None
-    names, roles = draws.sample(NAMES, size), list(draws.choice(ROLES))
-    item = {"people": names, "roles": roles, "statements": statements}
-    return item if seen.add(repr(item)) else None
+def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
+    """A statement for a speaker: all kinds are equally likely, and so are those it is about."""
+
+    def part(other_than: int) -> list[Any]:
+        return [(other_than + 1 + int(rng.random() * (size - 1))) % size, rng.random() < 0.5]
+
+    kind = rng.choice(tuple(KINDS))
+    if kind == "is":
+        return [kind, part(speaker)]
+    first = [int(rng.random() * size), rng.random() < 0.5]
+    return [kind, first, part(first[0])]
 
 
 def worlds(statements: Sequence[Statement]) -> int:
@@ -112,84 +141,13 @@ def worlds(statements: Sequence[Statement]) -> int:
     return found
 
 
-def label(item: Item) -> str:
-    """JSON name -> role, the solution of the statements; ValueError if they have not just one."""
-    found = worlds(item["statements"])
-    if found.bit_count() != 1:
-        raise ValueError(f"a puzzle has one solution, got {found.bit_count()} for {dict(item)}")
-    world = found.bit_length() - 1
-    truthful, lying = item["roles"]
-    roles = [truthful if world >> i & 1 else lying for i in range(len(item["people"]))]
-    return json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
-
-
-def score(response: str, label: str) -> Score:
-    """Grades the last box, such as "Owen is a sage, and Liam is a fool", in any order and case.
-
-    `correct` has everybody's role; saying one twice does no harm. `wrong` has somebody's other
-    role, both roles, or none. `malformed` holds anything but names and roles of this puzzle and
-    what joins them: other names or roles, "not", "or", "if". Names share a role only if commas or
-    "and" are all that stands between them: "Owen; Liam is a fool" is malformed.
-
-    Raises:
-        ValueError: the label is not a JSON object from names, one word each, to roles of one pair.
-    """
-    solution, pair, names = _solution(label)
-    answer = last_boxed(response)
-    if answer is None or not answer.strip():
-        return scored("no_answer", "nothing in \\boxed{}")
-    if len(answer) > MAX_ANSWER_CHARACTERS:
-        return scored("malformed", f"{len(answer)} characters in \\boxed{{}}")
-    claims: set[tuple[str, str]] = set()
-    waiting: list[str] = []  # names that have no role yet, as the first in "Ann and Bob are fools"
-    for joint, word in WORDS.findall(answer.casefold()):
-        if not word:
-            break
-        if word in solution:
-            if waiting and not joins_names(joint):
-                break
-            waiting.append(word)
-        elif waiting and (role := SINGULAR.get(word)) in pair:
-            claims.update((name, role) for name in waiting)
-            waiting = []
-        else:
-            return scored("malformed", f"cannot read {word[:40]!r} as a name or role here")
-    if waiting:
-        return scored("malformed", f"no role follows {names[waiting[-1]]!r}")
-    mistaken = {names[name] for name, _ in claims ^ solution.items()}
-    if mistaken:
-        return scored("wrong", f"wrong role, both or none: {', '.join(sorted(mistaken))}")
-    return scored("correct", f"the roles of all {len(solution)}")
-
-
-def right_response(label: str) -> str:
-    """A response that answers what the label says."""
-    _solution(label)
-    claims = [claim(name, role) for name, role in json.loads(label).items()]
-    return f"Only this fits: \\boxed{{{listed(claims)}}}."
-
-
-def wrong_response(label: str) -> str:
-    """A response that gives the first person the other role."""
-    _, (truthful, lying), _ = _solution(label)
-    solution = json.loads(label)
-    first = next(iter(solution))
-    solution[first] = lying if solution[first].casefold() == truthful else truthful
-    return right_response(json.dumps(solution))
-
-
-def _statement(draws: Draws, speaker: int, size: int) -> Statement:
-    """A statement for a speaker: all kinds are equally likely, and so are those it is about."""
-    kind = draws.choice(tuple(KINDS))
-    if kind == "is":
-        return [kind, [_another(draws, speaker, size), draws.below(2) == 1]]
-    first = draws.below(size)
-    second = _another(draws, first, size)
-    return [kind, [first, draws.below(2) == 1], [second, draws.below(2) == 1]]
-
-
-def _another(draws: Draws, person: int, size: int) -> int:
-    return (person + 1 + draws.below(size - 1)) % size
+@lru_cache
+def _truthful(size: int) -> tuple[int, ...]:
+    """For every person the set of worlds in which they tell the truth."""
+    return tuple(
+        sum(1 << world for world in range(1 << size) if world >> person & 1)
+        for person in range(size)
+    )
 
 
 def _shape(statements: Sequence[Statement]) -> str:
@@ -212,33 +170,173 @@ def _shape(statements: Sequence[Statement]) -> str:
     return "; ".join(sorted(shapes))
 
 
-@lru_cache
-def _truthful(size: int) -> tuple[int, ...]:
-    """For every person the set of worlds in which they tell the truth."""
-    return tuple(
-        sum(1 << world for world in range(1 << size) if world >> person & 1)
-        for person in range(size)
+def prompt(item: Item) -> list[Message]:
+    """One user message. Its wording varies, and follows from the item alone."""
+    people, (truthful, lying) = item["people"], item["roles"]
+    rng = random.Random(json.dumps([people, item["roles"], item["statements"]]))
+    said = []
+    wordings = rng.sample(WORDINGS, len(people))
+    for name, (kind, *parts), wording in zip(people, item["statements"], wordings, strict=True):
+        claims = [_claim(people[who], truthful if truth else lying) for who, truth in parts]
+        quote = STATEMENTS[kind].format(*claims)
+        said.append(wording.format(name=name, quote=quote[0].upper() + quote[1:]))
+    opening = rng.choice(OPENINGS).format(truthful=_one(truthful), lying=_one(lying))
+    text = (
+        f"{opening} {_plural(truthful).capitalize()} always tell the truth, and {_plural(lying)} "
+        f"always lie. You meet {len(people)} of them: {_listed(people)}. {' '.join(said)} "
+        f"Who is {_one(truthful)} and who is {_one(lying)}? Think step by step, and put the final "
+        f"answer in \\boxed{{}}, with everyone's role, in the form "
+        f"\\boxed{{{_claim('NAME', truthful)}, {_claim('NAME', lying)}, ...}}."
     )
+    return [{"role": "user", "content": text}]
 
 
-class _Solution(NamedTuple):
-    roles: dict[str, str]  # by name, both in lower case
-    pair: tuple[str, str]  # that they are of, the truthful one first
-    names: dict[str, str]  # as they are written in the label, by name in lower case
+def _claim(name: str, role: str) -> str:
+    return f"{name} is {_one(role)}"
+
+
+def _one(role: str) -> str:
+    return f"{'an' if role[0] in 'aeiou' else 'a'} {role}"
+
+
+def _plural(role: str) -> str:
+    return role + ("es" if role.endswith("o") else "s")
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Such as "Owen, Liam, and Emily", or "Owen and Liam"."""
+    if len(parts) < 3:
+        return " and ".join(parts)
+    return f"{', '.join(parts[:-1])}, and {parts[-1]}"
+
+
+def label(item: Item) -> str:
+    """JSON name -> role, the solution of the statements; ValueError if they have not just one."""
+    found = worlds(item["statements"])
+    if found.bit_count() != 1:
+        raise ValueError(f"a puzzle has one solution, got {found.bit_count()} for {dict(item)}")
+    world = found.bit_length() - 1
+    truthful, lying = item["roles"]
+    roles = [truthful if world >> i & 1 else lying for i in range(len(item["people"]))]
+    return json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
+
+
+PAIRS = {role: pair for pair in ROLES for role in pair}
+SINGULAR = {word: role for role in PAIRS for word in (role, _plural(role))}
+_LAYOUT = r"[\s{}$*]|\\(?:text|math|boxed)[a-z]*|\\[\s,;:!]"
+_JOINTS = (
+    _LAYOUT,
+    r"[-=]>|[\",;.:=&()\[\]\u2013\u2014\u2192-]",
+    r"\d+[.)](?=\s)",
+    r"\\q?quad",
+    r"\\[\\()\[\]{}&$]",
+    r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?",
+    r"(?:is|are|and|but|while|both|so|thus|hence|therefore)\b",
+    # Only before a role is "a" an article, and not the person A.
+    rf"(?:an?|the)(?:{_LAYOUT})+(?=(?:{'|'.join(SINGULAR)})\b)",
+)
+# Finds every word or other character, and what joins it to the one before. Since "." takes
+# whatever is left, the engine never steps back, and time is in proportion to length.
+WORDS = re.compile(rf"((?:{'|'.join(_JOINTS)})*)([^\W_]+(?:['-][^\W_]+)*|.|\Z)", re.DOTALL)
+
+_HEADING = re.compile(rf"\b({'|'.join(SINGULAR)})(?:{_LAYOUT})*:")
+_ENDS = " \t\r\n,;.*-"  # around names below headings
+
+
+def _joins_names(joint: str) -> bool:
+    """Whether it is a comma, "and" or "&", or several, with layout at most around them."""
+    return set(re.sub(r"\\?&|,", " and ", re.sub(_LAYOUT, " ", joint)).split()) == {"and"}
 
 
 @lru_cache(256)
-def _solution(label: str) -> _Solution:
-    """What a label holds; ValueError if that is no solution."""
+def _solution(label: str) -> tuple[dict[str, str], tuple[str, str]]:
+    """The roles by name, in lower case, and the pair that they are of; ValueError if malformed."""
+
+    def read(found: Any) -> tuple[dict[str, str], tuple[str, str]]:
+        roles = {name.casefold(): role.casefold() for name, role in found.items()}
+        pair = PAIRS[next(iter(roles.values()), "")]
+        words = [word for _, word in WORDS.findall(",".join(roles))]
+        is_clear = words == [*roles, ""] and not roles.keys() & {*SINGULAR, "not"}
+        if not is_clear or not set(roles.values()) <= set(pair) or len(roles) < len(found):
+            raise ValueError("no solution")
+        return roles, pair
+
     form = f"a JSON object from different names, one word each, to roles of one pair of {ROLES}"
-    return read_label(label, _taken, form)
+    return base.read_label(label, read, form)
 
 
-def _taken(found: Any) -> _Solution:
-    roles = {name.casefold(): role.casefold() for name, role in found.items()}
-    pair = PAIRS[next(iter(roles.values()), "")]
-    words = [word for _, word in WORDS.findall(",".join(roles))]
-    is_clear = words == [*roles, ""] and not roles.keys() & SINGULAR
-    if not is_clear or not set(roles.values()) <= set(pair) or len(roles) < len(found):
-        raise ValueError("no solution")
-    return _Solution(roles, pair, dict(zip(roles, found, strict=True)))
+def score(response: str, label: str) -> Score:
+    """Grades the last box, or without one the last `<answer>`, such as "Owen is a sage, ...".
+
+    `correct` has everybody's role; saying one twice does no harm. `wrong` has somebody's other
+    role, both roles, or none. `malformed` holds anything but names and roles of this puzzle and
+    what joins them: other names or roles, "or", "if". ValueError if the label is malformed.
+    """
+    roles, pair = _solution(label)
+    answer = answer_of(response)
+    if answer is None:
+        return scored("no_answer", "nothing in \\boxed{}")
+    if len(answer) > MAX_ANSWER_CHARACTERS:
+        return scored("malformed", f"{len(answer)} characters in \\boxed{{}}")
+    try:
+        claims = _claims(answer.casefold(), roles, pair)
+    except ValueError as error:
+        return scored("malformed", str(error))
+    if mistaken := {name.title() for name, _ in claims ^ roles.items()}:
+        return scored("wrong", f"wrong role, both or none: {', '.join(sorted(mistaken))}")
+    return scored("correct", f"the roles of all {len(roles)}")
+
+
+def _claims(answer: str, roles: dict[str, str], pair: tuple[str, str]) -> set[tuple[str, str]]:
+    """Pairs of name and role that an answer claims, all in lower case; ValueError if unclear.
+
+    Roles follow names, as in "Ann and Bob are fools" and "Eve is not a sage", or all of them are
+    headings, as in "Sages: Eve; fools: Ann, Bob". Names share a role only if commas or "and" are
+    all that stands between them: "Owen; Liam is a fool" is unclear.
+    """
+    start, *sections = _HEADING.split(answer)
+    if sections and not start.strip(_ENDS):
+        pairs = zip(sections[::2], sections[1::2], strict=True)
+        answer = "; ".join(f"{names.strip(_ENDS)} {role}" for role, names in pairs)
+    claims: set[tuple[str, str]] = set()
+    waiting: list[str] = []  # names that have no role yet, as the first in "Ann and Bob are fools"
+    negated = False
+    for joint, word in WORDS.findall(answer):
+        role = SINGULAR.get(word)
+        if not word:
+            break
+        if word in roles and not negated:
+            if waiting and not _joins_names(joint):
+                break
+            waiting.append(word)
+        elif word == "not" and waiting and not negated:
+            negated = True
+        elif role in pair and waiting:
+            claimed = pair[role == pair[0]] if negated else role
+            claims.update((name, claimed) for name in waiting)
+            waiting, negated = [], False
+        else:
+            raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
+    if waiting:
+        raise ValueError(f"no role follows {waiting[-1]!r}")
+    return claims
+
+
+def answer_of(response: str) -> str | None:
+    """What the last box holds, or without one the last `<answer>`."""
+    return stated_answer(response, last_boxed, last_answer_tag)
+
+
+def right_response(label: str) -> str:
+    """A response that answers what the label says."""
+    _solution(label)
+    claims = [_claim(*each) for each in json.loads(label).items()]
+    return f"Only this fits: \\boxed{{{_listed(claims)}}}."
+
+
+def wrong_response(label: str) -> str:
+    """A response that gives the first person the other role."""
+    roles, pair = _solution(label)
+    other = pair[next(iter(roles.values())) == pair[0]]
+    solution = json.loads(label)
+    return right_response(json.dumps({**solution, next(iter(solution)): other}))

@@ -1,6 +1,6 @@
 r"""Mathematics: DAPO-17k to train on; MATH500, AMC23 and OlympiadBench to test on; or your file.
 
-The answer is what the last `\boxed{}` of a response holds. Training and test problems come from
+The answer is the content of a response's last `\boxed{}`. Training and test problems come from
 different data sets; `openrlhf-js data check --against` finds those that are in both all the same.
 Files of your own whose names say neither train nor test are divided by the text of each problem.
 """
@@ -10,22 +10,103 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from openrlhf_js.tasks import hub
+from openrlhf_js.tasks import base, hub
 from openrlhf_js.tasks.answers import last_boxed
-from openrlhf_js.tasks.base import Item, Message, Score
-from openrlhf_js.tasks.draws import split_of
+from openrlhf_js.tasks.base import Item, Message, Progress, Score
 from openrlhf_js.tasks.equivalence import grader
-from openrlhf_js.tasks.files import MissingColumns, Row
-from openrlhf_js.tasks.math_data import DATASETS
-from openrlhf_js.tasks.problems import canonical, distinct
+from openrlhf_js.tasks.hub import Row, text
 
 NAME = "math"
 SPLITS: tuple[str, ...] = ("train", "test")
 
 _WHOLE = re.compile(r"-?[0-9]{1,30}")
+_DOLLAR = re.compile(r"(?<!\\)\$")
+# The instructions around each problem of the raw DAPO data: a paragraph before it and one after it.
+_DAPO_WRAPPED = re.compile(r'[^\n]*\$Answer[^\n]*\n\n(.*)\n\n[^\n]*"Answer:"[^\n]*', re.DOTALL)
+
+
+class Layout(NamedTuple):
+    """Where a data set is and how its rows become items."""
+
+    hub_id: str | None
+    config: str | None
+    splits: Mapping[str, str]  # our split -> the data set's; a split that is not here is not there
+    columns: tuple[str, ...]
+    item: Callable[[Row], dict[str, Any]]  # "problem", "answer", and some "unit" and "tolerance"
+    problems: int | None  # how many different ones to expect; 17,917 is the paper's count
+
+
+def _plain(problem: str, answer: str) -> Callable[[Row], dict[str, Any]]:
+    return lambda row: {"problem": text(row, problem), "answer": text(row, answer)}
+
+
+def _dapo_raw(row: Row) -> dict[str, Any]:
+    try:
+        (message,) = row["prompt"]
+        content, answer = message["content"].strip(), row["reward_model"]["ground_truth"]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ValueError("must have one message in prompt, and reward_model.ground_truth") from None
+    wrapped = _DAPO_WRAPPED.fullmatch(content)
+    problem = wrapped[1] if wrapped else content
+    if "$Answer" in problem or '"Answer:"' in problem:
+        raise ValueError(f"cannot take DAPO's instructions off the prompt {content!r:.120}")
+    return _plain("problem", "answer")({"problem": problem, "answer": answer})
+
+
+def _amc23(row: Row) -> dict[str, Any]:
+    answer = str(row["answer"]) if isinstance(row["answer"], int | float) else row["answer"]
+    item = _plain("question", "answer")({**row, "answer": answer})
+    return {**item, "answer": item["answer"].removesuffix(".0")}
+
+
+def _olympiad(row: Row) -> dict[str, Any]:
+    golds = row["final_answer"]
+    if not isinstance(golds, list) or not all(isinstance(gold, str) for gold in golds):
+        raise ValueError(f"final_answer must be a list of texts, not {golds!r:.80}")
+    golds = [_DOLLAR.sub("", gold).strip() for gold in golds]
+    if row["is_multiple_answer"]:
+        golds = [part for gold in golds for part in _parts(gold)]
+    extra = {"unit": row["unit"], "tolerance": row["error"]}
+    return {
+        "problem": text(row, "question"),
+        "answer": golds[0] if len(golds) == 1 else golds,
+        **{name: _DOLLAR.sub("", str(value)).strip() for name, value in extra.items() if value},
+    }
+
+
+def _parts(gold: str) -> list[str]:
+    """What commas outside all brackets separate: `(1, 2), 3` has two parts."""
+    parts, depth, start = [], 0, 0
+    for i, character in enumerate(gold):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append(gold[start:i].strip())
+            start = i + 1
+    return [*parts, gold[start:].strip()]
+
+
+_OLYMPIAD_COLUMNS = ("question", "final_answer", "is_multiple_answer", "unit", "error")
+_TRAIN, _TEST = {"train": "train"}, {"test": "test"}
+
+# fmt: off
+DATASETS: dict[str, Layout] = {
+    "dapo": Layout("open-r1/DAPO-Math-17k-Processed", "all", _TRAIN,
+                   ("prompt", "solution"), _plain("prompt", "solution"), 17_917),
+    "dapo_raw": Layout("BytedTsinghua-SIA/DAPO-Math-17k", None, _TRAIN,
+                       ("prompt", "reward_model"), _dapo_raw, 17_917),
+    "math500": Layout("HuggingFaceH4/MATH-500", None, _TEST,
+                      ("problem", "answer"), _plain("problem", "answer"), 500),
+    "amc23": Layout("math-ai/amc23", None, _TEST, ("question", "answer"), _amc23, 40),
+    "olympiadbench": Layout("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", {"test": "train"},
+                            _OLYMPIAD_COLUMNS, _olympiad, None),
+    "plain": Layout(None, None, {**_TRAIN, **_TEST},
+                    ("problem", "answer"), _plain("problem", "answer"), None),
+}
+# fmt: on
 
 
 def load(
@@ -33,25 +114,14 @@ def load(
     source: str | None = None,
     dataset: str | None = None,
     *,
-    progress: hub.Progress = hub.unseen,
+    progress: Progress = base.no_progress,
 ) -> Iterator[Item]:
-    """The items of a data set, each problem once, in its order: `problems.distinct` says how.
+    """The items of a data set, each problem once, in its order: `hub.distinct` says how.
 
-    Args:
-        split: `train` or `test`.
-        source: a file, folder or hub id in the layout of `dataset`, as `hub.rows` takes them; by
-            default the data set's own hub id.
-        dataset: one of `DATASETS`; by default `dapo` to train and `math500` to test. `plain` is
-            data of your own, with columns `problem` and `answer`. Where file names do not say which
-            split they are, it is divided by the text of each problem, so that none is in both.
-        progress: as `hub.rows` calls it.
-
-    Returns:
-        Items of `problem`, `answer`, `source` (the data set's name) and, where OlympiadBench has
-        them, `unit` and `tolerance`; a list of answers where all of them are asked for.
-
-    Raises:
-        ValueError: there is no such data set or split, or the source is not of its layout.
+    `dataset` is one of `DATASETS`; by default `dapo` to train and `math500` to test. `plain` is
+    data of your own, with columns `problem` and `answer`. `source` has its layout, as `hub.rows`
+    takes it; by default its own hub id. An item has `problem`, `answer` (a list where several are
+    asked for), `source` (the data set's name) and, from OlympiadBench, `unit` and `tolerance`.
     """
     options = used(split, source, dataset)
     place, name = options["source"], options["dataset"]
@@ -59,8 +129,9 @@ def load(
     # A file is all there is of a data set with one split, whatever its name says.
     alone = len(layout.splits) == 1 and Path(place).expanduser().is_file()
     own = hub.has_splits(place, layout.config) and not alone
-    found = distinct(
-        _rows(place, layout.splits[split] if own else None, name, progress),
+    taken = layout.splits[split] if own else None
+    found = hub.distinct(
+        hub.rows(place, taken, layout.columns, layout.config, progress),
         f"{name} ({place})",
         lambda row: {**layout.item(row), "source": name},
         lambda item: item["problem"],
@@ -71,11 +142,7 @@ def load(
 
 
 def used(split: str, source: str | None = None, dataset: str | None = None) -> dict[str, str]:
-    """The options that `load` uses: those given, and its choice where none is.
-
-    Raises:
-        ValueError: there is no such data set or split, or it needs a source.
-    """
+    """The options that `load` uses; ValueError if there is no such data set, split or source."""
     name = dataset or ("dapo" if split == "train" else "math500")
     layout = DATASETS.get(name)
     if layout is None or split not in layout.splits:
@@ -83,36 +150,22 @@ def used(split: str, source: str | None = None, dataset: str | None = None) -> d
         raise ValueError(f"no split {split!r} of dataset {name!r}; there are {offered}")
     place = source or layout.hub_id
     if place is None:
-        raise ValueError(
-            f"dataset {name!r} needs a source: a file with {' and '.join(layout.columns)}"
-        )
+        raise ValueError(f"dataset {name!r} needs a source with {' and '.join(layout.columns)}")
     return {"source": place, "dataset": name}
 
 
 def _part(found: Iterator[Item], split: str, place: str) -> Iterator[Item]:
     """The problems whose text puts them into the split."""
-    number = taken = 0
-    for item in found:
-        number += 1
-        if split_of(f"{NAME} {canonical(item['problem'])}") == split:
-            taken += 1
-            yield item
-    own = "files with train or test in their names are taken whole"
-    if number and not taken:
-        raise ValueError(f"{place} has no problem in its {split} part, of {number:,}; {own}")
-    warnings.warn(
-        f"{place}: its {split} part, {taken:,} of {number:,} problems; {own}", stacklevel=2
-    )
-
-
-def _rows(place: str, split: str | None, name: str, progress: hub.Progress) -> Iterator[Row]:
-    try:
-        yield from hub.rows(place, split, DATASETS[name].columns, DATASETS[name].config, progress)
-    except MissingColumns as error:
-        layouts = "; ".join(f"{each}: {', '.join(DATASETS[each].columns)}" for each in DATASETS)
-        raise ValueError(
-            f"{error}. It was read as dataset {name!r}; the layouts are {layouts}"
-        ) from None
+    items = list(found)
+    part = [
+        item for item in items if base.split_of(f"{NAME} {hub.canonical(item['problem'])}") == split
+    ]
+    said = f"{place}: its {split} part, {len(part):,} of {len(items):,} problems; "
+    said += "files with train or test in their names are taken whole"
+    if not part:
+        raise ValueError(said)
+    warnings.warn(said, stacklevel=2)
+    yield from part
 
 
 def prompt(item: Item) -> list[Message]:
@@ -132,11 +185,7 @@ def prompt_for(problem: str, wish: str = "") -> list[Message]:
 
 
 def label(item: Item) -> str:
-    """The gold answer as text; JSON with "answer" where there are several, a unit or a tolerance.
-
-    Raises:
-        ValueError: the gold answer cannot be read.
-    """
+    """The gold answer as text; JSON with "answer" if there are several, a unit or a tolerance."""
     made = _label(item)
     try:
         grader.check_label(made)
@@ -153,6 +202,9 @@ def _label(item: Item) -> str:
     if len(kept) == 1 and isinstance(kept["answer"], str):
         return kept["answer"]
     return json.dumps(kept, ensure_ascii=False)
+
+
+answer_of = last_boxed
 
 
 def score(response: str, label: str) -> Score:

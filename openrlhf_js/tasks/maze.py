@@ -1,32 +1,34 @@
 """Maze: a way from S to E through a grid of walls, as a list of moves.
 
 As in the paper a grid has 6 x 6 characters, the outer ones all walls, and its shortest way takes 4
-to 8 moves. A set of cells is one whole number, with bit `row * width + column` for a cell: four
-shifts move it in all directions, and the outer walls keep it from leaving a row.
+to 8 moves. A set of cells is an integer with bit `row * width + column` for a cell: four shifts
+move it in all directions, and the outer walls keep it from leaving a row.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks.answers import last_answer_tag, plain
-from openrlhf_js.tasks.base import Item, Message, Score, scored
-from openrlhf_js.tasks.draws import Draws, Seen, Split, first, split_of
-from openrlhf_js.tasks.labels import read_label
+from openrlhf_js.tasks import base
+from openrlhf_js.tasks.answers import last_answer_tag, last_boxed, plain, stated_answer
+from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
 
 NAME = "maze"
 WALL_SHARE = 0.3  # of the inner cells, on average; long ways are most frequent near it
 STARTS = 16  # tried with the same walls
-MAX_MISSES = 10_000  # walls in a row that give no new maze of a length, before it is given up
+TRIES = 10_000  # walls in a row without a new maze of a length
 MAX_CHARACTERS_PER_CELL = 40  # of an answer: four moves for every cell, written as ` -> Right`
 
 _MOVE = re.compile(r"left|right|up|down|[lrud]", re.ASCII | re.IGNORECASE)
-_MOVES = re.compile(rf"(?:{_MOVE.pattern}|[\s,;\[\]]|->?|\u2192)*", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(r"(?:^|(?<=[\s,;]))[0-9]{1,3}[.):](?=\s)")  # of a list's entry
+_MOVES = re.compile(
+    rf"(?:(?:move\s|go\s)?(?:{_MOVE.pattern})|[\s,;\[\]]|->?|\u2192)*", re.ASCII | re.IGNORECASE
+)
+_ARROWS = str.maketrans("\u2190\u2192\u2191\u2193\u2b05\u27a1\u2b06\u2b07", "LRUDLRUD", "\ufe0f")
 
 
 def generate(
@@ -38,67 +40,37 @@ def generate(
 ) -> Iterator[Item]:
     """Mazes {"rows": [...], "length": int}, all different, and equally many of each length.
 
-    The walls decide the split, whichever way they are turned or mirrored, and wherever S and E are.
-    So no test maze has a twin in train: turned, mirrored, walked backwards or with other ends.
-
-    There are only so many: of size 6, 14,904 have length 7, of which 1,728 are in test, and 5,304
-    have length 8, 552 in test. A length of which no new maze can be found leaves the rest to the
-    others.
-
-    Args:
-        count: how many.
-        seed: the same seed gives the same mazes; a larger count goes on where a smaller ends.
-        split: `train`, or `test`, which gets one pattern of walls in 8.
-        size: rows and columns, with the outer walls.
-        lengths: how many moves the shortest way takes, taken in turn.
-
-    Raises:
-        ValueError: there is no such split, size or length, or not so many mazes.
+    `size` counts rows and columns with the outer walls, a length the moves of the shortest way.
+    Test gets one pattern of walls in 8, whichever way it is turned or mirrored, and wherever S and
+    E are: no test maze has a twin in train. There are only so many: of size 6, 14,904 have length
+    7, of which 1,728 are in test, and 5,304 have length 8, 552 in test.
     """
     if not 4 <= size <= 64:
         raise ValueError(f"size must be from 4 to 64, with the outer walls, got {size!r}")
     if not lengths or min(lengths) < 1:
         raise ValueError(f"lengths must be numbers of moves from 1, got {lengths!r}")
-    draws, seen = Draws.of_split(NAME, split, seed), Seen()
-    found = Counter(dict.fromkeys(lengths, 0))
-    turns = deque(lengths)
-    while found.total() < count:
-        length = turns[0]
-        item = first(MAX_MISSES, partial(_draw, draws, seen, split, size, length))
-        if item:
-            found[length] += 1
-            turns.rotate(-1)
-            yield item
-            continue
-        turns.popleft()
-        if not turns or not found[length]:
-            raise ValueError(
-                f"only {found[length]} different mazes of size {size} and length {length} were "
-                f"found in {split}: ask for fewer, for other lengths or for a larger size"
-            )
+    random, seen, side = base.random_of(NAME, split, seed), set[int](), size - 2
 
-
-def _draw(draws: Draws, seen: Seen, split: Split, size: int, length: int) -> Item | None:
-    """A new maze whose shortest way takes so many moves, or None if the walls drawn have none."""
-    side, random = size - 2, draws.random
-    inner = "".join(["*" if random() < WALL_SHARE else "." for _ in range(side * side)])
-    if split_of(f"{NAME} {_canonical(inner, side)}") != split:
-        return None
-    rows = [f"*{inner[i : i + side]}*" for i in range(0, side * side, side)]
-    walls = "*" * size + "".join(rows) + "*" * size
-    free = [at for at, cell in enumerate(walls) if cell == "."]
-    open_cells = sum(1 << at for at in free)
-    for start in draws.sample(free, min(len(free), STARTS)):
-        reached = _distances(open_cells, 1 << start, size)
-        if len(reached) > length:
-            end = draws.choice([at for at in free if reached[length] >> at & 1])
-            grid = list(walls)
-            grid[start], grid[end] = "S", "E"
-            cells = "".join(grid)
-            if seen.add(cells):
+    def draw(length: int) -> Item | None:
+        inner = "".join(["*" if random.random() < WALL_SHARE else "." for _ in range(side * side)])
+        if base.split_of(f"{NAME} {_canonical(inner, side)}") != split:
+            return None
+        middle = "".join([f"*{inner[i : i + side]}*" for i in range(0, side * side, side)])
+        grid = [*"*" * size, *middle, *"*" * size]
+        free = [at for at, cell in enumerate(grid) if cell == "."]
+        open_cells = sum(1 << at for at in free)
+        for start in random.sample(free, min(len(free), STARTS)):
+            reached = _distances(open_cells, 1 << start, size)
+            if len(reached) > length:
+                grid[start] = "S"
+                grid[random.choice([at for at in free if reached[length] >> at & 1])] = "E"
+                cells = "".join(grid)
                 rows = [cells[i : i + size] for i in range(0, size * size, size)]
-                return {"rows": rows, "length": length}
-    return None
+                return {"rows": rows, "length": length} if base.is_new(seen, cells) else None
+        return None
+
+    what = f"{split} mazes of size {size} and length {{}}"
+    yield from base.in_turn(draw, lengths, count, TRIES, what)
 
 
 def _canonical(cells: str, side: int) -> str:
@@ -130,6 +102,12 @@ def prompt(item: Item) -> list[Message]:
     return [{"role": "user", "content": question + "\n".join(item["rows"])}]
 
 
+class _Maze(NamedTuple):
+    cells: str  # row after row
+    start: int  # index of S
+    steps: dict[str, int]  # how far a move goes
+
+
 def label(item: Item) -> str:
     """The grid, as JSON; ValueError if it is no maze or has no way from S to E."""
     text = json.dumps({"maze": list(item["rows"])})
@@ -137,25 +115,38 @@ def label(item: Item) -> str:
     return text
 
 
+@lru_cache(maxsize=4096)
+def _maze(label: str) -> _Maze:
+    def read(fields: Any) -> _Maze:
+        rows = fields["maze"]
+        cells, width = "".join(rows), len(rows[0])
+        is_grid = isinstance(rows, list) and {len(row) for row in rows} == {width}
+        has_ends = cells.count("S") == cells.count("E") == 1 and set(cells) <= set("*.SE")
+        edge = cells[:width] + cells[-width:] + cells[::width] + cells[width - 1 :: width]
+        if not is_grid or not has_ends or set(edge) != {"*"}:
+            raise ValueError("no maze")
+        return _Maze(cells, cells.index("S"), {"L": -1, "R": 1, "U": -width, "D": width})
+
+    form = (
+        'JSON like {"maze": ["*****", "*S.E*", "*****"]}, with rows of one length, walls all '
+        "around, one S and one E"
+    )
+    return base.read_label(label, read, form)
+
+
 def score(response: str, label: str) -> Score:
-    """Grades the moves in the last `<answer>` by walking them: each to a free cell, the last to E.
+    """Grades the moves in the last `<answer>`, or without one in the last box, by walking them.
 
-    Any way counts, not only a shortest one, and it may cross E before it ends there. Moves are
-    letters or words in any case, alone or joined by spaces, commas, semicolons, hyphens or arrows,
-    also as a list in brackets. `answers.plain` leaves out quotes and whatever else presents them.
-
-    Raises:
-        ValueError: the label is malformed.
+    Each must lead to a free cell, the last to E. Any way counts, not only a shortest one, and it
+    may cross E before it ends there. ValueError if the label is malformed.
     """
     maze = _maze(label)
-    answer = last_answer_tag(response)
-    if answer is None or not answer.strip():
+    answer = answer_of(response)
+    if answer is None:
         return scored("no_answer", "nothing in <answer> tags")
     if len(answer) > MAX_CHARACTERS_PER_CELL * len(maze.cells):
         return scored("malformed", f"{len(answer)} characters in <answer> tags")
-    answer = plain(answer)
-    unread = _MOVES.sub("", answer, count=1)  # the pattern begins where the answer does
-    moves = [move[0].upper() for move in _MOVE.findall(answer)]
+    moves, unread = moves_of(answer)
     if unread or not moves:
         return scored("malformed", f"cannot read {(unread or answer)[:40]!r}")
     at = maze.start
@@ -168,8 +159,26 @@ def score(response: str, label: str) -> Score:
     return scored("correct", f"{len(moves)} moves to E")
 
 
+def moves_of(answer: str) -> tuple[str, str]:
+    """The moves of an answer, as letters, and the part from which it cannot be read.
+
+    Moves are letters or words in any case, also in a numbered list or behind "move", or arrows;
+    alone or joined by spaces, commas, semicolons, hyphens or arrows.
+    """
+    text = _NUMBER.sub(" ", plain(answer))
+    if not any(character.isalpha() for character in text):  # else arrows are separators
+        text = text.translate(_ARROWS)
+    unread = _MOVES.sub("", text, count=1)  # the pattern begins where the text does
+    return "".join(move[0].upper() for move in _MOVE.findall(text)), unread
+
+
+def answer_of(response: str) -> str | None:
+    """What the last `<answer>` holds, or without one the last box."""
+    return stated_answer(response, last_answer_tag, last_boxed)
+
+
 def right_response(label: str) -> str:
-    """A shortest way; ValueError if there is no way."""
+    """A shortest way; ValueError if there is none."""
     return f"<answer> {_shortest_way(_maze(label))} </answer>"
 
 
@@ -177,34 +186,6 @@ def wrong_response(label: str) -> str:
     """As many moves up as there are rows, which must run into a wall."""
     maze = _maze(label)
     return f"<answer> {'U' * (len(maze.cells) // maze.steps['D'])} </answer>"
-
-
-class _Maze(NamedTuple):
-    cells: str  # row after row
-    start: int  # index of S
-    steps: dict[str, int]  # how far a move goes
-
-
-@lru_cache(maxsize=4096)
-def _maze(label: str) -> _Maze:
-    """What a label holds; ValueError if that is no maze."""
-    return read_label(
-        label,
-        _taken,
-        'JSON like {"maze": ["*****", "*S.E*", "*****"]}, with rows of one length, walls all '
-        "around, one S and one E",
-    )
-
-
-def _taken(fields: Any) -> _Maze:
-    rows = fields["maze"]
-    cells, width = "".join(rows), len(rows[0])
-    is_grid = isinstance(rows, list) and {len(row) for row in rows} == {width}
-    has_ends = cells.count("S") == cells.count("E") == 1 and set(cells) <= set("*.SE")
-    edge = cells[:width] + cells[-width:] + cells[::width] + cells[width - 1 :: width]
-    if not is_grid or not has_ends or set(edge) != {"*"}:
-        raise ValueError("no maze")
-    return _Maze(cells, cells.index("S"), {"L": -1, "R": 1, "U": -width, "D": width})
 
 
 def _shortest_way(maze: _Maze) -> str:

@@ -6,7 +6,6 @@ answer, so that a grader must see the response alone.
 
 from __future__ import annotations
 
-import re
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -16,31 +15,24 @@ from typing import Any
 import torch
 
 from openrlhf_js.tasks import TASKS, task_of
+from openrlhf_js.tasks.answers import without_end_marks
 from openrlhf_js.tasks.base import STATUSES, Score, Task
 
 Strings = Sequence[str]
 RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
 
-# What tokenizers end a turn with, such as <|im_end|>, </s>, <eos>; never </answer> or </think>.
-_END_MARK = re.compile(
-    r"<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>"  # noqa: RUF001
-)
-_LONGEST_END_MARK = 48
-_THREADS = 32  # answers that hang do so side by side
-_LEAST_TAIL = 16  # characters, white space aside: a tail that cannot be met by accident
+_THREADS = 32  # answers that hang do so in parallel
+_LEAST_TAIL = 16  # characters, white space aside: a tail that cannot occur by accident
 
 
 def reward_function(task: str) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
-    It returns, as OpenRLHF wants it, one number per response in each tensor: `rewards` and `scores`
-    (1 for a correct answer, else 0), and in `extra_logs` what OpenRLHF averages over a step's
-    responses: `accuracy`, `status/<status>` (1 for the response's own status, else 0) and
-    `grading_seconds`. It raises ValueError for a malformed label and for a query in which the
-    response cannot be told from the prompt.
-
-    Raises:
-        ValueError: there is no such task.
+    It returns one number per response in each tensor: `rewards` and `scores` (1 for a correct
+    answer, else 0), and in `extra_logs` what OpenRLHF averages over a step's responses: `accuracy`,
+    `status/<status>` (1 for the response's own status, else 0) and `grading_seconds`. It raises
+    ValueError for a malformed label and for a query in which the response cannot be told from the
+    prompt.
     """
     if task not in TASKS:
         raise ValueError(f"there is no task {task!r}; there are {', '.join(sorted(TASKS))}")
@@ -55,14 +47,9 @@ def reward_function(task: str) -> RewardFunction:
 def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
     """The `reward_func` of mixed data: each response is graded by the task of its own datasource.
 
-    OpenRLHF hands over no datasource. openrlhf_js does, as the attribute `datasource` of the label.
-
-    Returns:
-        What `reward_function`'s returns, and `accuracy/<task>` for the tasks that came up: NaN at
-        the responses of another task.
-
-    Raises:
-        ValueError: as `reward_function`'s, or a label bears no datasource of a known task.
+    OpenRLHF hands over no datasource. openrlhf_js does, as the attribute `datasource` of the label;
+    ValueError where it is missing or unknown. The logs hold `accuracy/<task>` too, for the tasks
+    that came up: NaN at the responses of another task.
     """
     tasks = [_task_of_label(label) for label in labels]
     result = _graded(tasks, queries, prompts, labels)
@@ -75,7 +62,7 @@ def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) ->
 def _task_of_label(label: str) -> Task:
     if not hasattr(label, "datasource"):
         raise ValueError(
-            "the label bears no datasource, by which mixed data is graded: train with `openrlhf-js "
+            "the label has no datasource, by which mixed data is graded: train with `openrlhf-js "
             "train` on rows with text labels, or point --reward.remote_url at one task's file"
         )
     return task_of(label.datasource)
@@ -103,22 +90,10 @@ def response_of(query: str, prompt: str) -> str:
 
     Decoding need not give back a prompt's very text: white space changes, an image's place becomes
     many tokens, and a prompt that is too long is cut on its left. Then the end of the prompt, as
-    much as is found unchanged, says where the response begins.
-
-    Raises:
-        ValueError: the end of the prompt is not there unchanged.
+    much as is found unchanged, marks where the response begins; ValueError if it is not found.
     """
     start = len(prompt) if query.startswith(prompt) else _end_of_prompt(query, prompt)
-    end = len(query)
-    while end > start:
-        if query[end - 1].isspace():
-            end -= 1
-            continue
-        mark = query.rfind("<", max(start, end - _LONGEST_END_MARK), end)
-        if mark < 0 or not _END_MARK.fullmatch(query, mark, end):
-            break
-        end = mark
-    return query[start:end]
+    return without_end_marks(query, start)
 
 
 def _end_of_prompt(query: str, prompt: str) -> int:
@@ -132,8 +107,7 @@ def _end_of_prompt(query: str, prompt: str) -> int:
     def missing(length: int) -> bool:
         return asked[-length:] not in found
 
-    lengths = range(1, len(asked) + 1)
-    tail = asked[len(asked) - bisect_left(lengths, True, key=missing) :]
+    tail = asked[len(asked) - bisect_left(range(1, len(asked) + 1), True, key=missing) :]
     # Were the prompt's own end changed, and its twin further up in the prompt not, the twin would
     # be taken for it: hence the count. A response that repeats the tail is read after the last one.
     if len(tail) < _LEAST_TAIL or found.count(tail) < asked.count(tail):

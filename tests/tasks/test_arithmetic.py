@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from openrlhf_js.tasks.arithmetic import MAX_CHARACTERS, evaluate, sides
+from openrlhf_js.tasks.countdown import MAX_EXPRESSION_CHARACTERS as MAX_CHARACTERS, evaluate, sides
 
 
 @pytest.mark.parametrize(

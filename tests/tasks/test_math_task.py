@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from openrlhf_js.tasks import math, math_data
+from openrlhf_js.tasks import math
+math_data = math
 from openrlhf_js.tasks.base import scored
 
 BEFORE = "Answer this. The last line must be of the form Answer: $Answer, $Answer being the result."

@@ -169,8 +169,8 @@ def items_of_file(path: Path) -> list[Item]:
 
 def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Item]:
     """The items of a task, as `openrlhf-js data build` makes them."""
-    from openrlhf_js.data.writing import items as problems_of
-    from openrlhf_js.data.writing import options_of, row
+    from openrlhf_js.tasks.prompt_files import items as problems_of
+    from openrlhf_js.tasks.prompt_files import options_of, row
 
     task = TASKS[benchmark.task]
     takes = options_of(task)
@@ -189,7 +189,7 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Item]:
         options = task.used(benchmark.split, **options)
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
-        with progress(f"building {benchmark.name}", 1, "of it") as bar:
+        with progress(f"building {benchmark.name}") as bar:
             made = problems_of(
                 task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
             )

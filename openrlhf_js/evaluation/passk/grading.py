@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,16 +14,12 @@ from openrlhf_js import __version__
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.evaluation.passk.benchmarks import Item
 from openrlhf_js.tasks import countdown, geometry3k, gsm8k, knights_knaves, math, maze
-from openrlhf_js.tasks.answers import last_answer_tag, last_boxed, last_hashes, plain
-from openrlhf_js.tasks.arithmetic import evaluate, sides
 from openrlhf_js.tasks.equivalence import grader
-from openrlhf_js.tasks.knights_knaves_text import SINGULAR, WORDS
 
 THREADS = 32  # answers that take long do so side by side
 LONGEST_ANSWER = 500  # characters that are kept
 READ = ("correct", "wrong")  # statuses of answers that could be read
 VOTES = (*READ, "timeout", "error")  # the others have no answer that could be voted for
-MOVE = re.compile(r"left|right|up|down|[lrud]", re.ASCII | re.IGNORECASE)
 
 
 class Grade(NamedTuple):
@@ -107,15 +102,10 @@ def _equal_mathematics(a: str, b: str) -> bool:
         return False
 
 
-def _boxed_or_hashes(text: str) -> str | None:
-    boxed = last_boxed(text)
-    return last_hashes(text) if boxed is None else boxed
-
-
 def _value(answer: str) -> str:
     """The value of an expression."""
     try:
-        return str(evaluate(sides(plain(answer))[0]).value)
+        return str(countdown.evaluate(countdown.sides(answer)[0]).value)
     except ZeroDivisionError:
         return "division by zero"
 
@@ -124,9 +114,9 @@ def _roles(answer: str) -> str:
     """Who is what, in alphabetical order."""
     found: set[str] = set()
     waiting: list[str] = []
-    for _, word in WORDS.findall(answer.casefold()):
-        if word in SINGULAR:
-            found.update(f"{name}: {SINGULAR[word]}" for name in waiting)
+    for _, word in knights_knaves.WORDS.findall(answer.casefold()):
+        if word in knights_knaves.SINGULAR:
+            found.update(f"{name}: {knights_knaves.SINGULAR[word]}" for name in waiting)
             waiting = []
         elif word:
             waiting.append(word)
@@ -134,14 +124,14 @@ def _roles(answer: str) -> str:
 
 
 def _moves(answer: str) -> str:
-    return "".join(move[0].upper() for move in MOVE.findall(plain(answer)))
+    return maze.moves_of(answer)[0]
 
 
 FORMS: dict[str, AnswerForm] = {
-    math.NAME: AnswerForm(last_boxed, str.strip, _equal_mathematics),
-    geometry3k.NAME: AnswerForm(last_boxed, str.strip, _equal_mathematics),
-    gsm8k.NAME: AnswerForm(_boxed_or_hashes, str.strip, _equal_mathematics),
-    countdown.NAME: AnswerForm(last_answer_tag, _value, _equal_text),
-    knights_knaves.NAME: AnswerForm(last_boxed, _roles, _equal_text),
-    maze.NAME: AnswerForm(last_answer_tag, _moves, _equal_text),
+    math.NAME: AnswerForm(math.answer_of, str.strip, _equal_mathematics),
+    geometry3k.NAME: AnswerForm(geometry3k.answer_of, str.strip, _equal_mathematics),
+    gsm8k.NAME: AnswerForm(gsm8k.answer_of, str.strip, _equal_mathematics),
+    countdown.NAME: AnswerForm(countdown.answer_of, _value, _equal_text),
+    knights_knaves.NAME: AnswerForm(knights_knaves.answer_of, _roles, _equal_text),
+    maze.NAME: AnswerForm(maze.answer_of, _moves, _equal_text),
 }

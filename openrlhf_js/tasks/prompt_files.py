@@ -1,0 +1,206 @@
+"""Prompt files: problems as rows that OpenRLHF reads, written with a manifest, read back.
+
+A row has the same columns whatever its task, since OpenRLHF reads several files as one table:
+`input` (messages), `label` (text), `datasource` (the task, or task/group), and `images` (paths)
+where a task shows images. OpenRLHF logs evaluation metrics for each datasource.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import importlib.metadata
+import inspect
+import json
+import platform
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from openrlhf_js import __version__
+from openrlhf_js.common.files import atomic_write, read_rows, write_json
+from openrlhf_js.tasks import task_of
+from openrlhf_js.tasks.base import Generated, Item, Loaded, Message, Progress, Task, no_progress
+
+T = TypeVar("T")
+COMMON = ("count", "seed", "split", "progress")  # what tasks take; the rest are their own options
+
+# What tells the kinds of items of a task apart: the second half of their datasource.
+GROUPS: dict[str, Callable[[Item], str]] = {
+    "countdown": lambda item: str(len(item["numbers"])),
+    "knights_knaves": lambda item: str(len(item["people"])),
+    "math": lambda item: str(item["source"]),
+    "maze": lambda item: f"{len(item['rows'])}x{len(item['rows'][0])}",
+}
+
+
+def row(task: Task, item: Item) -> dict[str, Any]:
+    """A problem as a row of a prompt file; ValueError if it has no label."""
+    group = GROUPS.get(task.NAME)
+    made = {
+        "input": task.prompt(item),
+        "label": task.label(item),
+        "datasource": f"{task.NAME}/{group(item)}" if group else task.NAME,
+    }
+    return {**made, "images": [*item["images"]]} if "images" in item else made
+
+
+def options_of(task: Generated | Loaded) -> dict[str, Any]:
+    """A task's own options with their defaults: the parameters of its `generate` or `load`."""
+    source = task.generate if isinstance(task, Generated) else task.load
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(source).parameters.items()
+        if name not in COMMON
+    }
+
+
+def items(
+    task: Generated | Loaded,
+    split: str,
+    count: int | None,
+    seed: int,
+    options: Mapping[str, Any],
+    progress: Progress = no_progress,
+) -> Iterator[Item]:
+    """The problems of a split, exactly `count` of them where it is given.
+
+    Where a task loads its problems, `seed` draws which, and they stay in the data set's order;
+    `progress` follows the rows that are read until the first problem comes.
+
+    Raises:
+        ValueError: there are fewer than `count`, or the task refuses an option.
+    """
+    if isinstance(task, Generated):
+        if count is None:
+            raise ValueError(f"{task.NAME} generates its problems: say how many")
+        found = task.generate(count, seed, split, **options)
+    else:
+        found = task.load(split, **options, progress=progress)
+        if count is not None:
+            found = iter(sampled(found, count, f"{task.NAME}/{split}/{seed}/sample"))
+    number = 0
+    for item in found:
+        number += 1
+        yield item
+    if count is not None and number < count:
+        raise ValueError(
+            f"{task.NAME} has only {number} problems in its {split} split, not {count}"
+        )
+
+
+def sampled(found: Iterable[T], count: int, seed: str) -> list[T]:
+    """A random sample in its original order, in memory for `count`."""
+    rng = random.Random(seed)
+    drawn = heapq.nsmallest(count, ((rng.random(), place, x) for place, x in enumerate(found)))
+    return [x for _, _, x in sorted(drawn, key=lambda each: each[1])]
+
+
+def manifest_path(path: Path) -> Path:
+    """Where the manifest of a prompt file is."""
+    return path.with_suffix(".manifest.json")
+
+
+def write(
+    path: Path, task: Task, found: Iterable[Item], parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes a prompt file and then its manifest, atomically, in memory that does not grow.
+
+    Args:
+        path: the file; an existing one is replaced.
+        task: of the items.
+        found: the items, taken one by one.
+        parameters: what they were made from, for the manifest.
+
+    Returns:
+        The manifest: parameters, versions, number of rows by datasource, most images of a prompt,
+        SHA-256 of the file.
+
+    Raises:
+        ValueError: an item has no label, or there is none.
+    """
+    digest = hashlib.sha256()
+    sources: Counter[str] = Counter()
+    images = 0
+    with atomic_write(path) as file:
+        for item in found:
+            made = row(task, item)
+            line = json.dumps(made, ensure_ascii=False).encode() + b"\n"
+            digest.update(line)
+            file.write(line)
+            sources[made["datasource"]] += 1
+            images = max(images, len(made.get("images", [])))
+        if not sources:
+            raise ValueError(f"{task.NAME} gave no problem")
+    versions = {"python": platform.python_version(), "openrlhf_js": __version__}
+    if isinstance(task, Loaded):
+        versions["datasets"] = importlib.metadata.version("datasets")
+    manifest = {
+        "file": path.name,
+        "sha256": digest.hexdigest(),
+        "rows": sources.total(),
+        "rows_by_datasource": dict(sorted(sources.items())),
+        "images_per_prompt": images,
+        "parameters": dict(parameters),
+        "versions": versions,
+    }
+    write_json(manifest_path(path), manifest)
+    return manifest
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row that a model can be trained on."""
+
+    messages: list[Message]
+    label: str
+    datasource: str
+    task: Task
+    images: list[str] = field(default_factory=list)
+
+
+class Line(NamedTuple):
+    """A row of a file with its place: an example, or what is wrong with it."""
+
+    place: str
+    example: Example | ValueError
+    read_bytes: int  # of the file so far
+
+
+def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iterator[Line]:
+    """Every row of a prompt file; ValueError if it is of no known format."""
+    for found in read_rows(path):
+        try:
+            made: Example | ValueError = example(found.object(path), input_key, label_key)
+        except ValueError as error:
+            made = found.value if isinstance(found.value, ValueError) else error
+        yield Line(f"{path}, {found.place}", made, found.read_bytes)
+
+
+def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "label") -> Example:
+    """What a row asks, and how its answer is graded; ValueError if OpenRLHF cannot take it."""
+    for key in (input_key, label_key, "datasource"):
+        if row.get(key) is None:
+            raise ValueError(
+                f"no value under the key {key!r}; keys seen: {', '.join(row) or 'none'}"
+            )
+    label, datasource = row[label_key], row["datasource"]
+    if not isinstance(label, str) or not isinstance(datasource, str):
+        raise ValueError(f"{label_key!r} and 'datasource' must hold text")
+    images = row.get("images") or []
+    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+        raise ValueError("'images' must hold a list of paths")
+    prompt = row[input_key]
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
+        raise ValueError(f"{input_key!r} must hold text, or messages with a role and a content")
+    return Example(messages, label, datasource, task_of(datasource), images)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(part), str) for part in ("role", "content")
+    )
