@@ -29,9 +29,8 @@ from tiny_policies import training_items, warm_start
 from openrlhf_js.cli import lab_gradient, lab_mse, lab_simulate, lab_sweep, lab_value
 from openrlhf_js.cli.progress import Bar
 from openrlhf_js.lab.results import load, whole_file
-from openrlhf_js.tiny.quickstart import prepare_libraries, write_prompts
+from openrlhf_js.tiny.quickstart import GRADERS, prepare_libraries, write_prompts
 from openrlhf_js.tiny.tasks import TASKS, draw
-from openrlhf_js.tiny.training import GRADERS
 
 TASK = TASKS["sort"]
 DOCS = Path(__file__).parents[1] / "docs"

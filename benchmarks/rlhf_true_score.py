@@ -40,13 +40,12 @@ from rlhf_runs import (
 )
 
 from openrlhf_js.report.runs import REWARD, Scalars
+from openrlhf_js.stats import Estimate, clustered_mean, paired_difference
 from openrlhf_js.tiny import preference_run, preferences
 from openrlhf_js.tiny.preferences import TASK
-from openrlhf_js.tiny.quickstart import prepare_libraries
+from openrlhf_js.tiny.quickstart import ESTIMATORS, prepare_libraries
 from openrlhf_js.tiny.screen import Screen, Stage
-from openrlhf_js.tiny.settings import ESTIMATORS
 from openrlhf_js.tiny.supervise import ProgramFailed, last_lines
-from openrlhf_js.stats import Estimate, clustered_mean, paired_difference
 
 BEST = preferences.true_score("abc", "abc")  # of any right response
 

@@ -25,9 +25,8 @@ from rich.console import Console
 
 from openrlhf_js.plugin.run import prepare_device
 from openrlhf_js.report.runs import Scalars
-from openrlhf_js.tiny.quickstart import Quickstart, prepare_libraries
+from openrlhf_js.tiny.quickstart import Quickstart, QuickstartSettings, prepare_libraries
 from openrlhf_js.tiny.screen import Screen
-from openrlhf_js.tiny.settings import Settings
 
 PHASES = ("train/timing/make_experience", "train/timing/ppo_train")
 WARM_UP_STEPS = 3
@@ -48,7 +47,9 @@ def real_runs(pairs: int, steps: int) -> dict[str, list[float]]:
         stages = ["warm start", *(f"train with {estimator}" for estimator in order)]
         screen = Screen(f"pair {pair + 1} of {pairs}", stages, Console(stderr=True))
         with tempfile.TemporaryDirectory() as name, screen:
-            run = Quickstart(Settings(steps=steps, curve_every=10 * steps), Path(name), screen)
+            run = Quickstart(
+                QuickstartSettings(steps=steps, curve_every=10 * steps), Path(name), screen
+            )
             run.warm_start(run.make_data())
             for estimator in order:
                 folder = run.folder / estimator

@@ -22,11 +22,11 @@ from openrlhf_js.estimators import advantage
 from openrlhf_js.lab.policy_gradient import Response, ScoreSum, terms
 from openrlhf_js.sampling.engines import Policy, Transformers, key
 from openrlhf_js.tiny.model import make_model, make_tokenizer, save
-from openrlhf_js.tiny.settings import Settings
+from openrlhf_js.tiny.quickstart import QuickstartSettings
 from openrlhf_js.tiny.tasks import TASKS, TinyTask, draw
 from openrlhf_js.tiny.warm_start import imitate
 
-QUICKSTART = Settings()
+QUICKSTART = QuickstartSettings()
 PROMPTS, LEARNT_FROM = QUICKSTART.prompts_per_step, QUICKSTART.responses_per_prompt
 RECORDED = 8  # responses to a prompt that are drawn in a step of training
 BETAS, MOST_NORM = (0.9, 0.95), 1.0  # of AdamW and of the gradient, as OpenRLHF's

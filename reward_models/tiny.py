@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from openrlhf_js.tiny.tasks.sort import score_query
+from openrlhf_js.tiny.tasks import score_query
 
 
 def reward_func(

@@ -13,20 +13,6 @@ from transformers import AutoTokenizer, Qwen2ForCausalLM
 from openrlhf_js.tiny.tasks import END, TinyTask
 
 
-def sample_scores(
-    model_folder: Path,
-    task: TinyTask,
-    items: Sequence[Any],
-    *,
-    samples: int,
-    seed: int,
-    batch: int = 50,
-) -> list[list[float]]:
-    """The scores of the responses that `sample_texts` draws, one list for each prompt."""
-    texts = sample_texts(model_folder, task, items, samples=samples, seed=seed, batch=batch)
-    return grade(task, items, texts)
-
-
 def grade(
     task: TinyTask, items: Sequence[Any], texts: Sequence[Sequence[str]]
 ) -> list[list[float]]:
@@ -47,27 +33,24 @@ def sample_texts(
     seed: int,
     batch: int = 50,
 ) -> list[list[str]]:
-    """`samples` responses to each prompt, drawn at temperature 1, each up to its end.
+    """Responses at temperature 1, (prompts, samples), each up to its end.
 
     Args:
         model_folder: a Hugging Face folder with model and tokenizer.
-        task: says how to ask, and how long a response may be.
+        task: has the prompt and the longest response.
         items: one for each prompt.
         samples: responses per prompt.
         seed: of the sampler.
         batch: prompts per call of `generate`.
-
-    Returns:
-        One list of `samples` texts for each prompt.
     """
     tokenizer = AutoTokenizer.from_pretrained(model_folder, padding_side="left")
     model = Qwen2ForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16).eval()
     torch.manual_seed(seed)
     texts: list[list[str]] = []
     for start in range(0, len(items), batch):
-        part = items[start : start + batch]
-        asked = tokenizer([task.prompt(item) for item in part], return_tensors="pt", padding=True)
-        said = model.generate(
+        prompts = [task.prompt(item) for item in items[start : start + batch]]
+        asked = tokenizer(prompts, return_tensors="pt", padding=True)
+        generated = model.generate(
             input_ids=asked.input_ids,
             attention_mask=asked.attention_mask,
             do_sample=True,
@@ -78,20 +61,18 @@ def sample_texts(
             max_new_tokens=task.max_new_tokens,
             pad_token_id=tokenizer.pad_token_id,
         )[:, asked.input_ids.shape[1] :]
-        found = [_up_to_end(text) for text in tokenizer.batch_decode(said)]
+        found = [_up_to_end(text) for text in tokenizer.batch_decode(generated)]
         texts += [found[i : i + samples] for i in range(0, len(found), samples)]
     return texts
 
 
 def _up_to_end(text: str) -> str:
-    """Without the padding that follows a response's end; what has no end was not padded."""
+    """Without the padding that follows a response's end; a response without end has none."""
     response, end, _ = text.partition(END)
     return response + end
 
 
 def write_scores(path: Path, prompts: Sequence[str], scores: Sequence[Sequence[float]]) -> None:
-    """Saves the scores of each prompt, from which every mean and interval can be made."""
-    rows = [
-        {"prompt": prompt, "scores": list(row)} for prompt, row in zip(prompts, scores, strict=True)
-    ]
+    """Saves the scores of each prompt, from which every mean and interval can be computed."""
+    rows = [{"prompt": p, "scores": list(row)} for p, row in zip(prompts, scores, strict=True)]
     path.write_text(json.dumps(rows), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Run a program that starts many processes of its own, and leave none of them behind."""
+"""Run a program that starts many processes, and leave none of them behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 MARK = "OPENRLHF_JS_SUPERVISED"  # in the environment of the program and of all that it starts
-PATIENCE_SECONDS = 20.0  # for the program's own clean end
+PATIENCE_SECONDS = 20.0  # for the program to end by itself
 KILL_AFTER_SECONDS = 5.0  # for what is still there then
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -35,7 +35,7 @@ class ProgramFailed(RuntimeError):
 def supervised(
     command: Sequence[str], log: Path, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a command in a session of its own; at the end nothing of it is left, whatever came.
+    """Starts a command in a session of its own; when the block ends, all its processes end.
 
     Args:
         command: the program and its arguments.
@@ -56,13 +56,13 @@ def supervised(
             )
         yield process
     finally:
-        with _deaf():
+        with _ignoring_signals():
             _end(process, mark)
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """Cleaning up is not interrupted by a second Ctrl-C."""
+def _ignoring_signals() -> Iterator[None]:
+    """A second Ctrl-C does not interrupt the clean-up."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     former = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
@@ -75,7 +75,10 @@ def _deaf() -> Iterator[None]:
 def _end(process: subprocess.Popen[bytes] | None, mark: str) -> None:
     # Ray's and vLLM's processes have sessions of their own. They are found as descendants and, once
     # their parent is gone, by the mark: some have overwritten their environment with their title.
-    known = _descendants(process)
+    known: list[psutil.Process] = []
+    if process:
+        with contextlib.suppress(psutil.Error):
+            known = psutil.Process(process.pid).children(recursive=True)
     if process and process.poll() is None:
         process.send_signal(signal.SIGINT)  # Ray takes SIGTERM for itself, and ends at once
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -86,13 +89,6 @@ def _end(process: subprocess.Popen[bytes] | None, mark: str) -> None:
             with contextlib.suppress(psutil.Error):
                 each.terminate() if time.monotonic() < deadline else each.kill()
         psutil.wait_procs(left, timeout=0.5)
-
-
-def _descendants(process: subprocess.Popen[bytes] | None) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.Error):
-        if process:
-            return psutil.Process(process.pid).children(recursive=True)
-    return []
 
 
 def _marked(mark: str) -> list[psutil.Process]:
@@ -113,9 +109,9 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def last_lines(log: Path, count: int = 12) -> list[str]:
-    """The last lines of a log that say something: no progress bars, no colours, no repeats."""
+    """The last lines of a log without progress bars, colours and repeats; our errors if any."""
     text = _ESCAPES.sub("", log.read_text(encoding="utf-8", errors="replace"))
     lines = (_PREFIX.sub("", line.split("\r")[-1]).rstrip() for line in text.splitlines())
     telling = [line for line in lines if line.strip() and not _PROGRESS.search(line)]
-    plain = [line for line in telling if line.startswith("openrlhf_js: ")]
-    return list(dict.fromkeys(plain[-count:] or telling[-count:]))
+    ours = [line for line in telling if line.startswith("openrlhf_js: ")]
+    return list(dict.fromkeys(ours[-count:] or telling[-count:]))

@@ -1,12 +1,8 @@
-"""The warm start: learn from careless demonstrations, so that reinforcement has work left to do.
+"""The warm start: imitate careless demonstrations, so that reinforcement has work left to do.
 
-Each demonstrated digit, move or operator is wrong with probability `slip`. Imitating that gives a
-policy which knows what to do but often slips: the right answer is its likeliest one, and
-reinforcement learning has only to make it likelier. A model that had merely not learned enough yet
-would be a slow start.
-
-This is a loop of its own, not OpenRLHF's SFT program, because that one's start-up alone (processes,
-DeepSpeed) costs as much time as the whole of this.
+Each demonstrated digit, move or operator is wrong with probability `slip`. Imitation gives a policy
+whose most likely answer is right but which often slips; reinforcement learning makes the right
+answer more likely. This loop is not OpenRLHF's SFT program, whose start-up alone takes as long.
 """
 
 from __future__ import annotations
@@ -36,12 +32,12 @@ def imitate(
     batch_size: int = 64,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
-    """Trains the model in place on demonstrations for training prompts.
+    """Trains a float32 model in place on demonstrations for training prompts.
 
     Args:
-        model: in float32.
+        model: of the policy.
         tokenizer: the model's.
-        task: says how to ask and to answer, how often to slip, and for how many steps.
+        task: has the prompts, the right responses, the slips and the number of steps.
         train: the training items, by kind.
         seed: of the demonstrations.
         batch_size: demonstrations per step.
@@ -74,16 +70,11 @@ def _demonstrations(
     slips = tokenizer.convert_tokens_to_ids(list(task.slips))
     for row, item in enumerate(items):
         asked = tokenizer.encode(task.prompt(item))
-        right = tokenizer.encode(task.right_response(task.label(item)) + END)
-        said = [
-            _careless(token, slips, task.slip, rng) if token in slips else token for token in right
-        ]
-        end = len(asked) + len(said)
-        tokens[row, :end] = torch.tensor(asked + said)
-        targets[row, len(asked) - 1 : end - 1] = torch.tensor(said)
+        response = tokenizer.encode(task.right_response(task.label(item)) + END)
+        for i, right in enumerate(response):
+            if right in slips and rng.random() < task.slip:
+                response[i] = rng.choice([other for other in slips if other != right])
+        end = len(asked) + len(response)
+        tokens[row, :end] = torch.tensor(asked + response)
+        targets[row, len(asked) - 1 : end - 1] = torch.tensor(response)
     return tokens, targets
-
-
-def _careless(right: int, slips: list[int], slip: float, rng: random.Random) -> int:
-    """Another of the tokens in the right one's place, with probability `slip`."""
-    return rng.choice([each for each in slips if each != right]) if rng.random() < slip else right

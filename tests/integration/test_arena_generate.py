@@ -30,7 +30,7 @@ def served(tmp_path: Path) -> Iterator[str]:
     """A tiny model with a chat template, served under the name `tiny`."""
     pytest.importorskip("vllm")
     folder = tmp_path / "model"
-    tokenizer = model.make_tokenizer(sort.TASK)
+    tokenizer = model.make_tokenizer(sort)
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
     with socket.socket() as free:

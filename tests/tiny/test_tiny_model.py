@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import random
 from dataclasses import replace
@@ -7,16 +6,14 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
-from openrlhf_js.tiny import evaluate, model, training, warm_start
+from openrlhf_js.tiny import evaluate, model, warm_start
 from openrlhf_js.tiny.tasks import END, TASKS, sort
-
-SORT = sort.TASK
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("model")
-    tokenizer = model.make_tokenizer(SORT)
+    tokenizer = model.make_tokenizer(sort)
     model.save(model.make_model(tokenizer, seed=0), tokenizer, path)
     return path
 
@@ -38,14 +35,14 @@ def test_the_saved_model_is_small_and_in_bfloat16(folder):
 
 
 def test_a_seed_names_a_model():
-    tokenizer = model.make_tokenizer(SORT)
+    tokenizer = model.make_tokenizer(sort)
     first, again, other = (model.make_model(tokenizer, seed).lm_head.weight for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
 def test_only_the_response_is_imitated():
-    tokenizer, careful = model.make_tokenizer(SORT), replace(SORT, slip=0)
+    tokenizer, careful = model.make_tokenizer(sort), replace(sort, slip=0)
     digits = ["72", "94107"]
     tokens, targets = warm_start._demonstrations(tokenizer, careful, digits, random.Random(0))
     for row, asked_for in enumerate(digits):
@@ -59,11 +56,11 @@ def test_only_the_response_is_imitated():
 
 def test_imitation_lowers_the_loss_and_repeats_itself():
     def losses():
-        tokenizer, found = model.make_tokenizer(SORT), []
+        tokenizer, found = model.make_tokenizer(sort), []
         warm_start.imitate(
             model.make_model(tokenizer, 0),
             tokenizer,
-            replace(SORT, warm_start_steps=12),
+            replace(sort, warm_start_steps=12),
             sort.split(0, 200).train,
             seed=0,
             batch_size=16,
@@ -77,37 +74,28 @@ def test_imitation_lowers_the_loss_and_repeats_itself():
     assert losses() == first
 
 
-def test_evaluation_scores_every_prompt_and_repeats_itself(folder, tmp_path):
+def test_evaluation_samples_every_prompt_and_repeats_itself(folder, tmp_path):
     digits = sort.split(0, 200).held_out[::20]
-    scores = evaluate.sample_scores(folder, SORT, digits, samples=3, seed=0, batch=4)
-    assert [len(row) for row in scores] == [3] * len(digits)
-    assert {score for row in scores for score in row} <= {0.0, 1.0}
-    assert scores == evaluate.sample_scores(folder, SORT, digits, samples=3, seed=0, batch=4)
-    evaluate.write_scores(tmp_path / "scores.json", digits, scores)
+    texts = evaluate.sample_texts(folder, sort, digits, samples=3, seed=0, batch=4)
+    assert [len(row) for row in texts] == [3] * len(digits)
+    assert texts == evaluate.sample_texts(folder, sort, digits, samples=3, seed=0, batch=4)
+    evaluate.write_scores(tmp_path / "scores.json", digits, evaluate.grade(sort, digits, texts))
     first = json.loads((tmp_path / "scores.json").read_text())[0]
-    assert first == {"prompt": digits[0], "scores": scores[0]}
+    assert first["prompt"] == digits[0] and len(first["scores"]) == 3
 
 
-def test_a_perfect_model_would_get_full_marks(folder, monkeypatch):
-    """The sampler's way from tokens to scores, with right answers in the place of sampled ones."""
+def test_responses_end_at_their_end_and_right_ones_get_full_marks(folder, monkeypatch):
+    """The way from tokens to scores, with chosen responses in the place of sampled ones."""
+    tokenizer = model.make_tokenizer(sort)
+    responses = [["2", "7", END, model.PAD], ["2", model.PAD, "7", END], ["2", "7", "7", model.PAD]]
 
-    def perfect(self, input_ids, num_return_sequences, **_):
-        tokenizer = model.make_tokenizer(SORT)
-        asked = tokenizer.batch_decode(input_ids, skip_special_tokens=True)
-        said = [sort.label(text[5:-2]) + END for text in asked]
-        tokens = tokenizer(said, padding=True, padding_side="right", return_tensors="pt").input_ids
-        return torch.cat([input_ids, tokens], 1).repeat_interleave(num_return_sequences, 0)
+    def say(self, input_ids, num_return_sequences, **_):
+        assert num_return_sequences == len(responses)
+        said = torch.tensor([tokenizer.convert_tokens_to_ids(each) for each in responses])
+        asked = input_ids.repeat_interleave(len(responses), 0)
+        return torch.cat([asked, said.repeat(len(input_ids), 1)], 1)
 
-    monkeypatch.setattr(Qwen2ForCausalLM, "generate", perfect)
-    scores = evaluate.sample_scores(folder, SORT, ["72", "94107", "33"], samples=2, seed=0)
-    assert scores == [[1.0, 1.0]] * 3
-
-
-def test_the_grader_answers_as_openrlhf_asks():
-    spec = importlib.util.spec_from_file_location("reward_model", training.GRADERS / SORT.grader)
-    grader = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(grader)
-    graded = grader.reward_func(["sort(72)=27<eos>"], ["sort(72)="], ["27"])
-    assert torch.tensor([graded["rewards"]]).tolist() == [1.0]
-    assert graded["scores"].tolist() == [1.0]
-    assert graded["extra_logs"] == {}
+    monkeypatch.setattr(Qwen2ForCausalLM, "generate", say)
+    texts = evaluate.sample_texts(folder, sort, ["72", "94107"], samples=3, seed=0)
+    assert texts == [[f"27{END}", f"2{model.PAD}7{END}", f"277{model.PAD}"]] * 2
+    assert evaluate.grade(sort, ["72", "94107"], texts) == [[1.0, 0.0, 0.0], [0.0] * 3]

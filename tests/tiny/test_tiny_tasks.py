@@ -1,4 +1,4 @@
-"""What holds for every task of the quickstart."""
+"""What holds for every task of the quickstart, and the exact grader of sort."""
 
 import dataclasses
 import json
@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from openrlhf_js.tiny import model, quickstart, training, warm_start
-from openrlhf_js.tiny.settings import Settings
-from openrlhf_js.tiny.tasks import END, TASKS, Split, TinyTask, countdown, draw, maze
+from openrlhf_js.tiny import model, quickstart, tasks, warm_start
+from openrlhf_js.tiny.quickstart import QuickstartSettings
+from openrlhf_js.tiny.tasks import END, TASKS, Split, TinyTask, countdown, draw, maze, sort
 
-HELD_OUT = Settings().held_out
+HELD_OUT = QuickstartSettings().held_out
 
 
 @pytest.fixture(scope="module", params=TASKS.values(), ids=TASKS)
@@ -55,7 +55,7 @@ def test_the_tokenizer_writes_back_the_very_text_within_the_lengths(task, split)
 
 
 def test_right_responses_score_1_here_and_in_the_runs_grader(task, split):
-    graded = runpy.run_path(str(training.GRADERS / task.grader))["reward_func"]
+    graded = runpy.run_path(str(quickstart.GRADERS / task.grader))["reward_func"]
     labels = [task.label(item) for item in split.held_out]
     prompts = [task.prompt(item) for item in split.held_out]
     responses = [task.right_response(label) + END for label in labels]
@@ -105,14 +105,54 @@ def test_prompts_are_written_as_openrlhf_reads_them(task, split, tmp_path):
 
 
 def test_problems_are_written_short():
-    assert TASKS["sort"].prompt("7294") == "sort(7294)="
+    assert sort.prompt("7294") == "sort(7294)="
     assert countdown.prompt({"numbers": [7, 24], "target": 31}) == "7,24=31:"
     rows = ["******", "*S..**", "*.*..*", "*..E**", "*....*", "******"]
     assert maze.prompt({"rows": rows, "length": 4}) == "S..*|.*..|..E*|....:"
 
 
 def test_held_out_mazes_are_of_every_length_and_of_many_patterns_of_walls():
-    items = TASKS["maze"].split(0, HELD_OUT).held_out
+    items = maze.split(0, HELD_OUT).held_out
     assert Counter(item["length"] for item in items) == dict.fromkeys((1, 2, 3, 4), HELD_OUT / 4)
     walls = {maze.prompt(item).replace("S", ".").replace("E", ".") for item in items}
     assert len(walls) > HELD_OUT / 2
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_all_digits_are_either_trained_on_or_held_out(seed):
+    train, held_out = sort.split(seed, 200)
+    trained_on = {digits for each in train for digits in each}
+    assert len(held_out) == len(set(held_out)) == 200
+    assert not trained_on & set(held_out)
+    assert trained_on | set(held_out) == {
+        f"{number:0{length}d}" for length in (2, 3, 4, 5) for number in range(10**length)
+    }
+
+
+@pytest.mark.parametrize("count", [3, 201])
+def test_split_says_how_many_can_be_held_out(count):
+    with pytest.raises(ValueError, match="give 4 to 200"):
+        sort.split(0, count)
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("2479<eos>", 1.0),
+        ("2479", 0.0),  # truncated
+        ("2479<eos><eos>", 0.0),
+        ("24790<eos>", 0.0),
+        (" 2479<eos>", 0.0),
+        ("7294<eos>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_score_of_sort_is_exact(response, expected):
+    assert sort.score(response, "2479").value == expected
+    query = "sort(7294)=" + response
+    assert tasks.score_query(query, "sort(7294)=", "2479").value == expected
+
+
+def test_a_query_without_its_prompt_is_an_error_and_not_a_zero():
+    with pytest.raises(ValueError, match="does not begin with its prompt"):
+        tasks.score_query("sort( 7294)=2479<eos>", "sort(7294)=", "2479")

@@ -1,0 +1,189 @@
+"""The quickstart's tasks: sort digits, and small cases of countdown and maze.
+
+A task is a prompt, a label and a score, made small enough for a model of 0.65M parameters to learn
+on two CPU cores.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from openrlhf_js.tasks import countdown as large_countdown
+from openrlhf_js.tasks import maze as large_maze
+from openrlhf_js.tasks.base import Generated, Item, Score, scored
+
+END = "<eos>"  # the token that ends a response
+OPEN, CLOSE = "<answer> ", " </answer>"
+
+
+class Split(NamedTuple):
+    """The items to train on, by kind, and the held-out ones. No problem is in both."""
+
+    train: list[list[Any]]
+    held_out: list[Any]
+
+
+@dataclass(frozen=True)
+class TinyTask:
+    """A task of the quickstart."""
+
+    tokens: tuple[str, ...]
+    """What prompts and responses are written with."""
+    slips: tuple[str, ...]
+    """Tokens that a careless demonstration confuses."""
+    slip: float
+    """The probability that it does."""
+    warm_start_steps: int
+    """Of imitation, enough for the right answer to become the most likely one."""
+    max_prompt_tokens: int
+    max_new_tokens: int
+    """Of the longest right response, with its end."""
+    grader: str
+    """The file in `reward_models/` that grades training."""
+    split: Callable[[int, int], Split]
+    """From a seed and the number of held-out items."""
+    prompt: Callable[[Any], str]
+    label: Callable[[Any], str]
+    right_response: Callable[[str], str]
+    """A response that scores 1, from a label."""
+    score: Callable[[str, str], Score]
+    """Of a response and a label."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Of a prompt and its response."""
+        return self.max_prompt_tokens + self.max_new_tokens
+
+
+def draw(train: list[list[Any]], count: int, rng: random.Random) -> list[Any]:
+    """`count` of the training items, every kind equally likely."""
+    return [rng.choice(rng.choice(train)) for _ in range(count)]
+
+
+# Sort: put 2 to 5 digits in order, `sort(7294)=` -> `2479`. Prompts of several lengths differ in
+# difficulty. The grader is exact: nothing but the digits, and then the end.
+
+DIGITS = "0123456789"
+LENGTHS = (2, 3, 4, 5)  # digits per prompt
+
+
+def _sort_split(seed: int, held_out: int) -> Split:
+    """All digits of each length, of which equally many are held out."""
+    most = len(LENGTHS) * 10 ** min(LENGTHS) // 2
+    if not len(LENGTHS) <= held_out <= most:
+        raise ValueError(f"held_out is {held_out}; give {len(LENGTHS)} to {most}")
+    rng = random.Random(seed)
+    of_each = held_out // len(LENGTHS)
+    train: list[list[str]] = []
+    apart: list[str] = []
+    for length in LENGTHS:
+        every = [f"{number:0{length}d}" for number in range(10**length)]
+        rng.shuffle(every)
+        apart += every[:of_each]
+        train.append(every[of_each:])
+    return Split(train, apart)
+
+
+def _sort_score(response: str, label: str) -> Score:
+    right = response == label + END
+    return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
+
+
+def score_query(query: str, prompt: str, label: str) -> Score:
+    """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader.
+
+    Raises:
+        ValueError: the query does not begin with the prompt: another tokenizer wrote it.
+    """
+    if not query.startswith(prompt):
+        raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
+    return _sort_score(query[len(prompt) :], label)
+
+
+sort = TinyTask(
+    tokens=tuple("sort()=" + DIGITS),
+    slips=tuple(DIGITS),
+    slip=0.3,
+    warm_start_steps=200,
+    max_prompt_tokens=len("sort()=") + max(LENGTHS),
+    max_new_tokens=max(LENGTHS) + 1,
+    grader="tiny.py",
+    split=_sort_split,
+    prompt=lambda digits: f"sort({digits})=",
+    label=lambda digits: "".join(sorted(digits)),
+    right_response=str,
+    score=_sort_score,
+)
+
+
+def _small_case(
+    task: Generated,
+    options: Mapping[str, Any],
+    training_items: int,
+    kind: Callable[[Item], Hashable],
+    tokens: tuple[str, ...],
+    max_answer_tokens: int,
+    **own: Any,
+) -> TinyTask:
+    """A task with the problems, splits and grader of `openrlhf_js.tasks`, made with `options`."""
+
+    def split(seed: int, held_out: int) -> Split:
+        train: dict[Hashable, list[Item]] = {}
+        for item in task.generate(training_items, seed, "train", **options):
+            train.setdefault(kind(item), []).append(item)
+        return Split(list(train.values()), list(task.generate(held_out, seed, "test", **options)))
+
+    return TinyTask(
+        tokens=(*tokens, OPEN, CLOSE),
+        max_new_tokens=max_answer_tokens + 3,  # the tags and the end
+        grader=f"{task.NAME}.py",
+        split=split,
+        label=task.label,
+        right_response=task.right_response,
+        score=task.score,
+        **own,
+    )
+
+
+# Countdown: make a target of two numbers, `7,24=31:` -> `<answer> 24 + 7 </answer>`. Three numbers
+# are too many for this model. Numbers are written digit by digit, since 60 tokens for 60 numbers
+# would each have to be learned.
+
+OPERATORS = (" + ", " - ", " * ", " / ")
+countdown = _small_case(
+    large_countdown,
+    {"numbers": (2,), "largest": 60, "targets": (1, 99)},
+    training_items=2400,
+    kind=lambda item: len(item["numbers"]),
+    tokens=(*"0123456789,=:", *OPERATORS),
+    max_answer_tokens=len("12+34"),
+    slips=OPERATORS,
+    slip=0.5,
+    warm_start_steps=500,
+    max_prompt_tokens=len("12,34=56:"),
+    prompt=lambda item: f"{','.join(map(str, item['numbers']))}={item['target']}:",
+)
+
+
+# Maze: find the moves from S to E, `S..*|.*..|..E*|....:` -> `<answer> DDRR </answer>`. A prompt
+# leaves out the outer walls. Smaller grids have too few patterns of walls to hold some out.
+
+MOVES = ("L", "R", "U", "D")
+maze = _small_case(
+    large_maze,
+    {"size": 6, "lengths": (1, 2, 3, 4)},
+    training_items=8000,
+    kind=lambda item: item["length"],
+    tokens=(*".*SE|:", *MOVES),
+    max_answer_tokens=len("DDRR"),
+    slips=MOVES,
+    slip=0.3,
+    warm_start_steps=400,
+    max_prompt_tokens=len("S..*|.*..|..E*|....:"),
+    prompt=lambda item: "|".join(row[1:-1] for row in item["rows"][1:-1]) + ":",
+)
+
+TASKS: dict[str, TinyTask] = {"sort": sort, "countdown": countdown, "maze": maze}

@@ -1,0 +1,183 @@
+"""The quickstart from its flags to its last line, with a stand-in for the training program."""
+
+import json
+import logging
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from openrlhf_js.cli import quickstart
+from openrlhf_js.tiny import quickstart as stages
+from openrlhf_js.tiny.quickstart import ESTIMATORS, QuickstartSettings
+from openrlhf_js.tiny.tasks import TASKS
+
+RUN = Path("/run")
+
+
+@pytest.fixture(autouse=True)
+def as_it_was():
+    """The program sets what belongs to its whole process; here that is pytest's."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers, threads = [signal.getsignal(number) for number in numbers], torch.get_num_threads()
+    yield
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+    torch.set_num_threads(threads)
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--task", "chess"], "unknown task 'chess'; choose from sort, countdown, maze"),
+        (["--estimator", "jsx"], "unknown estimator 'jsx'; choose from js, js_plus"),
+        (["--estimator", "js,rloo"], "unknown estimator 'js,rloo'"),
+        (["--compare", "rloo,gae"], "unknown estimator 'gae'"),
+        (["--compare", "js,js"], "names an estimator twice"),
+        (["--estimator", "js", "--compare", "js,rloo"], "--estimator or --compare, not both"),
+        (["--steps", "1"], "--steps 1: input should be greater than or equal to 2"),
+        (["--steps", "many"], "many"),
+        (["--out", "a,b"], "must not contain ,"),
+        (["--seed", "-1"], "--seed -1: input should be greater than or equal to 0"),
+        (["--frobnicate"], "--frobnicate"),
+    ],
+)
+def test_wrong_flags_get_a_message_and_status_2(flags, told, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as left:
+        quickstart.main(flags)
+    assert left.value.code == 2
+    assert told in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())  # nothing was begun
+
+
+def test_a_folder_with_something_in_it_is_not_touched(tmp_path, capsys):
+    (tmp_path / "mine").write_text("")
+    assert quickstart.main(["--out", str(tmp_path)]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert quickstart.main(["--out", str(tmp_path / "mine")]) == 1
+    assert "mine" in capsys.readouterr().err
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Settings that take seconds, up to the training program."""
+    read = quickstart.parse
+
+    def parse(*args):
+        return read(*args).model_copy(update={"evaluation_samples": 2, "held_out": 8})
+
+    monkeypatch.setattr(quickstart, "parse", parse)
+    for name, task in TASKS.items():
+        monkeypatch.setitem(TASKS, name, replace(task, warm_start_steps=3))
+
+
+def stand_in(monkeypatch, program):
+    """Puts a Python program in the place of the training program; it finds `run` and `folder`."""
+
+    def command(settings, estimator, run, folder, gpu):
+        return [sys.executable, "-c", f"run, folder = {str(run)!r}, {str(folder)!r}\n{program}"]
+
+    monkeypatch.setattr(stages, "command", command)
+
+
+def test_a_failure_shows_the_end_of_the_log(tmp_path, capsys, monkeypatch, small):
+    stand_in(monkeypatch, "print('starting'); raise SystemExit('openrlhf_js: no such model')")
+    assert quickstart.main(["--out", str(tmp_path / "run")]) == 1
+    shown = capsys.readouterr().err
+    assert "the program ended with status 1" in shown
+    assert "  openrlhf_js: no such model" in shown
+    assert f"The whole log: {tmp_path}/run/train.log" in shown
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_an_interrupted_run_says_so(tmp_path, capsys, monkeypatch, small):
+    stand_in(monkeypatch, "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM)\n"
+                          "time.sleep(600)")  # fmt: skip
+    assert quickstart.main(["--out", str(tmp_path / "run")]) == 130
+    shown = capsys.readouterr()
+    assert "✗ train with js: stopping" in shown.out
+    assert "quickstart: stopped" in shown.err
+
+
+COPY = "import shutil; shutil.copytree(run + '/warm_start', folder + '/model')"
+
+
+def test_one_estimator_leaves_sentences_and_a_summary_of_its_task(
+    tmp_path, capsys, monkeypatch, small
+):
+    stand_in(monkeypatch, COPY)
+    assert quickstart.main(["--task", "maze", "--out", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().out
+    assert "quickstart: maze with js, seed 0" in shown
+    assert "On held-out prompts of maze pass@1 went" in shown
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["task"] == summary["settings"]["task"] == "maze"
+    assert summary["warm_start"] == {"slip": TASKS["maze"].slip, "steps": 3}
+
+
+def test_a_comparison_leaves_one_table_and_one_summary(tmp_path, capsys, monkeypatch, small):
+    stand_in(monkeypatch, COPY)
+    assert quickstart.main(["--compare", "rloo,js", "--out", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().out
+    assert "estimator" in shown
+    assert "\x1b" not in shown  # no control codes where there is no terminal
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert list(summary["results"]) == summary["settings"]["estimators"] == ["rloo", "js"]
+    assert summary["results"]["js"]["gain"]["value"] == 0.0  # the model is the warm start
+    assert summary["settings"]["seed"] == 0
+    assert {"train with js", "evaluate rloo", "all"} <= summary["seconds"].keys()
+    assert summary["versions"]["torch"]
+    assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
+    assert (tmp_path / "run" / "js" / "train.log").exists()
+
+
+def flags(task="sort", **options):
+    words = stages.command(QuickstartSettings(task=task), "js", RUN, RUN / "js", **options)[3:]
+    return {
+        word: following
+        for word, following in zip(words, [*words[1:], "--"], strict=True)
+        if word.startswith("--")
+    }
+
+
+def test_the_command_trains_the_estimator_on_the_runs_files():
+    found = flags(gpu=False)
+    assert found["--algo.advantage.estimator"] == "js"
+    assert found["--data.prompt_dataset"] == "/run/data/train.jsonl"
+    assert found["--ckpt.output_dir"] == "/run/js/model"
+    assert "--train.colocate_all" not in found
+    assert "--train.colocate_all" in flags(gpu=True)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_command_knows_the_tasks_grader_and_lengths(name):
+    found, task = flags(name, gpu=False), TASKS[name]
+    assert Path(found["--reward.remote_url"]).is_file()
+    assert int(found["--rollout.max_new_tokens"]) == task.max_new_tokens
+    assert int(found["--data.max_len"]) == task.max_prompt_tokens + task.max_new_tokens
+
+
+def test_every_step_trains_once_on_one_whole_batch():
+    found, settings = flags(gpu=False), QuickstartSettings()
+    batch = settings.prompts_per_step * settings.responses_per_prompt
+    assert int(found["--train.batch_size"]) == batch
+    assert batch % int(found["--train.micro_batch_size"]) == 0
+    assert batch % int(found["--rollout.micro_batch_size"]) == 0
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_the_training_program_knows_every_flag_and_estimator(estimator):
+    pytest.importorskip("openrlhf")
+    from openrlhf_js.plugin import flags as plugin_flags
+    from openrlhf_js.plugin.parser import upstream_parser
+
+    parser = upstream_parser()
+    plugin_flags.add_flags(parser)
+    words = stages.command(QuickstartSettings(), estimator, RUN, RUN, gpu=True)
+    args = parser.parse_args(plugin_flags.translate(words[3:]))
+    assert vars(args)["algo.advantage.estimator"] == estimator
