@@ -3,4 +3,4 @@
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 bash "$root/scripts/setup.sh"
-exec "$root/.venv/bin/python" -m openrlhf_js.cli.quickstart "$@"
+exec "$root/.venv/bin/python" -m openrlhf_js.cli.main quickstart "$@"

@@ -125,7 +125,3 @@ def show(settings: QuickstartSettings, folder: Path, summary: dict[str, Any]) ->
         f"all metrics  {tensorboard} --logdir {folder / 'tensorboard'}\n"
         f"one page     {Path(sys.executable).parent / 'openrlhf-js'} report {folder}"
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
