@@ -1,29 +1,31 @@
-"""The actors that train policy and critic: upstream's, with what is measured and mended there."""
+"""Upstream's policy, critic and reward actors, with what is measured and repaired in them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import ray
+import torch
+from openrlhf.models import get_llm_for_sequence_regression
+from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
 
-from openrlhf_js.plugin.errors import UpstreamMismatch
 from openrlhf_js.plugin.gradient_variance import GradientVariance
-from openrlhf_js.plugin.prompt_groups import PromptGroups
-from openrlhf_js.plugin.upstream import plain_class
+from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
 
 def sum_dynamic_batches(trainer: Any, engine: Any, step_at: int) -> None:
-    """Lets every micro-batch of a dynamic batch count in its optimizer step.
+    """Makes every micro-batch of a dynamic batch count in its optimizer step.
 
     Upstream tells DeepSpeed that one micro-batch makes a step, and steps after several. ZeRO 1 and
-    2 then take each micro-batch for the last and forget those before it, so that only the last one
-    trains. Said which one is the last, every ZeRO stage sums them.
+    2 then take each micro-batch for the last and drop the gradients before it. Once they know which
+    micro-batch is the last, every ZeRO stage sums them.
 
     Args:
         trainer: upstream's, of policy or critic; its `training_step` is replaced.
-        engine: DeepSpeed's, of the model that it trains.
-        step_at: which argument of `training_step` numbers the micro-batch.
+        engine: DeepSpeed's, of the model that the trainer trains.
+        step_at: the position of the micro-batch's number among `training_step`'s arguments.
     """
     one_step: Callable[..., dict] = trainer.training_step
 
@@ -35,15 +37,57 @@ def sum_dynamic_batches(trainer: Any, engine: Any, step_at: int) -> None:
     trainer.training_step = training_step
 
 
-def our_policy(actor_class: Any) -> Any:
-    """Upstream's policy actor with ours in it; made in here so that Ray sends it by value.
+class PromptGroups(NaiveReplayBuffer):
+    """Upstream's replay buffer with whole prompt groups as items, so that a shuffle moves groups.
 
-    Args:
-        actor_class: upstream's `@ray.remote` class.
-
-    Returns:
-        An actor class that takes the same arguments.
+    Upstream shuffles single responses, which spreads a prompt over several micro-batches. The
+    responses arrive in prompt order, and each rank gets whole groups (`checks` makes sure).
     """
+
+    def __init__(self, micro_batch_size: int, responses: int, packing_samples: bool):
+        super().__init__(micro_batch_size // responses, packing_samples=packing_samples)
+        self._responses = responses
+
+    def __len__(self) -> int:
+        return len(self.items) // self._responses
+
+    def __getitem__(self, index: int) -> list[Any]:
+        start = index * self._responses
+        group = self.items[start : start + self._responses]
+        if len({prompt for item in group for prompt in item.prompts}) != 1:
+            raise UpstreamMismatch(
+                "the responses are not in prompt order, which --js.group_micro_batches needs"
+            )
+        return group
+
+    def collate_fn(self, batch: list[list[Any]]) -> Any:
+        return super().collate_fn([item for group in batch for item in group])
+
+
+@functools.wraps(get_llm_for_sequence_regression)
+def load_with_scale(model_name_or_path: str, model_type: str, **settings: Any) -> Any:
+    """Upstream's reward model or critic, normalised with the mean and std of its config.json.
+
+    Upstream keeps both in buffers that are no part of the checkpoint, and fills them when the model
+    is built. Transformers 5 builds it on the meta device, so that the buffers end up uninitialised:
+    rewards shrink to nothing, or change their sign.
+    """
+    model = get_llm_for_sequence_regression(model_name_or_path, model_type, **settings)
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # inside LoRA
+    mean, std = getattr(inner.config, "mean", None), getattr(inner.config, "std", None)
+    if mean is None or std is None:
+        if inner.normalize_reward and model_type == "reward":
+            raise ValueError(
+                f"--reward.normalize_enable: config.json of {model_name_or_path} has no mean and "
+                "std (`openrlhf-js rm train` writes them)"
+            )
+        mean, std = 0.0, 1.0
+    inner.mean, inner.std = torch.full_like(inner.mean, mean), torch.full_like(inner.std, std)
+    return model
+
+
+def our_policy(actor_class: Any) -> Any:
+    """Upstream's policy actor with our additions; defined here so that Ray sends it by value."""
 
     class OurPolicy(plain_class(actor_class)):  # type: ignore[misc]
         trainer: Any
@@ -65,10 +109,8 @@ def our_policy(actor_class: Any) -> Any:
 
         def fit(self, kl_ctl: float = 0) -> dict[str, Any]:
             status = super().fit(kl_ctl)
-            return {
-                **status,
-                **(self.gradient_variance.metrics() if self.gradient_variance else {}),
-            }
+            measured = self.gradient_variance.metrics() if self.gradient_variance else {}
+            return {**status, **measured}
 
         def is_ours(self) -> bool:
             return True
@@ -77,14 +119,7 @@ def our_policy(actor_class: Any) -> Any:
 
 
 def our_critic(actor_class: Any) -> Any:
-    """Upstream's critic actor with dynamic batches summed; made in here as `our_policy`.
-
-    Args:
-        actor_class: upstream's `@ray.remote` class.
-
-    Returns:
-        An actor class that takes the same arguments.
-    """
+    """Upstream's critic actor with dynamic batches summed; defined here as `our_policy` is."""
 
     class OurCritic(plain_class(actor_class)):  # type: ignore[misc]
         trainer: Any
@@ -98,13 +133,6 @@ def our_critic(actor_class: Any) -> Any:
 
 
 def confirm(group: Any) -> None:
-    """Makes sure that the actors that train the policy are ours.
-
-    Args:
-        group: upstream's `RayActorGroup`.
-
-    Raises:
-        UpstreamMismatch: they are not, so that flags of ours would do nothing.
-    """
+    """Raises UpstreamMismatch unless the actors of upstream's `RayActorGroup` are `OurPolicy`."""
     if not all(hasattr(actor, "is_ours") for actor in group._actor_handlers):
         raise UpstreamMismatch("the actors that train the policy are not those of openrlhf_js")

@@ -1,21 +1,26 @@
-"""What lets Ray, DeepSpeed, vLLM and OpenRLHF train together on a machine without a GPU.
+"""What lets Ray, DeepSpeed, vLLM and OpenRLHF train on a machine without a GPU or flash-attn.
 
-Each replacement stands beside the upstream lines that it stands in for; a test holds them against
-the installed packages. `install` is the setup hook of every Ray worker; vLLM's engine, which is a
-process of its own outside Ray, calls it through `openrlhf_js.plugin.vllm_plugin`. This module is
-imported on CPU runs only.
+`install` prepares a process for CPU: it is the setup hook of every Ray worker, and vLLM's engine, a
+process of its own outside Ray, calls it through `openrlhf_js.plugin.vllm_plugin`. On a GPU only
+`install_flash_attn` runs. Each replacement quotes the upstream lines that it stands in for; a test
+compares them with the installed packages.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
+import importlib.abc
+import importlib.util
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from openrlhf_js.plugin import flash_attn
-from openrlhf_js.plugin.imports import after_import
+from openrlhf_js.plugin.upstream import BadInput
 
 ENVIRONMENT = {
     "OPENRLHF_JS_DEVICE": "cpu",
@@ -24,15 +29,180 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "TORCHDYNAMO_DISABLE": "1",  # else vLLM compiles a sampler, which wants a C++ compiler
 }
+# Flags, of which each program has some, and their one value that needs no GPU.
+WITHOUT_GPU = {
+    "ds.load_in_4bit": False,
+    "ds.use_liger_kernel": False,
+    "ds.param_dtype": "bf16",
+    "ds.tensor_parallel_size": 1,
+    "vllm.tensor_parallel_size": 1,
+    "actor.optim": "adam",
+    "critic.optim": "adam",
+    "optim": "adam",
+}
+GPU_MEMORY = ("vllm.enable_sleep", "ds.enable_sleep", "ds.adam_offload")  # switches that save it
 
 
 def environment() -> dict[str, str]:
-    """`ENVIRONMENT`, but with what the user has set for vLLM, such as more room for its cache."""
+    """`ENVIRONMENT`, but with the user's settings for vLLM, such as more room for its cache."""
     return {
         name: os.environ.get(name, value) if name.startswith("VLLM_") else value
         for name, value in ENVIRONMENT.items()
     }
 
+
+def adapt(args: argparse.Namespace) -> list[str]:
+    """Sets what OpenRLHF's nested arguments must be on CPU; one notice for each change.
+
+    Raises BadInput if the training asks for what only a GPU can do.
+    """
+    problems = []
+    for flag, works in WITHOUT_GPU.items():
+        group, name = _place(args, flag)
+        came = getattr(group, name, works)
+        if came != works:
+            problems.append(f"--{flag if came is True else f'{flag} {came}'} needs a GPU")
+    if problems:
+        raise BadInput("\n".join(problems))
+    notices = []
+    for flag in GPU_MEMORY:
+        group, name = _place(args, flag)
+        if getattr(group, name, False):
+            setattr(group, name, False)
+            notices.append(f"--{flag} saves GPU memory: ignored on CPU.")
+    if hasattr(args, "vllm"):
+        args.vllm.enforce_eager = True  # compiling costs more than it saves at this size
+        args.vllm.sync_backend = "gloo"  # anything but nccl keeps upstream from CUDA IPC
+    return notices
+
+
+def _place(args: argparse.Namespace, flag: str) -> tuple[Any, str]:
+    """The group that a dotted flag belongs to, None if the program has none such, and its name."""
+    section, _, name = flag.rpartition(".")
+    return (getattr(args, section, None) if section else args), name
+
+
+def pretend_gpus(args: argparse.Namespace) -> int:
+    """The number of GPUs that Ray must count for OpenRLHF's placement groups to fit."""
+    groups = [args.actor, args.critic, args.ref, args.reward]
+    return sum(group.num_nodes * group.num_gpus_per_node for group in groups) + (
+        args.vllm.num_engines or 0
+    )
+
+
+# --- acting on a module when it is imported, without importing it early ------------------------
+# Ray starts many workers, and most never touch DeepSpeed or vLLM, whose import takes seconds.
+
+Context = Callable[[ModuleType], AbstractContextManager[None]]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds a module with the other finders, and lets it execute inside a context."""
+
+    def __init__(self) -> None:
+        self.contexts: dict[str, Context] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name not in self.contexts:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            with self.contexts[name](module):
+                execute(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_finder = _Finder()
+
+
+def around_import(name: str, context: Context) -> None:
+    """Lets module `name` execute inside `context(module)`, if it is not imported yet."""
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    _finder.contexts[name] = context  # installing twice does no harm
+
+
+def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
+    """Runs `action(module)` once `name` is imported, or at once if it already is."""
+
+    @contextmanager
+    def context(module: ModuleType) -> Iterator[None]:
+        yield
+        action(module)
+
+    around_import(name, context)
+    if name in sys.modules:
+        action(sys.modules[name])
+
+
+# --- flash-attn --------------------------------------------------------------------------------
+# OpenRLHF imports two flash-attn modules whether it uses them or not, for packing and ring
+# attention. Packing needs only index arithmetic, which transformers has in plain PyTorch; with
+# sdpa, transformers keeps packed sequences apart by their position ids. Ring attention is refused.
+
+
+def _has_flash_attn() -> bool:
+    return importlib.util.find_spec("flash_attn") is not None
+
+
+def _all_gather(*_: Any) -> Any:
+    raise BadInput("ring attention needs flash-attn: install it, or set --ds.ring_attn_size 1")
+
+
+@contextmanager
+def _flash_attn_stand_ins(_: ModuleType) -> Iterator[None]:
+    """Upstream (models/ring_attn_utils.py):
+    from flash_attn.bert_padding import index_first_axis, pad_input, rearrange, unpad_input
+    from flash_attn.utils.distributed import all_gather
+    """
+    import einops
+    from transformers import modeling_flash_attention_utils as plain
+
+    contents: dict[str, dict[str, Any]] = {
+        "flash_attn": {},
+        "flash_attn.bert_padding": {
+            "index_first_axis": lambda rows, indices: rows[indices],
+            "pad_input": plain._pad_input,
+            "rearrange": einops.rearrange,
+            "unpad_input": plain._unpad_input,
+        },
+        "flash_attn.utils": {},
+        "flash_attn.utils.distributed": {"all_gather": _all_gather},
+    }
+    for name, names in contents.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(names)
+    try:
+        yield
+    finally:  # others ask whether flash_attn exists, and must get the true answer
+        for name in contents:
+            del sys.modules[name]
+
+
+def install_flash_attn() -> None:
+    """Makes OpenRLHF importable in this process if flash-attn is missing."""
+    if not _has_flash_attn():
+        around_import("openrlhf.models.ring_attn_utils", _flash_attn_stand_ins)
+
+
+def fall_back_to_sdpa(args: argparse.Namespace) -> str | None:
+    """Sets sdpa where flash-attn is asked for and missing; the notice for the user, if any."""
+    if _has_flash_attn() or "flash_attention" not in args.ds.attn_implementation:
+        return None
+    if args.ds.ring_attn_size > 1:
+        _all_gather()
+    wanted, args.ds.attn_implementation = args.ds.attn_implementation, "sdpa"
+    return f"flash-attn is not installed: attention runs with sdpa instead of {wanted}."
+
+
+# --- replacements ------------------------------------------------------------------------------
 
 Act = Callable[[ModuleType], None]
 
@@ -56,7 +226,7 @@ def _stands_in_for(module: str, lines: dict[str, tuple[str, ...]]) -> Callable[[
 
 
 def _replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
-    """Puts the decorated function in the place of `owner.name`, which stays its `__wrapped__`."""
+    """Replaces `owner.name` by the decorated function, whose `__wrapped__` it becomes."""
 
     def put(function: Callable[..., Any]) -> None:
         setattr(owner, name, functools.wraps(getattr(owner, name))(function))
@@ -224,6 +394,6 @@ def _keep_weights(module: ModuleType) -> None:
 
 def install() -> None:
     """Makes this process ready for OpenRLHF without a GPU. Safe to call twice."""
-    flash_attn.install_stand_ins()
+    install_flash_attn()
     for module, replacement in REPLACEMENTS.items():
         after_import(module, replacement.act)

@@ -1,31 +1,34 @@
 """The experience maker that subtracts our baselines, between upstream's steps that surround them.
 
 Upstream computes, on the controller and over the whole rollout batch: length penalties, the
-baseline, per-token KL, returns, whitening. Its own estimators run its own code here, too. For
-ours, the penalised rewards are replaced by the advantages before upstream goes on; its baseline
-step knows only its own estimators' names and leaves them as they are.
+baseline, per-token KL, returns, whitening. Its own estimators run its own code here, too. For ours,
+the penalised rewards are replaced by the advantages before upstream's step runs; its baseline knows
+only its own estimators' names and passes them through.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from openrlhf.datasets import PromptDataset
 from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
     apply_length_penalties,
 )
 
 from openrlhf_js import estimators
-from openrlhf_js.plugin.batch_files import save_batch
-from openrlhf_js.plugin.errors import BadReward, UpstreamMismatch
+from openrlhf_js.estimators import RunningStatistics
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
+from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
+from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ SAME_BASELINE = {
     "group_norm": "grpo",
     "flash_reinforce": "reinforce++",
 }
+HISTORY = "js_history"  # the key in the states that upstream saves with the actor
 
 
 class ShrinkageExperienceMaker(RemoteExperienceMaker):
@@ -45,8 +49,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
 
     Attributes:
         live_estimator: the estimator that computes the advantages.
-        metrics: what the last rollout batch showed (`js/...`), for the trainer to log.
-        history: what the batches so far showed, with `--js.half_life`; else None.
+        metrics: the last rollout batch's diagnostics (`js/...`), for the trainer to log.
+        history: the statistics of the batches so far, with `--js.half_life`; else None.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -62,23 +66,26 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             self.advantage_estimator = "rloo"
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
-        """Upstream's step, on samples that all bear a reward, be it NaN for "masked"."""
+        """Upstream's step, on samples that all have a reward, NaN for "masked"."""
         if any(sample.rewards is not None for sample in rollout_samples):
             for sample in rollout_samples:
                 if sample.rewards is None:
                     sample.rewards = torch.tensor([math.nan])
             self._check(rollout_samples)
             _fill_gaps(rollout_samples)
-        self._greedy_rewards = self._take_greedy_rewards(rollout_samples)
+        # popped, so that nothing else averages over them
+        greedy = [sample.info.pop(GREEDY_REWARD, None) for sample in rollout_samples]
+        if self.live_estimator == "remax":  # (n,): every response of a group has the same one
+            every = self.args.rollout.n_samples_per_prompt
+            self._greedy_rewards = torch.cat(greedy[::every]).float()
         return super().make_experience_batch(rollout_samples)
 
     @torch.no_grad()
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """Upstream's step, with our baseline in the place of upstream's where it is ours.
+        """Upstream's step, with our baseline in place of upstream's where the estimator is ours.
 
-        Raises:
-            BadReward: a reward model's reward is not finite and `--js.on_bad_reward` is "stop".
-            UpstreamMismatch: the flag no longer names the estimator that is live.
+        Raises BadReward for a reward that is not finite unless it is masked, and UpstreamMismatch
+        if the flag no longer names the live estimator.
         """
         if self.args.algo.advantage.estimator != self.live_estimator:
             raise UpstreamMismatch(
@@ -119,6 +126,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         if self.live_estimator in OURS:
             self._restore(order, rewards, valid)
         if self.args.js.save_batches:
+            greedy: Any = [] if self._greedy_rewards is None else self._greedy_rewards.numpy()
             save_batch(
                 Path(self.args.js.save_batches),
                 experiences,
@@ -126,12 +134,12 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 estimator=self.live_estimator,
                 rewards=rewards.numpy(),
                 valid=valid.numpy(),
-                greedy_rewards=[] if self._greedy_rewards is None else self._greedy_rewards.numpy(),
+                greedy_rewards=greedy,
             )
         return experiences
 
     def _restore(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
-        """Puts the rewards back, and lets masked responses teach nothing, KL included."""
+        """Puts the rewards back, and zeroes the advantages of masked responses, KL included."""
         order.scatter(rewards, "rewards")
         # upstream has just logged our advantages as if they were rewards
         typical = rewards[valid].mean() if valid.any() else rewards.new_zeros(())
@@ -147,20 +155,12 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         if self.args.js.on_bad_reward == "mask":
             return
         for experience in experiences:
-            bad = (~experience.rewards.isfinite()).nonzero().flatten().tolist()
-            for i in bad:
+            for i in (~experience.rewards.isfinite()).nonzero().flatten().tolist():
                 raise BadReward(
                     f"the reward is {experience.rewards[i].item()} "
                     f"(prompt {experience.prompts[i][-400:]!r}). The run stops; "
                     "--js.on_bad_reward mask would leave such responses out"
                 )
-
-    def _take_greedy_rewards(self, samples: list[Any]) -> torch.Tensor | None:
-        """The greedy responses' rewards, (n,); taken out, so that nothing else can use them."""
-        rewards = [sample.info.pop(GREEDY_REWARD, None) for sample in samples]
-        if self.live_estimator != "remax":
-            return None
-        return torch.cat(rewards[:: self.args.rollout.n_samples_per_prompt]).float()
 
 
 class _PromptOrder:
@@ -194,7 +194,7 @@ class _PromptOrder:
 
 
 def _enough(name: str, rewards: torch.Tensor) -> bool:
-    """Whether there is such an estimator of ours, and the batch is large enough for it."""
+    """Whether we have such an estimator, and the batch is large enough for it."""
     needs = estimators.ESTIMATORS.get(name)
     return needs is not None and (
         rewards.shape[0] >= needs.least_prompts
@@ -212,9 +212,8 @@ def _group_std(rewards: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
 
 
 def _fill_gaps(samples: list[Any]) -> None:
-    """Gives all samples of a batch what upstream wants them all to have. A logged value that a
-    masked sample or one of another task lacks becomes the mean of the others, so that the logged
-    mean stays theirs."""
+    """Gives all samples of a batch the fields that upstream wants them all to have. A logged value
+    that some samples lack (masked, or of another task) becomes the mean of the others."""
     if any(sample.scores is not None for sample in samples):
         for sample in samples:
             if sample.scores is None:
@@ -237,3 +236,93 @@ def _penalties_done(reward: Any) -> Iterator[None]:
         yield
     finally:
         vars(reward).update(saved)
+
+
+def save_batch(
+    folder: Path,
+    experiences: list[Any],
+    gather: Callable[[list[torch.Tensor]], torch.Tensor],
+    **arrays: Any,
+) -> None:
+    """Writes `batch_000001.npz`, or the next number, so that a resumed run continues the count.
+
+    Besides `arrays` it holds, for n prompts with m responses: `prompts` (n, m); `advantages` (n, m)
+    of each response's last token (without KL in the reward those of every token); and `tokens`,
+    all prompts with their responses one after the other, of `lengths` (n, m) tokens each.
+    """
+    advantages = []
+    texts: dict[int, str] = {}
+    tokens: dict[int, np.ndarray] = {}
+    for experience in experiences:
+        mask = experience.action_mask
+        last = mask.shape[1] - 1 - mask.long().fliplr().argmax(1, keepdim=True)
+        advantages.append(experience.advantages.gather(1, last))
+        texts.update(zip(experience.index, experience.prompts, strict=True))
+        for i, sequence, real in zip(
+            experience.index, experience.sequences, experience.attention_mask, strict=True
+        ):
+            tokens[i] = sequence[real.bool()].numpy().astype(np.int32)
+    in_order = sorted(tokens)
+    both = gather(advantages)
+    folder.mkdir(parents=True, exist_ok=True)
+    number = len(list(folder.glob("batch_*.npz"))) + 1
+    np.savez(
+        folder / f"batch_{number:06d}.npz",
+        prompts=np.array([texts[i] for i in in_order]).reshape(both.shape),
+        tokens=np.concatenate([tokens[i] for i in in_order]),
+        lengths=np.array([len(tokens[i]) for i in in_order]).reshape(both.shape),
+        advantages=both.float().numpy(),
+        **arrays,
+    )
+
+
+def with_history(
+    states: dict[str, Any] | None, history: RunningStatistics | None
+) -> dict[str, Any] | None:
+    """The states of a checkpoint with the history of `js_plus` added, in place."""
+    if history is None:
+        return states
+    states = {} if states is None else states
+    states[HISTORY] = history._asdict()
+    return states
+
+
+def resumed_history(
+    states: dict[str, Any], history: RunningStatistics | None
+) -> RunningStatistics | None:
+    """The history that a run continues with; `history` is that of a run that begins.
+
+    Raises BadInput if the checkpoint belongs to a run with another `--js.half_life`.
+    """
+    if not states.get("global_step"):  # there is no checkpoint
+        return history
+    saved = states.get(HISTORY)
+    before = None if saved is None else saved["half_life"]
+    now = None if history is None else history.half_life
+    if before != now:
+        again = "leave it out" if before is None else f"give --js.half_life {before:g} with js_plus"
+        raise BadInput(
+            f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {_number(before)}, "
+            f"this one has {_number(now)}: {again} to resume it, or start afresh without "
+            "--ckpt.load_enable"
+        )
+    return None if saved is None else RunningStatistics(**saved)
+
+
+def _number(half_life: float | None) -> str:
+    return "none" if half_life is None else f"{half_life:g}"
+
+
+class SourcedPrompts(PromptDataset):
+    """Upstream's data set of prompts, whose text labels carry their row's datasource.
+
+    Upstream reads the datasource of every row for the evaluation's metrics, but a reward function
+    gets only the label.
+    """
+
+    def __getitem__(self, idx: int) -> tuple[Any, ...]:
+        datasource, prompt, label, images = super().__getitem__(idx)
+        if isinstance(label, str) and isinstance(datasource, str):
+            label = SourcedLabel(label)
+            label.datasource = datasource
+        return datasource, prompt, label, images

@@ -1,28 +1,24 @@
-"""The command line of a training run: upstream's flags, ours beside them, older spellings."""
+"""The command line of a training run: upstream's flags, ours beside them, and old spellings.
+
+Up to OpenRLHF 0.10.1 the flags were flat (`--pretrain`); 0.10.2 gave them dotted names and kept no
+alias. The tables come from the released packages; tests/plugin/test_flags.py checks both sides.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from openrlhf_js.plugin.errors import BadInput, UpstreamMismatch
-from openrlhf_js.plugin.old_flags import (
-    CORRECTION_SCHEMES,
-    CORRECTION_SWITCHES,
-    CORRECTION_TYPES,
-    POLICY,
-    Spellings,
-)
-from openrlhf_js.plugin.upstream import WORKS_WITH
+from openrlhf_js.plugin.upstream import WORKS_WITH, BadInput, UpstreamMismatch
 
-# Ours, beside upstream's own. What each is, in the words of --help.
+# Our estimators beside upstream's, with their --help.
 ESTIMATORS: dict[str, str] = {
-    "js": "the shrinkage baseline: the mean of the prompt's other responses, drawn towards the "
-    "mean of the other prompts as far as their noise calls for",
+    "js": "the shrinkage baseline: the mean of the prompt's other responses, shrunk towards the "
+    "mean of the other prompts by as much as their noise calls for",
     "js_plus": "js with estimates corrected for noise, and guarded where a batch has few prompts",
-    "js1": "the naive form of js, whose baseline sees the response it is subtracted from (biased)",
+    "js1": "the naive form of js, whose baseline includes the response itself (biased)",
     "js_fixed": "js with the shrinkage that --js.shrinkage gives",
     "bloo": "the mean reward of all other prompts (js with shrinkage 1)",
     "remax": "the reward of one extra greedy response per prompt",
@@ -44,14 +40,7 @@ that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds our estimators to upstream's choices, and our flags in a group of their own.
-
-    Args:
-        parser: upstream's; changed in place.
-
-    Raises:
-        UpstreamMismatch: the parser has no --algo.advantage.estimator.
-    """
+    """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
     estimator = parser._option_string_actions.get("--algo.advantage.estimator")
     if estimator is None or estimator.choices is None:
         raise UpstreamMismatch(
@@ -62,33 +51,28 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     estimator.choices = [*estimator.choices, *ours]
     described = "; ".join(f"{name}: {text}" for name, text in ours.items())
     estimator.help = f"{estimator.help}. Added by openrlhf_js: {described}"
-
-    parser.prog = "openrlhf-js train"
-    parser.usage = "%(prog)s [flags]"
-    parser.description = DESCRIPTION
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    group = parser.add_argument_group("openrlhf_js")
+    group = our_group(parser, "openrlhf-js train", DESCRIPTION)
     group.add_argument(
         "--js.shrinkage",
         type=float,
         metavar="FLOAT",
         help="the shrinkage of js_fixed, from 0 (each prompt's own mean, as rloo) to 1 (the mean "
-        "of all other prompts, as bloo); the other estimators find theirs in every batch",
+        "of all other prompts, as bloo); the other estimators compute theirs in every batch",
     )
     group.add_argument(
         "--js.half_life",
         type=float,
         metavar="STEPS",
-        help="js_plus finds its shrinkage in earlier steps, too, where one counts half after so "
-        "many; 50 serves most runs, 20 those whose data changes often. It helps where a rollout "
-        "has few prompts; saved with checkpoints (default: today's batch alone)",
+        help="js_plus estimates its shrinkage from earlier steps, too; a step counts half after so "
+        "many. 50 suits most runs, 20 those whose data changes often. It helps where a rollout has "
+        "few prompts; saved with checkpoints (default: the current batch alone)",
     )
     group.add_argument(
         "--js.on_bad_reward",
         choices=["stop", "mask"],
         default="stop",
-        help="what a missing, infinite or NaN reward does: stop ends the run with the prompt and "
-        "the grader's error; mask leaves that response out of every mean, lets it teach nothing, "
+        help="for a missing, infinite or NaN reward: stop ends the run with the prompt and the "
+        "grader's error; mask leaves that response out of every mean and gives it no gradient, "
         "and counts it; an evaluation that meets one logs NaN (default: %(default)s)",
     )
     group.add_argument(
@@ -97,21 +81,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=600.0,
         metavar="SECONDS",
         help="how long a response waits for its reward where --reward.remote_url names servers; "
-        "meanwhile they are asked again and again, each request for a fifth of that at most. Then "
-        "--js.on_bad_reward says what happens (default: %(default)s)",
+        "until then requests are retried, each for a fifth of that at most. Then "
+        "--js.on_bad_reward applies (default: %(default)s)",
     )
     group.add_argument(
         "--js.reward_weights",
         metavar="NAME=NUMBER,...",
         help="the reward is the sum of several models' rewards with these weights, where "
-        "--reward.remote_url gives names to its addresses: NAME=http://...,NAME=http://...; "
-        "addresses with the same name, or all without any, are servers of one model",
+        "--reward.remote_url names its addresses: NAME=http://...,NAME=http://...; addresses "
+        "with the same name, or all without any, are servers of one model",
     )
     group.add_argument(
         "--js.save_batches",
         metavar="DIR",
-        help="write each rollout batch's tokens and rewards and the advantages that go to training "
-        "into DIR, one .npz a step",
+        help="write each rollout batch's tokens, rewards and advantages into DIR, one .npz a step",
     )
     group.add_argument(
         "--js.gradient_variance",
@@ -130,23 +113,204 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "micro-batches are independent; --train.micro_batch_size must be a multiple of "
         "--rollout.n_samples_per_prompt",
     )
-    add_run_flags(group, where="the stack runs", cpu="Ray, DeepSpeed and vLLM")
+    add_run_flags(group, cpu="Ray, DeepSpeed and vLLM")
 
 
-def add_run_flags(group: argparse._ArgumentGroup, where: str, cpu: str) -> None:
-    """The flags that every program has: whether to run, and on what."""
+def our_group(
+    parser: argparse.ArgumentParser, program: str, description: str
+) -> argparse._ArgumentGroup:
+    """Gives upstream's parser our name and description, and a group for our flags."""
+    parser.prog = program
+    parser.usage = "%(prog)s [flags]"
+    parser.description = description
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    return parser.add_argument_group("openrlhf_js")
+
+
+def add_run_flags(group: argparse._ArgumentGroup, cpu: str) -> None:
+    """The flags of every training program: whether to run, and on what."""
     group.add_argument(
         "--js.dry_run",
         action="store_true",
-        help="print what every flag is, check all that is checked before a training, and end",
+        help="run all checks, print every flag's value, and exit without training",
     )
     group.add_argument(
         "--js.device",
         choices=["auto", "cpu", "gpu"],
         default="auto",
-        help=f"where {where}: auto takes the GPU when there is one; cpu runs {cpu} without any "
-        "GPU, for small models (default: %(default)s)",
+        help=f"auto takes the GPU when there is one; cpu runs {cpu} without any GPU, for small "
+        "models (default: %(default)s)",
     )
+
+
+# --- old spellings -----------------------------------------------------------------------------
+
+
+class Spellings(NamedTuple):
+    """What becomes of the old flags of one program."""
+
+    renamed: Mapping[str, str]  # old name -> new name, or several new names
+    idle: Mapping[str, str]  # without effect by now -> why
+    removed: Mapping[str, str]  # without successor -> what to do
+
+
+# section of today's flags -> "old_name=new_name", or the name alone where it only got the section
+_RENAMED = {
+    "ref": (
+        "ref_num_nodes=num_nodes ref_num_gpus_per_node=num_gpus_per_node ref_reward_offload=offload"
+    ),
+    "reward": (
+        "reward_num_nodes=num_nodes reward_num_gpus_per_node=num_gpus_per_node "
+        "ref_reward_offload=offload reward_pretrain=model_name_or_path remote_rm_url=remote_url "
+        "normalize_reward=normalize_enable reward_clip_range=clip_range overlong_buffer_len "
+        "overlong_penalty_factor stop_properly_penalty_coef"
+    ),
+    "actor": (
+        "actor_num_nodes=num_nodes actor_num_gpus_per_node=num_gpus_per_node "
+        "gradient_checkpointing=gradient_checkpointing_enable "
+        "gradient_checkpointing_use_reentrant=gradient_checkpointing_reentrant "
+        "pretrain=model_name_or_path freeze_visual_encoder max_norm lr_scheduler lr_warmup_ratio "
+        "policy_loss_type eps_clip eps_clip_low_high dual_clip aux_loss_coef "
+        "entropy_loss_coef=entropy_coef"
+    ),
+    "critic": (
+        "critic_num_nodes=num_nodes critic_num_gpus_per_node=num_gpus_per_node "
+        "critic_pretrain=model_name_or_path max_norm lr_scheduler lr_warmup_ratio "
+        "freezing_actor_steps=freezing_steps save_value_network value_clip"
+    ),
+    "train": (
+        "colocate_actor_ref colocate_critic_reward colocate_all_models=colocate_all "
+        "async_train=async_enable async_queue_size partial_rollout=partial_rollout_enable "
+        "agent_func_path train_batch_size=batch_size micro_train_batch_size=micro_batch_size "
+        "train_max_tokens_per_gpu=max_tokens_per_gpu use_dynamic_batch=dynamic_batch_enable "
+        "num_episodes max_epochs seed full_determinism=full_determinism_enable enable_ema ema_beta"
+    ),
+    "vllm": (
+        "vllm_num_engines=num_engines vllm_tensor_parallel_size=tensor_parallel_size "
+        "vllm_sync_backend=sync_backend vllm_sync_with_ray=sync_with_ray enable_prefix_caching "
+        "enforce_eager vllm_enable_sleep=enable_sleep "
+        "vllm_gpu_memory_utilization=gpu_memory_utilization"
+    ),
+    "algo.advantage": (
+        "vllm_is_truncated_threshold=is_correction_threshold advantage_estimator=estimator "
+        "no_advantage_std_norm=no_std_norm lambd gamma"
+    ),
+    "eval": (
+        "eval_steps=steps eval_dataset=dataset eval_split=split eval_temperature=temperature "
+        "eval_n_samples_per_prompt=n_samples_per_prompt"
+    ),
+    "ckpt": (
+        "save_steps ckpt_path=path save_path=output_dir save_hf_ckpt=save_hf "
+        "disable_ds_ckpt=disable_ds max_ckpt_num=max_num max_ckpt_mem=max_mem "
+        "load_checkpoint=load_enable best_metric_key"
+    ),
+    "logger": "logging_steps use_tensorboard=tensorboard_dir",
+    "ds": (
+        "use_ds_universal_ckpt=use_universal_ckpt zero_stage zpg deepcompile param_dtype "
+        "adam_offload attn_implementation use_liger_kernel grad_accum_dtype overlap_comm "
+        "deepspeed_enable_sleep=enable_sleep ds_tensor_parallel_size=tensor_parallel_size "
+        "packing_samples load_in_4bit ring_attn_size ring_head_stride=ring_attn_head_stride "
+        "value_head_prefix"
+    ),
+    "logger.wandb": (
+        "use_wandb=key wandb_org=org wandb_group=group wandb_project=project "
+        "wandb_run_name=run_name"
+    ),
+    "ds.lora": "lora_rank=rank lora_alpha=alpha lora_dropout=dropout target_modules",
+    "data": (
+        "prompt_data=prompt_dataset prompt_data_probs=prompt_probs prompt_split input_key "
+        "label_key input_template apply_chat_template max_len max_samples disable_fast_tokenizer "
+        "dataloader_num_workers image_key max_images_per_prompt"
+    ),
+    "rollout": (
+        "rollout_batch_size=batch_size micro_rollout_batch_size=micro_batch_size "
+        "vllm_generate_batch_size rollout_max_tokens_per_gpu=max_tokens_per_gpu max_new_tokens "
+        "n_samples_per_prompt temperature top_p"
+    ),
+    "actor.adam": "actor_learning_rate=lr adam_betas=betas l2=weight_decay",
+    "critic.adam": "critic_learning_rate=lr adam_betas=betas l2=weight_decay",
+    "algo.kl": (
+        "init_kl_coef=init_coef kl_target=target kl_horizon=horizon kl_estimator=estimator "
+        "use_kl_loss=use_loss"
+    ),
+    "algo": (
+        "dynamic_filtering=dynamic_filtering_enable "
+        "dynamic_filtering_reward_range=dynamic_filtering_range"
+    ),
+}
+
+
+def _spelled(sections: Mapping[str, str]) -> dict[str, str]:
+    spelled: dict[str, str] = {}
+    for section, names in sections.items():
+        for old, _, new in (name.partition("=") for name in names.split()):
+            spelled[old] = f"{spelled.get(old, '')} {section}.{new or old}".strip()
+    return spelled
+
+
+OLD_FLAGS = _spelled(_RENAMED)  # old name -> new name, or two new names where one became two
+
+# The importance-sampling correction was a switch and a named scheme, flat up to 0.10.1 and dotted
+# up to 0.11.1. Since 0.11.2 the scheme is spelled out as a level and a mode.
+CORRECTION_SWITCHES = ("enable_vllm_is_correction", "algo.advantage.is_correction_enable")
+CORRECTION_TYPES = ("vllm_is_correction_type", "algo.advantage.is_correction_type")
+CORRECTION_SCHEMES: dict[str, tuple[str, str]] = {  # scheme -> level, mode
+    "tis": ("token", "clip"),
+    "icepop": ("token", "mask"),
+    "seq-mask-tis": ("seq", "mask"),
+}
+
+# Switches without effect by now, dropped with a notice.
+IDLE_FLAGS: dict[str, str] = {
+    "actor_init_on_gpu": "it had no effect any more in 0.10.1",
+    "perf": "it had no effect any more in 0.10.1",
+    "bf16": "bf16 is the default; --ds.param_dtype chooses another type",
+    "flash_attn": "flash attention is the default; --ds.attn_implementation chooses another",
+}
+
+# Flags whose effect is gone: a run without it would not be the one that was asked for.
+REMOVED_FLAGS: dict[str, str] = {
+    "ptx_coef": "has no successor: there is no pre-training loss any more",
+    "pretrain_data": "has no successor: there is no pre-training loss any more",
+    "pretrain_data_probs": "has no successor: there is no pre-training loss any more",
+    "pretrain_split": "has no successor: there is no pre-training loss any more",
+    "use_kl_estimator_k3": "is now --algo.kl.estimator k3",
+    "prompt_max_len": "has no successor: --data.max_len limits prompt and response together",
+    "generate_max_len": "is now --rollout.max_new_tokens, with --data.max_len for prompt and "
+    "response together",
+}
+
+POLICY = Spellings(OLD_FLAGS, IDLE_FLAGS, REMOVED_FLAGS)
+
+# The program that trains reward models shares most of them.
+_SHARED = (
+    "eval_steps save_steps logging_steps ckpt_path save_path save_hf_ckpt disable_ds_ckpt "
+    "max_ckpt_num max_ckpt_mem load_checkpoint use_ds_universal_ckpt use_wandb wandb_org "
+    "wandb_group wandb_project wandb_run_name use_tensorboard zero_stage zpg deepcompile "
+    "param_dtype adam_offload attn_implementation grad_accum_dtype overlap_comm "
+    "ds_tensor_parallel_size packing_samples load_in_4bit lora_rank lora_alpha lora_dropout "
+    "target_modules ring_attn_size ring_head_stride value_head_prefix eval_dataset eval_split "
+    "input_template apply_chat_template max_len max_samples disable_fast_tokenizer "
+    "dataloader_num_workers train_batch_size micro_train_batch_size max_epochs seed "
+    "full_determinism"
+)
+_OF_REWARD_MODEL = {
+    "model": (
+        "pretrain=model_name_or_path gradient_checkpointing=gradient_checkpointing_enable "
+        "gradient_checkpointing_use_reentrant=gradient_checkpointing_reentrant aux_loss_coef "
+        "compute_fp32_loss=compute_fp32_loss_enable margin_loss=margin_loss_enable loss=loss_type"
+    ),
+    "adam": "learning_rate=lr adam_betas=betas l2=weight_decay",
+    "data": (
+        "dataset dataset_probs dataset_split prompt_key chosen_key rejected_key "
+        "tokenizer_chat_template"
+    ),
+}
+REWARD_MODEL = Spellings(
+    {name: OLD_FLAGS[name] for name in _SHARED.split()} | _spelled(_OF_REWARD_MODEL),
+    {name: IDLE_FLAGS[name] for name in ("bf16", "flash_attn")},
+    {},
+)
 
 
 class _Option(NamedTuple):
@@ -178,17 +342,10 @@ def _options(argv: Sequence[str]) -> list[_Option]:
 
 
 def translate(argv: Sequence[str], spellings: Spellings = POLICY) -> list[str]:
-    """The command line with every older spelling replaced by today's; one notice on stderr.
+    """The command line with every old spelling replaced by today's; one notice on stderr.
 
-    Args:
-        argv: as a user or an older script writes it, without the program's name.
-        spellings: the older ones of the program.
-
-    Returns:
-        What upstream's parser understands. Flags that are not older spellings pass unchanged.
-
-    Raises:
-        BadInput: a removed flag, or an old and a new spelling that say different things.
+    Other flags pass unchanged. Raises BadInput for a removed flag, and for an old and a new
+    spelling with different values.
     """
     options = _options(argv)
     given = {option.flag: option for option in options}
@@ -227,12 +384,12 @@ def translate(argv: Sequence[str], spellings: Spellings = POLICY) -> list[str]:
     if problems:
         raise BadInput("\n".join(problems))
     if notices:
-        print(f"openrlhf_js: older flags: {', '.join(notices)}", file=sys.stderr)
+        print(f"openrlhf_js: old flags: {', '.join(notices)}", file=sys.stderr)
     return [token for option in kept for token in option.tokens()]
 
 
 def _correction_scheme(given: dict[str, _Option]) -> tuple[list[_Option], list[str]]:
-    """The level and mode that stand for the older switch and scheme, and what is wrong in them."""
+    """The level and mode that stand for the old switch and scheme, and what is wrong in them."""
     if not any(switch in given for switch in CORRECTION_SWITCHES):
         return [], []
     named = [given[flag] for flag in CORRECTION_TYPES if flag in given]

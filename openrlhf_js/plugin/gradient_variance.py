@@ -1,11 +1,10 @@
-"""Records the variance of the policy gradient while it trains, without a second gradient.
+"""The variance of the policy gradient, recorded during training without a second gradient.
 
-The estimator needs, of one optimizer step, the sum of the squared norms of its micro-batches'
-gradients and the squared norm of their sum. The first is one number that grows as each parameter's
-gradient passes a hook on its way to be accumulated, on its own rank, before any reduction: the same
-place in every ZeRO stage, and the only one where ZeRO-3 shows a whole gradient. The second is what
-DeepSpeed computes for clipping, before it clips; without ZeRO it does not always, and the gradients
-are then read just before the step.
+For one optimizer step the estimator needs the sum of the squared norms of its micro-batches'
+gradients, and the squared norm of their sum. The first is accumulated in a hook on each parameter,
+on its own rank and before any reduction: the same place in every ZeRO stage, and the only one where
+ZeRO-3 shows a whole gradient. The second is DeepSpeed's own norm, before it clips; without ZeRO
+DeepSpeed does not always compute one, and the gradients are read just before the step.
 """
 
 from __future__ import annotations
@@ -13,17 +12,79 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from openrlhf_js.plugin.errors import UpstreamMismatch
-from openrlhf_js.plugin.gradient_moments import GradientMoments, GradientSums, NoiseScale
+from openrlhf_js.plugin.upstream import UpstreamMismatch
 
 logger = logging.getLogger(__name__)
 
+HALF_LIFE = 20  # measurements, of the running means in the noise scale
 PIECE_ELEMENTS = 1 << 15  # of a gradient on CPU that are squared at a time
+
+
+class GradientMoments(NamedTuple):
+    """Unbiased estimates for the gradient g of one optimizer step; units of the loss, squared."""
+
+    variance: float  # Var(g), the trace of its covariance; not negative if all w_i are equal
+    mean_square: float  # |E g|^2; negative at times, where the noise drowns the mean
+
+
+class GradientSums(NamedTuple):
+    """Sums over the micro-batches of one optimizer step, on all ranks.
+
+    Micro-batch i contributes h_i to the step's gradient g = sum_i h_i and holds the share w_i of
+    its responses. In the paper's notation h_i = g_i / m.
+    """
+
+    squares: float  # sum_i |h_i|^2
+    square_of_sum: float  # |g|^2
+    responses: int  # sum_i n_i
+    squared_responses: int  # sum_i n_i^2, so that sum_i w_i^2 is this / responses^2
+
+    def moments(self) -> GradientMoments | None:
+        """The estimates; None where one micro-batch holds everything.
+
+        Let W = sum_i w_i^2, the h_i be uncorrelated, and E h_i = w_i E g. Then
+            E sum_i |h_i|^2 = Var(g) + W |E g|^2   and   E |g|^2 = Var(g) + |E g|^2,
+        whatever the variance of each h_i, and solving for the two gives
+            Var(g) ~ (sum_i |h_i|^2 - W |g|^2) / (1 - W),
+            |E g|^2 ~ (|g|^2 - sum_i |h_i|^2) / (1 - W).
+        With equal micro-batches, W = 1 / m, the first is the paper's
+            1 / (m (m - 1)) (sum_i |g_i|^2 - |sum_i g_i|^2 / m)
+        (eq. unbiased_gradient_trace_cov).
+        """
+        if self.squared_responses >= self.responses**2:
+            return None
+        concentration = self.squared_responses / self.responses**2
+        return GradientMoments(
+            (self.squares - concentration * self.square_of_sum) / (1 - concentration),
+            (self.square_of_sum - self.squares) / (1 - concentration),
+        )
+
+
+class NoiseScale:
+    """The simple noise scale of McCandlish et al. (2018), tr(Sigma) / |E g|^2, in responses.
+
+    Sigma is the covariance of one response's gradient, so this is the number of responses at which
+    noise and mean weigh the same. Both terms are unbiased but noisy: each is averaged over
+    measurements before they are divided.
+    """
+
+    def __init__(self) -> None:
+        self._response_variance = self._mean_square = 0.0
+
+    def update(self, moments: GradientMoments, responses: int) -> float | None:
+        """The noise scale with one more measurement; None while an average is not positive."""
+        keep = 0.5 ** (1 / HALF_LIFE)  # the start at zero cancels in the ratio
+        variance = responses * moments.variance
+        self._response_variance = keep * self._response_variance + (1 - keep) * variance
+        self._mean_square = keep * self._mean_square + (1 - keep) * moments.mean_square
+        if self._response_variance <= 0 or self._mean_square <= 0:
+            return None
+        return self._response_variance / self._mean_square
 
 
 def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
@@ -31,7 +92,7 @@ def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
     if gradient.is_cuda:  # reduces as a tree, and reads bfloat16 as float32 without a copy
         return torch.linalg.vector_norm(gradient, dtype=torch.float32).square()
     # On a CPU the float32 norm of ten million elements is wrong in the third digit, and any other
-    # copies what it reads: hence small pieces.
+    # way copies what it reads: hence small pieces.
     gradient = gradient.detach()
     if gradient.is_contiguous():
         gradient = gradient.view(-1)
@@ -41,20 +102,12 @@ def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
 
 
 class GradientVariance:
-    """Measures some optimizer steps of an `ActorPPOTrainer` of upstream's; the others cost nothing.
+    """Measures every n-th optimizer step of upstream's `ActorPPOTrainer`; other steps cost nothing.
 
-    All ranks measure the same steps, and end with the same numbers.
-
-    Attributes:
-        sums: of the last step that was measured, None before.
+    All ranks measure the same steps and get the same numbers. `sums` holds the last measured step.
     """
 
     def __init__(self, trainer: Any, every: int):
-        """
-        Args:
-            trainer: whose `training_step` is measured from now on.
-            every: optimizer steps from one measurement to the next, at least 1.
-        """
         self.sums: GradientSums | None = None
         self._engine = trainer.actor.model
         self._every = every
@@ -74,12 +127,9 @@ class GradientVariance:
             self._engine.step = self._step_after_norm
 
     def metrics(self) -> dict[str, float]:
-        """What was measured since the last call, for the log; empty if nothing was.
+        """The values to log since the last call, means over the measured steps; {} without any.
 
-        Returns:
-            `js/gradient_variance` and `js/gradient_norm_squared`, each the mean over the measured
-            optimizer steps; `js/gradient_snr`, the second over the first; `js/gradient_noise_scale`
-            in responses. A ratio whose terms are not positive is left out.
+        `js/gradient_noise_scale` is in responses. A ratio whose terms are not positive is left out.
         """
         measured, self._measured = self._measured, []
         if not measured:
@@ -105,7 +155,7 @@ class GradientVariance:
             self._seen.clear()
         status = self._training_step(experience, *args, **kwargs)
         if self._hooks and not self._seen:
-            raise UpstreamMismatch("no gradient came by where --js.gradient_variance looks for it")
+            raise UpstreamMismatch("--js.gradient_variance: no parameter's hook saw a gradient")
         if self._hooks and self._engine.global_steps > steps:
             self._end()
         return status
@@ -118,7 +168,7 @@ class GradientVariance:
 
     def _adder(self, name: str) -> Callable[[torch.Tensor | None], None]:
         def add(gradient: torch.Tensor | None) -> None:
-            if gradient is None:  # a function that the parameter went into gave it no gradient
+            if gradient is None:  # a function that used the parameter gave it no gradient
                 return
             # autograd sums all uses of a parameter in one backward pass before this hook, but a
             # reentrant checkpoint runs a pass of its own, and |a + b|^2 is not |a|^2 + |b|^2
@@ -168,7 +218,5 @@ class GradientVariance:
             return math.sqrt(self._square_of_sum)
         norm = self._engine.get_global_grad_norm()
         if norm is None:
-            raise UpstreamMismatch(
-                "DeepSpeed gives no gradient norm, which --js.gradient_variance needs"
-            )
+            raise UpstreamMismatch("--js.gradient_variance: DeepSpeed gives no gradient norm")
         return float(norm) if norm >= 0 else math.nan  # -1 is DeepSpeed's sign for infinite

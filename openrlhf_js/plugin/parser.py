@@ -1,9 +1,9 @@
 """Upstream's own command line, taken from upstream's own source.
 
 OpenRLHF builds and validates its flags under `if __name__ == "__main__"`, where they cannot be
-imported, and importing the module around them takes many seconds. So the source is parsed, split at
-`args = parser.parse_args()`, and each half compiled by itself: no flag is listed twice, and
-`--help` or a typo answers at once.
+imported, and importing the module around them takes many seconds. So the source is parsed, split
+at `args = parser.parse_args()`, and each half compiled: no flag is listed twice, and `--help` or a
+typo answers at once.
 """
 
 from __future__ import annotations
@@ -14,23 +14,17 @@ import difflib
 import functools
 import importlib.util
 import os
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from types import CodeType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from openrlhf_js.plugin.errors import BadInput, UpstreamMismatch
-from openrlhf_js.plugin.old_flags import POLICY, Spellings
-from openrlhf_js.plugin.upstream import WORKS_WITH
+from openrlhf_js.plugin.flags import POLICY, Spellings
+from openrlhf_js.plugin.upstream import WORKS_WITH, BadInput, UpstreamMismatch
 
 MAIN = "__name__ == '__main__'"  # as ast.unparse writes it
-
-
-class Program(NamedTuple):
-    """The two halves of upstream's main block."""
-
-    build: CodeType  # makes `parser`
-    validate: CodeType  # reads the flat `args`, leaves them checked and nested
+SECRETS = ("logger.wandb.key",)
 
 
 def _mismatch(path: Path | str, missing: str) -> UpstreamMismatch:
@@ -38,7 +32,7 @@ def _mismatch(path: Path | str, missing: str) -> UpstreamMismatch:
 
 
 def source_path(program: str = "train_ppo_ray") -> Path:
-    """Where a program of the installed `openrlhf.cli` stands; importing it is not needed."""
+    """The file of a program of the installed `openrlhf.cli`, found without importing it."""
     spec = importlib.util.find_spec("openrlhf")
     if spec is None or not spec.submodule_search_locations:
         raise UpstreamMismatch(
@@ -49,16 +43,15 @@ def source_path(program: str = "train_ppo_ray") -> Path:
 
 
 @functools.cache
-def read_program(path: Path) -> Program:
-    """Splits upstream's main block into the code that builds the parser and the code that checks.
-
-    Raises:
-        UpstreamMismatch: names the statement that is not where it is expected.
-    """
+def read_program(path: Path) -> tuple[CodeType, CodeType]:
+    """The code of upstream's main block that makes `parser`, and that which validates `args`."""
     if not path.is_file():
         raise _mismatch(path, "the file")
-    statements = _main_block(ast.parse(path.read_text(encoding="utf-8")))
-    if statements is None:
+    statements: list[ast.stmt] = []
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == MAIN:
+            statements = statement.body
+    if not statements:
         raise _mismatch(path, 'the block `if __name__ == "__main__":`')
     written = [ast.unparse(statement) for statement in statements]
     if "args = parser.parse_args()" not in written:
@@ -72,18 +65,11 @@ def read_program(path: Path) -> Program:
     def compiled(part: list[ast.stmt]) -> CodeType:
         return compile(ast.Module(body=part, type_ignores=[]), str(path), "exec")
 
-    return Program(compiled(statements[:parse]), compiled(statements[parse + 1 : -1]))
-
-
-def _main_block(module: ast.Module) -> list[ast.stmt] | None:
-    for statement in module.body:
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) == MAIN:
-            return statement.body
-    return None
+    return compiled(statements[:parse]), compiled(statements[parse + 1 : -1])
 
 
 class Parser(argparse.ArgumentParser):
-    """Answers a mistake with one line, and an unknown flag with the ones that look like it.
+    """Answers a mistake with one line, and an unknown flag with those that look like it.
 
     Abbreviations are off: with flat and dotted names side by side, the beginning of an old flag
     could mean another new one.
@@ -115,44 +101,44 @@ class Parser(argparse.ArgumentParser):
 def upstream_parser(
     program: str = "train_ppo_ray", spellings: Spellings = POLICY
 ) -> argparse.ArgumentParser:
-    """A parser with every flag, default and help text of the installed upstream.
-
-    Args:
-        program: of `openrlhf.cli`.
-        spellings: its older ones, for hints at what was meant.
-
-    Raises:
-        UpstreamMismatch: the installed OpenRLHF is none that we know.
-    """
+    """A parser with every flag, default and help text of a program of the installed upstream."""
     path = source_path(program)
     names: dict[str, Any] = {"argparse": argparse, "os": os, "datetime": datetime}
     try:
-        exec(read_program(path).build, names)
+        exec(read_program(path)[0], names)
     except NameError as error:
         raise _mismatch(path, f"a parser that needs no other import ({error})") from error
     if not isinstance(names.get("parser"), argparse.ArgumentParser):
         raise _mismatch(path, "`parser`, an argparse.ArgumentParser")
-    return Parser(
-        spellings, parents=[names["parser"]], add_help=False
-    )  # --help comes with upstream's
+    return Parser(spellings, parents=[names["parser"]], add_help=False)  # upstream's has --help
 
 
 def validate_upstream(args: argparse.Namespace, program: str = "train_ppo_ray") -> Any:
-    """Upstream's own checks of its flags, and the values that it fills in.
+    """The nested arguments that upstream's `train` takes, after upstream's own validation.
 
-    Args:
-        args: flat, with dotted attribute names, as the parser returns them.
-        program: of `openrlhf.cli`.
-
-    Returns:
-        The nested arguments (`args.algo.advantage.estimator`) that upstream's `train` takes.
-
-    Raises:
-        BadInput: carries the message of upstream's failed assertion.
+    `args` is flat, as the parser returns it. Raises BadInput with upstream's assertion message.
     """
     names: dict[str, Any] = {"args": args}
     try:
-        exec(read_program(source_path(program)).validate, names)
+        exec(read_program(source_path(program))[1], names)
     except AssertionError as error:
         raise BadInput(str(error)) from error
     return names["args"]
+
+
+def flag_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Iterator[str]:
+    """One line for each flag with its value; `*` marks those that are not at their default."""
+    for name, value in sorted(vars(args).items()):
+        mark = "*" if changed(name, value, parser) else " "
+        words = "(hidden)" if name in SECRETS and value else value
+        if isinstance(value, list | tuple):
+            words = " ".join(map(str, value))
+        yield f"{mark} --{name} {words}"
+
+
+def changed(name: str, value: object, parser: argparse.ArgumentParser) -> bool:
+    """Whether a flag is not at its default."""
+    default = parser.get_default(name)
+    if isinstance(value, list | tuple) and isinstance(default, list | tuple):
+        return tuple(value) != tuple(default)
+    return value != default

@@ -1,34 +1,178 @@
-"""Train a reward model: the device, one process or those of a launcher, and upstream's `train`."""
+"""Reward model training: its flags, the checks of its data, and upstream's `train`."""
 
 from __future__ import annotations
 
 import argparse
+import glob
 import os
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+from openrlhf_js.common.files import ROW_FORMATS, FileRow, read_rows
 from openrlhf_js.plugin import run, upstream
-from openrlhf_js.plugin.errors import BadInput
-from openrlhf_js.plugin.preference_data import NotReachable
+from openrlhf_js.plugin.checks import Flat, at_least_one, looks_local
+from openrlhf_js.plugin.flags import REWARD_MODEL, add_run_flags, our_group
+from openrlhf_js.plugin.parser import upstream_parser
+from openrlhf_js.plugin.upstream import BadInput
+from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Budget, Making, Report, check
+from openrlhf_js.reward_model.checkpoint import (
+    head_prefix,
+    read_config,
+    tensor_shapes,
+    tokenizer_problems,
+)
+from openrlhf_js.reward_model.preferences import Keys
+from openrlhf_js.tasks.hub import quiet_hub
+
+PROGRAM = "train_rm"  # of `openrlhf.cli`
+DESCRIPTION = """\
+Trains a reward model on preferences with OpenRLHF, after a check of every pair:
+
+  openrlhf-js rm train --model.model_name_or_path Qwen/Qwen2.5-0.5B-Instruct \\
+      --data.dataset preferences.jsonl --data.apply_chat_template --data.max_len 2048 \\
+      --train.batch_size 64 --ckpt.output_dir reward_model
+
+On several GPUs, through DeepSpeed's launcher, with the same flags:
+
+  deepspeed --module openrlhf_js.cli.rm train --model.model_name_or_path ...
+
+Each line of a preference file has a chosen and a rejected side: two conversations that differ in
+their last message, or two texts, whose prompt may stand under a key of its own (--data.prompt_key).
+The flat names of OpenRLHF up to 0.10.1 (--pretrain, --dataset, ...) work too. The flags that this
+program adds to OpenRLHF's stand at the end, under "openrlhf_js".
+"""
+COUNTS = (
+    *("train.batch_size", "train.micro_batch_size", "train.max_epochs", "data.max_samples"),
+    *("ds.ring_attn_size", "ds.tensor_parallel_size"),
+)
+LOSSES = ("sigmoid", "logexp")  # upstream takes any other word for logexp
+EVALUATION_SHARE = 0.01  # of the training pairs, where there is no --eval.dataset
+ROWS_AT_ONCE = 256
+ALONE = {  # what a launcher sets, for a process without one
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",  # any that is free
+}
+
+
+class NotReachable(BadInput):
+    """A hub does not give, here and now, what a training would load from it."""
+
+
+def reward_parser() -> argparse.ArgumentParser:
+    """Upstream's parser of `train_rm` with our flags in a group of their own."""
+    parser = upstream_parser(PROGRAM, REWARD_MODEL)
+    group = our_group(parser, "openrlhf-js rm train", DESCRIPTION)
+    kinds = "; ".join(
+        f"{name}: {KINDS[name].text}"
+        + (f" (up to {KINDS[name].share:.0%} pass anyway)" if KINDS[name].share else "")
+        for name in ALLOWABLE
+    ).replace("%", "%%")
+    group.add_argument(
+        "--js.allow",
+        nargs="+",
+        choices=ALLOWABLE,
+        default=[],
+        metavar="KIND",
+        help=f"train although there are problems of these kinds: {kinds}",
+    )
+    add_run_flags(group, cpu="DeepSpeed")
+    return parser
 
 
 def is_first() -> bool:
-    """Whether this process is the one that checks and speaks for all."""
+    """Whether this process is the one that checks and prints for all."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def load_tokenizer(flat: dict[str, Any]) -> Any:
-    """The tokenizer that upstream will load, before there is a model.
+# --- flags and model ---------------------------------------------------------------------------
 
-    Args:
-        flat: the parsed arguments by dotted name.
 
-    Raises:
-        BadInput: there is none that can train a reward model. NotReachable: it is on a hub that
-            does not give it.
-    """
+def check_flags(flat: Flat) -> None:
+    """Raises BadInput with every problem of the flags and of the model's folder, one per line."""
+    problems = at_least_one(flat, COUNTS)
+    if not problems:
+        problems += _batch_problems(flat, int(os.environ.get("WORLD_SIZE", "1")))
+    problems += [*_flag_problems(flat), *_model_problems(flat)]
+    if problems:
+        raise BadInput("\n".join(problems))
+
+
+def _batch_problems(flat: Flat, processes: int) -> Iterator[str]:
+    shared = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
+    if processes % shared:
+        yield (
+            f"there are {processes} processes, not a multiple of --ds.ring_attn_size x "
+            f"--ds.tensor_parallel_size = {shared}"
+        )
+        return
+    step = flat["train.micro_batch_size"] * (processes // shared)
+    batch = flat["train.batch_size"]
+    if batch % step:
+        yield (
+            f"--train.batch_size {batch} is not a multiple of {step} (--train.micro_batch_size "
+            f"{flat['train.micro_batch_size']} x {processes // shared} ranks): use "
+            f"{-(-batch // step) * step}"
+        )
+
+
+def _flag_problems(flat: Flat) -> Iterator[str]:
+    if not flat["data.dataset"]:
+        yield "--data.dataset is missing: a file, a folder or a name on a hub"
+    if flat["model.loss_type"] not in LOSSES:
+        yield f"--model.loss_type takes {' or '.join(LOSSES)}, got {flat['model.loss_type']}"
+    if flat["model.margin_loss_enable"] and flat["model.loss_type"] == "logexp":
+        yield (
+            "--model.margin_loss_enable: OpenRLHF's logexp loss has no margin; leave it out, or "
+            "use --model.loss_type sigmoid"
+        )
+    template = flat["data.input_template"]
+    if template and "{}" in template:
+        try:
+            template.format("")
+        except (IndexError, KeyError, ValueError) as error:
+            yield f"--data.input_template {template!r} takes one {{}} and no other braces ({error})"
+    for flag in ("ckpt.output_dir", "ckpt.path"):  # found out only at the end of the training
+        if os.path.isfile(flat[flag]):
+            yield f"--{flag} {flat[flag]} is a file; give a folder"
+
+
+def _model_problems(flat: Flat) -> Iterator[str]:
+    name = flat["model.model_name_or_path"]
+    if not name:
+        yield "--model.model_name_or_path is missing: the model to start from"
+    elif not os.path.isdir(name) and (looks_local(name) or os.path.exists(name)):
+        yield f"--model.model_name_or_path {name}: there is no such folder"
+    if not name or not os.path.isdir(name):  # or it is on a hub
+        return
+    folder = Path(name)
+    messages = flat["data.apply_chat_template"] and not flat["data.tokenizer_chat_template"]
+    found: list[str] = []
+    try:
+        shape = tensor_shapes(folder).get(_head(folder, flat["ds.value_head_prefix"]))
+        if shape is not None and (len(shape) != 2 or shape[0] != 1):
+            found.append(
+                f"{folder} has a head with {shape[0]} outputs: a reward is one; start from the "
+                "causal model, or remove the head from its weights"
+            )
+    except ValueError as error:
+        found.append(str(error))
+    found += tokenizer_problems(folder, messages=messages, pad_with_eos=True)
+    yield from (f"--model.model_name_or_path: {problem}" for problem in found)
+
+
+def _head(folder: Path, wanted: str) -> str:
+    return f"{head_prefix(read_config(folder), wanted)}.weight"
+
+
+def load_tokenizer(flat: Flat) -> Any:
+    """The tokenizer that upstream will load; NotReachable if a hub does not give it."""
     from transformers import AutoTokenizer
-
-    from openrlhf_js.tasks.hub import quiet_hub
 
     name = flat["model.model_name_or_path"]
     is_here = os.path.isdir(name)
@@ -40,40 +184,197 @@ def load_tokenizer(flat: dict[str, Any]) -> Any:
                 name, trust_remote_code=True, use_fast=not flat["data.disable_fast_tokenizer"]
             )
     except (OSError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
         kind = BadInput if is_here else NotReachable
-        raise kind(f"--model.model_name_or_path {name}: no tokenizer ({reason})") from error
+        raise kind(f"--model.model_name_or_path {name}: no tokenizer ({_first(error)})") from error
     if tokenizer.eos_token is None:
         raise BadInput(f"the tokenizer of {name} has no EOS token, at which rewards are read")
-    if (
-        flat["data.apply_chat_template"]
-        and not flat["data.tokenizer_chat_template"]
-        and not tokenizer.chat_template
-    ):
-        raise BadInput(
-            f"the tokenizer of {name} has no chat template, which --data.apply_chat_template needs:"
-            " take the model's instruct variant, or give --data.tokenizer_chat_template"
-        )
     return tokenizer
 
 
+def _first(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+# --- preference data ---------------------------------------------------------------------------
+
+
+class Source(NamedTuple):
+    """One file, or what upstream's loader makes of a folder or a name on a hub."""
+
+    name: str
+    rows: Iterator[FileRow]
+    size_bytes: int | None  # None: unknown before it is loaded
+
+
+class Checked(NamedTuple):
+    """The report on the training data, and how many pairs there are; None if they are drawn."""
+
+    report: Report
+    pairs: int | None
+
+
+def making(flat: Flat, tokenizer: Any) -> Making:
+    """How rows become texts in a training with these flags."""
+    template = flat["data.input_template"]
+    if flat["data.apply_chat_template"] and flat["data.tokenizer_chat_template"]:
+        tokenizer.chat_template = flat["data.tokenizer_chat_template"]
+    margin = "margin" if flat["model.margin_loss_enable"] else None  # upstream's column
+    sides = (flat["data.prompt_key"], flat["data.chosen_key"], flat["data.rejected_key"])
+    return Making(
+        Keys(*sides, subset=None, margin=margin),
+        tokenizer.eos_token,
+        tokenizer.apply_chat_template if flat["data.apply_chat_template"] else None,
+        template if template and "{}" in template else None,  # upstream ignores any other
+        Budget(tokenizer, flat["data.max_len"]),
+    )
+
+
+def sources(flat: Flat) -> tuple[list[Source], list[Source]]:
+    """The data sets for training and for evaluation; nothing is read yet.
+
+    Raises BadInput with what does not exist, or is of no format that upstream reads, one per line.
+    """
+    problems: list[str] = []
+    found: list[list[Source]] = []
+    for flag, split in (("data.dataset", "data.dataset_split"), ("eval.dataset", "eval.split")):
+        names = [name.strip() for name in (flat[flag] or "").split(",") if name.strip()]
+        found.append([])
+        for name in names:
+            try:
+                found[-1] += _sources(name, f"--{flag}", flat[split], flat)
+            except ValueError as error:
+                problems.append(f"--{flag} {name}: {error}")
+    if problems:
+        raise BadInput("\n".join(problems))
+    return found[0], found[1]
+
+
+def _sources(name: str, flag: str, split: str, flat: Flat) -> list[Source]:
+    path = name.split("@")[0].strip()
+    ending = os.path.splitext(path)[1]
+    files = sorted(file for file in glob.glob(path) if os.path.isfile(file))
+    local = (looks_local(path) or ending in ROW_FORMATS) and "://" not in path
+    if local and not files and not os.path.isdir(path):
+        raise ValueError("does not exist")
+    if files and ending not in (*ROW_FORMATS, ".arrow", ".py"):
+        raise ValueError(f"is a file that does not end in {', '.join(ROW_FORMATS)}")
+    if files and ending in ROW_FORMATS:
+        if split and split != "train":
+            raise ValueError(f"a file has the split train only, not {split}")
+        if ending != ".csv":  # upstream's reader turns cells into numbers, and "NA" into None
+            return [Source(file, read_rows(Path(file)), os.path.getsize(file)) for file in files]
+    return [Source(name, _loaded_rows(name, flag, split, flat), None)]
+
+
+def _loaded_rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileRow]:
+    """The rows of what only upstream's loader reads, such as a folder or a name on a hub."""
+    from openrlhf.datasets.utils import blending_datasets
+
+    path = name.split("@")[0].strip()
+    is_here = os.path.exists(path) or bool(glob.glob(path))
+    if not is_here:
+        print(f"openrlhf_js: loading {name} from a hub", flush=True)
+    strategy = SimpleNamespace(
+        print=lambda *_: None,
+        is_rank_0=lambda: False,
+        args=SimpleNamespace(use_ms=flat["use_ms"]),
+    )
+    try:
+        with quiet_hub():
+            data = blending_datasets(name, None, strategy, dataset_split=split)
+    except Exception as error:  # whatever a hub, a folder of files or a loading script raises
+        kind = BadInput if is_here else NotReachable
+        raise kind(f"{flag} {name}: cannot be loaded ({_first(error)})") from error
+    number = 0
+    for table in data.with_format("arrow").iter(ROWS_AT_ONCE):
+        for row in table.to_pylist():
+            number += 1
+            yield FileRow(f"row {number}", row, 0)
+
+
+def check_data(
+    flat: Flat,
+    train: list[Source],
+    evaluation: list[Source],
+    making: Making,
+    progress: Callable[[int, int], None],
+) -> tuple[Checked, Report]:
+    """Checks what training and evaluation will read.
+
+    `progress` gets the numbers of pairs and bytes since its last call. Raises OSError or ValueError
+    if something cannot be read or loaded.
+    """
+    most = flat["data.max_samples"]  # upstream's limit for each source, and for all of them
+    first = [(source.name, islice(source.rows, most)) for source in train]
+    report = check(first, making, progress=progress)
+    pairs = None if flat["data.dataset_probs"] else min(report.pairs, most)
+    other = check([(source.name, source.rows) for source in evaluation], making, progress=progress)
+    return Checked(report, pairs), other
+
+
+def pair_problems(flat: Flat, pairs: int | None) -> list[str]:
+    """Whether there are enough training pairs; None where upstream draws them."""
+    batch = flat["train.batch_size"]
+    if pairs is None:
+        return []
+    if pairs < batch:
+        return [
+            f"there are {pairs:,} pairs, fewer than one --train.batch_size of {batch:,}: use a "
+            "smaller one, or more pairs"
+        ]
+    if not flat["eval.dataset"] and int(pairs * EVALUATION_SHARE) < 1:
+        return [
+            f"{pairs} pairs are too few to evaluate on {EVALUATION_SHARE:.0%} of them, from which "
+            "the mean and std for normalisation come: give --eval.dataset"
+        ]
+    return []
+
+
+def notices(flat: Flat, pairs: int | None) -> Iterator[str]:
+    """What the user may not expect of upstream's training, one line each."""
+    batch = flat["train.batch_size"]
+    if pairs is not None and pairs % batch:
+        yield (
+            f"{pairs:,} pairs are {pairs // batch:,} batches of {batch:,}; the {pairs % batch:,} "
+            "left over are not trained on in that epoch"
+        )
+    if pairs is not None and not flat["eval.dataset"]:
+        yield (
+            "there is no --eval.dataset: accuracy, mean and std come from the first "
+            f"{int(pairs * EVALUATION_SHARE):,} training pairs"
+        )
+    folder = Path(flat["model.model_name_or_path"])
+    if folder.is_dir() and _head(folder, flat["ds.value_head_prefix"]) in tensor_shapes(folder):
+        yield f"{folder} is a reward model already; OpenRLHF starts with a new head all the same"
+    if flat["ckpt.load_enable"] and not last_checkpoint(flat):
+        yield f"there is no checkpoint in {flat['ckpt.path']}: training starts from the beginning"
+
+
+def last_checkpoint(flat: Flat) -> str | None:
+    """The checkpoint that `--ckpt.load_enable` would resume, if there is one."""
+    try:
+        return Path(flat["ckpt.path"], "latest").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+# --- training ----------------------------------------------------------------------------------
+
+
 def train(args: argparse.Namespace, device: str) -> None:
-    """Trains as OpenRLHF's `train(args)` does.
+    """Trains as OpenRLHF's `train(args)` does, in one process or those of a launcher.
 
     Args:
         args: OpenRLHF's nested arguments with our `args.js`, after its own validation.
         device: what `run.prepare_device` returned.
-
-    Raises:
-        BadInput, UpstreamMismatch: as `run.fit`.
     """
-    notices = run.fit(
+    found = run.fit(
         args,
         device,
         upstream.RELIED_ON_FOR_REWARD_TRAINING,
         upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU,
     )
-    for notice in notices if is_first() else []:
+    for notice in found if is_first() else []:
         print(notice, flush=True)
 
     import torch
@@ -86,13 +387,3 @@ def train(args: argparse.Namespace, device: str) -> None:
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
-
-
-# What a launcher sets, for a process without one.
-ALONE = {
-    "RANK": "0",
-    "LOCAL_RANK": "0",
-    "WORLD_SIZE": "1",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "0",  # any that is free
-}

@@ -1,6 +1,6 @@
 """The rollout actor: no response leaves it with a reward that nobody computed.
 
-Upstream logs a grader's exception at INFO and goes on with `None`. Here the reward is checked in
+Upstream logs a grader's exception at INFO and continues with `None`. Here the reward is checked in
 the process that asked for it, where the prompt and the error are still known.
 """
 
@@ -19,30 +19,20 @@ import ray
 import torch
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
-from openrlhf_js.plugin.errors import BadReward
-from openrlhf_js.plugin.remote_rewards import RemoteRewards
-from openrlhf_js.plugin.upstream import plain_class
+from openrlhf_js.plugin.rewards import RemoteRewards
+from openrlhf_js.plugin.upstream import BadReward, plain_class
 
 logger = logging.getLogger(__name__)
 
 GREEDY_REWARD = "greedy_reward"  # the key under which remax's reward travels with a response
-
 ERROR = "openrlhf_js_error"
-
 GRADING_THREADS = 64
 
 _error: ContextVar[Exception | None] = ContextVar("grader's error", default=None)
 
 
 def as_number(reward: Any) -> float:
-    """The one finite number that a grader returned for one response.
-
-    Args:
-        reward: a number, or a tensor, array or list that holds exactly one.
-
-    Raises:
-        BadReward: it is None, not finite, not a number, or not exactly one.
-    """
+    """The one finite number in a grader's reward: a number, or a tensor, array or list of one."""
     try:
         values = torch.as_tensor(reward, dtype=torch.float64).flatten().tolist()
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -55,15 +45,10 @@ def as_number(reward: Any) -> float:
 
 
 def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str) -> None:
-    """Makes the reward and the score of a graded response finite floats, or masks the response.
+    """Makes the reward and the score of a graded response finite floats, in place.
 
-    Args:
-        response: as upstream's executor returns it; changed in place.
-        error: what the grader raised, if it did.
-        on_bad_reward: "stop" raises; "mask" leaves a NaN reward, which the experience maker masks.
-
-    Raises:
-        BadReward: there is no such reward and `on_bad_reward` is "stop".
+    `error` is the grader's exception. With `on_bad_reward` "stop" a bad reward raises BadReward;
+    with "mask" it becomes NaN, which the experience maker masks.
     """
     try:
         if isinstance(error, BadReward):
@@ -83,14 +68,9 @@ def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str
 
 
 class RememberingExecutor(SingleTurnAgentExecutor):
-    """Upstream's executor with our HTTP client, whose responses also bear a grader's error."""
+    """Upstream's executor with our HTTP client; its responses keep a grader's error as `ERROR`."""
 
     def __init__(self, remote_rm_url: Any, remote: RemoteRewards | None = None):
-        """
-        Args:
-            remote_rm_url: upstream's argument: a reward file or addresses.
-            remote: asks the addresses, where there are any.
-        """
         super().__init__(remote_rm_url)
         self._remote = remote
 
@@ -102,7 +82,6 @@ class RememberingExecutor(SingleTurnAgentExecutor):
         return await _remember_error(asyncio.gather(*map(self._remote.grade, *lists)))
 
     async def execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """One response, as upstream's executor returns it, with the key `ERROR`."""
         _error.set(None)
         response = await super().execute(*args, **kwargs)
         return {**response, ERROR: _error.get()}
@@ -126,17 +105,14 @@ def checked_rollout(
     greedy: bool,
     remote: Callable[[], RemoteRewards] | None = None,
 ) -> Any:
-    """Upstream's rollout actor, its rewards settled; made in here so that Ray sends it by value.
+    """Upstream's rollout actor, its rewards settled; defined here so that Ray sends it by value.
 
     Args:
         actor_class: upstream's `@ray.remote` class.
         on_bad_reward: "stop" or "mask".
         greedy: whether each prompt also gets one greedy response (remax), whose reward the other
-            responses bear in their logs under `GREEDY_REWARD`.
-        remote: makes, in the actor, the client of reward models behind HTTP; None without any.
-
-    Returns:
-        An actor class that takes the same arguments.
+            responses carry in their logs under `GREEDY_REWARD`.
+        remote: makes, in the actor, the client of reward models behind HTTP.
     """
 
     class CheckedRollout(plain_class(actor_class)):  # type: ignore[misc]
@@ -146,8 +122,8 @@ def checked_rollout(
             self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
         ) -> None:
             await super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs)
-            # graders run in its threads; asyncio's own, a few for each core, a few answers that
-            # hang would fill
+            # Graders run in its threads. A few graders that hang would fill asyncio's own pool,
+            # which has a few threads per core.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
             if type(self.executor) is SingleTurnAgentExecutor:
                 self.executor = RememberingExecutor(remote_rm_url, remote and remote())
@@ -162,7 +138,7 @@ def checked_rollout(
                 one = {**kwargs, "num_samples": 1}
                 jobs.append(super().generate_responses(prompt, label, at_zero, *args, **one))
             responses, *extra = await asyncio.gather(*jobs)
-            # without endpoints of its own, a reward model in the trainer's loop will grade it
+            # without endpoints of its own, a reward model in Ray grades the response later
             if getattr(self.executor, "reward_endpoints", True):
                 for response in [*responses, *(best for (best,) in extra)]:
                     settle(response, response.pop(ERROR, None), on_bad_reward)

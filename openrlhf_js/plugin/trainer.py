@@ -1,8 +1,8 @@
-"""Upstream's actors with our experience maker, reward checks and labels, put where upstream looks.
+"""Upstream's trainer actors with our experience maker, put where upstream looks for them.
 
-The trainers live in Ray workers of their own, so that a name replaced in the driver alone would
-change nothing there, and the run would train another estimator in silence. Each trainer therefore
-replaces the name in its own process and confirms what is live before the first step.
+The trainers live in Ray workers of their own. A name replaced in the driver alone would change
+nothing there, and the run would silently train another estimator. So each trainer replaces the
+name in its own process, and confirms which estimator is live before the first step.
 """
 
 from __future__ import annotations
@@ -17,28 +17,23 @@ from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
-from openrlhf_js.plugin import actors, remote_rewards
-from openrlhf_js.plugin.datasources import SourcedPrompts
-from openrlhf_js.plugin.errors import UpstreamMismatch
-from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
-from openrlhf_js.plugin.history import resumed_history, with_history
-from openrlhf_js.plugin.reward_scale import load_with_scale
+from openrlhf_js.plugin import actors, rewards
+from openrlhf_js.plugin.experience import (
+    ShrinkageExperienceMaker,
+    SourcedPrompts,
+    resumed_history,
+    with_history,
+)
 from openrlhf_js.plugin.rollout import checked_rollout
-from openrlhf_js.plugin.upstream import plain_class
+from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
 
 def shrinkage_trainer(actor_class: Any) -> Any:
-    """A trainer actor of upstream's whose experience maker is ours and whose status bears `js/...`.
+    """Upstream's trainer actor with our experience maker, and `js/...` in its status.
 
-    The class is made in here so that Ray sends it by value, as it sends upstream's: a base class
-    sent by value under a subclass sent by name would arrive twice.
-
-    Args:
-        actor_class: an `@ray.remote` class derived from upstream's `BasePPOTrainer`.
-
-    Returns:
-        An actor class that takes the same arguments. Its constructor raises UpstreamMismatch if
-        the estimator that is live is not the one that the flag names.
+    The class is defined here so that Ray sends it by value, as it sends upstream's: a base class
+    sent by value under a subclass sent by name would arrive twice. Its constructor raises
+    UpstreamMismatch if the live estimator is not the one that the flag names.
     """
 
     class ShrinkageTrainer(plain_class(actor_class)):  # type: ignore[misc]
@@ -79,7 +74,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
 
 
 def sourced_generator(actor_class: Any) -> Any:
-    """The asynchronous trainer's half that reads the prompts, whose labels bear a datasource."""
+    """The asynchronous trainer's half that reads the prompts, with our data set."""
 
     class SourcedGenerator(plain_class(actor_class)):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any):
@@ -91,7 +86,7 @@ def sourced_generator(actor_class: Any) -> Any:
 
 @contextmanager
 def our_actors(args: argparse.Namespace) -> Iterator[None]:
-    """While it lasts, upstream's `train` in this process starts our actors.
+    """In this context upstream's `train` in this process starts our actors.
 
     Args:
         args: the nested arguments, with our `args.js`.
@@ -100,7 +95,7 @@ def our_actors(args: argparse.Namespace) -> Iterator[None]:
         vllm_engine.RolloutRayActor,
         on_bad_reward=args.js.on_bad_reward,
         greedy=args.algo.advantage.estimator == "remax",
-        remote=remote_rewards.client_of(args),
+        remote=rewards.client_of(args),
     )
     places = {
         (ppo_trainer, "PPOTrainer"): shrinkage_trainer(ppo_trainer.PPOTrainer),
@@ -113,8 +108,8 @@ def our_actors(args: argparse.Namespace) -> Iterator[None]:
         (train_ppo_ray, "PolicyModelActor"): actors.our_policy(train_ppo_ray.PolicyModelActor),
         (train_ppo_ray, "CriticModelActor"): actors.our_critic(train_ppo_ray.CriticModelActor),
         # Ray sends an actor's class with the globals of its methods
-        (launcher, "get_llm_for_sequence_regression"): load_with_scale,
-        (ppo_critic, "get_llm_for_sequence_regression"): load_with_scale,
+        (launcher, "get_llm_for_sequence_regression"): actors.load_with_scale,
+        (ppo_critic, "get_llm_for_sequence_regression"): actors.load_with_scale,
     }
     originals = {place: getattr(*place) for place in places}
     try:

@@ -1,7 +1,7 @@
-"""The names of OpenRLHF and Ray that the plug-in relies on, checked before a run starts.
+"""The names of OpenRLHF, Ray and DeepSpeed that the plug-in relies on, checked before a run.
 
-One list, one place: when a released OpenRLHF changes what we lean on, the run stops with the name
-that is missing instead of training something else than was asked.
+When a release of OpenRLHF changes one of them, the run stops with the name that is missing,
+instead of training something else than was asked for.
 """
 
 from __future__ import annotations
@@ -11,153 +11,122 @@ import inspect
 from importlib.metadata import version
 from typing import Any
 
-from openrlhf_js.plugin.errors import UpstreamMismatch
-
 WORKS_WITH = "openrlhf 0.11.2"
 
-# module -> name -> the parameters that we pass or override, in upstream's order
-Names = dict[str, dict[str, tuple[str, ...]]]
+
+class BadInput(ValueError):
+    """The user's flags or files cannot be run. One problem per line: what came, what to do."""
+
+
+class UpstreamMismatch(RuntimeError):
+    """The installed OpenRLHF lacks something that the plug-in relies on."""
+
+
+class BadReward(ValueError):
+    """A response came back without a reward that can be trained on."""
+
+
+# module -> name -> the first parameters, in upstream's order ("": the name must exist)
+Names = dict[str, dict[str, str]]
+
+ACTOR = "__ray_metadata__.modified_class.__ray_actor_class__"  # what `plain_class` reads
 
 RELIED_ON: Names = {
     "openrlhf.cli.train_ppo_ray": {
-        "train": ("args",),
-        "PolicyModelActor.__ray_metadata__.modified_class.__ray_actor_class__.fit": (
-            "self",
-            "kl_ctl",
-        ),
-        (
-            "PolicyModelActor.__ray_metadata__.modified_class.__ray_actor_class__"
-            ".init_model_from_pretrained"
-        ): ("self", "strategy", "pretrain"),
-        (
-            "CriticModelActor.__ray_metadata__.modified_class.__ray_actor_class__"
-            ".init_model_from_pretrained"
-        ): ("self", "strategy", "pretrain"),
+        "train": "args",
+        f"PolicyModelActor.{ACTOR}.fit": "self kl_ctl",
+        f"PolicyModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
+        f"CriticModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
     },
     "openrlhf.trainer.ray.ppo_actor": {
-        "ActorPPOTrainer.training_step": (
-            "self",
-            "experience",
-            "kl_ctl",
-            "step",
-            "loss_batch_info",
-        ),
-        "ActorPPOTrainer.ppo_train": ("self", "kl_ctl"),
+        "ActorPPOTrainer.training_step": "self experience kl_ctl step loss_batch_info",
+        "ActorPPOTrainer.ppo_train": "self kl_ctl",
     },
     "openrlhf.trainer.ray.ppo_critic": {
-        "get_llm_for_sequence_regression": (),
-        "CriticPPOTrainer.training_step": ("self", "experience", "step", "loss_batch_info"),
+        "get_llm_for_sequence_regression": "",
+        "CriticPPOTrainer.training_step": "self experience step loss_batch_info",
     },
     "openrlhf.trainer.ppo_utils": {
-        "NaiveReplayBuffer": (
-            *("sample_batch_size", "limit", "cpu_offload", "packing_samples", "dynamic_batch"),
-        ),
-        "NaiveReplayBuffer.__getitem__": ("self", "idx"),
-        "NaiveReplayBuffer.__len__": ("self",),
-        "NaiveReplayBuffer.collate_fn": ("self", "batch"),
-        "NaiveReplayBuffer.setup_dynamic_batch": ("self", "strategy"),
+        "NaiveReplayBuffer": "sample_batch_size limit cpu_offload packing_samples dynamic_batch",
+        "NaiveReplayBuffer.__getitem__": "self idx",
+        "NaiveReplayBuffer.__len__": "self",
+        "NaiveReplayBuffer.collate_fn": "self batch",
+        "NaiveReplayBuffer.setup_dynamic_batch": "self strategy",
     },
     "deepspeed.runtime.engine": {
-        "DeepSpeedEngine.get_global_grad_norm": ("self",),
-        "DeepSpeedEngine.is_gradient_accumulation_boundary": ("self",),
-        "DeepSpeedEngine.set_gradient_accumulation_boundary": ("self", "is_boundary"),
-        "DeepSpeedEngine.step": ("self",),
-        "DeepSpeedEngine.zero_optimization_stage": ("self",),
+        "DeepSpeedEngine.get_global_grad_norm": "self",
+        "DeepSpeedEngine.is_gradient_accumulation_boundary": "self",
+        "DeepSpeedEngine.set_gradient_accumulation_boundary": "self is_boundary",
+        "DeepSpeedEngine.step": "self",
+        "DeepSpeedEngine.zero_optimization_stage": "self",
     },
     "openrlhf.trainer.ppo_trainer": {
-        "RemoteExperienceMaker": (),
-        "PromptDataset.__getitem__": ("self", "idx"),
-        "prepare_datasets": ("strategy", "tokenizer"),
-        "PPOTrainer.__ray_metadata__.modified_class.__ray_actor_class__": (),
-        "BasePPOTrainer.train_step": ("self", "rollout_samples", "global_step"),
-        "BasePPOTrainer.save_logs_and_checkpoints": (
-            *("self", "global_step", "logs_dict", "client_states"),
-        ),
-        "BasePPOTrainer.save_best_checkpoint": (
-            *("self", "eval_metrics", "global_step", "client_states"),
-        ),
-        "BasePPOTrainer.init_checkpoint_states": ("self",),
+        "RemoteExperienceMaker": "",
+        "PromptDataset.__getitem__": "self idx",
+        "prepare_datasets": "strategy tokenizer",
+        f"PPOTrainer.{ACTOR}": "",
+        "BasePPOTrainer.train_step": "self rollout_samples global_step",
+        "BasePPOTrainer.save_logs_and_checkpoints": "self global_step logs_dict client_states",
+        "BasePPOTrainer.save_best_checkpoint": "self eval_metrics global_step client_states",
+        "BasePPOTrainer.init_checkpoint_states": "self",
     },
     "openrlhf.trainer.ppo_trainer_async": {
-        "TrainingActor.__ray_metadata__.modified_class.__ray_actor_class__": (),
-        "GenerateSamplesActor.__ray_metadata__.modified_class.__ray_actor_class__": (),
-        "prepare_datasets": ("strategy", "tokenizer"),
+        f"TrainingActor.{ACTOR}": "",
+        f"GenerateSamplesActor.{ACTOR}": "",
+        "prepare_datasets": "strategy tokenizer",
     },
     "openrlhf.trainer.ppo_utils.experience_maker": {
-        "apply_length_penalties": ("experiences", "args"),
-        "RemoteExperienceMaker.make_experience_batch": ("self", "rollout_samples"),
-        "RemoteExperienceMaker.compute_advantages_and_returns": ("self", "experiences"),
+        "apply_length_penalties": "experiences args",
+        "RemoteExperienceMaker.make_experience_batch": "self rollout_samples",
+        "RemoteExperienceMaker.compute_advantages_and_returns": "self experiences",
     },
-    "openrlhf.models": {
-        "get_llm_for_sequence_regression": ("model_name_or_path", "model_type"),
-    },
-    "openrlhf.trainer.ray.launcher": {"get_llm_for_sequence_regression": ()},
+    "openrlhf.models": {"get_llm_for_sequence_regression": "model_name_or_path model_type"},
+    "openrlhf.trainer.ray.launcher": {"get_llm_for_sequence_regression": ""},
     "openrlhf.trainer.ray.vllm_engine": {
-        "RolloutRayActor.__ray_metadata__.modified_class.__ray_actor_class__.generate_responses": (
-            "self",
-            "prompt",
-            "label",
-            "sampling_params",
-        ),
+        f"RolloutRayActor.{ACTOR}.generate_responses": "self prompt label sampling_params",
     },
     "openrlhf.utils.agent": {
-        "SingleTurnAgentExecutor.execute": ("self", "prompt", "label", "sampling_params"),
+        "SingleTurnAgentExecutor.execute": "self prompt label sampling_params",
         "SingleTurnAgentExecutor._fetch_rewards_via_func": (
-            "self",
-            "queries_list",
-            "prompts_list",
-            "labels_list",
+            "self queries_list prompts_list labels_list"
         ),
         "SingleTurnAgentExecutor._fetch_rewards_via_http": (
-            "self",
-            "queries_list",
-            "prompts_list",
-            "labels_list",
+            "self queries_list prompts_list labels_list"
         ),
     },
 }
 
-# what the CPU replacements stand in for (openrlhf_js.plugin.cpu)
+# what the replacements in openrlhf_js.plugin.cpu stand in for
 RELIED_ON_FOR_CPU: Names = {
     "openrlhf.utils.deepspeed.deepspeed": {
-        "init_device_mesh": ("device_type", "mesh_shape"),
-        "DeepspeedStrategy.get_ds_train_config": ("self", "optim_dict"),
+        "init_device_mesh": "device_type mesh_shape",
+        "DeepspeedStrategy.get_ds_train_config": "self optim_dict",
     },
     "openrlhf.utils.distributed_util": {
-        "stateless_init_process_group": (
-            "master_address",
-            "master_port",
-            "rank",
-            "world_size",
-            "device",
-        ),
+        "stateless_init_process_group": "master_address master_port rank world_size device",
     },
     "openrlhf.trainer.ray.vllm_worker_wrap": {
-        "WorkerWrap.update_weight": ("self", "name", "dtype", "shape", "empty_cache"),
+        "WorkerWrap.update_weight": "self name dtype shape empty_cache",
     },
-    "deepspeed.comm.torch": {"build_shm_op": ()},
-    "torch.distributed.distributed_c10d": {"ProcessGroupGloo._Options": ()},
-    "openrlhf.models.ring_attn_utils": {"index_first_axis": (), "unpad_input": (), "pad_input": ()},
-    "transformers.modeling_flash_attention_utils": {"_pad_input": (), "_unpad_input": ()},
-    "vllm.model_executor.layers.utils": {
-        "dispatch_cpu_unquantized_gemm": ("layer", "remove_weight"),
-    },
+    "deepspeed.comm.torch": {"build_shm_op": ""},
+    "torch.distributed.distributed_c10d": {"ProcessGroupGloo._Options": ""},
+    "openrlhf.models.ring_attn_utils": {"index_first_axis": "", "unpad_input": "", "pad_input": ""},
+    "transformers.modeling_flash_attention_utils": {"_pad_input": "", "_unpad_input": ""},
+    "vllm.model_executor.layers.utils": {"dispatch_cpu_unquantized_gemm": "layer remove_weight"},
     "vllm.distributed.utils": {
-        "StatelessProcessGroup.create": ("host", "port", "rank", "world_size"),
-        "StatelessProcessGroup.broadcast_obj": ("self", "obj", "src"),
+        "StatelessProcessGroup.create": "host port rank world_size",
+        "StatelessProcessGroup.broadcast_obj": "self obj src",
     },
 }
 
-# what the training of reward models relies on, and what of the above it needs without a GPU
 RELIED_ON_FOR_REWARD_TRAINING: Names = {
-    "openrlhf.cli.train_rm": {"train": ("args",)},
+    "openrlhf.cli.train_rm": {"train": "args"},
     "openrlhf.datasets.utils": {
-        "blending_datasets": ("datasets", "probabilities", "strategy", "seed", "max_count"),
+        "blending_datasets": "datasets probabilities strategy seed max_count",
     },
     "openrlhf.datasets.reward_dataset": {
         "preprocess_data": (
-            *("data", "input_template", "prompt_key", "chosen_key", "rejected_key"),
-            "apply_chat_template",
+            "data input_template prompt_key chosen_key rejected_key apply_chat_template"
         ),
     },
 }
@@ -169,11 +138,11 @@ RELIED_ON_FOR_REWARD_TRAINING_ON_CPU = {
 
 
 def plain_class(actor_class: Any) -> type:
-    """The class that `@ray.remote` was put on; the decorated one cannot be subclassed."""
+    """The class that `@ray.remote` decorated; the decorated one cannot be subclassed."""
     return actor_class.__ray_metadata__.modified_class.__ray_actor_class__
 
 
-def _problem(module_name: str, name: str, parameters: tuple[str, ...]) -> str | None:
+def _problem(module_name: str, name: str, parameters: str) -> str | None:
     try:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
@@ -183,21 +152,14 @@ def _problem(module_name: str, name: str, parameters: tuple[str, ...]) -> str | 
     if not parameters:
         return None
     replaced = inspect.unwrap(found)  # a replacement of ours keeps the original's signature
-    actual = tuple(inspect.signature(replaced).parameters)
-    if actual[: len(parameters)] != parameters:
-        return f"{module_name}.{name} takes {actual}, not {parameters}"
+    expected, actual = tuple(parameters.split()), tuple(inspect.signature(replaced).parameters)
+    if actual[: len(expected)] != expected:
+        return f"{module_name}.{name} takes {actual}, not {expected}"
     return None
 
 
 def check(*tables: Names) -> None:
-    """Makes sure that what the plug-in relies on is there, with the parameters it expects.
-
-    Args:
-        tables: `RELIED_ON`, and `RELIED_ON_FOR_CPU` on CPU.
-
-    Raises:
-        UpstreamMismatch: names everything that is missing and the versions that work.
-    """
+    """Raises UpstreamMismatch that names everything that is missing and the version that works."""
     problems = [
         problem
         for table in tables

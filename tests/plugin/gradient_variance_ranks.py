@@ -1,12 +1,12 @@
 """Run by test_gradient_variance.py: upstream's trainer on real DeepSpeed, one process a rank.
 
-`python gradient_variance_ranks.py FOLDER` imports the stack once and forks a process for each rank
-of every world size, which writes to `FOLDER/rank R of W`. Nothing is computed before the fork:
-PyTorch's pools of threads do not survive one.
+`python gradient_variance_ranks.py FOLDER` imports the stack once and forks a process for each of
+two ranks, which writes to `FOLDER/rank R`. Nothing is computed before the fork: PyTorch's thread
+pools do not survive one.
 
 Each case trains two optimizer steps on 8 responses each with a learning rate of 0, and prints one
-line of JSON: what `GradientVariance` measured, and what plain PyTorch makes of the same
-micro-batches, one gradient after the other, all of them kept.
+line of JSON: the values that `GradientVariance` measured, and those of plain PyTorch, which stores
+the gradient of every micro-batch.
 """
 
 # ruff: noqa: E402  # the stack is imported once it is ready for a CPU
@@ -37,11 +37,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.actors import sum_dynamic_batches
-from openrlhf_js.plugin.gradient_moments import HALF_LIFE
-from openrlhf_js.plugin.gradient_variance import GradientVariance
+from openrlhf_js.plugin.gradient_variance import HALF_LIFE, GradientVariance
 from openrlhf_js.plugin.parser import upstream_parser, validate_upstream
 
-RANKS = ((0, 1), (0, 2), (1, 2))  # rank and world size of each process
+RANKS = 2
 RESPONSES, STEPS, PROMPT_TOKENS, CLIP = 16, 2, 3, 0.2
 DYNAMIC = ("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "20")
 SEQUENCES = ("--actor.loss_agg_mode", "seq-mean-token-mean")
@@ -49,12 +48,11 @@ SEQUENCES = ("--actor.loss_agg_mode", "seq-mean-token-mean")
 # name -> ZeRO stages, flags, and how the model differs from a plain one in float32
 CASES: dict[str, tuple[tuple[int, ...], tuple[str, ...], dict[str, Any]]] = {
     "plain": ((0, 1, 2, 3), (), {}),
-    "tied-checkpointing": ((0, 1, 2, 3), (), {"tied": True, "reentrant": False}),
-    "lora": ((0, 1, 2, 3), SEQUENCES, {"lora": True, "reentrant": False}),
-    "dynamic": ((0, 1, 2, 3), DYNAMIC, {}),
-    "dynamic-sequences": ((1, 3), (*DYNAMIC, *SEQUENCES), {"lora": True}),
-    "reentrant-unclipped": ((2, 3), ("--actor.max_norm", "0"), {"tied": True, "reentrant": True}),
-    "bf16": ((0, 2), (), {"dtype": "bf16"}),
+    "tied-checkpointing": ((0, 3), (), {"tied": True, "reentrant": False}),
+    "dynamic": ((0, 2), DYNAMIC, {}),
+    "dynamic-sequences-lora": ((1, 3), (*DYNAMIC, *SEQUENCES), {"lora": True}),
+    "reentrant-unclipped": ((2,), ("--actor.max_norm", "0"), {"tied": True, "reentrant": True}),
+    "bf16": ((0,), (), {"dtype": "bf16"}),
     "bf16-summed-in-fp32": ((1,), ("--ds.grad_accum_dtype", "fp32"), {"dtype": "bf16"}),
 }
 
@@ -218,39 +216,38 @@ def train(stage: int, extra: tuple[str, ...], options: dict[str, Any]) -> dict[s
         everyone = [experience for rank in ranks for experience in rank]
         steps.append(explicit(plain, everyone, by_sequence=set(SEQUENCES) <= set(extra)))
     expected = {name: sum(step[name] for step in steps) / STEPS for name in steps[0]}
-    first, second = 0.5 ** (1 / HALF_LIFE), 1.0  # the weights of the two measurements
+    older = 0.5 ** (1 / HALF_LIFE)  # the weight of the first measurement, against 1
     averaged = {
-        name: first * steps[0][name] + second * steps[1][name]
-        for name in ("variance", "mean_square")
+        name: older * steps[0][name] + steps[1][name] for name in ("variance", "mean_square")
     }
     expected["noise_scale"] = RESPONSES / STEPS * averaged["variance"] / averaged["mean_square"]
     return {"measured": recorder.metrics(), "expected": expected}
 
 
-def run_rank(rank: int, world_size: int, store: Path) -> None:
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK="0")
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")  # wanted, though not used
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
+def run_rank(rank: int, store: Path) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK="0")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")  # required, though not used
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
     for name, (stages, extra, options) in CASES.items():
         for stage in stages:
             found = train(stage, extra, options)
-            print("FOUND", json.dumps({"stage": stage, "case": name, **found}), flush=True)
+            print("FOUND", json.dumps({"case": f"{name} {stage}", **found}), flush=True)
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     gc.freeze()  # DeepSpeed collects garbage for every engine, and modules are none
     children = []
-    for rank, world_size in RANKS:
+    for rank in range(RANKS):
         child = os.fork()
         if child:
             children.append(child)
             continue
         try:
-            with (folder / f"rank {rank} of {world_size}").open("wb") as log:
+            with (folder / f"rank {rank}").open("wb") as log:
                 os.dup2(log.fileno(), sys.stdout.fileno())
                 os.dup2(log.fileno(), sys.stderr.fileno())
-            run_rank(rank, world_size, folder / f"store {world_size}")
+            run_rank(rank, folder / "store")
             os._exit(0)
         except BaseException:
             traceback.print_exc()

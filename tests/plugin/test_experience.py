@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
 from openrlhf_js import estimators
-from openrlhf_js.plugin.errors import BadReward, UpstreamMismatch
+from openrlhf_js.plugin.experience import (
+    ShrinkageExperienceMaker,
+    SourcedPrompts,
+    _fill_gaps,
+    resumed_history,
+    save_batch,
+    with_history,
+)
+from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
 
 N, M, LENGTH = 6, 4, 5
 
@@ -46,8 +58,6 @@ def make_maker(cls, args, kl_coefficient=0.1):
 
 def make_experiences(rewards, micro_batch_size=4, order=None, seed=0):
     """Experiences of (n, m) rewards, split and ordered as upstream might have done."""
-    from openrlhf.trainer.ppo_utils.experience import Experience
-
     generator = torch.Generator().manual_seed(seed)
     flat = rewards.reshape(-1)
     lengths = torch.randint(1, LENGTH + 1, (len(flat),), generator=generator)
@@ -86,15 +96,6 @@ def rewards():
     return torch.rand(N, M, generator=torch.Generator().manual_seed(7))
 
 
-@pytest.fixture
-def makers():
-    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-
-    from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
-
-    return RemoteExperienceMaker, ShrinkageExperienceMaker
-
-
 def advantages(cls, args, rewards, **how):
     experiences = make_experiences(rewards, **how)
     return make_maker(cls, args).compute_advantages_and_returns(experiences)
@@ -104,12 +105,11 @@ PENALTIES = {"reward__overlong_buffer_len": 3, "reward__stop_properly_penalty_co
 
 
 @pytest.mark.parametrize("settings", [{}, PENALTIES], ids=["plain", "penalties"])
-def test_our_way_through_upstream_is_upstreams_own_way(makers, rewards, settings):
+def test_our_way_through_upstream_is_upstreams_own_way(rewards, settings):
     """js_fixed with shrinkage 0 is RLOO, so all around it must come out as upstream's rloo."""
-    upstream, ours = makers
-    expected = advantages(upstream, make_args("rloo", **settings), rewards)
+    expected = advantages(RemoteExperienceMaker, make_args("rloo", **settings), rewards)
     args = make_args("js_fixed", js__shrinkage=0.0, **settings)
-    actual = advantages(ours, args, rewards)
+    actual = advantages(ShrinkageExperienceMaker, args, rewards)
     for name in ("advantages", "returns", "rewards"):
         torch.testing.assert_close(by_response(actual, name), by_response(expected, name))
     for one, other in zip(actual, expected, strict=True):
@@ -119,21 +119,19 @@ def test_our_way_through_upstream_is_upstreams_own_way(makers, rewards, settings
     assert args.reward.overlong_buffer_len == settings.get("reward__overlong_buffer_len")
 
 
-@pytest.mark.parametrize("name", ["rloo", "reinforce", "reinforce_baseline", "group_norm"])
-def test_upstreams_estimators_run_upstreams_code(makers, rewards, name):
-    upstream, ours = makers
-    expected = advantages(upstream, make_args(name), rewards)
-    actual = advantages(ours, make_args(name), rewards)
+@pytest.mark.parametrize("name", ["rloo", "reinforce_baseline", "group_norm"])
+def test_upstreams_estimators_run_upstreams_code(rewards, name):
+    expected = advantages(RemoteExperienceMaker, make_args(name), rewards)
+    actual = advantages(ShrinkageExperienceMaker, make_args(name), rewards)
     assert torch.equal(by_response(actual), by_response(expected))
 
 
 @pytest.mark.parametrize("name", ["js", "js_plus", "js1", "bloo"])
-def test_the_whole_rollout_batch_makes_the_baseline_however_it_is_split(makers, rewards, name):
-    _, ours = makers
+def test_the_whole_rollout_batch_makes_the_baseline_however_it_is_split(rewards, name):
     expected = estimators.advantage(name, rewards).reshape(-1)
     shuffled = torch.randperm(N * M, generator=torch.Generator().manual_seed(1)).tolist()
     for how in ({"micro_batch_size": 1}, {"micro_batch_size": 5, "order": shuffled}):
-        maker = make_maker(ours, make_args(name), kl_coefficient=0.0)
+        maker = make_maker(ShrinkageExperienceMaker, make_args(name), kl_coefficient=0.0)
         experiences = make_experiences(rewards, **how)
         mask = by_response(experiences, "action_mask")
         actual = by_response(maker.compute_advantages_and_returns(experiences))
@@ -141,37 +139,33 @@ def test_the_whole_rollout_batch_makes_the_baseline_however_it_is_split(makers, 
         assert maker.metrics.keys() == estimators.diagnostics(name, rewards).keys()
 
 
-def test_the_logged_rewards_are_rewards_and_not_advantages(makers, rewards):
-    _, ours = makers
-    done = advantages(ours, make_args("js"), rewards)
+def test_the_logged_rewards_are_rewards_and_not_advantages(rewards):
+    done = advantages(ShrinkageExperienceMaker, make_args("js"), rewards)
     logged = torch.cat([e.info["reward"] for e in done])
     torch.testing.assert_close(logged, rewards.reshape(-1))
     spread = torch.cat([e.info["group_reward_std"] for e in done])
     torch.testing.assert_close(spread, rewards.std(1).repeat_interleave(M))
 
 
-def test_a_batch_too_small_for_the_estimator_teaches_nothing(makers, rewards):
-    _, ours = makers
-    maker = make_maker(ours, make_args("bloo"))
+def test_a_batch_too_small_for_the_estimator_teaches_nothing(rewards):
+    maker = make_maker(ShrinkageExperienceMaker, make_args("bloo"))
     experiences = make_experiences(rewards[:1])
     maker.compute_advantages_and_returns(experiences)
     assert not by_response(experiences).any() and maker.metrics == {}
 
 
-def test_a_flag_that_no_longer_names_the_live_estimator_stops_the_run(makers, rewards):
-    _, ours = makers
+def test_a_flag_that_no_longer_names_the_live_estimator_stops_the_run(rewards):
     args = make_args("js")
-    maker = make_maker(ours, args)
+    maker = make_maker(ShrinkageExperienceMaker, args)
     args.algo.advantage.estimator = "rloo"
     with pytest.raises(UpstreamMismatch, match="'rloo', but 'js' is live"):
         maker.compute_advantages_and_returns(make_experiences(rewards))
 
 
-def test_masked_responses_count_nowhere_and_teach_nothing(makers, rewards):
-    _, ours = makers
+def test_masked_responses_count_nowhere_and_teach_nothing(rewards):
     rewards[1, 2] = math.nan
     args = make_args("js", js__on_bad_reward="mask", reward__stop_properly_penalty_coef=-0.5)
-    maker = make_maker(ours, args)
+    maker = make_maker(ShrinkageExperienceMaker, args)
     experiences = make_experiences(rewards)
     maker.compute_advantages_and_returns(experiences)
     table = by_response(experiences)
@@ -183,21 +177,21 @@ def test_masked_responses_count_nowhere_and_teach_nothing(makers, rewards):
     assert logged[~others] == pytest.approx(logged[others].mean().item())
 
 
-def test_a_bad_reward_stops_with_its_prompt(makers, rewards):
-    _, ours = makers
+def test_a_bad_reward_stops_with_its_prompt(rewards):
     rewards[2, 0] = math.inf
     with pytest.raises(BadReward, match=r"reward is inf \(prompt 'prompt 2'\)"):
-        advantages(ours, make_args("js"), rewards)
+        advantages(ShrinkageExperienceMaker, make_args("js"), rewards)
 
 
-def test_remax_takes_the_greedy_reward_and_leaves_none_behind(makers, rewards):
-    _, ours = makers
+def test_remax_takes_the_greedy_reward_and_leaves_none_behind(rewards, monkeypatch):
     greedy = rewards.mean(1)
-    maker = make_maker(ours, make_args("remax"), kl_coefficient=0.0)
+    maker = make_maker(ShrinkageExperienceMaker, make_args("remax"), kl_coefficient=0.0)
+    monkeypatch.setattr(RemoteExperienceMaker, "make_experience_batch", lambda self, samples: None)
     samples = [
-        SimpleNamespace(info={"greedy_reward": greedy[i // M : i // M + 1]}) for i in range(N * M)
+        SimpleNamespace(rewards=None, info={"greedy_reward": greedy[i // M : i // M + 1]})
+        for i in range(N * M)
     ]
-    maker._greedy_rewards = maker._take_greedy_rewards(samples)
+    maker.make_experience_batch(samples)
     assert all(sample.info == {} for sample in samples)
     experiences = make_experiences(rewards)
     mask = by_response(experiences, "action_mask")
@@ -207,8 +201,6 @@ def test_remax_takes_the_greedy_reward_and_leaves_none_behind(makers, rewards):
 
 
 def test_samples_without_a_reward_are_filled_so_that_a_batch_can_be_made():
-    from openrlhf_js.plugin.experience import _fill_gaps
-
     full = SimpleNamespace(
         scores=torch.tensor([1.0]), info={"reward": torch.tensor([1.0]), "x": torch.tensor([3.0])}
     )
@@ -217,11 +209,12 @@ def test_samples_without_a_reward_are_filled_so_that_a_batch_can_be_made():
     assert bare.info["x"].item() == 3.0 and bare.scores.isnan().all()
 
 
-@pytest.mark.parametrize("name", ["js", "js_plus", "rloo"])
-def test_the_clip_comes_after_the_baseline_and_leaves_the_reward_alone(makers, rewards, name):
-    _, ours = makers
+@pytest.mark.parametrize("name", ["js", "rloo"])
+def test_the_clip_comes_after_the_baseline_and_leaves_the_reward_alone(rewards, name):
     rewards = 100 * rewards
-    maker = make_maker(ours, make_args(name, reward__clip_range=(-3, 5)), kl_coefficient=0.0)
+    maker = make_maker(
+        ShrinkageExperienceMaker, make_args(name, reward__clip_range=(-3, 5)), kl_coefficient=0.0
+    )
     done = maker.compute_advantages_and_returns(make_experiences(rewards))
     mask = by_response(done, "action_mask")
     raw = estimators.advantage(name, rewards).reshape(-1, 1)
@@ -230,25 +223,10 @@ def test_the_clip_comes_after_the_baseline_and_leaves_the_reward_alone(makers, r
     torch.testing.assert_close(by_response(done, "rewards"), rewards.reshape(-1))
 
 
-@pytest.mark.parametrize("name", ["js", "js_plus"])
-def test_rewards_of_any_scale_and_offset_give_the_same_advantages(makers, rewards, name):
-    _, ours = makers
-    args = make_args(name, reward__clip_range=(-1e9, 1e9))
-    maker = make_maker(ours, args, kl_coefficient=0.0)
-    plain = by_response(maker.compute_advantages_and_returns(make_experiences(rewards)))
-    moved = make_experiences(50 * rewards - 7)
-    torch.testing.assert_close(
-        by_response(maker.compute_advantages_and_returns(moved)), 50 * plain, rtol=1e-3, atol=1e-3
+def test_each_batch_is_judged_by_the_earlier_ones_and_then_remembered():
+    maker = make_maker(
+        ShrinkageExperienceMaker, make_args("js_plus", js__half_life=5.0), kl_coefficient=0.0
     )
-
-
-def half_life_maker(cls, **settings):
-    return make_maker(cls, make_args("js_plus", **settings), kl_coefficient=0.0)
-
-
-def test_each_batch_is_judged_by_the_earlier_ones_and_then_remembered(makers):
-    _, ours = makers
-    maker = half_life_maker(ours, js__half_life=5.0)
     history = estimators.start_history(5.0)
     generator = torch.Generator().manual_seed(3)
     for _ in range(3):
@@ -266,18 +244,208 @@ def test_each_batch_is_judged_by_the_earlier_ones_and_then_remembered(makers):
     assert not torch.allclose(actual, plain, atol=1e-3)  # a batch that could show a difference
 
 
-def test_masked_rewards_stay_out_of_the_history(makers, rewards):
-    _, ours = makers
-    maker = half_life_maker(ours, js__half_life=5.0, js__on_bad_reward="mask")
-    rewards[1, 2] = math.nan
-    maker.compute_advantages_and_returns(make_experiences(rewards))
-    empty = estimators.start_history(5.0)
-    assert maker.history == estimators.update_history(empty, rewards, rewards.isfinite())
+# --- saved batches ------------------------------------------------------------------------------
 
 
-def test_without_a_half_life_there_is_no_history(makers, rewards):
-    _, ours = makers
-    maker = half_life_maker(ours)
-    maker.compute_advantages_and_returns(make_experiences(rewards))
-    assert maker.history is None
-    assert not any(key.startswith("js/running") for key in maker.metrics)
+def saved_experience(index, prompts, sequences, attention, actions, advantages):
+    return SimpleNamespace(
+        index=index,
+        prompts=prompts,
+        sequences=torch.tensor(sequences),
+        attention_mask=torch.tensor(attention),
+        action_mask=torch.tensor(actions, dtype=torch.bool),
+        advantages=torch.tensor(advantages),
+    )
+
+
+def test_tokens_go_without_padding_and_in_prompt_order(tmp_path):
+    shuffled = [  # two prompts with two responses, padded on the right
+        saved_experience(
+            [3, 0],
+            ["b", "a"],
+            [[7, 8, 9, 0], [1, 2, 0, 0]],
+            [[1, 1, 1, 0], [1, 1, 0, 0]],
+            [[0, 1, 0], [1, 0, 0]],
+            [[0.0, 4.0, 0.0], [1.0, 0.0, 0.0]],
+        ),
+        saved_experience(
+            [1, 2],
+            ["a", "b"],
+            [[1, 3, 4], [7, 5, 6]],
+            [[1, 1, 1], [1, 1, 1]],
+            [[1, 1], [1, 1]],
+            [[9.0, 2.0], [9.0, 3.0]],
+        ),
+    ]
+
+    def gather(values):
+        flat = torch.cat([value.flatten() for value in values])
+        return flat[torch.tensor([1, 2, 3, 0])].reshape(2, 2)
+
+    for number in (1, 2):
+        save_batch(tmp_path / "batches", shuffled, gather, rewards=np.eye(2), estimator="js")
+        saved = np.load(tmp_path / "batches" / f"batch_{number:06d}.npz")
+    assert saved["prompts"].tolist() == [["a", "a"], ["b", "b"]]
+    assert saved["lengths"].tolist() == [[2, 3], [3, 3]]
+    assert saved["tokens"].tolist() == [1, 2, 1, 3, 4, 7, 5, 6, 7, 8, 9]
+    assert saved["advantages"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert saved["rewards"].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert str(saved["estimator"]) == "js"
+
+
+# --- the history in checkpoints -----------------------------------------------------------------
+
+
+BEGUN = {"global_step": 3}
+
+
+@pytest.fixture
+def history():
+    return estimators.update_history(estimators.start_history(20), torch.rand(4, 3))
+
+
+def test_saved_with_real_files_and_restored(tmp_path, history):
+    upstreams = {"global_step": 3, "episode": 1}
+    states = with_history(upstreams, history)
+    assert states is upstreams  # upstream goes on using it
+    torch.save(states, tmp_path / "states.pt")
+    loaded = torch.load(tmp_path / "states.pt", weights_only=True)
+    assert resumed_history(loaded, estimators.start_history(20)) == history
+
+
+def test_a_run_that_begins_begins_empty(history):
+    fresh = estimators.start_history(20)
+    assert resumed_history({"global_step": 0, "episode": 0}, fresh) == fresh
+    assert with_history({"episode": 0}, None) == {"episode": 0}
+    assert with_history(None, None) is None
+    assert with_history(None, history) == {"js_history": history._asdict()}
+
+
+@pytest.mark.parametrize(
+    ("saved", "now", "said"),
+    [
+        (None, 20, "had --js.half_life none, this one has 20: leave it out"),
+        (20, None, "had --js.half_life 20, this one has none: give --js.half_life 20"),
+        (20, 50, "had --js.half_life 20, this one has 50: give --js.half_life 20"),
+    ],
+)
+def test_another_setting_is_refused(saved, now, said):
+    states = dict(BEGUN)
+    if saved is not None:
+        with_history(states, estimators.start_history(saved))
+    with pytest.raises(BadInput, match=said):
+        resumed_history(states, None if now is None else estimators.start_history(now))
+
+
+def test_the_trainer_saves_and_restores_it(monkeypatch, history):
+    import ray
+    from openrlhf.trainer import ppo_trainer
+
+    from openrlhf_js.plugin import trainer
+
+    class Upstream:
+        """What of upstream's trainer the checkpoints need; `disk` is what it saved last."""
+
+        def __init__(self, pretrain, strategy):
+            self.experience_maker = SimpleNamespace(live_estimator="js_plus", history=None)
+            self.actor_model_group = SimpleNamespace(_actor_handlers=[])
+            self.disk = {"global_step": 0}
+
+        def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
+            self.disk = {**client_states, "global_step": global_step}
+
+        def save_best_checkpoint(self, eval_metrics, global_step, client_states=None):
+            self.disk = {**client_states, "global_step": global_step}
+
+        def init_checkpoint_states(self):
+            return self.disk
+
+    for name in ("PromptDataset", "RemoteExperienceMaker"):
+        monkeypatch.setattr(ppo_trainer, name, None)
+    algo = SimpleNamespace(advantage=SimpleNamespace(estimator="js_plus"))
+    strategy = SimpleNamespace(args=SimpleNamespace(algo=algo))
+    actor = plain_class(trainer.shrinkage_trainer(ray.remote(Upstream)))("model", strategy)
+    maker = actor.experience_maker
+    for save in (
+        lambda: actor.save_logs_and_checkpoints(7, {}, {"episode": 0}),
+        lambda: actor.save_best_checkpoint({}, 7, {"episode": 0}),
+    ):
+        maker.history = history
+        save()
+        maker.history = estimators.start_history(20)
+        assert actor.init_checkpoint_states()["episode"] == 0
+        assert maker.history == history
+    maker.history = None
+    with pytest.raises(BadInput, match=r"give --js\.half_life 20"):
+        actor.init_checkpoint_states()
+
+
+# --- datasources --------------------------------------------------------------------------------
+
+
+ROWS = [
+    {"input": "a", "label": "gold", "datasource": "maze/easy"},
+    {"input": "b", "label": 5, "datasource": "maze"},
+    {"input": "c", "label": "gold", "datasource": None},
+    {"input": "d", "label": "gold"},
+]
+
+
+@pytest.fixture
+def data():
+    data = SimpleNamespace(input_key="input", label_key="label", image_key="images")
+    strategy = SimpleNamespace(args=SimpleNamespace(data=data), is_rank_0=lambda: False)
+    return SourcedPrompts(ROWS, tokenizer=None, strategy=strategy)
+
+
+def test_a_text_label_carries_the_datasource_and_stays_that_text(data):
+    import ray.cloudpickle
+
+    source, prompt, label, images = data[0]
+    assert (source, prompt, label, images) == ("maze/easy", "a", "gold", None)
+    sent = ray.cloudpickle.loads(ray.cloudpickle.dumps(label))
+    assert sent.datasource == label.datasource == "maze/easy"
+    assert json.dumps([sent, f"{sent}", sent + "!"]) == '["gold", "gold", "gold!"]'
+    assert {"gold": 1}[sent] == 1 and type(str(sent)) is str
+
+
+def test_other_labels_pass_as_they_are(data):
+    assert data[1] == ("maze", "b", 5, None)
+    assert type(data[2][2]) is str  # a null in the file is no datasource
+    assert data[3][2].datasource == "default"  # upstream's word for a row without one
+
+
+def test_the_datasource_survives_upstreams_loader_and_its_draw(data):
+    from openrlhf.trainer.ppo_utils.samples_generator import _collect_prompt_batch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    loader = StatefulDataLoader(data, 1, collate_fn=data.collate_fn, num_workers=0)
+    prompts, labels, _, _ = _collect_prompt_batch(iter(loader), 1)
+    assert (prompts, labels) == (["a"], ["gold"])
+    assert labels[0].datasource == "maze/easy"
+
+
+def test_both_actors_that_read_prompts_do_it_with_our_data_set(monkeypatch):
+    """The synchronous trainer, and the half of the asynchronous one that generates."""
+    import ray
+    from openrlhf.trainer import ppo_trainer, ppo_trainer_async
+
+    assert ppo_trainer_async.prepare_datasets is ppo_trainer.prepare_datasets
+    assert "PromptDataset" in ppo_trainer.prepare_datasets.__code__.co_names
+
+    from openrlhf_js.plugin import trainer
+
+    class Reader:
+        def __init__(self, pretrain, strategy):
+            self.data_set = ppo_trainer.PromptDataset
+            self.experience_maker = SimpleNamespace(live_estimator="js")
+            self.actor_model_group = SimpleNamespace(_actor_handlers=[])
+
+    strategy = SimpleNamespace(
+        args=SimpleNamespace(algo=SimpleNamespace(advantage=SimpleNamespace(estimator="js")))
+    )
+    for ours in (trainer.shrinkage_trainer, trainer.sourced_generator):
+        for name in ("PromptDataset", "RemoteExperienceMaker"):
+            monkeypatch.setattr(ppo_trainer, name, None)
+        actor = plain_class(ours(ray.remote(Reader)))
+        assert actor("model", strategy).data_set is SourcedPrompts

@@ -1,26 +1,34 @@
-"""Older spellings against both released packages' flags, and our own beside upstream's."""
+"""Upstream's parser, our flags in it, and old spellings against both released packages."""
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from openrlhf_js import estimators
-from openrlhf_js.plugin import flags
-from openrlhf_js.plugin.errors import BadInput
-from openrlhf_js.plugin.old_flags import (
+from openrlhf_js.plugin import flags, parser
+from openrlhf_js.plugin.flags import (
     CORRECTION_SWITCHES,
     CORRECTION_TYPES,
     IDLE_FLAGS,
     OLD_FLAGS,
     REMOVED_FLAGS,
+    REWARD_MODEL,
+    Spellings,
 )
-from openrlhf_js.plugin.parser import upstream_parser
+from openrlhf_js.plugin.parser import flag_values, upstream_parser
+from openrlhf_js.plugin.reward_training import reward_parser
+from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
 
 RELEASED = json.loads(Path(__file__).with_name("flags_0_10_1.json").read_text())
+REWARD_RELEASED = json.loads(Path(__file__).with_name("reward_flags_0_10_1.json").read_text())
 UNCHANGED = {"local_rank", "use_ms"}
 RULES = {*CORRECTION_SWITCHES, *CORRECTION_TYPES}
 
@@ -47,55 +55,45 @@ def example(fact: dict) -> list[str]:
 def test_every_flag_of_0_10_1_has_an_answer():
     answered = {*OLD_FLAGS, *IDLE_FLAGS, *REMOVED_FLAGS, *RULES} | (UNCHANGED & UPSTREAM)
     assert set(RELEASED) - answered == set()
+    unchanged = {"local_rank", "use_ms", "max_norm", "lr_scheduler", "lr_warmup_ratio"}
+    assert set(REWARD_RELEASED) == unchanged | set(REWARD_MODEL.renamed)
+    assert unchanged <= {*vars(reward_parser().parse_args([]))}
 
 
-def test_no_flag_has_two_answers():
+def test_an_old_name_has_one_answer_and_is_never_todays_name():
     tables = [OLD_FLAGS, IDLE_FLAGS, REMOVED_FLAGS, RULES]
     assert sum(map(len, tables)) == len(set().union(*tables))
+    assert not UPSTREAM & set().union(*tables)
 
 
-def test_an_old_name_is_never_todays_name():
-    assert not UPSTREAM & {*OLD_FLAGS, *IDLE_FLAGS, *REMOVED_FLAGS, *RULES}
+PROGRAMS = [(PARSER, flags.POLICY, RELEASED), (reward_parser(), REWARD_MODEL, REWARD_RELEASED)]
 
 
-@pytest.mark.parametrize("old", OLD_FLAGS)
-def test_old_flag_sets_its_successor(old, capsys):
-    values = example(RELEASED[old])
-    args = vars(PARSER.parse_args(flags.translate([f"--{old}", *values])))
-    for new in OLD_FLAGS[old].split():
-        direct = vars(PARSER.parse_args([f"--{new}", *values]))
-        assert args[new] == direct[new] != DEFAULTS[new]
-    changed = {name for name in args if args[name] != DEFAULTS[name]}
-    assert changed == set(OLD_FLAGS[old].split())
+@pytest.mark.parametrize(
+    ("program", "spellings", "fact", "old"),
+    [(*each[:2], each[2][old], old) for each in PROGRAMS for old in each[1].renamed],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_old_flag_sets_its_successors_whose_default_it_had(
+    program: argparse.ArgumentParser, spellings: Spellings, fact: dict, old: str, capsys
+):
+    values, defaults = example(fact), vars(program.parse_args([]))
+    given = flags.translate([f"--{old}", *values], spellings)
+    args, successors = vars(program.parse_args(given)), spellings.renamed[old].split()
+    assert {name for name in args if args[name] != defaults[name]} == set(successors)
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_no_two_old_flags_set_the_same_one():
-    successors = " ".join(OLD_FLAGS.values()).split()
-    assert len(successors) == len(set(successors))
-
-
-@pytest.mark.parametrize("old", [name for name in OLD_FLAGS if "default" in RELEASED[name]])
-def test_the_successor_has_the_default_of_the_old_flag(old):
-    expected = RELEASED[old]["default"]
-    for new in OLD_FLAGS[old].split():
-        default = DEFAULTS[new]
-        assert (list(default) if isinstance(default, tuple) else default) == expected
+    for new in successors:
+        assert args[new] == vars(program.parse_args([f"--{new}", *values]))[new]
+        default = list(defaults[new]) if isinstance(defaults[new], tuple) else defaults[new]
+        assert "default" not in fact or default == fact["default"]
+    if len(values) == 1:  # --old=value
+        expected = [f"--{new}={values[0]}" for new in successors]
+        assert flags.translate([f"--{old}={values[0]}"], spellings) == expected
 
 
 @pytest.mark.parametrize("line", [*IDLE_FLAGS.values(), *REMOVED_FLAGS.values()])
 def test_successors_named_in_messages_exist(line):
     assert set(re.findall(r"--([\w.]+)", line)) <= UPSTREAM
-
-
-@pytest.mark.parametrize("old", [name for name, fact in RELEASED.items() if "nargs" not in fact])
-def test_equals_form(old):
-    fact = RELEASED[old]
-    if fact["kind"] == "switch" or old not in OLD_FLAGS:
-        return
-    (value,) = example(fact)
-    expected = [f"--{new}={value}" for new in OLD_FLAGS[old].split()]
-    assert flags.translate([f"--{old}={value}"]) == expected
 
 
 def test_a_value_with_an_equals_sign_stays_whole():
@@ -106,13 +104,6 @@ def test_todays_flags_pass_unchanged_and_without_a_notice(capsys):
     line = "--actor.max_norm -1 --reward.clip_range -2 .5 --train.seed=3 --use_ms -h --ckpt.path="
     assert flags.translate(line.split()) == line.split()
     assert capsys.readouterr().err == ""
-
-
-def test_one_flag_that_became_two():
-    args = parse("--max_norm 0.5 --ref_reward_offload --adam_betas 0.8 0.99")
-    assert args["actor.max_norm"] == args["critic.max_norm"] == 0.5
-    assert args["ref.offload"] and args["reward.offload"]
-    assert args["actor.adam.betas"] == args["critic.adam.betas"] == [0.8, 0.99]
 
 
 @pytest.mark.parametrize("switch", CORRECTION_SWITCHES)
@@ -133,18 +124,9 @@ def test_correction_without_a_scheme_is_tis_and_without_the_switch_is_off():
     assert off["algo.advantage.is_correction_level"] == "off"
 
 
-def test_correction_with_an_unknown_scheme():
-    with pytest.raises(BadInput, match="tis, icepop, seq-mask-tis, got 'tiss'"):
-        parse("--enable_vllm_is_correction --vllm_is_correction_type tiss")
-
-
 def test_idle_flag_is_left_out_with_a_notice(capsys):
     assert flags.translate(["--bf16", "--flash_attn", "--train.seed", "1"]) == ["--train.seed", "1"]
     assert "--bf16 left out" in capsys.readouterr().err
-
-
-def test_an_idle_switch_does_not_swallow_what_follows():
-    assert flags.translate(["--perf", "-h"]) == ["-h"]
 
 
 def test_all_removed_flags_are_named_at_once():
@@ -209,13 +191,6 @@ def test_our_estimators_exist_and_can_be_chosen(name):
     assert parse(f"--advantage_estimator {name}")["algo.advantage.estimator"] == name
 
 
-def test_our_flags_have_defaults():
-    args = parse("")
-    ours = {name.removeprefix("js."): args[name] for name in args if name.startswith("js.")}
-    assert ours["shrinkage"] is None
-    assert (ours["on_bad_reward"], ours["device"]) == ("stop", "auto")
-
-
 def test_help_starts_with_an_example_and_ends_with_our_group():
     text = PARSER.format_help()
     first, last = text.split("options:")[0], text.split("\nopenrlhf_js:\n")[1]
@@ -231,3 +206,113 @@ def test_the_example_of_the_help_is_understood(capsys):
     command = flags.DESCRIPTION.split("openrlhf-js train", 1)[1].split("\n\n")[0]
     assert parse(command.replace("\\\n", " "))["algo.advantage.estimator"] == "js"
     assert capsys.readouterr().err == ""
+
+
+def test_every_flag_has_its_line():
+    made = argparse.ArgumentParser()
+    made.add_argument("--train.seed", type=int, default=42)
+    made.add_argument("--reward.clip_range", type=float, nargs=2, default=(-10, 10))
+    made.add_argument("--actor.adam.betas", type=float, nargs=2, default=(0.9, 0.95))
+    made.add_argument("--logger.wandb.key")
+    given = "--reward.clip_range -10 10 --actor.adam.betas 0.9 0.99 --logger.wandb.key secret"
+    args = made.parse_args(given.split())
+    assert list(flag_values(args, made)) == [
+        "* --actor.adam.betas 0.9 0.99",
+        "* --logger.wandb.key (hidden)",
+        "  --reward.clip_range -10.0 10.0",
+        "  --train.seed 42",
+    ]
+
+
+# --- upstream's source ----------------------------------------------------------------------
+
+SOURCE = parser.source_path().read_text()
+
+
+def test_nothing_heavy_is_imported():
+    code = (
+        "import sys; from openrlhf_js.plugin import flags, parser;"
+        "flags.add_flags(parser.upstream_parser());"
+        "sys.exit(' '.join({'torch', 'ray', 'vllm', 'deepspeed', 'transformers'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == ""
+
+
+def test_upstreams_own_defaults_and_actions_arrive():
+    args = vars(parser.upstream_parser().parse_args(["--actor.muon.no_nesterov"]))
+    assert args["rollout.batch_size"] == 1024
+    assert args["actor.muon.nesterov"] is False and args["critic.muon.nesterov"] is True
+
+
+@pytest.mark.parametrize(
+    "old, new, missing",
+    [
+        ('if __name__ == "__main__":', "def main():", "__main__"),
+        ("args = parser.parse_args()", "args = parser.parse_known_args()[0]", "parse_args"),
+        ("    train(args)\n", "    train(args, None)\n", r"train\(args\)"),
+        ("args = hierarchize(args)", "pass", "hierarchize"),
+    ],
+)
+def test_a_source_of_another_shape_is_refused(old, new, missing, tmp_path):
+    doctored = SOURCE.replace(old, new)
+    assert doctored != SOURCE
+    path = tmp_path / "train_ppo_ray.py"
+    path.write_text(doctored)
+    with pytest.raises(UpstreamMismatch, match=rf"{missing}.* is missing.*0\.11\.2"):
+        parser.read_program(path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(UpstreamMismatch, match="the file is missing"):
+        parser.read_program(tmp_path / "train_ppo_ray.py")
+
+
+@pytest.mark.parametrize(
+    "old, new, missing",
+    [
+        ("parser = argparse.ArgumentParser()", "parser = new_thing(argparse)", "new_thing"),
+        ("parser = argparse.ArgumentParser()", "parser = print", "parser"),
+    ],
+)
+def test_a_block_that_builds_no_parser_is_refused(old, new, missing, tmp_path, monkeypatch):
+    path = tmp_path / "train_ppo_ray.py"
+    path.write_text(
+        f'if __name__ == "__main__":\n    {new}\n    args = parser.parse_args()\n'
+        "    args = hierarchize(args)\n    train(args)\n"
+    )
+    monkeypatch.setattr(parser, "source_path", lambda program: path)
+    with pytest.raises(UpstreamMismatch, match=missing):
+        parser.upstream_parser()
+
+
+def test_openrlhf_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UpstreamMismatch, match=r"not installed.*0\.11\.2.*setup\.sh"):
+        parser.source_path()
+
+
+def test_an_estimator_flag_without_choices_is_refused():
+    with pytest.raises(UpstreamMismatch, match="no choices"):
+        flags.add_flags(argparse.ArgumentParser())
+
+
+def validated(line: str):
+    built = parser.upstream_parser()
+    flags.add_flags(built)
+    return parser.validate_upstream(built.parse_args(line.split()))
+
+
+def test_upstreams_checks_nest_the_arguments_and_fill_them_in():
+    line = "--algo.advantage.estimator js --reward.remote_url a,b --js.on_bad_reward mask "
+    args = validated(line + "--rollout.batch_size 16")
+    assert args.algo.advantage.estimator == "js"
+    assert args.reward.remote_url == ["a", "b"]
+    assert args.rollout.vllm_generate_batch_size == 16
+    assert args.critic.model_name_or_path is None
+    assert args.js.on_bad_reward == "mask"
+
+
+def test_what_upstream_refuses_is_bad_input():
+    with pytest.raises(BadInput, match="n_samples_per_prompt > 1"):
+        validated("--algo.advantage.estimator rloo --reward.remote_url a")

@@ -13,22 +13,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from openrlhf_js.cli import main as door
-from openrlhf_js.cli.train_rm import main
-from openrlhf_js.plugin import cpu_arguments, flags, preference_data, upstream
-from openrlhf_js.plugin.old_flags import REWARD_MODEL
-from openrlhf_js.plugin.reward_flags import reward_parser
-from openrlhf_js.plugin.reward_training import ALONE
-from openrlhf_js.reward_model.lengths import Budget
+from openrlhf_js.cli.rm import train as main
+from openrlhf_js.plugin import cpu, flags, reward_training
+from openrlhf_js.plugin.parser import validate_upstream
+from openrlhf_js.plugin.reward_training import ALONE, reward_parser
+from openrlhf_js.reward_model.check import Budget
 from openrlhf_js.reward_model.preferences import Keys, pair, texts
 from openrlhf_js.tiny.model import make_model, make_tokenizer, save
 from openrlhf_js.tiny.tasks import END, sort
 
-RELEASED = json.loads(Path(__file__).with_name("reward_flags_0_10_1.json").read_text())
 PARSER = reward_parser()
-DEFAULTS = vars(PARSER.parse_args([]))
 
 # As Llama 3 has it: its own mark at the end of a turn, content without space around it.
 CHAT = (
@@ -116,7 +112,7 @@ def test_texts_and_cuts_are_those_of_upstreams_dataset(kind, chat, input_templat
     trained = [theirs[index] for index in range(len(theirs))]
     ours = [
         texts(
-            pair(row, Keys(prompt_key), number),
+            pair(row, Keys(prompt_key), f"row {number}"),
             tokenizer.apply_chat_template if chat else None,
             tokenizer.eos_token,
             input_template,
@@ -131,30 +127,6 @@ def test_texts_and_cuts_are_those_of_upstreams_dataset(kind, chat, input_templat
         for text, ids in zip(both, (chosen, rejected), strict=True):
             kept = [*budget.kept(budget.encode([text])[0]), tokenizer.eos_token_id]
             assert ids[0].tolist() == kept
-
-
-def test_upstream_has_what_reward_training_relies_on():
-    upstream.check(
-        upstream.RELIED_ON_FOR_REWARD_TRAINING, upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU
-    )
-
-
-def test_every_flag_of_0_10_1_has_an_answer():
-    unchanged = {name for name in RELEASED if f"--{name}" in PARSER._option_string_actions}
-    assert unchanged == {"local_rank", "use_ms", "max_norm", "lr_scheduler", "lr_warmup_ratio"}
-    assert set(RELEASED) == unchanged | set(REWARD_MODEL.renamed)
-
-
-@pytest.mark.parametrize("old", REWARD_MODEL.renamed)
-def test_an_old_flag_sets_its_successor(old):
-    fact, new = RELEASED[old], REWARD_MODEL.renamed[old]
-    one = fact.get("choices", [{"int": "7", "float": "0.125"}.get(fact["kind"], "some/thing")])[-1]
-    values = [] if fact["kind"] == "switch" else [one] * {2: 2, "*": 3}.get(fact.get("nargs"), 1)
-    args = vars(PARSER.parse_args(flags.translate([f"--{old}", *values], REWARD_MODEL)))
-    assert {name for name in args if args[name] != DEFAULTS[name]} == {new}
-    if "default" in fact:
-        default = DEFAULTS[new]
-        assert (list(default) if isinstance(default, tuple) else default) == fact["default"]
 
 
 def test_help_starts_with_an_example_and_ends_with_our_group():
@@ -195,7 +167,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ALONE:
         monkeypatch.delenv(name, raising=False)
-    tokenizer = make_tokenizer(sort.TASK)
+    tokenizer = make_tokenizer(sort)
     save(make_model(tokenizer, 0), tokenizer, tmp_path / "model")
     write("pairs.jsonl", sums(10))
     write("held_out.jsonl", sums(4, 100))
@@ -219,83 +191,53 @@ def refused(capsys: pytest.CaptureFixture[str], *args: Any) -> list[str]:
 def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
     assert run({"logger.wandb.key": "secret"}) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^pairs\.jsonl +10 ", out, re.M)
-    assert re.search(r"^held_out\.jsonl +4 ", out, re.M)
-    assert "10 pairs are 1 batches of 8; the 2 left" in out
+    assert "pairs.jsonl" in out and "held_out.jsonl" in out
+    assert "10 pairs are 1 batches of 8; the 2 left over" in out
     assert "\n* --train.batch_size 8\n" in out and "\n  --adam.lr 9e-06\n" in out
     assert "secret" not in out
-
-
-def test_the_door_leads_there(folder, capsys):
-    assert door.main(["rm", "train", "--js.device=cpu"]) == 2
-    said = capsys.readouterr().err
-    assert "--model.model_name_or_path is missing" in said and "--data.dataset is missing" in said
-    assert door.main(["rm"]) == 0 and "serve" in capsys.readouterr().out
-    assert door.main(["rm", "tain"]) == 2
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model.model_name_or_path": "./absent"}, "./absent does not exist"),
-        ({"model.model_name_or_path": "pairs.jsonl"}, "is a file; a model is a folder"),
+        ({"data.dataset": None}, "--data.dataset is missing"),
+        ({"model.model_name_or_path": "./absent"}, "./absent: there is no such folder"),
         ({"data.dataset": "absent.jsonl"}, "--data.dataset absent.jsonl: does not exist"),
-        ({"eval.dataset": "./absent"}, "--eval.dataset ./absent: does not exist"),
-        ({"data.dataset": "model/config.json"}, "model/config.json, line 1: not JSON"),
-        ({"data.dataset_split": "test"}, "a file has the split train only, not test"),
+        ({"data.dataset": "model/config.json"}, "these pairs cannot be trained on: no pair"),
+        ({"eval.split": "test"}, "a file has the split train only, not test"),
         ({"train.batch_size": "6"}, "not a multiple of 4 (--train.micro_batch_size 4 x 1 ranks)"),
         ({"train.batch_size": "0"}, "--train.batch_size must be at least 1, got 0"),
-        ({"train.batch_size": "12"}, "there are 10 pairs, fewer than one --train.batch_size of 12"),
-        ({"data.max_samples": "4"}, "there are 4 pairs"),
+        ({"data.max_samples": "4"}, "there are 4 pairs, fewer than one --train.batch_size of 8"),
         ({"eval.dataset": None}, "10 pairs are too few to evaluate on 1% of them"),
-        ({"data.max_len": "1"}, "--data.max_len must be at least 2"),
-        ({"data.max_len": "8"}, "10 (100.0 %) x pair longer"),
+        ({"data.max_len": "8"}, "raise --data.max_len"),
         ({"model.loss_type": "sigmod"}, "--model.loss_type takes sigmoid or logexp, got sigmod"),
         (
             {"model.loss_type": "logexp", "model.margin_loss_enable": ""},
             "OpenRLHF's logexp loss has no margin",
         ),
-        (
-            {"model.margin_loss_enable": "", "eval.dataset": "pairs.jsonl"},
-            "'margin' must hold a finite number, not None",
-        ),
-        ({"data.dataset_probs": "0.5,0.5"}, "give one number for each of pairs.jsonl"),
         ({"data.input_template": "{} {x}"}, "takes one {} and no other braces"),
-        ({"data.prompt_key": "question"}, "no value under the key 'question'"),
         ({"data.apply_chat_template": ""}, "has no chat template, which messages need"),
         ({"ckpt.output_dir": "pairs.jsonl"}, "is a file; give a folder"),
     ],
 )
-def test_bad_input_is_told_before_a_model_is_loaded(changes, said, folder, capsys):
-    assert run(changes) == 2
-    shown = capsys.readouterr()
-    assert said in shown.err + shown.out
-    lines = shown.err.splitlines()
-    assert {line.partition(":")[0] for line in lines} == {"openrlhf_js"}
-    assert len(lines) <= 2  # at most one for each of the two data sets
+def test_bad_input_is_reported_before_a_model_is_loaded(changes, said, folder, capsys):
+    assert said in "\n".join(refused(capsys, changes))
 
 
-def edit(path: str, **changes: Any) -> None:
-    file = Path(path)
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-
-
-def test_a_tokenizer_without_an_end(folder, capsys):
-    edit("model/tokenizer_config.json", eos_token=None, pad_token=None)
-    edit("model/config.json", eos_token_id=None)
-    assert any("has no EOS token" in line for line in refused(capsys, {}))
-
-
-def test_a_model_without_padding_token_as_llama_can_be_trained(folder):
-    edit("model/tokenizer_config.json", pad_token=None)
-    edit("model/config.json", pad_token_id=None)
-    assert AutoTokenizer.from_pretrained("model").pad_token is None
-    assert run({}) == 0
-
-
-def test_margins_are_there_in_every_row(folder):
-    write("pairs.jsonl", [{**row, "margin": 0.5} for row in sums(10)])
-    assert run({"model.margin_loss_enable": "", "eval.dataset": "pairs.jsonl"}) == 0
+@pytest.mark.parametrize(
+    ("file", "changes", "said"),
+    [
+        ("tokenizer_config.json", {"eos_token": None, "pad_token": None}, "has no EOS token"),
+        ("tokenizer_config.json", {"pad_token": None}, None),  # as Llama has none
+    ],
+)
+def test_tokenizers_that_lack_a_token(file, changes, said, folder, capsys):
+    path = Path("model", file)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    if said is None:
+        assert run({}) == 0
+    else:
+        assert any(said in line for line in refused(capsys, {}))
 
 
 @pytest.mark.parametrize(
@@ -328,34 +270,11 @@ def test_a_head_with_two_outputs_and_one_that_would_be_lost(folder, capsys):
     )
 
 
-def test_weights_that_are_not_there(folder, capsys):
-    Path("model/model.safetensors").unlink()
-    (line,) = refused(capsys, {})
-    assert "has no weights" in line
-
-
-def test_messages_without_a_template(folder, capsys):
-    write("pairs.jsonl", [{"chosen": turns("1", "2"), "rejected": turns("1", "3")}] * 8)
-    for line in refused(capsys, {"data.prompt_key": None, "eval.dataset": "pairs.jsonl"}):
-        assert "these pairs cannot be trained on: no text (8)" in line
-
-
 def test_problems_in_pairs_stop_unless_they_are_allowed(folder, capsys):
     write("pairs.jsonl", [*sums(9), {"prompt": "sort(1)=", "chosen": "1", "rejected": "1"}])
     (line,) = refused(capsys, {})
     assert "same (1)" in line and "--js.allow same" in line
     assert run({}, "--js.allow", "same", "cut") == 0
-
-
-def test_more_than_a_twentieth_that_would_be_cut_needs_a_flag(folder, capsys):
-    long = {"prompt": "sort(1)=", "chosen": "123456789", "rejected": "1"}  # 16 tokens, and the end
-    write("pairs.jsonl", [*sums(19), long])
-    assert run({}) == 0
-    assert "1 (5.0 %) x pair longer than --data.max_len" in capsys.readouterr().out
-    write("pairs.jsonl", [*sums(18), long])
-    (line,) = refused(capsys, {})
-    assert "cut (1, more than 5%)" in line and "raise --data.max_len" in line
-    assert run({}, "--js.allow", "cut") == 0
 
 
 def test_a_folder_is_read_as_upstream_reads_it(folder, capsys):
@@ -375,10 +294,10 @@ def test_what_no_hub_gives_stops_all_but_a_dry_run(flag, folder, monkeypatch, ca
     if flag == "eval.dataset":
         monkeypatch.setattr(
             "openrlhf_js.plugin.reward_training.load_tokenizer",
-            lambda _: make_tokenizer(sort.TASK),
+            lambda _: make_tokenizer(sort),
         )
         monkeypatch.setattr(
-            "openrlhf_js.plugin.reward_preflight.tokenizer_problems", lambda *_, **__: []
+            "openrlhf_js.plugin.reward_training.tokenizer_problems", lambda *_, **__: []
         )
     for dry in (True, False):
         assert run({flag: "some/thing", "js.dry_run": "" if dry else None}) == (0 if dry else 2)
@@ -391,39 +310,24 @@ def test_several_files_are_one_data_set_and_limited_each(folder):
     write("more.jsonl", sums(30, 50))
     changes = {"data.dataset": "pairs.jsonl, more.jsonl", "data.max_samples": 12}
     flat = vars(PARSER.parse_args([])) | GOOD | changes | {"data.max_len": 16}
-    train, evaluation = preference_data.sources(flat)
-    making = preference_data.making(flat, make_tokenizer(sort.TASK))
-    told: list[int] = []
-    checked, held_out = preference_data.check_data(
-        flat, train, evaluation, making, lambda pairs, _: told.append(pairs)
+    train, evaluation = reward_training.sources(flat)
+    making = reward_training.making(flat, make_tokenizer(sort))
+    seen: list[int] = []
+    checked, held_out = reward_training.check_data(
+        flat, train, evaluation, making, lambda pairs, _: seen.append(pairs)
     )
     assert [tally.pairs for tally in checked.report.tallies.values()] == [10, 12]
-    assert checked.pairs == 12 and held_out.pairs == 4 and sum(told) == 26
+    assert checked.pairs == 12 and held_out.pairs == 4 and sum(seen) == 26
 
 
-def test_other_ranks_neither_check_nor_speak(folder, monkeypatch, capsys):
+def test_other_ranks_neither_check_nor_print(folder, monkeypatch, capsys):
     monkeypatch.setenv("RANK", "1")
     assert run({"data.dataset": "absent.jsonl"}) == 0  # as a dry run it ends here
     assert capsys.readouterr().out.count("\n") == 1  # which device it takes
 
 
-def test_batches_are_shared_among_the_processes_of_a_launcher(folder, monkeypatch, capsys):
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    (line,) = refused(capsys, {})
-    assert "is not a multiple of 12 (--train.micro_batch_size 4 x 3 ranks): use 12" in line
-
-
-@pytest.mark.parametrize(
-    "flag",
-    [
-        *("--ds.load_in_4bit", "--ds.param_dtype=fp16", "--optim=muon", "--load_in_4bit"),
-        "--ds.tensor_parallel_size=2",
-    ],
-)
-def test_what_needs_a_gpu(flag, folder, capsys):
-    from openrlhf_js.plugin.parser import validate_upstream
-
-    argv = flags.translate([flag], REWARD_MODEL)
+def test_what_needs_a_gpu():
+    argv = flags.translate(["--load_in_4bit"], flags.REWARD_MODEL)
     args = validate_upstream(PARSER.parse_args(argv), "train_rm")
-    with pytest.raises(ValueError, match=r"^--.* needs a GPU$"):
-        cpu_arguments.adapt(args)
+    with pytest.raises(ValueError, match=r"^--ds.load_in_4bit needs a GPU$"):
+        cpu.adapt(args)

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import ray
 import torch
 
-from openrlhf_js.plugin.errors import BadReward
+from openrlhf_js.plugin.rewards import RemoteRewards, RewardSource
+from openrlhf_js.plugin.rollout import (
+    ERROR,
+    GREEDY_REWARD,
+    RememberingExecutor,
+    as_number,
+    checked_rollout,
+    settle,
+)
+from openrlhf_js.plugin.upstream import BadReward, plain_class
 
 
 @pytest.mark.parametrize("reward", [1, 0.5, True, [0.5], torch.tensor([2.0]), np.float32(3)])
 def test_one_finite_number_is_a_reward(reward):
-    from openrlhf_js.plugin.rollout import as_number
-
     assert as_number(reward) == float(torch.as_tensor(reward).flatten()[0])
 
 
 @pytest.mark.parametrize("reward", [None, math.nan, math.inf, "good", [], [1.0, 2.0], {"a": 1}])
 def test_anything_else_is_not(reward):
-    from openrlhf_js.plugin.rollout import as_number
-
     with pytest.raises(BadReward):
         as_number(reward)
 
@@ -43,8 +50,6 @@ class _Tokenizer:
 
 
 def respond(tmp_path, grader: str, on_bad_reward: str):
-    from openrlhf_js.plugin.rollout import ERROR, RememberingExecutor, settle
-
     path = tmp_path / "grader.py"
     path.write_text(f"def reward_func(queries, prompts, labels):\n    {grader}\n")
     params = SimpleNamespace(max_tokens=4, logprobs=None)
@@ -89,10 +94,6 @@ def test_a_bad_reward_stops_or_is_marked_for_masking(tmp_path, grader, message):
 
 
 def test_a_served_reward_that_cannot_be_had_stops_or_is_marked_for_masking():
-    from openrlhf_js.plugin.remote_rewards import RemoteRewards
-    from openrlhf_js.plugin.reward_urls import RewardSource
-    from openrlhf_js.plugin.rollout import ERROR, RememberingExecutor, settle
-
     nobody = "http://127.0.0.1:9/get_reward"
 
     async def respond():
@@ -134,11 +135,6 @@ class _Rollout:
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_remax_asks_for_one_more_response_at_temperature_zero(greedy):
-    import ray
-
-    from openrlhf_js.plugin.rollout import GREEDY_REWARD, checked_rollout
-    from openrlhf_js.plugin.upstream import plain_class
-
     cls = plain_class(checked_rollout(ray.remote(_Rollout), "stop", greedy))
     actor = cls.__new__(cls)
     responses = asyncio.run(actor.generate_responses("prompt", "label", _Params(), num_samples=3))
@@ -149,13 +145,6 @@ def test_remax_asks_for_one_more_response_at_temperature_zero(greedy):
 
 
 def test_answers_that_hang_do_not_keep_others_from_being_graded():
-    import threading
-
-    import ray
-
-    from openrlhf_js.plugin.rollout import checked_rollout
-    from openrlhf_js.plugin.upstream import plain_class
-
     class Actor:
         executor = object()
 

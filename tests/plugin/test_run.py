@@ -1,9 +1,11 @@
-"""These tests fail when a release of OpenRLHF, DeepSpeed or vLLM changes what we lean on."""
+"""What we rely on in OpenRLHF, DeepSpeed and vLLM; the CPU stand-ins; a run's record."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -13,21 +15,24 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from openrlhf_js.plugin import cpu, cpu_arguments, upstream
-from openrlhf_js.plugin.errors import BadInput, UpstreamMismatch
+from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.parser import upstream_parser
+from openrlhf_js.plugin.run import RECORD, recorded
+from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
+from openrlhf_js.report import runs
 
 
 def test_the_installed_stack_has_every_name_that_we_rely_on():
     upstream.check(upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
+    upstream.check(upstream.RELIED_ON_FOR_REWARD_TRAINING)
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"openrlhf.trainer.gone": {"X": ()}}, "openrlhf.trainer.gone.X is missing"),
-        ({"openrlhf.utils.agent": {"Gone": ()}}, "openrlhf.utils.agent.Gone is missing"),
-        ({"openrlhf.utils.config": {"hierarchize": ("arguments",)}}, "not ('arguments',)"),
+        ({"openrlhf.trainer.gone": {"X": ""}}, "openrlhf.trainer.gone.X is missing"),
+        ({"openrlhf.utils.agent": {"Gone": ""}}, "openrlhf.utils.agent.Gone is missing"),
+        ({"openrlhf.utils.config": {"hierarchize": "arguments"}}, "not ('arguments',)"),
     ],
 )
 def test_a_stack_that_does_not_fit_is_named_with_what_works(table, message):
@@ -101,11 +106,9 @@ def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
 
 
 def test_a_module_can_be_acted_on_at_import_and_only_then(tmp_path, monkeypatch):
-    from openrlhf_js.plugin.imports import after_import
-
     (tmp_path / "late_module.py").write_text("value = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    after_import("late_module", lambda module: setattr(module, "value", 2))
+    cpu.after_import("late_module", lambda module: setattr(module, "value", 2))
     assert "late_module" not in sys.modules
     assert importlib.import_module("late_module").value == 2
 
@@ -132,12 +135,12 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
         return SimpleNamespace(ds=SimpleNamespace(**(settings | ds)), vllm=vllm, **groups)
 
     args = arguments()
-    notices = cpu_arguments.adapt(args)
+    notices = cpu.adapt(args)
     assert not (args.vllm.enable_sleep or args.ds.adam_offload) and len(notices) == 2
     assert args.vllm.sync_backend != "nccl"
-    assert cpu_arguments.pretend_gpus(args) == 4 * 2 + 3
+    assert cpu.pretend_gpus(args) == 4 * 2 + 3
     with pytest.raises(BadInput) as caught:
-        cpu_arguments.adapt(arguments(param_dtype="fp16", load_in_4bit=True))
+        cpu.adapt(arguments(param_dtype="fp16", load_in_4bit=True))
     assert str(caught.value).splitlines() == [
         "--ds.load_in_4bit needs a GPU",
         "--ds.param_dtype fp16 needs a GPU",
@@ -147,28 +150,85 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
 def test_what_needs_a_gpu_are_flags_of_upstreams_and_none_is_asked_for_by_itself():
     programs = [upstream_parser(), upstream_parser("train_rm")]
     defaults = [vars(program.parse_args([])) for program in programs]
-    for flag in (*cpu_arguments.WITHOUT_GPU, *cpu_arguments.GPU_MEMORY):
+    for flag in (*cpu.WITHOUT_GPU, *cpu.GPU_MEMORY):
         found = {values[flag] for values in defaults if flag in values}
-        assert found == {cpu_arguments.WITHOUT_GPU.get(flag, False)}, flag
+        assert found == {cpu.WITHOUT_GPU.get(flag, False)}, flag
 
 
 def test_attention_falls_back_to_sdpa_with_a_notice_and_rings_are_refused():
-    from openrlhf_js.plugin.flash_attn import fall_back_to_sdpa
-
     ds = SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=1)
-    assert "sdpa instead of flash_attention_2" in fall_back_to_sdpa(SimpleNamespace(ds=ds))
+    assert "sdpa instead of flash_attention_2" in cpu.fall_back_to_sdpa(SimpleNamespace(ds=ds))
     assert ds.attn_implementation == "sdpa"
-    assert fall_back_to_sdpa(SimpleNamespace(ds=ds)) is None
+    assert cpu.fall_back_to_sdpa(SimpleNamespace(ds=ds)) is None
     ds = SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=2)
     with pytest.raises(BadInput, match="ring attention needs flash-attn"):
-        fall_back_to_sdpa(SimpleNamespace(ds=ds))
+        cpu.fall_back_to_sdpa(SimpleNamespace(ds=ds))
 
 
-def test_the_cpu_replacements_are_not_even_imported_for_a_gpu():
-    program = (
-        "import sys; from openrlhf_js.plugin import run; "
-        "assert run.prepare_device('gpu') == 'gpu'; "
-        "print('loaded', 'openrlhf_js.plugin.cpu' in sys.modules)"
-    )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert found.stdout.endswith("loaded False\n"), found.stderr
+# --- the record of a run --------------------------------------------------------------------
+
+PARSER = argparse.ArgumentParser()
+PARSER.add_argument("--train.seed", type=int, default=42)
+PARSER.add_argument("--actor.adam.betas", type=float, nargs=2, default=[0.9, 0.95])
+
+
+def arguments(folder, **more):
+    flags = {
+        "logger.tensorboard_dir": folder and str(folder),
+        "logger.wandb.run_name": "js",
+        "logger.wandb.key": "hush-hush",
+        "train.seed": 7,
+        "eval.steps": float("inf"),
+        "actor.adam.betas": (0.9, 0.95),
+        **more,
+    }
+    return argparse.Namespace(**flags)
+
+
+def read(folder):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no strict JSON")
+
+    return json.loads((folder / "js" / RECORD).read_text(), parse_constant=refuse)
+
+
+def test_the_flags_are_there_while_it_runs(tmp_path):
+    with recorded(arguments(tmp_path), PARSER):
+        found = read(tmp_path)
+        assert (found["ended"], found["outcome"]) == (None, None)
+        assert found["flags"]["train.seed"] == 7
+        assert found["flags"]["actor.adam.betas"] == [0.9, 0.95]
+        assert found["flags"]["eval.steps"] == "inf"
+        assert "train.seed" in found["changed"]
+        assert "actor.adam.betas" not in found["changed"]
+        assert {"python", "torch"} <= found["versions"].keys()
+    assert "hush-hush" not in (tmp_path / "js" / RECORD).read_text()
+    found = read(tmp_path)
+    assert found["outcome"] == "done"
+    assert found["ended"] >= found["started"]
+    assert [path.name for path in (tmp_path / "js").iterdir()] == [RECORD]  # nothing half-written
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(RuntimeError, "failed"), (KeyboardInterrupt, "interrupted")]
+)
+def test_how_it_ended_is_recorded(tmp_path, error, outcome):
+    with pytest.raises(error), recorded(arguments(tmp_path), PARSER):
+        raise error
+    assert read(tmp_path)["outcome"] == outcome
+
+
+def test_without_a_log_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with recorded(arguments(None), PARSER):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_report_reads_what_is_recorded(tmp_path):
+    assert runs.CONFIG == RECORD
+    with recorded(arguments(tmp_path), PARSER):
+        config = runs.read_config(tmp_path / "js")
+        assert config.flags["actor.adam.betas"] == "0.9 0.95"
+        assert config.outcome is None
+    assert runs.read_config(tmp_path / "js").outcome == "done"

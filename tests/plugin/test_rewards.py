@@ -1,10 +1,11 @@
-"""The client asks until it has a reward or knows that there is none, over a real HTTP server."""
+"""Rewards over HTTP: addresses, answers that are not trusted, and a client that retries."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import math
 import pickle
 import socket
 import time
@@ -15,11 +16,19 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from openrlhf_js.plugin import reward_servers
-from openrlhf_js.plugin.errors import BadReward
-from openrlhf_js.plugin.remote_rewards import RemoteRewards, client_of
-from openrlhf_js.plugin.reward_urls import RewardSource
+from openrlhf_js.plugin import rewards as rewards_module
+from openrlhf_js.plugin.rewards import (
+    RemoteRewards,
+    RewardSource,
+    UnusableAnswer,
+    client_of,
+    parse,
+    read_answer,
+)
+from openrlhf_js.plugin.upstream import BadInput, BadReward
 
 Answer = Callable[[dict[str, Any]], "web.Response | Awaitable[web.Response]"]
 
@@ -132,8 +141,8 @@ def test_queries_are_split_over_the_servers():
 
 @pytest.fixture
 def short_rests(monkeypatch):
-    monkeypatch.setattr(reward_servers, "FIRST_REST_SECONDS", 0.1)
-    monkeypatch.setattr(reward_servers, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(rewards_module, "FIRST_REST_SECONDS", 0.1)
+    monkeypatch.setattr(rewards_module, "LOOK_SECONDS", 0.1)
 
 
 def test_one_of_two_servers_stays_down_and_that_is_said_once(caplog, short_rests):
@@ -147,50 +156,10 @@ def test_one_of_two_servers_stays_down_and_that_is_said_once(caplog, short_rests
                 await asyncio.sleep(0.25)  # a rest is over
             await rewards.close()
 
-    with caplog.at_level(logging.WARNING, reward_servers.__name__):
+    with caplog.at_level(logging.WARNING, rewards_module.__name__):
         asyncio.run(run())
     (said,) = caplog.messages
-    assert "does not answer (ClientConnectorError" in said and "1 of 2 go on" in said
-
-
-def test_a_server_that_dies_and_comes_back_gives_every_reward_once(caplog):
-    async def slowly(content):
-        await asyncio.sleep(0.02)
-        return length(content)
-
-    async def run():
-        server = await Server(slowly).start()
-        asking = asyncio.create_task(grades(client(server), QUERIES * 5))
-        for _ in range(3):
-            await asyncio.sleep(0.05)
-            await server.stop()
-            await asyncio.sleep(0.3)
-            await server.start()
-        try:
-            return await asking
-        finally:
-            await server.stop()
-
-    with caplog.at_level(logging.WARNING, reward_servers.__name__):
-        assert asyncio.run(run()) == EXPECTED * 5
-
-
-def test_a_waiting_query_notices_soon_that_its_server_is_back(monkeypatch):
-    monkeypatch.setattr(reward_servers, "FIRST_REST_SECONDS", 3.0)
-    monkeypatch.setattr(reward_servers, "LONGEST_REST_SECONDS", 3.0)
-
-    async def run():
-        server = Server(length)
-        asking = asyncio.create_task(grades(client(server), QUERIES))
-        await asyncio.sleep(0.5)
-        await server.start()
-        began = time.monotonic()
-        assert await asking == EXPECTED
-        await server.stop()
-        return time.monotonic() - began
-
-    # one rest for the query that finds it back; the others need not rest after it
-    assert asyncio.run(run()) < 3.0 + 2.5
+    assert "does not answer (ClientConnectorError" in said
 
 
 def flaky(*first: web.Response):
@@ -206,15 +175,12 @@ def page(text: str, status: int = 200, **headers: str) -> web.Response:
 TEMPORARY = {
     "an error page": page("<html>starting</html>"),
     "wrong length": web.json_response({"rewards": [1.0, 2.0]}),
-    "no reward": web.json_response({"detail": "loading"}),
-    "text": reward("0.9"),
-    "truth": reward(True),
     "bad gateway": page("<h1>502</h1>", 502),
     "broken once": page("Internal Server Error", 500),
     "moved": page("", 302, Location="http://127.0.0.1:9/"),
     "too long": page("x" * (1 << 20)),
     "busy": page("", 503, **{"Retry-After": "0"}),
-    "too many": page("", 429, **{"Retry-After": "nonsense"}),
+    "a date": page("", 429, **{"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}),
 }
 
 
@@ -234,48 +200,12 @@ def test_retry_after_is_heeded():
             assert await grades(client(server), ["four"]) == [0.4]
             return time.monotonic() - began
 
-    assert asyncio.run(run()) >= 1 > reward_servers.FIRST_REST_SECONDS
-
-
-def test_a_full_server_is_left_alone_although_it_still_answers_what_it_took_in():
-    asked: list[float] = []
-
-    async def full_after_one(content):
-        asked.append(time.monotonic())
-        number = len(asked)
-        if number == 1:
-            await asyncio.sleep(0.5)
-        return page("full", 503, **{"Retry-After": "1"}) if number == 2 else length(content)
-
-    async def run():
-        async with Server(full_after_one) as server:
-            return await grades(client(server), QUERIES[:2])
-
-    assert asyncio.run(run()) == EXPECTED[:2]
-    assert len(asked) == 3 and asked[2] - asked[1] >= 1
-
-
-@pytest.mark.parametrize(
-    ("header", "least", "most"),
-    [
-        (None, 0, 0),
-        ("5", 5, 5),
-        ("999999999999", 30, 30),
-        ("-5", 0, 0),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
-        ("Wed, 21 Oct 2099 07:28:00 GMT", 30, 30),
-        ("²", 0, 0),
-    ],
-)
-def test_retry_after_is_a_number_or_a_date_and_never_long(header, least, most):
-    assert least <= reward_servers._retry_after(header) <= most
+    assert asyncio.run(run()) >= 1 > rewards_module.FIRST_REST_SECONDS
 
 
 PERMANENT = {
-    "no such path": page("not found", 404),
     "no token": page("who are you?", 401),
     "poison": page("Internal Server Error", 500),
-    "nonsense": page("<html>welcome</html>"),
 }
 
 
@@ -309,7 +239,7 @@ def test_a_model_without_a_reward_is_not_asked_again(value):
 
     async def run():
         async with Server(lambda _: web.Response(text=text)) as server:
-            with pytest.raises(BadReward, match=r"the reward is .* says http"):
+            with pytest.raises(BadReward, match=r"the reward is .* from http"):
                 await grades(client(server), ["four"])
             return len(server.queries)
 
@@ -361,18 +291,6 @@ def test_several_models_are_added_up_with_their_weights():
     assert (helped, harmed) == (1, 1)
 
 
-def test_without_one_of_several_models_there_is_no_reward():
-    async def run():
-        async with Server(length) as one, Server(lambda _: reward(None)) as two:
-            sources = [RewardSource("a", 1.0, (one.url,)), RewardSource("b", 1e-9, (two.url,))]
-            rewards = RemoteRewards(sources, PATIENT)
-            with pytest.raises(BadReward, match="null"):
-                await rewards.grade("four", "f", "l")
-            await rewards.close()
-
-    asyncio.run(run())
-
-
 def test_without_one_of_several_models_the_others_are_not_asked_on():
     async def run():
         async with Server(lambda _: reward(None)) as one:
@@ -392,7 +310,7 @@ def test_without_one_of_several_models_the_others_are_not_asked_on():
 
 
 def test_no_more_queries_than_agreed_are_under_way(monkeypatch):
-    monkeypatch.setattr(reward_servers, "AT_ONCE", 5)
+    monkeypatch.setattr(rewards_module, "AT_ONCE", 5)
     now = Counter()
 
     async def slowly(content):
@@ -453,3 +371,156 @@ def test_the_token_goes_with_the_client_to_another_process(monkeypatch):
     monkeypatch.delenv("OPENRLHF_JS_REWARD_TOKEN")
     asyncio.run(run(made))
     assert server.headers["Authorization"] == "Bearer secret"
+
+
+# --- answers ---------------------------------------------------------------------------------
+
+
+def body(**content) -> bytes:
+    return json.dumps(content).encode()
+
+
+def test_a_reward_with_its_score_and_figures():
+    answer = read_answer(body(rewards=[0.5], scores=[2], extra_logs={"a": [1.5], "b": 3}))
+    assert answer == (0.5, 2.0, {"a": 1.5, "b": 3.0})
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"rewards": [-7]}, (-7.0, -7.0, {})),
+        ({"rewards": 0.25, "scores": None}, (0.25, 0.25, {})),
+        ({"rewards": [1e30], "scores": [0], "extra_logs": None}, (1e30, 0.0, {})),
+        ({"rewards": [1], "extra_logs": {"a": "x", "b": [1, 2], "c": math.nan}}, (1.0, 1.0, {})),
+        ({"rewards": [1], "extra_logs": {str(i): i for i in range(1000)}}, None),
+    ],
+)
+def test_what_upstream_takes_is_taken(content, expected):
+    answer = read_answer(body(**content))
+    assert answer == expected if expected else len(answer.logs) == 64
+
+
+@pytest.mark.parametrize("value", [None, [None], math.nan, [math.inf], [-math.inf], 10**400])
+@pytest.mark.parametrize("key", ["rewards", "scores"])
+def test_a_reward_that_the_model_did_not_get_is_none(key, value):
+    if key == "scores" and value is None:
+        return  # no score of its own
+    with pytest.raises(BadReward):
+        read_answer(body(**{"rewards": [1.0], key: value}))
+
+
+BAD = [
+    b"",
+    b"<html><body>502 Bad Gateway</body></html>",
+    b"\xff\xfe\x00",
+    b'{"rewards": [1.0]',
+    b"[" * 100_000,
+    b"9" * 10_000,
+    b"[1.0]",
+    b"null",
+    body(),
+    body(rewards=[]),
+    body(rewards=[1.0, 2.0]),
+    body(rewards=["1.0"]),
+    body(rewards=[True]),
+    body(rewards=[[1.0]]),
+    body(rewards=[1.0], scores=["good"]),
+    body(rewards=[1.0], scores=False),
+]
+
+
+@pytest.mark.parametrize("came", BAD, ids=lambda came: repr(came[:30]))
+def test_anything_else_is_no_answer(came):
+    with pytest.raises(UnusableAnswer) as caught:
+        read_answer(came)
+    assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(rewards=JSON, scores=JSON, logs=JSON)
+def test_only_finite_numbers_ever_come_out(rewards, scores, logs):
+    try:
+        answer = read_answer(body(rewards=rewards, scores=scores, extra_logs=logs))
+    except (UnusableAnswer, BadReward):
+        return
+    assert all(map(math.isfinite, [answer.reward, answer.score, *answer.logs.values()]))
+    (value,) = rewards if isinstance(rewards, list) else [rewards]
+    assert answer.reward == value and not isinstance(value, bool)
+
+
+@settings(deadline=None)
+@given(st.binary())
+def test_no_bytes_break_it(came):
+    with pytest.raises((UnusableAnswer, BadReward)):
+        read_answer(came)
+
+
+# --- addresses -------------------------------------------------------------------------------
+
+
+A, B, C = (f"http://{host}:5000/get_reward" for host in "abc")
+
+
+def problems(addresses: list[str], weights: str | None = None) -> list[str]:
+    with pytest.raises(BadInput) as caught:
+        parse(addresses, weights)
+    return str(caught.value).splitlines()
+
+
+def test_addresses_without_names_are_servers_of_one_model():
+    assert parse([A], None) == [("", 1.0, (A,))]
+    assert parse([A, B], None) == [("", 1.0, (A, B))]
+
+
+def test_names_tell_models_apart():
+    sources = parse([f"help={A}", f"harm={C}", f"help={B}"], "help=0.8,harm=-0.2")
+    assert sources == [("help", 0.8, (A, B)), ("harm", -0.2, (C,))]
+    assert parse([f"help={A}", f"help={B}"], None) == [("help", 1.0, (A, B))]
+
+
+def test_space_after_a_comma_is_no_part_of_an_address_or_name():
+    assert parse([A, f" {B} "], None) == [("", 1.0, (A, B))]
+    sources = parse([f"help={A}", f" harm={C}"], "help=0.8, harm=-0.2")
+    assert sources == [("help", 0.8, (A,)), ("harm", -0.2, (C,))]
+
+
+def test_an_equals_sign_in_an_address_is_no_name():
+    url = "http://a/get_reward?model=b"
+    assert parse([url], None) == [("", 1.0, (url,))]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "weights", "said"),
+    [
+        ([A, f"help={B}"], None, "some addresses have a name"),
+        ([f"help={A}", f"harm={B}"], None, "give one NAME=NUMBER for each"),
+        ([f"help={A}", f"harm={B}"], "help=1", "(help, harm)"),
+        ([f"help={A}", f"harm={B}"], "help=1,harm=1,art=1", "(help, harm)"),
+        ([A, B], "a=1,b=1", "write NAME=http"),
+        ([A], "1", "must be NAME=NUMBER"),
+        ([f"help={A}"], "help=0", "not 0"),
+        ([f"help={A}"], "help=nan", "finite"),
+        ([f"help={A}"], "help=one", "must be NAME=NUMBER"),
+        ([f"help={A}"], "help=1,help=2", "each name once"),
+        ([A, A], None, "an address comes twice"),
+        (["ftp://a/x"], None, "neither a Python file (.py) nor an http(s) address"),
+        (["http:///get_reward"], None, "neither"),
+        ([""], None, "neither"),
+        (["http://a:99999/x"], None, "is no address"),
+        (["http://me:secret@a/x"], None, "OPENRLHF_JS_REWARD_TOKEN"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(addresses, weights, said):
+    (line,) = problems(addresses, weights)
+    assert said in line
+
+
+def test_all_problems_come_at_once():
+    assert len(problems(["ftp://a", "http://b:x/"], "a=b")) == 3

@@ -1,0 +1,494 @@
+"""Checks before a training run: flags and local files, all problems at once, no model loaded.
+
+Checked are mistakes that upstream would answer late, unclearly, or by silently training something
+else. Names on a hub, and what upstream's own validation says, are left to upstream.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import glob
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from openrlhf_js.common.files import read_rows
+from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.plugin.flags import ESTIMATORS as OURS
+from openrlhf_js.plugin.upstream import BadInput
+from openrlhf_js.tasks import task_of
+
+Flat = dict[str, Any]  # "rollout.batch_size" -> value
+
+COUNTS = (
+    *("rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.micro_batch_size"),
+    *("train.batch_size", "train.micro_batch_size", "train.num_episodes", "train.max_epochs"),
+    *("data.max_samples", "data.max_len", "actor.num_nodes", "actor.num_gpus_per_node"),
+    *("critic.num_nodes", "critic.num_gpus_per_node", "vllm.tensor_parallel_size"),
+    *("ds.ring_attn_size", "ds.tensor_parallel_size"),
+)
+READ_AS_FILE = (".json", ".jsonl", ".csv", ".parquet", ".arrow")  # upstream: case matters
+MIXED = "reward_by_datasource"  # of openrlhf_js.tasks.rewards
+SHOWN_PER_FILE = 3
+RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises BadInput with every problem of the flat arguments and their files, one per line."""
+    flat: Flat = vars(args)
+    problems = at_least_one(flat, COUNTS)
+    counts_make_sense = not problems
+    problems += [*_estimator(flat), *_models(flat), *_rewards(flat)]
+    found, prompts = _data(flat)
+    problems += found
+    if counts_make_sense:
+        problems += [*_batch_sizes(flat, prompts), *_gradient(flat, prompts)]
+    if problems:
+        raise BadInput("\n".join(problems))
+
+
+def at_least_one(flat: Flat, names: tuple[str, ...]) -> list[str]:
+    """One problem for each of these flags that is less than 1."""
+    return [f"--{name} must be at least 1, got {flat[name]}" for name in names if flat[name] < 1]
+
+
+def looks_local(name: str) -> bool:
+    """Whether a name can only be a path, and not a name on a hub (`name`, `org/name`)."""
+    return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith(".")
+
+
+# --- the estimator -----------------------------------------------------------------------------
+
+
+def _estimator(flat: Flat) -> Iterator[str]:
+    name, shrinkage = flat["algo.advantage.estimator"], flat["js.shrinkage"]
+    prompts, responses = flat["rollout.batch_size"], flat["rollout.n_samples_per_prompt"]
+    needs = ESTIMATORS[name] if name in OURS else None
+    if needs and prompts < needs.least_prompts:
+        yield f"{name} needs --rollout.batch_size of at least {needs.least_prompts}, got {prompts}"
+    if needs and responses < needs.least_responses:
+        yield (
+            f"{name} needs --rollout.n_samples_per_prompt of at least {needs.least_responses}, "
+            f"got {responses}"
+        )
+    if needs and prompts * responses < needs.least_rewards:
+        yield (
+            f"{name} needs at least {needs.least_rewards} rewards in a batch, got {prompts} x "
+            f"{responses}: raise --rollout.batch_size or --rollout.n_samples_per_prompt"
+        )
+    if needs and needs.needs_shrinkage and shrinkage is None:
+        yield f"{name} needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
+    if shrinkage is not None and not (needs and needs.needs_shrinkage):
+        yield f"--js.shrinkage is for js_fixed, not {name}: leave it out or choose js_fixed"
+    if shrinkage is not None and not 0 <= shrinkage <= 1:
+        yield f"--js.shrinkage must be from 0 to 1, got {shrinkage}"
+    half_life = flat["js.half_life"]
+    if half_life is not None and name != "js_plus":
+        yield f"--js.half_life is for js_plus, not {name}: leave it out or choose js_plus"
+    if half_life is not None and not 0 < half_life < math.inf:
+        yield f"--js.half_life must be more than 0, and finite, got {half_life}"
+    if flat["js.on_bad_reward"] != "mask":
+        return
+    if flat["algo.kl.use_loss"] or flat["actor.entropy_coef"]:
+        yield (
+            "--js.on_bad_reward mask cannot keep a response out of --algo.kl.use_loss or "
+            "--actor.entropy_coef: leave those out, or let the run stop"
+        )
+    if name not in OURS:
+        yield (
+            f"--js.on_bad_reward mask leaves responses out of a baseline, which upstream's {name} "
+            f"cannot: choose one of {', '.join(OURS)} (js_fixed with --js.shrinkage 0 is rloo)"
+        )
+
+
+# --- models and rewards ------------------------------------------------------------------------
+
+
+def _models(flat: Flat) -> Iterator[str]:
+    if not flat["actor.model_name_or_path"]:
+        yield "--actor.model_name_or_path is missing: the model to train"
+    for role in ("actor", "critic", "reward"):
+        path = flat[f"{role}.model_name_or_path"]
+        if path and not os.path.exists(path) and looks_local(path):
+            yield f"--{role}.model_name_or_path {path}: does not exist"
+    folder = flat["reward.model_name_or_path"]
+    elsewhere = flat["reward.remote_url"] or flat["train.agent_func_path"]
+    if folder and os.path.isdir(folder) and not elsewhere:
+        policy, prefix = flat["actor.model_name_or_path"], flat["ds.value_head_prefix"]
+        yield from reward_model_problems(folder, policy, prefix, flat["reward.normalize_enable"])
+
+
+def reward_model_problems(
+    folder: str, policy: str | None, value_head_prefix: str, normalize: bool
+) -> Iterator[str]:
+    """The problems of a local folder as the reward model in Ray, which reads the policy's tokens.
+
+    Args:
+        folder: the reward model's.
+        policy: the policy's folder, or a name on a hub.
+        value_head_prefix: `--ds.value_head_prefix`.
+        normalize: `--reward.normalize_enable`.
+    """
+    from transformers import AutoTokenizer  # slow to import
+
+    from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+
+    problems = checkpoint_problems(
+        folder, value_head_prefix, normalize=normalize, pad_with_eos=True
+    )
+    yield from (f"--reward.model_name_or_path: {problem}" for problem in problems)
+    if problems or not policy or not Path(policy, "tokenizer_config.json").is_file():
+        return
+    try:
+        written, read = (
+            AutoTokenizer.from_pretrained(path, trust_remote_code=False).get_vocab()
+            for path in (policy, folder)
+        )
+    except (OSError, ValueError):  # the policy's needs its own code, which only OpenRLHF runs
+        return
+    other = sum(read.get(token) != number for token, number in written.items())
+    if other > RENAMED_SHARE * len(written):
+        yield (
+            f"--reward.model_name_or_path: {other:,} of the policy's {len(written):,} tokens have "
+            f"another number in {folder}, which would read other text than was written: use a "
+            "reward model with the policy's tokenizer, or, if it knows the policy's chat template, "
+            "serve it (`openrlhf-js rm serve`, --reward.remote_url)"
+        )
+
+
+def _rewards(flat: Flat) -> Iterator[str]:
+    agent, url = flat["train.agent_func_path"], flat["reward.remote_url"]
+    remote = bool(url) and not agent and not url.split(",")[0].endswith(".py")
+    if flat["js.reward_weights"] is not None and not remote:
+        yield "--js.reward_weights is for reward models that --reward.remote_url names"
+    if remote and flat["reward.normalize_enable"] and flat["algo.advantage.estimator"] != "gae":
+        yield (
+            "--reward.normalize_enable normalises a reward model in Ray, and --reward.remote_url "
+            "names servers: leave it out here and give it to `openrlhf-js rm serve`"
+        )
+    if not 0 < flat["js.reward_timeout_seconds"] < math.inf:
+        yield "--js.reward_timeout_seconds must be more than 0, and finite"
+    if remote:
+        from openrlhf_js.plugin.rewards import parse
+
+        try:
+            parse(url.split(","), flat["js.reward_weights"])
+        except BadInput as error:
+            yield from str(error).splitlines()
+    elif agent or url:
+        flag = "train.agent_func_path" if agent else "reward.remote_url"
+        path = agent or url.split(",")[0]
+        if problem := _python_problem(path, "AgentExecutor" if agent else "reward_func"):
+            yield f"--{flag} {path}: {problem}"
+    elif not flat["reward.model_name_or_path"]:
+        yield (
+            "nothing gives rewards: give --reward.remote_url (a .py file or an address), "
+            "--reward.model_name_or_path or --train.agent_func_path"
+        )
+    elif flat["algo.advantage.estimator"] == "remax":
+        yield (
+            "remax needs rewards with the responses, and a reward model in Ray gives them later: "
+            "serve it (`openrlhf-js rm serve`) and give --reward.remote_url"
+        )
+
+
+def _python_problem(path: str, name: str) -> str | None:
+    """Whether the file exists and defines `name`; it is parsed, not executed."""
+    if not path.endswith(".py") or not os.path.isfile(path):
+        return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
+    try:
+        nodes = _python_nodes(path)
+    except SyntaxError as error:
+        return f"is not Python (line {error.lineno}: {error.msg})"
+    defined: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif isinstance(node, ast.alias):
+            defined.add(node.asname or node.name)
+    return None if {name, "*"} & defined else f"defines no {name}"
+
+
+def _python_nodes(path: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(Path(path).read_bytes())))
+
+
+# --- prompts -----------------------------------------------------------------------------------
+
+
+class _Keys(NamedTuple):
+    """What every row of a prompt file must have."""
+
+    input: str
+    label: str | None
+    chat: bool  # the input may be a list of messages
+    datasource: bool  # a task must grade the datasource
+
+
+def _data(flat: Flat) -> tuple[list[str], int | None]:
+    """The problems of both data sets, and the number of training prompts where it is known."""
+    names, probabilities = flat["data.prompt_dataset"], flat["data.prompt_probs"]
+    if not names:
+        return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
+    grader = (flat["reward.remote_url"] or "").split(",")[0]
+    by_datasource = (
+        not flat["train.agent_func_path"]
+        and not _python_problem(grader, "reward_func")
+        and any(getattr(node, "name", None) == MIXED for node in _python_nodes(grader))
+    )
+    chat = flat["data.apply_chat_template"]
+    keys = _Keys(flat["data.input_key"], flat["data.label_key"], chat, by_datasource)
+    problems, prompts = _datasets(names, "--data.prompt_dataset", keys, flat["data.prompt_split"])
+    if probabilities is not None:
+        prompts = None  # drawn with replacement until every set is used up
+        if probabilities.count(",") != names.count(","):
+            problems.append(f"--data.prompt_probs {probabilities}: one for each of {names}")
+    if flat["eval.dataset"]:
+        problems += _datasets(flat["eval.dataset"], "--eval.dataset", keys, flat["eval.split"])[0]
+    return problems, None if prompts is None else min(prompts, flat["data.max_samples"])
+
+
+def _datasets(names: str, flag: str, keys: _Keys, split: str) -> tuple[list[str], int | None]:
+    """The problems and the number of rows of a comma-separated list, None if not known.
+
+    The names are read as upstream's `datasets.utils.blending_datasets` reads them: `file`,
+    `folder`, `org/name` or `name@folder`. Names on a hub pass unseen.
+    """
+    problems: list[str] = []
+    prompts: int | None = 0
+    for name in names.split(","):
+        path = name.split("@")[0].strip()
+        found, rows = _dataset(path, keys, split)
+        problems += [f"{flag} {path or repr(name)}: {problem}" for problem in found]
+        prompts = None if prompts is None or rows is None else prompts + rows
+    return problems, prompts
+
+
+def _dataset(path: str, keys: _Keys, split: str) -> tuple[list[str], int | None]:
+    ending = os.path.splitext(path)[1]
+    files = sorted(glob.glob(path))
+    if "://" in path:
+        return [], None
+    if not files and (ending in READ_AS_FILE or ending == ".py" or looks_local(path)):
+        return ["does not exist"], None
+    if ending not in READ_AS_FILE:
+        if os.path.isfile(path) and ending != ".py":
+            return [f"is a file that does not end in {', '.join(READ_AS_FILE)}"], None
+        return [], None
+    if split and split != "train":
+        return [f"a file has the split train only, not {split}"], None
+    if ending == ".arrow":
+        return [], None
+    checked = [_file(file, keys) for file in files]
+    problems = [problem for found, _ in checked for problem in found]
+    return problems, None if problems else sum(rows for _, rows in checked)
+
+
+def _file(path: str, keys: _Keys) -> tuple[list[str], int]:
+    problems: dict[str, str] = {}  # problem -> the first place
+    count = 0
+    try:
+        for row in read_rows(Path(path)):
+            count += 1
+            if problem := _row_problem(row.value, keys):
+                problems.setdefault(problem, row.place)
+    except OSError as error:
+        return [f"cannot be read ({error.strerror or error})"], 0
+    except ValueError as error:
+        return [str(error)], 0
+    if not count:
+        return ["holds no prompt"], 0
+    return [f"{place}: {problem}" for problem, place in problems.items()][:SHOWN_PER_FILE], count
+
+
+def _row_problem(row: dict[str, Any] | ValueError, keys: _Keys) -> str | None:
+    if isinstance(row, ValueError):
+        return str(row)
+    for flag, key in (("--data.input_key", keys.input), ("--data.label_key", keys.label)):
+        if key is not None and row.get(key) is None:
+            seen = ", ".join(map(str, row)) or "none"
+            return f"no value under the key {key!r} ({flag}); keys seen: {seen}"
+    if keys.datasource:
+        try:
+            task_of(row["datasource"])
+        except (KeyError, TypeError, AttributeError):
+            return "no text under the key 'datasource', by which the reward file grades"
+        except ValueError as error:
+            return str(error)
+    prompt = row[keys.input]
+    if not isinstance(prompt, str) and not (keys.chat and isinstance(prompt, list)):
+        messages = "" if keys.chat else ", or with --data.apply_chat_template a list of messages"
+        return f"{keys.input!r} holds {type(prompt).__name__}; it must hold text{messages}"
+    return None
+
+
+# --- batch sizes -------------------------------------------------------------------------------
+
+
+def _batch_sizes(flat: Flat, prompts: int | None) -> list[str]:
+    """Whether batch sizes, processes and the number of prompts fit each other.
+
+    Upstream checks little of it: it would drop samples, carry half a gradient into the next batch,
+    or wait for ever for a rank that has run out of samples.
+    """
+    batch = flat["rollout.batch_size"]
+    last = kept = 0  # prompts in an episode's last, short rollout; prompts before it
+    if prompts is not None and prompts >= batch and not flat["algo.dynamic_filtering_enable"]:
+        last, kept = prompts % batch, prompts - prompts % batch
+    problems = []
+    if (flat["vllm.num_engines"] or 0) < 1:
+        problems.append("--vllm.num_engines must be at least 1: vLLM writes the responses")
+    for role in ("actor", "critic") if flat["algo.advantage.estimator"] == "gae" else ("actor",):
+        gpus = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
+        per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
+        if gpus % per_rank:
+            problems.append(
+                f"the {role} has {gpus} GPUs (--{role}.num_nodes x --{role}.num_gpus_per_node), "
+                f"not a multiple of --ds.ring_attn_size x --ds.tensor_parallel_size = {per_rank}"
+            )
+        else:
+            problems += _per_rank(flat, role, gpus // per_rank, last, kept)
+    return list(dict.fromkeys([*problems, *_rollout(flat, prompts, last, kept)]))
+
+
+def _per_rank(flat: Flat, role: str, ranks: int, last: int, kept: int) -> Iterator[str]:
+    """The optimizer's batch and the rollout, each cut evenly among the data-parallel ranks."""
+    dynamic = flat["train.dynamic_batch_enable"]
+    train, micro = flat["train.batch_size"], 1 if dynamic else flat["train.micro_batch_size"]
+    if train % (micro * ranks):
+        yield (
+            f"--train.batch_size {train} is not a multiple of {micro * ranks} "
+            f"(--train.micro_batch_size {micro} x {ranks} ranks of the {role}): "
+            f"use {_round_up(train, micro * ranks)}"
+        )
+    responses = flat["rollout.n_samples_per_prompt"]
+    share = ranks * (1 if dynamic else flat["rollout.micro_batch_size"])
+    # one rank takes every sample, whatever the size of the last micro-batch
+    if ranks > 1 and flat["rollout.batch_size"] * responses % share:
+        yield (
+            f"--rollout.batch_size {flat['rollout.batch_size']} x --rollout.n_samples_per_prompt "
+            f"{responses} is not a multiple of {share} (--rollout.micro_batch_size x {ranks} ranks "
+            f"of the {role}), so the ranks would not get equally many responses: use "
+            f"--rollout.batch_size {_next_batch(flat, share)}"
+        )
+    elif ranks > 1 and last * responses % share:
+        yield (
+            f"an episode's last rollout has only {last} prompts, and their "
+            f"responses cannot be shared evenly by {ranks} ranks of the {role} in "
+            f"--rollout.micro_batch_size {share // ranks}: use --data.max_samples {kept}"
+        )
+
+
+def _rollout(flat: Flat, prompts: int | None, last: int, kept: int) -> Iterator[str]:
+    name, batch = flat["algo.advantage.estimator"], flat["rollout.batch_size"]
+    responses, train = flat["rollout.n_samples_per_prompt"], flat["train.batch_size"]
+    if batch * responses % train:
+        yield (
+            f"--rollout.batch_size {batch} x --rollout.n_samples_per_prompt {responses} = "
+            f"{batch * responses} responses, not a multiple of --train.batch_size {train}: use "
+            f"--rollout.batch_size {_next_batch(flat, train)}, or a --train.batch_size that "
+            f"divides {batch * responses}"
+        )
+    if prompts is not None and prompts < batch:
+        yield (
+            f"there are {prompts} prompts, fewer than one rollout of --rollout.batch_size {batch}: "
+            "use a smaller one, or more prompts"
+        )
+    if last * responses % train and not flat["train.dynamic_batch_enable"]:
+        yield (
+            f"an episode's last rollout has only {last * responses} responses, not a multiple of "
+            f"--train.batch_size {train}, so its gradient would be incomplete: use "
+            f"--data.max_samples {kept}"
+        )
+    at_once = flat["rollout.vllm_generate_batch_size"]
+    if at_once is not None and at_once < batch:
+        yield (
+            f"--rollout.vllm_generate_batch_size {at_once} is less than --rollout.batch_size "
+            f"{batch}: upstream would train on rollouts of {at_once} prompts"
+        )
+    needs = ESTIMATORS[name] if name in OURS else None
+    if needs and last and (last < needs.least_prompts or last * responses < needs.least_rewards):
+        yield (
+            f"an episode's last rollout has only {last} prompts, too few for {name}: "
+            f"use --data.max_samples {kept}"
+        )
+
+
+def _round_up(number: int, step: int) -> int:
+    return math.ceil(number / step) * step
+
+
+def _next_batch(flat: Flat, divisor: int) -> int:
+    """The next larger number of prompts whose responses are a multiple of `divisor`."""
+    step = divisor // math.gcd(divisor, flat["rollout.n_samples_per_prompt"])
+    return _round_up(flat["rollout.batch_size"], step)
+
+
+# --- the gradient ------------------------------------------------------------------------------
+
+
+def _gradient(flat: Flat, prompts: int | None) -> Iterator[str]:
+    every = flat["js.gradient_variance"]
+    if every < 0:
+        yield f"--js.gradient_variance must be at least 0, got {every}"
+    if every > 0:
+        yield from _cannot_be_measured(flat)
+    if flat["js.group_micro_batches"]:
+        yield from _cannot_be_grouped(flat, prompts)
+
+
+def _cannot_be_measured(flat: Flat) -> Iterator[str]:
+    reasons = {
+        "--ds.param_dtype fp16, whose loss scale changes: use bf16": (
+            flat["ds.param_dtype"] == "fp16"
+        ),
+        "--actor.optim muon, since DeepSpeed's norm is that of Muon's update: use adam": (
+            flat["actor.optim"] == "muon"
+        ),
+        "--ds.deepcompile, which reduces gradients too early": flat["ds.deepcompile"],
+        "--ds.tensor_parallel_size > 1: no rank has a parameter's whole gradient": (
+            flat["ds.tensor_parallel_size"] > 1
+        ),
+        "--ds.ring_attn_size > 1: no rank has a micro-batch's whole gradient": (
+            flat["ds.ring_attn_size"] > 1
+        ),
+    }
+    for reason in filter(reasons.get, reasons):
+        yield f"--js.gradient_variance does not work with {reason}"
+    train, micro = flat["train.batch_size"], flat["train.micro_batch_size"]
+    if not flat["train.dynamic_batch_enable"] and train == micro:
+        yield (
+            f"--js.gradient_variance needs at least 2 micro-batches in an optimizer step, and "
+            f"--train.batch_size {train} / --train.micro_batch_size {micro} is 1: use a smaller "
+            "--train.micro_batch_size"
+        )
+
+
+def _cannot_be_grouped(flat: Flat, prompts: int | None) -> Iterator[str]:
+    responses, micro = flat["rollout.n_samples_per_prompt"], flat["train.micro_batch_size"]
+    if flat["train.dynamic_batch_enable"]:
+        yield (
+            "--js.group_micro_batches does not work with --train.dynamic_batch_enable, which "
+            "forms micro-batches by length: leave out one of the two"
+        )
+    elif micro % responses:
+        yield (
+            f"--js.group_micro_batches needs a --train.micro_batch_size that is a multiple of "
+            f"--rollout.n_samples_per_prompt {responses}, got {micro}: use "
+            f"{_round_up(micro, responses)}"
+        )
+    ranks = flat["actor.num_nodes"] * flat["actor.num_gpus_per_node"]
+    batch = flat["rollout.batch_size"]
+    for size in (batch, (prompts or 0) % batch):  # the second is an episode's last rollout
+        if size % ranks:
+            yield (
+                f"--js.group_micro_batches needs rollouts whose prompts can be shared evenly by "
+                f"the {ranks} ranks of the actor, got one of {size}: change --rollout.batch_size "
+                "or --data.max_samples"
+            )

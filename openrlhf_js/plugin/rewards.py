@@ -1,0 +1,403 @@
+"""Rewards from models behind HTTP: addresses and weights, a client that retries, safe answers.
+
+--reward.remote_url http://a/get_reward,http://b/get_reward
+    one model on two servers: either gives the reward
+--reward.remote_url help=http://a/get_reward,help=http://b/get_reward,harm=http://c/get_reward
+--js.reward_weights help=0.8,harm=0.2
+    two models, the first on two servers: the reward is 0.8 x help + 0.2 x harm
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import json
+import logging
+import math
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from openrlhf_js.plugin.upstream import BadInput, BadReward
+from openrlhf_js.reward_model import TOKEN_VARIABLE
+
+logger = logging.getLogger(__name__)
+
+NAMED = re.compile(r"([A-Za-z][\w-]*)=(.*)", re.DOTALL)
+AT_ONCE = 512  # open queries of one process; others wait
+FIRST_REST_SECONDS = 0.5
+LONGEST_REST_SECONDS = 30.0
+LOOK_SECONDS = 0.5  # how often a waiting query looks whether a server is back
+CONNECT_SECONDS = 10.0
+UNUSABLE_ANSWERS = 3  # then the query is to blame, or the servers are no reward servers
+LOG_AFTER_FAILURES = 3
+LARGEST_ANSWER_BYTES = 1 << 18
+LARGEST_LOGS = 64  # more figures than that for one response are no logs
+BUSY = (408, 425, 429, 502, 503, 504)  # statuses of a server that may do better later
+
+
+class SourcedLabel(str):
+    """A label that carries its row's datasource, and otherwise is the text that it was."""
+
+    datasource: str
+
+
+class RewardSource(NamedTuple):
+    """One reward model: the weight of its reward, and the servers that have it."""
+
+    name: str  # "" for the only one, if it was given none
+    weight: float
+    urls: tuple[str, ...]
+
+
+def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
+    """The reward models of `--reward.remote_url`, cut at its commas, and `--js.reward_weights`.
+
+    Raises BadInput with every problem found, one per line.
+    """
+    models: dict[str, list[str]] = {}
+    addresses = [address.strip() for address in addresses]
+    for address in addresses:
+        named = NAMED.fullmatch(address)
+        name, url = named.groups() if named else ("", address)
+        models.setdefault(name, []).append(url)
+    flag = f"--reward.remote_url {','.join(addresses)}"
+    numbers, problems = _weights(weights)
+    for url in (url for urls in models.values() for url in urls):
+        if problem := _url_problem(url):
+            problems.append(f"--reward.remote_url {url}: {problem}")
+    if len(set(addresses)) < len(addresses):
+        problems.append(f"{flag}: an address comes twice")
+    if "" in models and len(models) > 1:
+        problems.append(
+            f"{flag}: some addresses have a name and some have none; servers of the same model "
+            "get the same name"
+        )
+    elif weights is None and len(models) == 1:
+        numbers = dict.fromkeys(models, 1.0)
+    elif set(numbers) != set(models) and not problems:
+        names = ", ".join(filter(None, models)) or "write NAME=http://... there"
+        problems.append(
+            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model of "
+            f"--reward.remote_url ({names})"
+        )
+    if problems:
+        raise BadInput("\n".join(problems))
+    return [RewardSource(name, numbers[name], tuple(urls)) for name, urls in models.items()]
+
+
+def _weights(text: str | None) -> tuple[dict[str, float], list[str]]:
+    numbers: dict[str, float] = {}
+    problems = []
+    for item in text.split(",") if text is not None else []:
+        name, _, number = item.strip().partition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not name or name in numbers or not math.isfinite(weight) or weight == 0:
+            problems.append(
+                f"--js.reward_weights {item}: must be NAME=NUMBER, each name once, the number "
+                "finite and not 0"
+            )
+        numbers[name] = weight
+    return numbers, problems
+
+
+def _url_problem(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # the port is only read here
+    except ValueError as error:
+        return f"is no address ({error})"
+    if parts.scheme not in ("http", "https") or not host:
+        return "neither a Python file (.py) nor an http(s) address"
+    if parts.username or parts.password:
+        return f"a password in an address would end up in logs: use {TOKEN_VARIABLE} for a token"
+    return None
+
+
+# --- answers ----------------------------------------------------------------
+
+
+class UnusableAnswer(Exception):
+    """The server's answer is none of a reward server; another try or server may do better."""
+
+
+class Answer(NamedTuple):
+    """The reward of one response, the score for filtering and evaluation, and figures to log."""
+
+    reward: float
+    score: float
+    logs: dict[str, float]
+
+
+def read_answer(body: bytes) -> Answer:
+    """The answer to a request with one query: {"rewards": [r], "scores": [s], "extra_logs": {}}.
+
+    A number may stand with or without a list of one around it. `scores` defaults to the reward. A
+    figure of `extra_logs` that is not one finite number is left out. Raises UnusableAnswer if the
+    body has another form, and BadReward if the reward is null, NaN or infinite.
+    """
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):  # includes "not UTF-8"
+        raise UnusableAnswer(f"not JSON: {excerpt(body)}") from None
+    if not isinstance(content, dict) or "rewards" not in content:
+        raise UnusableAnswer(f'no JSON object with "rewards": {excerpt(body)}')
+    reward = _number(content["rewards"], "reward")
+    score, logs = content.get("scores"), content.get("extra_logs")
+    figures = {}
+    for key, value in list(logs.items())[:LARGEST_LOGS] if isinstance(logs, dict) else []:
+        try:
+            figures[key] = _number(value, "figure")
+        except (UnusableAnswer, BadReward):
+            continue
+    return Answer(reward, reward if score is None else _number(score, "score"), figures)
+
+
+def excerpt(body: bytes) -> str:
+    """The beginning of a body, printable and on one line."""
+    return repr(" ".join(body[:300].decode(errors="replace").split())[:150])
+
+
+def _number(value: Any, what: str) -> float:
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise UnusableAnswer(f"{len(value)} {what}s came back for one response")
+        value = value[0]
+    if value is None:
+        raise BadReward(f"the {what} is null")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnusableAnswer(
+            f"the {what} is {str(value)[:100]!r} ({type(value).__name__}), no number"
+        )
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise BadReward(f"the {what} is {number}")
+    return number
+
+
+# --- servers ----------------------------------------------------------------
+
+
+class _Unavailable(Exception):
+    """No answer now; `rest_seconds` is what the server itself asked for, 0 if nothing."""
+
+    def __init__(self, reason: str, rest_seconds: float = 0.0):
+        super().__init__(reason)
+        self.rest_seconds = rest_seconds
+
+
+@dataclass(eq=False)
+class _Server:
+    url: str
+    open_queries: int = 0
+    failures: int = 0  # in a row
+    failed_at: float = 0.0
+    rests_until: float = 0.0
+    problem: str = "not asked"  # the last one
+    logged: bool = False  # that it is down
+
+
+class RewardServers:
+    """Asks the servers of one reward model, whichever is there, until one has answered.
+
+    A server that fails rests: half a second at first, twice as long after each further failure.
+    Then one query tries it again. All queries share the rests, so that a server that comes back
+    meets one of them, not all at once.
+    """
+
+    def __init__(self, urls: tuple[str, ...], timeout_seconds: float, token: str | None = None):
+        """`timeout_seconds` is for a response in all; one request takes at most a fifth of it."""
+        self._servers = [_Server(url) for url in urls]
+        self._timeout_seconds = timeout_seconds
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._session: aiohttp.ClientSession | None = None
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(self, content: Mapping[str, Any]) -> Answer:
+        """The first answer to one query; BadReward if there is none, or the time is up."""
+        body = json.dumps(content).encode()
+        async with self._turns:
+            deadline = time.monotonic() + self._timeout_seconds
+            unusable = 0
+            while (left := deadline - time.monotonic()) > 0:
+                server = self._choose()
+                if server is None:
+                    await asyncio.sleep(min(left, LOOK_SECONDS * random.uniform(0.2, 1.0)))
+                    continue
+                try:
+                    return await self._ask_one(server, body, min(left, self._timeout_seconds / 5))
+                except _Unavailable:
+                    continue
+                except UnusableAnswer as error:
+                    unusable += 1
+                    if unusable == UNUSABLE_ANSWERS:
+                        raise BadReward(
+                            f"{unusable} answers were unusable; the last, from {server.url}: "
+                            f"{error}"
+                        ) from None
+        problems = "; ".join(f"{server.url}: {server.problem}" for server in self._servers)
+        limit = f"{self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
+        raise BadReward(f"no reward within {limit}: {problems}")
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _choose(self) -> _Server | None:
+        """The least busy server that does not rest; None if all do."""
+        now = time.monotonic()
+        ready = [server for server in self._servers if server.rests_until <= now]
+        if not ready:
+            return None
+        chosen = min(ready, key=lambda server: (server.open_queries, random.random()))
+        if chosen.failures:  # one query tries whether it is back; the others leave it alone
+            chosen.rests_until = now + _rest_seconds(chosen.failures)
+        return chosen
+
+    async def _ask_one(self, server: _Server, body: bytes, limit_seconds: float) -> Answer:
+        began = time.monotonic()
+        server.open_queries += 1
+        try:
+            answer = await self._post(server.url, body, limit_seconds)
+        except (_Unavailable, UnusableAnswer) as error:
+            self._failed(server, began, error)
+            raise
+        except BadReward as error:
+            raise BadReward(f"{error}, from {server.url}") from None
+        finally:
+            server.open_queries -= 1
+        if began >= server.failed_at:  # else it was accepted before the server failed
+            if server.logged:
+                logger.warning("the reward server %s answers again", server.url)
+            server.failures, server.rests_until, server.logged = 0, 0.0, False
+        return answer
+
+    async def _post(self, url: str, body: bytes, limit_seconds: float) -> Answer:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # AT_ONCE is the limit; servers close idle connections after some seconds
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),
+                auto_decompress=False,  # a small body must not become a large one
+                headers=self._headers,
+            )
+        limit = aiohttp.ClientTimeout(total=limit_seconds, sock_connect=CONNECT_SECONDS)
+        try:
+            async with self._session.post(
+                url, data=body, timeout=limit, allow_redirects=False
+            ) as response:
+                answer = await _read(response)
+                status, headers = response.status, response.headers
+        except asyncio.TimeoutError:  # before ClientError: some are both
+            raise _Unavailable(f"no answer within {limit_seconds:.0f} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Unavailable(f"{type(error).__name__}: {error}") from None
+        if status in BUSY:
+            asked = headers.get("Retry-After", "")  # a date is left to the doubling rests
+            seconds = float(asked) if asked.isdecimal() else 0.0
+            raise _Unavailable(f"status {status}: {excerpt(answer)}", seconds)
+        if status != 200:
+            hint = f" ({TOKEN_VARIABLE} holds the token)" if status in (401, 403) else ""
+            raise UnusableAnswer(f"status {status}{hint}: {excerpt(answer)}")
+        return read_answer(answer)
+
+    def _failed(self, server: _Server, began: float, error: Exception) -> None:
+        now = time.monotonic()
+        server.problem = str(error)
+        asked = error.rest_seconds if isinstance(error, _Unavailable) else 0.0
+        if began >= server.failed_at:  # else one of many that the same failure hit
+            server.failures += 1
+            server.failed_at = now
+        rest = max(min(asked, LONGEST_REST_SECONDS), _rest_seconds(server.failures))
+        server.rests_until = max(server.rests_until, now + rest)
+        if server.failures >= LOG_AFTER_FAILURES and not server.logged:
+            server.logged = True
+            logger.warning(
+                "the reward server %s does not answer (%s), and is retried", server.url, error
+            )
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(1 << 16):
+        body += chunk
+        if len(body) > LARGEST_ANSWER_BYTES:
+            raise UnusableAnswer(f"more than {LARGEST_ANSWER_BYTES} bytes: {excerpt(bytes(body))}")
+    return bytes(body)
+
+
+def _rest_seconds(failures: int) -> float:
+    longest = min(LONGEST_REST_SECONDS, FIRST_REST_SECONDS * 2.0 ** min(failures - 1, 10))
+    return longest * random.uniform(0.5, 1.0)
+
+
+class RemoteRewards:
+    """Grades responses with one or several reward models, each on one or several servers."""
+
+    def __init__(
+        self, sources: Sequence[RewardSource], timeout_seconds: float, token: str | None = None
+    ):
+        self._models = [
+            (source, RewardServers(source.urls, timeout_seconds, token)) for source in sources
+        ]
+
+    async def grade(self, query: str, prompt: str, label: Any) -> dict[str, Any]:
+        """The reward of one response, as upstream's executor wants it.
+
+        `query` is the prompt and its response in one string, special tokens included. `rewards` and
+        `scores` are sums over the models of weight x reward. `extra_logs` has the servers' own
+        figures and, of several models, each one's reward before weighting. Raises BadReward if one
+        of the models gave none.
+        """
+        content = {"query": [query], "prompts": [prompt], "labels": [label]}
+        asked = [asyncio.ensure_future(servers.ask(content)) for _, servers in self._models]
+        try:
+            answers = await asyncio.gather(*asked)
+        finally:  # if one fails, the others' answers are of no use
+            for each in asked:
+                each.cancel()
+        weights = [source.weight for source, _ in self._models]
+        logs: dict[str, float] = {}
+        for (source, _), answer in zip(self._models, answers, strict=True):
+            if len(self._models) > 1:
+                logs[f"reward/{source.name}"] = answer.reward
+            prefix = f"{source.name}/" if source.name else ""
+            logs.update({f"{prefix}{key}": figure for key, figure in answer.logs.items()})
+        return {
+            "rewards": sum(w * a.reward for w, a in zip(weights, answers, strict=True)),
+            "scores": sum(w * a.score for w, a in zip(weights, answers, strict=True)),
+            "extra_logs": logs,
+        }
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await asyncio.gather(*(servers.close() for _, servers in self._models))
+
+
+def client_of(args: argparse.Namespace) -> Callable[[], RemoteRewards] | None:
+    """A factory, to be called in whichever process grades, of the client; None if none is needed.
+
+    The token is read here, since a cluster's workers do not have this process's environment.
+    """
+    addresses = args.reward.remote_url
+    if not addresses or args.train.agent_func_path or addresses[0].endswith(".py"):
+        return None
+    sources = parse(addresses, args.js.reward_weights)
+    token = os.environ.get(TOKEN_VARIABLE)
+    return functools.partial(RemoteRewards, sources, args.js.reward_timeout_seconds, token)

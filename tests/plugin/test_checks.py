@@ -1,0 +1,323 @@
+"""Checks before a run: every problem in one go, one line each, before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openrlhf_js.plugin import checks, flags
+from openrlhf_js.plugin.parser import upstream_parser
+from openrlhf_js.plugin.upstream import BadInput
+from openrlhf_js.tiny import model as tiny
+from openrlhf_js.tiny.tasks import TASKS
+
+GOOD = {
+    "actor.model_name_or_path": "model",
+    "data.prompt_dataset": "prompts.jsonl",
+    "data.input_key": "question",
+    "data.label_key": "answer",
+    "reward.remote_url": "reward.py",
+    "algo.advantage.estimator": "js",
+    "rollout.batch_size": "4",
+    "rollout.n_samples_per_prompt": "4",
+    "train.batch_size": "8",
+    "vllm.num_engines": "1",
+    "actor.num_gpus_per_node": "1",
+}
+HUB = {"data.prompt_dataset": "openai/gsm8k"}
+IN_RAY = {"reward.remote_url": None, "reward.model_name_or_path": "OpenRLHF/Llama-3-8b-rm-700k"}
+MIXED = "from openrlhf_js.tasks.rewards import reward_by_datasource as reward_func\n"
+PARSER = upstream_parser()
+flags.add_flags(PARSER)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder in which the command line GOOD has nothing wrong."""
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    rows = [json.dumps({"question": f"{i}?", "answer": str(i)}) + "\n" for i in range(8)]
+    Path("prompts.jsonl").write_text("".join(rows))
+    Path("nine.jsonl").write_text("".join([*rows, rows[0]]))
+    Path("chat.jsonl").write_text('{"question": [{"role": "user"}], "answer": "1"}\n' * 4)
+    Path("p.csv").write_text("question,answer\n" + "1,1\n" * 4)
+    Path("p.txt").write_text("1")
+    Path("reward.py").write_text("raise SystemExit\ndef reward_func(q, p, l): ...\n")
+    Path("other.py").write_text("from m import f as reward_func")
+    Path("no_function.py").write_text("def reward(q, p, l): ...\n")
+    Path("broken.py").write_text("x = 1\ndef reward_func(:\n")
+    Path("agent.py").write_text("class AgentExecutor: ...")
+    Path("mixed.py").write_text(MIXED)
+    return tmp_path
+
+
+def argv(changes: dict[str, str | None]) -> list[str]:
+    pairs = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
+    return [f"--{name}={value}" if value else f"--{name}" for name, value in pairs.items()]
+
+
+def problems(changes: dict[str, str | None]) -> list[str]:
+    try:
+        checks.check(PARSER.parse_args(argv(changes)))
+    except BadInput as error:
+        return str(error).splitlines()
+    return []
+
+
+def the_problem(changes: dict[str, str | None]) -> str:
+    (line,) = problems(changes)
+    return line
+
+
+def estimator(name: str, **more: str) -> dict[str, str | None]:
+    return {"algo.advantage.estimator": name, **{k.replace("__", "."): v for k, v in more.items()}}
+
+
+ONE_PROMPT = {"rollout.batch_size": "1", "train.batch_size": "4"}
+ONE_RESPONSE = {"rollout.n_samples_per_prompt": "1", "train.batch_size": "4"}
+NINE = {"data.prompt_dataset": "nine.jsonl", "train.batch_size": "4"}
+TWO = {"actor.num_gpus_per_node": "2", **HUB}
+TWO_NINE = {**TWO, **NINE, "rollout.micro_batch_size": "4", "train.micro_batch_size": "2"}
+VARIANCE = {"js.gradient_variance": ""}
+GROUPS = {"js.group_micro_batches": "", "train.micro_batch_size": "4"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        estimator("js") | ONE_PROMPT,
+        estimator("js_plus") | ONE_RESPONSE,
+        estimator("js_plus", js__half_life="50"),
+        estimator("js_fixed", js__shrinkage="0.5"),
+        {"js.on_bad_reward": "mask", "actor.entropy_coef": "0"},
+        HUB,
+        {"data.prompt_dataset": "hf://a/b.json"},
+        {"data.prompt_dataset": "prompts.jsonl, prompts.jsonl,openai/gsm8k"},
+        {"data.prompt_dataset": "p.csv"},
+        {"data.prompt_dataset": "chat.jsonl", "data.apply_chat_template": ""},
+        {"actor.model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct"},
+        IN_RAY,
+        {"reward.remote_url": "other.py"},
+        {"reward.remote_url": "http://a:1/r,https://b/r"},
+        {
+            "reward.remote_url": "help=http://a/r,harm=http://b/r",
+            "js.reward_weights": "help=1,harm=-2",
+        },
+        {"reward.remote_url": None, "train.agent_func_path": "agent.py"},
+        {"train.micro_batch_size": "3", "train.dynamic_batch_enable": ""},
+        {**TWO, "rollout.micro_batch_size": "8"},
+        {**TWO, "rollout.micro_batch_size": "16", "train.dynamic_batch_enable": ""},
+        NINE,
+        {**TWO_NINE, "data.max_samples": "8"},
+        {**TWO_NINE, "actor.num_gpus_per_node": "1"},
+        {**TWO_NINE, "algo.dynamic_filtering_enable": ""},
+        {**VARIANCE, "ds.zero_stage": "3"},
+        {**VARIANCE, "train.dynamic_batch_enable": "", "train.micro_batch_size": "8"},
+        {**GROUPS, **TWO, "rollout.micro_batch_size": "8"},
+        {"ds.param_dtype": "fp16", "actor.optim": "muon"},  # refused only with VARIANCE
+    ],
+    ids=str,
+)
+def test_what_works_passes(changes):
+    assert problems(changes) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        # the estimator
+        (estimator("bloo") | ONE_PROMPT, "bloo needs --rollout.batch_size of at least 2, got 1"),
+        (estimator("js1") | ONE_RESPONSE, "js1 needs --rollout.n_samples_per_prompt of at least 2"),
+        ({**ONE_PROMPT, **ONE_RESPONSE, "train.batch_size": "1"}, "at least 2 rewards in a batch"),
+        (estimator("js", js__half_life="50"), "is for js_plus, not js"),
+        (estimator("js_plus", js__half_life="inf"), "more than 0, and finite"),
+        (estimator("js_fixed"), "js_fixed needs --js.shrinkage"),
+        (estimator("js_fixed", js__shrinkage="nan"), "from 0 to 1"),
+        ({"js.shrinkage": "0.5"}, "is for js_fixed, not js"),
+        (estimator("rloo", js__on_bad_reward="mask"), "js_fixed with --js.shrinkage 0 is rloo"),
+        ({"js.on_bad_reward": "mask", "actor.entropy_coef": "0.1"}, "cannot keep a response out"),
+        # data
+        ({"data.prompt_dataset": None}, "--data.prompt_dataset is missing"),
+        ({"data.input_key": "q"}, "line 1: no value under the key 'q'"),  # once for all lines
+        ({"data.prompt_dataset": "prompts.jsonl,none.csv"}, "none.csv: does not exist"),
+        ({"data.prompt_dataset": "./none"}, "--data.prompt_dataset ./none: does not exist"),
+        ({"data.prompt_dataset": "x/*.json"}, "x/*.json: does not exist"),
+        ({"data.prompt_dataset": "p.txt"}, "does not end in .json"),
+        ({"data.prompt_dataset": "chat.jsonl"}, "'question' holds list; it must hold text"),
+        ({"data.prompt_dataset": "p.csv,p.csv", "data.prompt_probs": "0.5"}, "--data.prompt_probs"),
+        ({"eval.dataset": "none.json"}, "--eval.dataset none.json: does not exist"),
+        ({"eval.dataset": "p.csv", "eval.split": "test"}, "has the split train only, not test"),
+        # models and rewards
+        ({"actor.model_name_or_path": None}, "--actor.model_name_or_path is missing"),
+        ({"actor.model_name_or_path": "./none"}, "--actor.model_name_or_path ./none: does not"),
+        ({"reward.model_name_or_path": "a/b/c"}, "a/b/c: does not exist"),
+        ({"reward.remote_url": None}, "nothing gives rewards"),
+        ({"reward.remote_url": "none.py"}, "none.py: does not exist"),
+        ({"reward.remote_url": "no_function.py"}, "defines no reward_func"),
+        ({"reward.remote_url": "broken.py"}, "is not Python (line 2"),
+        ({"train.agent_func_path": "reward.py"}, "defines no AgentExecutor"),
+        ({"reward.remote_url": "http://a/r,b/r"}, "b/r: neither a Python file"),
+        ({"reward.remote_url": "a=http://a/r,b=http://b/r"}, "give one NAME=NUMBER for each"),
+        ({"js.reward_weights": "help=1"}, "is for reward models that"),
+        ({"js.reward_timeout_seconds": "nan"}, "more than 0"),
+        (
+            {"reward.remote_url": "http://a/r", "reward.normalize_enable": ""},
+            "give it to `openrlhf-js rm serve`",
+        ),
+        (estimator("remax") | IN_RAY, "gives them later: serve it"),
+        # sizes
+        ({"train.max_epochs": "0"}, "--train.max_epochs must be at least 1, got 0"),
+        ({"vllm.num_engines": None}, "--vllm.num_engines must be at least 1"),
+        ({**HUB, "rollout.batch_size": "5"}, "= 20 responses, not a multiple of"),
+        ({**HUB, "rollout.batch_size": "5"}, "use --rollout.batch_size 6"),
+        ({"train.micro_batch_size": "3"}, "8 is not a multiple of 3"),
+        (
+            {"actor.num_gpus_per_node": "4", "train.micro_batch_size": "4"},
+            "8 is not a multiple of 16",
+        ),
+        ({**TWO, "rollout.micro_batch_size": "16"}, "so the ranks would not get equally many"),
+        (TWO_NINE, "use --data.max_samples 8"),
+        (
+            {**NINE, "train.batch_size": "8"},
+            "only 4 responses, not a multiple of --train.batch_size",
+        ),
+        (estimator("bloo") | NINE, "too few for bloo"),
+        (
+            {**NINE, **ONE_RESPONSE, "train.batch_size": "1", "train.micro_batch_size": "1"},
+            "too few for js",
+        ),
+        ({"rollout.vllm_generate_batch_size": "3"}, "would train on rollouts of 3 prompts"),
+        ({"rollout.batch_size": "16"}, "there are 8 prompts, fewer than one rollout"),
+        ({"ds.tensor_parallel_size": "2"}, "--ds.ring_attn_size x --ds.tensor_parallel_size = 2"),
+        # the gradient
+        ({"js.gradient_variance": "-1"}, "must be at least 0, got -1"),
+        ({**VARIANCE, "ds.param_dtype": "fp16"}, "whose loss scale changes: use bf16"),
+        ({**VARIANCE, "actor.optim": "muon"}, "that of Muon's update: use adam"),
+        ({**VARIANCE, "ds.deepcompile": ""}, "--ds.deepcompile"),
+        (
+            {**VARIANCE, "train.micro_batch_size": "8"},
+            "is 1: use a smaller --train.micro_batch_size",
+        ),
+        ({**GROUPS, "train.dynamic_batch_enable": ""}, "forms micro-batches by length"),
+        (
+            {**GROUPS, "rollout.n_samples_per_prompt": "8", "train.batch_size": "16"},
+            "multiple of --rollout.n_samples_per_prompt 8, got 4: use 8",
+        ),
+        (
+            {**TWO_NINE, **GROUPS, "train.batch_size": "8", "algo.dynamic_filtering_enable": ""},
+            "got one of 1: change --rollout.batch_size",
+        ),
+    ],
+    ids=str,
+)
+def test_what_does_not_is_one_line(changes, said):
+    assert said in the_problem(changes)
+
+
+def test_the_critic_has_ranks_of_its_own():
+    found = problems(estimator("gae", critic__num_gpus_per_node="3"))
+    assert found and all("of the critic" in line for line in found)
+
+
+def test_the_program_prints_all_problems_and_ends_with_status_2():
+    command = [sys.executable, "-m", "openrlhf_js.cli.train"]
+    bad = argv({"actor.model_name_or_path": "./none", "data.input_key": "q"})
+    done = subprocess.run([*command, *bad], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stdout == "" and done.stderr.count("\n") == 2
+    assert "./none" in done.stderr and "keys seen: question, answer" in done.stderr
+
+
+# --- prompt files ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"\n\n", "holds no prompt"),
+        (b'{"question": "1", "answer": "1"}\nnot json\n', "line 2: not JSON"),
+        (
+            b'{"question": "1", "answer": "1"}\n\n{"prompt": "2", "answer": "2"}\n',
+            "line 3: no value under the key 'question' (--data.input_key); "
+            "keys seen: prompt, answer",
+        ),
+        (b'{"question": "1"}\n', "line 1: no value under the key 'answer' (--data.label_key)"),
+        (b'{"question": null, "answer": "1"}\n', "line 1: no value under the key 'question'"),
+        (b'{"question": 3, "answer": "1"}\n', "line 1: 'question' holds int; it must hold text"),
+        (b'["a"]\n', "item 1: not a JSON object, but str"),
+        (b"\xff\xfe\x00", "line 1: not UTF-8 text"),
+    ],
+)
+def test_a_bad_prompt_file(content, said):
+    Path("bad.jsonl").write_bytes(content)
+    line = the_problem({"data.prompt_dataset": "bad.jsonl"})
+    assert line.startswith("--data.prompt_dataset bad.jsonl: ") and said in line
+
+
+@pytest.mark.parametrize("datasource", ["sudoku/4", "default", None])
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_datasource_that_no_task_grades(datasource, ending):
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    sources = ["maze", "math/amc23"] * 3 + ["countdown", datasource]
+    rows = [{"question": "1", "answer": "1", "datasource": source} for source in sources]
+    Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_table(pa.Table.from_pylist(rows), "rows.parquet")
+    flag = {"data.prompt_dataset": f"rows.{ending}"}
+    assert problems(flag) == []  # another reward file does not care
+    said = the_problem({**flag, "reward.remote_url": "mixed.py"})
+    expected = f"no task grades the datasource {datasource!r}"
+    assert (expected if datasource else "no text under the key 'datasource'") in said
+    assert f"{'row' if ending == 'parquet' else 'line'} 8: " in said
+
+
+# --- a reward model in Ray ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("policy")
+    tokenizer = tiny.make_tokenizer(TASKS["sort"])
+    tiny.save(tiny.make_model(tokenizer, seed=0), tokenizer, folder)
+    return folder
+
+
+def reward_model(policy: Path, folder: Path, task: str = "sort") -> Path:
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    config = AutoConfig.from_pretrained(policy, num_labels=1)
+    scorer = AutoModelForSequenceClassification.from_config(config)
+    scorer.to(torch.bfloat16).save_pretrained(folder)
+    tiny.make_tokenizer(TASKS[task]).save_pretrained(folder)
+    return folder
+
+
+def in_ray(folder: Path, policy: Path, normalize: bool = False) -> list[str]:
+    return list(checks.reward_model_problems(str(folder), str(policy), "score", normalize))
+
+
+def test_a_reward_model_with_the_policys_tokens_passes(policy, tmp_path):
+    folder = reward_model(policy, tmp_path / "rm")
+    assert in_ray(folder, policy) == []
+    (said,) = in_ray(folder, policy, normalize=True)
+    assert "mean and std" in said
+    (said,) = in_ray(policy, policy)
+    assert said.startswith("--reward.model_name_or_path: ") and "causal" in said
+    own_code = tmp_path / "policy"
+    own_code.mkdir()
+    (own_code / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", null]}}'
+    )
+    assert in_ray(folder, own_code) == []
+
+
+def test_other_tokens_would_be_read_as_other_text(policy, tmp_path):
+    (said,) = in_ray(reward_model(policy, tmp_path / "other", task="countdown"), policy)
+    assert "which would read other text" in said and "rm serve" in said
