@@ -145,7 +145,7 @@ def train(run: Run, data: Path, folder: Path, on_wait: Callable[[], None]) -> di
         "js.device": "cpu",
     }
     words = [*words_of(flags), "--vllm.enforce_eager"]
-    return {"seconds": program("train_ppo_ray", folder / "train.log", words, on_wait)}
+    return {"seconds": program("train", folder / "train.log", words, on_wait)}
 
 
 def measure(policy: Path, data: Path, samples: int, seed: int) -> dict[str, Any]:
