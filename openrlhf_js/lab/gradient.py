@@ -1,15 +1,19 @@
-"""How far small-batch gradients are from the precise one, for every baseline.
+"""How far small-batch gradients are from a precise one, for every baseline.
 
 The policy gradient of a batch of n prompts with m responses each, with baseline b, is
 
     g = 1/(n m) sum_ij (r_i^j - b_i^j) grad log pi(y_i^j | x_i)          (the paper's eq. grad)
 
-and ||g - G||^2 = ||g||^2 - 2 <g, G> + ||G||^2: two numbers of each batch and baseline are kept,
-and with them also those of baselines whose advantages are multiples of another one's. Beside the
-model there are two vectors of its size: G, and the sum that becomes g.
+and ||g - G||^2 = ||g||^2 - 2 <g, G> + ||G||^2: two numbers of each batch and baseline are kept.
+Beside the model there are two vectors of its size: G, and the sum that becomes g.
 
-With a projection, each response's gradient is computed once, alone, and kept as K numbers; all
-batches and baselines are then sums of these, and no pass is made for a further one.
+No response of the pool is in both G and a batch. G = (G_1 + G_2) / 2 is the mean of two halves that
+are independent and unbiased for the gradient of the pool's prompts, grad J, so that
+
+    E ||G_1 - G_2||^2 / 4 = E ||G - grad J||^2        E <G_1, G_2> = ||grad J||^2
+
+and the error of G is subtracted: E (||g - G||^2 - ||G_1 - G_2||^2 / 4) = E ||g - grad J||^2. Axes:
+N prompts and M responses of the pool; B batches of n prompts and m responses.
 """
 
 from __future__ import annotations
@@ -17,229 +21,400 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from openrlhf_js import __version__
-from openrlhf_js.lab import precise_gradient as precision
-from openrlhf_js.lab.policy_gradient import ScoreSum, Terms, dot
-from openrlhf_js.lab.precise_gradient import Reference, pool_terms
-from openrlhf_js.lab.results import plain
-from openrlhf_js.lab.small_batches import (
-    SCALED,
-    Design,
-    Plan,
-    batch_weights,
-    check_names,
-    draw,
-)
-from openrlhf_js.lab.store import Samples
-from openrlhf_js.uncertainty.estimate import Floats
-from openrlhf_js.whole_file import whole_file
+from openrlhf_js.common.console import progress
+from openrlhf_js.common.files import atomic_write
+from openrlhf_js.common.store import Store
+from openrlhf_js.estimators import baseline
+from openrlhf_js.estimators.advantages import find_estimator, make_batch
+from openrlhf_js.lab import policy_gradient as pg
+from openrlhf_js.lab import results
+from openrlhf_js.lab.pool import Samples
+from openrlhf_js.lab.results import REFERENCE, LabResult
+from openrlhf_js.stats import clustered_mean
+from openrlhf_js.stats.estimate import Floats
 
-SAVE_SECONDS = 5.0  # between two saves of the batches' numbers
+Ints = NDArray[np.int64]
 
-Tell = Callable[[int, int], None]
-"""Told how many responses of how many have been passed through the model in this call."""
+MIDDLE = "js_fixed 0.5"
+"""The baseline halfway between rloo and bloo, the third point of `lab sweep`'s parabolas."""
+SCALED = {"dr_grpo": "rloo"}
+"""Baselines whose advantages are (m - 1) / m times those of another one: they need no passes."""
+LEAST_HALF = 2  # responses a prompt; the precise gradient's baseline is rloo
+LARGEST_RESERVE = 2 / 3  # of the pool
+SAVE_SECONDS = 60.0  # between two saves of a half that is not done
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class BatchPlan:
+    """What small batches to compare: how many, prompts in each, every m, and the seed."""
+
+    batches: int = 20
+    prompts: int = 64
+    responses: tuple[int, ...] = (2, 4, 8)
+    seed: int = 0
+
+
+class SmallBatches:
+    """Which of a pool's responses make the precise gradient, and which the small batches.
+
+    Every batch has prompts of its own draw, as a step of training has. If two thirds of the pool
+    suffice, no response is in two of them, and batches are independent draws for these N prompts.
+    If not, half of the pool is the reserve, and two batches may share responses: an interval over
+    batches then covers other batches from this pool, not other pools.
+
+    Attributes:
+        half: responses a prompt in each half of the precise gradient: columns 0 to half - 1 of the
+            pool are the first, half to 2 half - 1 the second.
+        prompts: (B, n) the prompts of each batch, all different.
+        columns: (B, n, m) their responses, for the largest m; a smaller one takes the first.
+        disjoint: whether no response is in two batches.
+    """
+
+    def __init__(self, pool: Samples, plan: BatchPlan):
+        self.pool, self.plan = pool, plan
+        (prompts, responses), n, largest = pool.rewards.shape, plan.prompts, max(plan.responses)
+        least = largest + 2 * LEAST_HALF
+        if plan.batches < 2 or n < 2 or min(plan.responses) < 2:
+            raise ValueError(
+                f"needs 2 or more batches, prompts in each, and responses; got {plan.batches}, {n} "
+                f"and {min(plan.responses)}"
+            )
+        if n > prompts or least > responses:
+            raise ValueError(
+                f"batches of {n} prompts with {largest} responses need {n} prompts with {least} "
+                f"responses or more; there are {prompts} with {responses}. Sample more, or take "
+                "smaller batches"
+            )
+        rng = np.random.default_rng(plan.seed)
+        self.prompts = np.stack(
+            [rng.choice(prompts, n, replace=False) for _ in range(plan.batches)]
+        )
+        uses = np.bincount(self.prompts.ravel(), minlength=prompts)
+        needed = int(uses.max()) * largest
+        self.disjoint = needed <= min(responses * LARGEST_RESERVE, responses - 2 * LEAST_HALF)
+        reserve = needed if self.disjoint else max(largest, responses // 2)
+        self.half = (responses - reserve) // 2
+        if self.disjoint:  # each use of a prompt takes its next responses
+            used, first = np.zeros_like(uses), np.empty_like(self.prompts)
+            for batch, chosen in enumerate(self.prompts):
+                first[batch] = used[chosen] * largest
+                used[chosen] += 1
+            columns = first[:, :, None] + np.arange(largest)
+        else:
+            keys = rng.random((plan.batches, n, responses - 2 * self.half))
+            columns = np.argsort(keys, axis=2)[:, :, :largest]
+        self.columns = 2 * self.half + columns
+
+    def rewards(self, batch: int, m: int) -> Floats:
+        """(n, m) rewards of a batch."""
+        rows = self.prompts[batch][:, None]
+        return self.pool.rewards[rows, self.columns[batch, :, :m]]
+
+    def baseline(self, batch: int, m: int, name: str) -> Floats:
+        """(n, m) baselines of a batch, by an estimator or MIDDLE."""
+        rewards, greedy = torch.from_numpy(self.rewards(batch, m)), None
+        if name == MIDDLE:
+            return baseline("js_fixed", rewards, shrinkage=0.5).numpy()
+        if self.pool.greedy_rewards is not None:
+            greedy = torch.from_numpy(self.pool.greedy_rewards[self.prompts[batch]])
+        return baseline(name, rewards, greedy_rewards=greedy).numpy()
+
+    def terms(self, batch: int, m: int, name: str) -> pg.ScoreTerms:
+        """The sum that is the batch's gradient: each response counts (r - b) / (n m)."""
+        weights = (self.rewards(batch, m) - self.baseline(batch, m, name)) / (self.plan.prompts * m)
+        columns = self.columns[batch, :, :m]
+        return pool_terms(self.pool, self.prompts[batch], columns, weights)
+
+    def shrinkage(self, m: int, name: str) -> Floats:
+        """(B,) mean coefficient of each batch; NaN for an estimator that has none."""
+        coefficient = find_estimator(name).coefficient
+        if coefficient is None:
+            return np.full(self.plan.batches, np.nan)
+        rewards = (torch.from_numpy(self.rewards(b, m)) for b in range(self.plan.batches))
+        batches = (make_batch(name, each, None, None, None) for each in rewards)
+        return np.array([float(coefficient(each).mean()) for each in batches])
+
+    def squared_errors(self, m: int, name: str) -> Floats:
+        """(B,) mean of (b - mu)^2 of each batch's baselines.
+
+        mu is the mean of the responses that make the precise gradient, which are in no batch; its
+        own squared standard error is subtracted.
+        """
+        apart = self.pool.rewards[:, : 2 * self.half]
+        value, error = apart.mean(1), apart.var(1, ddof=1) / apart.shape[1]
+        found = []
+        for batch, prompts in enumerate(self.prompts):
+            off = self.baseline(batch, m, name) - value[prompts][:, None]
+            found.append(np.square(off).mean() - error[prompts].mean())
+        return np.array(found)
+
+    def covered(self) -> str:
+        """What intervals over batches are for."""
+        same = "prompts" if self.disjoint else "prompts and responses"
+        return (
+            f"{self.plan.batches} batches of {self.plan.prompts} of {len(self.pool.rewards)} "
+            f"prompts; 95 % intervals, for further batches of the same {same}"
+        )
+
+    def halves(self) -> list[pg.ScoreTerms]:
+        """The two halves of the precise gradient, each with rloo, whose gradient is unbiased."""
+        every, half = np.arange(len(self.pool.prompts)), self.half
+        found = []
+        for columns in (np.arange(half), np.arange(half, 2 * half)):
+            rewards = torch.from_numpy(self.pool.rewards[:, columns])
+            weights = ((rewards - baseline("rloo", rewards)) / rewards.numel()).numpy()
+            placed = np.tile(columns, (len(every), 1))
+            found.append(pool_terms(self.pool, every, placed, weights))
+        return found
+
+
+def pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) -> pg.ScoreTerms:
+    """Responses by prompt (n,) and column (n, m) of the pool, with their weights (n, m)."""
+    responses = [
+        pg.Response(pool.prompt_tokens[prompt], pool.response_tokens[prompt][column])
+        for prompt, chosen in zip(prompts.tolist(), columns.tolist(), strict=True)
+        for column in chosen
+    ]
+    return pg.terms(responses, weights.ravel())
+
+
+def check_names(names: Sequence[str], pool: Samples) -> None:
+    """Raises ValueError for baselines that cannot be compared on this pool."""
+    for name in names:
+        if name == MIDDLE:
+            continue
+        estimator = find_estimator(name)
+        if name == "grpo":
+            raise ValueError(
+                "grpo divides each prompt's advantages by their standard deviation, and so has "
+                "another true gradient; take dr_grpo, which is grpo without it"
+            )
+        if estimator.needs_greedy and pool.greedy_rewards is None:
+            raise ValueError(f"{name} needs a greedy response to every prompt; sample them too")
+        if estimator.needs_shrinkage:
+            raise ValueError(f"{name} has a coefficient to choose: lab sweep shows them all")
+
+
+class Distances(NamedTuple):
     """What batches and their baselines came to. Axes: names, numbers of responses, B batches.
 
     Attributes:
         names: of the baselines.
-        responses: m.
         squared_norms: ||g||^2.
         products: <g, G>.
-        reference: G's squared norm, its error, and the signal ||grad J||^2.
-        projection_errors: relative errors of squared norms that were computed exactly too; empty
-            where there is no projection.
+        squared_norm: ||G||^2.
+        error: ||G_1 - G_2||^2 / 4.
+        signal: <G_1, G_2>, which noise may make negative.
     """
 
     names: tuple[str, ...]
-    responses: tuple[int, ...]
     squared_norms: Floats
     products: Floats
-    reference: Reference
-    projection_errors: tuple[float, ...] = ()
+    squared_norm: float
+    error: float
+    signal: float
 
     @property
     def plain(self) -> Floats:
         """||g - G||^2, as the paper has it; G's own error is part of it."""
-        return self.squared_norms - 2 * self.products + self.reference.squared_norm
+        return self.squared_norms - 2 * self.products + self.squared_norm
 
     @property
-    def distances(self) -> Floats:
-        """Unbiased estimates of E ||g - grad J||^2, see `precise_gradient.Reference`."""
-        return self.plain - self.reference.error
+    def unbiased(self) -> Floats:
+        """Unbiased estimates of E ||g - grad J||^2, see above."""
+        return self.plain - self.error
 
-
-class Pair(NamedTuple):
-    """Two numbers that make a distance."""
-
-    squared_norm: float
-    product: float
-
-
-class Task(NamedTuple):
-    """One gradient to compute.
-
-    Attributes:
-        key: names it in the file of what is done.
-        terms: its responses.
-    """
-
-    key: str
-    terms: Terms
+    def of(self, name: str, place: int) -> Floats:
+        """(B,) unbiased distances of a baseline at one m; ValueError unless rloo's are positive."""
+        reference = self.unbiased[self.names.index(REFERENCE), place].mean()
+        if not reference > 0:
+            raise ValueError(
+                f"the mean distance of {REFERENCE} to the precise gradient is {reference:.2g}: "
+                "either each prompt's rewards are all equal, and other prompts are needed; or the "
+                "precise gradient is no more precise than the batches: sample more responses"
+            )
+        return self.unbiased[self.names.index(name), place]
 
 
 def measure(
-    scores: ScoreSum,
-    samples: Samples,
-    plan: Plan,
-    names: tuple[str, ...],
+    scores: pg.ScoreSum,
+    batches: SmallBatches,
+    names: Sequence[str],
     out: Path,
-    tell: Tell = lambda done, total: None,
-) -> Measured:
+    what: str = "gradients",
+) -> Distances:
     """Computes the precise gradient and the small batches' numbers, or what is missing of them.
 
-    Args:
-        scores: of the model that the samples are from.
-        samples: the pool.
-        plan: the batches.
-        names: baselines to compare.
-        out: what is computed is kept under `out/gradients`, by what it depends on.
-        tell: see `Tell`.
-
-    Raises:
-        ValueError: the pool does not suffice, or a baseline cannot be compared.
+    What is computed is kept under `out/gradients`, by what it depends on; `what` is for progress.
     """
-    check_names(names, samples)
-    design = draw(len(samples.rewards), samples.rewards.shape[1], plan)
-    folder = work_folder(out, samples, plan, scores)
-    parts = precision.halves(samples, design.half)
-    record = Record(folder / "batches.json")
-    tasks = [task for task in _tasks(samples, design, plan, names) if task.key not in record.pairs]
-    left = precision.left_to_do(parts, folder) + sum(len(task.terms.responses) for task in tasks)
-    count = Count(left, tell)
-    precise = precision.precise_gradient(scores, parts, folder, count.add)
-    try:
-        for task in tasks:
-            scores.clear()
-            scores.add(task.terms)
-            total = scores.total
-            record.add(task.key, Pair(dot(total, total), dot(total, precise.vector)))
-            count.add(len(task.terms.responses))
-    finally:
-        record.save()
-    return assembled(record.pairs, plan, names, precise.reference)
-
-
-def _tasks(samples: Samples, design: Design, plan: Plan, names: tuple[str, ...]) -> Iterator[Task]:
-    for batch in range(plan.batches):
-        for m in plan.responses:
-            for name in computed(names):
-                yield Task(key(batch, m, name), batch_terms(samples, design, batch, m, name))
-
-
-def computed(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The baselines whose gradients have to be computed for these names."""
-    return tuple(dict.fromkeys(SCALED.get(name, name) for name in names))
-
-
-def batch_terms(samples: Samples, design: Design, batch: int, m: int, name: str) -> Terms:
-    """What is summed for one small batch with one baseline."""
-    weights = batch_weights(samples, design, batch, m, name)
-    columns = design.columns[batch, :, :m]
-    return pool_terms(samples, design.prompts[batch], columns, weights)
-
-
-def assembled(
-    pairs: dict[str, Pair],
-    plan: Plan,
-    names: tuple[str, ...],
-    reference: Reference,
-    projection_errors: tuple[float, ...] = (),
-) -> Measured:
-    """The numbers of all batches as arrays, those of scaled baselines too."""
-    shape = len(names), len(plan.responses), plan.batches
-    norms, products = np.empty(shape), np.empty(shape)
-    for a, name in enumerate(names):
-        for c, m in enumerate(plan.responses):
+    check_names(names, batches.pool)
+    names, plan = tuple(dict.fromkeys(names)), batches.plan
+    settings = _identity(batches, scores)
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    folder = out / "gradients" / digest[:12]
+    passed = dict.fromkeys(SCALED.get(name, name) for name in names)
+    keys = [(b, m, name) for b in range(plan.batches) for m in plan.responses for name in passed]
+    with Store(folder / "batches.jsonl", settings, ("batch", "m", "estimator")) as store:
+        tasks = {key: batches.terms(*key) for key in keys if key not in store}
+        halves = batches.halves()
+        left = sum(len(each.responses) for each in tasks.values()) + _left(halves, folder)
+        with progress(what, left, "responses") as bar:
+            vector, known = _precise(scores, halves, folder, bar.advance)
+            for key, each in tasks.items():
+                scores.clear()
+                scores.add(each)
+                numbers = {"squared_norm": pg.dot(scores.total, scores.total)}
+                numbers["product"] = pg.dot(scores.total, vector)
+                store.append([dict(zip(store.key_fields, key, strict=True), **numbers)])
+                bar.advance(len(each.responses))
+        shape = len(names), len(plan.responses), plan.batches
+        norms, products = np.empty(shape), np.empty(shape)
+        for a, c, b in np.ndindex(shape):
+            name, m = names[a], plan.responses[c]
             scale = (m - 1) / m if name in SCALED else 1.0
-            for batch in range(plan.batches):
-                pair = pairs[key(batch, m, SCALED.get(name, name))]
-                norms[a, c, batch] = scale**2 * pair.squared_norm
-                products[a, c, batch] = scale * pair.product
-    return Measured(names, plan.responses, norms, products, reference, projection_errors)
+            record = store.records[b, m, SCALED.get(name, name)]
+            norms[a, c, b] = scale**2 * record["squared_norm"]
+            products[a, c, b] = scale * record["product"]
+    return Distances(names, norms, products, **known)
 
 
-def key(batch: int, m: int, name: str) -> str:
-    """Names one gradient."""
-    return f"{batch}/{m}/{name}"
-
-
-class Record:
-    """The file of what is done; saved now and then, and by `save`."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._saved = time.monotonic()
-        self.pairs: dict[str, Pair] = {}
-        if path.exists():
-            self.pairs = {k: Pair(*pair) for k, pair in json.loads(path.read_bytes()).items()}
-
-    def add(self, name: str, pair: Pair) -> None:
-        """Keeps the numbers of one gradient."""
-        self.pairs[name] = pair
-        if time.monotonic() - self._saved > SAVE_SECONDS:
-            self.save()
-
-    def save(self) -> None:
-        """Writes the file."""
-        with whole_file(self._path) as file:
-            file.write(json.dumps(self.pairs).encode())
-        self._saved = time.monotonic()
-
-
-class Count:
-    """Adds up what is done and tells it."""
-
-    def __init__(self, total: int, tell: Tell):
-        self._done, self._total, self._tell = 0, total, tell
-
-    def add(self, more: int) -> None:
-        """So many more."""
-        self._done += more
-        self._tell(self._done, self._total)
-
-
-def work_folder(out: Path, samples: Samples, plan: Plan, scores: ScoreSum) -> Path:
-    """Makes the folder under `out/gradients` for all that the numbers depend on.
-
-    What it is named by stands in its `settings.json`: the model, the responses themselves, the
-    plan, the temperature, the precision, and our version, since baselines may change with it.
-    """
-    tokens = hashlib.sha256(samples.rewards.tobytes())
-    if samples.greedy_rewards is not None:
-        tokens.update(samples.greedy_rewards.tobytes())
-    for prompt, group in zip(samples.prompt_tokens, samples.response_tokens, strict=True):
+def _identity(batches: SmallBatches, scores: pg.ScoreSum) -> dict[str, Any]:
+    """All that the numbers depend on: also our version, since baselines may change with it."""
+    pool, digest = batches.pool, hashlib.sha256(batches.pool.rewards.tobytes())
+    if pool.greedy_rewards is not None:
+        digest.update(pool.greedy_rewards.tobytes())
+    for prompt, group in zip(pool.prompt_tokens, pool.response_tokens, strict=True):
         for each in (prompt, *group):
-            tokens.update(np.asarray(each, dtype="<i4").tobytes() + b"\xff\xff\xff\xff")
-    settings: dict[str, Any] = {
+            digest.update(np.asarray(each, dtype="<i4").tobytes() + b"\xff\xff\xff\xff")
+    return {
         "openrlhf_js": __version__,
-        "model_sha256": samples.settings["model_sha256"],
-        "samples_sha256": tokens.hexdigest(),
-        **plan.__dict__,
+        "model_sha256": pool.settings["model_sha256"],
+        "samples_sha256": digest.hexdigest(),
+        **asdict(batches.plan),
         "temperature": scores.temperature,
         "dtype": str(scores.parameters[0].dtype),
     }
-    text = json.dumps(plain(settings), indent=2, sort_keys=True)
-    folder = out / "gradients" / hashlib.sha256(text.encode()).hexdigest()[:12]
-    folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(folder / "settings.json") as file:
-        file.write(f"{text}\n".encode())
-    return folder
+
+
+def _left(halves: Sequence[pg.ScoreTerms], folder: Path) -> int:
+    """How many responses `_precise` would add."""
+    if (folder / "precise.pt").exists():
+        return 0
+    paths = [folder / f"half-{number}.pt" for number in range(2)]
+    done = sum(int(_load(path)["done"]) for path in paths if path.exists())
+    return sum(len(each.responses) for each in halves) - done
+
+
+def _precise(
+    scores: pg.ScoreSum,
+    halves: Sequence[pg.ScoreTerms],
+    folder: Path,
+    advance: Callable[[int], None],
+) -> tuple[pg.Vector, dict[str, float]]:
+    """G and the last three fields of `Distances`; resumes from the files of an earlier call.
+
+    The first half is kept while the second is summed, so there are two vectors beside the model.
+    Files are `precise.pt`, and before it `half-0.pt` and `half-1.pt`, each of the model's size.
+    """
+    path = folder / "precise.pt"
+    if path.exists():
+        found = _load(path)
+        device = scores.total[0].device
+        return [part.to(device) for part in found.pop("vector")], found
+    _sum_up(scores, halves[0], folder / "half-0.pt", advance)
+    vector = [total.clone() for total in scores.total]
+    _sum_up(scores, halves[1], folder / "half-1.pt", advance)
+    error, signal = pg.squared_distance(vector, scores.total) / 4, pg.dot(vector, scores.total)
+    for first, second in zip(vector, scores.total, strict=True):
+        first.add_(second).div_(2)
+    known = {"squared_norm": pg.dot(vector, vector), "error": error, "signal": signal}
+    with atomic_write(path) as file:
+        torch.save({"vector": vector, **known}, file)
+    for number in range(2):
+        (folder / f"half-{number}.pt").unlink(missing_ok=True)
+    return vector, known
+
+
+def _sum_up(
+    scores: pg.ScoreSum, half: pg.ScoreTerms, path: Path, advance: Callable[[int], None]
+) -> None:
+    """Leaves the half's gradient in `scores.total` and in the file."""
+    scores.clear()
+    now, saved = 0, time.monotonic()
+    if path.exists():
+        found = _load(path)
+        now = found["done"]
+        for total, part in zip(scores.total, found["vector"], strict=True):
+            total.copy_(part)
+
+    def on_pass(done: int) -> None:
+        nonlocal saved, now
+        advance(done - now)
+        now = done
+        if done == len(half.responses) or time.monotonic() - saved > SAVE_SECONDS:
+            with atomic_write(path) as file:
+                torch.save({"done": done, "vector": scores.total}, file)
+            saved = time.monotonic()
+
+    scores.add(half, now, on_pass)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    # Mapped from the file: there may be no room in memory for a whole vector more.
+    found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    return found
+
+
+def compare(batches: SmallBatches, found: Distances) -> LabResult:
+    """The result of `lab gradient`: distances and reductions of every baseline, paired by batch."""
+    rows = []
+    for c, m in enumerate(batches.plan.responses):
+        reference, errors = found.of(REFERENCE, c), batches.squared_errors(m, REFERENCE)
+        for a, name in enumerate(found.names):
+            own, error = found.of(name, c), batches.squared_errors(m, name)
+            quantities = {
+                "distance": clustered_mean(own),
+                "plain_distance": found.plain[a, c].mean(),
+                "reduction_percent": results.reduction(own, reference),
+                "mse_reduction_percent": results.reduction(error, errors),
+                "shrinkage": batches.shrinkage(m, name).mean(),
+            }
+            rows += results.rows_of(quantities, m=m, estimator=name)
+    arrays = {
+        "estimators": np.array(found.names),
+        "m": np.array(batches.plan.responses),
+        "squared_norms": found.squared_norms,
+        "products": found.products,
+        "distances": found.unbiased,
+    }
+    kinds = {name: results.gradient_of(name) for name in found.names}
+    said = results.effects("the squared distance to the true gradient", results.estimates(rows))
+    finding = f"Against {REFERENCE}, {said} ({batches.covered()})."
+    return LabResult(rows, finding, arrays, {"gradients": kinds, **notes_of(batches, found)})
+
+
+def notes_of(batches: SmallBatches, found: Distances) -> dict[str, Any]:
+    """What the JSON says of batches and samples, and how precise the precise gradient is."""
+    return {
+        "prompts": len(batches.pool.rewards),
+        "batch_prompts": batches.plan.prompts,
+        "batches": batches.plan.batches,
+        "disjoint": batches.disjoint,
+        "precise": {
+            "responses": 2 * batches.half * len(batches.pool.prompts),
+            "squared_norm": found.signal,
+            "squared_error": found.error,
+            "relative_error": found.error / found.signal if found.signal > 0 else None,
+        },
+        "samples": batches.pool.settings,
+    }

@@ -1,50 +1,126 @@
-"""Squared errors of baselines to the true value, from a pool of responses to each prompt.
+"""Values of prompts by Monte Carlo, and the squared errors of baselines to them.
 
 A batch is n of the prompts with m of each one's responses, both drawn without replacement. The
 value of a prompt is estimated from its k = M - m responses that are not in the batch, so that the
-estimate is independent of the baseline, and the estimate's own squared error is taken off:
+estimate is independent of the baseline, and the estimate's own squared error is subtracted:
 
     E (b - value_hat)^2 = E (b - value)^2 + Var value_hat        Var value_hat ~ s^2 / k
 
-with s^2 the unbiased variance of those k rewards. What is averaged is exactly the mean squared
-error to the true value, however small the pool is. Axes: N prompts of the pool, M responses; n, m
-of a batch; e estimators.
+with s^2 the unbiased variance of those k rewards: the mean is that of the squared error to the true
+value, however small the pool is. Axes: N prompts of the pool, M responses; n, m of a batch; e
+estimators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.estimators.baselines import Batch
 from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.uncertainty.estimate import Floats
+from openrlhf_js.lab import results
+from openrlhf_js.lab.pool import Samples
+from openrlhf_js.lab.results import ORACLE, REFERENCE, LabResult
+from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion
+from openrlhf_js.stats.estimate import Floats
 
-REFERENCE = "rloo"
-ORACLE = "js_fixed"  # with the best constant coefficient of the pool
 TOWARDS = "bloo"
 CHUNK_REWARDS = 200_000  # held at a time
-CROSS_BATCHES = 50  # in which every prompt is left out in its turn
+CROSS_BATCHES = 50  # in which every prompt is left out in turn
+
+Advance = Callable[[float], None]
+"""Called with how many more batches are done."""
+
+
+def values_of(pool: Samples) -> LabResult:
+    """Each prompt's value, the mean of its rewards, with its standard error; and their groups."""
+    rewards, greedy = pool.rewards, pool.greedy_rewards
+    n, m = rewards.shape
+    variances = rewards.var(1, ddof=1) if m > 1 else np.full(n, np.nan)
+    lengths = np.array([[len(each) for each in group] for group in pool.response_tokens])
+    groups = np.array([group or "-" for group in pool.groups])
+    names = sorted(set(groups.tolist()))
+    rows = []
+    for name in ("all", *(names if len(names) > 1 else ())):
+        chosen = (groups == name) | (name == "all")
+        quantities = {
+            "prompts": chosen.sum(),
+            "mean_value": mean_value(rewards[chosen]),
+            "sd_of_values": spread(rewards[chosen]),
+            "error_of_a_value": np.sqrt(variances[chosen].mean() / m),
+            "all_rewards_equal": (np.ptp(rewards[chosen], axis=1) == 0).mean(),
+            "greedy_reward": None if greedy is None else greedy[chosen].mean(),
+            "tokens": lengths[chosen].mean(),
+            "unfinished": 1 - pool.finished[chosen].mean(),
+        }
+        rows += results.rows_of(quantities, group=name)
+    arrays = {
+        **{"values": rewards.mean(1), "standard_errors": np.sqrt(variances / m)},
+        **{"rewards": rewards, "finished": pool.finished, "lengths": lengths, "groups": groups},
+        **({} if greedy is None else {"greedy_rewards": greedy}),
+    }
+    notes = {"prompts": n, "responses": m, "samples": pool.settings}
+    return LabResult(rows, _value_finding(rewards), arrays, notes)
+
+
+def mean_value(rewards: Floats) -> Estimate:
+    """The mean value of the prompts (n, m) with its interval, clustered by prompt."""
+    clusters = np.repeat(np.arange(len(rewards)), rewards.shape[1])
+    share = rewards.min() >= 0 and rewards.max() <= 1
+    return (clustered_proportion if share else clustered_mean)(rewards.ravel(), clusters)
+
+
+def spread(rewards: Floats) -> float:
+    """The standard deviation of the true values over prompts: of the means, less their noise.
+
+    0 where the noise explains everything, NaN with one prompt or one response.
+    """
+    if min(rewards.shape) < 2:
+        return math.nan
+    noise = rewards.var(1, ddof=1).mean() / rewards.shape[1]
+    return math.sqrt(max(0.0, float(rewards.mean(1).var(ddof=1) - noise)))
+
+
+def _value_finding(rewards: Floats) -> str:
+    n, m = rewards.shape
+    if np.ptp(rewards) == 0:
+        return (
+            f"All {n} x {m} rewards are {rewards.flat[0]:g}: every baseline but that of plain "
+            "REINFORCE is exact. Take other prompts, or an earlier or later model."
+        )
+    mean = mean_value(rewards)
+    said = f"Mean value {mean.value:.3f}"
+    if n == 1:
+        return f"{said} for one prompt with {m} responses, which says nothing of other prompts."
+    said += f" (95 % interval {mean.low:.3f} to {mean.high:.3f}, over {n} prompts)"
+    if m == 1:
+        return f"{said}."
+    return (
+        f"{said}; the values have a standard deviation of {spread(rewards):.3f}, each is measured "
+        f"with a standard error of {math.sqrt(rewards.var(1, ddof=1).mean() / m):.3f}, and for "
+        f"{(np.ptp(rewards, axis=1) == 0).mean():.0%} of the prompts all {m} rewards are equal."
+    )
 
 
 class Errors(NamedTuple):
-    """What was found for one number of responses.
+    """What was measured for one m.
 
     Attributes:
         names: of the e estimators.
-        sums: (e, N) squared errors, averaged over a prompt's m responses and added up over the
+        sums: (e, N) squared errors, averaged over a prompt's m responses and summed over the
             batches that it was in.
-        counts: (N,) in how many it was.
-        cross: (e, N) what a prompt in the batch adds to the sum of the others' squared errors, by
-            moving the mean and the coefficient that they are shrunk with; a mean over batches.
+        counts: (N,) number of these batches.
+        cross: (e, N) what a prompt adds to the sum of the other prompts' squared errors, by moving
+            the mean and the coefficient that they are shrunk with; a mean over batches.
         shrinkage: (e,) mean coefficient; NaN for estimators that have none.
-        best: the oracle's coefficient.
     """
 
     names: tuple[str, ...]
@@ -52,16 +128,20 @@ class Errors(NamedTuple):
     counts: NDArray[np.int64]
     cross: Floats
     shrinkage: Floats
-    best: float
+
+    def influences(self) -> Floats:
+        """(e, N) sums, each prompt's with what it adds to others; the same in total.
+
+        The Hajek projection of a mean over subsets: to first order the mean over batches moves by
+        that much where a prompt is drawn. With a prompt's own errors alone, 95 % intervals of js
+        covered 57 % of simulated pools.
+        """
+        mean = self.cross @ self.counts / self.counts.sum()
+        return self.sums + self.counts * (self.cross - mean[:, None])
 
 
 def left_out(n: int, greedy: bool) -> dict[str, str]:
-    """The estimators that cannot be measured, and why.
-
-    Args:
-        n: prompts of a batch.
-        greedy: whether the rewards of greedy responses are there.
-    """
+    """The estimators that cannot be measured on batches of n prompts, and why."""
     found = {}
     for name, estimator in ESTIMATORS.items():
         if estimator.least_prompts > n:
@@ -71,8 +151,67 @@ def left_out(n: int, greedy: bool) -> dict[str, str]:
     return found
 
 
+def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int) -> LabResult:
+    """Squared errors of every baseline, for batches of n prompts and every m of `responses`."""
+    for m in responses:
+        check(pool.rewards, n, m)
+    found, rows = [], []
+    with progress("measuring", len(responses) * measurements(n, batches), "batches") as bar:
+        for m in responses:
+            errors = measure(pool.rewards, n, m, batches, seed, pool.greedy_rewards, bar.advance)
+            found.append(errors)
+            shares, drawn = errors.influences(), errors.counts > 0
+            reference = shares[errors.names.index(REFERENCE), drawn]
+            often = errors.counts[drawn]
+            for name, own, shrinkage in zip(errors.names, shares, errors.shrinkage, strict=True):
+                quantities = {
+                    "mse": clustered_mean(own[drawn] / often, weights=often),
+                    "reduction_percent": results.reduction(own[drawn], reference),
+                    "shrinkage": shrinkage,
+                }
+                rows += results.rows_of(quantities, m=m, estimator=name)
+    names = found[0].names
+    arrays = {
+        "m": np.array(responses),
+        "estimators": np.array(names),
+        "squared_error_sums": np.stack([each.sums for each in found]),
+        "counts": np.stack([each.counts for each in found]),
+        "cross": np.stack([each.cross for each in found]),
+    }
+    notes = {
+        "gradients": {name: results.gradient_of(name) for name in names},
+        "left_out": left_out(n, pool.greedy_rewards is not None),
+        **{"prompts": len(pool.rewards), "batch_prompts": n, "batches": batches},
+        "samples": pool.settings,
+    }
+    finding = f"{len(pool.rewards)} prompts, {n} to a batch: {_mse_finding(rows, pool.rewards, n)}"
+    return LabResult(rows, finding, arrays, notes)
+
+
+def _mse_finding(rows: Sequence[results.Row], pool: Floats, n: int) -> str:
+    if np.ptp(pool, axis=1).max() == 0:
+        return (
+            f"the {pool.shape[1]} rewards of every prompt are equal, so rloo has no error to "
+            "reduce. Take other prompts, or an earlier or later model."
+        )
+    if n == 1:
+        return "with one prompt there is no other one to shrink to, and js is rloo."
+    return error_finding(rows, "prompts")
+
+
+def error_finding(rows: Sequence[results.Row], draws: str) -> str:
+    """What js, js_plus and the best constant coefficient do to rloo's squared error."""
+    found = results.estimates(rows)
+    best = results.listed([f"{each.value:.1f} % {at}" for at, each in found.pop(ORACLE).items()])
+    return (
+        f"{results.effects('the squared error of the baseline', found)}; the best constant lambda, "
+        f"which only the truth tells, lowers it by {best} (against rloo; 95 % intervals over "
+        f"{draws})."
+    )
+
+
 def check(pool: Floats, n: int, m: int) -> None:
-    """Raises ValueError unless batches of n prompts and m responses can be drawn from the pool."""
+    """Raises ValueError unless batches of n prompts and m responses can be drawn from (N, M)."""
     prompts, responses = pool.shape
     if n > prompts:
         raise ValueError(f"batches of {n} prompts cannot be drawn from {prompts}: ask for fewer")
@@ -92,58 +231,50 @@ def measure(
     batches: int,
     seed: int,
     greedy: Floats | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    advance: Advance = lambda more: None,
 ) -> Errors:
-    """Draws batches and measures every baseline on them, and on some without each of its prompts.
-
-    Args:
-        pool: (N, M) rewards.
-        n: prompts of a batch.
-        m: responses to each.
-        batches: how many.
-        seed: of the draws.
-        greedy: (N,) rewards of greedy responses, for remax.
-        progress: called with how many of the `measurements` are done.
-
-    Raises:
-        ValueError: such batches cannot be drawn.
-    """
+    """Measures every baseline on batches of rewards (N, M), and on some without each prompt."""
     check(pool, n, m)
     names = tuple(name for name in ESTIMATORS if name not in left_out(n, greedy is not None))
-    prompts = len(pool)
-    generator = np.random.default_rng([seed, n, m])
-    everyone = torch.ones(n, dtype=torch.bool)
-    run = torch.vmap(lambda rewards, value, first: _squared(names, rewards, value, first, everyone))
-    other = np.random.default_rng([seed, n, m, 1])
-    cross, cross_parts = _cross(names, pool, n, m, batches, other, greedy, progress)
-    before = measurements(n, batches) - batches
-    sums = np.zeros((len(names), prompts))
-    parts = np.zeros((3, prompts))  # rloo's squared, bloo's squared, their product: for the oracle
-    counts = np.zeros(prompts, dtype=np.int64)
-    coefficients = np.zeros(len(names))
-    at_once = max(1, CHUNK_REWARDS // max(n * pool.shape[1], prompts))
-    for start in range(0, batches, at_once):
-        some = min(at_once, batches - start)
-        chosen, rewards, value, noise = draw(pool, n, m, some, generator)
-        first = np.zeros(chosen.shape) if greedy is None else greedy[chosen]
-        errors, products, shrinkage = run(*map(torch.from_numpy, (rewards, value, first)))
-        flat = chosen.ravel()
-        for target, found in ((sums, errors), (parts, products)):
-            corrected = found.numpy() - noise[:, None, :]
-            for row, each in enumerate(corrected.swapaxes(0, 1)):
-                target[row] += np.bincount(flat, each.ravel(), prompts)
-        counts += np.bincount(flat, minlength=prompts)
-        coefficients += shrinkage.numpy().sum(0)
-        progress(before + start + some)
-    best = 0.0
+    first = np.zeros(len(pool)) if greedy is None else greedy
+    e, size = len(names), max(n * pool.shape[1], len(pool))
+
+    def run(function: Any, many: int, at_once: int, cost: int, *seeds: int) -> tuple[Floats, Any]:
+        """(rows, N) sums over the batches of what the function finds for each prompt."""
+        generator = np.random.default_rng([seed, n, m, *seeds])
+        total, counts = np.zeros((2 * e + 3, len(pool))), np.zeros(len(pool), dtype=np.int64)
+        for start in range(0, many, max(1, at_once)):
+            some = min(max(1, at_once), many - start)
+            chosen, *drawn = draw(pool, n, m, some, generator)
+            found = torch.vmap(function)(*map(torch.from_numpy, (*drawn, first[chosen])))
+            for row, each in enumerate(found.numpy().swapaxes(0, 1)):
+                total[row] += np.bincount(chosen.ravel(), each.ravel(), len(pool))
+            counts += np.bincount(chosen.ravel(), minlength=len(pool))
+            advance(some * cost)
+        return total, counts
+
+    def squared_of(*batch: Tensor, present: Tensor | None = None) -> Tensor:
+        rewards, value, noise, first = batch
+        return squared(names, rewards, value, noise, first, present)
+
+    def without_each(*batch: Tensor) -> Tensor:
+        """The sum of the others' errors with a prompt, less that without it."""
+        others = ~torch.eye(n, dtype=torch.bool)
+        whole = squared_of(*batch)
+        without = torch.vmap(lambda p: (squared_of(*batch, present=p) * p).sum(1))(others)
+        return whole.sum(1, keepdim=True) - whole - without.T
+
+    few = _cross_batches(n, batches)
+    cross, often = run(without_each, few, CHUNK_REWARDS // max(n * n * m, size), n + 1, 1)
+    cross /= np.maximum(often, 1)
+    total, counts = run(squared_of, batches, CHUNK_REWARDS // size, 1)
+    shrinkage = total[e + 3 :].sum(1) / counts.sum()
     if ORACLE in names:
-        best = best_coefficient(*parts.sum(1))
-        away = 1 - best
-        weights = np.array([away**2, best**2, 2 * away * best])
-        sums[names.index(ORACLE)] = weights @ parts
-        cross[names.index(ORACLE)] = weights @ cross_parts
-        coefficients[names.index(ORACLE)] = best * batches
-    return Errors(names, sums, counts, cross, coefficients / batches, best)
+        place, best = names.index(ORACLE), best_coefficient(*total[e : e + 3].sum(1))
+        weights = np.array([(1 - best) ** 2, best**2, 2 * (1 - best) * best])
+        total[place], cross[place] = weights @ total[e : e + 3], weights @ cross[e : e + 3]
+        shrinkage[place] = best
+    return Errors(names, total[:e], counts, cross[:e], shrinkage)
 
 
 def measurements(n: int, batches: int) -> int:
@@ -152,51 +283,7 @@ def measurements(n: int, batches: int) -> int:
 
 
 def _cross_batches(n: int, batches: int) -> int:
-    return min(batches, CROSS_BATCHES) if n > 2 else 0  # without others there is nothing to add to
-
-
-def _cross(
-    names: tuple[str, ...],
-    pool: Floats,
-    n: int,
-    m: int,
-    batches: int,
-    generator: np.random.Generator,
-    greedy: Floats | None,
-    progress: Callable[[int], None],
-) -> tuple[Floats, Floats]:
-    """`Errors.cross` (e, N), and the same of rloo, bloo and their product (3, N)."""
-    prompts, rows = len(pool), len(names) + 3
-    total, counts = np.zeros((rows, prompts)), np.zeros(prompts)
-    run = torch.vmap(lambda rewards, value, first: _left_out(names, rewards, value, first))
-    at_once = max(1, CHUNK_REWARDS // max(n * n * m, n * pool.shape[1], prompts))
-    batches = _cross_batches(n, batches)
-    for start in range(0, batches, at_once):
-        some = min(at_once, batches - start)
-        chosen, rewards, value, _ = draw(pool, n, m, some, generator)
-        first = np.zeros(chosen.shape) if greedy is None else greedy[chosen]
-        found = run(*map(torch.from_numpy, (rewards, value, first))).numpy()
-        for row in range(rows):
-            total[row] += np.bincount(chosen.ravel(), found[:, row].ravel(), prompts)
-        counts += np.bincount(chosen.ravel(), minlength=prompts)
-        progress((start + some) * (n + 1))
-    mean = total / np.maximum(counts, 1)
-    return mean[: len(names)], mean[len(names) :]
-
-
-def _left_out(names: tuple[str, ...], rewards: Tensor, value: Tensor, greedy: Tensor) -> Tensor:
-    """(e + 3, n) the others' squared errors with a prompt, less those without it, added up."""
-    everyone = torch.ones_like(value, dtype=torch.bool)
-
-    def squared(present: Tensor) -> Tensor:
-        errors, products, _ = _squared(names, rewards, value, greedy, present)
-        return torch.cat([errors, products]) * present
-
-    whole = squared(everyone)
-    without = torch.vmap(lambda present: squared(present).sum(1))(
-        ~torch.eye(len(value), dtype=torch.bool)
-    )
-    return whole.sum(1, keepdim=True) - whole - without.T
+    return min(batches, CROSS_BATCHES) if n > 2 else 0  # two prompts have no others to add to
 
 
 def draw(
@@ -227,33 +314,43 @@ def best_coefficient(rloo: float, bloo: float, product: float) -> float:
     return float(np.clip((rloo - product) / curvature, 0, 1)) if curvature > 0 else 0.0
 
 
-def _squared(
-    names: tuple[str, ...], rewards: Tensor, value: Tensor, greedy: Tensor, present: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Squared errors (e, n); rloo's, bloo's and their product (3, n); coefficients (e,)."""
-    mask = present[:, None].expand_as(rewards)
-    rewards = rewards * mask
-    batch = Batch(rewards, mask, checked_statistics(rewards, mask), greedy, 0.0)
-    errors = {name: ESTIMATORS[name].function(batch) - value[:, None] for name in names}
-    rloo, bloo = errors[REFERENCE], errors.get(TOWARDS, errors[REFERENCE])
-    none = torch.full_like(value[0], torch.nan)
-    shrinkage = [
-        none if (each := ESTIMATORS[name].coefficient) is None else each(batch).mean()
-        for name in names
-    ]
-    return (
-        torch.stack([each.square().mean(1) for each in errors.values()]),
-        torch.stack([rloo.square().mean(1), bloo.square().mean(1), (rloo * bloo).mean(1)]),
-        torch.stack(shrinkage),
+def squared(
+    names: Sequence[str],
+    rewards: Tensor,
+    value: Tensor,
+    noise: Tensor,
+    greedy: Tensor,
+    present: Tensor | None = None,
+    shrinkage: float = 0.0,
+) -> Tensor:
+    """What baselines are off by on one batch of rewards (n, m), by prompt.
+
+    Args:
+        names: of the e estimators.
+        rewards: (n, m).
+        value: (n,) values.
+        noise: (n,) squared standard errors of these.
+        greedy: (n,) rewards of greedy responses; not read without remax.
+        present: (n,) which prompts are in the batch; None: all.
+        shrinkage: of js_fixed.
+
+    Returns:
+        (2 e + 3, n): mean squared errors; rloo's, bloo's and their product; coefficients, NaN for
+        estimators that have none.
+    """
+    mask = torch.ones_like(rewards, dtype=torch.bool)
+    if present is not None:
+        mask = present[:, None].expand_as(rewards)
+        rewards = rewards * mask
+    batch = Batch(rewards, mask, checked_statistics(rewards, mask), greedy, shrinkage)
+    off = {name: ESTIMATORS[name].function(batch) - value[:, None] for name in names}
+    pair = off[REFERENCE], off.get(TOWARDS, off[REFERENCE])
+    products = [a * b for a, b in (*((each, each) for each in (*off.values(), *pair)), pair)]
+    coefficients = [ESTIMATORS[name].coefficient for name in names]
+    none = torch.full_like(value, torch.nan)
+    return torch.stack(
+        [
+            *(each.mean(1) - noise for each in products),
+            *(none if each is None else each(batch) for each in coefficients),
+        ]
     )
-
-
-def gradient_of(name: str) -> str:
-    """Whether a baseline leaves the gradient unbiased; the oracle knows the pool's best lambda."""
-    if name == ORACLE:
-        return "oracle"
-    return "unbiased" if ESTIMATORS[name].independent else "biased"
-
-
-Found = Mapping[int, Errors]
-"""By the number of responses m."""

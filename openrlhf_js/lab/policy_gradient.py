@@ -1,9 +1,9 @@
 """Weighted sums of score gradients, sum_k w_k grad log pi(y_k | x_k), of many responses.
 
 log pi is the sum over the tokens of a response, the end token included, of the log-probabilities
-that they were sampled with: of softmax(logits / temperature). It is not divided by the length.
-A mean over tokens has no gradient that all baselines share: with it a baseline moves the
-expectation too, and a distance to "the" gradient would mix bias with variance.
+that they were sampled with: of softmax(logits / temperature). It is not divided by the length: a
+mean over tokens has no gradient that all baselines share, and a distance to "the" gradient would
+mix bias with variance.
 
 Memory beside the model: one vector of its size, the sum, in float32 at least (see `ScoreSum`), and
 the activations of one micro-batch, which is bounded in tokens.
@@ -28,12 +28,7 @@ PIECE = 1 << 24  # numbers that are taken to float64 at a time: 128 MB
 
 
 class Response(NamedTuple):
-    """Token ids of a prompt and of one response to it.
-
-    Attributes:
-        prompt: not empty.
-        response: the end token included where the model ended it; may be empty.
-    """
+    """Token ids of a prompt and of one response to it, the end token included; may be empty."""
 
     prompt: Sequence[int]
     response: Sequence[int] | NDArray[np.int32]
@@ -44,30 +39,21 @@ class Response(NamedTuple):
         return len(self.prompt) + len(self.response)
 
 
-class Terms(NamedTuple):
-    """Responses and what each score gradient counts; of `terms`.
-
-    Attributes:
-        responses: k of them, not empty.
-        weights: (k,) finite, not 0.
-    """
+class ScoreTerms(NamedTuple):
+    """Responses that are not empty, and the weight of each one's score gradient, not 0."""
 
     responses: list[Response]
     weights: NDArray[np.float64]
 
 
-def terms(responses: Sequence[Response], weights: NDArray[np.float64]) -> Terms:
-    """The responses that count: those with a token and a weight other than 0.
-
-    Raises:
-        ValueError: not one finite weight a response, or a prompt without tokens.
-    """
+def terms(responses: Sequence[Response], weights: NDArray[np.float64]) -> ScoreTerms:
+    """The responses that count: those with a token and a weight other than 0."""
     if len(responses) != len(weights) or not np.isfinite(weights).all():
         raise ValueError(f"needs a finite weight for each of {len(responses)} responses")
     counted = [k for k, weight in enumerate(weights) if weight and len(responses[k].response)]
     if empty := [k for k in counted if not len(responses[k].prompt)]:
         raise ValueError(f"the prompt of response {empty[0]} has no token; leave it out")
-    return Terms([responses[k] for k in counted], weights[counted])
+    return ScoreTerms([responses[k] for k in counted], weights[counted])
 
 
 class ScoreSum:
@@ -77,22 +63,14 @@ class ScoreSum:
     bits, a sum over thousands of micro-batches stops growing: what is added is less than half of
     its last bit. So each parameter's gradient is added to the sum as soon as a backward pass has
     finished with it, and freed: besides the sum, only single parameters have a gradient in memory.
-    What a bfloat16 model still rounds are the activations and the gradient of each micro-batch, to
-    three digits, as in training.
 
-    The model runs in eval mode, without dropout. With gradient checkpointing, activations are
-    computed again in the backward pass instead of kept.
+    The model runs in eval mode, without dropout.
 
     Args:
         model: its parameters that require a gradient are the ones meant.
         temperature: of the sampling.
-        max_tokens: the most tokens of a micro-batch, padding included; a longer response goes
-            alone.
-        checkpointing: gradient checkpointing.
-
-    Raises:
-        ValueError: a temperature that has no log-probabilities, no token, no trained parameter, or
-            a model whose layers cannot be checkpointed.
+        max_tokens: of a micro-batch, padding included; a longer response goes alone.
+        checkpointing: compute activations again in the backward pass instead of keeping them.
     """
 
     def __init__(
@@ -107,8 +85,6 @@ class ScoreSum:
                 f"temperature is {temperature}: a greedy response has no gradient; sample with one "
                 "above 0, such as 1"
             )
-        if max_tokens < 1:
-            raise ValueError(f"a micro-batch needs 1 token or more, got {max_tokens}")
         self.model, self.temperature, self.max_tokens = model.eval(), temperature, max_tokens
         self.parameters = [each for each in model.parameters() if each.requires_grad]
         if not self.parameters:
@@ -128,26 +104,23 @@ class ScoreSum:
             total.zero_()
 
     def add(
-        self,
-        terms: Terms,
-        *,
-        done: int = 0,
-        on_pass: Callable[[int], None] = lambda done: None,
+        self, terms: ScoreTerms, done: int = 0, on_pass: Callable[[int], None] = lambda done: None
     ) -> None:
         """Adds sum_k w_k grad log pi(y_k | x_k), the longest responses first.
 
         Args:
             terms: in any order.
-            done: how many of them an earlier call has added already.
-            on_pass: told after each micro-batch how many have been added.
+            done: how many of them an earlier call has added.
+            on_pass: called after each micro-batch with how many have been added.
         """
-        # Longest first, so that memory that does not suffice is found out at once.
+        # Longest first, so that too little memory shows at once.
         order = sorted(range(len(terms.responses)), key=lambda k: (-terms.responses[k].length, k))
-        lengths = [terms.responses[k].length for k in order]
-        for start, stop in micro_batches(lengths, self.max_tokens, done):
-            rows = order[start:stop]
+        while done < len(order):
+            most = max(1, self.max_tokens // terms.responses[order[done]].length)
+            rows = order[done : done + most]
             self._backward([terms.responses[k] for k in rows], terms.weights[rows])
-            on_pass(stop)
+            done += len(rows)
+            on_pass(done)
 
     def _backward(self, responses: list[Response], weights: NDArray[np.float64]) -> None:
         width = max(each.length for each in responses)
@@ -158,8 +131,8 @@ class ScoreSum:
             weight[row, len(each.prompt) - 1 : each.length - 1] = w  # where a token is predicted
         device = self.parameters[0].device
         tokens, weight = tokens.to(device), weight.to(device, self.total[0].dtype)
-        # Padding comes after a response, where nothing of it can look: no mask is needed. Logits
-        # of what all prompts have in common would be computed for nothing.
+        # Padding follows a response, and no token of it attends there: no mask is needed. Logits of
+        # what all prompts have in common would be computed for nothing.
         first = min(len(each.prompt) for each in responses) - 1
         kept = torch.arange(first, width - 1, device=device)
         logits = self.model(tokens[:, :-1], use_cache=False, logits_to_keep=kept).logits
@@ -171,34 +144,14 @@ class ScoreSum:
         (-weight[used] * surprise).sum().backward()
 
 
-def micro_batches(
-    lengths: Sequence[int], max_tokens: int, start: int = 0
-) -> Iterator[tuple[int, int]]:
-    """Yields start and stop of each micro-batch.
-
-    Args:
-        lengths: tokens of each response, falling.
-        max_tokens: the most of a micro-batch, padded to its longest; a longer one goes alone.
-        start: of the first.
-    """
-    while start < len(lengths):
-        stop = min(len(lengths), start + max(1, max_tokens // lengths[start]))
-        yield start, stop
-        start = stop
-
-
 def dot(a: Vector, b: Vector) -> float:
     """Inner product, in float64."""
-    return _total(float(torch.dot(x.double(), y.double())) for x, y in _pieces(a, b))
+    return sum(float(torch.dot(x.double(), y.double())) for x, y in _pieces(a, b))
 
 
 def squared_distance(a: Vector, b: Vector) -> float:
     """||a - b||^2, in float64."""
-    return _total(float((x.double() - y.double()).square().sum()) for x, y in _pieces(a, b))
-
-
-def _total(parts: Iterator[float]) -> float:
-    return float(sum(parts))
+    return sum(float((x.double() - y.double()).square().sum()) for x, y in _pieces(a, b))
 
 
 def _pieces(a: Vector, b: Vector) -> Iterator[tuple[Tensor, Tensor]]:
@@ -217,12 +170,8 @@ def _adder(total: Tensor) -> Any:
 
 def _checkpoint(model: PreTrainedModel) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    # transformers checkpoints a layer only where it is in training mode. The layer alone is put
-    # there: what is in it keeps its dropout off.
-    layers = [each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)]
-    if not layers:
-        raise ValueError(
-            f"{type(model).__name__} has no layers to checkpoint; leave gradient checkpointing off"
-        )
-    for layer in layers:
-        layer.training = True
+    # transformers checkpoints a layer only in training mode. The layer alone is put there: what is
+    # in it keeps its dropout off.
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.training = True

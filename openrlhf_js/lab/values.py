@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, isfinite
@@ -10,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from openrlhf_js.lab.value_files import read
-from openrlhf_js.uncertainty.estimate import Floats
+from openrlhf_js.stats.estimate import Floats
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
@@ -20,28 +20,37 @@ NODES = 100_000  # for moments without a formula
 
 @dataclass(frozen=True)
 class Values:
-    """A distribution of prompts: rewards are Bernoulli, or Gaussian where `noise` is given."""
+    """A distribution of prompts: rewards are Bernoulli, or Gaussian where `noise` is given.
+
+    Attributes:
+        description: in words, such as "values Beta(0.5, 0.5)".
+        draw: values of prompts.
+        mean: of the values.
+        s2: variance of the values.
+        sigma2: mean variance of a prompt's rewards.
+        noise: standard deviation of each prompt's rewards.
+        low, high: the range of the values.
+    """
 
     description: str
-    """In words, such as "values Beta(0.5, 0.5)"."""
     draw: Draw
-    """Values of prompts."""
     mean: float
     s2: float
-    """Variance of the values."""
     sigma2: float
-    """Mean variance of the rewards of a prompt."""
     noise: Draw | None = None
-    """Standard deviation of each prompt's rewards."""
     low: float = 0.0
-    """No value is less."""
     high: float = 1.0
-    """No value is greater."""
 
     @property
     def title(self) -> str:
         """The rewards, and the values around which they spread."""
         return f"{'Bernoulli' if self.noise is None else 'Gaussian'}, {self.description}"
+
+
+def _values(
+    description: str, draw: Draw, mean: float, s2: float, bounds: tuple[float, float] = (0.0, 1.0)
+) -> Values:
+    return Values(description, draw, mean, s2, mean - mean**2 - s2, None, *bounds)
 
 
 def beta(a: float, b: float) -> Values:
@@ -50,11 +59,6 @@ def beta(a: float, b: float) -> Values:
         raise ValueError(f"beta needs A and B greater than 0; got {a:g} and {b:g}")
     mean, s2 = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
     return _values(f"values Beta({a:g}, {b:g})", lambda g, shape: g.beta(a, b, shape), mean, s2)
-
-
-def uniform() -> Values:
-    """Values that are uniform in [0, 1]."""
-    return _values("values uniform", lambda g, shape: g.random(shape), 1 / 2, 1 / 12)
 
 
 def two_point(low: float, high: float, share: float) -> Values:
@@ -72,21 +76,15 @@ def two_point(low: float, high: float, share: float) -> Values:
 
 def constant(value: float) -> Values:
     """The same value for every prompt."""
+    same = float(value)
+    bounds = (value, value)
     return _values(
-        f"every value {value:g}",
-        lambda g, shape: np.full(shape, float(value)),
-        value,
-        0.0,
-        (value, value),
+        f"every value {value:g}", lambda g, shape: np.full(shape, same), value, 0.0, bounds
     )
 
 
 def logit_normal(mean: float, std: float) -> Values:
-    """Values 1 / (1 + exp(-z)) with z ~ N(mean, std^2).
-
-    Their moments have no formula; they are means over quantiles, exact to about 1e-7.
-    """
-    _check_std("logit_normal", std)
+    """Values 1 / (1 + exp(-z)) with z ~ N(mean, std^2); moments are exact to about 1e-7."""
     quantiles = special.ndtri((np.arange(NODES) + 0.5) / NODES)
     at_quantiles = special.expit(mean + std * quantiles)
     return _values(
@@ -99,7 +97,6 @@ def logit_normal(mean: float, std: float) -> Values:
 
 def normal(mean: float, std: float) -> Values:
     """Values ~ N(mean, std^2), for Gaussian rewards."""
-    _check_std("normal", std)
     return _values(
         f"values N({mean:g}, {std:g}^2)",
         lambda g, shape: mean + std * g.standard_normal(shape),
@@ -109,13 +106,8 @@ def normal(mean: float, std: float) -> Values:
     )
 
 
-def listed(values: Floats, name: str) -> Values:
-    """Each prompt has one of the given values, drawn with replacement.
-
-    Args:
-        values: (k,) finite.
-        name: where they come from.
-    """
+def drawn_from(values: Floats, name: str) -> Values:
+    """Each prompt has one of the values (k,) of a file, drawn with replacement."""
     return _values(
         f"{len(values)} values of {name}",
         lambda g, shape: g.choice(values, shape),
@@ -130,12 +122,8 @@ def gaussian_rewards(values: Values, noise: float, spread: float = 0.0) -> Value
 
     Args:
         values: any.
-        noise: standard deviation of the rewards of a prompt, as the root of its mean square over
-            prompts; greater than 0.
+        noise: standard deviation of a prompt's rewards: the root of its mean square over prompts.
         spread: standard deviation of its logarithm over prompts; 0 for the same noise everywhere.
-
-    Raises:
-        ValueError: noise or spread is out of range.
     """
     if not 0 < noise < inf or not 0 <= spread < inf:
         raise ValueError(
@@ -152,11 +140,7 @@ def gaussian_rewards(values: Values, noise: float, spread: float = 0.0) -> Value
 
 
 def bernoulli_rewards(values: Values) -> Values:
-    """The values themselves, if rewards can be 1 with that probability and else 0.
-
-    Raises:
-        ValueError: a value may lie outside [0, 1].
-    """
+    """The values themselves, if rewards can be 1 with that probability and else 0."""
     if values.low < 0 or values.high > 1:
         raise ValueError(
             f"{values.description} go from {values.low:g} to {values.high:g}, but a Bernoulli "
@@ -167,14 +151,13 @@ def bernoulli_rewards(values: Values) -> Values:
 
 KINDS: dict[str, tuple[Callable[..., Values], tuple[str, ...]]] = {
     "beta": (beta, ("A", "B")),
-    "uniform": (uniform, ()),
+    "uniform": (lambda: beta(1, 1), ()),
     "two_point": (two_point, ("LOW", "HIGH", "SHARE")),
     "logit_normal": (logit_normal, ("MEAN", "STD")),
     "constant": (constant, ("VALUE",)),
     "normal": (normal, ("MEAN", "STD")),
 }
-FORMS = [f"{kind}:{','.join(names)}" if names else kind for kind, (_, names) in KINDS.items()]
-FORMS.append("file:PATH")
+FORMS = {kind: f"{kind}:{','.join(names)}" if names else kind for kind, (_, names) in KINDS.items()}
 
 
 def parse(text: str) -> Values:
@@ -182,33 +165,37 @@ def parse(text: str) -> Values:
 
     Its rewards are Bernoulli: pass it on to `bernoulli_rewards`, which checks the values' range, or
     to `gaussian_rewards`.
-
-    Raises:
-        ValueError: there is no such distribution, its numbers do not fit, or its file cannot be
-            used. OSError: the file cannot be read.
     """
     kind, _, rest = text.partition(":")
     if kind == "file" and rest:
-        return listed(read(Path(rest)), Path(rest).name)
+        return drawn_from(read(Path(rest)), Path(rest).name)
     if kind not in KINDS:
-        raise ValueError(f"no values {text!r}; give one of {', '.join(FORMS)}")
+        raise ValueError(f"no values {text!r}; give one of {', '.join(FORMS.values())}, file:PATH")
     function, names = KINDS[kind]
     try:
         numbers = [float(number) for number in rest.split(",")] if rest else []
     except ValueError:
         numbers = []
     if len(numbers) != len(names) or not all(map(isfinite, numbers)):
-        form = FORMS[list(KINDS).index(kind)]
-        raise ValueError(f"values {text!r} do not have the form {form}, with finite numbers")
+        raise ValueError(f"values {text!r} do not have the form {FORMS[kind]}, with finite numbers")
     return function(*numbers)
 
 
-def _values(
-    description: str, draw: Draw, mean: float, s2: float, bounds: tuple[float, float] = (0.0, 1.0)
-) -> Values:
-    return Values(description, draw, mean, s2, mean - mean**2 - s2, None, *bounds)
-
-
-def _check_std(kind: str, std: float) -> None:
-    if not 0 <= std < inf:
-        raise ValueError(f"{kind} needs a STD of 0 or more; got {std:g}")
+def read(path: Path) -> Floats:
+    """The values of a file: `values` in the npz of `lab value`, or text with one value a line."""
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as file:
+                values = np.asarray(file["values"], dtype=np.float64)
+        else:
+            values = np.array(path.read_text(encoding="utf-8").split(), dtype=np.float64)
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is neither an npz of openrlhf-js lab value nor text with one value a line: "
+            f"{error}"
+        ) from error
+    if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
+        raise ValueError(
+            f"{path} needs one finite value for each prompt; got {values.tolist()!r:.80}"
+        )
+    return values
