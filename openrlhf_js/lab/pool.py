@@ -1,0 +1,338 @@
+"""A pool: sampled responses to prompts, with their rewards.
+
+FOLDER/samples/ holds stores of records: `prompts.jsonl`, `responses.jsonl`, and for each reward
+function `rewards-HASH.jsonl`, so that another one grades again without sampling again.
+`settings.json` says what the samples depend on and which reward function was the last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openrlhf_js import __version__
+from openrlhf_js.common.console import progress, say
+from openrlhf_js.common.files import write_json
+from openrlhf_js.common.store import Key, Store, read_store
+from openrlhf_js.lab.results import versions
+from openrlhf_js.sampling.engines import key
+from openrlhf_js.sampling.models import ModelFiles
+from openrlhf_js.sampling.prompts import Prompt
+from openrlhf_js.sampling.settings import SamplingSettings
+from openrlhf_js.tasks.rewards import RewardFunction, reward_function
+
+FOLDER, SETTINGS, PROMPTS, RESPONSES = (
+    "samples",
+    "settings.json",
+    "prompts.jsonl",
+    "responses.jsonl",
+)
+NOTES = ("model", "prompts", "device", "versions")  # settings whose change does not matter
+GREEDY = -1  # the draw of the greedy response
+SHOWN = 200  # characters of a prompt and of a response
+
+
+class Samples(NamedTuple):
+    """Responses of a policy with their rewards, everything in prompt order.
+
+    Attributes:
+        prompts: n texts as the model was given them, with the chat template if one was asked for.
+        labels: n gold labels.
+        groups: n data sources, such as `math/level_3`; "" where the file names none.
+        prompt_tokens: n lists of token ids.
+        response_tokens: n lists of m arrays of token ids, with the end token where the model ended.
+        rewards: (n, m) float64, finite.
+        finished: (n, m) bool, whether the model ended the response itself.
+        greedy_rewards: (n,) rewards of the greedy responses; None unless every prompt has one.
+        settings: what the samples depend on.
+    """
+
+    prompts: list[str]
+    labels: list[str]
+    groups: list[str]
+    prompt_tokens: list[list[int]]
+    response_tokens: list[list[NDArray[np.int32]]]
+    rewards: NDArray[np.float64]
+    finished: NDArray[np.bool_]
+    greedy_rewards: NDArray[np.float64] | None
+    settings: dict[str, Any]
+
+    def at(self, rows: Sequence[int] | NDArray[np.int64], responses: int | None = None) -> Samples:
+        """The pool of some prompts, and of these the first responses."""
+        greedy = self.greedy_rewards
+        return Samples(
+            [self.prompts[i] for i in rows],
+            [self.labels[i] for i in rows],
+            [self.groups[i] for i in rows],
+            [self.prompt_tokens[i] for i in rows],
+            [self.response_tokens[i][:responses] for i in rows],
+            self.rewards[rows, :responses],
+            self.finished[rows, :responses],
+            None if greedy is None else greedy[rows],
+            self.settings,
+        )
+
+
+class RewardFailed(RuntimeError):
+    """A response has no usable reward."""
+
+
+class GroupLabel(str):
+    """A label that knows its row's data source, by which mixed data is graded."""
+
+    datasource: str
+
+    @classmethod
+    def of(cls, prompt: Prompt) -> GroupLabel:
+        """The label of a prompt."""
+        made = cls(prompt.label)
+        made.datasource = prompt.group
+        return made
+
+
+@dataclass(frozen=True)
+class Grader:
+    """A reward function `reward_func(queries, prompts, labels)` with a name and a fingerprint.
+
+    A query is a prompt and its response in one text.
+    """
+
+    function: RewardFunction
+    name: str
+    sha256: str
+
+    def grade(
+        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """The reward of each query; RewardFailed unless each is one finite number."""
+        lists = list(queries), list(prompts), list(labels)
+        try:
+            rewards = _numbers(self.function(*lists))
+        except Exception as error:  # whatever a user's own file raises
+            raise RewardFailed(self._blamed(error, *lists)) from error
+        if rewards.shape != (len(queries),):
+            raise RewardFailed(
+                f"{self.name}: gave rewards of shape {rewards.shape} for {len(queries)} responses; "
+                "reward_func must give one number for each query"
+            )
+        if not np.isfinite(rewards).all():
+            bad = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            raise RewardFailed(
+                f"{self.name}: the reward is {rewards[bad]}, which must be a finite number"
+                + _shown(lists[0][bad], lists[1][bad])
+            )
+        return rewards
+
+    def _blamed(self, error: Exception, *lists: list[str]) -> str:
+        """The error, with the first query that raises one by itself, if one does."""
+        for one in zip(*lists, strict=True):
+            try:
+                self.function(*([each] for each in one))
+            except Exception as alone:  # whatever a user's own file raises
+                return f"{self.name}: {type(alone).__name__}: {alone}" + _shown(one[0], one[1])
+        return f"{self.name}: {type(error).__name__}: {error}"
+
+
+def _numbers(answer: Any) -> NDArray[np.float64]:
+    found = answer["rewards"] if isinstance(answer, dict) else answer
+    if hasattr(found, "detach"):
+        found = found.detach().cpu().numpy()
+    values = np.array([np.nan if each is None else each for each in found], dtype=np.float64)
+    return values.squeeze(1) if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def _shown(query: str, prompt: str) -> str:
+    response = query.removeprefix(prompt)
+    cut = f"{response[:SHOWN]!r}{' ...' if len(response) > SHOWN else ''}"
+    return f"\nfor the prompt ending in {prompt[-SHOWN:]!r}\nand the response {cut}"
+
+
+def file_grader(path: Path) -> Grader:
+    """The `reward_func` of a Python file."""
+    if path.suffix != ".py" or not path.is_file():
+        raise ValueError(
+            f"--reward {path} is not a Python file with reward_func in it; to ask a server, name a "
+            "file whose reward_func asks it"
+        )
+    spec = importlib.util.spec_from_file_location("reward_func", path)
+    assert spec and spec.loader  # for a path that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's own file raises
+        raise ValueError(
+            f"--reward {path} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    function = getattr(module, "reward_func", None)
+    if not callable(function):
+        raise ValueError(f"--reward {path} has no reward_func(queries, prompts, labels)")
+    return Grader(function, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def task_grader(task: str) -> Grader:
+    """The grader of a task, as `reward_models/<task>.py` has it."""
+    version = f"{task} {__version__}"
+    digest = hashlib.sha256(version.encode()).hexdigest()
+    return Grader(reward_function(task), f"task {task}", digest)
+
+
+def fill(
+    out: Path,
+    settings: SamplingSettings,
+    files: ModelFiles,
+    source: Mapping[str, Any],
+    wanted: Sequence[Prompt],
+    responses: int,
+    grader: Grader,
+) -> None:
+    """Samples and grades what the folder lacks; responses are kept before they are graded.
+
+    Args:
+        out: gets or has `samples/`.
+        settings: how to sample.
+        files: of the model.
+        source: what the responses depend on beside these: prompts, form and model.
+        wanted: prompts, in order; more than there are, or the first of these.
+        responses: to each, beside a greedy one.
+        grader: gives the rewards; responses that it has not graded are graded anew.
+    """
+    folder = out / FOLDER
+    longest = max(len(each.tokens) for each in wanted)
+    drawing = settings.max_new_tokens, settings.temperature, settings.top_p
+    policy = settings.policy(files, longest, *drawing)
+    names = ("max_new_tokens", "temperature", "top_p")
+    identity = {
+        **{"model": str(files.folder), **source, **dict(zip(names, drawing, strict=True))},
+        **{"seed": settings.seed, **settings.engine_identity(), "versions": versions()},
+    }
+    with (
+        Store(folder / RESPONSES, identity, ("prompt", "draw"), NOTES) as said,
+        Store(folder / PROMPTS, {}, ("prompt",)) as prompts,
+        Store(_rewards_path(folder, grader.sha256), {}, ("prompt", "draw")) as rewards,
+    ):
+        _record(prompts, wanted)
+        texts = {key[0]: _prompt(each) for key, each in prompts.records.items()}
+        reward = {"reward": grader.name, "reward_sha256": grader.sha256}
+        write_json(folder / SETTINGS, {**identity, **reward})
+
+        def grade(keys: Sequence[Key]) -> None:
+            tokens = [_tokens(said.records[each]["tokens"]).tolist() for each in keys]
+            of = [texts[prompt] for prompt, _ in keys]
+            queries = [
+                files.tokenizer.decode(prompt.tokens + own, skip_special_tokens=False)
+                for prompt, own in zip(of, tokens, strict=True)
+            ]
+            labels = [GroupLabel.of(each) for each in of]
+            found = grader.grade(queries, [each.text for each in of], labels).tolist()
+            rewards.append(
+                {"prompt": i, "draw": j, "reward": reward}
+                for (i, j), reward in zip(keys, found, strict=True)
+            )
+
+        ungraded = [each for each in said.records if each not in rewards]
+        with progress("grading", len(ungraded), "responses") as bar:
+            for keys in _chunks(ungraded, settings.rows):
+                grade(keys)
+                bar.advance(len(keys))
+        if ungraded:
+            say(f"graded {len(ungraded):,} responses anew, with {grader.name}", error=True)
+        missing = [
+            [(i, j) for i in range(len(wanted)) for j in draws if (i, j) not in said]
+            for draws in ([GREEDY], range(responses))
+        ]
+        if not any(missing):
+            return
+        engine = settings.load(policy)
+        with progress("sampling", sum(map(len, missing)), "responses") as bar:
+            for keys in (chunk for each in missing for chunk in _chunks(each, settings.rows)):
+                tokens = [texts[i].tokens for i, _ in keys]
+                if keys[0][1] == GREEDY:
+                    found = engine.greedy(tokens)
+                else:
+                    found = engine.sample(tokens, [key(settings.seed, i, j) for i, j in keys])
+                said.append(
+                    {
+                        **{"prompt": i, "draw": j, "tokens": " ".join(map(str, each.tolist()))},
+                        "finished": bool(len(each)) and int(each[-1]) in policy.ends,
+                    }
+                    for (i, j), each in zip(keys, found, strict=True)
+                )
+                grade(keys)
+                bar.advance(len(keys))
+
+
+def _record(store: Store, wanted: Sequence[Prompt]) -> None:
+    """Adds prompts; those of before must be the first of them, or they the first of those."""
+    for i, prompt in enumerate(wanted):
+        if (i,) in store and _prompt(store.records[i,]) != prompt:
+            raise ValueError(
+                f"{store.path} has other prompts; give another --out, or delete {store.path.parent}"
+            )
+    store.append(
+        {"prompt": i, **prompt._asdict()} for i, prompt in enumerate(wanted) if (i,) not in store
+    )
+
+
+def _prompt(record: Mapping[str, Any]) -> Prompt:
+    return Prompt(*(record[name] for name in Prompt._fields))
+
+
+def _chunks(keys: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    return [keys[start : start + size] for start in range(0, len(keys), size)]
+
+
+def _rewards_path(folder: Path, sha256: str) -> Path:
+    return folder / f"rewards-{sha256[:12]}.jsonl"
+
+
+def _tokens(text: str) -> NDArray[np.int32]:
+    return np.array(text.split(), dtype=np.int32)
+
+
+def open_samples(out: Path, prompts: int | None = None) -> Samples:
+    """The pool in the folder that was given as --out, with the responses that every prompt has.
+
+    Args:
+        out: holds `samples/`.
+        prompts: how many of the first ones; None: all.
+    """
+    folder = out / FOLDER
+    if not (folder / SETTINGS).is_file():
+        raise ValueError(
+            f"{out} holds no samples: say with --model and --prompts (or --task) what to sample"
+        )
+    settings = json.loads((folder / SETTINGS).read_bytes())
+    asked = [_prompt(each) for each in read_store(folder / PROMPTS)[1]][:prompts]
+    said = {(each["prompt"], each["draw"]): each for each in read_store(folder / RESPONSES)[1]}
+    graded = read_store(_rewards_path(folder, settings["reward_sha256"]))[1]
+    rewards = {(each["prompt"], each["draw"]): each["reward"] for each in graded}
+    n = len(asked)
+    m = min((next(j for j in count() if (i, j) not in said) for i in range(n)), default=0)
+    keys = [(i, j) for i in range(n) for j in range(m)]
+    if not keys or any(each not in rewards for each in keys):
+        done = sum((i, 0) in said for i in range(n))
+        raise ValueError(
+            f"{folder} is unfinished: {done} of {n} prompts have responses, or some have no "
+            "reward; give the command that sampled them again, and it resumes"
+        )
+    greedy = [rewards.get((i, GREEDY)) for i in range(n)]
+    return Samples(
+        [each.text for each in asked],
+        [each.label for each in asked],
+        [each.group for each in asked],
+        [each.tokens for each in asked],
+        [[_tokens(said[i, j]["tokens"]) for j in range(m)] for i in range(n)],
+        np.array([rewards[each] for each in keys], dtype=np.float64).reshape(n, m),
+        np.array([said[each]["finished"] for each in keys]).reshape(n, m),
+        None if None in greedy else np.array(greedy, dtype=np.float64),
+        settings,
+    )

@@ -1,0 +1,184 @@
+"""The distance to the true gradient for every shrinkage coefficient, from three passes a batch.
+
+With one coefficient lambda for all prompts the baseline is (1 - lambda) rloo + lambda bloo, and
+the gradient is linear in lambda. So each batch's squared distance D is a parabola, given exactly by
+what it is at 0, 1/2 and 1:
+
+    D(lambda) = D(0) + b lambda + c lambda^2
+    c = 2 (D(0) - 2 D(1/2) + D(1))               b = D(1) - D(0) - c
+
+The mean over batches is least at lambda = -mean(b) / (2 mean(c)). The same holds of the squared
+error of the baseline itself.
+
+Heterogeneity is the same for each group of prompts and for their mix. A mix whose values differ
+more between prompts (a larger s) calls for less shrinkage; a mix of tasks that are alike in value
+but not in kind calls for as much, and may save less of the gradient's variance (the paper's
+appendices on heterogeneity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openrlhf_js.lab import results
+from openrlhf_js.lab.gradient import MIDDLE, BatchPlan, Distances, SmallBatches, notes_of
+from openrlhf_js.lab.mse import mean_value, spread
+from openrlhf_js.lab.pool import Samples
+from openrlhf_js.lab.results import OURS, REFERENCE, LabResult, Row, reduction
+from openrlhf_js.stats import Estimate, bootstrap_interval, clustered_mean
+from openrlhf_js.stats.estimate import Floats
+
+POINTS = (REFERENCE, MIDDLE, "bloo")  # lambda = 0, 1/2 and 1
+SWEPT = (*POINTS, *OURS)
+GRID = np.linspace(0, 1, 41)
+ROUNDS = 4000
+MIX = "mix"
+LEAST_DISTANCE, LEAST_ERROR = "least distance", "least error"
+
+
+def parabolas(at_none: Floats, at_half: Floats, at_one: Floats) -> Floats:
+    """(..., 3) D(0), b and c of every batch, see above."""
+    c = 2 * (at_none - 2 * at_half + at_one)
+    return np.stack([at_none, at_one - at_none - c, c], -1)
+
+
+def at(parabola: Floats, shrinkage: Floats | float) -> Floats:
+    """D(lambda) of every batch (..., 3), for one lambda or one for each."""
+    return parabola[..., 0] + parabola[..., 1] * shrinkage + parabola[..., 2] * shrinkage**2
+
+
+def best(parabola: Floats) -> float:
+    """The lambda in [0, 1] at which the mean of the batches (B, 3) is least."""
+    _, b, c = parabola.sum(0)
+    return float(np.clip(-b / (2 * c), 0, 1)) if c > 0 else float(b < 0)
+
+
+def minimiser(parabola: Floats, seed: int) -> Estimate:
+    """`best` with its interval, from a studentized bootstrap over batches (B, 3)."""
+    value = best(parabola)
+    bent = parabola[parabola[:, 2] > 0]  # where all rewards are equal, lambda does not matter
+    if len(bent) < 2:
+        return Estimate(value, 0.0, 1.0)
+    sums = np.stack([-bent[:, 1], 2 * bent[:, 2]], 1)
+    found = bootstrap_interval(
+        sums, lambda total: total[..., 0] / total[..., 1], seed=seed, rounds=ROUNDS
+    )
+    return Estimate(value, *(float(np.clip(end, 0, 1)) for end in found[1:]))
+
+
+def held_out(parabola: Floats) -> Floats:
+    """(B,) each batch's distance at the lambda that is best for all others.
+
+    At the lambda that is best for these very batches it would look lower than it is for new ones.
+    """
+    others = parabola.sum(0) - parabola
+    return np.array([at(own, best(rest[None])) for own, rest in zip(parabola, others, strict=True)])
+
+
+def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult:
+    """The result of `lab sweep`; rows have the settings too, such as the set of prompts."""
+    plan, rows, curves = batches.plan, [], []
+    for c, m in enumerate(plan.responses):
+        parabola = parabolas(*(found.of(name, c) for name in POINTS))
+        errors = parabolas(*(batches.squared_errors(m, name) for name in POINTS))
+        none, least = parabola[:, 0], minimiser(errors, plan.seed)
+        curves.append([reduction(at(parabola, each), none) for each in GRID])
+        points = {
+            LEAST_DISTANCE: (minimiser(parabola, plan.seed), held_out(parabola)),
+            LEAST_ERROR: (least, at(parabola, least.value)),
+            "bloo": (Estimate(1.0, 1.0, 1.0), found.of("bloo", c)),
+        }
+        for name in OURS:
+            points[name] = clustered_mean(batches.shrinkage(m, name)), found.of(name, c)
+        for point, (shrinkage, distances) in points.items():
+            quantities = {"shrinkage": shrinkage, "reduction_percent": reduction(distances, none)}
+            if point in OURS:
+                error = batches.squared_errors(m, point)
+                quantities["mse_reduction_percent"] = reduction(error, errors[:, 0])
+            rows += results.rows_of(quantities, **settings, m=m, point=point)
+    value, low, high = np.moveaxis(np.array(curves), -1, 0)
+    arrays = {
+        **{"m": np.array(plan.responses), "shrinkage": GRID},
+        **{"reduction_percent": value, "reduction_low": low, "reduction_high": high},
+        **{"estimators": np.array(found.names), "distances": found.unbiased},
+    }
+    return LabResult(rows, _finding(rows, batches), arrays, notes_of(batches, found))
+
+
+def _finding(rows: Sequence[Row], batches: SmallBatches) -> str:
+    """Where the distance is least, where js and js_plus are, and what they do to it."""
+    lambdas = results.estimates(rows, "shrinkage", "point")
+    effects = results.estimates(rows, "reduction_percent", "point")
+    said = []
+    for place, least in lambdas[LEAST_DISTANCE].items():
+        ours = results.listed([f"{name} has {lambdas[name][place].value:.2f}" for name in OURS])
+        change = results.change("it", effects[LEAST_DISTANCE][place])
+        said.append(
+            f"{place} it is least at lambda = {least.value:.2f} ({least.low:.2f} to "
+            f"{least.high:.2f}; {ours}), which {change}"
+        )
+    said.append(results.effects("it", {name: effects[name] for name in (*OURS, "bloo")}))
+    return (
+        f"Squared distance to the true gradient, against {REFERENCE}: {'; '.join(said)} "
+        f"({batches.covered()})."
+    )
+
+
+def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+    """Rows of the pool for each group by itself and for the mix, about equally many of each.
+
+    A group gives as many prompts as the smallest one has, its first; the mix takes equal shares.
+    """
+    names = sorted(set(groups))
+    if len(names) < 2:
+        raise ValueError(
+            f"all {len(groups)} prompts are of one group, {names[:1]}; give prompts of two or more "
+            "groups (a column that --group_key names, or several files)"
+        )
+    if MIX in names:
+        raise ValueError(f"a group is called {MIX!r}, as the mix of all groups is; rename it")
+    rows = {name: np.flatnonzero(np.array(groups) == name) for name in names}
+    size = min(map(len, rows.values()))
+    if size < len(names):
+        raise ValueError(
+            f"the smallest of {len(names)} groups has {size} prompts, too few for a mix; give "
+            f"{len(names)} or more of each"
+        )
+    found = {name: rows[name][:size] for name in names}
+    return {**found, MIX: np.concatenate([each[: size // len(names)] for each in found.values()])}
+
+
+def heterogeneity(
+    pool: Samples, plan: BatchPlan, measure: Callable[[SmallBatches, str], Distances]
+) -> LabResult:
+    """The result of `lab heterogeneity`.
+
+    Args:
+        pool: of several groups.
+        plan: the batches of every set.
+        measure: the distances of SWEPT on the batches of a set, given with its name.
+    """
+    rows, found = [], {}
+    for name, chosen in sets(pool.groups).items():
+        batches = SmallBatches(pool.at(chosen), plan)
+        found[name] = sweep(batches, measure(batches, name), prompts=name)
+        rewards = batches.pool.rewards
+        for m in plan.responses:
+            v = rewards.var(1, ddof=1).mean() / (m - 1)
+            moments = {"value": mean_value(rewards), "v": v, "s": spread(rewards) ** 2}
+            rows += results.rows_of(moments, prompts=name, m=m, point="all rewards")
+        rows += found[name].rows
+    each = list(found.values())
+    same = {key: each[0].arrays[key] for key in ("m", "shrinkage", "estimators")}
+    arrays = {key: np.stack([one.arrays[key] for one in each]) for key in each[0].arrays}
+    notes = {
+        **each[0].notes,
+        "disjoint": all(one.notes["disjoint"] for one in each),
+        "precise": {name: one.notes["precise"] for name, one in found.items()},
+    }
+    arrays = {**arrays, **same, "sets": np.array(list(found))}
+    return LabResult(rows, _finding(rows, batches), arrays, notes)
