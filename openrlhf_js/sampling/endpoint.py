@@ -289,7 +289,7 @@ async def _run(waiting: Any, work: Any, on_results: Any, concurrency: int) -> No
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(working, *tasks, return_exceptions=True)
         results.put_nowait(END)
         await writing
     await working

@@ -19,6 +19,8 @@ from openrlhf_js.common.files import ROW_FORMATS, read_rows
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.tasks import TASKS, Task, task_of
 from openrlhf_js.tasks.base import Generated
+from openrlhf_js.tasks.prompt_files import items as problems_of
+from openrlhf_js.tasks.prompt_files import options_of, row
 
 UID_DIGITS = 16
 

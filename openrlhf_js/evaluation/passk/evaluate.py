@@ -225,11 +225,6 @@ def summarise(items: Sequence[Item], groups: Sequence[Sequence[Record]]) -> dict
         votes = list(threads.map(_majority, items, groups))
     flat = [(cluster, each) for cluster, group in zip(clusters, groups, strict=True)
             for each in group]  # fmt: skip
-    lengths: dict[str, list[tuple[str, Record]]] = {
-        "tokens": flat,
-        "tokens_correct": [pair for pair in flat if pair[1]["status"] == "correct"],
-        "tokens_not_correct": [pair for pair in flat if pair[1]["status"] != "correct"],
-    }
     rows: list[Row] = []
 
     def add(quantity: str, estimate: Estimate, j: int | None = None) -> None:
@@ -246,14 +241,18 @@ def summarise(items: Sequence[Item], groups: Sequence[Sequence[Record]]) -> dict
     for status in STATUSES:
         add(status, rate("status", status))
     add("truncated", rate("finish_reason", "length"))
-    for name, pairs in lengths.items():
-        if pairs and all(each["tokens"] is not None for _, each in pairs):
-            tokens = [float(each["tokens"]) for _, each in pairs]
-            add(name, clustered_mean(tokens, [cluster for cluster, _ in pairs]))
     seconds = sum(each["seconds"] for _, each in flat)
-    if seconds > 0 and rows[-1].quantity.startswith("tokens"):
-        speed = sum(each["tokens"] for _, each in flat) / seconds
-        rows.append(Row("tokens_per_second", None, speed, None, None))
+    if all(each["tokens"] is not None for _, each in flat):
+        right = [pair for pair in flat if pair[1]["status"] == "correct"]
+        other = [pair for pair in flat if pair[1]["status"] != "correct"]
+        lengths = {"tokens": flat, "tokens_correct": right, "tokens_not_correct": other}
+        for name, pairs in lengths.items():
+            if pairs:
+                tokens = [float(each["tokens"]) for _, each in pairs]
+                add(name, clustered_mean(tokens, [cluster for cluster, _ in pairs]))
+        if seconds > 0:
+            speed = sum(each["tokens"] for _, each in flat) / seconds
+            rows.append(Row("tokens_per_second", None, speed, None, None))
     return {
         "items": len(items),
         "distinct_items": len({*clusters}),

@@ -1,0 +1,343 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from openrlhf_js.cli.eval import main
+from openrlhf_js.report.passk import value_of
+from openrlhf_js.sampling.settings import EngineSettings
+from openrlhf_js.tasks import TASKS
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
+from passk_kit import CONTEXT, by_seed, items, lines, reply, rows, serving, write_model, write_rows
+
+SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A folder with two models and two files of prompts."""
+    folder = tmp_path_factory.mktemp("given")
+    write_model(folder / "model")
+    write_model(folder / "other", seed=1)
+    write_rows(folder / "toy.jsonl", rows(12))
+    write_rows(folder / "more.jsonl", rows(5)[::-1])
+    return folder
+
+
+def words(given, out, *more, model="model", tasks=("toy.jsonl",)):
+    named = [str(given / task) for task in tasks]
+    model = ["--model", str(given / model), "--tasks", *named, "--out", str(out)]
+    return ["passk", *model, *SAMPLED, *more]
+
+
+@pytest.fixture(scope="module")
+def done(given, tmp_path_factory):
+    """Results of both models."""
+    folder = tmp_path_factory.mktemp("done")
+    for model in ("model", "other"):
+        call = words(given, folder / model, model=model, tasks=("toy.jsonl", "more.jsonl"))
+        assert main(call) == 0
+    return folder
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_bytes())
+
+
+def scores(folder, task="toy"):
+    return results(folder)["tasks"][task]["per_item"]
+
+
+def unloadable(monkeypatch):
+    """No model can be loaded any more."""
+    monkeypatch.setattr(EngineSettings, "load", None)
+
+
+def test_a_model_on_two_files(given, tmp_path, capsys):
+    assert main(words(given, tmp_path, tasks=("toy.jsonl", "more.jsonl"))) == 0
+    said = capsys.readouterr()
+    task = results(tmp_path)["tasks"]["toy"]
+    kept = lines(tmp_path / "samples/toy.jsonl")
+    label = {each.uid: each.label for each in items()}
+    assert Counter((row["uid"], row["draw"]) for row in kept) == Counter(
+        (uid, j) for uid in label for j in range(6)
+    )
+    for row in kept:  # graded as the task grades
+        assert row["status"] == TASKS["gsm8k"].score(row["text"], label[row["uid"]]).status
+        assert "<eos>" not in row["text"]
+    right = [row["status"] == "correct" for row in kept]
+    assert 0 < sum(right) < len(kept)
+    mean = value_of(task, "mean_at_k")["value"]
+    assert mean == pytest.approx(sum(right) / len(kept))
+    assert (tmp_path / "passk.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "results.md").read_text()
+    assert f"{100 * mean:.1f} (" in page and f"{100 * mean:.1f} (" in said.out
+    assert "| temperature | 1.0 | 1.0 |" in page
+    assert "| prompt form | text | text |" in page  # what `auto` has come to
+    assert "toy (12 items), more (5 items)" in said.err
+
+
+def test_the_same_seed_gives_the_same_scores(given, done, tmp_path):
+    assert main(words(given, tmp_path / "again", "--batch_size", "50")) == 0
+    assert scores(tmp_path / "again") == scores(done / "model")
+    assert main(words(given, tmp_path / "new", "--seed", "1")) == 0
+    assert scores(tmp_path / "new") != scores(done / "model")
+
+
+def test_nothing_is_sampled_again(given, done, tmp_path, monkeypatch):
+    few = words(given, tmp_path, "--items", "4", "--samples", "3")
+    assert main(few) == 0
+    first = (tmp_path / "samples/toy.jsonl").read_bytes()
+    assert main(words(given, tmp_path)) == 0
+    assert (tmp_path / "samples/toy.jsonl").read_bytes().startswith(first)
+    assert scores(tmp_path) == scores(done / "model")
+    unloadable(monkeypatch)
+    assert main(few) == 0
+    assert len(scores(tmp_path)["uid"]) == 4
+
+
+def test_samples_of_another_grader_are_graded_again(given, done, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    shutil.copytree(done / "model", out)
+    path = out / "samples/toy.jsonl"
+    first, *kept = path.read_bytes().splitlines(keepends=True)
+    old = [{**json.loads(line), "status": "malformed", "graded_by": "0.0.1"} for line in kept[:3]]
+    path.write_bytes(
+        first + b"".join(json.dumps(row).encode() + b"\n" for row in old) + b"".join(kept[3:])
+    )
+    unloadable(monkeypatch)
+    assert main(words(given, out)) == 0
+    assert "toy: graded 3 responses again; 3 changed" in capsys.readouterr().err
+    assert scores(out) == scores(done / "model")
+    assert len(lines(path)) == 72 + 3
+
+
+def test_kill_9_and_resume(given, done, tmp_path):
+    out = tmp_path / "killed"
+    code = "import sys, time; from openrlhf_js.evaluation.passk import evaluate as e\n"
+    code += "real = e.grade_all\n"
+    code += "def slow(*given):\n    time.sleep(0.2)\n    return real(*given)\n"
+    code += "e.grade_all = slow\nfrom openrlhf_js.cli.eval import main\n"
+    code += "sys.exit(main(sys.argv[1:]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words(given, out)],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+    )
+    path = out / "samples/toy.jsonl"
+    patience = time.monotonic() + 50
+    while not path.exists() or path.read_bytes().count(b"\n") < 20:
+        assert process.poll() is None and time.monotonic() < patience
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = path.read_bytes()
+    assert before.count(b"\n") < 12 * 6
+    assert main(words(given, out)) == 0
+    assert path.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+    assert lines(path) == lines(done / "model/samples/toy.jsonl")
+    assert scores(out) == scores(done / "model")
+
+
+def test_ctrl_c(given, tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EngineSettings, "load", interrupted)
+    assert main(words(given, tmp_path)) == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "openrlhf-js eval passk: stopped; the same command resumes"
+
+
+def test_a_served_model(given, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "secret-of-mine-123")
+    with serving() as served:
+        tasks = ["--tasks", str(given / "toy.jsonl"), "--samples", "5"]
+        call = ["passk", "--model", served.url, *tasks, "--out", str(tmp_path)]
+        assert main([*call, "--key_env", "SOME_KEY"]) == 0
+        assert len(served.requests) == 60
+        assert {*served.keys} == {"Bearer secret-of-mine-123"}
+        request = served.requests[0]
+        assert (request["max_tokens"], request["temperature"], request["top_p"]) == (2048, 1.0, 1.0)
+        assert 0 <= request["seed"] < 2**31
+        newer = ["--max_tokens_name", "max_completion_tokens", "--samples", "6"]
+        assert main([*call, *newer]) == 0  # one more to each
+        assert len(served.requests) == 72
+        assert "max_tokens" not in served.requests[-1]
+    task = results(tmp_path)["tasks"]["toy"]
+    label = {each.uid: int(each.label) for each in items()}
+    kept = lines(tmp_path / "samples/toy.jsonl")
+    assert len({row["seed"] for row in kept}) == 72
+    right = sum(row["seed"] % 3 + 1 == label[row["uid"]] for row in kept)
+    assert value_of(task, "mean_at_k")["value"] == pytest.approx(right / 72)
+    assert task["settings"]["served_model"] == "small"
+    assert results(tmp_path)["model"] == f"{served.url}#small"
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or b"secret-of-mine" not in path.read_bytes()
+    with serving() as served:  # at another port, with all the samples there
+        call[2] = served.url
+        assert main(call) == 0
+        assert served.requests == []
+
+
+def picky(request, number):
+    """Refuses the first and the last item."""
+    if request["messages"][0]["content"] in ("aa", "fb"):
+        return 400, {"error": {"message": "no such talk", "code": "content_filter"}}
+    return by_seed(request, number)
+
+
+def test_refused_items_are_left_out_only_if_asked(given, tmp_path, capsys):
+    with serving(picky) as served:
+        tasks = ["--tasks", str(given / "toy.jsonl"), "--samples", "5"]
+        call = ["passk", "--model", served.url, *tasks, "--out", str(tmp_path)]
+        assert main(call) == 2
+        said = capsys.readouterr().err
+        assert "toy, item 1: " in said and "no such talk" in said
+        assert "--leave_out_refused gives results without" in said
+        assert not (tmp_path / "results.json").exists()
+        assert main([*call, "--leave_out_refused"]) == 0
+    task = results(tmp_path)["tasks"]["toy"]
+    assert (task["items"], len(task["left_out"]), len(task["per_item"]["uid"])) == (10, 2, 10)
+    right = sum(row["status"] == "correct" for row in lines(tmp_path / "samples/toy.jsonl"))
+    assert value_of(task, "mean_at_k")["value"] == pytest.approx(right / 50)
+    page, said = (tmp_path / "results.md").read_text(), capsys.readouterr().out
+    for text in ("10 of 12", "toy: 2 items that the model refuses are left out everywhere"):
+        assert text in page and text in said
+
+
+def test_a_server_that_fails(given, tmp_path, capsys):
+    tasks = ["--tasks", str(given / "toy.jsonl"), "--out", str(tmp_path)]
+    with serving(lambda *_: (401, {"error": {"message": "who are you?"}})) as served:
+        assert main(["passk", "--model", served.url, *tasks]) == 1
+    said = capsys.readouterr().err
+    assert "who are you?" in said
+    assert said.rstrip().endswith("the same command resumes")
+    assert main(["passk", "--model", served.url, *tasks]) == 1
+    assert f"no server answers at {served.url}" in capsys.readouterr().err
+
+
+def test_two_folders_compared(done, tmp_path, capsys):
+    call = ["passk", "--compare", str(done / "model"), str(done / "other"), "--out", str(tmp_path)]
+    assert main(call) == 0
+    said = capsys.readouterr().out
+    found = json.loads((tmp_path / "comparison.json").read_bytes())
+    assert [row["task"] for row in found["rows"]] == ["toy", "more", "mean"]
+    a, b = (scores(done / name)["correct"] for name in ("model", "other"))
+    assert found["rows"][0]["value"] == pytest.approx((sum(b) - sum(a)) / 72)
+    for sentence in found["notes"]:
+        assert sentence in said
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert "B - A, paired by item" in (tmp_path / "comparison.md").read_text()
+    assert main([*call, "--tasks", "toy.jsonl", "--metric", "pass@4"]) == 0
+    found = json.loads((tmp_path / "comparison.json").read_bytes())
+    assert ([row["task"] for row in found["rows"]], found["metric"]) == (["toy"], "pass@4")
+
+
+def test_a_model_compared_with_a_folder(given, done, tmp_path):
+    sides = ["--compare", str(given / "model"), str(done / "other")]
+    call = ["passk", *sides, "--tasks", str(given / "toy.jsonl"), "--out", str(tmp_path), *SAMPLED]
+    assert main(call) == 0
+    assert scores(tmp_path / "a") == scores(done / "model")
+    found = json.loads((tmp_path / "comparison.json").read_bytes())
+    assert [row["task"] for row in found["rows"]] == ["toy"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("{done}/model {done}/model --metric pass@8", "no metric 'pass@8'; give mean"),
+        ("{done}/model {done}/model --tasks maze", "has no maze; it has toy, more"),
+        ("{given}/model {done}/model", "holds no results: to compare models, give --tasks"),
+    ],
+)
+def test_what_cannot_be_compared(given, done, capsys, flags, message):
+    call = flags.format(given=given, done=done).split()
+    assert main(["passk", "--compare", *call]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_named_benchmarks_and_definitions(tmp_path):
+    """Mazes and countdown are asked of a server, which gives up."""
+    own = tmp_path / "my own.yaml"
+    own.write_text("task: maze\ncount: 4\noptions: {lengths: [4, 5]}\nsamples: 2\n")
+    with serving(lambda *_: reply("I give up.")) as served:
+        call = ["passk", "--model", served.url, "--tasks", str(own), "countdown", "--items", "3"]
+        assert main([*call, "--out", str(tmp_path / "out")]) == 0
+        assert len(served.requests) == 3 * 2 + 3 * 16
+    found = results(tmp_path / "out")["tasks"]
+    assert found["countdown"]["settings"]["temperature"] == 0.7
+    assert found["my_own"]["samples"] == 2
+    assert value_of(found["my_own"], "no_answer")["value"] == 1
+
+
+def test_a_data_set_from_a_file(tmp_path):
+    source = write_rows(tmp_path / "own.jsonl", [{"problem": "2 + 2?", "answer": "4"}] * 2)
+    with serving() as served:
+        call = ["passk", "--model", served.url, "--tasks", "math500", "--samples", "2"]
+        assert main([*call, "--source", f"math500={source}", "--out", str(tmp_path / "out")]) == 0
+        assert "2 + 2?" in served.requests[0]["messages"][-1]["content"]
+    task = results(tmp_path / "out")["tasks"]["math500"]
+    assert (task["items"], task["samples"]) == (1, 2)  # a problem comes once
+    assert value_of(task, "wrong")["value"] == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--tasks", "poetry"], "no benchmark 'poetry'; there are amc23, countdown"),
+        (["--tasks", "/no/such.jsonl"], "/no/such.jsonl: No such file"),
+        (["--tasks", "{given}/toy.jsonl", "/else/toy.jsonl"], "names a benchmark twice"),
+        (["--model", "/no/such/model"], "/no/such/model is not a folder here"),
+        (["--model", "{given}"], "is not a model that loads"),
+        (
+            ["--max_new_tokens", str(CONTEXT)],
+            "toy, item 1: the prompt has 2 tokens, and with --max",
+        ),
+        (["--prompt_form", "chat"], "no chat template; take --prompt_form text"),
+        (["--source", "math500=x"], "--source is for math500, which --tasks does not name"),
+        (["--tasks", "maze", "--source", "maze=x"], "maze takes no option 'source'"),
+    ],
+)
+def test_what_cannot_be_used(given, tmp_path, capsys, more, message):
+    more = [each.format(given=given) for each in more]
+    assert main(words(given, tmp_path, *more)) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("", "give --model MODEL, or --compare A B"),
+        ("--model x --compare a b", "give --model MODEL, or --compare A B"),
+        ("--model x", "--model needs --tasks and --out"),
+        ("--model x --tasks maze --out y --samples 0", "--samples 0"),
+        ("--model x --tasks maze --out y --temperature -1", "--temperature -1"),
+        ("--model x --tasks maze --out y --top_p 2", "--top_p 2"),
+        ("--model x --tasks maze --out y --source x", "give NAME=PATH"),
+        ("--model x --tasks maze --out y --timeout 0", "--timeout 0"),
+    ],
+)
+def test_wrong_flags(capsys, flags, message):
+    with pytest.raises(SystemExit) as stopped:
+        main(["passk", *flags.split()])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_help_and_unknown_programs(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["passk", "--help"])
+    assert stopped.value.code == 0
+    assert "--compare runs/rloo runs/js" in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert "arena" in capsys.readouterr().out
+    assert main(["poetry"]) == 2

@@ -1,0 +1,394 @@
+"""pass@k: benchmarks, grading, the vote, samples on disk, and what they say."""
+
+import itertools
+import json
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openrlhf_js.evaluation.passk import evaluate, grading
+from openrlhf_js.evaluation.passk.benchmarks import (
+    Asked,
+    Benchmark,
+    cluster_of,
+    definitions,
+    item_of,
+    items_of_file,
+    numbered,
+    read_benchmark,
+)
+from openrlhf_js.evaluation.passk.compare import values_of
+from openrlhf_js.evaluation.passk.evaluate import summarise, tries
+from openrlhf_js.evaluation.passk.grading import FORMS, LONGEST_ANSWER, grade, grade_all, majority
+from openrlhf_js.report.passk import value_of
+from openrlhf_js.sampling.endpoint import EndpointError, NoReply
+from openrlhf_js.sampling.sampler import Sampled
+from openrlhf_js.stats import clustered_proportion
+from openrlhf_js.tasks import TASKS
+
+sys.path.insert(0, str(Path(__file__).parent))
+from passk_kit import group, items, lines, write_rows
+
+PAPER = {  # temperature, max_new_tokens, samples: the tables of the paper's appendix
+    "math500": (0.8, 2048, 16),
+    "amc23": (0.8, 2048, 16),
+    "olympiadbench": (0.8, 2048, 16),
+    "gsm8k": (0.5, 2048, 10),
+    "geometry3k": (0.7, 1024, 16),
+    "knk": (0.7, 2048, 16),
+    "knk_hard": (0.7, 2048, 16),
+    "knk_2_3": (0.7, 2048, 16),
+    "countdown": (0.7, 1024, 16),
+    "maze": (0.7, 2048, 16),
+}
+COUNTS = {"knk": 300, "knk_hard": 300, "knk_2_3": 300, "countdown": 200, "maze": 200}
+ROW = {"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}
+
+
+def test_the_papers_benchmarks():
+    named = definitions()
+    assert named.keys() == PAPER.keys()
+    for name, (temperature, length, samples) in PAPER.items():
+        found = read_benchmark(named[name])
+        assert (found.name, found.split, found.count) == (name, "test", COUNTS.get(name))
+        drawing = found.temperature, found.max_new_tokens, found.samples, found.top_p
+        assert drawing == (temperature, length, samples, 1.0)
+
+
+def test_definitions_here_come_before_those_of_the_package(tmp_path, monkeypatch):
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval/maze.yaml").write_text("\ufefftask: maze\ncount: 3")
+    (tmp_path / "eval/arena_x.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert read_benchmark(definitions()["maze"]).count == 3
+    assert "arena_x" not in definitions()
+    (tmp_path / "own.yaml").write_text("file: data/x.jsonl\ntemperature: 1\n")
+    assert read_benchmark(tmp_path / "own.yaml").file == tmp_path / "data/x.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("task: [", "own.yaml: while parsing"),
+        ("maze", "must hold keys and values"),
+        ("task: maze\ntemprature: 1", "temprature 1: extra inputs are not permitted"),
+        ("task: labyrinth", "no task 'labyrinth'; there are countdown"),
+        ("task: maze\nfile: x", "either a task or a file"),
+        ("samples: 4", "either a task or a file"),
+        ("task: maze\nsamples: many", "samples 'many': "),
+        ("task: maze\nsamples: 0", "samples 0: "),
+        ("task: maze\ntop_p: 1.5", "top_p 1.5: "),
+        ("task: maze\noptions: 3", "options 3: "),
+    ],
+)
+def test_wrong_definitions(tmp_path, text, message):
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_benchmark(tmp_path / "own.yaml")
+
+
+def test_items_are_told_apart_by_content():
+    messages = [{"role": "user", "content": "2 + 2?"}]
+    others = [{**ROW, "label": "5"}, {**ROW, "input": messages}, {**ROW, "images": ["a/1.png"]}]
+    assert len({item_of(row).uid for row in (ROW, *others)}) == 4
+    assert item_of({**ROW, "images": ["b/1.png"]}).uid == item_of(others[2]).uid
+    assert item_of(others[1]).messages == item_of(ROW).messages == messages
+    first, other, again = numbered([item_of(ROW), item_of(others[0]), item_of(ROW)])
+    assert again.uid == f"{first.uid}-2"
+    assert cluster_of(again.uid) == cluster_of(first.uid) == first.uid != other.uid
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"input": "x"}, "no value under the key 'label'; keys seen: input"),
+        ({**ROW, "label": 4}, "must hold text"),
+        ({**ROW, "input": []}, "must hold text, or messages with role and content"),
+        ({**ROW, "input": ["x"]}, "must hold text, or messages with role and content"),
+        ({**ROW, "datasource": "poetry"}, "no task grades the datasource 'poetry'"),
+        ({**ROW, "label": "four"}, "the label must be a number"),
+    ],
+)
+def test_rows_that_are_no_items(tmp_path, row, message):
+    path = write_rows(tmp_path / "rows.jsonl", [ROW, row])
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: .*" + message):
+        items_of_file(path)
+    path.write_text("\n")
+    with pytest.raises(ValueError, match="holds no item: build it with `openrlhf-js data build`"):
+        items_of_file(path)
+
+
+COUNTDOWN = '{"numbers": [2, 3, 4], "target": 24}'
+KNK = '{"Owen": "sage", "Liam": "fool"}'
+MAZE = '{"maze": ["******", "*S..E*", "*....*", "******"]}'
+
+
+def item(datasource, label):
+    return item_of({"input": "?", "label": label, "datasource": datasource})
+
+
+@pytest.mark.parametrize(
+    ("datasource", "label", "text", "status", "answer"),
+    [
+        ("math/math500", "7", r"so \boxed{6}, no: \boxed{ 7 }", "correct", "7"),
+        ("math", "7", "it is 7", "no_answer", None),
+        ("gsm8k", "7", "#### 7", "correct", "7"),
+        ("gsm8k", "7", r"\boxed{8} #### 7", "wrong", "8"),
+        ("countdown/3", COUNTDOWN, "<answer> (4) * 3 * 2 = 24 </answer>", "correct", "24"),
+        ("countdown/3", COUNTDOWN, "<answer> 4 / 3 </answer>", "wrong", "4/3"),
+        ("countdown/3", COUNTDOWN, "<answer> 4 / (3 - 3) </answer>", "wrong", "division by zero"),
+        ("countdown/3", COUNTDOWN, "<answer> 4 ** 3 </answer>", "malformed", "4 ** 3"),
+        ("maze/6x4", MAZE, "<answer> Right, right -> R </answer>", "correct", "RRR"),
+        ("maze/6x4", MAZE, "<answer> ['D', 'R'] </answer>", "wrong", "DR"),
+    ],
+)
+def test_statuses_and_answers(datasource, label, text, status, answer):
+    assert grade(item(datasource, label), text) == (status, answer)
+
+
+def test_answers_that_mean_the_same_are_the_same():
+    found = {
+        grade(item("knights_knaves/2", KNK), rf"\boxed{{{said}}}").answer
+        for said in ("Owen is a fool, and Liam is a fool", "Liam and Owen are fools")
+    }
+    assert found == {"liam: fool, owen: fool"}
+    same = FORMS["math"].same
+    assert same(r"\frac{1}{2}", "0.5")
+    assert not same("1", "2")
+    assert not same("1", "{")  # which can be no gold answer
+    assert not FORMS["countdown"].same("1", "1.0")
+
+
+def test_every_task_has_a_form_for_its_own_responses():
+    labels = {"countdown": COUNTDOWN, "knights_knaves": KNK, "maze": MAZE}
+    labels |= dict.fromkeys(("math", "gsm8k", "geometry3k"), "7")
+    assert FORMS.keys() == TASKS.keys() == labels.keys()
+    for name, label in labels.items():
+        right, wrong = (
+            grade(item(name, label), respond(label))
+            for respond in (TASKS[name].right_response, TASKS[name].wrong_response)
+        )
+        assert (right.status, wrong.status) == ("correct", "wrong")
+        assert right.answer and wrong.answer and right.answer != wrong.answer
+
+
+def test_long_answers_are_cut_and_the_order_is_kept():
+    found = grade_all([item("math", "7")] * 3, [rf"\boxed{{{'9' * 900}}}", "", r"\boxed{7}"])
+    assert [each.status for each in found][1:] == ["no_answer", "correct"]
+    assert len(found[0].answer) == LONGEST_ANSWER
+
+
+ANSWERS = {"correct": "gold", "no_answer": None, "malformed": "x ("}
+
+
+def vote(*marks, same=lambda a, b: a == b):
+    """Each mark is a status, or the text of a wrong answer."""
+    statuses = [mark if mark in (*ANSWERS, "timeout") else "wrong" for mark in marks]
+    return majority(statuses, [ANSWERS.get(mark, mark) for mark in marks], same)
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        (("correct", "correct", "a"), 1),
+        (("correct", "a", "a"), 0),
+        (("correct", "a"), 1 / 2),  # by lot
+        (("correct", "a", "b"), 1 / 3),
+        (("correct", "correct", "a", "a", "b"), 1 / 2),
+        (("correct", "no_answer", "no_answer"), 1),  # who has no answer does not vote
+        (("correct", "malformed", "malformed"), 1),
+        (("no_answer", "no_answer"), 0),
+        (("a", "b"), 0),
+        (("correct", "timeout", "timeout"), 0),  # answers all the same
+    ],
+)
+def test_the_vote_by_hand(marks, expected):
+    for order in itertools.permutations(marks):
+        assert vote(*order) == pytest.approx(expected)
+
+
+def test_the_vote_against_drawing_lots():
+    draws = random.Random(0)
+    marks = ["correct"] * 3 + ["a"] * 3 + ["b"] * 3 + ["c"]
+    best = sorted({mark for mark in marks if marks.count(mark) == 3})
+    wins = sum(draws.choice(best) == "correct" for _ in range(4000))
+    assert vote(*marks) == pytest.approx(wins / 4000, abs=0.03)
+
+
+def test_spellings_vote_together_and_are_compared_only_where_it_decides():
+    marks = ("correct", "correct", "1/2", "0.5", "50 %", "3")
+    halves = {"1/2", "0.5", "50 %"}
+    assert vote(*marks) == 1
+    assert vote(*marks, same=lambda a, b: {a, b} <= halves) == 0
+
+    def never(a, b):
+        raise AssertionError("compared")
+
+    assert vote("correct", "correct", "a", same=never) == 1
+    assert vote("a", "b", "c", same=never) == 0
+
+
+MARKS = ["rrrr", "rwwn", "nnnn", "rrwm"]
+GROUPS = [group(i, marks) for i, marks in enumerate(MARKS)]
+
+
+def test_the_summary_by_hand():
+    found = summarise(items(4), GROUPS)
+    json.dumps(found, allow_nan=False)
+
+    def value(*of):
+        return value_of(found, *of)["value"]
+
+    assert value("mean_at_k") == pytest.approx((4 + 1 + 0 + 2) / 16)
+    # 1 of 4 right: 3 of 6 pairs have it; 2 of 4: 5 of 6 pairs
+    assert value("pass_at", 2) == pytest.approx((1 + 3 / 6 + 0 + 5 / 6) / 4)
+    assert value("pass_at", 4) == pytest.approx(3 / 4)
+    assert value("majority_at_k") == pytest.approx((1 + 0 + 0 + 1) / 4)
+    assert value("no_answer") == pytest.approx(5 / 16)
+    statuses = ("correct", "wrong", "no_answer", "malformed", "timeout", "error")
+    assert sum(map(value, statuses)) == pytest.approx(1)
+    assert value("tokens_per_second") == pytest.approx(5 / 0.5)
+    assert found["per_item"]["correct"] == [4, 1, 0, 2]
+    interval = clustered_proportion([1, 1 / 4, 0, 1 / 2])
+    row = value_of(found, "mean_at_k")
+    assert [row["value"], row["low"], row["high"]] == pytest.approx([*interval])
+    assert [tries(k) for k in (1, 10, 16)] == [[1], [1, 2, 4, 8, 10], [1, 2, 4, 8, 16]]
+
+
+@pytest.mark.parametrize("j", [1, 2, 3, 4])
+def test_pass_at_j_is_the_share_of_subsets_with_a_right_one(j):
+    shares = [
+        np.mean(["r" in subset for subset in itertools.combinations(marks, j)]) for marks in MARKS
+    ]
+    assert values_of(summarise(items(4), GROUPS), f"pass@{j}") == pytest.approx(np.array(shares))
+
+
+def test_repeated_items_are_one_cluster():
+    once = items(2)
+    twice = numbered([*once, *once])
+    found = summarise(twice, [group(i % 2, MARKS[i % 2]) for i in range(4)])
+    assert (found["items"], found["distinct_items"]) == (4, 2)
+    expected = value_of(summarise(once, GROUPS[:2]), "mean_at_k")
+    row = value_of(found, "mean_at_k")
+    assert [row["low"], row["high"]] == pytest.approx([expected["low"], expected["high"]])
+
+
+def test_lengths_and_truncation():
+    made = [group(0, "rw", tokens=10), group(1, "rr", tokens=20)]
+    made[0][1].update(finish_reason="length", tokens=40)
+    found = summarise(items(2), made)
+    assert value_of(found, "tokens")["value"] == pytest.approx((10 + 40 + 20 + 20) / 4)
+    assert value_of(found, "tokens_correct")["value"] == pytest.approx(50 / 3)
+    assert value_of(found, "tokens_not_correct")["value"] == 40
+    assert value_of(found, "truncated")["value"] == pytest.approx(1 / 4)
+    made[1][0]["tokens"] = None
+    found = summarise(items(2), made)
+    for name in ("tokens", "tokens_correct", "tokens_per_second"):
+        assert value_of(found, name)["value"] is None
+
+
+class Fake:
+    """A sampler that says 1, and whatever else it is told to."""
+
+    name, identity = "fake", {"model_sha256": "abc"}
+
+    def __init__(self, odd=None):
+        self.odd, self.asked = odd or {}, []
+
+    def make_room(self, requests, parameters):
+        pass
+
+    def run(self, requests, parameters, on_samples):
+        for request in requests:
+            self.asked.append((request.number, request.draw))
+            each = self.odd.get(request.number, r"\boxed{1}")
+            if isinstance(each, str):
+                each = Sampled(each, "hm", "stop", 3, 7, 0.1)
+            on_samples([(request, each)])
+
+
+BENCHMARK = Benchmark(name="toy", file=Path("x"), samples=2)
+
+
+def evaluated(out, sampler, count=4, leave_out=False, seed=0, **changes):
+    asked = [Asked(BENCHMARK.model_copy(update=changes), items(count))]
+    found = evaluate.evaluate(sampler, asked, out, seed, leave_out)
+    (out / evaluate.FILE).write_text(json.dumps(found))
+    return found
+
+
+def test_only_what_is_missing_is_sampled(tmp_path):
+    path = tmp_path / "samples/toy.jsonl"
+    evaluated(tmp_path, first := Fake(), 3)
+    assert first.asked == [(i, j) for i in range(3) for j in range(2)]
+    with path.open("rb") as file:
+        whole = file.read()
+    path.write_bytes(whole[:-20])  # a kill cut the last line short
+    evaluated(tmp_path, again := Fake(), 3)
+    assert again.asked == [(2, 1)]
+    assert path.read_bytes() == whole
+    evaluated(tmp_path, more := Fake({3: "lone \ud800 half\u2028"}), 4, samples=3)
+    assert more.asked == [(0, 2), (1, 2), (2, 2), (3, 0), (3, 1), (3, 2)]
+    assert lines(path)[-1]["text"] == "lone \ufffd half\u2028"
+    asked = [json.loads(line) for line in path.with_suffix(".items.jsonl").open("rb")]
+    assert [each["uid"] for each in asked] == [each.uid for each in items(4)]
+    with pytest.raises(ValueError, match=r"temperature: 1\.0 there, 0\.5 now"):
+        evaluated(tmp_path, Fake(), temperature=0.5)
+    with pytest.raises(ValueError, match="holds records of other settings"):
+        evaluated(tmp_path, Fake(), seed=1)
+
+
+def test_another_model_does_not_join_results(tmp_path):
+    evaluated(tmp_path, Fake())
+    other = Fake()
+    other.identity = {"model_sha256": "other"}
+    with pytest.raises(ValueError, match="has results of another model"):
+        evaluated(tmp_path, other, name="else")
+    assert [*evaluated(tmp_path, Fake(), name="else")["tasks"]] == ["toy", "else"]
+
+
+def test_a_new_grader_grades_again(tmp_path, monkeypatch, capsys):
+    before = evaluated(tmp_path, Fake())["tasks"]["toy"]
+    monkeypatch.setattr(evaluate, "grader_version", lambda: "new")
+    wrong = grading.Grade("wrong", "1")
+    monkeypatch.setattr(evaluate, "grade_all", lambda items, texts: [wrong] * len(texts))
+    after = evaluated(tmp_path, again := Fake())["tasks"]["toy"]
+    assert not again.asked
+    assert sum(before["per_item"]["correct"]) > sum(after["per_item"]["correct"]) == 0
+    assert after["graded_by"] == "new"
+    assert "graded 8 responses again" in capsys.readouterr().err
+    evaluated(tmp_path, Fake())
+    assert "again" not in capsys.readouterr().err
+
+
+def test_what_could_not_be_graded_is_tried_again(tmp_path, monkeypatch):
+    real = evaluate.grade_all
+    slow = grading.Grade("timeout", None)
+    monkeypatch.setattr(evaluate, "grade_all", lambda items, texts: [slow] * len(texts))
+    assert sum(evaluated(tmp_path, Fake())["tasks"]["toy"]["per_item"]["correct"]) == 0
+    size = (tmp_path / "samples/toy.jsonl").stat().st_size
+    evaluated(tmp_path, Fake())
+    assert (tmp_path / "samples/toy.jsonl").stat().st_size == size  # still not graded
+    monkeypatch.setattr(evaluate, "grade_all", real)
+    assert sum(evaluated(tmp_path, Fake())["tasks"]["toy"]["per_item"]["correct"]) > 0
+
+
+def test_refused_items_are_an_error_or_left_out(tmp_path):
+    odd = {1: NoReply("too long", refused=True)}
+    with pytest.raises(ValueError, match="toy, item 2: too long\n--leave_out_refused"):
+        evaluated(tmp_path, Fake(odd))
+    task = evaluated(tmp_path, Fake(odd), leave_out=True)["tasks"]["toy"]
+    assert task["left_out"] == [items(4)[1].uid]
+    assert task["per_item"]["uid"] == [items(4)[i].uid for i in (0, 2, 3)]
+    with pytest.raises(ValueError, match="refuses every item"):
+        evaluated(tmp_path / "all", Fake(dict.fromkeys(range(4), odd[1])), leave_out=True)
+
+
+def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):
+    with pytest.raises(EndpointError, match="2 of 8 requests have no reply; the last: slow"):
+        evaluated(tmp_path, Fake({1: NoReply("slow")}), leave_out=True)
+    evaluated(tmp_path, again := Fake())
+    assert again.asked == [(1, 0), (1, 1)]

@@ -1,0 +1,222 @@
+import copy
+import json
+import sys
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+from scipy import stats
+
+from openrlhf_js.evaluation.passk.compare import compare, in_words, mean_difference, values_of
+from openrlhf_js.evaluation.passk.evaluate import FORMAT, read_results, summarise
+from openrlhf_js.report import passk as report
+from openrlhf_js.report import style
+from openrlhf_js.stats import Difference, detectable_effect
+
+sys.path.insert(0, str(Path(__file__).parent))
+from passk_kit import group, items
+
+SETTINGS = {"temperature": 0.7, "top_p": 1.0, "max_new_tokens": 64, "prompt_form": "chat"}
+
+
+def evaluated(model, shares, names=("toy",), k=8, seed=0):
+    """Results with these chances of a right answer, item by item."""
+    draws = np.random.default_rng(seed)
+    tasks = {}
+    for name in names:
+        groups = [
+            group(i, "".join("r" if u < share else "w" for u in draws.random(k)))
+            for i, share in enumerate(shares)
+        ]
+        summary = summarise(items(len(shares)), groups)
+        tasks[name] = {"settings": dict(SETTINGS), "left_out": [], **summary}
+    return {"format": FORMAT, "model": model, "tasks": tasks}
+
+
+A = evaluated("a", np.linspace(0.1, 0.8, 12))
+B = evaluated("b", np.linspace(0.3, 0.9, 12), seed=1)
+
+
+@pytest.mark.parametrize("metric", ["mean", "majority", "pass@4"])
+def test_against_the_t_test_of_scipy(metric):
+    row = compare(A, B, metric)["rows"][0]
+    a, b = (values_of(each["tasks"]["toy"], metric) for each in (A, B))
+    expected = stats.ttest_rel(b, a)
+    low, high = expected.confidence_interval()
+    assert row["p_value"] == pytest.approx(expected.pvalue)
+    assert [row[name] for name in ("value", "low", "high", "a", "b")] == pytest.approx(
+        [(b - a).mean(), low, high, a.mean(), b.mean()]
+    )
+    error = (b - a).std(ddof=1) / np.sqrt(12)
+    assert row["detectable"] == pytest.approx(detectable_effect(error, 11))
+    back = compare(B, A, metric)["rows"][0]
+    assert (back["value"], back["p_value"]) == pytest.approx((-row["value"], row["p_value"]))
+
+
+def test_repeated_items_do_not_narrow_the_interval():
+    twice = copy.deepcopy([A, B])
+    for each in twice:
+        per_item = each["tasks"]["toy"]["per_item"]
+        uids = per_item["uid"]
+        for name in per_item:
+            per_item[name] = per_item[name] * 2
+        per_item["uid"] = uids + [f"{uid}-2" for uid in uids]
+    row, once = compare(*twice)["rows"][0], compare(A, B)["rows"][0]
+    assert row["p_value"] == pytest.approx(once["p_value"])
+    assert row["items"] == 12
+
+
+def test_several_benchmarks_and_their_mean():
+    shares = np.linspace(0.2, 0.7, 12)
+    a = evaluated("a", shares, ("one", "two"))
+    b = evaluated("b", shares + 0.2, ("one", "two"), seed=5)
+    first, second, mean = compare(a, b)["rows"]
+    assert (mean["task"], mean["items"]) == ("mean", 24)
+    assert mean["value"] == pytest.approx((first["value"] + second["value"]) / 2)
+    assert mean["detectable"] < min(first["detectable"], second["detectable"])
+
+
+def test_the_mean_of_differences_by_hand():
+    parts = [Difference(0.1, 0, 0, 0, 0.03, 9.0), Difference(0.3, 0, 0, 0, 0.04, 9.0)]
+    found = mean_difference(parts)
+    assert found.value == pytest.approx(0.2)
+    assert found.standard_error == pytest.approx(0.025)  # sqrt(0.03^2 + 0.04^2) / 2
+    degrees = (9e-4 + 16e-4) ** 2 / (9e-4**2 / 9 + 16e-4**2 / 9)
+    assert found.degrees_of_freedom == pytest.approx(degrees)
+    assert found.p_value == pytest.approx(2 * stats.t.sf(0.2 / 0.025, degrees))
+    half = stats.t.ppf(0.975, degrees) * 0.025
+    assert (found.low, found.high) == pytest.approx((0.2 - half, 0.2 + half))
+    assert mean_difference([Difference(0.5, 0, 1, 1.0, np.inf, 0.0)] * 2).p_value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ([0.1], [0.9], "toy: 1 items are too few for any test."),
+        ([0.5] * 12, [0.5] * 12, "toy: A and B score the same on every one of 12 items."),
+        ([0.0] * 3, [1.0] * 3, "B is better by 100.0 points on every one of 3 items (p = 0.25)."),
+    ],
+)
+def test_where_no_effect_size_can_be_told(a, b, said):
+    found = compare(evaluated("a", a), evaluated("b", b))
+    assert found["rows"][0]["detectable"] is None
+    assert said in found["notes"][-1]
+
+
+def test_words_say_what_a_small_benchmark_could_have_detected():
+    row = {"task": "amc23", "items": 40, "value": 0.025, "low": -0.03, "high": 0.08}
+    assert in_words({**row, "p_value": 0.4, "detectable": 0.1}) == (
+        "amc23: no difference is shown (+2.5 points, p = 0.4); a true one of 10.0 points would be "
+        "detected 8 times in 10. To detect 5.0 points, take about 160 such items."
+    )
+    assert in_words({**row, "value": -0.08, "p_value": 0.001, "detectable": 0.02}) == (
+        "amc23: B is worse by 8.0 points (p = 0.001, 40 items)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda task: task["settings"].update(temperature=1.0), "temperature is 0.7 and 1.0"),
+        (lambda task: task["settings"].update(max_new_tokens=9), "max_new_tokens is 64 and 9"),
+        (lambda task: task["settings"].update(prompt_form="text"), "prompt_form is 'chat' and"),
+        (lambda task: task.update(samples=4), "samples are 8 and 4"),
+        (lambda task: task["per_item"]["uid"].__setitem__(3, "new"), "12 and 12 items, 11 of them"),
+        (lambda task: task["per_item"]["uid"].pop(), "12 and 11 items, 11 of them the same"),
+    ],
+)
+def test_what_is_not_the_same_is_refused(change, message):
+    other = copy.deepcopy(B)
+    change(other["tasks"]["toy"])
+    with pytest.raises(ValueError, match=f"no fair comparison:\n  toy: {message}"):
+        compare(A, other)
+
+
+def test_a_server_may_be_compared_with_a_folder():
+    served = copy.deepcopy(B)
+    del served["tasks"]["toy"]["settings"]["prompt_form"]
+    assert compare(A, served)["rows"] == compare(A, B)["rows"]
+    with pytest.raises(ValueError, match="only one of the two has more"):
+        compare(A, evaluated("b", [0.5] * 12, ("more", "toy")))
+
+
+def without(found, gone):
+    """Results after a server refused these items."""
+    left = copy.deepcopy(found)
+    task = left["tasks"]["toy"]
+    task["left_out"] = [task["per_item"]["uid"][place] for place in gone]
+    for values in task["per_item"].values():
+        for place in sorted(gone, reverse=True):
+            del values[place]
+    return left
+
+
+def test_what_one_of_them_leaves_out_is_compared_in_neither():
+    both = compare(without(A, [1, 4]), without(B, [1, 4]))
+    each = compare(without(A, [4]), without(B, [1]))
+    assert each == both
+    assert each["rows"][0]["items"] == 10
+    assert each["notes"][0] == "toy: 2 items that A or B refused are left out."
+    with pytest.raises(ValueError, match="no item that neither leaves out"):
+        compare(without(A, [*range(6)]), without(B, [*range(6, 12)]))
+
+
+def test_graders_of_two_versions_are_noted():
+    other = copy.deepcopy(B)
+    other["tasks"]["toy"]["graded_by"] = "2"
+    assert "toy: graded by 1 (A) and 2" in compare(A, other)["notes"][0]
+    with pytest.raises(ValueError, match=r"no metric 'pass@9'; give mean, majority, or pass@1 to"):
+        compare(A, B, "pass@9")
+
+
+def test_results_on_disk(tmp_path):
+    (tmp_path / "results.json").write_text(json.dumps(A))
+    assert compare(read_results(tmp_path), B) == compare(A, B)
+    assert read_results(tmp_path / "results.json") == read_results(tmp_path)
+    with pytest.raises(ValueError, match=r"holds no results\.json"):
+        read_results(tmp_path / "nowhere")
+    for text in ("{", "[]", "{}"):
+        (tmp_path / "results.json").write_text(text)
+        with pytest.raises(ValueError, match="does not hold results of this version"):
+            read_results(tmp_path)
+
+
+def test_tables_and_page():
+    (row,) = report.scores(A)
+    task = A["tasks"]["toy"]
+    mean = report.value_of(task, "mean_at_k")
+    assert row["mean@k %"].startswith(f"{100 * mean['value']:.1f} ({100 * mean['low']:.1f} to ")
+    assert [*report.passes(A)[0]] == ["pass@j %, j =", "1", "2", "4", "8"]
+    (row,) = report.differences(compare(A, B))
+    page = report.markdown("a | <b>", [report.differences(compare(A, B))], ["said"])
+    assert page.startswith("# a \\| &lt;b>\n\n| benchmark | items |")
+    assert f"| toy | 12 | {row['A %']} | {row['B %']} |" in page
+    cut = copy.deepcopy(A)
+    for each in cut["tasks"]["toy"]["rows"]:
+        if each["quantity"] in ("truncated", "timeout"):
+            each["value"] = 0.25
+    notes = " ".join(report.notes(cut))
+    assert "25.0 % of the responses were cut off at 64 tokens" in notes
+    assert "25.00 % of the responses could not be graded" in notes
+
+
+def test_the_picture(tmp_path, monkeypatch):
+    kept = []
+    real = style.save_png
+    monkeypatch.setattr(style, "save_png", lambda f, path: (kept.append(f), real(f, path))[1])
+    names = ["one", "two", "three", "four"]
+    first = evaluated("a", [0.2, 0.4, 0.9], names)
+    second = evaluated("b", [0.5, 0.8, 0.9], names, seed=1)
+    path = report.draw([first, second], ["$a", "$b"], tmp_path / "x.png")
+    assert matplotlib.image.imread(path).shape[2] == 4
+    shown = [axes for axes in kept[0].axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in shown] == names
+    curve = shown[0].lines[0]
+    expected = [
+        row["value"] for row in first["tasks"]["one"]["rows"] if row["quantity"] == "pass_at"
+    ]
+    assert list(curve.get_xdata()) == [1, 2, 4, 8]
+    assert list(curve.get_ydata()) == pytest.approx(expected)
+    assert {"$a", "$b"} <= {each.get_text() for each in shown[0].texts}
+    assert shown[0].get_ylim() == (0, 1)

@@ -1,0 +1,144 @@
+"""The one sampler in this process; of a server it is tested with the programs."""
+
+import base64
+import sys
+from pathlib import Path
+
+import pytest
+
+from openrlhf_js.sampling.endpoint import NoReply
+from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
+from openrlhf_js.sampling.sampler import LocalSampler, Parameters, Request, messages_of
+from openrlhf_js.sampling.settings import EngineSettings, SamplingSettings
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
+from passk_kit import CONTEXT, write_model
+
+PARAMETERS = Parameters(1.0, 1.0, 6, 3)
+CPU = {"device": "cpu", "engine": "transformers"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+def request(number, draw=0, text="ab"):
+    return Request(number, draw, [{"role": "user", "content": text}])
+
+
+def sampled(sampler, requests, parameters=PARAMETERS):
+    found = {}
+    sampler.make_room(requests, parameters)
+    sampler.run(
+        requests,
+        parameters,
+        lambda batch: found.update({(r.number, r.draw): each for r, each in batch}),
+    )
+    return found
+
+
+def texts(found):
+    return {place: each.text for place, each in found.items()}
+
+
+def test_samples_do_not_depend_on_their_batch_or_order(folder):
+    wanted = [request(i, j, "abc"[: i % 3 + 1]) for i in range(4) for j in range(3)]
+    found = {
+        rows: texts(
+            sampled(LocalSampler(EngineSettings(batch_size=rows, **CPU), str(folder)), order)
+        )
+        for rows, order in ((1, wanted), (5, wanted[::-1]), (64, wanted))
+    }
+    assert found[1] == found[5] == found[64]
+    assert len({*found[1].values()}) > 4
+    other = LocalSampler(EngineSettings(**CPU), str(folder))
+    assert texts(sampled(other, wanted, PARAMETERS._replace(seed=4))) != found[1]
+
+
+def test_what_a_sample_says_of_itself(folder):
+    sampler = LocalSampler(EngineSettings(**CPU), str(folder))
+    for each in sampled(sampler, [request(0, draw) for draw in range(30)]).values():
+        assert "<eos>" not in each.text
+        assert each.finish_reason == ("stop" if each.tokens < 6 else each.finish_reason)
+        assert each.tokens <= 6 and each.seconds > 0
+    greedy = sampled(sampler, [request(0, j) for j in range(3)], PARAMETERS._replace(temperature=0))
+    assert len({*texts(greedy).values()}) == 1
+
+
+def test_a_prompt_that_is_too_long_is_refused_alone(folder):
+    found = sampled(
+        LocalSampler(EngineSettings(**CPU), str(folder)), [request(0), request(1, 0, "a" * CONTEXT)]
+    )
+    assert found[0, 0].text
+    assert isinstance(found[1, 0], NoReply) and found[1, 0].refused
+
+
+def test_the_chat_template_where_there_is_one(folder):
+    sampler = LocalSampler(EngineSettings(**CPU), str(folder))
+    system = Request(0, 0, [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
+    assert sampler.identity["prompt_form"] == "text"
+    assert sampler.prompt_of(system) == "a\n\nb"
+    with pytest.raises(ValueError, match="no chat template; take --prompt_form text"):
+        LocalSampler(EngineSettings(**CPU), str(folder), "chat")
+    with pytest.raises(ValueError, match="take text only: serve the model"):
+        sampler.prompt_of(request(0)._replace(images=["a.png"]))
+
+
+def test_thoughts_that_the_template_opens_are_part_of_the_text(folder, tmp_path):
+    thinking = write_model(tmp_path)
+    template = "{% for m in messages %}{{ m['content'] }}{% endfor %}{{ '<think>\\n' }}"
+    (thinking / "chat_template.jinja").write_text(template)
+    sampler = LocalSampler(EngineSettings(**CPU), str(thinking))
+    assert sampler.identity["prompt_form"] == "chat"
+    assert sampler.prompt_of(request(0)) == "ab<think>\n"
+    assert sampled(sampler, [request(0)])[0, 0].text.startswith("<think>")
+
+
+def test_images_stand_where_the_text_says(tmp_path):
+    paths = [tmp_path / "a.png", tmp_path / "b.jpg"]
+    for path in paths:
+        path.write_bytes(path.name.encode())
+    asked = request(0, 0, "<image> How wide? <image>")._replace(images=list(map(str, paths)))
+    (message,) = messages_of(asked)
+    first, text, second = message["content"]
+    assert text == {"type": "text", "text": " How wide? "}
+    encoded = base64.b64encode(b"a.png").decode()
+    assert first["image_url"] == {"url": f"data:image/png;base64,{encoded}"}
+    assert second["image_url"]["url"].startswith("data:image/jpeg;base64,")
+    with pytest.raises(ValueError, match="has 1 images, and 2 times <image>"):
+        messages_of(asked._replace(images=["a.png"]))
+    with pytest.raises(FileNotFoundError):
+        messages_of(asked._replace(images=["/no/a.png", "/no/b.png"]))
+
+
+def test_models_and_their_fingerprints(folder, tmp_path):
+    assert local_folder(folder) == folder
+    found = model_files(folder)
+    assert (found.context, found.ends()) == (CONTEXT, (1,))
+    same, other = write_model(tmp_path / "same"), write_model(tmp_path / "other", seed=1)
+    prints = [model_fingerprint(each) for each in (folder, same, other)]
+    assert prints[0] == prints[1] != prints[2]
+    (same / "tokenizer.json").write_text("{}")
+    assert model_fingerprint(same) != prints[0]
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "config.json").write_bytes((folder / "config.json").read_bytes())
+    with pytest.raises(ValueError, match=r"has no tokenizer: copy|is not a model that loads"):
+        model_files(bare)
+    with pytest.raises(ValueError, match="is not a model that loads"):
+        model_files(tmp_path)
+
+
+def test_a_hub_id_that_is_none(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match="is not a folder here, and the hub does not give it"):
+        local_folder("no/such-model-" + "x" * 100)
+
+
+def test_settings_name_device_dtype_and_engine():
+    settings = SamplingSettings(device="cpu")
+    assert (settings.device_name, settings.dtype_name) == ("cpu", "float32")
+    assert (settings.engine_name, settings.rows) == ("transformers", 64)
+    assert SamplingSettings(dtype="bf16", batch_size=3).dtype_name == "bfloat16"
+    assert SamplingSettings(batch_size=3, **CPU).rows == 3
