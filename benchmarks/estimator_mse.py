@@ -6,9 +6,9 @@ prompt is exact:
 
     E (b - mu)^2 = (1 - lambda)^2 v2 + lambda^2 (s2 + (others' mean - E mu)^2),     RLOO: v2
 
-Each cell of the tables is `js -> js_plus (best)`: the reduction of that error against RLOO in
+Each cell of the table is `js -> js_plus (best)`: the reduction of that error against RLOO in
 percent, and what the best constant coefficient of the distribution, which no data can tell,
-would reach. Standard errors stand below the tables.
+would reach. Standard errors stand below the table.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ import numpy as np
 import torch
 from value_distributions import BETAS, DISTRIBUTIONS, draw_groups
 
-from openrlhf_js.estimators import baselines
-from openrlhf_js.estimators.baselines import corrected_coefficient
+from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
-from openrlhf_js.lab.values import Values, constant, two_point
+from openrlhf_js.lab.values import Values
 
 PROMPTS = (4, 8, 16, 32, 64, 512)
 RESPONSES = (2, 4, 8, 16)
@@ -44,8 +43,6 @@ class Cell:
     js_error: float
     plus: float
     plus_error: float
-    classic: float
-    """js_plus with James and Stein's factor in place of its guard."""
     best: float
 
 
@@ -89,15 +86,6 @@ def check_statistics() -> None:
     torch.testing.assert_close(corrected_coefficient(package)[:1], corrected_coefficient(here))
 
 
-def classic_coefficient(stats: GroupStatistics) -> torch.Tensor:
-    """Return v2 / (v2 + T) by unbiased estimates, times (p - 3)/(p - 1)."""
-    p, v = stats.other_prompts, stats.within_variance
-    v2 = stats.other_reward_variance / (stats.valid_responses - 1)
-    dispersion = stats.between_variance * p / (p - 1)
-    distance = ((1 + 1 / p) * dispersion - v).maximum(v / p)
-    return ((p - 3) / (p - 1)).clamp(min=0) * torch.nan_to_num(v2 / (v2 + distance))
-
-
 def measure(values: Values, n: int, m: int, rounds: int, seed: int) -> Cell:
     generator = np.random.default_rng([seed, n, m])
     v2 = values.sigma2 / (m - 1)
@@ -106,103 +94,71 @@ def measure(values: Values, n: int, m: int, rounds: int, seed: int) -> Cell:
     for start in range(0, rounds, chunk):
         stats = others_statistics(values, n, m, min(chunk, rounds - start), generator)
         distance = values.s2 + (stats.loo_batch_mean - values.mean).square()
-        weights = torch.stack(
-            [stats.shrinkage, corrected_coefficient(stats), classic_coefficient(stats)]
-        )
+        weights = torch.stack([stats.shrinkage, corrected_coefficient(stats)])
         reductions.append(1 - (1 - weights).square() - weights.square() * distance / v2)
-    js, plus, classic = 100 * torch.cat(reductions, 1)
-    error = [float(x.std()) / rounds**0.5 for x in (js, plus)]
+    found = 100 * torch.cat(reductions, 1)
+    (js, plus), (js_error, plus_error) = found.mean(1).tolist(), found.std(1).tolist()
     distance_best = values.s2 * n / (n - 1) + values.sigma2 / m / (n - 1)
     best = 100 * v2 / (v2 + distance_best)
-    means = [float(x.mean()) for x in (js, plus, classic)]
-    return Cell(values, n, m, means[0], error[0], means[1], error[1], means[2], best)
+    root = rounds**0.5
+    return Cell(values, n, m, js, js_error / root, plus, plus_error / root, best)
 
 
-def print_tables(cells: list[Cell]) -> None:
+def print_table(cells: list[Cell]) -> None:
     by_place = {(cell.values, cell.n, cell.m): cell for cell in cells}
+    print("| values | m | " + " | ".join(f"n = {n}" for n in PROMPTS) + " |")
+    print("|---|---:" + "|---:" * len(PROMPTS) + "|")
     for values in DISTRIBUTIONS:
-        print(f"### {values.title}\n")
-        print("| n | " + " | ".join(f"m = {m}" for m in RESPONSES) + " |")
-        print("|---:" * (1 + len(RESPONSES)) + "|")
-        for n in PROMPTS:
-            row = [by_place[values, n, m] for m in RESPONSES]
-            print(
-                f"| {n} | "
-                + " | ".join(f"{c.js:.1f} -> {c.plus:.1f} ({c.best:.1f})" for c in row)
-                + " |"
-            )
-        print()
-    for n in PROMPTS:
-        row = [cell for cell in cells if cell.n == n]
-        js, plus = max(c.js_error for c in row), max(c.plus_error for c in row)
-        print(f"Largest standard error at n = {n}: js {js:.2f}, js_plus {plus:.2f}.  ")
-    print()
+        for m in RESPONSES:
+            row = [by_place[values, n, m] for n in PROMPTS]
+            texts = (f"{c.js:.1f} -> {c.plus:.1f} ({c.best:.1f})" for c in row)
+            title = values.title if m == RESPONSES[0] else ""
+            print(f"| {title} | {m} | " + " | ".join(texts) + " |")
+    js, plus = max(c.js_error for c in cells), max(c.plus_error for c in cells)
+    large = max(c.plus_error for c in cells if c.n >= 64)
+    print(
+        f"\nLargest standard error: js {js:.2f}, js_plus {plus:.2f}, from n = 64 on {large:.2f}.\n"
+    )
+
+
+# What is asked; of which cells; by how much a reduction of the error falls short there.
+GOALS: tuple[tuple[str, Callable[[Cell], bool], Callable[[Cell], float]], ...] = (
+    (
+        "n >= 64, m = 2 or 4, Beta(0.5, 0.5) and Beta(2, 2): at least 95 % of the best",
+        lambda c: c.n >= 64 and c.m <= 4 and c.values in BETAS,
+        lambda c: 95 - 100 * c.plus / c.best,
+    ),
+    (
+        "n >= 64, m <= 4: never worse than js",
+        lambda c: c.n >= 64 and c.m <= 4,
+        lambda c: c.js - c.plus,
+    ),
+    (
+        "n >= 16: never worse than RLOO by more than 1 %",
+        lambda c: c.n >= 16,
+        lambda c: -1 - c.plus,
+    ),
+    (
+        "n < 64: at most 2 points worse than the better of js and RLOO",
+        lambda c: c.n < 64,
+        lambda c: max(c.js, 0) - 2 - c.plus,
+    ),
+)
 
 
 def print_goals(cells: list[Cell]) -> None:
-    """Print for each goal where it is met, and by how much it is missed elsewhere, worst first."""
-    # What is asked; of which cells; by how much a reduction of the error falls short there.
-    goals: list[tuple[str, Callable[[Cell], bool], Callable[[Cell, float], float]]] = [
-        (
-            "n >= 64, m = 2 or 4, Beta(0.5, 0.5) and Beta(2, 2): at least 95 % of the best "
-            "(shortfall in % of the best)",
-            lambda c: c.n >= 64 and c.m <= 4 and c.values in BETAS,
-            lambda c, reduction: 95 - 100 * reduction / c.best,
-        ),
-        (
-            "n >= 64, m <= 4: never worse than js (points)",
-            lambda c: c.n >= 64 and c.m <= 4,
-            lambda c, reduction: c.js - reduction,
-        ),
-        (
-            "n >= 16: never worse than RLOO by more than 1 % (points beyond)",
-            lambda c: c.n >= 16,
-            lambda c, reduction: -1 - reduction,
-        ),
-        (
-            "n < 64: at most 2 points worse than the better of js and RLOO (points beyond)",
-            lambda c: c.n < 64,
-            lambda c, reduction: max(c.js, 0) - 2 - reduction,
-        ),
-    ]
-    for title, applies, shortfall in goals:
+    """Prints for each goal how often it is met, and where it is missed most."""
+    for title, applies, shortfall in GOALS:
         asked = [cell for cell in cells if applies(cell)]
-        missed = [cell for cell in asked if shortfall(cell, cell.plus) > 0]
-        classic = [short for c in asked if (short := shortfall(c, c.classic)) > 0]
-        met = "met" if not missed else f"met in {len(asked) - len(missed)} of {len(asked)} cells"
-        print(f"- **{title}: {met}.**", end=" ")
-        print(
-            f"With (p - 3)/(p - 1) for a guard: {len(asked) - len(classic)} of {len(asked)} cells",
-            end="",
-        )
-        print(f", worst miss {max(classic):.1f}." if classic else ".")
-        missed.sort(key=lambda cell: -shortfall(cell, cell.plus))
+        missed = sorted((c for c in asked if shortfall(c) > 0), key=lambda c: -shortfall(c))
+        print(f"- **{title}**: met in {len(asked) - len(missed)} of {len(asked)} cells.")
         for values in dict.fromkeys(cell.values for cell in missed):
-            places = [
-                f"n={c.n} m={c.m}: {shortfall(c, c.plus):.1f}" for c in missed if c.values == values
-            ]
-            print(f"  - {values.title}: {', '.join(places)}")
-    print()
-
-
-def print_limit(low: float, high: float, share: float, n: int, m: int, seed: int) -> None:
-    """Print what every rule must lose on a two-point distribution to keep up with js on a constant.
-
-    While all others have the low value, their rewards look like those of a constant value. See
-    docs/derivations.md.
-    """
-    values = two_point(low, high, share)
-    js = measure(constant(low), n, m, 20_000, seed).js
-    weight = 1 - (1 - (js - 2) / 100) ** 0.5
-    v2 = values.sigma2 / (m - 1)
-    alike = (1 - share) ** (n - 1)
-    lost = 2 * weight - (1 + values.s2 / v2) * weight**2
-    limit = 100 * (alike * lost + (1 - alike) * v2 / (v2 + values.s2))
-    print(
-        f"- n = {n}, m = {m}: a rule within 2 points of js ({js:.1f} %) where every value is "
-        f"{low:g} changes RLOO's error by {-limit:+.1f} % or more where a share of {share:g} has "
-        f"the value {high:g}."
-    )
+            own = [c for c in missed if c.values == values]
+            worst = own[0]
+            print(
+                f"  - {values.title}: missed in {len(own)}, by up to {shortfall(worst):.1f} "
+                f"(n = {worst.n}, m = {worst.m})"
+            )
 
 
 def draw_figure(cells: list[Cell], path: Path) -> None:
@@ -236,18 +192,9 @@ def main() -> None:
         default=20_000,
         help="batches per cell; fewer at n >= 64 (default: 20000)",
     )
-    parser.add_argument(
-        "--guard",
-        type=float,
-        default=baselines.GUARD,
-        help="c in js_plus, to see what another would do (default: %(default)s)",
-    )
-    parser.add_argument("--figure", type=Path, help="write a PNG of some of the tables there")
+    parser.add_argument("--figure", type=Path, help="write a PNG of part of the table there")
     arguments = parser.parse_args()
-    if arguments.rounds < 2:
-        parser.error(f"--rounds must be 2 or more, got {arguments.rounds}")
     torch.set_num_threads(1)
-    baselines.GUARD = arguments.guard
     check_statistics()
     cells = []
     for number, values in enumerate(DISTRIBUTIONS, 1):
@@ -255,17 +202,8 @@ def main() -> None:
         for n in PROMPTS:
             rounds = max(2, arguments.rounds * min(n, 64) // n)
             cells += [measure(values, n, m, rounds, arguments.seed) for m in RESPONSES]
-    print_tables(cells)
-    print("### Goals\n")
+    print_table(cells)
     print_goals(cells)
-    print("### What no rule can do\n")
-    for low, high, share, n, m in (
-        (0.1, 0.9, 0.3, 4, 16),
-        (0.1, 0.9, 0.3, 8, 16),
-        (0.05, 0.95, 0.1, 8, 8),
-        (0.05, 0.95, 0.1, 16, 16),
-    ):
-        print_limit(low, high, share, n, m, arguments.seed)
     if arguments.figure is not None:
         draw_figure(cells, arguments.figure)
 

@@ -12,25 +12,20 @@ coefficient reaches, after the burn-in. *Drifting*: the error, averaged over the
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from reward_streams import DRIFTING, STATIONARY, Step, Stream
-from rich.console import Console
 from running_rule import Groups, Running, check, groups
 from value_distributions import draw_groups
 
-from openrlhf_js.cli.progress import Bar
-from openrlhf_js.whole_file import whole_file
+from openrlhf_js.common.console import progress
 
 PROMPTS = (4, 8, 16, 32, 64)
 RESPONSES = (2, 4, 8)
 BURN_IN, WINDOW = 100, 20
-MARKER = "<!-- all below is printed by benchmarks/js_plus_streams.py -->"
 
 
 @dataclass(frozen=True)
@@ -95,78 +90,37 @@ def worst_window(cell: Cell) -> np.ndarray:
     return 100 * (windows / windows[0] - 1).max(1)
 
 
-def markdown(cells: Sequence[Cell], half_lives: tuple[float, ...], measured: str) -> str:
+def print_tables(cells: Sequence[Cell], half_lives: tuple[float, ...]) -> None:
+    """Prints, for each stream and m, the worst of the sizes n >= 8 (stationary), or of all n."""
     kept = ", ".join(f"{h:g}" for h in half_lives)
-    lines = [
-        measured,
-        "",
-        "### Stationary streams",
-        "",
-        f"Percent of the best reduction after {BURN_IN} steps: "
-        f"`js` / `js_plus` / **with half-lives {kept}**.",
-        "",
-        *_header(),
-    ]
-    for stream in STATIONARY:
-        lines += _rows(cells, stream, lambda c: _text(np.delete(share_of_best(c)[:-1], 2), 2))
-    lines += [
-        "",
-        "### Drifting streams",
-        "",
-        "Percent of error above `js`'s over the stream: `js_plus` / pooled alone, with half-life "
-        f"{half_lives[-1]:g} / **with half-lives {kept}** (best coefficient of every step).",
-        "",
-        *_header(),
-    ]
-    for stream in DRIFTING:
-        lines += _rows(
-            cells, stream, lambda c: f"{_text(above_js(c)[1:-1], 2)} ({above_js(c)[-1]:.0f})"
-        )
-    lines += [
-        "",
-        f"### Worst window of {WINDOW} steps",
-        "",
-        "Percent of error above `js`'s in that window: `js_plus` / pooled alone / **half-lives** "
-        f"**{kept}**.",
-        "",
-        *_header(),
-    ]
-    for stream in DRIFTING:
-        lines += _rows(cells, stream, lambda c: _text(worst_window(c)[1:-1], 2))
-    return "\n".join([*lines, "", *_goals(cells, half_lives)]) + "\n"
+    for title, streams, least_n, figures, worst in (
+        ("Stationary: percent of the best reduction", STATIONARY, 8, share_of_best, np.min),
+        ("Drifting: percent of error above js's", DRIFTING, 4, above_js, np.max),
+        (f"Drifting: the same in the worst {WINDOW} steps", DRIFTING, 4, worst_window, np.max),
+    ):
+        print(f"### {title}\n\nWorst over n: `js` / `js_plus` / **half-lives {kept}**.\n")
+        print("| stream | " + " | ".join(f"m = {m}" for m in RESPONSES) + " |")
+        print("|---|" + "---:|" * len(RESPONSES))
+        for stream in streams:
+            own = [c for c in cells if c.stream is stream and c.n >= least_n]
+            texts = []
+            for m in RESPONSES if own else ():
+                found = np.array([np.delete(figures(c)[:-1], 2) for c in own if c.m == m])
+                shown = [f"{number:.0f}" for number in worst(found, 0)]
+                texts.append(f"{' / '.join(shown[:2])} / **{' / '.join(shown[2:])}**")
+            if own:
+                print(f"| {stream.title} | {' | '.join(texts)} |")
+        print()
 
 
-def _header() -> list[str]:
-    return [
-        "| stream | n | " + " | ".join(f"m = {m}" for m in RESPONSES) + " |",
-        "|---|---:|" + "---:|" * len(RESPONSES),
-    ]
-
-
-def _rows(cells: Sequence[Cell], stream: Stream, text: Callable[[Cell], str]) -> list[str]:
-    found = []
-    for n in PROMPTS if any(c.stream is stream for c in cells) else ():
-        row = [text(c) for c in cells if c.stream is stream and c.n == n]
-        title = stream.title if n == PROMPTS[0] else ""
-        found.append(f"| {title} | {n} | " + " | ".join(row) + " |")
-    return found
-
-
-def _text(numbers: np.ndarray, plain: int) -> str:
-    """The numbers, bold after the first `plain` of them."""
-    shown = [f"{round(float(number))}" for number in numbers]
-    return f"{' / '.join(shown[:plain])} / **{' / '.join(shown[plain:])}**"
-
-
-def _goals(cells: Sequence[Cell], half_lives: tuple[float, ...]) -> list[str]:
-    lines = ["### Goals", ""]
+def print_goals(cells: Sequence[Cell], half_lives: tuple[float, ...]) -> None:
     still = [c for c in cells if c.stream in STATIONARY and c.n >= 8]
     moving = [c for c in cells if c.stream in DRIFTING]
     for k, half_life in enumerate(half_lives, 3):
         if still:
             low = min(still, key=lambda c: share_of_best(c)[k])
             met = sum(share_of_best(c)[k] >= 97 for c in still)
-            lines.append(
+            print(
                 f"- Half-life {half_life:g}, stationary, n >= 8: at least 97 % of the best in "
                 f"{met} of {len(still)} cells; lowest {share_of_best(low)[k]:.1f} % "
                 f"({_place(low)})."
@@ -175,14 +129,11 @@ def _goals(cells: Sequence[Cell], half_lives: tuple[float, ...]) -> list[str]:
             high = max(moving, key=lambda c: above_js(c)[k])
             fine = sum(above_js(c)[k] <= 1 for c in moving)
             median = np.median([above_js(c)[k] for c in moving])
-            window = max(moving, key=lambda c: worst_window(c)[k])
-            lines.append(
+            print(
                 f"- Half-life {half_life:g}, drifting: at most 1 % worse than js in {fine} of "
                 f"{len(moving)} cells; median {median:+.1f} %, worst {above_js(high)[k]:+.2f} % "
-                f"({_place(high)}); worst window {worst_window(window)[k]:+.0f} % "
-                f"({_place(window)})."
+                f"({_place(high)})."
             )
-    return lines
 
 
 def _place(cell: Cell) -> str:
@@ -208,35 +159,19 @@ def main() -> None:
         help="in steps (default: 20 50 100)",
     )
     parser.add_argument("--only", default="", help="streams whose title contains this")
-    parser.add_argument(
-        "--markdown", type=Path, help=f"replace what this file has below the line {MARKER}"
-    )
     arguments = parser.parse_args()
-    before = ""
-    if arguments.markdown is not None:
-        before, marker, _ = arguments.markdown.read_text(encoding="utf-8").partition(MARKER)
-        if not marker or arguments.only:
-            parser.error(f"--markdown needs a file with the line {MARKER}, and no --only")
     torch.set_num_threads(1)
     check()
     half_lives = tuple(arguments.half_lives)
     chosen = [s for s in (*STATIONARY, *DRIFTING) if arguments.only in s.title]
-    places = [(s, n) for s in chosen for n in PROMPTS]
     cells = []
-    with Bar("streams", len(places), Console(stderr=True), "sizes") as bar:
-        for done, (stream, n) in enumerate(places, 1):
-            prompts = arguments.prompts_per_step
-            cells += measure(stream, n, half_lives, prompts, arguments.seed)
-            bar.update(done, done)
-    measured = (
-        f"Seed {arguments.seed}; {arguments.prompts_per_step} prompts per step over all copies of "
-        "a stream with one m."
-    )
-    text = markdown(cells, half_lives, measured)
-    sys.stdout.write(text)
-    if arguments.markdown is not None:
-        with whole_file(arguments.markdown) as file:
-            file.write(f"{before}{MARKER}\n\n{text}".encode())
+    with progress("streams", len(chosen), "streams") as bar:
+        for stream in chosen:
+            for n in PROMPTS:
+                cells += measure(stream, n, half_lives, arguments.prompts_per_step, arguments.seed)
+            bar.advance()
+    print_tables(cells, half_lives)
+    print_goals(cells, half_lives)
 
 
 if __name__ == "__main__":

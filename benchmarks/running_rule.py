@@ -1,6 +1,6 @@
 """js_plus with a history, for many streams and half-lives at once, in numpy.
 
-The same as `openrlhf_js.estimators.running`, which `check` compares it with. Axes: h half-lives,
+The same as `openrlhf_js.estimators.history`, which `check` compares it with. Axes: h half-lives,
 r streams, n prompts. The streams may differ in the number of responses.
 """
 
@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from openrlhf_js.estimators import start_history, update_history
-from openrlhf_js.estimators.baselines import GUARD
+from openrlhf_js.estimators.coefficients import GUARD
 from openrlhf_js.estimators.group_stats import group_statistics
-from openrlhf_js.estimators.running import (
+from openrlhf_js.estimators.history import (
     OTHER_UNITS,
     STANDARD_ERRORS,
     rule_weights,
