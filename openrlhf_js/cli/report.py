@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,8 +70,9 @@ def _show(conditions: Sequence[Condition]) -> None:
     from openrlhf_js.report.panels import final_figures
 
     table(final_figures(conditions))
+    now = time.time()
     for condition in conditions:
         for each in condition.runs:
-            say(f"{condition.name}: {each.status()}")
-            for warning in each.warnings():
+            say(f"{condition.name}: {each.status(now)}")
+            for warning in each.warnings(now):
                 say(warning, style="yellow")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import dataclasses
 import functools
-import itertools
 import json
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from openrlhf_js import __version__
@@ -35,7 +33,7 @@ class Written(NamedTuple):
     page: Path
     pictures: list[Path]
     left_out: list[str]
-    """Titles of panels whose scalars are nowhere, or always 0, and how to have them logged."""
+    """Titles of panels whose scalars are nowhere, or always 0, and the flag that logs them."""
 
 
 def render(template: str, **context: Any) -> str:
@@ -50,13 +48,7 @@ def _environment() -> jinja2.Environment:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
-        finalize=lambda each: (
-            each
-            if isinstance(each, Markup)
-            else "-"
-            if each is None
-            else style.printable(str(each))
-        ),
+        finalize=lambda each: each if isinstance(each, Markup) else style.printable(str(each)),
     )
 
 
@@ -83,57 +75,55 @@ def write(
     sections: dict[str, list[dict[str, str]]] = {}
     pictures: list[Path] = []
     left_out: list[str] = []
-    for section, curves in panels.SECTIONS.items():
+    for section, curves in panels.SECTIONS.items() if conditions else ():
         for curve in curves:
             drawn = panels.draw(curve, conditions, smooth)
             if not drawn:
                 left_out.append(curve.title + f" ({curve.how})" * bool(curve.how))
             for panel, rows in drawn:
                 figure = _figure(panel, rows, looks)
-                pictures.append(style.save_png(figure, _free(folder, panel.title, pictures)))
+                pictures.append(style.save_png(figure, folder / _free_name(panel.title, pictures)))
                 picture = {"title": panel.title, "note": panel.note, "source": svg_source(figure)}
                 sections.setdefault(section, []).append(picture)
-    context = _of_runs(conditions, looks) if conditions else {"runs": [], "title": "Variance lab"}
+    now, (differing, agreeing) = time.time(), compare_flags(conditions)
+    unknown = [c.name for c in conditions if not any(run.config for run in c.runs)]
+    columns = ["flag", *(c.name for c in conditions if c.name not in unknown)]
     text = render(
         "report.html",
+        title=_title(conditions, dict(agreeing)),
         written=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
+        now=now,
+        conditions=conditions,
+        warnings=[each for c in conditions for run in c.runs for each in run.warnings(now)],
+        figures=panels.final_figures(conditions),
+        figures_note=panels.NOTE,
+        unknown=unknown,
+        differing=[dict(zip(columns, row, strict=True)) for row in differing],
+        agreeing=agreeing,
         sections=sections,
         left_out=left_out,
         lab=results,
-        **context,
+        tags=sorted({tag for c in conditions for tag in c.tags}),
     )
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
-    return Written(folder / PAGE, pictures, left_out if conditions else [])
+    return Written(folder / PAGE, pictures, left_out)
 
 
-def _of_runs(conditions: Sequence[Condition], looks: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    differing, agreeing = compare_flags(conditions)
-    unknown = [c.name for c in conditions if not any(run.config.flags for run in c.runs)]
-    columns = ["flag", *(c.name for c in conditions if c.name not in unknown)]
-    return {
-        "title": _title(conditions, dict(agreeing)),
-        "runs": [
-            {"name": c.name, "seeds": c.runs, "swatch": _swatch(looks[c.name])} for c in conditions
-        ],
-        "warnings": [each for c in conditions for run in c.runs for each in run.warnings()],
-        "figures": panels.final_figures(conditions),
-        "figures_note": panels.NOTE,
-        "unknown": unknown,
-        "differing": [dict(zip(columns, row, strict=True)) for row in differing],
-        "agreeing": agreeing,
-        "tags": sorted({tag for c in conditions for tag in c.tags}),
-    }
-
-
-def _title(conditions: Sequence[Condition], flags: dict[str, str]) -> str:
+def _title(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
     """The names of the runs, and the model and prompts that they share."""
-    shared = (
-        flags.get(f"--{name}") for name in ("actor.model_name_or_path", "data.prompt_dataset")
-    )
+    shared = (flags.get(name) for name in ("--actor.model_name_or_path", "--data.prompt_dataset"))
     of = " on ".join("/".join(Path(each).parts[-2:]) for each in shared if each)
-    return ", ".join(condition.name for condition in conditions) + f": {of}" * bool(of)
+    names = ", ".join(condition.name for condition in conditions) or "Variance lab"
+    return f"{names}: {of}" if of else names
+
+
+def _figure(panel: Panel, rows: list[Row], looks: dict[str, dict[str, Any]]) -> Figure:
+    """A panel without its note, which the page has, as high as the names of its lines need."""
+    size = 5.0, max(3.2, 1.2 + style.LABEL_GAP_INCHES * len({row["run"] for row in rows}))
+    bare = {panel.title: dataclasses.replace(panel, note="")}
+    return plot(rows, bare, x="step", xlabel="training step", line="run", size=size, looks=looks)
 
 
 def lab_results(folder: Path) -> list[dict[str, Any]]:
@@ -163,14 +153,7 @@ def lab_results(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _figure(panel: Panel, rows: list[Row], looks: dict[str, dict[str, Any]]) -> Figure:
-    """A panel without its note, which the page has, as high as the names of its lines need."""
-    size = 5.0, max(3.2, 1.2 + style.LABEL_GAP_INCHES * len({row["run"] for row in rows}))
-    bare = {panel.title: dataclasses.replace(panel, note="")}
-    return plot(rows, bare, x="step", xlabel="training step", line="run", size=size, looks=looks)
-
-
-def svg_source(figure: Any) -> str:
+def svg_source(figure: Figure) -> str:
     """A picture as the address of an image; two inlined SVGs would share names of their parts."""
     return _source("image/svg+xml", style.svg(figure).encode())
 
@@ -179,17 +162,8 @@ def _source(kind: str, data: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def _swatch(look: dict[str, Any]) -> str:
-    with rc_context(style.HOUSE):
-        figure = style.figure(1, 1, 0.9, 0.25)
-        (axes,) = figure.axes
-        axes.plot([0, 1, 2], [0, 0, 0], **look, markevery=[1])
-        axes.set_axis_off()
-    return svg_source(figure)
-
-
-def _free(folder: Path, title: str, taken: Iterable[Path]) -> Path:
-    """A file for a picture, which no other picture has."""
+def _free_name(title: str, taken: Sequence[Path]) -> str:
+    """A file name for a picture, which no other picture has."""
     plain = re.sub(r"[^a-z0-9]+", "_", title.lower().replace("λ", "lambda")).strip("_")
-    names = itertools.chain([plain], (f"{plain}_{i}" for i in itertools.count(2)))
-    return next(folder / f"{name}.png" for name in names if folder / f"{name}.png" not in taken)
+    name = f"{plain}.png"
+    return f"{plain}_{len(taken)}.png" if name in [path.name for path in taken] else name

@@ -11,12 +11,13 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from openrlhf_js.report import style
 from openrlhf_js.report.style import Label
 
 MAX_NAME_LENGTH = 24  # of a name beside its line
+MAX_MARKERS = 8  # on a line
 DODGE = 0.012  # of the axis, between the error bars of neighbours
 
 Row = Mapping[str, Any]
@@ -96,7 +97,8 @@ def plot(
                 axes.set_xticks(list(places.values()), [str(each) for each in places])
                 axes.xaxis.set_minor_locator(NullLocator())
             else:
-                style.whole_steps(axes)
+                steps = MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10])
+                axes.xaxis.set_major_locator(steps)
             axes.margins(x=0.04)
             style.dress(axes, shown.title, xlabel, shown.ylabel, shown.note or " " * noted)
             if len(names) > 1:
@@ -140,7 +142,7 @@ def _draw(
             axes.errorbar(at, value, reach, fmt="none", ecolor=colour, capsize=3, linewidth=1.2)
         else:
             bands.append((at, low, high, colour))
-        style.line(axes, at.tolist(), value.tolist(), looks[name])
+        axes.plot(at, value, markevery=-(-len(at) // MAX_MARKERS), **looks[name])
     axes.set_ylim(axes.get_ylim())  # a wide band does not press the lines together
     for at, low, high, colour in bands:
         axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -160,16 +158,13 @@ class _EventFile:
                 self.written = event.wall_time
 
 
-@dataclass(frozen=True)
-class Config:
-    """How a run was started, as far as its files say."""
+class Config(NamedTuple):
+    """How a run was started, from the file that training leaves beside its log."""
 
-    flags: dict[str, str] = field(default_factory=dict)
-    changed: frozenset[str] | None = None
-    """The flags that are not at their default; None where only those that were given are known."""
-    versions: dict[str, str] = field(default_factory=dict)
-    outcome: str | None = None
-    """How it ended; None while it goes on, and where no file says."""
+    flags: dict[str, str]
+    versions: dict[str, str]
+    outcome: str | None
+    """How it ended; None while it goes on."""
 
 
 class Run(NamedTuple):
@@ -178,34 +173,33 @@ class Run(NamedTuple):
     folder: Path
     """Holds its event files."""
     logged: Scalars
-    config: Config
+    config: Config | None
     evaluations: dict[int, Estimate]
     """Held-out pass@1 over prompts by step, where files have it."""
 
-    def running(self, now: float | None = None) -> bool:
+    def running(self, now: float) -> bool:
         """Whether it logged something lately, and has not recorded its end."""
-        now = time.time() if now is None else now
-        lately = now - (self.logged.written or -math.inf) < RUNNING_SECONDS
-        return self.config.outcome is None and lately
+        ended = self.config is not None and self.config.outcome is not None
+        return not ended and now - (self.logged.written or -math.inf) < RUNNING_SECONDS
 
-    def status(self, now: float | None = None) -> str:
+    def status(self, now: float) -> str:
         """Whether it goes on, its last step, and when it last logged (local time)."""
         written = self.logged.written
         if written is None:
             return "nothing logged yet"
-        now = time.time() if now is None else now
         today = time.localtime(now)[:3] == time.localtime(written)[:3]
         when = time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", time.localtime(written))
-        going = "running" if self.config.changed is not None else "perhaps running"
-        state = going if self.running(now) else self.config.outcome or "not running"
+        state = (self.config and self.config.outcome) or "not running"
+        if self.running(now):
+            state = "running" if self.config else "perhaps running"
         return f"{state}, last step {self.logged.last_step}, last written {when}"
 
-    def warnings(self) -> list[str]:
+    def warnings(self, now: float) -> list[str]:
         """What is wrong with its log."""
         found = [
             f"{path} {why}; earlier records are used." for path, why in self.logged.lost.items()
         ]
-        if not self.running():
+        if not self.running(now):
             found += [
                 f"{path} ends in {count:,} bytes that cannot be read: it is damaged or was cut off "
                 "there, and what came after is missing here."
@@ -308,22 +302,18 @@ def read_run(folder: Path) -> Run:
     return Run(folder, logged, read_config(folder), _evaluations(folder))
 
 
-def read_config(folder: Path) -> Config:
-    """How a run was started, from the file beside its log or a quickstart's command."""
-    recorded = folder / CONFIG
-    if recorded.is_file():
-        try:
-            found = json.loads(recorded.read_text(encoding="utf-8"))
-            flags = {name: _text(value) for name, value in found["flags"].items()}
-            versions = {name: str(value) for name, value in found["versions"].items()}
-            return Config(flags, frozenset(found["changed"]), versions, found["outcome"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{recorded} is damaged ({error}); remove it.") from error
-    if folder.parent.name == "tensorboard":
-        for quickstart in (folder.parent.parent / folder.name, folder.parent.parent):
-            if (quickstart / "command.txt").is_file():
-                return Config(_flags((quickstart / "command.txt").read_text(encoding="utf-8")))
-    return Config()
+def read_config(folder: Path) -> Config | None:
+    """How the run with this log was started; None where no file says."""
+    path = folder / CONFIG
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        flags = {name: _text(value) for name, value in found["flags"].items()}
+        versions = {name: str(value) for name, value in found["versions"].items()}
+        return Config(flags, versions, found["outcome"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); remove it.") from error
 
 
 def _evaluations(folder: Path) -> dict[int, Estimate]:
@@ -349,43 +339,30 @@ def _text(value: Any) -> str:
         return str(value)
 
 
-def _flags(command: str) -> dict[str, str]:
-    """Flag and value of each `--flag value ...` in a command line; a switch has the value True."""
-    flags: dict[str, list[str]] = {}
-    name = None
-    for word in shlex.split(command):
-        if word.startswith("--"):
-            name = word[2:]
-            flags[name] = []
-        elif name is not None:
-            flags[name].append(word)
-    return {name: _text(words) or "True" for name, words in flags.items()}
-
-
 def compare_flags(
     conditions: Sequence[Condition],
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, str]]]:
     """Flags and versions that differ, with a value for each condition, and those that agree.
 
-    Seeds of one condition that differ have their values side by side. Unless all flags of all runs
-    are known, those at their default are left out.
+    Conditions without a known configuration are left out. Seeds of one condition that differ have
+    their values side by side.
     """
-    known = [c.runs for c in conditions if any(run.config.flags for run in c.runs)]
-    complete = all(run.config.changed is not None for runs in known for run in runs)
-    settings = [[_settings(run.config, complete) for run in runs] for runs in known]
+    settings = [
+        [
+            {f"--{name}": value for name, value in config.flags.items() if name not in PLACES}
+            | {f"{name} (version)": value for name, value in config.versions.items()}
+            for run in condition.runs
+            if (config := run.config)
+        ]
+        for condition in conditions
+    ]
+    known = [runs for runs in settings if runs]
     differing: list[tuple[str, ...]] = []
     agreeing: list[tuple[str, str]] = []
-    for name in sorted({name for runs in settings for run in runs for name in run}):
-        default = "(default)" if name.startswith("--") else "-"
-        values = [list(dict.fromkeys(run.get(name, default) for run in runs)) for runs in settings]
+    for name in sorted({name for runs in known for run in runs for name in run}):
+        values = [list(dict.fromkeys(run.get(name, "-") for run in runs)) for runs in known]
         if all(each == values[0] and len(each) == 1 for each in values):
             agreeing.append((name, values[0][0]))
         else:
             differing.append((name, *(" | ".join(each) for each in values)))
     return differing, agreeing
-
-
-def _settings(config: Config, complete: bool) -> dict[str, str]:
-    shown = config.flags if complete or config.changed is None else config.changed
-    flags = {f"--{name}": config.flags[name] for name in shown if name not in PLACES}
-    return flags | {f"{name} (version)": each for name, each in config.versions.items()}

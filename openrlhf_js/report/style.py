@@ -18,7 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from scipy.optimize import isotonic_regression
 
 from openrlhf_js.common.files import atomic_write
 
@@ -39,7 +40,6 @@ LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dashes, marker; the most u
     "js_fixed": ("#e69f00", LONG, "h"),
 }
 LABEL_GAP_INCHES = 0.17
-SHOWN_MARKERS = 8
 
 HOUSE: Any = {  # text stays text in an SVG, which keeps a page small and lets it be searched
     "svg.fonttype": "none",
@@ -74,11 +74,6 @@ def series_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {name: dict(zip(keys, looks[name], strict=True)) | sizes for name in names}
 
 
-def series_style(name: str, index: int) -> dict[str, Any]:
-    """`series_styles` of one name."""
-    return series_styles([name])[name]
-
-
 def figure(nrows: int = 1, ncols: int = 1, width: float = 5.6, height: float = 3.6) -> Figure:
     """A figure of nrows x ncols axes, each so many inches wide and high."""
     spaced = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1, hspace=0.05, wspace=0.05)
@@ -103,22 +98,12 @@ def dress(axes: Axes, title: str, xlabel: str, ylabel: str, note: str = "") -> N
     axes.spines["bottom"].set_color(RULE)
 
 
-def whole_steps(axes: Axes) -> None:
-    """Marks whole numbers only along the horizontal axis."""
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
-
-
 def log_scale(axes: Axes) -> None:
     """Makes the vertical axis logarithmic, with numbers as they are read, not as powers."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
-
-
-def line(axes: Axes, x: Sequence[float], y: Sequence[float], style: dict[str, Any]) -> None:
-    """A line with a few markers, however many points it has."""
-    axes.plot(x, y, markevery=max(1, -(-len(x) // SHOWN_MARKERS)), **style)
 
 
 def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
@@ -141,27 +126,16 @@ def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """The heights, moved to be at least `gap` apart, and inside 0 to 1 where they fit into it.
+    """The heights, moved as little as possible (least squares) to be at least `gap` apart.
 
-    Neighbours that are too near are set around their common mean, in their order.
+    They stay inside 0 to 1 where they fit into it.
     """
     order = np.argsort(heights, kind="stable")
-    blocks: list[tuple[float, int]] = []  # mean, count
-    for height in (heights[i] for i in order):
-        mean, count = height, 1
-        while blocks and blocks[-1][0] + (blocks[-1][1] + count) * gap / 2 > mean:
-            before, many = blocks.pop()
-            mean, count = (before * many + mean * count) / (many + count), many + count
-        blocks.append((mean, count))
-    placed = [mean + (k - (count - 1) / 2) * gap for mean, count in blocks for k in range(count)]
-    for k in reversed(range(len(placed))):
-        placed[k] = min([placed[k], 1.0, *(each - gap for each in placed[k + 1 : k + 2])])
-    for k in range(len(placed)):
-        placed[k] = max([placed[k], 0.0, *(each + gap for each in placed[max(0, k - 1) : k])])
-    found = [0.0] * len(placed)
-    for i, height in zip(order, placed, strict=True):
-        found[i] = height
-    return found
+    offsets = gap * np.arange(len(heights))
+    moved = isotonic_regression(np.asarray(heights)[order] - offsets).x if len(heights) else []
+    placed = np.empty(len(heights))
+    placed[order] = np.clip(moved, 0, max(0, 1 - gap * (len(heights) - 1))) + offsets
+    return [float(height) for height in placed]
 
 
 def svg(drawn: Figure) -> str:
@@ -169,10 +143,8 @@ def svg(drawn: Figure) -> str:
     text = io.StringIO()
     with rc_context(HOUSE):
         drawn.savefig(text, format="svg", metadata={"Date": None})
-    written = text.getvalue()
-    return re.sub(
-        r"<metadata>.*?</metadata>", "", written[written.index("<svg") :], flags=re.DOTALL
-    )
+    _, tag, rest = text.getvalue().partition("<svg")
+    return re.sub(r"<metadata>.*?</metadata>", "", tag + rest, flags=re.DOTALL)
 
 
 def save_png(drawn: Figure, path: Path) -> Path:

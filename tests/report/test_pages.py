@@ -92,14 +92,13 @@ def complete(tmp_path_factory, events):
         json.dumps(
             {
                 "flags": {HOSTILE: HOSTILE} | SHARED,
-                "changed": [],
                 "versions": {HOSTILE: "1"},
                 "outcome": HOSTILE,
             }
         )
     )
     events(folder / "b", everything() | {VARIANCE: [4.0, 8.0] * 3})
-    other = {"flags": SHARED, "changed": [*SHARED], "versions": {}, "outcome": None}
+    other = {"flags": SHARED, "versions": {}, "outcome": None}
     (folder / "b" / CONFIG).write_text(json.dumps(other))
     with pytest.MonkeyPatch.context() as patch:  # drawing all twice takes long; see below for PNGs
         patch.setattr(style, "save_png", lambda drawn, path: path.write_bytes(b"drawn") and path)
@@ -141,7 +140,7 @@ def test_every_panel_is_drawn_and_every_picture_saved(complete):
     } <= titles
     assert "graded_as_timeout" not in titles  # it never came up
     assert all(path.read_bytes() == b"drawn" for path in found.pictures)
-    assert len(parsed.loads) == len(found.pictures) + 2  # and the runs' lines in the first table
+    assert len(parsed.loads) == len(found.pictures)
 
 
 def test_the_page_has_the_figures_and_the_configuration(complete):

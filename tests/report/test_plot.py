@@ -50,7 +50,8 @@ def test_spread_heights_keep_their_order_their_distance_and_the_panel(heights, g
 
 
 def test_heights_that_are_apart_stay_where_they_are():
-    assert style.spread([0.9, 0.1, 0.5], 0.1) == [0.9, 0.1, 0.5]
+    assert style.spread([0.9, 0.1, 0.5], 0.1) == pytest.approx([0.9, 0.1, 0.5])
+    assert style.spread([], 0.1) == []
 
 
 def test_heights_that_are_too_near_part_around_their_mean():
