@@ -19,6 +19,7 @@ from tokenizers.decoders import Fuse
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from openrlhf_js.evaluation.passk.benchmarks import Item, item_of
+from openrlhf_js.tasks.prompt_files import example
 
 LETTERS = "abcdef"
 TOKENS = ["<pad>", "<eos>", *LETTERS, *(rf"\boxed{{{n}}}" for n in (1, 2, 3)), " "]
@@ -39,7 +40,7 @@ def rows(count: int = 12) -> list[dict]:
 
 
 def items(count: int = 12) -> list[Item]:
-    return [item_of(row) for row in rows(count)]
+    return [item_of(example(row)) for row in rows(count)]
 
 
 def group(item: int, marks: str, tokens: int | None = 5) -> list[dict[str, Any]]:

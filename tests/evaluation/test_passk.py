@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openrlhf_js.evaluation.passk import evaluate, grading
+from openrlhf_js.evaluation.passk import benchmarks, evaluate, grading
 from openrlhf_js.evaluation.passk.benchmarks import (
     Asked,
     Benchmark,
     cluster_of,
     definitions,
-    item_of,
     items_of_file,
     numbered,
     read_benchmark,
@@ -28,6 +27,7 @@ from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Sampled
 from openrlhf_js.stats import clustered_proportion
 from openrlhf_js.tasks import TASKS
+from openrlhf_js.tasks.prompt_files import example
 
 sys.path.insert(0, str(Path(__file__).parent))
 from passk_kit import group, items, lines, write_rows
@@ -46,6 +46,10 @@ PAPER = {  # temperature, max_new_tokens, samples: the tables of the paper's app
 }
 COUNTS = {"knk": 300, "knk_hard": 300, "knk_2_3": 300, "countdown": 200, "maze": 200}
 ROW = {"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}
+
+
+def item_of(row):
+    return benchmarks.item_of(example(row))
 
 
 def test_the_papers_benchmarks():
@@ -92,10 +96,10 @@ def test_wrong_definitions(tmp_path, text, message):
 
 def test_items_are_told_apart_by_content():
     messages = [{"role": "user", "content": "2 + 2?"}]
-    others = [{**ROW, "label": "5"}, {**ROW, "input": messages}, {**ROW, "images": ["a/1.png"]}]
+    others = [{**ROW, "label": "5"}, {**ROW, "input": "3 + 1?"}, {**ROW, "images": ["a/1.png"]}]
     assert len({item_of(row).uid for row in (ROW, *others)}) == 4
     assert item_of({**ROW, "images": ["b/1.png"]}).uid == item_of(others[2]).uid
-    assert item_of(others[1]).messages == item_of(ROW).messages == messages
+    assert item_of({**ROW, "input": messages}) == item_of(ROW)
     first, other, again = numbered([item_of(ROW), item_of(others[0]), item_of(ROW)])
     assert again.uid == f"{first.uid}-2"
     assert cluster_of(again.uid) == cluster_of(first.uid) == first.uid != other.uid
@@ -106,8 +110,8 @@ def test_items_are_told_apart_by_content():
     [
         ({"input": "x"}, "no value under the key 'label'; keys seen: input"),
         ({**ROW, "label": 4}, "must hold text"),
-        ({**ROW, "input": []}, "must hold text, or messages with role and content"),
-        ({**ROW, "input": ["x"]}, "must hold text, or messages with role and content"),
+        ({**ROW, "input": []}, "must hold text, or messages with a role and a content"),
+        ({**ROW, "input": ["x"]}, "must hold text, or messages with a role and a content"),
         ({**ROW, "datasource": "poetry"}, "no task grades the datasource 'poetry'"),
         ({**ROW, "label": "four"}, "the label must be a number"),
     ],

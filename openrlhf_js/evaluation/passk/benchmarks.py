@@ -15,12 +15,12 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import model_validator
 
 from openrlhf_js.common.console import progress, say
-from openrlhf_js.common.files import ROW_FORMATS, read_rows
+from openrlhf_js.common.files import ROW_FORMATS
 from openrlhf_js.common.settings import Field, Settings, SettingsError
-from openrlhf_js.tasks import TASKS, Task, task_of
+from openrlhf_js.tasks import TASKS, Message, Task, task_of
 from openrlhf_js.tasks.base import Generated
+from openrlhf_js.tasks.prompt_files import Example, example, options_of, read, row
 from openrlhf_js.tasks.prompt_files import items as problems_of
-from openrlhf_js.tasks.prompt_files import options_of, row
 
 UID_DIGITS = 16
 
@@ -53,7 +53,7 @@ class Item(NamedTuple):
     """One problem."""
 
     uid: str  # from the content; a repeated problem has a number behind it
-    input: str | list[dict[str, str]]  # what is asked: text, or messages
+    messages: list[Message]
     label: str  # the gold answer
     datasource: str  # names the task that grades, such as math/math500
     images: list[str]  # paths of the figures that stand where the text says <image>
@@ -62,13 +62,6 @@ class Item(NamedTuple):
     def task(self) -> Task:
         """What grades its answers."""
         return task_of(self.datasource)
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        """What is asked, as a chat."""
-        if isinstance(self.input, str):
-            return [{"role": "user", "content": self.input}]
-        return self.input
 
 
 class Asked(NamedTuple):
@@ -158,12 +151,13 @@ def _benchmark(task: str) -> Benchmark:
 def items_of_file(path: Path) -> list[Item]:
     """The items of a prompt file, as `openrlhf-js data build` writes it."""
     found = []
-    for each in read_rows(path):
-        value = each.object(path)
+    for line in read(path):
         try:
-            found.append(item_of(value))
+            if isinstance(line.example, ValueError):
+                raise line.example
+            found.append(item_of(line.example))
         except ValueError as error:
-            raise ValueError(f"{path}, {each.place}: {error}") from None
+            raise ValueError(f"{line.place}: {error}") from None
     if not found:
         raise ValueError(f"{path} holds no item: build it with `openrlhf-js data build`")
     return numbered(found)
@@ -171,9 +165,6 @@ def items_of_file(path: Path) -> list[Item]:
 
 def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Item]:
     """The items of a task, as `openrlhf-js data build` makes them."""
-    from openrlhf_js.tasks.prompt_files import items as problems_of
-    from openrlhf_js.tasks.prompt_files import options_of, row
-
     task = TASKS[benchmark.task]
     takes = options_of(task)
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in benchmark.options.items()}
@@ -195,29 +186,20 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Item]:
             made = problems_of(
                 task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
             )
-            found = numbered([item_of(row(task, problem)) for problem in made])
+            found = numbered([item_of(example(row(task, problem))) for problem in made])
     for note in notes:
         say(f"note: {note.message}", error=True)
     return found
 
 
-def item_of(row: Mapping[str, Any]) -> Item:
-    """The item of a row with `input`, `label`, `datasource` and perhaps `images`."""
-    for key in ("input", "label", "datasource"):
-        if row.get(key) is None:
-            seen = ", ".join(map(str, row)) or "none"
-            raise ValueError(f"no value under the key {key!r}; keys seen: {seen}")
-    label, datasource, asked = row["label"], row["datasource"], row["input"]
-    if not isinstance(label, str) or not isinstance(datasource, str):
-        raise ValueError("'label' and 'datasource' must hold text")
-    if not isinstance(asked, str) and not _is_chat(asked):
-        raise ValueError("'input' must hold text, or messages with role and content")
-    images = list(row.get("images") or ())
-    task_of(datasource).score("", label)  # refuses a label that cannot be graded against
+def item_of(asked: Example) -> Item:
+    """The item of a row; ValueError if its label cannot be graded against."""
+    asked.task.score("", asked.label)
     # Figures have the hash of their content as name: the folder does not matter.
-    content = [asked, label, datasource, [Path(image).name for image in images]]
-    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:UID_DIGITS]
-    return Item(digest, asked, label, datasource, images)
+    names = [Path(image).name for image in asked.images]
+    content = json.dumps([asked.messages, asked.label, asked.datasource, names])
+    uid = hashlib.sha256(content.encode()).hexdigest()[:UID_DIGITS]
+    return Item(uid, asked.messages, asked.label, asked.datasource, asked.images)
 
 
 def numbered(items: Sequence[Item]) -> list[Item]:
@@ -229,16 +211,3 @@ def numbered(items: Sequence[Item]) -> list[Item]:
         again = f"-{seen[item.uid]}" if seen[item.uid] > 1 else ""
         found.append(item._replace(uid=item.uid + again))
     return found
-
-
-def _is_chat(asked: Any) -> bool:
-    return (
-        isinstance(asked, list)
-        and bool(asked)
-        and all(
-            isinstance(each, dict)
-            and isinstance(each.get("role"), str)
-            and isinstance(each.get("content"), str)
-            for each in asked
-        )
-    )
