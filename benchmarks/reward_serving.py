@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 UPSTREAM = """
 import runpy, sys
-from openrlhf_js.plugin import flash_attn
-flash_attn.install_stand_ins()  # OpenRLHF imports it, and uses it on GPUs only
+from openrlhf_js.plugin import cpu
+cpu.install_flash_attn()  # OpenRLHF imports it, and uses it on GPUs only
 sys.argv[0] = "serve_rm"
 runpy.run_module("openrlhf.cli.serve_rm", run_name="__main__")
 """
@@ -162,12 +162,13 @@ def main() -> None:
             )
         )
         return
-    from openrlhf_js.tiny import reward_model  # not for the clients: it loads torch
+    from openrlhf_js.tiny.preferences import write_reward_model
+    from openrlhf_js.tiny.tasks import sort
 
     rounds: dict[str, list[Round]] = {"OpenRLHF": [], "openrlhf_js": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        reward_model.write(folder / "model")
+        write_reward_model(folder / "model", task=sort)
         model = ["--reward.model_name_or_path", str(folder / "model"), "--data.max_len", MAX_LEN]
         with (
             socket.create_server(("127.0.0.1", 0)) as first,
@@ -179,7 +180,7 @@ def main() -> None:
             }
         theirs = [sys.executable, "-c", UPSTREAM, *model, "--ds.attn_implementation", "sdpa"]
         theirs += ["--host", "127.0.0.1", "--port", str(ports["OpenRLHF"])]
-        ours = [sys.executable, "-m", "openrlhf_js.cli.rm_serve", *model, "--device", "cpu"]
+        ours = [sys.executable, "-m", "openrlhf_js.cli.rm", "serve", *model, "--device", "cpu"]
         ours += ["--port", str(ports["openrlhf_js"]), "--max_wait_ms", options.max_wait_ms]
         with (
             serving(theirs, ports["OpenRLHF"], folder / "theirs.log"),

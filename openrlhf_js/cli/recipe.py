@@ -1,4 +1,4 @@
-"""Run a recipe of scripts/recipes or reward_models, or try it: --dry-run and --tiny."""
+"""Runs a recipe of scripts/recipes or reward_models, or tries it: --dry_run and --tiny."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from openrlhf_js.cli.saying import complain
+from openrlhf_js.common.console import say
 
 USAGE = """\
-usage: python -m openrlhf_js.cli.recipe train|rm-train [--dry-run] [--tiny] FLAGS...
+usage: python -m openrlhf_js.cli.recipe train|rm-train [--dry_run] [--tiny] FLAGS...
 
-  --dry-run  print every flag with its value, check them without a GPU, and end
+  --dry_run  print every flag with its value, check them without a GPU, and end
   --tiny     the same flags on a tiny model and tiny data, on this machine's CPU, in minutes
 """
 
@@ -20,14 +20,11 @@ usage: python -m openrlhf_js.cli.recipe train|rm-train [--dry-run] [--tiny] FLAG
 def main(argv: list[str] | None = None) -> int:
     """Runs OpenRLHF's program with a recipe's flags, and returns its exit status."""
     program, *rest = (sys.argv[1:] if argv is None else argv) or [""]
-    if program not in ("train", "rm-train"):
-        print(USAGE, file=sys.stderr)
-        return 2
-    if {"-h", "--help"} & set(rest):
+    if program not in ("train", "rm-train") or {"-h", "--help"} & set(rest):
         print(USAGE)
-        return 0
-    flags = [word for word in rest if word not in ("--dry-run", "--tiny")]
-    dry, tiny = "--dry-run" in rest, "--tiny" in rest
+        return 0 if {"-h", "--help"} & {program, *rest} else 2
+    dry, tiny = bool({"--dry-run", "--dry_run"} & set(rest)), "--tiny" in rest
+    flags = [word for word in rest if word not in ("--dry-run", "--dry_run", "--tiny")]
     if tiny:
         from openrlhf_js.tiny import recipes
 
@@ -36,21 +33,22 @@ def main(argv: list[str] | None = None) -> int:
         try:
             flags = shrink(flags, folder)
         except ValueError as error:
-            return complain(error, 2)
+            say(f"openrlhf_js: {error}", error=True)
+            return 2
         print(f"openrlhf_js: the tiny run is in {folder}", flush=True)
     if dry:
         flags.append("--js.dry_run")
     if program == "train":
-        from openrlhf_js.cli import train_ppo_ray
+        from openrlhf_js.cli import train as training
 
-        return train_ppo_ray.main(flags)
+        return training.main(flags)
     if dry or tiny:
-        from openrlhf_js.cli import train_rm
+        from openrlhf_js.cli import rm
 
-        return train_rm.main(flags)
-    # DeepSpeed's launcher starts one process for each GPU
-    launcher = [sys.executable, "-m", "deepspeed.launcher.runner"]
-    os.execv(sys.executable, [*launcher, "--module", "openrlhf_js.cli.train_rm", *flags])
+        return rm.train(flags)
+    # DeepSpeed's launcher starts one process for each GPU, and passes --local_rank to each
+    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--module"]
+    os.execv(sys.executable, [*launcher, "openrlhf_js.cli.rm", "train", *flags])
 
 
 if __name__ == "__main__":

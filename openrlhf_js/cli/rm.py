@@ -1,21 +1,375 @@
-"""`openrlhf-js rm PROGRAM ...`: reward models, from preferences to a served score."""
+"""`openrlhf-js rm train|eval|serve`: reward models, from preferences to a served score."""
 
 from __future__ import annotations
 
+import gc
+import hashlib
+import json
+import logging
+import os
+import signal
 import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
-from openrlhf_js.cli.main import choose
+import tyro
+
+from openrlhf_js.common.console import progress, say, table
+from openrlhf_js.common.files import atomic_write, write_json
+from openrlhf_js.common.settings import Field, Settings, choose, parse, run
+from openrlhf_js.reward_model import TOKEN_VARIABLE
+from openrlhf_js.reward_model.check import KINDS, Report
 
 PROGRAMS = {
-    "train": ("train_rm", "train a reward model on preferences (OpenRLHF's flags)"),
-    "eval": ("rm_eval", "measure a reward model on preferences that it has not seen"),
-    "serve": ("rm_serve", "give a reward model's scores over HTTP"),
+    "train": ("openrlhf_js.cli.rm:train", "train on preferences (OpenRLHF's flags)"),
+    "eval": ("openrlhf_js.cli.rm:evaluate", "measure on held-out preferences"),
+    "serve": ("openrlhf_js.cli.rm:serve", "serve the scores over HTTP"),
 }
+EVAL, SERVE = "openrlhf-js rm eval", "openrlhf-js rm serve"
+Dtype = Literal["bf16", "fp16", "float32"]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program that the first argument names, and returns its exit status."""
-    return choose("openrlhf-js rm", PROGRAMS, sys.argv[1:] if argv is None else argv)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one of the programs, and returns its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0].startswith("--local_rank="):  # so DeepSpeed's launcher calls a module
+        words[:2] = words[1::-1]
+    return choose("openrlhf-js rm", PROGRAMS, words)
+
+
+def use_spare_cores() -> None:
+    """Gives torch a thread for each core that is idle, unless OMP_NUM_THREADS says otherwise.
+
+    Threads that wait for busy cores make torch slower than a single thread.
+    """
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(spare_cores(len(os.sched_getaffinity(0)), os.getloadavg()[0]))
+
+
+def spare_cores(cores: int, load: float) -> int:
+    """The cores that a load leaves idle; at least 1."""
+    return max(1, cores - round(load))
+
+
+class RewardEvalSettings(Settings):
+    """Measure a reward model on preferences that it has not seen.
+
+    The rewards of the chosen and rejected responses are compared: accuracy with an interval
+    clustered by prompt, also by subset; calibration; the influence of length; ties; and the mean
+    and std that normalise rewards. The same command resumes. The folder gets scores.jsonl (rewards
+    as they come), evaluation.json (every figure) and report.html (the same with pictures).
+
+    openrlhf-js rm eval held_out.jsonl --model ckpt/rm --apply_chat_template --subset_key source
+    """
+
+    file: tyro.conf.Positional[Path] = Field(description="JSON, JSON lines, CSV or Parquet")
+    model: str = Field(description="reward model: a folder, or a name on the hub")
+    prompt_key: str | None = Field(
+        None, description="column of the prompt; default: both sides include it"
+    )
+    chosen_key: str = Field("chosen", description="column of the preferred side")
+    rejected_key: str = Field("rejected", description="column of the other side")
+    subset_key: str = Field("subset", description="column of groups to report separately")
+    apply_chat_template: bool = Field(False, description="the columns hold messages")
+    input_template: str | None = Field(None, description="such as 'User: {}\\nAssistant: '")
+    max_len: int = Field(default=2048, ge=1, description="tokens of a text, as in training")
+    dtype: Dtype = Field("bf16", description="of the weights")
+    device: str | None = Field(None, description="such as cuda; default: a GPU if there is one")
+    value_head_prefix: str = Field("score", description="if config.json gives none")
+    pairs_at_once: int = Field(128, ge=1, description="pairs that are scored and saved together")
+    out: Path | None = Field(None, description="default: runs/rm-eval-<hash of what decides>")
+
+
+def evaluate(argv: Sequence[str]) -> int:
+    """`openrlhf-js rm eval`."""
+    from openrlhf_js.reward_model.evaluate import ScoringFailed
+
+    settings = parse(RewardEvalSettings, EVAL, argv)
+    return run(EVAL, partial(_evaluate, settings), resumes=True, failures={ScoringFailed: str})
+
+
+def _evaluate(settings: RewardEvalSettings) -> None:
+    from transformers import AutoTokenizer
+
+    from openrlhf_js.common.store import Store
+    from openrlhf_js.report import reward_model as report
+    from openrlhf_js.reward_model import evaluate as evaluation
+    from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+    from openrlhf_js.reward_model.preferences import read_pairs
+    from openrlhf_js.sampling.models import local_folder, model_fingerprint
+
+    settings.file.stat()  # before a model is downloaded
+    model_folder = local_folder(settings.model)
+    messages, prefix = settings.apply_chat_template, settings.value_head_prefix
+    if problems := checkpoint_problems(model_folder, prefix, messages=messages):
+        raise ValueError("\n".join(problems))
+    tokenizer = AutoTokenizer.from_pretrained(model_folder, trust_remote_code=False)
+    columns = (settings.prompt_key, settings.chosen_key, settings.rejected_key, settings.subset_key)
+    data = evaluation.held_out(
+        read_pairs(settings.file, *columns),
+        tokenizer.apply_chat_template if messages else None,
+        settings.input_template,
+    )
+    identity = {
+        "texts": data.fingerprint(),
+        "model": model_fingerprint(model_folder),
+        **{name: getattr(settings, name) for name in ("max_len", "dtype", "value_head_prefix")},
+    }
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+    folder = settings.out or Path("runs", f"rm-eval-{digest}")
+    with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
+        rewards, description = _score(settings, data.texts, store)
+    lengths = evaluation.token_counts(tokenizer, data.responses)
+    found = {
+        "model": settings.model,
+        "file": str(settings.file),
+        "settings": settings.manifest(),
+        "identity": identity,
+        "description": description,
+        **evaluation.evaluate(rewards, lengths, data.prompts, data.subsets),
+    }
+    write_json(folder / "evaluation.json", found)
+    with atomic_write(folder / "report.html") as file:
+        file.write(report.page(found).encode())
+    for rows in (report.figures(found), report.subsets(found)):
+        table(rows)
+    for sentence in report.in_words(found):
+        say(sentence)
+    say(f"The page with pictures: {folder / 'report.html'}")
+
+
+def _score(settings: RewardEvalSettings, texts: Any, store: Any) -> tuple[Any, dict[str, Any]]:
+    """The rewards of both sides of every pair, and the model's description."""
+    from openrlhf_js.reward_model.evaluate import score_pairs
+    from openrlhf_js.reward_model.model import RewardModel
+
+    use_spare_cores()
+    model = RewardModel.load(  # not normalised: margins are in the units of training
+        settings.model,
+        settings.max_len,
+        settings.device,
+        settings.dtype,
+        value_head_prefix=settings.value_head_prefix,
+    )
+    with progress("scoring", len(texts), "pairs") as bar:
+        rewards = score_pairs(texts, model.scores, store, settings.pairs_at_once, bar.update)
+    return rewards, asdict(model.description)
+
+
+class _RewardFlags(Settings):
+    model_name_or_path: str = Field(description="a folder, or a name on the hub")
+    normalize_enable: bool = Field(
+        False, description="serve (reward - mean) / std, by mean and std of config.json"
+    )
+
+
+class _DataFlags(Settings):
+    max_len: int = Field(default=2048, ge=1, description="tokens of a text, as in training")
+
+
+class _DeepSpeedFlags(Settings):
+    value_head_prefix: str = Field(default="score", description="if config.json gives none")
+    param_dtype: Dtype = Field(default="bf16", description="of the weights")
+    attn_implementation: str = Field(default="sdpa", description="as transformers names it")
+
+
+class RewardServeSettings(Settings):
+    """Serve a reward model over HTTP, as OpenRLHF asks for rewards: POST {"query": [texts]} to
+    /get_reward. The scores are those of training. Flags of OpenRLHF's own server keep their names.
+    """
+
+    reward: _RewardFlags
+    data: _DataFlags = _DataFlags()
+    ds: _DeepSpeedFlags = _DeepSpeedFlags()
+    device: str | None = Field(None, description="such as cuda:1; default: a GPU if there is one")
+    dry_run: bool = Field(False, description="check everything but the weights, show it, and end")
+    batch_size: int = Field(64, ge=1, description="texts in the model at a time")
+    max_tokens_per_batch: int = Field(16384, ge=1, description="tokens, with padding")
+    max_wait_ms: float = Field(3.0, ge=0, lt=1e6, description="for a batch to fill up")
+    queue_size: int = Field(8192, ge=1, description="texts that may wait; more get status 503")
+    host: str = Field("127.0.0.1", description="one that others can reach needs a token")
+    port: int = Field(5000, ge=0, le=65535, description="0: any that is free")
+    token_file: Path | None = Field(None, description=f"of the token; default: ${TOKEN_VARIABLE}")
+    drain_seconds: int = Field(60, ge=1, description="to answer what is left at SIGTERM")
+
+
+def serve(argv: Sequence[str]) -> int:
+    """`openrlhf-js rm serve`."""
+    settings = parse(RewardServeSettings, SERVE, argv)
+    return run(SERVE, partial(_serve, settings))
+
+
+def _serve(settings: RewardServeSettings) -> None:
+    from openrlhf_js.reward_model import server
+    from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+    from openrlhf_js.reward_model.model import RewardModel
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    token = server.read_token(os.environ.get(TOKEN_VARIABLE), settings.token_file)
+    if token is None and not server.is_loopback(settings.host):
+        raise ValueError(
+            f"--host {settings.host} can be reached from other machines, so clients must send a "
+            f"token: set {TOKEN_VARIABLE}, as `openssl rand -hex 32` prints it, or --token_file"
+        )
+    name, normalize = settings.reward.model_name_or_path, settings.reward.normalize_enable
+    prefix = settings.ds.value_head_prefix
+    with server.bind(settings.host, settings.port) as listener:
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        url = f"http://{host}:{listener.getsockname()[1]}/get_reward"
+        if settings.dry_run:
+            say(json.dumps(settings.manifest(), indent=2))
+            if problems := checkpoint_problems(name, prefix, normalize=normalize):
+                raise ValueError("\n".join(problems))
+            say(f"would serve on {url}, {'with' if token else 'without'} a token")
+            return
+        model = RewardModel.load(
+            name,
+            settings.data.max_len,
+            settings.device,
+            settings.ds.param_dtype,
+            normalize,
+            prefix,
+            attention=settings.ds.attn_implementation,
+        )
+        model.score(["a text"])  # the first one is slow
+        gc.collect()
+        gc.freeze()  # otherwise a full collection visits all that is imported, for 0.2 s
+        say(json.dumps(asdict(model.description), indent=2))
+        app = server.make_app(
+            partial(
+                model.score_batches,
+                max_tokens=settings.max_tokens_per_batch,
+                max_texts=settings.batch_size,
+            ),
+            model.description,
+            token,
+            batch_size=settings.batch_size,
+            max_wait_seconds=settings.max_wait_ms / 1000,
+            queue_size=settings.queue_size,
+        )
+        ready = partial(print, f"serving on {url}", flush=True)
+        server.RewardServer(app, settings.drain_seconds, ready).serve_on(listener)
+
+
+def train(argv: Sequence[str]) -> int:
+    """`openrlhf-js rm train`: checks every pair, then runs OpenRLHF's reward model training.
+
+    Returns:
+        The exit status: 0 done, 1 failed, 2 bad input, 130 interrupted.
+    """
+    from openrlhf_js.plugin import reward_training
+    from openrlhf_js.plugin import run as plugin_run
+    from openrlhf_js.plugin.parser import flag_values, validate_upstream
+    from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
+
+    flat: dict[str, Any] = {}
+    try:
+        parser = reward_training.reward_parser()
+        args = parser.parse_args(argv)
+        flat = vars(args)
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+        if reward_training.is_first():
+            reward_training.check_flags(flat)
+        device = plugin_run.prepare_device(flat["js.device"])
+        if device == "cpu":
+            use_spare_cores()
+        if reward_training.is_first():
+            try:
+                _check_pairs(flat)
+            except reward_training.NotReachable as error:
+                if not flat["js.dry_run"]:
+                    raise
+                _complain(f"{error}; so the pairs were not checked")
+        checked = validate_upstream(args, reward_training.PROGRAM)
+        if flat["js.dry_run"]:
+            if reward_training.is_first():
+                print("\n".join(flag_values(args, parser)))
+            return 0
+        reward_training.train(checked, device)
+        return 0
+    except BadInput as error:
+        _complain(str(error))
+        return 2
+    except UpstreamMismatch as error:
+        _complain(str(error))
+        return 1
+    except KeyboardInterrupt:
+        pass  # reported below, once upstream's progress bars are gone with its frames
+    except Exception:
+        traceback.print_exc()
+        return 1
+    tag = reward_training.last_checkpoint(flat) if flat else None
+    resume = "; nothing was saved (--ckpt.save_steps saves regularly)" if flat else ""
+    if tag:
+        resume = f"; --ckpt.load_enable resumes from {tag} in {flat['ckpt.path']}"
+    _complain(f"interrupted{resume}")
+    return 130
+
+
+def _complain(text: str) -> None:
+    for line in text.splitlines():
+        say(f"openrlhf_js: {line}", error=True)
+
+
+def _check_pairs(flat: dict[str, Any]) -> None:
+    """Shows what is in the preference data; BadInput if it should not be trained on."""
+    from openrlhf_js.plugin import reward_training
+    from openrlhf_js.plugin.upstream import BadInput
+
+    training, evaluation = reward_training.sources(flat)
+    making = reward_training.making(flat, reward_training.load_tokenizer(flat))
+    with progress("checking preferences", unit="pairs") as bar:
+        try:
+            found, held_out = reward_training.check_data(
+                flat, training, evaluation, making, lambda pairs, _: bar.advance(pairs)
+            )
+        except BadInput:
+            raise
+        except (OSError, ValueError) as error:
+            raise BadInput(str(error)) from error
+    problems = []
+    for flag, report in (("data.dataset", found.report), ("eval.dataset", held_out)):
+        show_pairs(report, flat["data.max_len"])
+        if kinds := report.stopping(flat["js.allow"]):
+            problems.append(f"--{flag}: {report.refusal(kinds)}")
+    if problems := problems or reward_training.pair_problems(flat, found.pairs):
+        raise BadInput("\n".join(problems))
+    for notice in reward_training.notices(flat, found.pairs):
+        say(f"openrlhf_js: {notice}")
+
+
+def show_pairs(report: Report, max_len: int) -> None:
+    """Prints a table by file, and the first problems of each kind."""
+    import numpy as np
+
+    def share(count: int, pairs: int) -> str:  # 0 only where the count is
+        percent = 100 * count / max(1, pairs)
+        return f"{percent:.1f} %" if percent >= 0.05 or not count else "< 0.1 %"
+
+    rows = []
+    for name, tally in report.tallies.items():
+        median, long = np.percentile(tally.tokens or [0], [50, 99])
+        row = {"preferences": name, "pairs": tally.pairs, "tokens, median": round(median)}
+        row |= {"99 %": round(long), f"cut to {max_len:,}": share(tally.counts["cut"], tally.pairs)}
+        for kind in ("repeated", "reversed"):
+            row[kind] = share(tally.counts[kind], tally.pairs)
+        rows.append(row)
+    table(rows)
+    counts = report.counts
+    for kind, problems in report.problems.items():
+        of = share(counts[kind], report.pairs)
+        say(f"{counts[kind]:,} ({of}) x {KINDS[kind].text} [{kind}]:", style="bold")
+        for problem in problems:
+            say(f"  {problem}".replace("\n", "\\n"))
+        if counts[kind] > len(problems):
+            say(f"  ... and {counts[kind] - len(problems):,} more")
 
 
 if __name__ == "__main__":

@@ -1,212 +1,277 @@
-"""What was found about a reward model: rows for a table, plain words, and a page of its own."""
+"""The page of `rm eval`: what was found about a reward model, in figures, words and pictures."""
 
 from __future__ import annotations
 
+import base64
+import itertools
+from collections.abc import Callable
 from typing import Any
 
-from openrlhf_js.report import html
-from openrlhf_js.report.reward_model_pictures import pictures
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-Row = tuple[str, ...]
-SUBSET_COLUMNS = ("subset", "pairs", "prompts", "accuracy", "mean margin", "ties")
-MUCH = 0.3  # a correlation with length that is worth a word
-FEW_CLUSTERS = 20
+from openrlhf_js.report import style
+from openrlhf_js.report.pages import render
+
+BLUE, ORANGE = "#0b6e99", "#d9730d"
+SHOWN_SUBSETS = 30
+CORRELATION = 0.3  # of reward and length within pairs, from which a sentence mentions it
+FEW_PROMPTS = 20  # too few clusters for an interval
+
+Found = dict[str, Any]  # the content of evaluation.json
+Interval = dict[str, float | None]
 
 
-def percent(of: float, digits: int = 0) -> str:
-    """A share without an interval, such as `2 %`."""
-    return f"{100 * of:.{digits}f} %"
-
-
-def share(of: dict[str, float | None] | None) -> str:
-    """An interval of a share, such as `84.2 % (82.9 to 85.5)`; `-` where there is none."""
+def share(of: Interval | None) -> str:
+    """An interval of a share, such as `84.2 % (82.9 to 85.5)`."""
     if of is None or of["value"] is None:
         return "-"
-    value = percent(of["value"], 1)
-    if of["low"] is None or of["high"] is None:
-        return value
-    return f"{value} ({100 * of['low']:.1f} to {100 * of['high']:.1f})"
+    low, high = of["low"], of["high"]
+    ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{100 * of['value']:.1f} %{ends}"
 
 
-def number(of: dict[str, float | None]) -> str:
-    """An interval of any number, such as `1.84 (1.70 to 1.98)`."""
+def number(of: Interval | None) -> str:
+    """An interval of a number, such as `1.84 (1.7 to 1.98)`."""
+    if of is None or of["value"] is None:
+        return "-"
     low, high = of["low"], of["high"]
     ends = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
     return f"{of['value']:.3g}{ends}"
 
 
-def _plain(value: float | None, form: str = ".2f") -> str:
-    return "-" if value is None else format(value, form)
-
-
-def rows(found: dict[str, Any]) -> list[Row]:
-    """What is measured, its figure, and what it means.
-
-    Args:
-        found: what stands in `evaluation.json`.
-    """
+def figures(found: Found) -> list[dict[str, str]]:
+    """The rows of the table: figure, value and meaning."""
     calibration, length, reward = found["calibration"], found["length"], found["reward"]
-    unit = length["unit"]
-    best = calibration["temperature"]
-    return [
+    best, within, weight = calibration["temperature"], length["correlation_within_pairs"], "-"
+    if length["regression"]:
+        of = length["regression"]["length"]
+        weight = f"{100 * of['value']:+.3g} ± {196 * of['standard_error']:.2g}"
+    chance = calibration["error_by_chance"]
+    rows = [
         ("pairs", f"{found['pairs']:,}", f"of {found['prompts']:,} prompts"),
         ("accuracy", share(found["accuracy"]), "95 % interval by prompt; a tie counts half"),
-        ("ties", percent(found["ties"], 1), "of pairs whose rewards are the same"),
-        ("mean margin", number(found["margin"]), "chosen less rejected reward"),
+        ("ties", f"{found['ties']:.1%}", "pairs whose rewards are equal"),
+        ("mean margin", number(found["margin"]), "chosen minus rejected reward"),
         ("log loss", f"{calibration['log_loss']:.3f}", "0.693 by chance"),
         (
             "calibration error",
             f"{calibration['error']:.3f}",
-            f"ECE; an exact model would show about {calibration['error_by_chance']:.3f}",
+            f"ECE; exact confidences would show about {chance:.3f}",
         ),
         (
             "temperature",
-            _plain(best),
-            "divides the margins for the least log loss; above 1: too sure of itself"
-            if best is not None
-            else "no best one: every margin is positive, or the mean margin is not",
+            "-" if best is None else f"{best:.2f}",
+            "minimises the log loss of margin / temperature; above 1: overconfident",
         ),
         (
             "reward",
             f"{reward['mean']:.4g} ± {reward['std']:.4g}",
-            "mean and standard deviation"
-            + (", to normalise with" if found["description"]["normalized"] is False else ""),
+            "mean and standard deviation, to normalise with",
         ),
-        _normalised(found["description"]),
         (
             "length and reward",
-            "-" if length["correlation"] is None else number(length["correlation"]),
-            f"correlation over responses; {_plain(length['correlation_within_pairs'])} within "
-            f"pairs; length in {unit}",
+            number(length["correlation"]),
+            f"correlation over responses; {'-' if within is None else f'{within:.2f}'} within "
+            "pairs; length in tokens",
         ),
         (
             "accuracy of length",
             share(length["accuracy_of_length_alone"]),
-            "of taking the longer response, without a model",
+            "of preferring the longer response, without a model",
         ),
         (
             "accuracy, balanced",
             share(length["accuracy_balanced"]),
-            "if the chosen one were as often the longer as the shorter one",
+            "if the chosen response were as often the longer as the shorter one",
         ),
         (
             "chosen is longer",
             share(length["accuracy_where_chosen_is_longer"]),
-            f"accuracy there, {percent(length['share_chosen_longer'])} of pairs",
+            f"accuracy there, {length['share_chosen_longer']:.0%} of pairs",
         ),
         (
             "chosen is shorter",
             share(length["accuracy_where_chosen_is_shorter"]),
-            f"accuracy there, {percent(length['share_chosen_shorter'])} of pairs",
+            f"accuracy there, {length['share_chosen_shorter']:.0%} of pairs",
         ),
         (
-            "lengths alike",
+            "similar lengths",
             share(length["accuracy_at_matched_length"]),
-            f"accuracy within 10 %, {percent(length['share_of_matched_length'])} of pairs",
+            f"accuracy within 10 %, {length['share_of_matched_length']:.0%} of pairs",
         ),
-        (
-            "without length",
-            share(length["accuracy_without_linear_part"]),
-            "accuracy of margins less what is proportional to the length difference",
-        ),
-        ("weight of length", _weight(length), f"log-odds per 100 {unit} beside the margin's"),
+        ("weight of length", weight, "log-odds per 100 tokens beside the margin's"),
     ]
+    return [dict(zip(("figure", "value", "meaning"), row, strict=True)) for row in rows]
 
 
-def _normalised(description: dict[str, Any]) -> Row:
-    """Whether what was scored is the model's own rewards."""
-    if description["normalized"]:
-        formula = f"(reward - {description['mean']:g}) / {description['std']:g}"
-        return ("normalised", "yes", f"the server gives {formula}")
-    if description["normalized"] is None:
-        return ("normalised", "not known", "the server does not say at /health")
-    return ("normalised", "no", "these are the model's own rewards")
-
-
-def _weight(length: dict[str, Any]) -> str:
-    regression = length["regression"]
-    if regression is None:
-        return "-"
-    weight = regression["length"]
-    return f"{100 * weight['value']:+.3g} ± {196 * weight['standard_error']:.2g}"
-
-
-def subset_rows(found: dict[str, Any]) -> list[Row]:
-    """One row for each subset, under `SUBSET_COLUMNS`."""
+def subsets(found: Found) -> list[dict[str, str]]:
+    """One row for each subset."""
     return [
-        (
-            name or "(none)",
-            f"{part['pairs']:,}",
-            f"{part['prompts']:,}",
-            share(part["accuracy"]),
-            number(part["margin"]),
-            percent(part["ties"], 1),
-        )
+        {
+            "subset": name or "(none)",
+            "pairs": f"{part['pairs']:,}",
+            "prompts": f"{part['prompts']:,}",
+            "accuracy": share(part["accuracy"]),
+            "mean margin": number(part["margin"]),
+            "ties": f"{part['ties']:.1%}",
+        }
         for name, part in found["subsets"].items()
     ]
 
 
-def in_words(found: dict[str, Any]) -> list[str]:
-    """What to make of it, one sentence after the other; only what the figures bear out."""
-    accuracy, length = found["accuracy"], found["length"]
-    alone, calibration = length["accuracy_of_length_alone"], found["calibration"]
+def in_words(found: Found) -> list[str]:
+    """What the figures say, one sentence each."""
+    accuracy, length, calibration = found["accuracy"], found["length"], found["calibration"]
     said = [
         f"The model prefers the chosen response in {share(accuracy)} of {found['pairs']:,} pairs."
     ]
     if accuracy["low"] is not None and accuracy["low"] <= 0.5:
-        said.append("That is not clearly better than a coin.")
-    if found["prompts"] < FEW_CLUSTERS:
-        said.append(f"{found['prompts']} prompts are few for an interval: take it with caution.")
+        said.append("That is not clearly better than chance.")
+    if found["prompts"] < FEW_PROMPTS:
+        said.append(f"{found['prompts']} prompts are few for an interval: do not rely on it.")
+    alone, within = length["accuracy_of_length_alone"], length["correlation_within_pairs"]
     if alone["value"] >= accuracy["value"]:
-        said.append(f"Taking the longer response would do as well: {share(alone)}.")
-    within = length["correlation_within_pairs"]
-    if within is not None and abs(within) > MUCH:
-        favour = "longer" if within > 0 else "shorter"
-        said.append(f"It favours {favour} responses: correlation {within:.2f} within pairs.")
-    if calibration["error"] > 2 * calibration["error_by_chance"]:
-        best = calibration["temperature"]
-        sure = "" if best is None else " too sure" if best > 1 else " not sure enough"
-        said.append(
-            f"Its margins are not probabilities as they are: ECE {calibration['error']:.3f}"
-            + (f", it is{sure}; a temperature of {best:.2f} mends most of it." if sure else ".")
-        )
-    if (normalized := found["description"]["normalized"]) is not False:
-        who = (
-            "The server normalises" if normalized else "If the server normalises (it does not say)"
-        )
-        said.append(f"{who}: reward, margins, log loss and calibration are of normalised scores.")
+        said.append(f"Preferring the longer response would do as well: {share(alone)}.")
+    if within is not None and abs(within) > CORRELATION:
+        favoured = "longer" if within > 0 else "shorter"
+        said.append(f"It favours {favoured} responses: correlation {within:.2f} within pairs.")
+    error, chance, best = (calibration[k] for k in ("error", "error_by_chance", "temperature"))
+    if error > 2 * chance:
+        text = f"Its margins are not calibrated: ECE {error:.3f}, against {chance:.3f} by chance"
+        if best is not None:
+            after = calibration["error_at_temperature"]
+            kind = "overconfident" if best > 1 else "underconfident"
+            change = "lowers" if after < error else "does not lower"
+            text += f"; it is {kind}, and a temperature of {best:.2f} {change} it to {after:.3f}"
+            if after >= error:
+                text = text.replace(f" it to {after:.3f}", f" it ({after:.3f})")
+        said.append(f"{text}.")
     return said
 
 
-def page(found: dict[str, Any]) -> str:
-    """The whole evaluation as one HTML file that needs no other.
+def page(found: Found) -> str:
+    """The evaluation as one HTML file that needs no other."""
+    settings = {
+        **found["description"],
+        **{k: v for k, v in found["identity"].items() if k != "model"},
+    }
+    pictures_ = {
+        title: f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+        for title, svg in pictures(found).items()
+    }
+    return render(
+        "reward_model.html",
+        title=f"Reward model {found['model']}",
+        file=found["file"],
+        words=in_words(found),
+        figures=figures(found),
+        subsets=subsets(found),
+        pictures=pictures_,
+        settings=list(settings.items()),
+    )
 
-    Args:
-        found: what stands in `evaluation.json`.
-    """
-    title = f"Reward model {found['model']}"
-    parts = [
-        f"<h1>{html.text(title)}</h1>",
-        *map(html.paragraph, [f"Measured on {found['file']}.", *in_words(found)]),
-        html.table(("", "", "what it is"), rows(found)),
-        *(html.figure(svg, name, name) for name, svg in pictures(found).items()),
-    ]
+
+def pictures(found: Found) -> dict[str, str]:
+    """Title and SVG of each picture."""
+    drawn = {
+        "Reliability": _drawn(_reliability, found),
+        "Margins": _drawn(_margins, found),
+        "Reward and length": _drawn(_lengths, found),
+    }
     if found["subsets"]:
-        parts += ["<h2>By subset</h2>", html.table(SUBSET_COLUMNS, subset_rows(found))]
-    parts += ["<h2>What was measured</h2>", html.table((), measured(found))]
-    return html.page(title, parts)
+        shown = min(len(found["subsets"]), SHOWN_SUBSETS)
+        drawn["Accuracy by subset"] = _drawn(_subsets, found, 1.4 + 0.32 * shown)
+    return drawn
 
 
-def measured(found: dict[str, Any]) -> list[Row]:
-    """How the rewards came about: the model's settings, and the hashes of what decides them."""
-    hashed = {"model", "texts"}
-    named = {f"{k}, SHA-256" if k in hashed else k: v for k, v in found["identity"].items()}
-    return [(name, _setting(value)) for name, value in {**found["description"], **named}.items()]
+def _drawn(draw: Callable[[Axes, Found], None], found: Found, height: float = 4.4) -> str:
+    with rc_context(style.HOUSE):
+        figure = style.figure(height=height)
+        (axes,) = figure.axes
+        draw(axes, found)
+        axes.grid(color=style.GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(length=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        return style.svg(figure)
 
 
-def _setting(value: Any) -> str:
-    if isinstance(value, bool | None):
-        return {True: "yes", False: "no", None: "-"}[value]
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return " ".join(value) if isinstance(value, list) else str(value)
+def _reliability(axes: Axes, found: Found) -> None:
+    bins = found["calibration"]["bins"]
+    confidence = [each["confidence"] for each in bins]
+    spread = [
+        1.96 * (c * (1 - c) / b["pairs"]) ** 0.5 for c, b in zip(confidence, bins, strict=True)
+    ]
+    low, high = ([c + s * e for c, e in zip(confidence, spread, strict=True)] for s in (-1, 1))
+    axes.plot([0.5, 1], [0.5, 1], "--", color=style.INK, linewidth=1, label="exact")
+    axes.fill_between(
+        confidence,
+        low,
+        high,
+        color=style.INK,
+        alpha=0.12,
+        linewidth=0,
+        label="95 % of exact models",
+    )
+    axes.plot(confidence, [each["accuracy"] for each in bins], "o-", color=BLUE, label="model")
+    axes.set(xlabel="confidence, sigmoid of |margin|", ylabel="accuracy, share of pairs")
+    axes.legend(frameon=False, loc="upper left")
+
+
+def _margins(axes: Axes, found: Found) -> None:
+    counts, edges = (found["pictures"]["margins"][key] for key in ("counts", "edges"))
+    middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
+    for name, colour, hatch, sign in (("0 or more", BLUE, "", 1), ("below 0", ORANGE, "////", -1)):
+        inside = [(m, c) for m, c in zip(middles, counts, strict=True) if m * sign > 0]
+        axes.bar(
+            [m for m, _ in inside],
+            [c for _, c in inside],
+            edges[1] - edges[0],
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0.5,
+            label=name,
+        )
+    axes.set(xlabel="margin, chosen minus rejected reward", ylabel="pairs")
+    axes.legend(frameon=False)
+
+
+def _lengths(axes: Axes, found: Found) -> None:
+    # lengths are whole numbers: shifted, neither side hides the other
+    for side, colour, marker, shift in (
+        ("chosen", BLUE, "o", -0.1),
+        ("rejected", ORANGE, "x", 0.1),
+    ):
+        points = found["pictures"]["points"][side]
+        axes.scatter(
+            [length + shift for length in points["lengths"]],
+            points["rewards"],
+            s=9,
+            alpha=0.45,
+            color=colour,
+            marker=marker,
+            linewidths=0.7,
+            label=side,
+            rasterized=True,  # thousands of points would make a page of megabytes
+        )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="length of the response, tokens", ylabel="reward")
+    axes.legend(frameon=False, markerscale=2, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
+
+
+def _subsets(axes: Axes, found: Found) -> None:
+    parts = sorted(found["subsets"].items(), key=lambda each: -each[1]["pairs"])[:SHOWN_SUBSETS]
+    names = [style.printable(name[:39] + "…" * (len(name) > 39)) for name, _ in parts[::-1]]
+    accuracies = [part["accuracy"] for _, part in parts[::-1]]
+    values = [each["value"] for each in accuracies]
+    reach = [[abs(each["value"] - each[end]) for each in accuracies] for end in ("low", "high")]
+    axes.errorbar(values, range(len(values)), xerr=reach, fmt="o", color=BLUE, capsize=3)
+    axes.margins(y=0.15)
+    every = found["accuracy"]["value"]
+    axes.axvline(every, color=style.INK, linestyle="--", linewidth=1, label="all")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="accuracy, with its 95 % interval")
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1))

@@ -1,4 +1,3 @@
-"""Bradley-Terry reward models: their preference data, their checkpoints, their scores.
+"""Bradley-Terry reward models: preference data, checkpoints, scores, evaluation and the server."""
 
-Plain torch and transformers: what a file holds, what a checkpoint is, what a text scores.
-"""
+TOKEN_VARIABLE = "OPENRLHF_JS_REWARD_TOKEN"  # environment variable of servers and clients

@@ -1,181 +1,386 @@
-"""What the rewards of a preference file say about the reward model that gave them."""
+"""Evaluates a reward model on held-out preferences: accuracy, calibration, and length.
+
+A margin is the reward of the chosen response minus that of the rejected one. The Bradley-Terry
+model says that the response with the larger reward is preferred with confidence sigmoid(|margin|).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openrlhf_js.reward_model import calibration, length_control
-from openrlhf_js.reward_model.calibration import Floats, hits
-from openrlhf_js.uncertainty import clustered_mean, clustered_proportion, stratified_mean
+from openrlhf_js import stats
+from openrlhf_js.common.store import Store
+from openrlhf_js.reward_model.preferences import Pair, Side, Template, rendered
 
-HISTOGRAM_BINS = 40
+Floats = NDArray[np.float64]
 Interval = dict[str, float | None]  # value, low and high
-SHOWN_POINTS = 2_000  # of reward over length, in the picture
+
+BINS = 15  # of confidence
+LEAST_PER_BIN = 20  # pairs; fewer bins where there are not so many
+MATCHED_SHARE = 0.1  # lengths of a matched pair differ by at most so much of their mean
+CORRELATION_ROUNDS = 200  # which leave its standard error uncertain by 5 %
+HISTOGRAM_BINS = 40
+SHOWN_POINTS = 2_000  # of reward over length
+
+
+class ScoringFailed(RuntimeError):
+    """The model gave a reward that is not a finite number."""
 
 
 @dataclass(frozen=True)
-class ScoredPairs:
-    """Both rewards of every pair, and what they are compared by. Each field has one entry a pair.
+class HeldOut:
+    """The pairs of a preference file, in its order; each field has one entry a pair.
 
     Attributes:
-        chosen: rewards of the preferred responses, without normalisation.
-        rejected: rewards of the others.
-        chosen_lengths: of the preferred responses.
-        rejected_lengths: of the others.
-        prompts: what tells prompts apart: pairs with the same one are not independent.
-        subsets: the names of the groups that are also reported by themselves, or "".
-        length_unit: "tokens" or "characters".
+        texts: chosen and rejected text, as in training but for their end.
+        responses: chosen and rejected response, for their lengths.
+        prompts: what tells prompts apart.
+        subsets: names of groups to report separately, or "".
     """
 
-    chosen: Floats
-    rejected: Floats
-    chosen_lengths: Floats
-    rejected_lengths: Floats
-    prompts: Sequence[str]
-    subsets: Sequence[str]
-    length_unit: str
+    texts: list[tuple[str, str]]
+    responses: list[tuple[str, str]]
+    prompts: list[str]
+    subsets: list[str]
 
-    def __post_init__(self) -> None:
-        """Raises ValueError if there is no pair, or a reward that is not finite."""
-        count = len(self.chosen)
-        if count == 0:
-            raise ValueError("there is no pair to evaluate on")
-        for name in ("rejected", "chosen_lengths", "rejected_lengths", "prompts", "subsets"):
-            if len(getattr(self, name)) != count:
-                raise ValueError(f"{count} chosen rewards, but {len(getattr(self, name))} {name}")
-        for name in ("chosen", "rejected"):
-            finite = np.isfinite(getattr(self, name))
-            if not finite.all():
-                number = int((~finite).argmax())
-                value = getattr(self, name)[number]
-                raise ValueError(f"the {name} reward of pair {number + 1} is {value}")
+    def fingerprint(self) -> str:
+        """A hash of the texts."""
+        return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()
 
 
-def evaluate(pairs: ScoredPairs) -> dict[str, Any]:
-    """Everything that is reported about a reward model, as plain values for JSON.
+def held_out(
+    pairs: Iterable[Pair], template: Template | None = None, input_template: str | None = None
+) -> HeldOut:
+    """The pairs of a file as evaluation needs them; templates as in `preferences.texts`."""
+    found = HeldOut([], [], [], [])
+    for number, pair in enumerate(pairs):
+        try:
+            made = rendered(pair, template, input_template)
+        except ValueError as error:
+            raise ValueError(f"{pair.place}: {error}") from None
+        if pair.prompt is not None:
+            prompt = json.dumps(pair.prompt, sort_keys=True)
+        elif isinstance(pair.chosen, str):  # the texts hold their prompt: each pair is a cluster
+            prompt = f"pair {number}"
+        else:
+            prompt = json.dumps(pair.chosen[:-1], sort_keys=True)
+        found.texts.append((made.chosen, made.rejected))
+        found.responses.append((_response(pair.chosen), _response(pair.rejected)))
+        found.prompts.append(prompt)
+        found.subsets.append(pair.subset)
+    return found
+
+
+def _response(side: Side) -> str:
+    """The response; a text that holds its prompt too is longer by the same on both sides."""
+    return side if isinstance(side, str) else side[-1]["content"]
+
+
+def score_pairs(
+    texts: Sequence[tuple[str, str]],
+    score: Callable[[Sequence[str]], Sequence[float]],
+    store: Store,
+    at_once: int,
+    progress: Callable[[int], None] = lambda pairs: None,
+) -> Floats:
+    """The rewards (pairs, 2) of chosen and rejected texts; those in the store are not repeated.
+
+    Args:
+        texts: chosen and rejected text of every pair.
+        score: one reward for each text.
+        store: of records with pair, chosen and rejected; gets `at_once` at a time.
+        at_once: pairs that are scored together.
+        progress: called with the number of pairs that have rewards.
+
+    Raises:
+        ScoringFailed: a reward is not finite; the rewards before it are in the store.
+    """
+    left = [pair for pair in range(len(texts)) if (pair,) not in store]
+    for start in range(0, len(left), at_once):
+        part = left[start : start + at_once]
+        rewards = np.array(score([text for pair in part for text in texts[pair]]), dtype=float)
+        rewards = rewards.reshape(len(part), 2)
+        for pair, row in zip(part, rewards, strict=True):
+            if not np.isfinite(row).all():
+                side = "chosen" if not np.isfinite(row[0]) else "rejected"
+                raise ScoringFailed(f"the {side} response of pair {pair + 1} got the reward {row}")
+        store.append(
+            {"pair": pair, "chosen": chosen, "rejected": rejected}
+            for pair, (chosen, rejected) in zip(part, rewards.tolist(), strict=True)
+        )
+        progress(len(store.records))
+    records = [store.records[(pair,)] for pair in range(len(texts))]
+    return np.array([[each["chosen"], each["rejected"]] for each in records], dtype=np.float64)
+
+
+def token_counts(tokenizer: Any, responses: Sequence[tuple[str, str]]) -> Floats:
+    """The tokens (pairs, 2) of chosen and rejected responses."""
+    texts = [text for pair in responses for text in pair]
+    ids = tokenizer(texts, add_special_tokens=False).input_ids
+    return np.array([len(each) for each in ids], dtype=np.float64).reshape(-1, 2)
+
+
+def evaluate(
+    rewards: Floats, lengths: Floats, prompts: Sequence[str], subsets: Sequence[str]
+) -> dict[str, Any]:
+    """Everything that is reported about a reward model, as values for JSON.
 
     Accuracy is the share of pairs whose chosen response has the larger reward; a tie counts half.
-    An interval is `{"value", "low", "high"}` at 95 %, clustered by prompt: the pairs of one prompt
-    are not independent, the prompts are. An end is None where the pairs do not bound it, and the
-    whole is None where there is nothing to average.
+    An interval is {"value", "low", "high"} at 95 %, clustered by prompt. An end is None where the
+    pairs do not bound it; an interval is None where there is nothing to average.
+
+    Args:
+        rewards: (pairs, 2) of the chosen and the rejected response, not normalised.
+        lengths: (pairs, 2) tokens of the chosen and the rejected response.
+        prompts: what tells prompts apart: pairs of the same prompt are not independent.
+        subsets: names of groups to report separately, or "".
     """
-    margins = pairs.chosen - pairs.rejected
-    numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(pairs.prompts))}
-    clusters = np.array([numbers[prompt] for prompt in pairs.prompts])
-    rewards = np.concatenate([pairs.chosen, pairs.rejected])
+    if not len(rewards):
+        raise ValueError("there is no pair to evaluate on")
+    margins = rewards[:, 0] - rewards[:, 1]
+    clusters = np.unique(np.array(prompts, dtype=object), return_inverse=True)[1]
+    names = np.array(subsets, dtype=object)
+    several = sorted(set(subsets)) if len(set(subsets)) > 1 else []
     return {
-        **_part(margins, clusters, np.ones(len(margins), dtype=bool)),
-        "subsets": _subsets(margins, clusters, pairs.subsets),
+        **_part(margins, clusters),
+        "subsets": {
+            name: _part(margins[names == name], clusters[names == name]) for name in several
+        },
         "reward": {
             "mean": float(rewards.mean()),
             "std": float(rewards.std(ddof=1)),
-            "least": float(rewards.min()),
-            "greatest": float(rewards.max()),
-            "chosen_mean": float(pairs.chosen.mean()),
-            "rejected_mean": float(pairs.rejected.mean()),
+            "min": float(rewards.min()),
+            "max": float(rewards.max()),
+            "chosen_mean": float(rewards[:, 0].mean()),
+            "rejected_mean": float(rewards[:, 1].mean()),
         },
         "calibration": _calibration(margins),
-        "length": _length(pairs, margins, clusters, rewards),
-        "pictures": _pictures(pairs, margins),
+        "length": _length(rewards, lengths, margins, clusters),
+        "pictures": _pictures(rewards, lengths, margins),
     }
 
 
-def _mean(values: Floats, clusters: NDArray[np.int64]) -> Interval:
-    return clustered_mean(values, clusters).plain()
-
-
-def _share(values: Floats, clusters: NDArray[np.int64], part: NDArray[np.bool_]) -> Interval | None:
-    """The mean of values in [0, 1] over a part of the pairs; None if no pair is in it."""
-    return clustered_proportion(values[part], clusters[part]).plain() if part.any() else None
-
-
-def _part(margins: Floats, clusters: NDArray[np.int64], part: NDArray[np.bool_]) -> dict[str, Any]:
+def _part(margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:
     return {
-        "pairs": int(part.sum()),
-        "prompts": len(np.unique(clusters[part])),
-        "accuracy": _share(hits(margins), clusters, part),
-        "margin": _mean(margins[part], clusters[part]),
-        "ties": float((margins[part] == 0).mean()),
+        "pairs": len(margins),
+        "prompts": len(np.unique(clusters)),
+        "accuracy": _share(hits(margins), clusters),
+        "margin": stats.clustered_mean(margins, clusters).plain(),
+        "ties": float((margins == 0).mean()),
     }
 
 
-def _subsets(
-    margins: Floats, clusters: NDArray[np.int64], subsets: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """By name; empty if there is only one."""
-    names = np.array(subsets, dtype=object)
-    every = sorted(set(subsets))
-    if len(every) < 2:
-        return {}
-    return {name: _part(margins, clusters, names == name) for name in every}
+def _share(values: Floats, clusters: NDArray[np.int64]) -> Interval | None:
+    """The mean of values in [0, 1]; None if there are none."""
+    return stats.clustered_proportion(values, clusters).plain() if len(values) else None
+
+
+def hits(margins: Floats) -> Floats:
+    """1 where the chosen response has the larger reward, 1/2 where both have the same, else 0."""
+    return np.heaviside(margins, 0.5)
+
+
+# Calibration: do margins mean the probabilities that Bradley and Terry give them?
+
+
+class Bin(NamedTuple):
+    """Pairs of similar confidence: mean sigmoid(|margin|), in [1/2, 1], and their accuracy."""
+
+    confidence: float
+    accuracy: float
+    pairs: int
+
+
+def reliability(margins: Floats, bins: int = BINS) -> list[Bin]:
+    """Confidence and accuracy in at most so many bins of as many pairs each, least first."""
+    confidence, right = _confidence(margins), hits(margins)
+    order = np.argsort(confidence, kind="stable")
+    return [
+        Bin(float(confidence[part].mean()), float(right[part].mean()), len(part))
+        for part in np.array_split(order, _bin_count(len(margins), bins))
+    ]
+
+
+def _confidence(margins: Floats) -> Floats:
+    return 1 / (1 + np.exp(-np.abs(margins)))
+
+
+def _bin_count(pairs: int, bins: int) -> int:
+    return max(1, min(bins, pairs // LEAST_PER_BIN))
+
+
+def calibration_error(bins: list[Bin]) -> float:
+    """The expected calibration error: mean |confidence - accuracy| over bins, weighted by pairs.
+
+    Bins with as many pairs each: Nguyen and O'Connor (2015), "Posterior calibration and exploratory
+    analysis for natural language processing models".
+    """
+    total = sum(each.pairs for each in bins)
+    return sum(each.pairs * abs(each.confidence - each.accuracy) for each in bins) / total
+
+
+def error_by_chance(margins: Floats, bins: int = BINS) -> float:
+    """The expected calibration error of exact confidences on as many independent pairs.
+
+    A bin's accuracy is then nearly normal about its confidence, and the mean distance of a normal
+    variable from its mean is sqrt(2 / pi) standard deviations.
+    """
+    confidence = np.sort(_confidence(margins))
+    parts = np.array_split(confidence, _bin_count(len(margins), bins))
+    variances = [float((part * (1 - part)).sum()) for part in parts]
+    return float(np.sqrt(2 / np.pi * np.array(variances)).sum()) / len(margins)
+
+
+def log_loss(margins: Floats) -> float:
+    """Mean of -log sigmoid(margin), in nats: the loss of reward training; log 2 by chance."""
+    return float(np.logaddexp(0, -margins).mean())
+
+
+def temperature(margins: Floats) -> float | None:
+    """The T that minimises the log loss of margin / T; above 1 the model is overconfident.
+
+    Guo et al. (2017), "On calibration of modern neural networks". None where no T is best: no
+    margin is negative (ever smaller T are better), or their mean is not positive (ever larger).
+    """
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
+    scale = float(np.abs(margins).max())
+    if scale == 0 or margins.min() >= 0 or margins.mean() <= 0:
+        return None
+    unit = margins / scale
+
+    def slope(sharpness: float) -> float:
+        """Of the mean log likelihood, which is concave in 1 / T."""
+        return float((unit * expit(-sharpness * unit)).mean())
+
+    above = 1.0
+    while slope(above) > 0:
+        above *= 2
+    return scale / float(brentq(slope, 0.0, above, xtol=1e-12 * above))
 
 
 def _calibration(margins: Floats) -> dict[str, Any]:
-    bins = calibration.reliability(margins)
-    best = calibration.temperature(margins)
+    bins, best = reliability(margins), temperature(margins)
     found: dict[str, Any] = {
-        "error": calibration.calibration_error(bins),
-        "error_by_chance": calibration.error_by_chance(margins),
-        "log_loss": calibration.log_loss(margins),
+        "error": calibration_error(bins),
+        "error_by_chance": error_by_chance(margins),
+        "log_loss": log_loss(margins),
         "temperature": best,
         "bins": [each._asdict() for each in bins],
     }
     if best is not None:
-        cooled = margins / best
-        found["error_at_temperature"] = calibration.calibration_error(
-            calibration.reliability(cooled)
-        )
-        found["log_loss_at_temperature"] = calibration.log_loss(cooled)
+        found["error_at_temperature"] = calibration_error(reliability(margins / best))
+        found["log_loss_at_temperature"] = log_loss(margins / best)
     return found
 
 
-def _length(
-    pairs: ScoredPairs, margins: Floats, clusters: NDArray[np.int64], rewards: Floats
-) -> dict[str, Any]:
-    differences = pairs.chosen_lengths - pairs.rejected_lengths
-    right, everywhere = hits(margins), np.ones(len(margins), dtype=bool)
-    longer, shorter = differences > 0, differences < 0
-    matched = length_control.matched(pairs.chosen_lengths, pairs.rejected_lengths)
-    residual = hits(length_control.without_length(margins, differences))
-    regression = length_control.preference_regression(margins, differences, clusters)
+# Length: how far does the model follow it, and how good is it apart from that?
+
+
+def preference_regression(
+    margins: Floats, differences: Floats, clusters: NDArray[np.int64]
+) -> dict[str, dict[str, float]] | None:
+    """Which response was chosen, by margin and length difference together.
+
+        P(the first of two is chosen) = sigmoid(a (its reward - the other's) + b (its length - ...))
+
+    There is no constant, since neither response is the first. Where b > 0, the model undervalues
+    length; where b < 0, it overvalues it.
+
+    Args:
+        margins: (pairs,).
+        differences: (pairs,) lengths of the chosen responses minus those of the rejected ones.
+        clusters: (pairs,) the prompt of each; standard errors are robust to it.
+
+    Returns:
+        Value and standard error of the weights of `margin` and `length`, in log-odds a unit; None
+        where they are not determined: a regressor does not vary or follows from the other, or the
+        two separate chosen from rejected.
+    """
+    import statsmodels.api as sm
+    from statsmodels.tools.sm_exceptions import PerfectSeparationWarning
+
+    regressors = np.stack([margins, differences], axis=1)
+    scale = np.sqrt((regressors**2).mean(axis=0))
+    if not (scale > 0).all() or np.linalg.cond(regressors / scale) > 1e5:
+        return None
+    try:
+        with np.errstate(over="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error", PerfectSeparationWarning)
+            fit = sm.Logit(np.ones(len(margins)), regressors / scale).fit(
+                disp=0,
+                warn_convergence=False,
+                cov_type="cluster",
+                cov_kwds={"groups": clusters, "use_correction": False},
+            )
+    except (np.linalg.LinAlgError, PerfectSeparationWarning):
+        return None
+    if not fit.mle_retvals["converged"] or (regressors / scale @ fit.params >= 0).all():
+        return None
     return {
-        "unit": pairs.length_unit,
-        **length_control.summary_of_lengths(
-            pairs.chosen_lengths, pairs.rejected_lengths, rewards, clusters
-        ),
-        "share_of_matched_length": float(matched.mean()),
-        "accuracy_of_length_alone": _share(hits(differences), clusters, everywhere),
-        "accuracy_where_chosen_is_longer": _share(right, clusters, longer),
-        "accuracy_where_chosen_is_shorter": _share(right, clusters, shorter),
-        "accuracy_balanced": _balanced(right, clusters, longer, shorter),
-        "accuracy_at_matched_length": _share(right, clusters, matched),
-        "accuracy_without_linear_part": _share(residual, clusters, everywhere),
-        "regression": regression and {name: each._asdict() for name, each in regression.items()},
+        name: {"value": float(value), "standard_error": float(error)}
+        for name, value, error in zip(
+            ("margin", "length"), fit.params / scale, fit.bse / scale, strict=True
+        )
     }
 
 
-def _balanced(
-    right: Floats,
-    clusters: NDArray[np.int64],
-    longer: NDArray[np.bool_],
-    shorter: NDArray[np.bool_],
-) -> Interval | None:
-    """Accuracy if the chosen response were as often the longer one as the shorter one.
+def correlation_within_pairs(margins: Floats, differences: Floats) -> float | None:
+    """Pearson's of reward and length, each minus its pair's mean: free of prompts' differences.
 
-    Length alone would get exactly one half. Pairs of equal length are left out.
+    It does not depend on which response of a pair was the chosen one.
     """
-    if not longer.any() or not shorter.any():
-        return None
-    unequal = longer | shorter
-    return stratified_mean(right[unequal], longer[unequal], clusters[unequal]).plain()
+    norm = float(np.linalg.norm(margins) * np.linalg.norm(differences))
+    return float(np.clip(margins @ differences / norm, -1, 1)) if norm > 0 else None
 
 
-def _pictures(pairs: ScoredPairs, margins: Floats) -> dict[str, Any]:
+def _length(
+    rewards: Floats, lengths: Floats, margins: Floats, clusters: NDArray[np.int64]
+) -> dict[str, Any]:
+    differences, right = lengths[:, 0] - lengths[:, 1], hits(margins)
+    longer, shorter = differences > 0, differences < 0
+    matched = np.abs(differences) <= MATCHED_SHARE * lengths.mean(axis=1)
+    correlation = None
+    if np.ptp(rewards) > 0 and np.ptp(lengths) > 0:
+        correlation = stats.correlation(
+            rewards.ravel(),
+            lengths.ravel(),
+            np.repeat(clusters, 2),
+            kind="pearson",
+            seed=0,
+            rounds=CORRELATION_ROUNDS,
+        ).plain()
+    balanced = None  # length alone would get exactly one half; equal lengths are left out
+    if longer.any() and shorter.any():
+        unequal = longer | shorter
+        balanced = stats.stratified_mean(right[unequal], longer[unequal], clusters[unequal]).plain()
+    return {
+        "mean_chosen": float(lengths[:, 0].mean()),
+        "mean_rejected": float(lengths[:, 1].mean()),
+        "share_chosen_longer": float(longer.mean()),
+        "share_chosen_shorter": float(shorter.mean()),
+        "share_of_matched_length": float(matched.mean()),
+        "correlation": correlation,
+        "correlation_within_pairs": correlation_within_pairs(margins, differences),
+        "accuracy_of_length_alone": _share(hits(differences), clusters),
+        "accuracy_where_chosen_is_longer": _share(right[longer], clusters[longer]),
+        "accuracy_where_chosen_is_shorter": _share(right[shorter], clusters[shorter]),
+        "accuracy_balanced": balanced,
+        "accuracy_at_matched_length": _share(right[matched], clusters[matched]),
+        "regression": preference_regression(margins, differences, clusters),
+    }
+
+
+def _pictures(rewards: Floats, lengths: Floats, margins: Floats) -> dict[str, Any]:
     """What the pictures need beyond the figures: a histogram, and points, thinned evenly.
 
     One edge of the histogram is 0, so that no bar holds margins of both signs.
@@ -187,9 +392,10 @@ def _pictures(pairs: ScoredPairs, margins: Floats) -> dict[str, Any]:
     return {
         "margins": {"counts": counts.tolist(), "edges": edges.tolist()},
         "points": {
-            "chosen_lengths": pairs.chosen_lengths[::every].tolist(),
-            "chosen": pairs.chosen[::every].tolist(),
-            "rejected_lengths": pairs.rejected_lengths[::every].tolist(),
-            "rejected": pairs.rejected[::every].tolist(),
+            side: {
+                "lengths": lengths[::every, column].tolist(),
+                "rewards": rewards[::every, column].tolist(),
+            }
+            for column, side in enumerate(("chosen", "rejected"))
         },
     }

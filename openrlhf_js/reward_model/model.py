@@ -14,16 +14,17 @@ import torch
 from openrlhf_js.reward_model.checkpoint import (
     Normalisation,
     checkpoint_problems,
+    first_line,
     head_prefix,
-    local_folder,
     normalisation,
     read_config,
+    read_tensor,
 )
-from openrlhf_js.reward_model.encoding import encode, micro_batches
-from openrlhf_js.reward_model.weights import read_tensor
+from openrlhf_js.reward_model.preferences import ended
+from openrlhf_js.sampling.models import local_folder
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "float32": torch.float32}
-MAX_TOKENS = 16384  # of a batch with its padding
+MAX_TOKENS = 16384  # in a batch, padding included
 MAX_TEXTS = 64
 
 
@@ -32,13 +33,10 @@ class Description:
     """What was loaded, and how it scores.
 
     Attributes:
-        model: folder or name on the hub.
-        architecture: its class in transformers, without the head.
         value_head: the head's name in the checkpoint.
-        max_len: tokens of a text, EOS among them; what is longer is cut.
-        truncation_side: where it is cut.
+        max_len: tokens of a text, EOS included; a longer one is cut at `truncation_side`.
         normalized: whether scores are (reward - mean) / std.
-        mean, std: as config.json has them, used or not; None if it has none.
+        mean, std: as in config.json, used or not.
     """
 
     model: str
@@ -54,11 +52,7 @@ class Description:
 
 
 class RewardModel:
-    """Scores texts. Made by `load`; to be used by one thread at a time.
-
-    Attributes:
-        description: what was loaded, and how it scores.
-    """
+    """Scores texts. Made by `load`; for use by one thread at a time."""
 
     def __init__(
         self,
@@ -73,33 +67,30 @@ class RewardModel:
         self._head = head
         self._tokenizer = tokenizer
         self._scale = scale
-        self._known_ids = backbone.get_input_embeddings().weight.shape[0]
+        self._embeddings = backbone.get_input_embeddings().weight.shape[0]
 
     @classmethod
     def load(
         cls,
         name_or_path: str | Path,
         max_len: int = 2048,
-        device: str = "cpu",
+        device: str | None = "cpu",
         dtype: str = "bf16",
-        normalize: bool | None = None,
+        normalize: bool = False,
         value_head_prefix: str = "score",
         *,
         attention: str = "sdpa",
-        pad_with_eos: bool = False,
     ) -> RewardModel:
-        """Loads a checkpoint of OpenRLHF's reward model training, once nothing is wrong with it.
+        """Loads a checkpoint of OpenRLHF's reward model training, after checking it.
 
         Args:
             name_or_path: a folder, or a name on the hub.
             max_len: as in training (`--data.max_len`), in tokens.
-            device: such as `cpu` or `cuda`.
+            device: such as `cpu` or `cuda`; None is a GPU if there is one.
             dtype: a key of `DTYPES`.
-            normalize: whether scores are (reward - mean) / std, as OpenRLHF's
-                `--reward.normalize_enable`; None is False.
-            value_head_prefix: the head's name, unless config.json says another.
+            normalize: whether scores are (reward - mean) / std (`--reward.normalize_enable`).
+            value_head_prefix: the head's name, unless config.json gives another.
             attention: transformers' `attn_implementation`.
-            pad_with_eos: whether EOS may stand in for a missing padding token.
 
         Raises:
             ValueError: one problem per line.
@@ -107,21 +98,21 @@ class RewardModel:
         from transformers import AutoConfig, AutoModel, AutoTokenizer
 
         if dtype not in DTYPES:
-            raise ValueError(f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
+            raise ValueError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
         if max_len < 1:
             raise ValueError(f"max_len is {max_len}; it must be 1 or more tokens")
         place = _device(device)
         folder = local_folder(name_or_path)
-        problems = checkpoint_problems(
-            folder, value_head_prefix, normalize=bool(normalize), pad_with_eos=pad_with_eos
-        )
-        if problems:
+        if problems := checkpoint_problems(folder, value_head_prefix, normalize=normalize):
             raise ValueError("\n".join(problems))
         config = read_config(folder)
         prefix = head_prefix(config, value_head_prefix)
-        scale = _scale(config)
+        try:
+            scale = normalisation(config)
+        except ValueError:  # a problem only for those who normalise
+            scale = None
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        if tokenizer.pad_token_id is None:
+        if tokenizer.pad_token_id is None:  # padding is masked
             tokenizer.pad_token = tokenizer.eos_token
         try:
             with _quiet_transformers():
@@ -134,10 +125,9 @@ class RewardModel:
                     output_loading_info=True,
                 )
         except (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError) as error:
-            first = next(iter(str(error).splitlines()), type(error).__name__)
-            raise ValueError(f"{folder} cannot be loaded: {first}") from error
-        wrong = [*loaded["missing_keys"], *loaded["mismatched_keys"]]
-        if wrong:  # transformers would make random weights of them
+            raise ValueError(f"{folder} cannot be loaded: {first_line(error)}") from error
+        if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
+            # transformers would initialise them at random
             raise ValueError(
                 f"{folder} lacks {len(wrong)} weights, such as {sorted(map(str, wrong))[0]}"
             )
@@ -152,7 +142,7 @@ class RewardModel:
             dtype=dtype,
             max_len=max_len,
             truncation_side=tokenizer.truncation_side,
-            normalized=bool(normalize),
+            normalized=normalize,
             mean=scale.mean if scale else None,
             std=scale.std if scale else None,
         )
@@ -165,35 +155,36 @@ class RewardModel:
         )
 
     def score(self, texts: Sequence[str]) -> list[float]:
-        """One finite score for each text, in their order.
+        """One score for each text, in their order; ValueError if one is not finite."""
+        scores = self.scores(texts)
+        for number, (text, score) in enumerate(zip(texts, scores, strict=True)):
+            if not math.isfinite(score):
+                raise ValueError(f"text {number} has the score {score}: {text!r:.80}")
+        return scores
 
-        Raises:
-            ValueError: a text has no finite score.
-        """
+    def scores(self, texts: Sequence[str]) -> list[float]:
+        """One score for each text, in their order; it may be NaN or infinite."""
         scores = [math.nan] * len(texts)
         for indices, values in self.score_batches(texts):
             for index, value in zip(indices, values, strict=True):
                 scores[index] = value
-        for number, (text, score) in enumerate(zip(texts, scores, strict=True)):
-            if not math.isfinite(score):
-                raise ValueError(f"text {number} has the score {score}, no number: {text!r:.80}")
         return scores
 
     def score_batches(
         self, texts: Sequence[str], max_tokens: int = MAX_TOKENS, max_texts: int = MAX_TEXTS
     ) -> Iterator[tuple[list[int], list[float]]]:
-        """Indices of texts with their scores, batch by batch as they are computed.
+        """Indices of texts with their scores, micro-batch by micro-batch as they are computed.
 
-        A score that is not finite is given as it is. NaN is also that of a text with a token that
-        the model has no embedding for, which would break a GPU for good.
+        Scores may be NaN or infinite. NaN is also the score of a text with a token that the model
+        has no embedding for, which would abort a CUDA context.
 
         Args:
-            texts: prompt and response, as the chat template makes them of a conversation.
-            max_tokens: of a batch with its padding.
-            max_texts: in a batch.
+            texts: prompt and response, as the chat template renders a conversation.
+            max_tokens: in a micro-batch, padding included.
+            max_texts: in a micro-batch.
         """
         ids = encode(self._tokenizer, texts, self.description.max_len)
-        known = [index for index, each in enumerate(ids) if max(each) < self._known_ids]
+        known = [index for index, each in enumerate(ids) if max(each) < self._embeddings]
         if len(known) < len(ids):
             unknown = sorted({*range(len(ids))} - {*known})
             yield unknown, [math.nan] * len(unknown)
@@ -203,7 +194,7 @@ class RewardModel:
 
     @torch.inference_mode()
     def _forward(self, ids: list[list[int]]) -> list[float]:
-        """The head's output at the last token, which is EOS; padding goes to the left."""
+        """The head's output at the last token, EOS; padding goes to the left."""
         longest = max(map(len, ids))
         pad = self._tokenizer.pad_token_id
         padded = torch.tensor([[pad] * (longest - len(each)) + each for each in ids])
@@ -221,26 +212,56 @@ class RewardModel:
         return rewards.tolist()
 
 
-def _scale(config: dict[str, Any]) -> Normalisation | None:
-    try:
-        return normalisation(config)
-    except ValueError:  # a problem of whoever wants to use it
-        return None
+def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]]:
+    """The token ids of each text, 1 to `max_len` of them, the last one EOS.
+
+    As `openrlhf.datasets.RewardDataset`: trailing newlines are stripped, EOS follows a space unless
+    the text ends with it, the tokenizer cuts at its own truncation side, and the last token becomes
+    EOS whatever it was. `openrlhf.cli.serve_rm` only cuts, and so gives other scores than training.
+    """
+    if not texts:  # tokenizers do not take an empty list
+        return []
+    ids = tokenizer(
+        [ended(text, tokenizer.eos_token) for text in texts],
+        max_length=max_len,
+        truncation=True,
+        padding=False,
+        add_special_tokens=False,
+    )["input_ids"]
+    return [[*each[:-1], tokenizer.eos_token_id] for each in ids]
 
 
-def _device(name: str) -> torch.device:
+def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> list[list[int]]:
+    """Indices of texts to score together: of similar lengths, the longest first.
+
+    Args:
+        lengths: of the texts, in tokens.
+        max_tokens: count x longest of a batch; a longer text goes alone.
+        max_count: texts in a batch.
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        last = batches[-1] if batches else []
+        tokens = lengths[last[0]] * (len(last) + 1) if last else 0
+        if last and len(last) < max_count and tokens <= max_tokens:
+            last.append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def _device(name: str | None) -> torch.device:
     try:
-        device = torch.device(name)
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"device {name!r} cannot be used here: {first}") from None
+        raise ValueError(f"device {name!r} cannot be used here: {first_line(error)}") from None
     return device
 
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Keeps the report on the head, which is loaded apart, and the progress bar off the screen."""
+    """Hides the progress bar, and the report on the head, which is loaded separately."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,7 +1,7 @@
 """Pairs of responses of which one is preferred, and the texts that a reward model is trained on.
 
-The texts are those of OpenRLHF (0.11.2, datasets/reward_dataset.py): prompt and response with the
-chat template where one is used, without line ends behind them, with the end-of-sequence token.
+The texts are those of OpenRLHF 0.11.2 (datasets/reward_dataset.py): prompt and response, rendered
+by the chat template where one is used, without trailing newlines, then the end-of-sequence token.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openrlhf_js.reward_model.rows import file_rows
+from openrlhf_js.common.files import read_rows
 
 Messages = list[dict[str, Any]]
 Side = str | Messages
 Template = Callable[..., Any]  # a tokenizer's `apply_chat_template`
 
-LARGEST_MARGIN = 3e38  # upstream has them in float32
+LARGEST_MARGIN = 3e38  # OpenRLHF keeps margins in float32
 
 
 class Keys(NamedTuple):
-    """The columns of a preference file, as `--data.prompt_key` and its neighbours name them."""
+    """The columns of a preference file (`--data.prompt_key` and its neighbours)."""
 
-    prompt: str | None = None  # None: the prompt is part of both sides
+    prompt: str | None = None  # None: both sides include the prompt
     chosen: str = "chosen"
     rejected: str = "rejected"
     subset: str | None = "subset"  # may be missing
-    margin: str | None = None  # where the loss wants a number of each pair
+    margin: str | None = None  # for the margin loss
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two responses to one prompt, as text or as messages.
+    """Two responses to one prompt, all text or all messages.
 
     Attributes:
         prompt: None where both sides hold the whole conversation.
-        chosen: the preferred side; of the same kind as the others.
+        chosen: the preferred side.
         rejected: the other side.
-        line: its number in the file, from 1.
-        subset: what evaluation groups it by; empty where the file does not say.
+        place: in the file, such as "line 12".
+        subset: group to report separately, or "".
     """
 
     prompt: Side | None
     chosen: Side
     rejected: Side
-    line: int
+    place: str
     subset: str = ""
 
 
@@ -56,53 +56,37 @@ def read_pairs(
     rejected_key: str = "rejected",
     subset_key: str | None = "subset",
 ) -> Iterator[Pair]:
-    """The pairs of a local file (JSON, JSONL, CSV or Parquet), one after the other.
-
-    Args:
-        path: the file.
-        prompt_key: the prompt's column; None if the prompt is part of both sides.
-        chosen_key: the preferred side's.
-        rejected_key: the other side's.
-        subset_key: what evaluation groups by, where there is such a column; None for none.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: a row is no pair, with its place, or there is none.
-    """
+    """The pairs of a local file; ValueError with its place for a row that is not a pair."""
     path = Path(path)
     keys = Keys(prompt_key, chosen_key, rejected_key, subset_key)
     row = None
-    for row in file_rows(path, [key for key in keys if key]):
+    for row in read_rows(path):
         try:
-            yield pair(row.value, keys, row.number)
+            yield pair(row.value, keys, row.place)
         except ValueError as error:
             raise ValueError(f"{path}, {row.place}: {error}") from None
     if row is None:
         raise ValueError(f"{path} holds no pair")
 
 
-def pair(row: Mapping[str, Any] | ValueError, keys: Keys, line: int) -> Pair:
-    """What a row holds.
-
-    Raises:
-        ValueError: a side is missing or not of a kind that OpenRLHF takes; `row` itself, if it is
-            an error.
-    """
+def pair(row: Mapping[str, Any] | ValueError, keys: Keys, place: str) -> Pair:
+    """The pair of a row; ValueError if it is not one that OpenRLHF takes."""
     if isinstance(row, ValueError):
         raise row
     for key in (keys.prompt, keys.chosen, keys.rejected):
         if key is not None:
             _check_side(row, key)
     if keys.margin is not None:
-        _check_margin(row, keys.margin)
+        margin: Any = row.get(keys.margin)
+        if type(margin) not in (int, float) or not abs(margin) <= LARGEST_MARGIN:
+            raise ValueError(f"{keys.margin!r} must hold a finite number, not {margin!r:.60}")
     prompt = None if keys.prompt is None else row[keys.prompt]
     chosen, rejected = row[keys.chosen], row[keys.rejected]
-    kinds = {type(each) for each in (prompt, chosen, rejected) if each is not None}
-    if len(kinds) > 1:
+    if len({type(each) for each in (prompt, chosen, rejected) if each is not None}) > 1:
         names = ", ".join(repr(key) for key in keys[:3] if key)
-        raise ValueError(f"{names} must all hold text or all hold messages, not some of each")
+        raise ValueError(f"{names} must all hold text or all hold messages")
     subset = row.get(keys.subset) if keys.subset else None
-    return Pair(prompt, chosen, rejected, line, "" if subset is None else str(subset))
+    return Pair(prompt, chosen, rejected, place, "" if subset is None else str(subset))
 
 
 def _check_side(row: Mapping[str, Any], key: str) -> None:
@@ -111,32 +95,16 @@ def _check_side(row: Mapping[str, Any], key: str) -> None:
         seen = ", ".join(map(str, row)) or "none"
         raise ValueError(f"no value under the key {key!r}; keys seen: {seen}")
     if isinstance(side, str):
-        _check_text(side, key)
-    elif not isinstance(side, list) or not side:
+        return
+    if not isinstance(side, list) or not side:
         raise ValueError(f"{key!r} must hold text or a list of messages, not {side!r:.60}")
-    else:
-        for number, message in enumerate(side, 1):
-            if not isinstance(message, dict) or not all(
-                isinstance(message.get(part), str) for part in ("role", "content")
-            ):
-                raise ValueError(
-                    f"message {number} in {key!r} must have a role and a content, both text"
-                )
-            _check_text(message["content"], key)
-
-
-def _check_margin(row: Mapping[str, Any], key: str) -> None:
-    margin: Any = row.get(key)
-    if type(margin) not in (int, float) or not abs(margin) <= LARGEST_MARGIN:
-        raise ValueError(f"{key!r} must hold a finite number, not {margin!r:.60}")
-
-
-def _check_text(text: str, key: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        lone = text[error.start]
-        raise ValueError(f"{key!r} holds {lone!r}, half a character: no UTF-8 text") from None
+    for number, message in enumerate(side, 1):
+        if not isinstance(message, dict) or not all(
+            isinstance(message.get(part), str) for part in ("role", "content")
+        ):
+            raise ValueError(
+                f"message {number} in {key!r} must have a role and a content, both text"
+            )
 
 
 class Texts(NamedTuple):
@@ -145,8 +113,8 @@ class Texts(NamedTuple):
     Attributes:
         chosen: prompt and preferred response.
         rejected: prompt and the other one.
-        whole: False where the template's generation prompt is not how it begins the response, so
-            that OpenRLHF, which cuts the prompt off by its length, has lost or doubled some of it.
+        whole: False where the rendered conversation does not start with the rendered prompt:
+            OpenRLHF, which cuts the prompt off by its length, then loses or doubles some text.
     """
 
     chosen: str
@@ -160,19 +128,16 @@ def texts(
     eos_token: str | None = None,
     input_template: str | None = None,
 ) -> tuple[str, str]:
-    """Both sides as OpenRLHF's reward model training gives them to its tokenizer.
+    """The chosen and the rejected text as OpenRLHF's training gives them to its tokenizer.
 
     Args:
         pair: as `read_pairs` gives it.
-        template: the tokenizer's `apply_chat_template`; None if the sides are text already.
-        eos_token: the tokenizer's; None leaves the end as it is, for what adds it later.
-        input_template: `--data.input_template`, into which the prompt is put; not with `template`.
-
-    Returns:
-        The chosen text and the rejected one.
+        template: the tokenizer's `apply_chat_template`; None if the sides are text.
+        eos_token: the tokenizer's; None adds no end.
+        input_template: `--data.input_template`, for prompts that are text.
 
     Raises:
-        ValueError: messages without a template or text with one, or the template refuses them.
+        ValueError: messages without a template, text with one, or the template raises.
     """
     made = rendered(pair, template, input_template)
     if eos_token is None:
@@ -226,5 +191,4 @@ def _applied(template: Template, messages: Messages, **options: bool) -> str:
     try:
         return template(messages, tokenize=False, **options)
     except TemplateError as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"the chat template refuses it: {reason}") from error
+        raise ValueError(f"the chat template refuses it: {error!s:.200}") from error

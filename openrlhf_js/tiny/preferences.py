@@ -1,9 +1,11 @@
-"""Preferences with a known truth: echo three letters, `hea=` -> `hea`; a near one counts half.
+"""Preferences with a known truth: echo three letters, `hea=` -> `hea`; a near letter counts half.
 
 Every response has a true score, and of two responses to one prompt the first is chosen with the
-probability of Bradley and Terry (1952), sigmoid of the difference of their true scores. So no model
-can foresee every label, and how many the true scores themselves foresee is known: that is the mark
-for a reward model, and the true score of its responses is the mark for a policy trained with it.
+probability of Bradley and Terry (1952), sigmoid of the difference of their true scores. So the
+accuracy that a perfect reward model reaches is known, and so is how good the responses of a policy
+truly become that is trained with a reward model.
+
+    python -m openrlhf_js.tiny.preferences --out DIR
 """
 
 from __future__ import annotations
@@ -11,34 +13,39 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+from openrlhf_js.common.console import progress, say
+from openrlhf_js.common.files import read_rows
+from openrlhf_js.common.settings import Field, Settings, parse, run
 from openrlhf_js.tasks.base import Score
 from openrlhf_js.tiny.tasks import END, Split, TinyTask, draw
 
 LETTERS = "abcdefgh"
 ASKED = 3  # letters of a prompt
 LONGEST = 4  # letters of a response
-SCALE = 1.5  # sets the true scores so far apart that they foresee 85 to 90 % of the labels
+SCALE = 1.5  # true scores then predict 85 to 90 % of the labels
 HELD_OUT_SHARE = 4  # one prompt in so many
-HELD_OUT_PROMPTS = 128  # of those
-SAME = 1e-9  # scores that differ by less are the same, but for rounding
+HELD_OUT_PROMPTS = 128
+SAME = 1e-9  # scores that differ by less are equal, but for rounding
+POLICY = "policy"
 
 
 @dataclass(frozen=True)
 class Preference:
-    """One line of a preference file, in the columns that OpenRLHF reads, and the truth.
+    """A row of a preference file, in the columns that OpenRLHF reads, and the truth.
 
     Attributes:
         prompt: such as `hea=`.
-        chosen: the preferred response, with its end, as a policy writes it.
+        chosen: the preferred response, with its end.
         rejected: the other one, never the same.
         subset: how many different letters the prompt has.
-        chosen_score: true score of the chosen one, in units of log-odds.
-        rejected_score: of the rejected one; the larger of the two where the label is a slip.
+        chosen_score, rejected_score: true scores, in log-odds.
     """
 
     prompt: str
@@ -55,37 +62,25 @@ def prompt(letters: str) -> str:
 
 
 def true_score(letters: str, response: str) -> float:
-    """The true score of a response, in units of log-odds; defined for any text.
+    """The true score of a response to these letters, in log-odds; defined for any text.
 
-        scale * (sum over places of 1 - distance / 2 - letters that are missing or too many)
+        scale * (sum over places of 1 - distance / 2 - letters missing or in excess)
 
-    The distance is in the alphabet, between the letter at a place and the one that was asked for
-    there; what is no letter is as far as can be.
-
-    Args:
-        letters: what the prompt asks for.
-        response: a text; one end of it is not counted.
+    The distance is in the alphabet, from the letter asked for there; other characters are as far
+    as the farthest letters. One end of the response is not counted.
     """
+
+    def distance(asked: str, said: str) -> int:
+        known = said in LETTERS
+        return abs(LETTERS.index(asked) - LETTERS.index(said)) if known else len(LETTERS) - 1
+
     said = response.removesuffix(END)
-    near = sum(1 - _distance(*pair) / 2 for pair in zip(letters, said, strict=False))
+    near = sum(1 - distance(*pair) / 2 for pair in zip(letters, said, strict=False))
     return SCALE * (near - abs(len(said) - len(letters)))
 
 
-def _distance(asked: str, said: str) -> int:
-    known = said in LETTERS
-    return abs(LETTERS.index(asked) - LETTERS.index(said)) if known else len(LETTERS) - 1
-
-
 def split(seed: int, held_out: int) -> Split:
-    """Divides all prompts in two, so that none is in both.
-
-    Args:
-        seed: of the shuffle that decides which prompts are held out.
-        held_out: how many of those to give.
-
-    Raises:
-        ValueError: fewer than 1, or more than there are.
-    """
+    """Divides all prompts into training prompts and the first so many held-out ones."""
     every = ["".join(letters) for letters in product(LETTERS, repeat=ASKED)]
     random.Random(f"split/{seed}").shuffle(every)
     border = len(every) // HELD_OUT_SHARE
@@ -95,7 +90,7 @@ def split(seed: int, held_out: int) -> Split:
 
 
 def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[Preference]:
-    """Pairs of responses with labels drawn from their true scores; no pair comes twice.
+    """Pairs of responses with labels drawn from their true scores; no pair occurs twice.
 
     Args:
         prompts: letters of prompts, by kind; every kind is equally likely.
@@ -112,58 +107,24 @@ def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[Pre
         gap = true_score(letters, first) - true_score(letters, second)
         if rng.random() >= 1 / (1 + math.exp(-gap)):
             first, second = second, first
+        different = len(set(letters))
         yield Preference(
             prompt(letters),
             first + END,
             second + END,
-            _subset(letters),
+            f"{different} different letter{'s' * (different > 1)}",
             true_score(letters, first),
             true_score(letters, second),
         )
-
-
-def write(folder: Path, *, seed: int = 0, train: int = 20_000, held_out: int = 4_000) -> None:
-    """Writes `train.jsonl` and `held_out.jsonl`, whose prompts are disjoint, for reward training.
-
-    Args:
-        folder: made if it is not there.
-        seed: of prompts, responses and labels.
-        train: pairs to train on.
-        held_out: pairs to measure on.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    parts = split(seed, HELD_OUT_PROMPTS)
-    for name, prompts, count in (
-        ("train", parts.train, train),
-        ("held_out", [parts.held_out], held_out),
-    ):
-        lines = (json.dumps(asdict(each)) for each in preferences(prompts, count, seed))
-        text = "".join(f"{line}\n" for line in lines)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
-
-
-def accuracy_of_truth(path: Path) -> float:
-    """The share of a file's labels that its true scores foresee; the same score is half of one."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        gap = row["chosen_score"] - row["rejected_score"]
-        found.append(0.5 if abs(gap) < SAME else float(gap > 0))
-    return sum(found) / len(found)
 
 
 def _response(letters: str, rng: random.Random) -> str:
     """A response of any quality, so that a policy finds no kind that was never compared."""
     right = rng.random()
     said = [each if rng.random() < right else rng.choice(LETTERS) for each in letters]
-    if rng.random() < 0.3:  # cut off, or gone on with
+    if rng.random() < 0.3:  # too short or too long
         said = (said + rng.choices(LETTERS, k=LONGEST))[: rng.randint(1, LONGEST)]
     return "".join(said)
-
-
-def _subset(letters: str) -> str:
-    different = len(set(letters))
-    return f"{different} different letter{'s' * (different > 1)}"
 
 
 def _score(response: str, letters: str) -> Score:
@@ -171,8 +132,7 @@ def _score(response: str, letters: str) -> Score:
     return Score(value, "correct", f"{response!r:.40} for {letters}: {value:.2f}")
 
 
-# A careless policy to begin with: it echoes, but often slips.
-TASK = TinyTask(
+TASK = TinyTask(  # the policy to begin with echoes, but often slips
     tokens=("=", *LETTERS),
     slips=tuple(LETTERS),
     slip=0.5,
@@ -186,3 +146,130 @@ TASK = TinyTask(
     right_response=str,
     score=_score,
 )
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes rows as JSON lines."""
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+def write(folder: Path, *, seed: int = 0, train: int = 20_000, held_out: int = 4_000) -> None:
+    """Writes so many pairs to `train.jsonl` and `held_out.jsonl`, whose prompts are disjoint."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = split(seed, HELD_OUT_PROMPTS)
+    write_lines(folder / "train.jsonl", map(asdict, preferences(parts.train, train, seed)))
+    pairs = preferences([parts.held_out], held_out, seed)
+    write_lines(folder / "held_out.jsonl", map(asdict, pairs))
+
+
+def accuracy_of_truth(path: Path) -> float:
+    """The share of a file's labels that its true scores predict; equal scores count half."""
+    gaps = []
+    for row in read_rows(path):
+        pair = row.object(path)
+        gaps.append(pair["chosen_score"] - pair["rejected_score"])
+    return sum(0.5 if abs(gap) < SAME else float(gap > 0) for gap in gaps) / len(gaps)
+
+
+def write_reward_model(
+    folder: Path, seed: int = 0, task: TinyTask = TASK, chat_template: str | None = None
+) -> None:
+    """Writes a reward model with random weights, in the layout that OpenRLHF's training saves."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from openrlhf_js.tiny.model import make_model, make_tokenizer, save
+
+    tokenizer = make_tokenizer(task)
+    tokenizer.chat_template = chat_template
+    model = make_model(tokenizer, seed)
+    save(model, tokenizer, folder)
+    width = model.config.hidden_size
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["lm_head.weight"]
+    tensors["score.weight"] = torch.randn(1, width).to(torch.bfloat16)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": ["RewardModel"], "value_head_prefix": "score"}
+    config |= {"mean": 0.0, "std": width**0.5}  # of the head's output on normalised values
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def prepare(
+    folder: Path,
+    *,
+    seed: int = 0,
+    train: int = 64_000,
+    held_out: int = 4_000,
+    prompts: int = 6_400,
+    on_step: Callable[[int, float], None] = lambda step, loss: None,
+) -> None:
+    """Writes what reward training, its evaluation and reinforcement learning need.
+
+    The folder gets `train.jsonl` and `held_out.jsonl`, pairs; `prompts.jsonl` and
+    `prompts_held_out.jsonl`; and `policy/`, which has imitated careless responses: the start of
+    policy and reward model alike.
+
+    Args:
+        folder: made if it does not exist.
+        seed: of everything.
+        train: pairs to train the reward model on.
+        held_out: pairs to measure it on, of other prompts.
+        prompts: to train the policy on, with repetitions.
+        on_step: called after each step of the imitation with its number and loss.
+    """
+    from openrlhf_js.tiny.model import make_model, make_tokenizer, save
+    from openrlhf_js.tiny.quickstart import write_prompts
+    from openrlhf_js.tiny.warm_start import imitate
+
+    write(folder, seed=seed, train=train, held_out=held_out)
+    parts = TASK.split(seed, HELD_OUT_PROMPTS)
+    drawn = draw(parts.train, prompts, random.Random(f"prompts/{seed}"))
+    write_prompts(folder / "prompts.jsonl", TASK, drawn, "train")
+    write_prompts(folder / "prompts_held_out.jsonl", TASK, parts.held_out, "held_out")
+    tokenizer = make_tokenizer(TASK)
+    policy = make_model(tokenizer, seed)
+    imitate(policy, tokenizer, TASK, parts.train, seed=seed, on_step=on_step)
+    save(policy, tokenizer, folder / POLICY)
+
+
+class TinyPreferenceSettings(Settings):
+    """Make a small preference set whose truth is known, with prompts and a policy.
+
+    Then, for example: openrlhf-js rm train --model.model_name_or_path DIR/policy --data.dataset
+    DIR/train.jsonl --data.prompt_key prompt --data.max_len 16 --train.batch_size 64
+    --train.micro_batch_size 64 --adam.lr 1e-3 --ds.zero_stage 0 --ds.attn_implementation sdpa
+    --ckpt.output_dir DIR/rm
+    """
+
+    out: Path = Field(description="folder to write to")
+    seed: int = Field(0, description="of everything")
+    pairs: int = Field(64_000, ge=1, description="to train on")
+    held_out: int = Field(4_000, ge=1, description="pairs to measure on")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program, and returns its exit status."""
+    prog = "python -m openrlhf_js.tiny.preferences"
+    settings = parse(TinyPreferenceSettings, prog, argv)
+
+    def work() -> None:
+        from openrlhf_js.tiny.quickstart import prepare_libraries
+
+        prepare_libraries()
+        with progress("imitating", TASK.warm_start_steps, "steps") as bar:
+            prepare(
+                settings.out,
+                seed=settings.seed,
+                train=settings.pairs,
+                held_out=settings.held_out,
+                on_step=lambda step, loss: bar.update(step),
+            )
+        share = accuracy_of_truth(settings.out / "held_out.jsonl")
+        say(f"{settings.out}: the true scores predict {share:.1%} of the held-out labels")
+
+    return run(prog, work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

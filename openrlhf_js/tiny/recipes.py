@@ -1,29 +1,29 @@
 """A recipe's own flags with everything large in them made small: models, data, batches, machines.
 
-What a recipe is about stays as it is: the program, the estimator, the learning rate, the responses
-to a prompt and the gradient updates of a step. So its file can be tried on a laptop.
+What a recipe is about stays: the program, the estimator, the learning rate, the responses to a
+prompt and the gradient updates of a step. So a recipe can be tried on a laptop.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.tiny import model, preferences, reward_model
+from openrlhf_js.tiny import model, preferences
 
 PROMPTS, PROMPTS_PER_STEP = 64, 16
 PAIRS, HELD_OUT_PAIRS, PAIRS_PER_STEP = 512, 128, 64
 MAX_TOKENS = 48
+ROLES = ("actor", "critic", "ref", "reward")
 
-# `mix(hb)=bh<eos>`, as the other tiny tasks write it, made of messages
+# `hea=hea<eos>`, as the other tiny tasks write it, from messages
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
 )
 
-Flags = dict[str, list[str]]  # without the dashes; a flag that comes twice keeps its last values
+Flags = dict[str, list[str]]  # without dashes; of a flag that occurs twice, the last values
 
 
 def tiny_training(argv: list[str], folder: Path) -> list[str]:
@@ -32,9 +32,13 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
     responses = _count(given, "rollout.n_samples_per_prompt", 1)
     step = _count(given, "rollout.batch_size", 1024) * responses
     updates = max(1, step // _count(given, "train.batch_size", 128))
-    key = " ".join(given.get("data.input_key", ["input"]))
+    key, messages = given.get("data.input_key", ["input"])[0], "data.apply_chat_template" in given
+    prompts = [pair.prompt for pair in _pairs(PROMPTS, held_out=False)]
+    preferences.write_lines(
+        folder / "prompts.jsonl",
+        ({key: [{"role": "user", "content": p}] if messages else p} for p in prompts),
+    )
     _write_policy(folder / "policy")
-    _write_prompts(folder / "prompts.jsonl", key, messages="data.apply_chat_template" in given)
     sizes = {
         "actor.model_name_or_path": folder / "policy",
         "data.prompt_dataset": folder / "prompts.jsonl",
@@ -49,22 +53,22 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
         "train.max_tokens_per_gpu": 1024,
         "vllm.num_engines": 1,
         "vllm.tensor_parallel_size": 1,
-        **{f"{role}.num_nodes": 1 for role in ("actor", "critic", "ref", "reward")},
-        **{f"{role}.num_gpus_per_node": 1 for role in ("actor", "critic", "ref", "reward")},
-        **_places(folder),
+        **{f"{role}.num_nodes": 1 for role in ROLES},
+        **{f"{role}.num_gpus_per_node": 1 for role in ROLES},
     }
     if "reward.remote_url" not in given:
-        reward_model.write(folder / "reward_model", 1, preferences.TASK, CHAT_TEMPLATE)
+        preferences.write_reward_model(folder / "reward_model", 1, chat_template=CHAT_TEMPLATE)
         sizes["reward.model_name_or_path"] = folder / "reward_model"
-    return _written(given, sizes)
+    return _written(given, sizes, folder)
 
 
 def tiny_reward_training(argv: list[str], folder: Path) -> list[str]:
     """The command line of a reward model's training on tiny preferences, with data in `folder`."""
     given = _parse(argv)
     _write_policy(folder / "policy")
-    for name, count, seed in (("train", PAIRS, 0), ("held_out", HELD_OUT_PAIRS, 1)):
-        _write_pairs(folder / f"{name}.jsonl", count, seed)
+    for name, count in (("train", PAIRS), ("held_out", HELD_OUT_PAIRS)):
+        pairs = _pairs(count, held_out=name == "held_out")
+        preferences.write_lines(folder / f"{name}.jsonl", map(_conversations, pairs))
     sizes = {
         "model.model_name_or_path": folder / "policy",
         "data.dataset": folder / "train.jsonl",
@@ -73,18 +77,8 @@ def tiny_reward_training(argv: list[str], folder: Path) -> list[str]:
         "data.max_len": MAX_TOKENS,
         "train.batch_size": PAIRS_PER_STEP,
         "train.micro_batch_size": 8,
-        **_places(folder),
     }
-    return _written(given, sizes)
-
-
-def _places(folder: Path) -> dict[str, Any]:
-    return {
-        "ckpt.output_dir": folder / "model",
-        "ckpt.path": folder / "checkpoints",
-        "logger.tensorboard_dir": folder / "tensorboard",
-        "js.device": "cpu",
-    }
+    return _written(given, sizes, folder)
 
 
 def _parse(argv: list[str]) -> Flags:
@@ -106,9 +100,16 @@ def _count(given: Flags, name: str, default: int) -> int:
     return int(values[0])
 
 
-def _written(given: Flags, replaced: Mapping[str, Any]) -> list[str]:
+def _written(given: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:
     flags = {name: values for name, values in given.items() if not name.startswith("logger.wandb")}
-    flags.update({name: [str(value)] for name, value in replaced.items()})
+    replaced = {
+        **sizes,
+        "ckpt.output_dir": folder / "model",
+        "ckpt.path": folder / "checkpoints",
+        "logger.tensorboard_dir": folder / "tensorboard",
+        "js.device": "cpu",
+    }
+    flags |= {name: [str(value)] for name, value in replaced.items()}
     return [word for name, values in flags.items() for word in (f"--{name}", *values)]
 
 
@@ -118,35 +119,17 @@ def _write_policy(folder: Path) -> None:
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
 
 
-def _pairs(count: int, seed: int) -> Iterator[preferences.Preference]:
-    parts = preferences.split(0, held_out=preferences.HELD_OUT_PROMPTS)
-    prompts = [parts.held_out] if seed else parts.train
-    return preferences.preferences(prompts, count, seed)
+def _pairs(count: int, held_out: bool) -> Iterator[preferences.Preference]:
+    parts = preferences.split(0, preferences.HELD_OUT_PROMPTS)
+    prompts = [parts.held_out] if held_out else parts.train
+    return preferences.preferences(prompts, count, seed=int(held_out))
 
 
-def _write_prompts(path: Path, key: str, messages: bool) -> None:
-    prompts = [pair.prompt for pair in _pairs(PROMPTS, seed=0)]
-    values = [[{"role": "user", "content": each}] for each in prompts] if messages else prompts
-    _write_lines(path, ({key: value} for value in values))
-
-
-def _write_pairs(path: Path, count: int, seed: int) -> None:
-    rows = (
-        {**_conversation(pair, "chosen"), **_conversation(pair, "rejected")}
-        for pair in _pairs(count, seed)
-    )
-    _write_lines(path, rows)
-
-
-def _conversation(pair: preferences.Preference, side: str) -> dict[str, list[dict[str, str]]]:
-    said = getattr(pair, side).removesuffix(preferences.END)
+def _conversations(pair: preferences.Preference) -> dict[str, list[dict[str, str]]]:
     return {
         side: [
             {"role": "user", "content": pair.prompt},
-            {"role": "assistant", "content": said},
+            {"role": "assistant", "content": text.removesuffix(preferences.END)},
         ]
+        for side, text in (("chosen", pair.chosen), ("rejected", pair.rejected))
     }
-
-
-def _write_lines(path: Path, rows: Iterator[Mapping[str, Any]]) -> None:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")

@@ -13,8 +13,8 @@ import sys
 
 from transformers.models.qwen2 import modeling_qwen2, tokenization_qwen2  # noqa: F401
 
-from openrlhf_js.cli import rm_serve
-from openrlhf_js.reward_model import http_server, model, serve  # noqa: F401  # what it imports late
+from openrlhf_js.cli import rm
+from openrlhf_js.reward_model import model, server  # noqa: F401  # what it imports late
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # standard output is the nursery's
             flags = ("--reward.model_name_or_path", folder, "--ds.param_dtype", "float32")
-            os._exit(rm_serve.main([*flags, "--port", port, "--device", "cpu"]))
+            os._exit(rm.main(["serve", *flags, "--port", port, "--device", "cpu"]))
         print(child, flush=True)
 
 

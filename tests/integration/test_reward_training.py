@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from openrlhf_js.cli import rm_eval
+from openrlhf_js.cli import rm
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.reward_model.preferences import read_pairs, texts
@@ -154,8 +154,9 @@ def test_train_interrupt_resume_and_evaluate(start, tmp_path):
 
     folder, held_out = tmp_path / "trained", tmp_path / "held_out.jsonl"
     assert checkpoint_problems(folder, normalize=True) == []
-    words = [str(held_out), "--model", str(folder), "--prompt-key", "prompt", "--max-len", "24"]
-    assert rm_eval.main([*words, "--device", "cpu", "--output", str(tmp_path / "evaluation")]) == 0
+    words = [str(held_out), "--model", str(folder), "--prompt_key", "prompt", "--max_len", "24"]
+    words += ["--device", "cpu", "--out", str(tmp_path / "evaluation")]
+    assert rm.main(["eval", *words]) == 0
     found = json.loads((tmp_path / "evaluation" / "evaluation.json").read_text())
     assert found["accuracy"]["value"] == pytest.approx(accuracy_after, abs=0.01)
     assert found["accuracy"]["value"] >= 0.95 * accuracy_of_truth(held_out)

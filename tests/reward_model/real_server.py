@@ -12,10 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
-START_SECONDS = 120
-
 
 class Server(NamedTuple):
     process: subprocess.Popen
@@ -26,14 +22,11 @@ class Server(NamedTuple):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/get_reward"
 
-    def resident_bytes(self) -> int:
-        return psutil.Process(self.process.pid).memory_info().rss
-
 
 @contextlib.contextmanager
 def serving(folder: Path, *flags: str) -> Iterator[Server]:
     """Serves until the end of the block, and must then end with status 0."""
-    command = [sys.executable, "-m", "openrlhf_js.cli.rm_serve", "--port", "0", "--device", "cpu"]
+    command = [sys.executable, "-m", "openrlhf_js.cli.rm", "serve", "--port=0", "--device=cpu"]
     command += ["--reward.model_name_or_path", str(folder), *flags]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     log = folder.parent / "server.log"
@@ -50,7 +43,7 @@ def serving(folder: Path, *flags: str) -> Iterator[Server]:
             said += line
         yield Server(process, int(found[1]), said)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(30) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()

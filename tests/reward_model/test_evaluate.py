@@ -1,183 +1,332 @@
+"""Figures by hand, by independent computations, and on data whose truth is known."""
+
+from __future__ import annotations
+
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+from scipy.stats import pearsonr
 
-from openrlhf_js.reward_model.evaluate import ScoredPairs, evaluate
-from openrlhf_js.uncertainty import clustered_proportion
+from openrlhf_js import stats
+from openrlhf_js.common.store import Store
+from openrlhf_js.reward_model import evaluate as ev
+from openrlhf_js.reward_model.preferences import Pair
+
+IDENTITY = {"texts": "a", "model": "b"}
+TEXTS = [(f"chosen {i}", f"rejected {i}") for i in range(10)]
+REWARDS = [[i + 0.5, i] for i in range(10)]
 
 
-def scored(chosen, rejected, *, lengths=None, prompts=None, subsets=None):
+def evaluated(chosen, rejected, *, lengths=None, prompts=None, subsets=None):
     count = len(chosen)
-    chosen_lengths, rejected_lengths = lengths or ([10] * count, [10] * count)
-    return ScoredPairs(
-        np.array(chosen, dtype=float),
-        np.array(rejected, dtype=float),
-        np.array(chosen_lengths, dtype=float),
-        np.array(rejected_lengths, dtype=float),
+    return ev.evaluate(
+        np.array([chosen, rejected], dtype=float).T,
+        np.array(lengths or [[10] * count] * 2, dtype=float).T,
         prompts or [f"prompt {i}" for i in range(count)],
         subsets or [""] * count,
-        "tokens",
     )
 
 
 def random_pairs(count=400, seed=0):
+    """Rewards, lengths, prompts and subsets."""
     generator = np.random.default_rng(seed)
-    chosen, rejected = generator.normal(1, 1, count), generator.normal(0, 1, count)
-    lengths = generator.integers(5, 50, (2, count)).tolist()
-    prompts = [f"p{i // 4}" for i in range(count)]
-    subsets = ["ab"[i % 2] for i in range(count)]
-    return scored(chosen, rejected, lengths=lengths, prompts=prompts, subsets=subsets)
+    rewards = generator.normal([1, 0], 1, (count, 2))
+    lengths = generator.integers(5, 50, (count, 2)).astype(float)
+    return (
+        rewards,
+        lengths,
+        [f"p{i // 4}" for i in range(count)],
+        ["ab"[i % 2] for i in range(count)],
+    )
+
+
+def exact_margins(count, spread=2.0, seed=0):
+    """Margins whose signs are drawn with exactly the probability that they stand for."""
+    generator = np.random.default_rng(seed)
+    size = np.abs(generator.normal(0, spread, count))
+    return np.where(generator.random(count) < expit(size), size, -size)
 
 
 def test_figures_by_hand():
-    found = evaluate(scored([3.0, 1.0, 2.0, 0.0], [1.0, 2.0, 2.0, -4.0]))
+    found = evaluated([3.0, 1.0, 2.0, 0.0], [1.0, 2.0, 2.0, -4.0])
     assert found["pairs"] == found["prompts"] == 4
     assert found["accuracy"]["value"] == 0.625  # two right, one wrong, one tie
     assert found["ties"] == 0.25
     assert found["margin"]["value"] == 1.25
-    assert found["reward"]["mean"] == pytest.approx(7 / 8)
-    # As torch.std of all rewards, which OpenRLHF normalises with.
-    assert found["reward"]["std"] == pytest.approx(np.std([3, 1, 2, 0, 1, 2, 2, -4], ddof=1))
-    assert found["reward"]["chosen_mean"] == 1.5
-    assert found["reward"]["rejected_mean"] == 0.25
-    assert (found["reward"]["least"], found["reward"]["greatest"]) == (-4, 3)
+    reward = found["reward"]
+    assert reward["mean"] == pytest.approx(7 / 8)
+    # torch.std of all rewards, which OpenRLHF normalises with
+    assert reward["std"] == pytest.approx(np.std([3, 1, 2, 0, 1, 2, 2, -4], ddof=1))
+    assert (reward["chosen_mean"], reward["rejected_mean"]) == (1.5, 0.25)
+    assert (reward["min"], reward["max"]) == (-4, 3)
 
 
-def test_the_interval_takes_each_prompt_as_one_draw():
+def test_intervals_are_clustered_by_prompt():
     chosen, prompts = [1.0, 1.0, 0.0, 1.0], ["a", "b", "c", "d"]
-    once = evaluate(scored(chosen, [0.5] * 4, prompts=prompts))
-    copies = evaluate(scored(chosen * 5, [0.5] * 20, prompts=prompts * 5))
+    once = evaluated(chosen, [0.5] * 4, prompts=prompts)
+    copies = evaluated(chosen * 5, [0.5] * 20, prompts=prompts * 5)
     assert copies["accuracy"] == pytest.approx(once["accuracy"])
-    expected = clustered_proportion([1, 1, 0, 1])
-    assert once["accuracy"] == pytest.approx(expected._asdict())
-
-
-def test_one_prompt_alone_bounds_nothing():
-    found = evaluate(scored([1.0, 2.0], [0.0, 3.0], prompts=["a", "a"]))
-    assert found["margin"] == {"value": 0.0, "low": None, "high": None}
-    assert found["accuracy"]["value"] == 0.5
+    assert once["accuracy"] == pytest.approx(stats.clustered_proportion([1, 1, 0, 1])._asdict())
+    alone = evaluated([1.0, 2.0], [0.0, 3.0], prompts=["a", "a"])
+    assert alone["margin"] == {"value": 0.0, "low": None, "high": None}
 
 
 def test_subsets_are_reported_where_there_are_several():
-    pairs = scored([1.0, 0.0, 1.0], [0.0, 1.0, 1.0], subsets=["x", "y", "y"])
-    found = evaluate(pairs)["subsets"]
+    found = evaluated([1.0, 0.0, 1.0], [0.0, 1.0, 1.0], subsets=["x", "y", "y"])["subsets"]
     assert {name: part["pairs"] for name, part in found.items()} == {"x": 1, "y": 2}
     assert found["x"]["accuracy"]["value"] == 1
-    assert found["y"]["accuracy"]["value"] == 0.25
-    assert found["y"]["ties"] == 0.5
-    assert evaluate(scored([1.0], [0.0], subsets=["x"]))["subsets"] == {}
+    assert (found["y"]["accuracy"]["value"], found["y"]["ties"]) == (0.25, 0.5)
+    assert evaluated([1.0], [0.0], subsets=["x"])["subsets"] == {}
 
 
-def test_a_model_that_only_counts_tokens_is_a_coin_once_length_is_balanced():
+def test_a_model_that_only_counts_tokens_is_at_chance_once_length_is_balanced():
     generator = np.random.default_rng(0)
-    chosen_lengths = generator.integers(1, 100, 500) + 10  # the chosen ones are longer, mostly
-    rejected_lengths = generator.integers(1, 100, 500)
-    lengths = chosen_lengths.tolist(), rejected_lengths.tolist()
-    found = evaluate(scored(chosen_lengths, rejected_lengths, lengths=lengths))["length"]
+    lengths = generator.integers(1, 100, (2, 500)) + np.array([[10], [0]])
+    found = evaluated(*lengths, lengths=lengths.tolist())["length"]
     assert found["accuracy_of_length_alone"]["value"] > 0.55
     assert found["accuracy_where_chosen_is_longer"]["value"] == 1
     assert found["accuracy_where_chosen_is_shorter"]["value"] == 0
     assert found["accuracy_balanced"]["value"] == 0.5
-    assert found["accuracy_without_linear_part"]["value"] == 0.5  # nothing is left: all ties
     assert found["correlation"] == pytest.approx({"value": 1, "low": 1, "high": 1})
     assert found["regression"] is None
 
 
-def test_a_model_that_knows_better_than_length_keeps_its_accuracy():
-    chosen_lengths, rejected_lengths = [5, 9, 5, 9], [9, 5, 9, 5]
-    found = evaluate(scored([1.0] * 4, [0.0] * 4, lengths=(chosen_lengths, rejected_lengths)))
-    assert found["length"]["accuracy_balanced"]["value"] == 1
-    assert found["length"]["accuracy_of_length_alone"]["value"] == 0.5
-
-
 def test_balanced_accuracy_weighs_both_sides_alike():
     lengths = [2, 2, 2, 1, 3], [1, 1, 1, 2, 3]  # three longer, one shorter, one equal
-    found = evaluate(scored([1, 1, 0, 0, 1], [0, 0, 1, 1, 0], lengths=lengths))["length"]
+    found = evaluated([1, 1, 0, 0, 1], [0, 0, 1, 1, 0], lengths=lengths)["length"]
     assert found["accuracy_balanced"]["value"] == pytest.approx((2 / 3 + 0) / 2)
     assert found["share_of_matched_length"] == 0.2
+    near = evaluated([1.0] * 3, [0.0] * 3, lengths=([100, 100, 105], [110.5, 112, 95]))["length"]
+    assert near["share_of_matched_length"] == pytest.approx(2 / 3)
 
 
-def test_length_without_a_difference_says_nothing():
-    found = evaluate(scored([1.0, 2.0], [0.0, 3.0]))["length"]
+def test_equal_lengths_say_nothing():
+    found = evaluated([1.0, 2.0], [0.0, 3.0])["length"]
     for name in ("accuracy_balanced", "accuracy_where_chosen_is_longer", "correlation"):
         assert found[name] is None
     assert found["accuracy_of_length_alone"]["value"] == 0.5
     assert found["accuracy_at_matched_length"]["value"] == 0.5
 
 
-def test_which_response_was_longer_by_how_much_is_all_that_counts():
-    """A prompt that is part of both sides makes both longer, and changes nothing but shares."""
-    pairs = random_pairs()
-    longer = ScoredPairs(
-        pairs.chosen,
-        pairs.rejected,
-        pairs.chosen_lengths + 1000,
-        pairs.rejected_lengths + 1000,
-        pairs.prompts,
-        pairs.subsets,
-        "tokens",
-    )
-    here, there = evaluate(pairs)["length"], evaluate(longer)["length"]
-    for name in ("accuracy_balanced", "accuracy_without_linear_part", "regression"):
-        assert here[name] == there[name]
-
-
-def test_swapping_all_labels_turns_accuracy_over():
-    pairs = random_pairs()
-    swapped = ScoredPairs(
-        pairs.rejected,
-        pairs.chosen,
-        pairs.rejected_lengths,
-        pairs.chosen_lengths,
-        pairs.prompts,
-        pairs.subsets,
-        "tokens",
-    )
-    here, there = evaluate(pairs), evaluate(swapped)
-    assert there["accuracy"]["value"] == pytest.approx(1 - here["accuracy"]["value"])
-    assert there["margin"]["value"] == pytest.approx(-here["margin"]["value"])
-    assert there["length"]["correlation_within_pairs"] == pytest.approx(
+def test_symmetries():
+    rewards, lengths, *rest = random_pairs()
+    here = ev.evaluate(rewards, lengths, *rest)
+    swapped = ev.evaluate(rewards[:, ::-1], lengths[:, ::-1], *rest)
+    assert swapped["accuracy"]["value"] == pytest.approx(1 - here["accuracy"]["value"])
+    assert swapped["margin"]["value"] == pytest.approx(-here["margin"]["value"])
+    assert swapped["length"]["correlation_within_pairs"] == pytest.approx(
         here["length"]["correlation_within_pairs"]
     )
-    assert there["calibration"]["temperature"] is None
-
-
-def test_a_shift_of_all_rewards_changes_only_their_mean():
-    pairs = random_pairs()
-    shifted = ScoredPairs(
-        pairs.chosen + 64,
-        pairs.rejected + 64,
-        pairs.chosen_lengths,
-        pairs.rejected_lengths,
-        pairs.prompts,
-        pairs.subsets,
-        "tokens",
-    )
-    here, there = evaluate(pairs), evaluate(shifted)
-    assert there["reward"]["mean"] == pytest.approx(here["reward"]["mean"] + 64)
-    assert there["reward"]["std"] == pytest.approx(here["reward"]["std"])
-    assert there["accuracy"] == here["accuracy"]
-    assert there["calibration"]["error"] == pytest.approx(here["calibration"]["error"])
+    assert swapped["calibration"]["temperature"] is None
+    shifted = ev.evaluate(rewards + 64, lengths, *rest)
+    assert shifted["reward"]["mean"] == pytest.approx(here["reward"]["mean"] + 64)
+    assert shifted["accuracy"] == here["accuracy"]
+    assert shifted["calibration"]["error"] == pytest.approx(here["calibration"]["error"])
+    longer = ev.evaluate(rewards, lengths + 1000, *rest)["length"]  # a prompt in both sides
+    for name in ("accuracy_balanced", "regression"):
+        assert longer[name] == here["length"][name]
 
 
 @pytest.mark.parametrize("count", [1, 2, 30, 4001])
-def test_everything_is_plain_json_and_finite(count):
-    found = json.loads(json.dumps(evaluate(random_pairs(count)), allow_nan=False))
+def test_everything_is_json_and_finite(count):
+    found = json.loads(json.dumps(ev.evaluate(*random_pairs(count)), allow_nan=False))
     points = found["pictures"]["points"]
-    assert 0 < len(points["chosen"]) == len(points["rejected_lengths"]) <= 2000
+    assert 0 < len(points["chosen"]["rewards"]) == len(points["rejected"]["lengths"]) <= 2000
     assert sum(found["pictures"]["margins"]["counts"]) == count
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_no_figure_is_made_of_a_reward_that_is_none(value):
-    with pytest.raises(ValueError, match=r"the rejected reward of pair 2 is (nan|inf|-inf)"):
-        scored([1.0, 1.0], [0.0, value])
-
-
-def test_counts_must_agree():
-    with pytest.raises(ValueError, match="2 chosen rewards, but 1 rejected"):
-        scored([1.0, 1.0], [0.0])
+def test_no_pair_has_no_figures():
     with pytest.raises(ValueError, match="no pair"):
-        scored([], [])
+        evaluated([], [])
+
+
+# Calibration
+
+
+def test_bins_hold_as_many_pairs_each_by_confidence():
+    size = logit([0.9] * 40 + [0.6] * 40)
+    margins = np.where([True] * 30 + [False] * 10 + [True] * 40, size, -size)
+    low, high = ev.reliability(margins, bins=2)
+    assert low == (pytest.approx(0.6), 1.0, 40)
+    assert high == (pytest.approx(0.9), 0.75, 40)
+    assert ev.calibration_error([low, high]) == pytest.approx((0.4 + 0.15) / 2)
+    uneven = [ev.Bin(0.6, 0.5, 30), ev.Bin(0.9, 0.9, 10)]
+    assert ev.calibration_error(uneven) == pytest.approx(0.075)
+
+
+@pytest.mark.parametrize(("pairs", "bins"), [(1, 1), (39, 1), (40, 2), (299, 14), (5000, 15)])
+def test_few_pairs_get_few_bins(pairs, bins):
+    found = ev.reliability(exact_margins(pairs))
+    assert len(found) == bins
+    assert sum(each.pairs for each in found) == pairs
+    assert max(e.pairs for e in found) - min(e.pairs for e in found) <= 1
+
+
+def test_error_by_chance_is_the_mean_error_of_exact_models():
+    errors = [
+        ev.calibration_error(ev.reliability(exact_margins(600, seed=seed))) for seed in range(300)
+    ]
+    assert np.mean(errors) == pytest.approx(ev.error_by_chance(exact_margins(600)), rel=0.06)
+
+
+@pytest.mark.parametrize("factor", [0.25, 1.0, 3.0])
+def test_temperature_undoes_a_factor(factor):
+    margins = exact_margins(40_000)
+    found = ev.temperature(margins * factor)
+    assert found == pytest.approx(factor, rel=0.05)
+    losses = [ev.log_loss(margins * factor / (found * by)) for by in (0.98, 1.0, 1.02)]
+    assert min(losses) == losses[1]
+
+
+def test_temperature_by_hand():
+    """Three right and one wrong at margin 1: sigmoid(1 / T) = 3/4, so T = 1 / log 3."""
+    assert ev.temperature(np.array([1.0, 1.0, 1.0, -1.0])) == pytest.approx(1 / np.log(3))
+    huge = np.array([1e30, 1e30, -1e30])
+    assert np.isfinite(ev.log_loss(huge)) and ev.reliability(huge)[0].confidence == 1.0
+    assert ev.temperature(huge) == pytest.approx(1e30 / np.log(2))
+
+
+@pytest.mark.parametrize(
+    "margins", [[1.0, 2.0], [1.0, 0.0], [-1.0], [1.0, -1.0], [1.0, -3.0], [0.0, 0.0]]
+)
+def test_no_temperature_is_best(margins):
+    assert ev.temperature(np.array(margins)) is None
+
+
+# Length
+
+
+def labelled(count, margin_weight, length_weight, seed=0):
+    """Margins and length differences of pairs whose labels follow both."""
+    generator = np.random.default_rng(seed)
+    reward, length = generator.normal(0, 2, count), generator.normal(0, 50, count)
+    odds = margin_weight * reward + length_weight * length
+    sign = np.where(generator.random(count) < expit(odds), 1.0, -1.0)
+    return sign * reward, sign * length
+
+
+def test_regression_maximises_the_likelihood():
+    margins, differences = labelled(300, 0.5, -0.02, seed=1)
+    found = ev.preference_regression(margins, differences, np.arange(300))
+
+    def loss(weights):
+        return np.logaddexp(0, -(weights[0] * margins + weights[1] * differences)).sum()
+
+    best = minimize(loss, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10})
+    np.testing.assert_allclose([each["value"] for each in found.values()], best.x, rtol=1e-4)
+
+
+def test_errors_of_the_regression_are_those_of_repetition():
+    found = [
+        ev.preference_regression(*labelled(500, 0.8, 0.01, seed), np.arange(500))["length"]
+        for seed in range(200)
+    ]
+    values = [each["value"] for each in found]
+    assert np.mean(values) == pytest.approx(0.01, abs=4 * np.std(values) / 200**0.5)
+    error = np.mean([each["standard_error"] for each in found])
+    assert error == pytest.approx(np.std(values), rel=0.15)
+
+
+def test_copies_of_a_pair_in_one_cluster_add_no_knowledge():
+    margins, differences = labelled(400, 0.8, 0.01)
+    once = ev.preference_regression(margins, differences, np.arange(400))
+    copies = [np.repeat(each, 3) for each in (margins, differences, np.arange(400))]
+    assert ev.preference_regression(*copies)["length"] == pytest.approx(once["length"])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("margins", "differences"),
+    [
+        ([1.0, -1.0, 2.0], [0.0, 0.0, 0.0]),  # lengths do not vary
+        ([0.0, 0.0, 0.0], [1.0, -1.0, 2.0]),
+        ([1.0, -1.0, 2.0, -0.5], [2.0, -2.0, 4.0, -1.0]),  # one follows from the other
+        ([1.0, 2.0, 3.0], [5.0, -1.0, 1.0]),  # margins separate all pairs
+        ([1.0], [1.0]),
+    ],
+)
+def test_no_regression_where_none_is_determined(margins, differences):
+    clusters = np.arange(len(margins))
+    assert ev.preference_regression(np.array(margins), np.array(differences), clusters) is None
+
+
+def test_the_correlation_is_pearsons_over_responses():
+    rewards, lengths, *rest = random_pairs(50)
+    found = ev.evaluate(rewards, lengths, *rest)["length"]["correlation"]
+    assert found["value"] == pytest.approx(pearsonr(rewards.ravel(), lengths.ravel()).statistic)
+
+
+def test_correlation_within_pairs_ignores_prompts():
+    """Prompts with long responses have large rewards; within a pair the shorter one has more."""
+    generator = np.random.default_rng(0)
+    prompts = generator.normal(0, 10, 200)
+    lengths = np.stack([prompts + 30, prompts + 30 + generator.normal(size=200)])
+    found = evaluated(*(2 * prompts - lengths), lengths=lengths.tolist())["length"]
+    assert found["correlation"]["low"] > 0.9
+    assert found["correlation_within_pairs"] == pytest.approx(-1)
+    assert ev.correlation_within_pairs(np.zeros(3), np.ones(3)) is None
+
+
+# Held-out pairs and their scores
+
+
+def test_what_tells_prompts_apart():
+    def turn(role, content):
+        return {"role": role, "content": content}
+
+    def template(messages, tokenize, add_generation_prompt=False):
+        return "".join(each["content"] for each in messages)
+
+    texts = [Pair("q", "a", "b", "line 1", "s"), Pair("q", "c", "d", "line 2")]
+    found = ev.held_out(texts)
+    assert found.texts == [("qa", "qb"), ("qc", "qd")]
+    assert found.responses == [("a", "b"), ("c", "d")]
+    assert found.prompts[0] == found.prompts[1] and found.subsets == ["s", ""]
+    assert ev.held_out(texts[::-1]).fingerprint() != found.fingerprint()
+    whole = ev.held_out([Pair(None, "qa", "qb", "line 1"), Pair(None, "qa", "qb", "line 2")])
+    assert len(set(whole.prompts)) == 2
+    chats = [
+        Pair(None, [turn("user", "q"), turn("assistant", x)], [turn("assistant", "b")], "line 1")
+        for x in "ac"
+    ]
+    found = ev.held_out(chats, template)
+    assert found.texts == [("qa", "b"), ("qc", "b")] and len(set(found.prompts)) == 1
+    with pytest.raises(ValueError, match=r"line 2: .*messages"):
+        ev.held_out([texts[0], Pair(None, [turn("user", "q")], [turn("user", "q")], "line 2")])
+
+
+def test_scores_are_stored_and_not_repeated(tmp_path: Path):
+    asked: list[str] = []
+    told: list[int] = []
+
+    def score(texts):
+        asked.extend(texts)
+        if len(asked) == 12:
+            raise KeyboardInterrupt
+        return [int(text.split()[1]) + (text < "d") / 2 for text in texts]
+
+    for _ in range(2):
+        with Store(tmp_path / "scores.jsonl", IDENTITY, ("pair",)) as store:
+            try:
+                rewards = ev.score_pairs(TEXTS, score, store, 3, told.append)
+            except KeyboardInterrupt:
+                assert len(store.records) == 3
+    assert rewards.tolist() == REWARDS
+    assert told == [3, 6, 9, 10] and len(asked) == 12 + 14
+    assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 11
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_reward_that_is_not_finite_is_refused(tmp_path: Path, value):
+    def score(texts):
+        return [value if text == "rejected 6" else 1.0 for text in texts]
+
+    with Store(tmp_path / "scores.jsonl", IDENTITY, ("pair",)) as store:
+        with pytest.raises(ev.ScoringFailed, match="the rejected response of pair 7 got the rewar"):
+            ev.score_pairs(TEXTS, score, store, 4)
+        assert sorted(store.records) == [(i,) for i in range(4)]
