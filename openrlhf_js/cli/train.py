@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parser = upstream_parser()
         flags.add_flags(parser)
-        args = parser.parse_args(flags.translate(sys.argv[1:] if argv is None else argv))
+        args = parser.parse_args(argv)
         checks.check(args)
 
         from openrlhf_js.plugin import run

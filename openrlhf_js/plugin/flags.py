@@ -7,11 +7,10 @@ alias. The tables come from the released packages; tests/plugin/test_flags.py ch
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from openrlhf_js.plugin.upstream import WORKS_WITH, BadInput, UpstreamMismatch
+from openrlhf_js.plugin.upstream import WORKS_WITH, UpstreamMismatch
 
 # Our estimators beside upstream's, with their --help.
 ESTIMATORS: dict[str, str] = {
@@ -39,6 +38,62 @@ that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
 
 
+FLAGS: dict[str, dict[str, Any]] = {
+    "shrinkage": dict(
+        type=float,
+        help="the shrinkage of js_fixed, from 0 (each prompt's own mean, as rloo) to 1 (the mean "
+        "of all other prompts, as bloo); the other estimators compute theirs in every batch",
+    ),
+    "half_life": dict(
+        type=float,
+        metavar="STEPS",
+        help="js_plus estimates its shrinkage from earlier steps, too; a step counts half after so "
+        "many. 50 suits most runs, 20 those whose data changes often. It helps where a rollout has "
+        "few prompts; saved with checkpoints (default: the current batch alone)",
+    ),
+    "on_bad_reward": dict(
+        choices=["stop", "mask"],
+        default="stop",
+        help="for a missing, infinite or NaN reward: stop ends the run with the prompt and the "
+        "grader's error; mask leaves that response out of every mean and gives it no gradient, "
+        "and counts it; an evaluation that meets one logs NaN (default: %(default)s)",
+    ),
+    "reward_timeout_seconds": dict(
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="how long a response waits for its reward where --reward.remote_url names servers; "
+        "until then requests are retried, each for a fifth of that at most. Then "
+        "--js.on_bad_reward applies (default: %(default)s)",
+    ),
+    "reward_weights": dict(
+        metavar="NAME=NUMBER,...",
+        help="the reward is the sum of several models' rewards with these weights, where "
+        "--reward.remote_url names its addresses: NAME=http://...,NAME=http://...; addresses "
+        "with the same name, or all without any, are servers of one model",
+    ),
+    "save_batches": dict(
+        metavar="DIR",
+        help="write each rollout batch's tokens, rewards and advantages into DIR, one .npz a step",
+    ),
+    "gradient_variance": dict(
+        type=int,
+        nargs="?",
+        const=1,
+        default=0,
+        metavar="N",
+        help="log the variance of the policy gradient, its squared norm, signal-to-noise ratio and "
+        "noise scale, every N optimizer steps (every one if no N is given; 0 is off, the default)",
+    ),
+    "group_micro_batches": dict(
+        action="store_true",
+        help="keep all responses to a prompt in one micro-batch of the training, so that "
+        "micro-batches are independent; --train.micro_batch_size must be a multiple of "
+        "--rollout.n_samples_per_prompt",
+    ),
+}
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
     estimator = parser._option_string_actions.get("--algo.advantage.estimator")
@@ -52,67 +107,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     described = "; ".join(f"{name}: {text}" for name, text in ours.items())
     estimator.help = f"{estimator.help}. Added by openrlhf_js: {described}"
     group = our_group(parser, "openrlhf-js train", DESCRIPTION)
-    group.add_argument(
-        "--js.shrinkage",
-        type=float,
-        metavar="FLOAT",
-        help="the shrinkage of js_fixed, from 0 (each prompt's own mean, as rloo) to 1 (the mean "
-        "of all other prompts, as bloo); the other estimators compute theirs in every batch",
-    )
-    group.add_argument(
-        "--js.half_life",
-        type=float,
-        metavar="STEPS",
-        help="js_plus estimates its shrinkage from earlier steps, too; a step counts half after so "
-        "many. 50 suits most runs, 20 those whose data changes often. It helps where a rollout has "
-        "few prompts; saved with checkpoints (default: the current batch alone)",
-    )
-    group.add_argument(
-        "--js.on_bad_reward",
-        choices=["stop", "mask"],
-        default="stop",
-        help="for a missing, infinite or NaN reward: stop ends the run with the prompt and the "
-        "grader's error; mask leaves that response out of every mean and gives it no gradient, "
-        "and counts it; an evaluation that meets one logs NaN (default: %(default)s)",
-    )
-    group.add_argument(
-        "--js.reward_timeout_seconds",
-        type=float,
-        default=600.0,
-        metavar="SECONDS",
-        help="how long a response waits for its reward where --reward.remote_url names servers; "
-        "until then requests are retried, each for a fifth of that at most. Then "
-        "--js.on_bad_reward applies (default: %(default)s)",
-    )
-    group.add_argument(
-        "--js.reward_weights",
-        metavar="NAME=NUMBER,...",
-        help="the reward is the sum of several models' rewards with these weights, where "
-        "--reward.remote_url names its addresses: NAME=http://...,NAME=http://...; addresses "
-        "with the same name, or all without any, are servers of one model",
-    )
-    group.add_argument(
-        "--js.save_batches",
-        metavar="DIR",
-        help="write each rollout batch's tokens, rewards and advantages into DIR, one .npz a step",
-    )
-    group.add_argument(
-        "--js.gradient_variance",
-        type=int,
-        nargs="?",
-        const=1,
-        default=0,
-        metavar="N",
-        help="log the variance of the policy gradient, its squared norm, signal-to-noise ratio and "
-        "noise scale, every N optimizer steps (every one if no N is given; 0 is off, the default)",
-    )
-    group.add_argument(
-        "--js.group_micro_batches",
-        action="store_true",
-        help="keep all responses to a prompt in one micro-batch of the training, so that "
-        "micro-batches are independent; --train.micro_batch_size must be a multiple of "
-        "--rollout.n_samples_per_prompt",
-    )
+    for name, options in FLAGS.items():
+        group.add_argument(f"--js.{name}", **options)
     add_run_flags(group, cpu="Ray, DeepSpeed and vLLM")
 
 
@@ -311,94 +307,3 @@ REWARD_MODEL = Spellings(
     {name: IDLE_FLAGS[name] for name in ("bf16", "flash_attn")},
     {},
 )
-
-
-class _Option(NamedTuple):
-    """One flag of a command line with the values that follow it."""
-
-    flag: str  # without the dashes; "" for what stands before the first flag
-    values: tuple[str, ...]
-    joined: bool  # written as --flag=value
-
-    def tokens(self) -> list[str]:
-        if self.joined:
-            return [f"--{self.flag}={self.values[0]}"]
-        return [f"--{self.flag}", *self.values] if self.flag else list(self.values)
-
-
-def _options(argv: Sequence[str]) -> list[_Option]:
-    options = [_Option("", (), False)]
-    for token in argv:
-        if token.startswith("--") and len(token) > 2:
-            name, equals, value = token[2:].partition("=")
-            options.append(_Option(name, (value,) if equals else (), bool(equals)))
-        else:  # a value, a negative number among them
-            last = options[-1]
-            if last.joined:  # not a value of that flag; the parser will complain about it
-                options.append(_Option("", (token,), False))
-            else:
-                options[-1] = last._replace(values=(*last.values, token))
-    return options
-
-
-def translate(argv: Sequence[str], spellings: Spellings = POLICY) -> list[str]:
-    """The command line with every old spelling replaced by today's; one notice on stderr.
-
-    Other flags pass unchanged. Raises BadInput for a removed flag, and for an old and a new
-    spelling with different values.
-    """
-    options = _options(argv)
-    given = {option.flag: option for option in options}
-    scheme, problems = _correction_scheme(given)
-    kept: list[_Option] = []
-    notices: list[str] = []
-    for option in options:
-        flag = option.flag
-        if flag in spellings.removed:
-            problems.append(f"--{flag} {spellings.removed[flag]}")
-            continue
-        if flag in spellings.idle:
-            notices.append(f"--{flag} left out ({spellings.idle[flag]})")
-            replaced = [option._replace(flag="")] if option.values else []
-        elif flag in CORRECTION_SWITCHES:
-            replaced = scheme
-        elif flag in CORRECTION_TYPES:
-            replaced = []
-            if not scheme:
-                notices.append(f"--{flag} left out (the correction is not switched on)")
-        elif flag in spellings.renamed:
-            replaced = [option._replace(flag=new) for new in spellings.renamed[flag].split()]
-        else:
-            kept.append(option)
-            continue
-        for new in replaced:
-            same = given.get(new.flag)
-            if new.flag and same is not None and same.values != new.values:
-                problems.append(
-                    f"--{flag} and --{new.flag} are the same flag with different values: "
-                    f"{' '.join(new.values)} and {' '.join(same.values)}; keep one"
-                )
-        if any(new.flag for new in replaced):
-            notices.append(f"--{flag} -> {' '.join(f'--{new.flag}' for new in replaced)}")
-        kept.extend(replaced)
-    if problems:
-        raise BadInput("\n".join(problems))
-    if notices:
-        print(f"openrlhf_js: old flags: {', '.join(notices)}", file=sys.stderr)
-    return [token for option in kept for token in option.tokens()]
-
-
-def _correction_scheme(given: dict[str, _Option]) -> tuple[list[_Option], list[str]]:
-    """The level and mode that stand for the old switch and scheme, and what is wrong in them."""
-    if not any(switch in given for switch in CORRECTION_SWITCHES):
-        return [], []
-    named = [given[flag] for flag in CORRECTION_TYPES if flag in given]
-    name = " ".join(named[-1].values) if named else "tis"
-    if name not in CORRECTION_SCHEMES:
-        allowed = ", ".join(CORRECTION_SCHEMES)
-        return [], [f"--{named[-1].flag} takes one of {allowed}, got {name!r}"]
-    level, mode = CORRECTION_SCHEMES[name]
-    return [
-        _Option("algo.advantage.is_correction_level", (level,), False),
-        _Option("algo.advantage.is_correction_mode", (mode,), False),
-    ], []

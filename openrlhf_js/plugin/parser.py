@@ -14,13 +14,20 @@ import difflib
 import functools
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn
 
-from openrlhf_js.plugin.flags import POLICY, Spellings
+from openrlhf_js.plugin.flags import (
+    CORRECTION_SCHEMES,
+    CORRECTION_SWITCHES,
+    CORRECTION_TYPES,
+    POLICY,
+    Spellings,
+)
 from openrlhf_js.plugin.upstream import WORKS_WITH, BadInput, UpstreamMismatch
 
 MAIN = "__name__ == '__main__'"  # as ast.unparse writes it
@@ -54,22 +61,47 @@ def read_program(path: Path) -> tuple[CodeType, CodeType]:
     if not statements:
         raise _mismatch(path, 'the block `if __name__ == "__main__":`')
     written = [ast.unparse(statement) for statement in statements]
-    if "args = parser.parse_args()" not in written:
-        raise _mismatch(path, "the statement `args = parser.parse_args()`")
-    if written[-1] != "train(args)":
-        raise _mismatch(path, "the statement `train(args)` at the end")
+    for needed in ("args = parser.parse_args()", "args = hierarchize(args)", "train(args)"):
+        if needed not in written:
+            raise _mismatch(path, f"the statement `{needed}`")
     parse = written.index("args = parser.parse_args()")
-    if "args = hierarchize(args)" not in written[parse:]:
-        raise _mismatch(path, "the statement `args = hierarchize(args)`")
 
     def compiled(part: list[ast.stmt]) -> CodeType:
         return compile(ast.Module(body=part, type_ignores=[]), str(path), "exec")
 
-    return compiled(statements[:parse]), compiled(statements[parse + 1 : -1])
+    return compiled(statements[:parse]), compiled(
+        statements[parse + 1 : written.index("train(args)")]
+    )
+
+
+class _Several(argparse.Action):
+    """An old flag that became several flags."""
+
+    def __init__(self, actions: list[argparse.Action]):
+        first = actions[0]
+        super().__init__([], first.dest, first.nargs, type=first.type, choices=first.choices)
+        self.actions = actions
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        for action in self.actions:
+            action(*args, **kwargs)
+
+
+class _Removed(argparse.Action):
+    """An old flag without successor; an error, unless it had no effect any more."""
+
+    def __init__(self, why: str, idle: bool):
+        super().__init__([], argparse.SUPPRESS, nargs=0 if idle else "*")
+        self.why, self.idle = why, idle
+
+    def __call__(self, parser: argparse.ArgumentParser, *args: Any, **_: Any) -> None:
+        if not self.idle:
+            parser.error(f"{args[-1]} {self.why}")
+        print(f"openrlhf_js: {args[-1]} left out ({self.why})", file=sys.stderr)
 
 
 class Parser(argparse.ArgumentParser):
-    """Answers a mistake with one line, and an unknown flag with those that look like it.
+    """Understands old spellings, and answers a mistake with one line and the likely flags.
 
     Abbreviations are off: with flat and dotted names side by side, the beginning of an old flag
     could mean another new one.
@@ -78,12 +110,34 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, spellings: Spellings = POLICY, **options: Any):
         super().__init__(allow_abbrev=False, **options)
         self._renamed = spellings.renamed
+        actions = self._option_string_actions
+        for old, new in spellings.renamed.items():
+            named = [actions[f"--{name}"] for name in new.split()]
+            actions[f"--{old}"] = named[0] if len(named) == 1 else _Several(named)
+        for old, why in {**spellings.idle, **spellings.removed}.items():
+            actions[f"--{old}"] = _Removed(why, idle=old in spellings.idle)
+        if "--algo.advantage.is_correction_level" in actions:
+            unseen: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+            names = [f"--{name}" for name in CORRECTION_SWITCHES]
+            self.add_argument(*names, dest="old.correction", action="store_true", **unseen)
+            names = [f"--{name}" for name in CORRECTION_TYPES]
+            self.add_argument(*names, dest="old.scheme", choices=CORRECTION_SCHEMES, **unseen)
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+        args = sys.argv[1:] if args is None else list(args)
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
             flags = [token for token in unknown if token.startswith("--")]
             self.error("; ".join(map(self._hint, flags)) or f"unexpected value {unknown[0]!r}")
+        scheme = vars(known).pop("old.scheme", "tis")
+        if vars(known).pop("old.correction", False):
+            level, mode = CORRECTION_SCHEMES[scheme]
+            setattr(known, "algo.advantage.is_correction_level", level)
+            setattr(known, "algo.advantage.is_correction_mode", mode)
+        old = [name for token in args if (name := token[2:].partition("=")[0]) in self._renamed]
+        if old:
+            today = (f"--{name} -> --{self._renamed[name].replace(' ', ' --')}" for name in old)
+            print(f"openrlhf_js: old flags: {', '.join(today)}", file=sys.stderr)
         return known
 
     def error(self, message: str) -> NoReturn:
@@ -92,7 +146,7 @@ class Parser(argparse.ArgumentParser):
     def _hint(self, token: str) -> str:
         name = token[2:].partition("=")[0]
         names = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
-        close = difflib.get_close_matches(name, [*names, *self._renamed])
+        close = difflib.get_close_matches(name, names)
         shown = [f"--{new}" for near in close for new in self._renamed.get(near, near).split()]
         hint = f", did you mean {' or '.join(dict.fromkeys(shown))}?" if shown else ""
         return f"unknown flag --{name}{hint}"

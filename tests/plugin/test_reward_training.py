@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.cli.rm import train as main
-from openrlhf_js.plugin import cpu, flags, reward_training
+from openrlhf_js.plugin import cpu, reward_training
 from openrlhf_js.plugin.parser import validate_upstream
 from openrlhf_js.plugin.reward_training import ALONE, reward_parser
 from openrlhf_js.reward_model.check import Budget
@@ -327,7 +327,6 @@ def test_other_ranks_neither_check_nor_print(folder, monkeypatch, capsys):
 
 
 def test_what_needs_a_gpu():
-    argv = flags.translate(["--load_in_4bit"], flags.REWARD_MODEL)
-    args = validate_upstream(PARSER.parse_args(argv), "train_rm")
+    args = validate_upstream(PARSER.parse_args(["--load_in_4bit"]), "train_rm")
     with pytest.raises(ValueError, match=r"^--ds.load_in_4bit needs a GPU$"):
         cpu.adapt(args)
