@@ -79,7 +79,8 @@ class _Several(argparse.Action):
 
     def __init__(self, actions: list[argparse.Action]):
         first = actions[0]
-        super().__init__([], first.dest, first.nargs, type=first.type, choices=first.choices)
+        kind: Any = first.type
+        super().__init__([], first.dest, first.nargs, type=kind, choices=first.choices)
         self.actions = actions
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
@@ -129,11 +130,12 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             flags = [token for token in unknown if token.startswith("--")]
             self.error("; ".join(map(self._hint, flags)) or f"unexpected value {unknown[0]!r}")
-        scheme = vars(known).pop("old.scheme", "tis")
-        if vars(known).pop("old.correction", False):
+        values = known.__dict__
+        scheme = values.pop("old.scheme", "tis")
+        if values.pop("old.correction", False):
             level, mode = CORRECTION_SCHEMES[scheme]
-            setattr(known, "algo.advantage.is_correction_level", level)
-            setattr(known, "algo.advantage.is_correction_mode", mode)
+            values["algo.advantage.is_correction_level"] = level
+            values["algo.advantage.is_correction_mode"] = mode
         old = [name for token in args if (name := token[2:].partition("=")[0]) in self._renamed]
         if old:
             today = (f"--{name} -> --{self._renamed[name].replace(' ', ' --')}" for name in old)

@@ -179,5 +179,5 @@ def test_the_training_program_knows_every_flag_and_estimator(estimator):
     parser = upstream_parser()
     plugin_flags.add_flags(parser)
     words = stages.command(QuickstartSettings(), estimator, RUN, RUN, gpu=True)
-    args = parser.parse_args(plugin_flags.translate(words[3:]))
+    args = parser.parse_args(words[3:])
     assert vars(args)["algo.advantage.estimator"] == estimator
