@@ -2,7 +2,7 @@
 # The reward model of the RLHF recipes: Bradley-Terry, 8B parameters, 700k preference pairs.
 #
 #   bash reward_models/train_llama3_8b_rm.sh              trains; more flags may follow, the last wins
-#   bash reward_models/train_llama3_8b_rm.sh --dry-run    prints and checks every flag and every pair; no GPU
+#   bash reward_models/train_llama3_8b_rm.sh --dry_run    prints and checks every flag and every pair; no GPU
 #   bash reward_models/train_llama3_8b_rm.sh --tiny       the same flags, tiny model, CPU, about a minute
 #
 # Hardware: 8 GPUs of 80 GB.
@@ -26,7 +26,7 @@ flags=(
     --ds.packing_samples
     --model.gradient_checkpointing_enable
     --ckpt.output_dir checkpoints/llama3_8b_rm
-    # Ours: a run of a day can be gone on with (--ckpt.load_enable).
+    # Ours: a run of a day can be resumed (--ckpt.load_enable).
     --ckpt.path runs/llama3_8b_rm/checkpoints
     --ckpt.save_steps 200
     --logger.tensorboard_dir runs/llama3_8b_rm/tensorboard

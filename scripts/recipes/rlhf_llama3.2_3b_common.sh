@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What rlhf_llama3.2_3b_js.sh and rlhf_llama3.2_3b_rloo.sh have in common; sets `flags`.
+# What rlhf_llama3.2_3b_js.sh and rlhf_llama3.2_3b_rloo.sh share; sets `flags`.
 #
 # The paper (section "Reinforcement Learning with Human Feedback") gives the policy, the reward
 # model, the prompts and one epoch. It has no table for this experiment; what it leaves open is marked.

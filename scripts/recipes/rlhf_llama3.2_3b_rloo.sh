@@ -2,7 +2,7 @@
 # RLHF of Llama-3.2-3B-Instruct with an 8B Bradley-Terry reward model and the RLOO baseline, to compare js with.
 #
 #   bash scripts/recipes/rlhf_llama3.2_3b_rloo.sh              trains; more flags may follow, the last wins
-#   bash scripts/recipes/rlhf_llama3.2_3b_rloo.sh --dry-run    prints and checks every flag; needs no GPU
+#   bash scripts/recipes/rlhf_llama3.2_3b_rloo.sh --dry_run    prints and checks every flag; needs no GPU
 #   bash scripts/recipes/rlhf_llama3.2_3b_rloo.sh --tiny       the same flags, tiny model, CPU, about 2 minutes
 #
 # Hardware: 4 GPUs of 80 GB; the paper's runs of this size took 4 H100 or GH200.

@@ -5,26 +5,34 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
+from openrlhf_js.cli import recipe, rm
+
 ROOT = Path(__file__).parents[2]
 POLICY = {name: f"scripts/recipes/rlhf_llama3.2_3b_{name}.sh" for name in ("js", "rloo")}
-REWARD_MODEL = "reward_models/train_llama3_8b_rm.sh"
+REWARD_MODEL, SERVE = "reward_models/train_llama3_8b_rm.sh", "reward_models/serve.sh"
+# `exec PYTHON -m MODULE FLAGS...` prints its arguments, so that a script costs no start of Python
+PRINT = 'exec() { printf "%s\\n" "${@:2}"; exit; }; source "$0"'
 
 
-def recipe(path: str, *flags: str, timeout_seconds: float = 55) -> str:
+def command(path: str, *flags: str) -> list[str]:
+    """-m, the module and the arguments that a script would run."""
     done = subprocess.run(
-        ["bash", str(ROOT / path), *flags],
-        capture_output=True,
-        text=True,
-        timeout=timeout_seconds,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        ["bash", "-c", PRINT, str(ROOT / path), *flags], capture_output=True, text=True, check=True
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout
+    return done.stdout.splitlines()
+
+
+def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:
+    """What a recipe's dry run prints, on stderr where it fails."""
+    option, module, *arguments = command(path, *flags)
+    assert (option, module) == ("-m", "openrlhf_js.cli.recipe")
+    assert recipe.main(arguments) == status
+    shown = capsys.readouterr()
+    return shown.err if status else shown.out
 
 
 def listed(output: str) -> dict[str, str]:
@@ -32,8 +40,8 @@ def listed(output: str) -> dict[str, str]:
     return dict(re.findall(r"^\* --(\S+) (.*)$", output, re.MULTILINE))
 
 
-def test_the_two_policies_differ_in_the_estimator_alone():
-    js, rloo = (listed(recipe(path, "--dry-run")) for path in POLICY.values())
+def test_the_two_policies_differ_in_the_estimator_alone(capsys):
+    js, rloo = (listed(dry_run(capsys, path, "--dry_run")) for path in POLICY.values())
     assert js["algo.advantage.estimator"] == "js"
     assert rloo["algo.advantage.estimator"] == "rloo"
     assert {name for name in js if js[name] != rloo[name]} == {
@@ -47,38 +55,49 @@ def test_the_two_policies_differ_in_the_estimator_alone():
     assert (js["rollout.batch_size"], js["rollout.n_samples_per_prompt"]) == ("64", "4")
 
 
-def test_a_flag_that_follows_wins_and_is_checked():
-    output = recipe(POLICY["js"], "--dry-run", "--rollout.n_samples_per_prompt", "8")
-    assert listed(output)["rollout.n_samples_per_prompt"] == "8"
-    done = subprocess.run(
-        ["bash", str(ROOT / POLICY["js"]), "--dry-run", "--train.batch_size", "100"],
-        capture_output=True,
-        text=True,
-        timeout=55,
-    )
-    assert done.returncode == 2
-    assert "not a multiple of --train.batch_size 100" in done.stderr
+def test_a_flag_that_follows_wins_and_is_checked(capsys):
+    flags = ("--dry-run", "--rollout.n_samples_per_prompt", "8")  # the former spelling
+    assert listed(dry_run(capsys, POLICY["js"], *flags))["rollout.n_samples_per_prompt"] == "8"
+    error = dry_run(capsys, POLICY["js"], "--dry_run", "--train.batch_size", "100", status=2)
+    assert "not a multiple of --train.batch_size 100" in error
 
 
-@pytest.mark.parametrize("path", [*POLICY.values(), REWARD_MODEL, "reward_models/serve.sh"])
+@pytest.mark.parametrize("path", [*POLICY.values(), REWARD_MODEL, SERVE])
 def test_the_header_says_what_a_reader_wants_to_know(path):
     header = (ROOT / path).read_text().split("set -euo")[0]
-    for word in ("Hardware:", "Time:", "Paper:", "Choices:", "--dry-run", "--tiny"):
+    words = ["Hardware:", "Time:", "Paper:", "Choices:", "--dry_run"]
+    for word in words + ["--tiny"] * (path != SERVE):
         assert word in header
 
 
-def test_the_reward_models_recipe_is_checked_pair_by_pair():
-    output = recipe(REWARD_MODEL, "--tiny", "--dry-run")
+def test_the_reward_models_recipe_is_checked_pair_by_pair(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    output = dry_run(capsys, REWARD_MODEL, "--tiny", "--dry_run")
+    assert re.search(r"^pairs +512 *$", output, re.MULTILINE)
     assert "--adam.lr 9e-06" in output and "--model.model_name_or_path /" in output
+
+
+def test_the_server_script(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("REWARD_MODEL", str(tmp_path / "none"))
+    option, module, *arguments = command(SERVE, "--dry_run", "--port", "0")
+    assert (option, module) == ("-m", "openrlhf_js.cli.rm")
+    assert rm.main(arguments) == 2
+    shown = capsys.readouterr()
+    assert '"max_len": 8192' in shown.out and "none is not a folder" in shown.err
 
 
 @pytest.mark.integration
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", [POLICY["js"], REWARD_MODEL])
 def test_a_recipe_can_be_tried(path):
-    began = time.monotonic()
-    output = recipe(path, "--tiny", timeout_seconds=590)
-    folder = Path(re.search(r"the tiny run is in (\S+)", output)[1])
+    done = subprocess.run(
+        ["bash", str(ROOT / path), "--tiny"],
+        capture_output=True,
+        text=True,
+        timeout=590,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    folder = Path(re.search(r"the tiny run is in (\S+)", done.stdout)[1])
     assert (folder / "model" / "config.json").is_file()
     assert list((folder / "tensorboard").rglob("events*"))
-    print(f"{path}: {time.monotonic() - began:.0f} s")
