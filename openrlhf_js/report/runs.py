@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat import tf
@@ -161,8 +161,8 @@ class _EventFile:
 class Config(NamedTuple):
     """How a run was started, from the file that training leaves beside its log."""
 
-    flags: dict[str, str]
-    versions: dict[str, str]
+    settings: dict[str, str]
+    """Flags, as `--train.seed`, and versions, as `torch (version)`."""
     outcome: str | None
     """How it ended; None while it goes on."""
 
@@ -196,9 +196,8 @@ class Run(NamedTuple):
 
     def warnings(self, now: float) -> list[str]:
         """What is wrong with its log."""
-        found = [
-            f"{path} {why}; earlier records are used." for path, why in self.logged.lost.items()
-        ]
+        lost = self.logged.lost.items()
+        found = [f"{path} {why}; earlier records are used." for path, why in lost]
         if not self.running(now):
             found += [
                 f"{path} ends in {count:,} bytes that cannot be read: it is damaged or was cut off "
@@ -206,11 +205,8 @@ class Run(NamedTuple):
                 for path, count in self.logged.unread.items()
             ]
         odd = [tag for tag in self.logged.tags if self.logged[tag].finite() != self.logged[tag]]
-        if odd:
-            found.append(
-                f"{self.folder}: values that are not finite are left out: {', '.join(odd)}."
-            )
-        return found
+        not_finite = f"{self.folder}: values that are not finite are left out: {', '.join(odd)}."
+        return [*found, not_finite] if odd else found
 
 
 class Condition(NamedTuple):
@@ -242,36 +238,27 @@ def find_conditions(words: Sequence[str]) -> list[Condition]:
             conditions, two conditions have one name, or a file cannot be read.
     """
     found = [condition for word in words for condition in _conditions(word)]
-    counts = Counter(short for _, short, _ in found)
-    names = [short if counts[short] == 1 else full for full, short, _ in found]
-    for name, count in Counter(names).items():
+    for name, count in Counter(name for name, _ in found).items():
         if count > 1:
             raise ValueError(f"{count} runs are called {name!r}; give each its own: NAME=FOLDER.")
-    return [
-        Condition(name, tuple(map(read_run, folders)))
-        for name, (_, _, folders) in zip(names, found, strict=True)
-    ]
+    return [Condition(name, tuple(map(read_run, folders))) for name, folders in found]
 
 
-def _conditions(word: str) -> list[tuple[str, str, list[Path]]]:
-    """Of each condition in a word: its full name, its short one, and a folder for each seed."""
+def _conditions(word: str) -> list[tuple[str, list[Path]]]:
+    """Of each condition in a word: its name, and a folder for each seed."""
     name, equals, rest = word.partition("=")
     if not equals or Path(word).is_dir():
         name, rest = "", word
-    if equals and not name and rest != word:
-        raise ValueError(f"{word!r} has no name before the =; give NAME=FOLDER, or FOLDER alone.")
     paths = [Path(rest)] if Path(rest).is_dir() else [Path(each) for each in rest.split(",")]
     below = [_event_folders(path) for path in paths]
-    own = name or "+".join(path.resolve().name or str(path) for path in paths)
     if all(len(folders) == 1 for folders in below):
-        return [(own, own, [next(iter(folders.values())) for folders in below])]
+        own = name or "+".join(path.resolve().name or str(path) for path in paths)
+        return [(own, [next(iter(folders.values())) for folders in below])]
     if any(folders.keys() != below[0].keys() for folders in below):
         held = "; ".join(f"{p}: {', '.join(f)}" for p, f in zip(paths, below, strict=True))
-        raise ValueError(f"the seeds of {own!r} must hold runs of the same names; got {held}.")
-    return [
-        (f"{own}/{inner}", f"{name}/{inner}" if name else inner, [each[inner] for each in below])
-        for inner in below[0]
-    ]
+        raise ValueError(f"the seeds of {word!r} must hold runs of the same names; got {held}.")
+    prefix = f"{name}/" if name else ""
+    return [(prefix + inner, [each[inner] for each in below]) for inner in below[0]]
 
 
 def _event_folders(path: Path) -> dict[str, Path]:
@@ -309,9 +296,13 @@ def read_config(folder: Path) -> Config | None:
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        flags = {name: _text(value) for name, value in found["flags"].items()}
-        versions = {name: str(value) for name, value in found["versions"].items()}
-        return Config(flags, versions, found["outcome"])
+        settings = {
+            f"--{name}": " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            for name, value in found["flags"].items()
+            if name not in PLACES
+        }
+        versions = {f"{name} (version)": str(value) for name, value in found["versions"].items()}
+        return Config(settings | versions, found["outcome"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error}); remove it.") from error
 
@@ -329,16 +320,6 @@ def _evaluations(folder: Path) -> dict[int, Estimate]:
         raise ValueError(f"{path} is damaged ({error}); remove it.") from error
 
 
-def _text(value: Any) -> str:
-    """A flag's value; numbers in one spelling, so that 1e-6 equals 0.000001."""
-    if isinstance(value, list):
-        return " ".join(map(_text, value))
-    try:
-        return str(value) if isinstance(value, bool) else f"{float(value):.12g}"
-    except (TypeError, ValueError):
-        return str(value)
-
-
 def compare_flags(
     conditions: Sequence[Condition],
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, str]]]:
@@ -347,15 +328,7 @@ def compare_flags(
     Conditions without a known configuration are left out. Seeds of one condition that differ have
     their values side by side.
     """
-    settings = [
-        [
-            {f"--{name}": value for name, value in config.flags.items() if name not in PLACES}
-            | {f"{name} (version)": value for name, value in config.versions.items()}
-            for run in condition.runs
-            if (config := run.config)
-        ]
-        for condition in conditions
-    ]
+    settings = [[run.config.settings for run in c.runs if run.config] for c in conditions]
     known = [runs for runs in settings if runs]
     differing: list[tuple[str, ...]] = []
     agreeing: list[tuple[str, str]] = []

@@ -89,13 +89,31 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_too_old_a_python_is_named_with_what_to_do(machine: Machine) -> None:
-    line = machine.refusal("cpu", FAKE_VERSION="3.9")
-    assert "python3 is 3.9" in line and "OPENRLHF_JS_PYTHON=" in line
+MAC = '#!/bin/sh\n[ "$1" = -s ] && echo Darwin || echo arm64\n'
+FULL_DISK = '#!/bin/sh\nprintf "header\\n/dev/disk 1 1 512000 1%% /\\n"\n'
+
+
+@pytest.mark.parametrize(
+    ("argument", "environment", "fake", "words"),
+    [
+        ("cpu", {"FAKE_VERSION": "3.9"}, (), ("python3 is 3.9", "OPENRLHF_JS_PYTHON=")),
+        ("cpu", {"OPENRLHF_JS_PYTHON": "/nowhere/python3"}, (), ("/nowhere/python3",)),
+        ("cpu", {"FAKE_NO_VENV": "1"}, (), ("apt install python3.11-venv",)),
+        ("cpu", {"TMPDIR": "/nowhere"}, (), ("set TMPDIR",)),
+        ("cpu", {}, ("uname", MAC), ("Darwin arm64", "Linux x86_64")),
+        ("cpu", {}, ("df", FULL_DISK), ("500 MB free", "needs 12000 MB")),
+        ("tpu", {}, (), ("'tpu'", "cpu, gpu and --with-flash-attn")),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_do(machine, argument, environment, fake, words):
+    if fake:
+        machine.fake(*fake)
+    line = machine.refusal(argument, **environment)
+    assert all(word in line for word in words), line
     assert not (machine.root / ".venv").exists()
 
 
-def test_too_new_a_python_gives_way_to_a_fitting_one_further_on(machine: Machine) -> None:
+def test_too_new_a_python_gives_way_to_a_fitting_one_further_on(machine):
     machine.fake("python3", "#!/bin/sh\necho 3.13\n")
     machine.fake("python3.11", PYTHON)
     status, out, err = machine.setup("cpu")
@@ -103,37 +121,7 @@ def test_too_new_a_python_gives_way_to_a_fitting_one_further_on(machine: Machine
     assert "Python 3.11" in out
 
 
-def test_a_named_python_that_does_not_run(machine: Machine) -> None:
-    line = machine.refusal("cpu", OPENRLHF_JS_PYTHON="/nowhere/python3")
-    assert "/nowhere/python3" in line
-
-
-def test_a_python_without_venv_names_the_package_to_install(machine: Machine) -> None:
-    assert "apt install python3.11-venv" in machine.refusal("cpu", FAKE_NO_VENV="1")
-
-
-def test_another_platform(machine: Machine) -> None:
-    machine.fake("uname", '#!/bin/sh\n[ "$1" = -s ] && echo Darwin || echo arm64\n')
-    line = machine.refusal("cpu")
-    assert "Darwin arm64" in line and "Linux x86_64" in line
-
-
-def test_too_little_disk_states_need_and_have(machine: Machine) -> None:
-    machine.fake("df", '#!/bin/sh\nprintf "header\\n/dev/disk 1 1 512000 1%% /\\n"\n')
-    line = machine.refusal("cpu")
-    assert "500 MB free" in line and "needs 12000 MB" in line
-
-
-def test_a_temporary_folder_that_is_missing(machine: Machine) -> None:
-    assert "set TMPDIR" in machine.refusal("cpu", TMPDIR="/nowhere")
-
-
-def test_an_unknown_argument_lists_the_known_ones(machine: Machine) -> None:
-    line = machine.refusal("tpu")
-    assert "'tpu'" in line and "cpu, gpu and --with-flash-attn" in line
-
-
-def test_a_foreign_venv_is_left_alone(machine: Machine) -> None:
+def test_a_foreign_venv_is_left_alone(machine):
     (machine.root / ".venv").mkdir()
     (machine.root / ".venv/mine").touch()
     assert "not built by this script" in machine.refusal("cpu")
@@ -147,17 +135,15 @@ def test_a_foreign_venv_is_left_alone(machine: Machine) -> None:
         ("full", ("the disk filled up", "TMPDIR")),
     ],
 )
-def test_a_failed_download_names_the_package_and_a_second_call_goes_on(
-    machine: Machine, pip: str, words: tuple[str, ...]
-) -> None:
+def test_a_failed_download_names_the_package_and_a_second_call_resumes(machine, pip, words):
     line = machine.refusal("cpu", FAKE_PIP=pip)
     assert all(word in line for word in words), line
     status, out, err = machine.setup("cpu")
     assert status == 0, err
-    assert "going on with a .venv that is half-built" in out
+    assert "half-built" in out
 
 
-def test_a_package_cut_short_is_installed_anew(machine: Machine) -> None:
+def test_a_package_cut_short_is_installed_anew(machine):
     machine.refusal("cpu", FAKE_PIP="fail")
     packages = machine.root / ".venv/lib/python3.11/site-packages"
     (packages / "whole-1.dist-info").mkdir(parents=True)
@@ -167,7 +153,7 @@ def test_a_package_cut_short_is_installed_anew(machine: Machine) -> None:
     assert [path.name for path in packages.iterdir()] == ["whole-1.dist-info"]
 
 
-def test_a_second_call_is_fast_and_calls_no_pip(machine: Machine) -> None:
+def test_a_second_call_is_fast_and_calls_no_pip(machine):
     assert machine.setup("cpu", LC_ALL="xx_YY.strange")[0] == 0
     calls, began = machine.pip_calls(), time.monotonic()
     status, out, err = machine.setup()
@@ -176,7 +162,7 @@ def test_a_second_call_is_fast_and_calls_no_pip(machine: Machine) -> None:
     assert machine.pip_calls() == calls > 0
 
 
-def test_another_named_python_builds_anew(machine: Machine) -> None:
+def test_another_named_python_builds_anew(machine):
     assert machine.setup("cpu")[0] == 0
     machine.fake("other", PYTHON.replace("FAKE_VERSION:-3.11", "FAKE_VERSION:-3.12"))
     status, out, _ = machine.setup(OPENRLHF_JS_PYTHON=str(machine.programs / "other"))
@@ -184,9 +170,7 @@ def test_another_named_python_builds_anew(machine: Machine) -> None:
     assert "with Python 3.12" in out
 
 
-def test_a_changed_lock_builds_anew_and_a_changed_pyproject_only_the_project(
-    machine: Machine,
-) -> None:
+def test_a_changed_lock_builds_anew_and_a_changed_pyproject_only_the_project(machine):
     assert machine.setup("cpu")[0] == 0
     before = machine.pip_calls()
     with (machine.root / "pyproject.toml").open("a") as file:
@@ -199,7 +183,7 @@ def test_a_changed_lock_builds_anew_and_a_changed_pyproject_only_the_project(
     assert machine.pip_calls() > before + 2
 
 
-def test_the_gpu_is_found_and_flash_attn_is_optional(machine: Machine) -> None:
+def test_the_gpu_is_found_and_flash_attn_is_optional(machine):
     machine.fake("nvidia-smi", "#!/bin/sh\necho 'GPU 0: some'\n")
     machine.fake(
         "python3",
@@ -210,7 +194,7 @@ def test_the_gpu_is_found_and_flash_attn_is_optional(machine: Machine) -> None:
     assert "building .venv for gpu" in out and "falls back to sdpa" in out
 
 
-def test_control_c_ends_cleanly_and_a_second_call_waits_for_nobody(machine: Machine) -> None:
+def test_control_c_ends_cleanly_and_a_second_call_waits_for_nobody(machine):
     process = machine.start("cpu", FAKE_PIP="hang")
     hanging = Path(f"{machine.calls}.hanging")
     for _ in range(200):
@@ -224,7 +208,7 @@ def test_control_c_ends_cleanly_and_a_second_call_waits_for_nobody(machine: Mach
     assert machine.setup("cpu")[0] == 0
 
 
-def test_two_at_once_take_turns(machine: Machine) -> None:
+def test_two_at_once_take_turns(machine):
     first = machine.start("cpu", FAKE_PIP="slow")
     while not (machine.root / ".setup.lock").exists():
         time.sleep(0.01)
