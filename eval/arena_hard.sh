@@ -1,25 +1,24 @@
 #!/usr/bin/env bash
 # Arena-Hard for a trained checkpoint: fetches, answers, judges, scores, and makes a page to look at.
 #
-#   bash eval/arena_hard.sh CHECKPOINT              answers, then says what judging would cost, and stops
-#   BUDGET=25 bash eval/arena_hard.sh CHECKPOINT    judges as well, and never spends more dollars
-#   BUDGET=none ...                                 the same for a judge of your own, without a price
+#   bash eval/arena_hard.sh CHECKPOINT              answers, says what judging may cost, and stops
+#   BUDGET=25 bash eval/arena_hard.sh CHECKPOINT    judges as well, for so many dollars at most
+#   BUDGET=none ...                                 the same for a judge without a price
 #
-# Called again it goes on where it stopped, and pays for nothing twice. By environment variables:
+# The same command resumes, and pays for nothing twice. By environment variables:
 #   BENCH        arena-hard-v2.0 (default: hard prompts and creative writing), or arena-hard-v0.1
-#   CATEGORY     hard_prompt or creative_writing; default: all of the benchmark
+#   CATEGORY     hard_prompt or creative_writing; default: both
 #   NAME         the checkpoint's name in the results; default: the last two parts of its path
 #   DATA         folder of questions, answers and judgments (default: data)
 #   BASELINE     what answers are compared with, instead of the benchmark's own
-#   FROM         a clone of the official repository or a download of its data, instead of the hub
+#   FROM         a clone of github.com/lmarena/arena-hard-auto with its data, instead of the hub
+#   TEXTS        a clone without its data: for the official judge's texts, which the hub lacks
 #   MAX_NEW_TOKENS, TEMPERATURE        of an answer (default: 4096, 0)
-#   STYLE_TOKENIZER                    o200k_base.tiktoken, where it cannot be downloaded (v0.1:
-#                                      cl100k_base.tiktoken)
 #   SETTINGS     the judge's (default: eval/arena_hard_v2.0.yaml or eval/arena_hard_v0.1.yaml)
 #   JUDGE        the endpoint's name of the judge; default: that of the settings
 #   JUDGE_NAME   the judge's name in the results, such as gemini-2.5; default: JUDGE
 #   JUDGE_URL    where the judge is (default: https://api.openai.com/v1)
-#   JUDGE_KEY    the environment variable that holds its key (default: OPENAI_API_KEY; none: no key)
+#   JUDGE_KEY    the environment variable of its key (default: OPENAI_API_KEY; none: no key)
 #   OUT          folder of the results (default: runs/arena-hard/NAME)
 #   COMPARE      another model that was judged: the paired difference to it
 set -euo pipefail
@@ -36,7 +35,7 @@ parent="$(basename "$(dirname "$checkpoint")")"
 name="${NAME:-$([[ $parent == [./] ]] || echo "$parent-")$(basename "$checkpoint")}"
 settings="${SETTINGS:-$root/eval/arena_hard_v${bench##*-v}.yaml}"
 if [[ ! -f $settings ]]; then
-    echo "There are no settings of a judge in $settings: say where they are with SETTINGS=FILE." >&2
+    echo "There are no settings of a judge in $settings: give them with SETTINGS=FILE." >&2
     exit 2
 fi
 judge="${JUDGE:-$(sed -n 's/^judge_model: *//p' "$settings")}"
@@ -49,24 +48,21 @@ arena() {
 
 categories=(${CATEGORY:+--category "$CATEGORY"})
 place=(--data "$data" --bench "$bench")
-if ! grep -qs '"complete": true' "$data/$bench/fetched.json" &&
-    [[ -z ${BASELINE:-} || ($bench == arena-hard-v* && ! -f $data/$bench/question.jsonl) ]]; then
-    # What is missing is said here, and looked for again by the next call; what is needed of it is
-    # asked for below.
-    arena fetch "${place[@]}" ${BASELINE:+--baseline "$BASELINE"} ${FROM:+--from "$FROM"} ||
-        [[ $? -le 2 && -f $data/$bench/question.jsonl ]]
+if [[ $bench == arena-hard-v* && ! -f $data/$bench/judge_prompts.json ]]; then
+    # What is missing is said here, and looked for again by the next call.
+    arena fetch "${place[@]}" ${BASELINE:+--baseline "$BASELINE"} ${FROM:+--source "$FROM"} \
+        ${TEXTS:+--texts "$TEXTS"} || [[ $? -le 2 && -f $data/$bench/question.jsonl ]]
 fi
 
 arena generate "${place[@]}" "${categories[@]}" --model "$checkpoint" --name "$name" \
-    --max_new_tokens "${MAX_NEW_TOKENS:-4096}" --temperature "${TEMPERATURE:-0}" \
-    ${STYLE_TOKENIZER:+--style_tokenizer "$STYLE_TOKENIZER"}
+    --max_new_tokens "${MAX_NEW_TOKENS:-4096}" --temperature "${TEMPERATURE:-0}"
 
 place+=(${BASELINE:+--baseline "$BASELINE"})
 judging=("${place[@]}" "${categories[@]}" --models "$name" --judge "$judge" --settings "$settings"
     ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"})
-arena judge "${judging[@]}" --dry-run
+arena judge "${judging[@]}" --dry_run
 if [[ -z ${BUDGET:-} ]]; then
-    echo "Not judged yet: call it again with BUDGET=DOLLARS, or BUDGET=none for a judge without a price."
+    echo "Not judged yet: give BUDGET=DOLLARS, or BUDGET=none for a judge without a price."
     exit 0
 fi
 judging+=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
@@ -75,7 +71,7 @@ judging+=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
 arena judge "${judging[@]}"
 
 mkdir -p "$out"
-arena score "${place[@]}" "${categories[@]}" --judge "${JUDGE_NAME:-$judge}" ${COMPARE:+--compare "$name" "$COMPARE"} \
-    --json "$out/scores.json" --csv "$out/scores.csv" --markdown "$out/scores.md" \
-    --figure "$out/scores.png" --html "$out/arena.html"
+arena score "${place[@]}" "${categories[@]}" --judge "${JUDGE_NAME:-$judge}" \
+    ${COMPARE:+--compare "$name" "$COMPARE"} --json "$out/scores.json" --csv "$out/scores.csv" \
+    --markdown "$out/scores.md" --figure "$out/scores.png" --html "$out/arena.html"
 echo "Every question with both answers and verdicts: $out/arena.html"

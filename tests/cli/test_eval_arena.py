@@ -1,472 +1,281 @@
-"""`openrlhf-js eval arena fetch` and `generate` from the command line."""
+"""`openrlhf-js eval arena`: all of it on a tiny model, kills and faults, and eval/arena_hard.sh."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
+import httpx
 import pytest
 
-from openrlhf_js.cli import eval_arena_fetch, eval_arena_generate
-from openrlhf_js.cli.main import main
-from openrlhf_js.evaluation.arena import fetch, style
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation" / "arena"))
-import arena_clones as clones
-
-BENCH = "arena-hard-v2.0"
-ROOT = Path(__file__).parents[2]
-KEY = "sk-secret-0123456789"
-# Tokens are words: the official tokenizer is not everywhere to be had.
-WORDS = """
-import sys
+from openrlhf_js.cli import eval_arena
+from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import style
-style.load_tokenizer = lambda bench, path=None: lambda text: len(text.split())
-from openrlhf_js.cli.eval_arena_generate import main
-sys.exit(main())
-"""
+from openrlhf_js.evaluation.arena.data import BENCHES, Folder
+from openrlhf_js.evaluation.arena.protocol import read_settings
+
+HELPERS = Path(__file__).parents[1] / "evaluation"
+sys.path.insert(0, str(HELPERS))
+from judged_bench import BASELINE, read_lines, write_bench, write_lines  # noqa: E402
+from stub_judge import Answer, completion, serving, verdict_of  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
 
 
-class Stub(ThreadingHTTPServer):
-    """A server on this machine; `respond` answers (method, path, headers, body)."""
-
-    daemon_threads = True
-
-    def __init__(self, respond: Callable[..., tuple[int, dict[str, str], bytes]]):
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, headers, content = respond(self.command, self.path, self.headers, body)
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(content)), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(content)
-
-            do_GET = do_HEAD = do_POST
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class TestDoor:
-    def test_programs(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["eval"]) == 0
-        assert "passk" in capsys.readouterr().out
-        assert main(["eval", "arena", "--help"]) == 0
-        said = capsys.readouterr().out
-        assert said.startswith("usage: openrlhf-js eval arena PROGRAM")
-        assert all(f"\n  {name} " in said for name in ("fetch", "generate", "judge", "score"))
-        assert main(["eval", "arena", "fight"]) == 2
-
-
-class TestFetch:
-    def test_from_a_clone(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        clones.make_official(monkeypatch)
-        words = ["--from", str(clones.clone(tmp_path / "clone")), "--data", str(tmp_path / "data")]
-        assert eval_arena_fetch.main(words) == 0
-        assert capsys.readouterr().out.splitlines() == [
-            "3 questions of hard_prompt, compared with o3-mini-2025-01-31",
-            "2 questions of creative_writing, compared with gemini-2.0-flash-001",
-            "the official judge's texts: there",
-        ]
-        kept = json.loads((tmp_path / "data" / BENCH / "fetched.json").read_text())
-        assert sorted(kept["files"])[-1] == "question.jsonl" and kept["complete"] is True
-
-    def test_it_is_on_record_only_when_all_was_fetched(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def gone(*_: Any) -> None:
-            raise ValueError("the hub is gone")
-
-        monkeypatch.setattr(fetch, "judge_texts", gone)
-        words = ["--from", str(clones.clone(tmp_path / "clone")), "--data", str(tmp_path / "data")]
-        assert eval_arena_fetch.main(words) == 2
-        assert (tmp_path / "data" / BENCH / "question.jsonl").exists()
-        assert not (tmp_path / "data" / BENCH / "fetched.json").exists()
-
-    def test_what_was_asked_for_and_is_not_there(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        clones.make_official(monkeypatch)
-        words = ["--from", str(clones.clone(tmp_path / "clone")), "--data", str(tmp_path / "data")]
-        assert eval_arena_fetch.main([*words, "--models", "nobody", "--judgments", "j"]) == 1
-        path = tmp_path / "data" / BENCH / "model_answer" / "nobody.jsonl"
-        assert capsys.readouterr().out.splitlines()[-2:] == [
-            f"missing: {tmp_path / 'clone'} has no such judgments of j",
-            f"missing: {path} is not there",
-        ]
-
-    def test_what_is_missing_is_told(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        """Without the official numbers and texts of this small clone."""
-        words = ["--from", str(clones.clone(tmp_path / "clone")), "--data", str(tmp_path / "data")]
-        assert eval_arena_fetch.main(words) == 1
-        said = capsys.readouterr().out
-        assert "the official judge's texts for hard_prompt, creative_writing were not found" in said
-        assert "3 questions of hard_prompt; officially 500" in said
-        kept = json.loads((tmp_path / "data" / BENCH / "fetched.json").read_text())
-        assert kept["complete"] is False
-
-    @pytest.mark.parametrize(
-        ("words", "told"),
-        [
-            (["--from", "{tmp}"], f"holds no data/{BENCH}/question.jsonl. Give a clone"),
-            (["--bench", "poems", "--from", "{tmp}"], "'poems' is none of arena-hard-v0.1"),
-        ],
-    )
-    def test_what_cannot_be_used(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
-    ) -> None:
-        assert eval_arena_fetch.main([each.format(tmp=tmp_path) for each in words]) == 2
-        assert told in capsys.readouterr().err
-
-    def test_flags(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(SystemExit, match="2"):
-            eval_arena_fetch.main(["--from", "x", "--revision", "y"])
-        assert "give one of them" in capsys.readouterr().err
-
-
-class TestHub:
-    """The hub's protocol, spoken by a server on this machine."""
-
-    def fetch(self, tmp_path: Path, endpoint: str, *more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "openrlhf_js.cli.eval_arena_fetch", *more],
-            cwd=ROOT,
-            env={
-                **{
-                    k: v for k, v in os.environ.items() if not k.startswith(("HF_", "TRANSFORMERS"))
-                },
-                "HF_ENDPOINT": endpoint,
-                "HF_HOME": str(tmp_path / "hub"),
-                "HF_HUB_DISABLE_XET": "1",
-                "NO_PROXY": "127.0.0.1",
-            },
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    def test_a_data_set(self, tmp_path: Path) -> None:
-        clone = clones.clone(tmp_path / "clone", code=False)
-        files = {str(each.relative_to(clone)): each for each in clone.rglob("*.jsonl")}
-        repo, commit = "datasets/lmarena-ai/arena-hard-auto", "c" * 40
-
-        def respond(method: str, path: str, *_: Any) -> tuple[int, dict[str, str], bytes]:
-            if path.startswith(f"/api/{repo}"):
-                listed = [{"rfilename": name} for name in files]
-                told = {"id": "lmarena-ai/arena-hard-auto", "sha": commit, "siblings": listed}
-                return 200, {"Content-Type": "application/json"}, json.dumps(told).encode()
-            name = path.removeprefix(f"/{repo}/resolve/{commit}/")
-            if name not in files:
-                return 404, {"X-Error-Code": "EntryNotFound"}, b""
-            content = files[name].read_bytes()
-            tag = hashlib.sha256(content).hexdigest()
-            return 200, {"X-Repo-Commit": commit, "ETag": f'"{tag}"'}, content
-
-        with Stub(respond) as hub:
-            words = ["--data", str(tmp_path / "data"), "--judgments", "gpt-4.1"]
-            found = self.fetch(tmp_path, hub.url, *words)
-            hub.shutdown()
-        assert "3 questions of hard_prompt, compared with o3-mini-2025-01-31" in found.stdout
-        assert found.returncode == 1, found.stderr  # fewer than the official 500
-        data = tmp_path / "data" / BENCH
-        for name, path in files.items():
-            if "model_answer/other" not in name:
-                assert (tmp_path / "data" / Path(name).relative_to("data")).read_bytes() == (
-                    path.read_bytes()
-                )
-        kept = json.loads((data / "fetched.json").read_text())
-        sources = {each["source"] for each in kept["files"].values()}
-        assert sources == {f"lmarena-ai/arena-hard-auto at {commit}"}
-
-    def test_without_access(self, tmp_path: Path) -> None:
-        found = self.fetch(tmp_path, "http://127.0.0.1:9", "--data", str(tmp_path / "data"))
-        assert found.returncode == 2
-        assert "cannot be had from the hub" in found.stderr
-        assert found.stderr.rstrip().endswith("give its folder with --from")
-        assert "Traceback" not in found.stderr
+def by_hash(request):
+    return Answer(body=completion(f"[[{verdict_of(request.body)}]]"))
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return clones.clone(tmp_path / "clone") / "data"
+def tiny(tmp_path, monkeypatch):
+    """A tiny model with a chat template; tokens are characters, the official one is downloaded."""
+    from openrlhf_js.tiny import model
+    from openrlhf_js.tiny.tasks import sort
+
+    monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
+    tokenizer = model.make_tokenizer(sort)
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    folder = tmp_path / "model"
+    model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
+    prompts = [sort.prompt(str(number)) for number in range(10, 16)] + [sort.prompt("1" * 300)]
+    rows = [{"uid": f"q{n}", "category": "c", "prompt": prompt} for n, prompt in enumerate(prompts)]
+    bench = write_bench(tmp_path / "data", len(rows), ("other",))
+    write_lines(bench / "question.jsonl", rows)
+    return folder
 
 
-@pytest.fixture
-def words_are_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        style, "load_tokenizer", lambda bench, path=None: lambda text: len(text.split())
+def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
+    data = tmp_path / "data"
+    place = ["--data", str(data), "--bench", "own"]
+    words = ["generate", *place, "--model", str(tiny), "--name", "m", "--max_new_tokens", "5"]
+    assert eval_arena.main([*words, "--questions", "2"]) == 0
+    assert eval_arena.main(words) == 1  # the last one is too long
+    said = capsys.readouterr()
+    assert "answers to 6 of 7 questions" in said.out and "1 questions failed" in said.err
+    rows = read_lines(Folder(data, "own").answers("m"))
+    assert [row["uid"] for row in rows] == [f"q{n}" for n in range(6)]
+    assert all(row["metadata"]["token_len"] <= 5 for row in rows)
+    recorded = json.loads((data / "own" / "model_answer" / "m.generation.json").read_bytes())
+    assert list(recorded["failed"]) == ["q6"] and recorded["settings"]["max_new_tokens"] == 5
+    assert eval_arena.main([*words, "--temperature", "1"]) == 2
+    assert "temperature: 0.0 there, 1.0 now" in capsys.readouterr().err
+
+    price = tmp_path / "judge.yaml"
+    price.write_text("judge_model: j\nprices: {j: {input: 1, output: 1}}\n")
+    words = ["judge", *place, "--baseline", BASELINE, "--models", "m", "other"]
+    words += ["--settings", str(price)]
+    assert eval_arena.main([*words, "--dry_run"]) == 0
+    assert "26 games to ask" in capsys.readouterr().out
+    assert not (data / "own" / "judge_ledger" / "j" / "all.jsonl").exists()
+    monkeypatch.setenv("A_KEY", "sk-abcdefghijkl")
+    with serving(by_hash) as stub:
+        words += ["--url", stub.url, "--key_env", "A_KEY"]
+        words += ["--parameters", '{"temperature": null, "reasoning_effort": "low"}']
+        assert eval_arena.main([*words, "--budget", "0.0001"]) == 1
+        assert "the budget allows no more games" in capsys.readouterr().out
+        assert eval_arena.main([*words, "--budget", "1"]) == 1  # an answer is missing
+    assert len(stub.requests) == 26
+    assert stub.requests[0].body["reasoning_effort"] == "low"
+    assert "temperature" not in stub.requests[0].body
+    assert stub.requests[0].headers["authorization"] == "Bearer sk-abcdefghijkl"
+    every = [p.read_bytes() for p in (data / "own").rglob("*") if p.is_file()]
+    assert not any(b"sk-abcdefghijkl" in each for each in every)
+
+    out = {name: tmp_path / "out" / f"s.{name}" for name in ("json", "csv", "markdown", "html")}
+    out["figure"] = tmp_path / "out" / "s.png"
+    words = ["score", *place, "--compare", "m", "other", "--style_control", "none", "length"]
+    for name, path in out.items():
+        words += [f"--{name}", str(path)]
+    assert eval_arena.main(words) == 0
+    shown = capsys.readouterr().out
+    assert "c, judged by j" in shown and "m against other, paired by question" in shown
+    scores = json.loads(out["json"].read_bytes())
+    assert {row["model"] for row in scores} == {"m", "other", BASELINE}
+    line = next(row for row in scores if row["model"] == "m")
+    assert line["questions"] == 6 and line["answers_failed"] == 1 and line["games_missing"] == 2
+    assert (
+        out["figure"].read_bytes().startswith(b"\x89PNG") and b"listing" in out["html"].read_bytes()
     )
-
-
-class Model:
-    """A served model that says its question again; may be slow, or refuse."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.delay_seconds = 0.0
-        self.cut_off = ""
-
-    def __call__(
-        self, method: str, path: str, headers: Any, body: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
-        if path == "/v1/models":
-            return 200, {}, b'{"data": [{"id": "org/served"}]}'
-        asked = json.loads(body)
-        self.asked.append(asked)
-        self.keys.append(headers.get("Authorization"))
-        time.sleep(self.delay_seconds)
-        said = asked["messages"][-1]["content"]
-        reason = "length" if said == self.cut_off else "stop"
-        message = {"content": f"# {said}", "reasoning_content": "hm"}
-        answer = {"choices": [{"message": message, "finish_reason": reason}]}
-        return 200, {}, json.dumps({**answer, "usage": {"completion_tokens": 4}}).encode()
-
-
-@pytest.fixture
-def model() -> Iterator[tuple[Model, str]]:
-    found = Model()
-    with Stub(found) as server:
-        yield found, f"{server.url}/v1"
-        server.shutdown()
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.open("rb")]
-
-
-@pytest.mark.usefixtures("words_are_tokens")
-class TestServed:
-    def test_everything_and_nothing_twice(
-        self,
-        data: Path,
-        model: tuple[Model, str],
-        capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        served, url = model
-        served.cut_off = clones.QUESTIONS[1][2]
-        monkeypatch.setenv("ARENA_KEY", KEY)
-        words = ["--model", url, "--data", str(data), "--key_env", "ARENA_KEY"]
-        assert eval_arena_generate.main([*words, "--category", "creative_writing"]) == 0
-        assert len(served.asked) == 2
-        assert eval_arena_generate.main(words) == 0
-        said = capsys.readouterr()
-        path = data / BENCH / "model_answer" / "served.jsonl"
-        assert said.out.splitlines()[-2:] == [
-            f"{path}: answers to 5 of 5 questions",
-            "1 of them were cut off at 4096 tokens: with more (--max_new_tokens, and another "
-            "--name) they would be whole",
-        ]
-        assert len(served.asked) == 5
-        assert sorted(row["uid"] for row in rows(path)) == ["c0", "c1", "h0", "h1", "h2"]
-        row = next(row for row in rows(path) if row["uid"] == "h0")
-        assert row["messages"][-1]["content"] == {"answer": "# 0 + 0?\u2028", "thought": "hm"}
-        assert row["metadata"]["header_count"]["h1"] == 1
-        assert {key: served.asked[0][key] for key in ("model", "temperature", "max_tokens")} == {
-            "model": "org/served",
-            "temperature": 0.0,
-            "max_tokens": 4096,
-        }
-        assert set(served.keys) == {f"Bearer {KEY}"}
-        for each in data.rglob("*"):
-            assert not each.is_file() or KEY.encode() not in each.read_bytes()
-        assert eval_arena_generate.main([*words, "--temperature", "1"]) == 2
-        assert "were made with temperature 0.0, not 1.0" in capsys.readouterr().err
-
-    def test_the_first_few(self, data: Path, model: tuple[Model, str]) -> None:
-        served, url = model
-        words = ["--model", f"{url}#named", "--data", str(data), "--name", "m", "--questions", "2"]
-        assert eval_arena_generate.main([*words, "--system", "be kind"]) == 0
-        assert [len(asked["messages"]) for asked in served.asked] == [2, 2]
-        assert {asked["model"] for asked in served.asked} == {"named"}
-        found = rows(data / BENCH / "model_answer" / "m.jsonl")
-        assert sorted(row["uid"] for row in found) == ["h0", "h1"]
-
-    def test_the_official_file_of_endpoints(
-        self, data: Path, model: tuple[Model, str], tmp_path: Path
-    ) -> None:
-        served, url = model
-        config = tmp_path / "api_config.yaml"
-        config.write_text(
-            f"m:\n  model: org/m\n  endpoints: [{{api_base: '{url}', api_key: '-'}}]\n"
-            "  api_type: openai\n  temperature: 0.5\n  parallel: 2\n"
-        )
-        words = ["--model", "m", "--endpoints", str(config), "--data", str(data)]
-        assert eval_arena_generate.main([*words, "--max_new_tokens", "7"]) == 0
-        assert len(rows(data / BENCH / "model_answer" / "m.jsonl")) == 5
-        names = ("model", "temperature", "max_tokens")
-        assert [served.asked[0][name] for name in names] == ["org/m", 0.5, 7]
-
-    def test_a_thinking_model_of_the_official_file_is_sent_no_temperature(
-        self, data: Path, model: tuple[Model, str], tmp_path: Path
-    ) -> None:
-        served, url = model
-        config = tmp_path / "api_config.yaml"
-        config.write_text(
-            f"o:\n  endpoints: [{{api_base: '{url}', api_key: '-'}}]\n  api_type: openai_thinking\n"
-        )
-        words = ["--model", "o", "--endpoints", str(config), "--data", str(data)]
-        assert eval_arena_generate.main(words) == 0
-        assert served.asked[0].keys() == {"model", "messages", "max_completion_tokens", "seed"}
-
-    def test_a_server_that_is_not_there(
-        self, data: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        words = ["--model", "http://127.0.0.1:9/v1", "--data", str(data)]
-        assert eval_arena_generate.main(words) == 2
-        assert "no server answers at" in capsys.readouterr().err
-
-    @pytest.mark.parametrize(
-        ("words", "told"),
-        [
-            (["--bench", "poems"], "openrlhf-js eval arena fetch --data"),
-            (["--category", "poems"], "--category poems: "),
-            (["--category", "creative_writing", "--questions", "1"], "has none of the questions"),
-        ],
-    )
-    def test_questions_that_are_not_there(
-        self, data: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
-    ) -> None:
-        given = ["--model", "http://127.0.0.1:9/v1", "--data", str(data), *words]
-        assert eval_arena_generate.main(given) == 2
-        assert told in capsys.readouterr().err
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures("words_are_tokens")
-def test_killed_and_gone_on(
-    data: Path, model: tuple[Model, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    served, url = model
-    served.delay_seconds = 0.3
-    path = data / BENCH / "model_answer" / "m.jsonl"
-    words = ["--model", f"{url}#m", "--data", str(data), "--name", "m", "--concurrency", "1"]
-    command = [sys.executable, "-c", WORDS, *words]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
-        while not path.exists() or len(rows(path)) < 2:
-            assert process.poll() is None
-            time.sleep(0.01)
-        os.kill(process.pid, signal.SIGKILL)
-    there = path.read_bytes()
-    path.write_bytes(there + b'{"uid": "h2", "mess')  # as a power cut may leave it
-    before = len(served.asked)
-    served.delay_seconds = 0.0
-    assert eval_arena_generate.main(words) == 0
-    assert "half written" in capsys.readouterr().err
-    assert path.read_bytes().startswith(there)
-    assert sorted(row["uid"] for row in rows(path)) == ["c0", "c1", "h0", "h1", "h2"]
-    assert len(served.asked) - before == 5 - there.count(b"\n")
-
-
-@pytest.mark.usefixtures("words_are_tokens")
-class TestLocal:
-    @pytest.fixture
-    def place(self, letters: Path, tmp_path: Path) -> list[str]:
-        questions = [
-            {"uid": uid, "category": "hard_prompt", "prompt": uid} for uid in ("ab", "cd", "efg")
-        ]
-        clones.write(tmp_path / "data" / BENCH / "question.jsonl", questions)
-        words = ["--model", str(letters / "model"), "--data", str(tmp_path / "data")]
-        return [*words, "--name", "m", "--max_new_tokens", "6", "--batch_size", "2"]
-
-    def test_answers(
-        self,
-        letters: Path,
-        place: list[str],
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        assert eval_arena_generate.main(place) == 2
-        assert "has no chat template, so it cannot be asked" in capsys.readouterr().err
-        template = letters / "model" / "chat_template.jinja"
-        template.write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}h")
-        try:
-            assert eval_arena_generate.main(place) == 0
-            path = tmp_path / "data" / BENCH / "model_answer" / "m.jsonl"
-            first = rows(path)
-            assert [row["uid"] for row in first] == ["ab", "cd", "efg"]
-            for row in first:
-                text = row["messages"][-1]["content"]["answer"]
-                assert set(text) <= set("abcdefgh <pad>") and "<eos>" not in text
-                assert row["finish_reason"] in ("stop", "length")
-            assert eval_arena_generate.main(place) == 0
-            assert rows(path) == first
-            sampled = [*place, "--temperature", "1", "--name", "n"]
-            assert eval_arena_generate.main(sampled) == 0
-        finally:
-            template.unlink()
-
-    def test_a_question_that_is_too_long_stays_open(
-        self,
-        letters: Path,
-        place: list[str],
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        config = json.loads((letters / "model" / "config.json").read_bytes())
-        context = config["max_position_embeddings"]
-        questions = [
-            {"uid": uid, "category": "hard_prompt", "prompt": prompt}
-            for uid, prompt in (("long", "a" * context), ("short", "ab"))
-        ]
-        clones.write(tmp_path / "data" / BENCH / "question.jsonl", questions)
-        template = letters / "model" / "chat_template.jinja"
-        template.write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}h")
-        try:
-            path = tmp_path / "data" / BENCH / "model_answer" / "m.jsonl"
-            for _ in range(2):
-                assert eval_arena_generate.main(place) == 1
-                assert [row["uid"] for row in rows(path)] == ["short"]
-                told = " ".join(capsys.readouterr().err.split())
-                assert f"1 of 2 questions are left open: with up to {context + 1} tokens" in told
-                assert "1 questions stay open" in told
-            assert eval_arena_generate.main([*place, "--questions", "1"]) == 2
-            assert "1 of 1 prompts are too long" in capsys.readouterr().err
-        finally:
-            template.unlink()
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    assert eval_arena.main(["show", *place]) == 0
+    assert opened == [(data / "own" / "arena.html").resolve().as_uri()]
+    assert eval_arena.main(["show", str(tmp_path / "none.html")]) == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "said"),
     [
-        ([], "--model"),
-        (["--model", "m", "--temperature", "-1"], "--temperature is -1"),
-        (["--model", "m", "--top_p", "0"], "--top_p is 0"),
-        (["--model", "m", "--seed", "-1"], "--seed is -1"),
-        (["--model", "m", "--timeout", "0"], "--timeout is 0"),
-        (["--model", "m", "--questions", "0"], "--questions is 0"),
-        (["--model", "m", "--key_env", "NO_SUCH"], "no such environment variable"),
-        (["--model", "m", "--key_env", "PATH", "--endpoints", "f"], "leave out --key_env"),
+        (["judge", "--models", "m"], "--judge names the judge"),
+        (["judge", "--judge", "j"], "--models says whose answers"),
+        (["judge", "--judge", "j", "--models", "m", "--budget", "1"], "needs the price of j"),
+        (["judge", "--judge", "j", "--parameters", "[1"], "is no JSON object"),
+        (
+            ["judge", "--judge", "j", "--models", "m"],
+            "no such file; `openrlhf-js eval arena fetch`",
+        ),
+        (["score", "--bench", "own"], "--judge says whose judgments"),
+        (["show"], "name a PAGE, or a --bench"),
+        (["fetch", "--source", "nowhere"], "nowhere holds no data/arena-hard-v2.0/question.jsonl"),
+        (["fetch", "--bench", "mine"], "--baseline MODEL"),
     ],
 )
-def test_flags(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        eval_arena_generate.main(words)
-    assert told in capsys.readouterr().err
+def test_what_cannot_be_used_is_one_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert eval_arena.main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+class Faulty:
+    """A faulty stub in a process of its own, and the program judging 20 questions with it."""
+
+    def __init__(self, folder: Path):
+        self.folder = write_bench(folder, 20)
+        command = [sys.executable, str(HELPERS / "stub_judge.py"), "0.05", "0.05", "0.1", "3"]
+        self.stub = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.stub.stdout
+        self.url = f"http://127.0.0.1:{int(self.stub.stdout.readline())}"
+
+    def counts(self):
+        with httpx.Client(trust_env=False) as client:
+            return client.get(f"{self.url}/counts").json()
+
+    def start(self, url: str = "", **named):
+        words = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", "judge"]
+        words += ["--data", str(self.folder.parent), "--bench", "own", "--baseline", BASELINE]
+        words += ["--models", "m", "--judge", "stub", "--url", url or f"{self.url}/v1"]
+        words += ["--concurrency", "4", "--tries", "9"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(words, env=environment, text=True, **named)
+
+
+def test_kills_and_faults_cost_no_judgment_and_hardly_any_money(tmp_path):
+    run = Faulty(tmp_path)
+    try:
+        for signal_of, after in ((signal.SIGKILL, 8), (signal.SIGINT, 20), (None, 40)):
+            for _ in range(5):
+                process = run.start(stderr=subprocess.PIPE)
+                while process.poll() is None:
+                    if signal_of and sum(run.counts()["paid"].values()) >= after:
+                        process.send_signal(signal_of)
+                    time.sleep(0.02)
+                said = process.stderr.read()
+                if process.returncode in (0, -signal.SIGKILL, 130):
+                    break
+            if signal_of == signal.SIGINT and process.returncode == 130:
+                assert "stopped; the same command resumes" in said
+        assert process.returncode == 0
+        paid = Counter(run.counts()["paid"])
+    finally:
+        run.stub.kill()
+        run.stub.wait()
+        run.stub.stdout.close()
+    rows = read_lines(run.folder / "model_judgment" / "stub" / "m.jsonl")
+    assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(20))
+    assert all(game["score"] for row in rows for game in row["games"])
+    assert len(paid) == 40 and paid.total() - 40 <= 2 * 4  # what was under way at two kills
+    ledger = list(read_store(run.folder / "judge_ledger" / "stub" / "all.jsonl")[1])
+    assert len({each["game"] for each in ledger}) == 40
+
+
+SCRIPT = ROOT / "eval" / "arena_hard.sh"
+# Stands in for Python: writes its words down, and leaves as the test says.
+PYTHON = """#!/usr/bin/env bash
+printf '%s\\n' "${*:5}" >> "$CALLS"
+case "$5" in fetch) exit "${FETCH_STATUS:-0}" ;; generate) exit "${GENERATE_STATUS:-0}" ;; esac
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "python").write_text(PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    calls = tmp_path / "calls"
+
+    def run(*words: str, **variables: str) -> tuple[int, list[str], str]:
+        calls.write_text("")
+        own = {"PATH": os.environ["PATH"], "PYTHON": str(tmp_path / "python"), "CALLS": str(calls)}
+        found = subprocess.run(
+            ["bash", str(SCRIPT), *words],
+            cwd=tmp_path,
+            env={**own, **variables},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        return found.returncode, calls.read_text().split("\n")[:-1], found.stdout
+
+    return run
+
+
+def test_the_script_stops_before_it_costs(script):
+    status, calls, said = script("runs/js/model/")
+    settings = ROOT / "eval" / "arena_hard_v2.0.yaml"
+    assert status == 0 and "give BUDGET=DOLLARS" in said
+    assert calls == [
+        "fetch --data data --bench arena-hard-v2.0",
+        "generate --data data --bench arena-hard-v2.0 --model runs/js/model --name js-model "
+        "--max_new_tokens 4096 --temperature 0",
+        "judge --data data --bench arena-hard-v2.0 --models js-model --judge gpt-4.1 "
+        f"--settings {settings} --dry_run",
+    ]
+
+
+def test_all_of_the_script(script):
+    variables = {"BENCH": "arena-hard-v0.1", "BUDGET": "25", "NAME": "js", "FROM": "my clone"}
+    variables |= {"CATEGORY": "arena-hard-v0.1", "COMPARE": "rloo", "TEXTS": "t"}
+    status, calls, said = script("runs/js/model", **variables)
+    assert status == 0 and calls[0].endswith("--source my clone --texts t")
+    assert calls[3].endswith(
+        f"--judge gpt-4-1106-preview --settings {ROOT / 'eval' / 'arena_hard_v0.1.yaml'} "
+        "--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25"
+    )
+    assert calls[4].startswith(
+        "score --data data --bench arena-hard-v0.1 --category arena-hard-v0.1 "
+        "--judge gpt-4-1106-preview --compare js rloo --json runs/arena-hard/js/scores.json"
+    )
+    assert len(calls) == 5 and said.rstrip().endswith("runs/arena-hard/js/arena.html")
+
+
+def test_the_script_with_ones_own(script, tmp_path):
+    own = {"BUDGET": "none", "JUDGE_KEY": "none", "JUDGE": "j", "JUDGE_URL": "http://h/v1"}
+    _, calls, _ = script("model", **own, JUDGE_NAME="k")
+    assert calls[3].endswith("--judge_name k --url http://h/v1") and " --judge k " in calls[4]
+    bench = {
+        "BENCH": "mine",
+        "BASELINE": "base",
+        "SETTINGS": str(ROOT / "eval/arena_hard_v2.0.yaml"),
+    }
+    _, calls, _ = script("model", **bench)
+    assert calls[0].startswith("generate --data data --bench mine --model model")
+    assert calls[1].startswith("judge --data data --bench mine --baseline base --models model")
+    assert script("model", BENCH="mine", BASELINE="base")[:2] == (2, [])
+    assert script()[0] == 2 and script("--help")[0] == 0
+
+
+def test_what_goes_wrong_ends_the_script(script, tmp_path):
+    status, calls, _ = script("model", FETCH_STATUS="1")
+    assert status != 0 and len(calls) == 1  # not even the questions are there
+    folder = tmp_path / "data" / "arena-hard-v2.0"
+    folder.mkdir(parents=True)
+    (folder / "question.jsonl").touch()
+    status, calls, _ = script("model", FETCH_STATUS="2")
+    assert status == 0 and [call.split()[0] for call in calls] == ["fetch", "generate", "judge"]
+    (folder / "judge_prompts.json").touch()
+    status, calls, _ = script("model", GENERATE_STATUS="1")
+    assert status == 1 and [call.split()[0] for call in calls] == ["generate"]
+
+
+@pytest.mark.parametrize("name", ["v0.1", "v2.0"])
+def test_the_settings_are_the_official_ones(name):
+    found = read_settings(ROOT / "eval" / f"arena_hard_{name}.yaml")
+    bench = BENCHES[f"arena-hard-{name}"]
+    assert found.bench_name == bench.name
+    assert (found.judge_model, found.temperature, found.max_tokens) == bench.judges[0]
+    assert {each.name for each in bench.judges} <= set(found.prices)

@@ -1,4 +1,4 @@
-"""A bench of one's own on disk: questions, a baseline's and models' answers."""
+"""Benches on disk, and judgments from margins: 2 the model is much better, ..., -2 much worse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 BASELINE = "base"
+OF_A = {2: "A>>B", 1: "A>B", 0: "A=B", -1: "B>A", -2: "B>>A"}
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> Path:
@@ -20,8 +23,8 @@ def read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
 
 
-def answer_row(uid: str, model: str, text: str) -> dict[str, Any]:
-    return {
+def answer_row(uid: str, model: str, text: str, counts: Any = None) -> dict[str, Any]:
+    row = {
         "uid": uid,
         "ans_id": f"{model}-{uid}",
         "model": model,
@@ -30,6 +33,16 @@ def answer_row(uid: str, model: str, text: str) -> dict[str, Any]:
             {"role": "assistant", "content": {"answer": text}},
         ],
         "tstamp": 0.0,
+    }
+    return row if counts is None else {**row, "metadata": counts}
+
+
+def counts(tokens: int, headers: int = 0, lists: int = 0, bold: int = 0) -> dict[str, Any]:
+    return {
+        "token_len": tokens,
+        "header_count": {"h1": 0, "h2": headers},
+        "list_count": {"ordered": 0, "unordered": lists},
+        "bold_count": {"**": bold, "__": 0},
     }
 
 
@@ -41,6 +54,7 @@ def write_bench(
     bench: str = "own",
     category: str = "all",
     characters: int = 0,
+    baseline: str = BASELINE,
 ) -> Path:
     """Writes `data/BENCH`; every model's answers differ. Returns its folder."""
     folder = data / bench
@@ -50,9 +64,102 @@ def write_bench(
         folder / "question.jsonl",
         ({"uid": uid, "category": category, "prompt": f"What is {uid}?"} for uid in uids),
     )
-    for model in (BASELINE, *models):
+    for place, model in enumerate((baseline, *models)):
+        rng = np.random.default_rng(place)
         write_lines(
             folder / "model_answer" / f"{model}.jsonl",
-            (answer_row(uid, model, f"{model} says {uid}. {filling}") for uid in uids),
+            (
+                answer_row(
+                    *(uid, model, f"{model} says {uid}. {filling}"),
+                    counts(
+                        int(rng.integers(50, 800)) + 60 * place, *rng.integers(0, 9, 3).tolist()
+                    ),
+                )
+                for uid in uids
+            ),
+        )
+    return folder
+
+
+def judgment_row(
+    uid: str,
+    first: int | str | None,
+    second: int | str | None,
+    model: str = "m",
+    judge: str = "j",
+    baseline: str = BASELINE,
+    category: str = "all",
+) -> dict[str, Any]:
+    """A row from the model's margins in both games; None: no verdict, "failed": no game."""
+
+    def game(margin: Any, sign: int) -> dict[str, Any] | None:
+        if margin == "failed":
+            return None
+        score = None if margin is None else OF_A[sign * margin]
+        return {"score": score, "judgment": {"answer": "because"}, "prompt": []}
+
+    return {
+        **{"uid": uid, "category": category, "judge": judge, "model": model},
+        **{"baseline": baseline, "games": [game(first, -1), game(second, 1)]},
+    }
+
+
+def random_rows(
+    models: int = 4, questions: int = 30, seed: int = 0, missing: float = 0.0, **named: Any
+) -> list[dict[str, Any]]:
+    """Judgments of models of rising strength, on questions of different difficulty."""
+    rng = np.random.default_rng(seed)
+    hard = rng.normal(size=questions)
+    found = []
+    for model in range(models):
+        for question in range(questions):
+            drawn = rng.normal(size=2) + model - models / 2 + hard[question]
+            margins = [int(np.clip(round(value), -2, 2)) for value in drawn]
+            shown = [None if rng.random() < missing else margin for margin in margins]
+            found.append(judgment_row(f"q{question}", *shown, model=f"m{model}", **named))
+    return found
+
+
+def rows_with(wins: int, losses: int, ties: int, questions: int, **named: Any) -> list[Any]:
+    """Judgments whose weighted rows are these: as many much-better games as needed."""
+    left = 2 * questions - ties
+    heavy = (wins + losses - left) // 2  # x games of weight 3 and y of 1: x + y games, 3x + y rows
+    heavy_losses = min(heavy, losses // 3)
+    heavy_wins = heavy - heavy_losses
+    games = [0] * ties + [-2] * heavy_losses + [-1] * (losses - 3 * heavy_losses)
+    games += [2] * heavy_wins + [1] * (wins - 3 * heavy_wins)
+    drawn = np.random.default_rng(0).permutation(games).tolist()
+    pairs = zip(drawn[::2], drawn[1::2], strict=True)
+    return [judgment_row(f"q{number}", *pair, **named) for number, pair in enumerate(pairs)]
+
+
+def write_judged(data: Path, rows: list[dict[str, Any]], *, bench: str = "own") -> Path:
+    """Writes a bench with these judgments, and questions and answers for all of them."""
+    folder = data / bench
+    models = sorted({row["model"] for row in rows})
+    for row in rows:
+        place = folder / "model_judgment" / row["judge"] / f"{row['model']}.jsonl"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    categories = {row["category"]: row["baseline"] for row in rows}
+    asked = {row["uid"]: row["category"] for row in rows}
+    for category, baseline in categories.items():
+        write_bench(data, 0, (), bench=bench, category=category, baseline=baseline)
+    questions = ({"uid": u, "category": c, "prompt": f"prompt of {u}"} for u, c in asked.items())
+    write_lines(folder / "question.jsonl", questions)
+    for place, model in enumerate([*categories.values(), *models]):
+        rng = np.random.default_rng(place)
+        write_lines(
+            folder / "model_answer" / f"{model}.jsonl",
+            (
+                answer_row(
+                    *(uid, model, f"{model} on {uid}"),
+                    counts(
+                        int(rng.integers(50, 800)) + 60 * place, *rng.integers(0, 9, 3).tolist()
+                    ),
+                )
+                for uid in asked
+            ),
         )
     return folder

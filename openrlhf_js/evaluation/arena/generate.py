@@ -1,191 +1,139 @@
-"""Has a model answer the questions; each answer is on disk as soon as it is there."""
+"""A model's answers: each on disk as soon as it is there, thinking apart from what is judged.
+
+generation/NAME.jsonl                   every answer, under its settings; resumed from here
+model_answer/NAME.jsonl                 the same as the official programs read them
+model_answer/NAME.generation.json       the settings, and the questions that got no answer
+"""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from openrlhf_js.evaluation.arena.answer_file import CUT_OFF, AnswerFile
-from openrlhf_js.evaluation.arena.files import answer_line
-from openrlhf_js.evaluation.arena.lines import Progress
-from openrlhf_js.evaluation.arena.records import Answer, Question
-from openrlhf_js.evaluation.arena.style import CountTokens, metadata
-from openrlhf_js.evaluation.arena.thinking import MARKS, TAGS, Parted, part
-from openrlhf_js.evaluation.endpoint import (
-    Chat,
-    EndpointSilent,
-    EndpointUnavailable,
-    RequestRefused,
-)
-from openrlhf_js.evaluation.workers import side_by_side
-from openrlhf_js.sampling.engines import Engine, key
+from openrlhf_js.common.console import progress
+from openrlhf_js.common.files import atomic_write, write_json
+from openrlhf_js.common.store import Record, Store, json_line
+from openrlhf_js.evaluation.arena.data import Answer, Folder, Question, answer_row, file_name
+from openrlhf_js.evaluation.arena.protocol import digest
+from openrlhf_js.evaluation.arena.style import CountTokens, metadata, split_thinking
+from openrlhf_js.sampling.endpoint import NoReply
+from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler
 
-SEED_BITS = 31  # of a seed that every server takes
-GIVE_UP_AFTER = 16  # questions in a row that the endpoint did not answer
+NOTES = ("model", "url", "device")  # of the settings, what may change between calls
 
 
-class Said(NamedTuple):
-    """What a model said to a question.
+class Generated(NamedTuple):
+    """What became of the questions that were asked."""
 
-    Attributes:
-        text: all of it.
-        thinking: what the endpoint has parted from it.
-        finish_reason: "stop"; "length" where it was cut off.
-        tokens: of all of it; None where nobody says.
-    """
-
-    text: str
-    thinking: str
-    finish_reason: str
-    tokens: int | None
+    answered: int
+    cut_off: int  # at the most tokens allowed
+    empty: int  # nothing was said, or the thinking never ended
+    failed: dict[str, str]  # why a question gets no answer, by uid
+    open: dict[str, str]  # why another call may bring one
 
 
-def line_of_answer(question: Question, model: str, said: Said, count_tokens: CountTokens) -> bytes:
-    """The line of an answers' file: the judge's text, with the thoughts and the counts beside it.
+def generate(
+    folder: Folder,
+    name: str,
+    sampler: Sampler,
+    questions: Mapping[str, Question],
+    wanted: Mapping[str, Question],
+    parameters: Parameters,
+    count_tokens: CountTokens,
+    system: str = "",
+    retry_failed: bool = False,
+) -> Generated:
+    """Has a model answer the questions that it has not answered yet.
 
     Args:
-        question: that was asked.
-        model: its name in the pool.
-        said: by the model.
+        name: of the model in the results.
+        questions: all of the bench; a question's number among them determines its seed.
+        wanted: those to answer.
         count_tokens: of `style.load_tokenizer`.
+        retry_failed: also asks those that failed before, such as prompts that were too long.
+
+    Raises:
+        ValueError: there are answers made with other settings, or by another program.
     """
-    parted: Parted = part(said.text, said.thinking)
-    digest = hashlib.sha256("\0".join((question.uid, model, said.text)).encode(errors="replace"))
-    answer = Answer(
-        question.uid, model, parted.text, None, parted.thinking, digest.hexdigest()[:22]
-    )
-    extra = {"finish_reason": said.finish_reason, "completion_tokens": said.tokens}
-    counts = metadata(parted.text, count_tokens)
-    return answer_line(answer, question.prompt, counts, time.time(), extra)
+    name, path = file_name(name), folder.root / "generation" / f"{file_name(name)}.jsonl"
+    answers = folder.answers(name)
+    if answers.is_file() and not path.is_file():
+        raise ValueError(f"another program made {answers}: give this model another --name")
+    settings = {**sampler.identity, **parameters._asdict(), "system": system}
+    numbers = {uid: number for number, uid in enumerate(questions)}
+    asks = [{"role": "system", "content": system}] if system else []
+    problems: dict[str, str] = {}
+    with Store(path, settings, ("uid",), NOTES) as store:
+        todo = [
+            Request(numbers[uid], 0, [*asks, {"role": "user", "content": each.prompt}])
+            for uid, each in wanted.items()
+            if (uid,) not in store or (retry_failed and "failed" in store.records[uid,])
+        ]
+        uids = list(questions)
+
+        def save(results: Sequence[tuple[Request, Sampled | NoReply]]) -> None:
+            records: list[Record] = []
+            for request, reply in results:
+                uid = uids[request.number]
+                if not isinstance(reply, NoReply):
+                    records.append({"uid": uid, **reply._asdict(), "tstamp": time.time()})
+                elif reply.refused:
+                    records.append({"uid": uid, "failed": str(reply)})
+                else:
+                    problems[uid] = str(reply)
+            store.append(records)
+            bar.advance(len(results))
+
+        try:
+            if todo:
+                sampler.make_room(todo, parameters)
+                with progress("answering", len(todo), "answers") as bar:
+                    sampler.run(todo, parameters, save)
+        finally:
+            records = {key[0]: record for key, record in store.records.items()}
+            _export(folder, name, records, settings, questions, count_tokens)
+    return _counted(records, wanted, problems)
 
 
-def opening_of(prompt: str) -> str:
-    """The tag that a prompt ends with, where a chat template opens the thoughts itself; or ""."""
-    body = prompt.rstrip()
-    return next((start for start, _ in TAGS if body.endswith(start)), "")
-
-
-def decoder(tokenizer: Any) -> Callable[[list[int]], str]:
-    """Text of tokens, without special ones, but for models whose thoughts stand between such."""
-    special = set(tokenizer.all_special_tokens)
-    keep = bool(special & MARKS)
-    return lambda tokens: str(tokenizer.decode(tokens, skip_special_tokens=not keep))
-
-
-def answer_locally(
-    file: AnswerFile,
-    places: Sequence[tuple[int, Question]],
-    prompts: Mapping[str, tuple[str, list[int]]],
-    engine: Engine,
-    ends: Sequence[int],
-    decode: Callable[[list[int]], str],
-    greedy: bool,
-    seed: int,
-    rows: int,
+def _export(
+    folder: Folder,
+    name: str,
+    records: Mapping[Any, Record],
+    settings: Mapping[str, Any],
+    questions: Mapping[str, Question],
     count_tokens: CountTokens,
-    progress: Progress,
 ) -> None:
-    """Answers questions with an engine in this process, batch after batch.
-
-    Args:
-        file: gets the answers.
-        places: the questions that it lacks, each with its number, which sets its seed.
-        prompts: text and tokens of each question, by uid, with the chat template.
-        engine: answers.
-        ends: the tokens that end an answer; one of them is no part of its text.
-        decode: of `decoder`.
-        greedy: whether the likeliest token is taken at every place.
-        seed: of the answers otherwise.
-        rows: in a batch.
-        count_tokens: of `style.load_tokenizer`.
-        progress: is told of the answers done, after each batch.
-
-    Raises:
-        OSError: an answer cannot be written.
-    """
-    done = 0
-    for start in range(0, len(places), rows):
-        batch = places[start : start + rows]
-        asked = [prompts[question.uid][1] for _, question in batch]
-        if greedy:
-            found = engine.greedy(asked)
-        else:
-            found = engine.sample(asked, [key(seed, number, 0) for number, _ in batch])
-        for (_, question), response in zip(batch, found, strict=True):
-            tokens = response.tolist()
-            ended = bool(tokens) and tokens[-1] in ends
-            text = opening_of(prompts[question.uid][0]) + decode(tokens[:-1] if ended else tokens)
-            said = Said(text, "", "stop" if ended else CUT_OFF, len(tokens))
-            file.append(line_of_answer(question, file.model, said, count_tokens))
-        done += len(batch)
-        progress(done)
-
-
-async def answer_remotely(
-    file: AnswerFile,
-    places: Sequence[tuple[int, Question]],
-    system: str,
-    parameters: Mapping[str, Any],
-    seed: int,
-    chat: Chat,
-    concurrency: int,
-    count_tokens: CountTokens,
-    progress: Progress,
-) -> dict[str, str]:
-    """Answers questions with an endpoint, as many at a time as allowed.
-
-    Args:
-        file: gets the answers, each as it comes.
-        places: the questions that it lacks, each with its number, which sets its seed.
-        system: message, "" for none.
-        parameters: of each request, without a seed.
-        seed: of the answers; whether it is heeded is the server's matter.
-        chat: open.
-        concurrency: requests at the same time.
-        count_tokens: of `style.load_tokenizer`.
-        progress: is told of the answers done, after each.
-
-    Returns:
-        Why, by uid, a question has no answer: it stays open.
-
-    Raises:
-        EndpointRefused: the endpoint takes no request at all. EndpointUnavailable: it has answered
-            none of many questions in a row. OSError: an answer cannot be written. What came before
-            is kept.
-    """
-    waiting = iter(places)
-    failed: dict[str, str] = {}
-    done = unanswered = 0
-
-    async def work() -> None:
-        nonlocal done, unanswered
-        for number, question in waiting:
-            messages = [{"role": "system", "content": system}] if system else []
-            messages.append({"role": "user", "content": question.prompt})
-            own = {**parameters, "seed": key(seed, number, 0) >> (63 - SEED_BITS)}
-            try:
-                reply = await chat.ask(messages, own)
-            except RequestRefused as error:
-                failed[question.uid] = str(error)
+    path = folder.answers(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    failed = {uid: each["failed"] for uid, each in records.items() if "failed" in each}
+    with atomic_write(path) as file:
+        for uid, question in questions.items():
+            if uid not in records or uid in failed:
                 continue
-            except EndpointUnavailable as error:
-                failed[question.uid] = str(error)
-                unanswered += 1
-                if unanswered >= GIVE_UP_AFTER or isinstance(error, EndpointSilent):
-                    raise
-                continue
-            unanswered = 0
-            reason = reply.finish_reason
-            said = Said(reply.text, reply.thinking, reason, reply.completion_tokens)
-            line = line_of_answer(question, file.model, said, count_tokens)
-            # What was answered is written even if all is stopped meanwhile.
-            writing = asyncio.get_running_loop().run_in_executor(None, file.append, line)
-            await asyncio.shield(writing)
-            done += 1
-            progress(done)
+            said = records[uid]
+            text, thinking = split_thinking(said["text"], said["thinking"])
+            row = answer_row(
+                Answer(uid, name, text, None, thinking),
+                question.prompt,
+                metadata(text, count_tokens),
+                ans_id=digest([uid, name, said["text"]])[:22],
+                tstamp=said["tstamp"],
+                finish_reason=said["finish_reason"],
+                completion_tokens=said["tokens"],
+            )
+            file.write(json_line(row))
+    write_json(path.with_suffix(".generation.json"), {"settings": settings, "failed": failed})
 
-    await side_by_side(work, concurrency)
-    return failed
+
+def _counted(
+    records: Mapping[Any, Record], wanted: Mapping[str, Question], problems: Mapping[str, str]
+) -> Generated:
+    own = [records[uid] for uid in wanted if uid in records and "failed" not in records[uid]]
+    return Generated(
+        answered=len(own),
+        cut_off=sum(each["finish_reason"] == "length" for each in own),
+        empty=sum(not split_thinking(each["text"], each["thinking"])[0] for each in own),
+        failed={uid: records[uid]["failed"] for uid in wanted if "failed" in records.get(uid, {})},
+        open=dict(problems),
+    )

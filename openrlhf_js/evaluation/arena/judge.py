@@ -1,236 +1,413 @@
-"""Has games judged: many at a time, each reply on disk at once, each judgment written once."""
+"""Judging: two games for each question, every reply on disk with its cost, each game paid once.
+
+    model_judgment/JUDGE/MODEL.jsonl    judgments, as the official programs read them
+    judge_ledger/JUDGE/CATEGORY.jsonl   every reply that was paid for, under its settings
+
+A game is known by the hash of its settings and messages, so that the same call after a kill, or
+another model with the same answer, gets its reply from the ledger. The judgments are written from
+the ledger, each once, when a call ends.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import random
+import fcntl
+import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from openrlhf_js.evaluation.arena.files import Folder
-from openrlhf_js.evaluation.arena.games import Ask, Judge, Plan
-from openrlhf_js.evaluation.arena.ledger import Ledger
-from openrlhf_js.evaluation.arena.prices import Budget, Worst
-from openrlhf_js.evaluation.arena.results import Results
-from openrlhf_js.evaluation.endpoint import (
-    MOST_LOST,
-    Chat,
-    EndpointRefused,
-    EndpointSilent,
-    EndpointUnavailable,
-    ReplyLost,
-    RequestRefused,
+from openrlhf_js.common.console import progress
+from openrlhf_js.common.store import Record, Store
+from openrlhf_js.evaluation.arena.data import (
+    Bench,
+    Folder,
+    Game,
+    Judgment,
+    Question,
+    file_name,
+    judgment_row,
+    merge_rows,
+    read_answers,
+    read_judgments,
 )
-from openrlhf_js.evaluation.rates import back_off_seconds
+from openrlhf_js.evaluation.arena.protocol import (
+    JudgeSettings,
+    Messages,
+    Price,
+    Prompt,
+    digest,
+    identity_of,
+    parse_verdict,
+    prompt_of,
+)
+from openrlhf_js.evaluation.arena.style import split_thinking
+from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
 
-GIVE_UP_AFTER = 16  # games in a row that the endpoint did not answer, or refused from the start
-LOOK_SECONDS = 0.05  # between looks at whether games are still under way
+log = logging.getLogger(__name__)
+
+BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
+OUTPUT_TOKENS = 900  # of the official judges' replies, on average
+
+
+class Ledger:
+    """The replies of one judge in one category, by game.
+
+    Args:
+        tries: replies without a verdict after which a game is given up.
+        retry: whether games that were given up in earlier calls are asked again.
+    """
+
+    def __init__(self, store: Store, tries: int, retry: bool):
+        self.store, self.tries = store, tries
+        self.replies: dict[str, list[Record]] = defaultdict(list)
+        for record in store.records.values():
+            self.replies[record["game"]].append(record)
+        self._before = {key: len(each) for key, each in self.replies.items()} if retry else {}
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Writes replies to the disk."""
+        for record in records:
+            record["attempt"] = len(self.replies[record["game"]])
+            self.replies[record["game"]].append(record)
+        self.store.append(records)
+
+    def verdict(self, key: str) -> Game | None:
+        """The game's reply that has a verdict; thinking does not count."""
+        for record in self.replies.get(key, ()):
+            if verdict := parse_verdict(split_thinking(record["text"])[0]):
+                return Game(verdict, record["text"])
+        return None
+
+    def game(self, key: str) -> Game | None:
+        """A game that is not open: without verdict if it was given up, None if it was refused."""
+        last = self.replies[key][-1]
+        return self.verdict(key) or (None if "refused" in last else Game(None, last["text"]))
+
+    def open(self, key: str) -> bool:
+        """Whether a game is to be asked."""
+        recent = self.replies.get(key, [])[self._before.get(key, 0) :]
+        given_up = len(recent) >= self.tries or any("refused" in each for each in recent)
+        return not given_up and self.verdict(key) is None
+
+
+def dollars_of(price: Price | None, prompt_tokens: float, completion_tokens: float) -> float:
+    """What tokens cost; 0 without a price."""
+    return (prompt_tokens * price.input + completion_tokens * price.output) / 1e6 if price else 0.0
 
 
 @dataclass
-class Outcome:
-    """What became of the games.
+class Bill:
+    """Tokens of replies; where the endpoint counts none, the text's bytes, which are more."""
 
-    Attributes:
-        games: with a verdict now that had none before, the free ones among them.
-        free: those whose verdict the ledger had, or that share it with another game.
-        judgments: pairs that got their line.
-        replies: paid for.
-        silent: replies without a verdict.
-        lost: replies that never came whole, for which the endpoint may charge.
-        dropped: games under way that were not waited for.
-        failures: games that failed and stay open, by reason.
-    """
-
-    games: int = 0
-    free: int = 0
-    judgments: int = 0
     replies: int = 0
-    silent: int = 0
-    lost: int = 0
-    dropped: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_bytes: int = 0
+
+    def add(self, record: Record) -> None:
+        """Adds a reply."""
+        said = len((record["text"] + record["thinking"]).encode(errors="replace"))
+        self.replies += 1
+        self.prompt_tokens += record["prompt_tokens"] or record["prompt_bytes"]
+        self.completion_tokens += record["completion_tokens"] or said
+        self.prompt_bytes += record["prompt_bytes"]
+
+    def dollars(self, price: Price | None) -> float:
+        """What it costs; 0 without a price."""
+        return dollars_of(price, self.prompt_tokens, self.completion_tokens)
 
 
+@dataclass
+class Pair:
+    """A model's answer and the baseline's to one question, in two games."""
+
+    ledger: Ledger
+    prompt: Prompt
+    question: Question
+    model: str
+    answer: str
+    baseline: str
+    known: tuple[Game | None, Game | None]  # another program's verdicts
+    there: Judgment | None = None  # in the file
+    keys: tuple[str, str] = ("", "")
+
+    def messages(self, game: int) -> Messages:
+        """What the judge is asked; in game 0 A is the baseline, in game 1 A is the model."""
+        shown = (self.baseline, self.answer) if game == 0 else (self.answer, self.baseline)
+        return self.prompt.messages(self.question.prompt, *shown)
+
+    def judgment(self) -> Judgment | None:
+        """Its judgment, once no game is open."""
+        both = list(zip(self.keys, self.known, strict=True))
+        if any(self.ledger.open(key) for key, known in both if not known):
+            return None
+        games = [known or self.ledger.game(key) for key, known in both]
+        identity = self.ledger.store.identity
+        return Judgment(
+            *(self.question.uid, self.question.category, identity["judge"], self.model),
+            identity["baseline"],
+            (games[0], games[1]),
+            digest(identity),
+            self.keys,
+        )
+
+
+class Job(NamedTuple):
+    """One game to ask: its hash, its pair, and which of the two games it is."""
+
+    key: str
+    pair: Pair
+    game: int
+
+    def record(self) -> Record:
+        """What the ledger says of it, besides the reply."""
+        return {
+            **{"game": self.key, "model": self.pair.model, "uid": self.pair.question.uid},
+            **{"side": self.game + 1, "tstamp": time.time()},
+            "prompt_bytes": _bytes(self.pair.messages(self.game)),
+        }
+
+
+@dataclass
 class Judging:
-    """Judges the games of a plan.
+    """One call of judging: what is there, what is open, and how it is asked.
 
     Args:
-        plan: what is to be judged.
-        judge: who judges.
-        folder: gets the judgments.
-        ledger: gets the replies.
-        chat: the judge's endpoints; open.
-        budget: of this judging.
-        worst: what a reply to an ask can cost at most.
-        workers: games at the same time.
-        tries: how often a game is asked in this call if the replies have no verdict. They are
-            asked afresh, with the same messages: to go on with the conversation, as v0.1's
-            program did, is not the protocol of v2.0. A seed is one higher each time.
-        progress: told how many games are done, of those in the plan.
-        waiting: told how many games are under way once no more begin, if there are any.
-
-    Attributes:
-        outcome: so far.
+        wanted: the questions to judge.
+        models: whose answers are judged.
+        tries: replies without a verdict after which a game is given up.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        judge: Judge,
-        folder: Folder,
-        ledger: Ledger,
-        chat: Chat,
-        budget: Budget,
-        worst: Callable[[Ask], Worst],
-        *,
-        workers: int,
-        tries: int,
-        progress: Callable[[int], None] = lambda done: None,
-        waiting: Callable[[int], None] = lambda games: None,
-    ):
-        self.outcome = Outcome()
-        self._plan, self._judge, self._folder, self._ledger = plan, judge, folder, ledger
-        self._chat, self._budget, self._worst = chat, budget, worst
-        self._workers, self._tries = workers, tries
-        self._progress, self._waiting = progress, waiting
-        self._done = 0
-        self._unanswered = 0  # in a row
-        self._refused = 0
-        self._error: Exception | None = None
+    folder: Folder
+    bench: Bench
+    judge: str
+    settings: JudgeSettings
+    wanted: Mapping[str, Question]
+    models: Sequence[str]
+    tries: int = 2
+    retry_failed: bool = False
+    pairs: list[Pair] = field(default_factory=list)
+    complete: int = 0  # judgments that are there
+    missing: int = 0  # questions without one of the two answers
+    lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
+    out_of_money: bool = False
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Judges until everything is done, the budget is used up, or it is stopped.
+    def __post_init__(self) -> None:
+        self._stack = ExitStack()
+        self.ledgers: dict[str, Ledger] = {}
+        self.bill = Bill()  # of all replies for these models in these categories
+        self.price = self.settings.price(self.judge)
+        self._dearest = 0.0  # dollars of a reply
 
-        What has been paid for is on disk in any case, and every judgment that rests on it too.
+    def __enter__(self) -> Judging:
+        with ExitStack() as stack:
+            for category in dict.fromkeys(each.category for each in self.wanted.values()):
+                prompt = prompt_of(self.folder, category, self.settings)
+                identity = identity_of(self.bench, category, self.judge, self.settings, prompt)
+                path = self.folder.ledgers(self.judge) / f"{category}.jsonl"
+                stack.callback(_drop_empty, path)
+                _drop_empty(path)
+                try:
+                    store = stack.enter_context(Store(path, identity, ("game", "attempt")))
+                except ValueError as error:
+                    raise ValueError(f"{error}\n--judge_name keeps judgments apart") from None
+                self.ledgers[category] = Ledger(store, self.tries, self.retry_failed)
+                for record in store.records.values():
+                    if record["model"] in self.models:
+                        self._pay(record)
+                self._plan(category, prompt, identity)
+            self._stack = stack.pop_all()
+        return self
 
-        Args:
-            stop: once it is set, no more games begin. Those under way are paid for, so they are
-                waited for, at most until their time-out. Who cancels this drops them.
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
-        Raises:
-            EndpointRefused: the endpoint takes no game at all.
-            EndpointUnavailable: it has answered none of many games in a row.
-            OSError: what was judged cannot be written.
-        """
-        results = Results(self._plan, self._judge, self._folder, self._ledger, stop)
-        asks = iter(list(self._plan.asks.values()))
-        workers = [
-            asyncio.create_task(self._work(asks, results, stop)) for _ in range(self._workers)
-        ]
-        stopped = asyncio.create_task(stop.wait())
-        every = asyncio.create_task(asyncio.wait(workers))
-        try:
-            await asyncio.wait({every, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            self._budget.close()
-            if not isinstance(self._error or results.error, OSError):  # else no reply can be kept
-                await self._end_games(every)
-        except asyncio.CancelledError:
-            if self._error:  # says more than that somebody did not want to wait any longer
-                raise self._error from None
-            raise
-        finally:
-            self.outcome.dropped = self._chat.under_way
-            for task in (*workers, stopped, every):
-                task.cancel()
-            await asyncio.gather(*workers, stopped, every, return_exceptions=True)
-            await results.end()
-            self.outcome.judgments = results.written
-        for worker in workers:
-            if not worker.cancelled():
-                worker.result()
-        if self._error:
-            raise self._error
-
-    async def _end_games(self, every: asyncio.Task[Any]) -> None:
-        """Waits for the games under way; what is not sent yet, or failed, is not sent again."""
-        self._chat.stop()
-        if self._chat.under_way:
-            self._waiting(self._chat.under_way)
-        while self._chat.under_way:
-            await asyncio.wait({every}, timeout=LOOK_SECONDS)
-
-    async def _work(self, asks: Iterator[Ask], results: Results, stop: asyncio.Event) -> None:
-        for ask in asks:
-            if stop.is_set():
-                return
-            try:
-                await self._settle(ask, results, stop)
-            except (EndpointRefused, EndpointUnavailable, OSError) as error:
-                self._error = self._error or error
-                stop.set()
-
-    async def _settle(self, ask: Ask, results: Results, stop: asyncio.Event) -> None:
-        had = ask.key in self._ledger.verdicts
-        if had or await self._hold(ask, stop):
-            self.outcome.games += len(ask.games)
-            self.outcome.free += len(ask.games) - (0 if had else 1)
-            await results.take(ask)
-            self._done += len(ask.games)
-            self._progress(self._done)
-
-    async def _hold(self, ask: Ask, stop: asyncio.Event) -> bool:
-        """Asks the judge, and says whether it gave a verdict."""
-        number, game = ask.games[0]
-        pair = self._plan.pairs[number]
-        asked = pair.messages(self._judge, game)
-        worst = self._worst(ask)
-        noted: dict[str, Any] = {"uid": pair.question.uid, "game": game + 1}
-        place = (ask.key, pair.answer.model, ask.prompt_bytes)
-        silent = lost = 0
-        while silent < self._tries:
-            if lost:
-                await asyncio.sleep(back_off_seconds(lost, random.random()))
-            if stop.is_set() or not await self._budget.begin(worst.dollars):
-                return False
-            try:
-                # One at a time: the budget is asked again before the next may be lost, too.
-                reply = await self._chat.ask(asked, self._parameters(ask), most_lost=1)
-                verdict = self._ledger.add(*place, reply, **noted, tstamp=time.time())
-            except RequestRefused as error:
-                self._refused += 1
-                if self._refused >= GIVE_UP_AFTER and not self._ledger.verdicts:
-                    raise  # it is hardly these messages: max_tokens leaves too little for any
-                return self._fail(ask, str(error))
-            except ReplyLost as error:
-                lost += 1
-                self.outcome.lost += 1
-                self._ledger.lose(*place, worst, **noted, tstamp=time.time())
-                if lost == MOST_LOST:
-                    return self._no_reply(ask, error)
+    def _plan(self, category: str, prompt: Prompt, identity: Mapping[str, Any]) -> None:
+        questions = [each for each in self.wanted.values() if each.category == category]
+        against, settings = identity["baseline"], digest(identity)
+        baselines = read_answers(self.folder, against)
+        for model in self.models:
+            if model in (against, self.judge, file_name(self.settings.judge_model)):
+                log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
                 continue
-            except EndpointUnavailable as error:
-                return False if stop.is_set() else self._no_reply(ask, error)
-            finally:
-                self._budget.end(worst.dollars)
-            self._unanswered = 0
-            self.outcome.replies += 1
-            if verdict:
-                return True
-            silent += 1
-            self.outcome.silent += 1
-        return self._fail(ask, f"no verdict in {self._tries} replies")
+            answers = read_answers(self.folder, model)
+            judged = read_judgments(self.folder.judgments(self.judge, model))
+            for question in questions:
+                there = judged.get(question.uid)
+                self._check(there, against, settings)
+                if there and there.complete and not there.settings:
+                    self.complete += 1
+                    continue
+                if question.uid not in answers or question.uid not in baselines:
+                    self.missing += 1
+                    continue
+                theirs = there.games if there and not there.settings else (None, None)
+                known = [game if game and game.verdict else None for game in theirs]
+                pair = Pair(
+                    *(self.ledgers[category], prompt, question, model),
+                    *(answers[question.uid].text, baselines[question.uid].text),
+                    *((known[0], known[1]), there),
+                )
+                keys = [digest([settings, pair.messages(game)]) for game in (0, 1)]
+                pair.keys = (keys[0], keys[1])
+                if there and there.complete and there.asked == pair.keys:
+                    self.complete += 1
+                else:
+                    self.pairs.append(pair)
+        if self.missing:
+            log.warning(
+                "%d questions of %s lack an answer and are not judged (eval arena generate, or "
+                "fetch for a baseline)",
+                *(self.missing, category),
+            )
 
-    def _no_reply(self, ask: Ask, error: EndpointUnavailable) -> bool:
-        """Counts a game without a reply; raises the error if there were many in a row."""
-        self._unanswered += 1
-        if self._unanswered >= GIVE_UP_AFTER or isinstance(error, EndpointSilent):
-            raise error
-        return self._fail(ask, str(error))
+    def _check(self, there: Judgment | None, against: str, settings: str) -> None:
+        if there and (there.baseline or against) != against:
+            said = f"against {there.baseline}, not {against}"
+        elif there and there.settings not in ("", settings):
+            said = "with other settings"
+        else:
+            return
+        raise ValueError(
+            f"{self.folder.judgments(self.judge, there.model)}: {there.uid} was judged {said}; "
+            "--judge_name keeps the new judgments apart"
+        )
 
-    def _parameters(self, ask: Ask) -> dict[str, Any]:
-        """Those of the judge; a seed differs from those whose replies had no verdict."""
-        found = dict(self._judge.parameters)
-        found[self._judge.max_tokens_name] = found.pop("max_tokens")
-        if found.get("seed") is not None:
-            found["seed"] += self._ledger.silent[ask.key]
+    def open_games(self) -> dict[str, tuple[Pair, int]]:
+        """The games to ask; one for all that show the judge the same."""
+        found: dict[str, tuple[Pair, int]] = {}
+        for pair in self.pairs:
+            for game, (key, known) in enumerate(zip(pair.keys, pair.known, strict=True)):
+                if not known and key not in self.lost and pair.ledger.open(key):
+                    found.setdefault(key, (pair, game))
         return found
 
-    def _fail(self, ask: Ask, reason: str) -> bool:
-        self.outcome.failures[reason] += len(ask.games)
-        self._done += len(ask.games)
-        self._progress(self._done)
-        return False
+    def estimate(self) -> tuple[int, float, float, float]:
+        """The games to ask, and what they may cost: tokens in and out, and dollars.
+
+        From replies so far; without any, from bytes, and the official judges' mean reply.
+        """
+        asks = self.open_games()
+        size = sum(_bytes(pair.messages(game)) for pair, game in asks.values())
+        bill = Bill()
+        for ledger in self.ledgers.values():
+            for record in ledger.store.records.values():
+                bill.add(record)
+        said = bill.completion_tokens / bill.replies if bill.replies else OUTPUT_TOKENS
+        share = bill.prompt_tokens / bill.prompt_bytes if bill.replies else 1 / BYTES_PER_TOKEN
+        tokens = size * share, len(asks) * said
+        return len(asks), *tokens, dollars_of(self.price, *tokens)
+
+    def run(self, endpoint: Endpoint, concurrency: int, budget: float | None = None) -> None:
+        """Has the open games judged, and writes the judgments, whatever ends it.
+
+        Args:
+            budget: dollars for all replies that these models ever had. No game begins that might
+                pass it with those under way, each as dear as the dearest so far.
+        """
+        games, _, _, dollars = self.estimate()
+        before, under_way, passes = self.bill.dollars(self.price), 0, 0
+        self.lost.clear()
+
+        def affordable(more: int) -> bool:
+            game = self._dearest or dollars / max(1, games)
+            return budget is None or self.bill.dollars(self.price) + more * game <= budget
+
+        def jobs() -> Iterator[Job]:
+            nonlocal under_way
+            for key, (pair, game) in asks.items():
+                if not affordable(under_way + 1):
+                    self.out_of_money = True
+                    return
+                under_way += 1
+                yield Job(key, pair, game)
+
+        async def ask(job: Job) -> Record:
+            nonlocal under_way
+            parameters = self.settings.request()
+            if parameters.get("seed") is not None:  # another one where it had no verdict
+                parameters["seed"] += len(job.pair.ledger.replies.get(job.key, ()))
+            try:
+                reply = await endpoint.chat(job.pair.messages(job.game), **parameters)
+                record = {**job.record(), **reply._asdict()}
+                self._pay(record)
+                return record
+            finally:
+                under_way -= 1
+
+        def save(results: Sequence[tuple[Job, Record | NoReply]]) -> None:
+            self._save(results)
+            spent = self.bill.dollars(self.price) - before
+            bar.advance(len(results), f"${spent:,.2f}" if self.price else "")
+
+        try:
+            while passes < self.tries and (asks := self.open_games()):
+                self.out_of_money = False
+                with progress("judging", len(asks), "games") as bar:
+                    run_all(endpoint, jobs(), ask, save, concurrency)
+                if self.out_of_money and not affordable(1):
+                    break
+                passes += not self.out_of_money
+        finally:
+            self.write()
+
+    def _save(self, results: Sequence[tuple[Job, Record | NoReply]]) -> None:
+        records: dict[str, list[Record]] = defaultdict(list)
+        for job, found in results:
+            if isinstance(found, NoReply) and not found.refused:
+                self.lost[job.key] = str(found)
+                continue
+            if isinstance(found, NoReply):
+                nothing = {"text": "", "thinking": "", "prompt_tokens": 0, "completion_tokens": 0}
+                found = {**job.record(), **nothing, "prompt_bytes": 0, "refused": str(found)}
+            records[job.pair.question.category].append(found)
+        for category, own in records.items():
+            self.ledgers[category].add(own)
+
+    def _pay(self, record: Record) -> None:
+        before = self.bill.dollars(self.price)
+        self.bill.add(record)
+        self._dearest = max(self._dearest, self.bill.dollars(self.price) - before)
+
+    def write(self) -> int:
+        """Writes each judgment whose games are over; returns how many are still open."""
+        rows: dict[str, dict[str, Any]] = defaultdict(dict)
+        still_open = 0
+        for pair in self.pairs:
+            judgment = pair.judgment()
+            if judgment is None:
+                still_open += 1
+            elif pair.there is None or judgment != pair.there._replace(judge=judgment.judge):
+                prompts = [pair.messages(game) for game in (0, 1)]
+                rows[pair.model][judgment.uid] = judgment_row(judgment, prompts)
+                pair.there = judgment
+        for model, own in rows.items():
+            merge_rows(self.folder.judgments(self.judge, model), own)
+        return still_open
+
+    def without_verdict(self) -> int:
+        """Games that were given up."""
+        judged = [judgment for pair in self.pairs if (judgment := pair.judgment())]
+        return sum(game is None or not game.verdict for each in judged for game in each.games)
+
+
+def _bytes(messages: Messages) -> int:
+    return sum(len(each["content"].encode(errors="replace")) for each in messages)
+
+
+def _drop_empty(path: Path) -> None:
+    """Removes a ledger without replies, which would bind later calls to its settings."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # another process has just begun it
+            return
+        file.readline()
+        if not file.readline().endswith(b"\n"):
+            path.unlink()

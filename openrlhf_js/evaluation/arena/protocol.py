@@ -1,218 +1,323 @@
-"""Whether a run of judging followed the official protocol, and the record of it."""
+"""What a judge is asked, how its verdict is read, and whether that is the official protocol."""
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from openrlhf_js.evaluation.arena.benches import Bench
-from openrlhf_js.evaluation.arena.files import Folder
-from openrlhf_js.evaluation.arena.judge_prompts import Prompt
-from openrlhf_js.evaluation.arena.records import file_name
-from openrlhf_js.whole_file import whole_file
+import pandas as pd
+import yaml  # type: ignore[import-untyped]
+from pydantic import AliasChoices, field_validator
 
-FILE = "protocol.json"  # beside a judge's judgments
-# what may stand behind an official judge's name and leave it the same model: gemini-2.5-pro, a date
-_SAME_MODEL = r"(-pro)?(-preview|-exp)?(-[\d-]+)?"
-_OF_PROMPT, _OF_BASELINE = "the judge's prompt for {} is ", "the baseline of {} is "
+from openrlhf_js.common.files import write_json
+from openrlhf_js.common.settings import Field, Settings, SettingsError
+from openrlhf_js.common.store import read_store
+from openrlhf_js.evaluation.arena.data import (
+    MEANING,
+    TEMPLATE,
+    Bench,
+    Folder,
+    file_name,
+)
+
+Messages = list[dict[str, str]]
+
+PATTERNS = (r"\[\[([AB<>=]+)\]\]", r"\[([AB<>=]+)\]")  # the official ones, tried in this order
+LONGEST_TEXT = 1 << 20  # characters of a judge's text that are searched, from its end
+MUCH_WEIGHT = 3  # rows that a verdict of "much better" counts as
+PROMPTS_FILE = "judge_prompts.json"  # beside the questions: the official texts, from a clone
+# what may follow an official judge's name and leave it the same model: gemini-2.5-pro, a date
+SAME_MODEL = r"(-pro)?(-preview|-exp)?(-[\d-]+)?"
+_OFFICIAL = tuple(re.compile(pattern) for pattern in PATTERNS)
+
+# Our own wording, for where the official texts are not there.
+_OWN_SYSTEM = """You compare two answers, A and B, that two assistants gave to the same request of \
+a user, and decide which of them serves that user better.
+{own_answer}
+Check each answer for mistakes. Ask whether it does what was requested, whether all of it belongs \
+to the matter, whether it leaves out something the user would need, and whether it is longer than \
+it has to be. Where the request can be understood in several ways, asking back may be worth more \
+than a guess. Where the request calls for it, count originality too. Neither the order of the \
+answers nor their length by itself is a reason.
+
+Explain your judgment briefly. Then end with exactly one of five labels, in its brackets: [[A>>B]] \
+if A is much better, [[A>B]] if A is a little better, [[A=B]] if they are about equally good, \
+[[B>A]] if B is a little better, [[B>>A]] if B is much better.
+"""
+_OWN_ANSWER = """
+First work out how you would answer the request yourself, and write that down before you look at \
+either answer for its worth. Then hold both answers against it.
+"""
+_OWN_TEMPLATE = """<request>
+{QUESTION}
+</request>
+
+<answer_A>
+{ANSWER_A}
+</answer_A>
+
+<answer_B>
+{ANSWER_B}
+</answer_B>"""
 
 
-class Run(NamedTuple):
-    """How judgments of one judge were made.
+def parse_verdict(text: str) -> str | None:
+    """The verdict in a judge's text, such as "A>>B", or None.
 
-    Attributes:
-        judge: its name.
-        model: what the endpoint was asked for.
-        temperature: None: it was not sent.
-        max_tokens: of a reply.
-        prompts: `Prompt.sha256` by category.
-        baselines: by category.
-        deviations: from the official protocol, in plain words; none if it was followed.
-        models: whose answers this program has had judged so, as their files are called.
+    As upstream: the text is upper-cased, single brackets are tried if double ones hold no verdict,
+    the last one wins. Unlike upstream, brackets without a verdict, such as `[[A]]`, are skipped.
     """
-
-    judge: str
-    model: str
-    temperature: float | None
-    max_tokens: int
-    prompts: Mapping[str, str]
-    baselines: Mapping[str, str]
-    deviations: tuple[str, ...]
-    models: tuple[str, ...] = ()
+    text = text[-LONGEST_TEXT:].upper()
+    for pattern in _OFFICIAL:
+        if found := [MEANING[each] for each in pattern.findall(text) if each in MEANING]:
+            return found[-1]
+    return None
 
 
-def run_of(
-    bench: Bench,
-    judge: str,
-    model: str,
-    temperature: float | None,
-    max_tokens: int,
-    told: Mapping[str, Prompt],
-) -> Run:
-    """The run that judges so, with what the official protocol has otherwise.
+class Price(Settings):
+    """Dollars for a million tokens."""
 
-    Args:
-        bench: has the baselines.
-        judge: its name.
-        model: what the endpoint is asked for.
-        temperature: as sent.
-        max_tokens: as sent.
-        told: the prompt of each category that is judged.
-    """
-    return Run(
-        judge,
-        model,
-        temperature,
-        max_tokens,
-        {name: prompt.sha256 for name, prompt in told.items()},
-        {name: bench.category(name).baseline for name in told},
-        tuple(followed(bench, judge, model, temperature, max_tokens, told)),
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+
+
+class JudgeSettings(Settings):
+    """A judge: the keys of the official settings files, and prices and request parameters."""
+
+    judge_model: str
+    temperature: float | None = Field(None, ge=0)  # None: not sent
+    max_tokens: int | None = Field(16000, ge=1)
+    parameters: dict[str, Any] = Field({})  # more of a request; null removes one of the above
+    bench_name: str = ""
+    prompt_template: str = ""
+    system_prompt: dict[str, str] = Field({})  # by category, "*" for the rest
+    baselines: dict[str, str] = Field(
+        {}, validation_alias=AliasChoices("baselines", "baseline_model")
     )
+    model_list: list[str] = Field([])
+    prices: dict[str, Price] = Field({})
+    concurrency: int = Field(32, ge=1)
+    timeout_seconds: float = Field(600.0, gt=0)
+    regex_patterns: list[str] = Field(list(PATTERNS))
+
+    @field_validator("system_prompt", "baselines", mode="before")
+    @classmethod
+    def _by_category(cls, value: Any) -> Any:
+        return {"*": value} if isinstance(value, str) else value or {}
+
+    @field_validator("prompt_template", mode="before")
+    @classmethod
+    def _template(cls, value: Any) -> Any:
+        return template_of(value) if value else ""
+
+    @field_validator("regex_patterns")
+    @classmethod
+    def _patterns(cls, value: list[str]) -> list[str]:
+        if list(value) != list(PATTERNS):
+            raise ValueError(f"other patterns than the official {PATTERNS} are not supported")
+        return value
+
+    def request(self) -> dict[str, Any]:
+        """The parameters of a request."""
+        found = {"temperature": self.temperature, "max_tokens": self.max_tokens, **self.parameters}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def price(self, name: str) -> Price | None:
+        """The price of the judge, by its model or its name in the results."""
+        return self.prices.get(self.judge_model) or self.prices.get(name)
 
 
-def followed(
-    bench: Bench,
-    judge: str,
-    model: str,
-    temperature: float | None,
-    max_tokens: int,
-    told: Mapping[str, Prompt],
-) -> list[str]:
-    """What is not as in the official protocol, in plain words; empty if it is followed.
-
-    Args: as of `run_of`.
-    """
-    found = []
-    official = {each.name: each for each in bench.judges}
-    if not official:
-        return [f"{bench.name} is no official benchmark"]
-    if judge not in official:
-        found.append(f"the judge is {judge}; officially {' or '.join(official)}")
-    else:
-        same = official[judge]
-        if not re.fullmatch(re.escape(judge) + _SAME_MODEL, file_name(model)):
-            found.append(f"the judge {judge} is the model {model}")
-        if temperature != same.temperature:
-            said = "the endpoint's own" if temperature is None else f"{temperature:g}"
-            found.append(f"the judge's temperature is {said}; officially {same.temperature:g}")
-        if max_tokens != same.max_tokens:
-            found.append(f"the judge may say {max_tokens} tokens; officially {same.max_tokens}")
-    for name, prompt in told.items():
-        category = bench.category(name)
-        if not prompt.official:
-            found.append(_OF_PROMPT.format(name) + "not the official one")
-        if category.baseline != category.official_baseline:
-            found.append(
-                _OF_BASELINE.format(name)
-                + f"{category.baseline}; officially {category.official_baseline}"
-            )
-    return found
+IGNORED = (  # keys of the official files that mean nothing here
+    *("name", "reference", "ref_model", "pairwise", "baseline", "regex_pattern"),
+    "number_of_judgment_attempts",
+)
 
 
-class Protocol(NamedTuple):
-    """How all judgments in a judge's folder were made, as far as they are recorded."""
-
-    runs: tuple[Run, ...]
-
-    @property
-    def deviations(self) -> list[str]:
-        """From the official protocol, in plain words; none if it was followed throughout."""
-        found = list(dict.fromkeys(each for run in self.runs for each in run.deviations))
-        if self.mixed:
-            found.append("its judgments were not all made in the same way")
-        return found
-
-    def of(self, category: str) -> Protocol:
-        """How those of one category were made, without what is said of others."""
-        runs = []
-        for run in self.runs:
-            if category not in run.prompts:
-                continue
-            others = tuple(
-                words.format(name)
-                for name in run.prompts
-                if name != category
-                for words in (_OF_PROMPT, _OF_BASELINE)
-            )
-            said = tuple(each for each in run.deviations if not each.startswith(others))
-            told = {category: run.prompts[category]}
-            runs.append(run._replace(prompts=told, deviations=said))
-        return Protocol(tuple(runs))
-
-    @property
-    def mixed(self) -> bool:
-        """Whether runs differ in what they have in common: parameters, or a category's prompt."""
-        ways = {(run.model, run.temperature, run.max_tokens) for run in self.runs}
-        told = [
-            {(name, run.prompts[name], run.baselines.get(name)) for name in run.prompts}
-            for run in self.runs
-        ]
-        pairs = set().union(*told)
-        return len(ways) > 1 or len({name for name, *_ in pairs}) < len(pairs)
-
-
-def protocol_of(folder: Folder, judge: str) -> Protocol | None:
-    """How a judge's judgments were made; None where another program made them.
-
-    Raises:
-        OSError: the record cannot be read. ValueError: it is broken.
-    """
-    path = folder.judged_by(judge) / FILE
+def read_settings(path: Path) -> JudgeSettings:
+    """The settings of a judge from YAML: the official repository's, or one as in eval/."""
     try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    try:
-        return Protocol(tuple(_run(**run) for run in json.loads(text)["runs"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError(f"{path} is no record of this program: move it away") from None
+        values = yaml.safe_load(path.read_bytes())
+        given = {str(name): each for name, each in dict(values).items() if name not in IGNORED}
+        given["regex_patterns"] = given.get("regex_patterns") or list(PATTERNS)
+        return JudgeSettings(**{name: each for name, each in given.items() if each is not None})
+    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)  # the error itself may quote a key
+        where = f", line {mark.line + 1}" if mark else ""
+        raise ValueError(f"{path}{where}: not YAML of 'name: value' lines") from None
+    except SettingsError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
-def _run(**given: Any) -> Run:
-    """A run of the record; ValueError or TypeError where it is none."""
-    lists = {name: tuple(given.get(name, ())) for name in ("deviations", "models")}
-    found = Run(**{**given, **lists})
-    texts = (
-        *(found.judge, found.model, *found.deviations, *found.models),
-        *(text for part in (found.prompts, found.baselines) for text in dict(part).values()),
-    )
-    numbers = (found.temperature or 0, found.max_tokens)
-    if not all(isinstance(each, str) for each in texts) or not all(
-        isinstance(each, int | float) for each in numbers
+def template_of(value: Any) -> str:
+    """The template of the user's message, from either version of the official settings."""
+    text = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if not isinstance(text, str):
+        raise ValueError("the template must be text")
+    for old, new in (
+        ("question_1", "QUESTION"),
+        ("answer_1", "ANSWER_A"),
+        ("answer_2", "ANSWER_B"),
     ):
-        raise ValueError
-    return found
+        text = text.replace(f"{{{old}}}", f"{{{new}}}")
+    for place in ("{QUESTION}", "{ANSWER_A}", "{ANSWER_B}"):
+        if text.count(place) != 1:
+            raise ValueError(f"the template must hold {place} once")
+    return text
 
 
-def add_run(folder: Folder, run: Run, models: Sequence[str] = ()) -> None:
-    """Records how judgments are made from now on, beside them; the same way once.
+def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> bool:
+    """Copies the official judge's texts from a clone to the questions; False if it has none.
+
+    The clone's Python is parsed and never run.
+    """
+    settings = [clone / "config" / f"{bench.name}.yaml", clone / "config" / "judge_config.yaml"]
+    path = next((each for each in settings if each.is_file()), None)
+    if path is None:
+        return False
+    given = read_settings(path)
+    system = dict(given.system_prompt)
+    code = clone / "utils" / "judge_utils.py"
+    if code.is_file():
+        system |= {
+            str(name): str(each["system_prompt"])
+            for name, each in _constant(code, "JUDGE_SETTINGS").items()
+        }
+    if given.prompt_template and system:
+        texts = {"template": given.prompt_template, "system": system, "source": str(clone)}
+        write_json(folder.root / PROMPTS_FILE, texts)
+    return bool(given.prompt_template and system)
+
+
+def _constant(path: Path, wanted: str) -> dict[str, Any]:
+    """A dictionary of constants that a Python file assigns; names of texts in it are replaced."""
+    known: dict[str, Any] = {}
+
+    class Filled(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.AST:
+            return ast.Constant(known[node.id]) if isinstance(known.get(node.id), str) else node
+
+    try:
+        for line in ast.parse(path.read_bytes()).body:
+            if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+                try:
+                    value = ast.literal_eval(Filled().visit(line.value))
+                except ValueError:  # a call
+                    continue
+                known[line.targets[0].id] = value
+        return dict(known[wanted])
+    except (SyntaxError, ValueError, TypeError, KeyError, RecursionError, MemoryError):
+        raise ValueError(f"{path} has no {wanted} that can be read without running it") from None
+
+
+class Prompt(NamedTuple):
+    """What the judge of a category is told."""
+
+    system: str
+    template: str
+
+    def messages(self, question: str, answer_a: str, answer_b: str) -> Messages:
+        """What is sent; the texts are put in as they are, whatever they hold."""
+        texts = {"QUESTION": question, "ANSWER_A": answer_a, "ANSWER_B": answer_b}
+        user = re.sub(r"\{(QUESTION|ANSWER_[AB])\}", lambda place: texts[place[1]], self.template)
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
+
+
+def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> Prompt:
+    """The prompt of a category: of the settings, or official as fetched, or our own."""
+    path = folder.root / PROMPTS_FILE
+    fetched: Any = {"system": {}, "template": ""}
+    if path.exists():
+        fetched = json.loads(path.read_bytes())
+    given = settings.system_prompt
+    systems = [each.get(name) for each in (given, fetched["system"]) for name in (category, "*")]
+    own_answer = "" if category == "creative_writing" else _OWN_ANSWER
+    return Prompt(
+        next(filter(None, systems), _OWN_SYSTEM.format(own_answer=own_answer)),
+        settings.prompt_template or fetched["template"] or _OWN_TEMPLATE,
+    )
+
+
+def digest(value: Any) -> str:
+    """The sha256 of text, or of anything as JSON, in hexadecimal."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def identity_of(
+    bench: Bench, category: str, judge: str, settings: JudgeSettings, prompt: Prompt
+) -> dict[str, Any]:
+    """The settings that judgments of one category depend on, and may not mix."""
+    return {
+        "judge": judge,
+        "category": category,
+        "judge_model": settings.judge_model,
+        "parameters": settings.request(),
+        "system_sha256": digest(prompt.system),
+        "template_sha256": digest(prompt.template),
+        "baseline": file_name(bench.category(category).baseline),
+    }
+
+
+def recorded_settings(
+    folder: Folder, category: str, judges: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The settings of each judge that this program has had judge a category."""
+    paths = {name: folder.ledgers(name) / f"{category}.jsonl" for name in judges}
+    return {name: read_store(path)[0] for name, path in paths.items() if path.is_file()}
+
+
+def deviations(
+    bench: Bench,
+    category: str,
+    judges: Sequence[str],
+    recorded: Mapping[str, Mapping[str, Any]],
+    judged: pd.DataFrame | None = None,
+    much_weight: float = MUCH_WEIGHT,
+) -> list[str]:
+    """In what judging is not as officially, or what of it is not known; [] if it is followed.
 
     Args:
-        folder: of the bench.
-        run: how.
-        models: whose answers are judged so. Not recorded is one that has judgments which nothing
-            is recorded of: they may be another program's.
-
-    Raises:
-        OSError: it cannot be written. ValueError: what is there is broken.
+        recorded: `identity_of` each judge.
+        judged: judgments with judge, model and the hash of their settings.
     """
-    runs = list((protocol_of(folder, run.judge) or Protocol(())).runs)
-    known = {name for each in runs for name in each.models}
-    ours = [
-        name
-        for name in map(file_name, models)
-        if name in known or not folder.judgments(run.judge, name).exists()
-    ]
-    same = [each for each in runs if each._replace(models=()) == run._replace(models=())]
-    before = same[0] if same else run
-    after = before._replace(models=tuple(dict.fromkeys((*before.models, *ours))))
-    if after in runs:
-        return
-    runs = [after if each is before else each for each in runs] + ([] if same else [after])
-    path = folder.judged_by(run.judge) / FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"runs": [each._asdict() for each in runs]}, indent=1, ensure_ascii=False)
-    with whole_file(path) as file:
-        file.write(text.encode() + b"\n")
+    if not bench.judges:
+        return [f"{bench.name} is no official benchmark"]
+    official = {each.name: each for each in bench.judges}
+    own = bench.category(category)
+    found = []
+    if own.judges and set(judges) != set(own.judges) and len(judges) == 1:
+        found.append(f"{category} is officially judged by {' and '.join(own.judges)}, pooled")
+    if not own.judges and len(judges) > 1:
+        found.append(f"{category} is officially judged by one judge")
+    if file_name(own.baseline) != own.official_baseline:
+        found.append(f"the baseline is {own.baseline}; officially {own.official_baseline}")
+    if much_weight != MUCH_WEIGHT:
+        found.append(f"much better counts as {much_weight:g} rows; officially {MUCH_WEIGHT}")
+    for judge in judges:
+        if judge not in official:
+            found.append(f"the judge is {judge}; officially {' or '.join(official)}")
+        elif judge in recorded:
+            same, ours = official[judge], recorded[judge]
+            model, given = file_name(ours["judge_model"]), dict(ours["parameters"])
+            if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):
+                found.append(f"{judge} is the model {model}")
+            for name in ("temperature", "max_tokens"):
+                value, wanted = given.pop(name, None), getattr(same, name)
+                if value != wanted:
+                    found.append(f"{judge}'s {name} is {value}; officially {wanted}")
+            if given:
+                found.append(f"{judge} is asked with {json.dumps(given)}")
+            texts = (ours["system_sha256"], ours["template_sha256"])
+            if texts != (own.system_sha256, TEMPLATE):
+                found.append(f"{judge}'s prompt for {category} is not the official one")
+        if judged is not None:
+            here = judged[judged.judge == judge]
+            settings = digest(recorded[judge]) if judge in recorded else None
+            if strange := sorted(here.model[here.settings != settings].unique()):
+                found.append(f"nothing tells how {judge} judged {', '.join(strange[:5])}")
+    return found

@@ -1,116 +1,574 @@
-"""Scores with their intervals: by question, and as the official scripts have them.
+"""Scores of what judges judged: leaderboards, intervals, worst cases and paired comparisons.
 
-The score of a model is the mean of its weighted rows, which is the Bradley-Terry probability to win
-against the one baseline that all models meet.
+The margin of a game is how the model fared, whichever side it stood on: 2 much better, 1 better,
+0 a tie, -1 and -2 the same for the baseline. A game counts as one row, or as 3 (`much_weight`) for
+"much better"; the score is the share of rows won, ties as half. That is the Bradley-Terry
+probability to win against the one baseline that all models meet.
 
-Official intervals resample rows. A question has two games and up to six rows, which are not
-independent, so they are too narrow: on Arena-Hard by a factor of 1.6 to 1.7. They are here to
-repeat what was published.
+The official intervals resample rows. A question has two games and up to six rows, which are not
+independent, so they are too narrow: on Arena-Hard by a factor of 1.6 to 1.7.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import math
-from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from openrlhf_js.evaluation.arena.rows import Ints, Rows, Tally, tally
-from openrlhf_js.uncertainty import Estimate, clustered_proportion
+from openrlhf_js.common.settings import Field, Settings
+from openrlhf_js.evaluation.arena.data import (
+    BENCHES,
+    Bench,
+    Folder,
+    Judgment,
+    Question,
+    bench_of,
+    file_name,
+    read_answers,
+    read_judgments,
+    read_questions,
+)
+from openrlhf_js.evaluation.arena.protocol import MUCH_WEIGHT, deviations, recorded_settings
+from openrlhf_js.evaluation.arena.style import (
+    FEATURES,
+    CountTokens,
+    Floats,
+    Style,
+    control,
+    differences,
+    features_of,
+    metadata,
+    style_of,
+)
+from openrlhf_js.stats import (
+    Difference,
+    Estimate,
+    clustered_proportion,
+    detectable_effect,
+    paired_difference,
+)
 
-Rule: TypeAlias = Literal["v0.1", "v2.0"]
+log = logging.getLogger(__name__)
+
+MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 OFFICIAL_ROUNDS = 100
-LEVELS: Mapping[Rule, tuple[float, float]] = {"v0.1": (0.025, 0.975), "v2.0": (0.05, 0.95)}
-OFFICIAL_BOTH: Mapping[Rule, bool] = {"v0.1": False, "v2.0": True}
-"""Whether a judgment with one verdict only is left out whole."""
+LEVELS = {"v0.1": (0.025, 0.975), "v2.0": (0.05, 0.95)}  # percentiles of the official intervals
+FEW_QUESTIONS = 30
+MUCH_SILENCE = 0.02
+Row = dict[str, Any]
 
 
-class Official(NamedTuple):
-    """A score with the interval of an official script."""
+class Plan(Settings):
+    """How to score."""
 
-    estimate: Estimate
-    bootstrap_mean: float
-    """Mean of the resamples, which v2.0 prints as the score."""
+    ci: Literal["clustered", "official"] = Field(
+        "clustered",
+        description="intervals: 95 % by question, or as the bench's own script has them",
+    )
+    style_control: str = "none"
+    seed: int = Field(0, ge=0, description="of the bootstrap of official intervals")
+    rounds: int = Field(OFFICIAL_ROUNDS, ge=2, description="of the same bootstrap")
+    much_weight: float = Field(
+        MUCH_WEIGHT, gt=0, description="rows that a verdict of much better counts as; official: 3"
+    )
 
 
-def of_model(of: Rows, place: int) -> Rows:
-    """The rows of the model at this place."""
-    return of.only(of.model == place)
+class Pool(NamedTuple):
+    """Everything that some judges judged in one category against one baseline."""
+
+    folder: Folder
+    bench: Bench
+    category: str
+    baseline: str
+    judged: pd.DataFrame  # judge, model, uid, settings, margin_1, margin_2 (model's view), failed
+    questions: int
+    styles: pd.DataFrame  # counts of each answer, by (model, uid), the baseline's too
+    unanswered: Mapping[str, int]  # answers that could not be generated, by model
+
+    @property
+    def judges(self) -> list[str]:
+        """Whose judgments there are."""
+        return list(self.judged.judge.unique())
 
 
-def clustered(of: Rows) -> Estimate:
-    """The score of one model's rows in [0, 1], with a 95 % interval by question.
+def load(
+    folder: Folder,
+    judges: Sequence[str],
+    categories: Sequence[str] = (),
+    baseline: str = "",
+    count_tokens: CountTokens | None = None,
+) -> list[Pool]:
+    """Reads what judges judged, by category in the bench's order.
 
-    `uncertainty.clustered_proportion`: its interval follows from a formula, needs no seed, stays in
-    [0, 1], and has a width also where every game was lost. Of 2,000 simulated sets (1,000 for 500
-    questions) with correlated games, 20, 50, 150 or 500 questions and scores of 1, 8 or 50 %, it
-    holds the truth in 93 to 97 %. The bootstrap by question holds it in 68 to 98 %, v0.1's interval
-    in 68 to 89 %, and v2.0's, which is for 90 %, in 64 to 82 %.
+    Left out, with a warning: judgments of unknown questions, or against another baseline; and, as
+    in the official scripts, those that a judge made of itself.
 
     Args:
-        of: rows of one model; of several judges too, whose rows of a question are one cluster.
-
-    Raises:
-        ValueError: no row.
+        categories: those wanted; all that were judged by default.
+        baseline: instead of the bench's.
+        count_tokens: counts the style of answers whose file has no counts.
     """
-    return clustered_proportion(of.points, of.question, weights=of.weight)
-
-
-def official(
-    tallies: Mapping[str, Tally], rule: Rule, seed: int, rounds: int = OFFICIAL_ROUNDS
-) -> dict[str, Official]:
-    """Each model's score with the interval that a version of Arena-Hard prints.
-
-    v0.1: all rows of all models are resampled together, the Bradley-Terry model is fitted again,
-    and the interval is from the 2.5th to the 97.5th percentile. v2.0: the rows of each model are
-    resampled by themselves, and the interval is from the 5th to the 95th percentile, which makes it
-    a 90 % interval. A row is won, lost or tied, so a resample is a multinomial draw of three
-    numbers for each model, and with one baseline the fit is the share of wins.
-
-    The official scripts have no seed (v2.0) or another generator (v0.1), so their figures differ by
-    the chance of a bootstrap. v0.1 takes percentiles on Elo's scale, which lie less than 0.02
-    points from these.
-
-    Args:
-        tallies: weighted rows by model.
-        rule: whose.
-        seed: of the bootstrap.
-        rounds: resamples; 100 in both.
-
-    Raises:
-        ValueError: no such rule, or no round.
-    """
-    if rule not in get_args(Rule):
-        raise ValueError(f"the rule must be one of {', '.join(get_args(Rule))}; got {rule!r}")
-    if rounds < 1:
-        raise ValueError(f"needs one round at least, got {rounds}")
-    generator = np.random.default_rng(seed)
-    counts = np.array(list(tallies.values()), float).reshape(-1, 3)
-    if rule == "v0.1":
-        total = counts.sum()
-        drawn = generator.multinomial(int(total), counts.ravel() / total, rounds)
-        drawn = drawn.reshape(rounds, *counts.shape)
-    else:
-        drawn = np.stack(
-            [generator.multinomial(int(own.sum()), own / own.sum(), rounds) for own in counts], 1
+    questions = read_questions(folder)
+    judgments = list(_judgments(folder, [file_name(name) for name in judges], questions))
+    seen = list(dict.fromkeys(each.category for each in judgments))
+    if strange := [name for name in categories if name not in seen]:
+        raise ValueError(
+            f"nothing of {strange[0]!r} was judged, but {', '.join(seen) or 'nothing'}"
         )
+    if baseline or folder.bench in BENCHES:
+        bench = bench_of(folder.bench, baseline)
+    else:
+        bench = bench_of(folder.bench, {each.category: each.baseline for each in judgments})
+    pools, problems = [], []
+    for name in sorted(categories or seen, key=[*bench.categories, *seen].index):
+        against = file_name(bench.category(name).baseline)
+        own = [each for each in judgments if each.category == name]
+        kept = [each for each in own if each.baseline == against != each.model]
+        if len(kept) < len(own):
+            other = next(each for each in own if each not in kept)
+            said = f"{len(own) - len(kept)} of {len(own)} judgments of {name} are not against "
+            said += f"{against}, but {other.baseline}: score them with --baseline {other.baseline}"
+            problems += [] if kept else [said]
+            log.warning(said)
+        if kept:
+            models = sorted({against, *(each.model for each in kept)})
+            count = sum(each.category == name for each in questions.values())
+            styles = pd.concat([_styles(folder, m, questions, count_tokens) for m in models])
+            unanswered = {model: _unanswered(folder, model, questions, name) for model in models}
+            table = pd.DataFrame(map(_row, kept))
+            pools.append(Pool(folder, bench, name, against, table, count, styles, unanswered))
+    if not pools:
+        raise ValueError(problems[0] if problems else f"{', '.join(judges)} judged nothing usable")
+    return pools
+
+
+def _judgments(
+    folder: Folder, judges: Sequence[str], questions: Mapping[str, Question]
+) -> Iterator[Judgment]:
+    for judge in judges:
+        paths = sorted(folder.judgments(judge, "any").parent.glob("*.jsonl"))
+        if not paths:
+            there = ", ".join(folder.judges()) or "none"
+            raise ValueError(f"no judgments by {judge} in {folder.root}; judges there: {there}")
+        found = {}
+        for path in paths:
+            strange = 0
+            for uid, each in read_judgments(path).items():
+                known = uid in questions
+                strange += not known
+                if known and each.model not in judges:
+                    found[each.model, uid] = each._replace(judge=judge)
+            if path.stem in judges:
+                log.warning("%s: what a judge says of itself is left out", path)
+            if strange:
+                log.warning("%s: %d judgments are of no known question; left out", path, strange)
+        yield from found.values()
+
+
+def _row(of: Judgment) -> Row:
+    margins = [MARGIN_OF_A[g.verdict] if g and g.verdict else math.nan for g in of.games]
     return {
-        name: _official(tallies[name], drawn[:, place], rule) for place, name in enumerate(tallies)
+        **{name: getattr(of, name) for name in ("judge", "model", "uid", "settings")},
+        "margin_1": -margins[0],
+        "margin_2": margins[1],
+        "failed": sum(game is None for game in of.games),
     }
 
 
-def _official(own: Tally, drawn: Ints, rule: Rule) -> Official:
-    # A model with very few rows may be missing from a joint resample.
-    there = drawn[drawn.sum(1) > 0]
-    if not len(there):
-        return Official(Estimate(own.score, -math.inf, math.inf), own.score)
-    scores = (there[:, 0] + there[:, 2] / 2) / there.sum(1)
-    low, high = np.quantile(scores, LEVELS[rule])
-    return Official(Estimate(own.score, float(low), float(high)), float(scores.mean()))
+def _styles(
+    folder: Folder, model: str, questions: Mapping[str, Question], count: CountTokens | None
+) -> pd.DataFrame:
+    answers = {uid: a for uid, a in read_answers(folder, model).items() if uid in questions}
+    found = {uid: each.style for uid, each in answers.items() if each.style}
+    if count:
+        for uid in answers.keys() - found.keys():
+            found[uid] = style_of(metadata(answers[uid].text, count))  # type: ignore[assignment]
+    elif len(found) < len(answers):
+        log.warning(
+            "%s: %d of %d answers have no style counts; --count_style counts them",
+            *(folder.answers(model), len(answers) - len(found), len(answers)),
+        )
+    index = pd.MultiIndex.from_product([[model], list(found)], names=["model", "uid"])
+    return pd.DataFrame(found.values(), index=index, columns=list(Style._fields), dtype=float)
 
 
-def tallies(of: Rows, models: tuple[str, ...]) -> dict[str, Tally]:
-    """The tally of each model that has a row."""
-    present = np.unique(of.model)
-    return {models[place]: tally(of_model(of, int(place))) for place in present}
+def _unanswered(
+    folder: Folder, model: str, questions: Mapping[str, Question], category: str
+) -> int:
+    path = folder.answers(model).with_suffix(".generation.json")
+    failed = json.loads(path.read_bytes()).get("failed", {}) if path.is_file() else {}
+    return sum(uid in questions and questions[uid].category == category for uid in failed)
+
+
+def games(
+    judged: pd.DataFrame, much_weight: float = MUCH_WEIGHT, both: bool = True
+) -> pd.DataFrame:
+    """The games that count, a row each: model, uid, points in {0, 1/2, 1}, weight.
+
+    Args:
+        both: whether a judgment counts only if both games have a verdict: one game alone would
+            favour the side that the judge favours.
+    """
+    if both:
+        judged = judged[judged[["margin_1", "margin_2"]].notna().all(axis=1)]
+    long = judged.melt(["model", "uid"], ["margin_1", "margin_2"], value_name="margin").dropna()
+    return pd.DataFrame(
+        {
+            "model": long.model,
+            "uid": long.uid,
+            "points": (np.sign(long.margin) + 1) / 2,
+            "weight": np.where(long.margin.abs() == 2, float(much_weight), 1.0),
+        }
+    ).reset_index(drop=True)
+
+
+def clustered(rows: pd.DataFrame) -> Estimate:
+    """The score of one model's rows in [0, 1], with a 95 % interval by question."""
+    return clustered_proportion(rows.points, rows.uid.to_numpy(), weights=rows.weight)
+
+
+def tallies(rows: pd.DataFrame) -> dict[str, Floats]:
+    """Weighted rows won, lost and tied, by model."""
+    return {
+        str(model): np.array([own.weight[own.points == p].sum() for p in (1.0, 0.0, 0.5)])
+        for model, own in rows.groupby("model")
+    }
+
+
+def official(
+    counts: Mapping[str, Floats], rule: str, seed: int, rounds: int = OFFICIAL_ROUNDS
+) -> dict[str, tuple[Estimate, float]]:
+    """Each model's score with the interval that a version of Arena-Hard prints, and its mean.
+
+    v0.1 resamples the rows of all models together, v2.0 those of each model; v2.0 prints the mean
+    of the resamples as the score. Rows are won, lost or tied, so a resample is a multinomial draw.
+    The official scripts are unseeded: figures agree up to the chance of a bootstrap.
+    """
+    rng = np.random.default_rng(seed)
+    table = np.stack(list(counts.values()))  # (models, 3)
+    if rule == "v0.1":
+        drawn = rng.multinomial(round(table.sum()), table.ravel() / table.sum(), rounds)
+        drawn = drawn.reshape(rounds, *table.shape)
+    else:
+        drawn = np.stack([rng.multinomial(round(c.sum()), c / c.sum(), rounds) for c in table], 1)
+    found = {}
+    for place, (model, own) in enumerate(counts.items()):
+        there = drawn[:, place][drawn[:, place].sum(axis=1) > 0]
+        value = float((own[0] + own[2] / 2) / own.sum())
+        scores = (there[:, 0] + there[:, 2] / 2) / there.sum(axis=1)
+        low, high = np.quantile(scores, LEVELS[rule]) if len(there) else (-math.inf, math.inf)
+        mean = float(scores.mean()) if len(there) else value
+        found[model] = (Estimate(value, float(low), float(high)), mean)
+    return found
+
+
+def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The rows that style control can use, with all features, and what is left out."""
+    ours, theirs = (
+        pool.styles.reindex(pd.MultiIndex.from_arrays([side, rows.uid])).to_numpy()
+        for side in (rows.model, [pool.baseline] * len(rows))
+    )
+    values = differences(ours, theirs)
+    known = rows.assign(**dict(zip(FEATURES, values.T, strict=True)))
+    known = known[np.isfinite(values).all(axis=1)]
+    if known.empty:
+        raise ValueError(
+            "style control needs the counts (metadata) of the models' and the baseline's answers: "
+            "put the answers into model_answer, or count them with --count_style"
+        )
+    notes = []
+    for model, own in rows.groupby("model"):
+        here = known[known.model == model]
+        if lost := own.uid.nunique() - here.uid.nunique():
+            notes.append(f"{model}: {lost} questions without style counts are left out.")
+        if here.points.nunique() == 1 and here.points.iloc[0] != 0.5:
+            known = known[known.model != model]
+            notes.append(f"{model} won, or lost, every game: no score with style control.")
+    if known.empty:
+        raise ValueError(f"no game is left for style control: {' '.join(notes)}")
+    return known, notes
+
+
+class Board(NamedTuple):
+    """A leaderboard: a row for each model, the best first, and what to know of it."""
+
+    title: str
+    interval: str  # in words
+    baseline: str
+    rows: list[Row]
+    notes: list[str]
+
+
+def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:
+    """Scores what these judges judged, together.
+
+    Args:
+        models: those to show, all by default; style is fitted over all of them in any case.
+    """
+    judged = pool.judged[pool.judged.judge.isin(list(judges))]
+    shown = [name for name in sorted(judged.model.unique()) if not models or name in models]
+    by_rule = plan.ci == "official"
+    rule = pool.bench.rule
+    rows = games(judged, plan.much_weight, both=not by_rule or rule == "v2.0")
+    if rows.empty or not shown:
+        raise ValueError(f"{' + '.join(judges)} judged nothing of {pool.category} completely")
+    scores, notes = _scores(pool, rows, plan)
+    low, high = LEVELS[rule] if by_rule else (0.025, 0.975)
+    departures = deviations(
+        *(pool.bench, pool.category, list(judges)),
+        recorded_settings(pool.folder, pool.category, judges),
+        judged[judged.model.isin(shown)],
+        plan.much_weight,
+    )
+    base: Row = {
+        "category": pool.category,
+        "judge": " + ".join(judges),
+        "baseline": pool.baseline,
+        "ci": f"official {rule}" if by_rule else "clustered",
+        "confidence": round(high - low, 3),
+        "style_control": plan.style_control,
+        "much_weight": plan.much_weight,
+        "seed": plan.seed if by_rule else None,
+        "rounds": plan.rounds if by_rule else None,
+        "questions_of_category": pool.questions,
+        "deviations": departures,
+    }
+    length = pool.styles.tokens.get(pool.baseline, pd.Series(dtype=float))
+    board_rows = [
+        {"model": pool.baseline, "score": 50.0, "ci_low": 50.0, "ci_high": 50.0, **base}
+        | {"mean_tokens": _number(length.mean()), "tokens_to_baseline": 1.0}
+    ]
+    for model in shown:
+        if model not in scores:
+            notes.append(f"{model} has no score.")
+            continue
+        own, counted = judged[judged.model == model], rows[rows.model == model]
+        board_rows.append(
+            {"model": model, **scores[model], **base}
+            | _counts(pool, own, counted, len(judges), plan)
+            | judging(own)
+            | {"answers_failed": pool.unanswered[model]}
+        )
+    return Board(
+        title=f"{pool.category}, judged by {' + '.join(judges)}"
+        + (" (pooled)" if len(judges) > 1 else "")
+        + ("" if plan.style_control == "none" else f", style controlled: {plan.style_control}"),
+        interval=f"{100 * (high - low):.0f} %, by "
+        + (f"row as the script of {rule} has it (too narrow)" if by_rule else "question"),
+        baseline=pool.baseline,
+        rows=sorted(board_rows, key=lambda row: (-row["score"], row["model"])),
+        notes=[*notes, *_notes(board_rows, judging(judged), departures)],
+    )
+
+
+def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row], list[str]]:
+    """Score and interval by model, in per cent."""
+    rule, counts = pool.bench.rule, tallies(rows)
+    if plan.style_control != "none":
+        if plan.ci == "official":
+            raise ValueError(
+                "with style control intervals are by question: leave out --ci official"
+            )
+        return _controlled(pool, rows, plan)
+    if plan.ci == "official":
+        found = official(counts, rule, plan.seed, plan.rounds)
+        return {
+            model: _percent(each) | {"bootstrap_mean": 100 * mean}
+            for model, (each, mean) in found.items()
+        }, []
+    return {str(model): _percent(clustered(own)) for model, own in rows.groupby("model")}, []
+
+
+def _controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row], list[str]]:
+    features = features_of(plan.style_control)
+    known, notes = styled(pool, rows)
+    fit = control(known, features)
+    found = {}
+    for model in fit.models:
+        own = rows[rows.model == model]
+        found[model] = {
+            **_percent(fit.score(model)),
+            "score_without_control": 100 * float(np.average(own.points, weights=own.weight)),
+            **_percent(fit.score(model, equal_style=True), "equal_style"),
+        }
+    told = [
+        f"{name} {each.value:+.3f} ({each.low:+.3f} to {each.high:+.3f})"
+        for name, each in ((name, fit.coefficient(name)) for name in features)
+    ]
+    return found, [
+        *notes,
+        f"Style, in log-odds of one standard deviation: {', '.join(told)}. The score is what a "
+        "model would win at the pool's mean difference of style, as in the official script; equal "
+        "style is what it would win at the baseline's own.",
+    ]
+
+
+def _counts(pool: Pool, own: pd.DataFrame, rows: pd.DataFrame, judges: int, plan: Plan) -> Row:
+    """Tally, lengths, and the score if all missing games were lost, or won, by much."""
+    won, lost, tied = tallies(rows)[own.model.iloc[0]].tolist()
+    total = won + lost + tied
+    missing = max(0, 2 * judges * pool.questions - len(rows))
+    more = missing * plan.much_weight
+    model = own.model.iloc[0]
+    lengths = [
+        pool.styles.tokens.get(name, pd.Series(dtype=float)) for name in (model, pool.baseline)
+    ]
+    ours, theirs = (each[each.index.isin(own.uid)] for each in lengths)
+    both = ours.index.intersection(theirs.index)
+    return {
+        "questions": rows.uid.nunique(),
+        "wins": won,
+        "losses": lost,
+        "ties": tied,
+        "games_missing": missing,
+        "worst_case_low": 100 * (won + tied / 2) / (total + more),
+        "worst_case_high": 100 * (won + tied / 2 + more) / (total + more),
+        "mean_tokens": _number(ours.mean()),
+        "tokens_to_baseline": _number(ours[both].sum() / theirs[both].sum()) if len(both) else None,
+    }
+
+
+def judging(judged: pd.DataFrame) -> Row:
+    """How the judge judged: missing verdicts, the side it favours, whether it contradicts itself.
+
+    The side is taken over complete judgments, where each model stands on each side equally often.
+    """
+    margins = judged[["margin_1", "margin_2"]].to_numpy()
+    complete = np.isfinite(margins).all(axis=1)
+    failed = int(judged.failed.sum())
+    found: Row = {
+        "judgments": len(judged),
+        "judgments_complete": int(complete.sum()),
+        "games_failed": failed,
+        "games_without_verdict": int(np.isnan(margins).sum()) - failed,
+    }
+    if complete.any():
+        signs, uids = np.sign(margins[complete]), judged.uid.to_numpy()[complete]
+        for_a = ((signs * [-1, 1]).mean(axis=1) + 1) / 2
+        for name, values in (("side_a", for_a), ("contradictions", signs[:, 0] * signs[:, 1] < 0)):
+            found |= _share(clustered_proportion(values, uids), name)
+    return found
+
+
+def _notes(rows: Sequence[Row], judged: Row, departures: Sequence[str]) -> list[str]:
+    """What to know of a board, in words."""
+    said = [f"Not the official protocol: {'; '.join(departures)}." if departures else ""]
+    if not departures:
+        said = ["The official protocol was followed."]
+    few = [row["model"] for row in rows if row.get("questions", FEW_QUESTIONS) < FEW_QUESTIONS]
+    if few:
+        said.append(f"Few questions, so take the interval with caution: {', '.join(few)}.")
+    for row in rows:
+        if missing := row.get("games_missing"):
+            why = f"; {row['answers_failed']} answers failed" if row["answers_failed"] else ""
+            said.append(
+                f"{row['model']}: {missing} games are missing{why}. With all of them lost, or won, "
+                f"by much the score would be {row['worst_case_low']:.1f} to "
+                f"{row['worst_case_high']:.1f}."
+            )
+    silent = judged["games_failed"] + judged["games_without_verdict"]
+    if silent > MUCH_SILENCE * 2 * judged["judgments"]:
+        said.append(
+            f"{silent} of {2 * judged['judgments']} games have no verdict ({judged['games_failed']}"
+            " failed): judge --retry_failed asks them again."
+        )
+    low, high = (judged.get(f"side_a_{end}", 0.5) for end in ("low", "high"))
+    if not low <= 0.5 <= high:
+        which = "first" if low > 0.5 else "second"
+        said.append(
+            f"The judge favours the answer shown {which}: {100 * judged['side_a']:.1f} % "
+            f"({100 * low:.1f} to {100 * high:.1f}) of points go to the one shown first."
+        )
+    if "contradictions" in judged:
+        said.append(
+            f"The two games of a question name different winners in "
+            f"{100 * judged['contradictions']:.1f} % of judgments."
+        )
+    return said
+
+
+class Comparison(NamedTuple):
+    """Score of a minus score of b in [0, 1], on the questions that count for both."""
+
+    a: str
+    b: str
+    questions: int
+    only_a: int
+    only_b: int
+    score_a: float
+    score_b: float
+    difference: Difference
+    detectable: float  # smallest true difference found with a probability of 80 %
+
+    def sentence(self, title: str) -> str:
+        """The comparison in words."""
+        of = self.difference
+        p_value = "p < 0.0001" if of.p_value < 1e-4 else f"p = {of.p_value:.2g}"
+        better = self.a if of.value > 0 else self.b
+        verdict = f"{better} is better" if of.p_value < 0.05 else "no difference is shown"
+        left_out = f" ({self.only_a} and {self.only_b} left out)"
+        return (
+            f"{title}, {self.a} against {self.b}, paired by question: {100 * self.score_a:.1f} - "
+            f"{100 * self.score_b:.1f} = {100 * of.value:+.1f} points (95 %: {100 * of.low:.1f} to "
+            f"{100 * of.high:.1f}), {p_value}; {verdict}. On the {self.questions} questions of both"
+            f"{left_out if self.only_a or self.only_b else ''}; a difference of "
+            f"{100 * self.detectable:.1f} points would have been found with a probability of 80 %."
+        )
+
+
+def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Comparison:
+    """Tests one model against another on the questions of both, paired by question.
+
+    What makes a question hard is the same for both and drops out. With style control all models are
+    fitted, these two on their shared questions alone.
+    """
+    rows = games(pool.judged[pool.judged.judge.isin(list(judges))], plan.much_weight)
+    if plan.style_control != "none":
+        rows, _ = styled(pool, rows)
+    own = [set(rows.uid[rows.model == name]) for name in (a, b)]
+    for name, uids in zip((a, b), own, strict=True):
+        if not uids or a == b:
+            raise ValueError(
+                f"{name} cannot be compared: it has no judgment that counts, or is named twice "
+                f"(the baseline scores 50; there are {', '.join(sorted(rows.model.unique()))})"
+            )
+    shared = own[0] & own[1]
+    if not shared:
+        raise ValueError(f"{a} and {b} were judged on no question in common")
+    rows = rows[rows.uid.isin(list(shared)) | ~rows.model.isin([a, b])]
+    if plan.style_control != "none":
+        fit = control(rows, features_of(plan.style_control))
+        found, scores = fit.difference(a, b), [fit.score(name).value for name in (a, b)]
+    else:
+        pair = rows.assign(won=rows.points * rows.weight)
+        sums = pair[pair.model.isin([a, b])].groupby(["uid", "model"])[["won", "weight"]].sum()
+        won, weight = sums.won.unstack()[[a, b]], sums.weight.unstack()[[a, b]]
+        points = (won / weight).to_numpy().T
+        found = paired_difference(*points, weights_a=weight[a], weights_b=weight[b])
+        scores = [float(won[name].sum() / weight[name].sum()) for name in (a, b)]
+    return Comparison(
+        *(a, b, len(shared), len(own[0] - shared), len(own[1] - shared), scores[0], scores[1]),
+        found,
+        detectable_effect(found.standard_error, found.degrees_of_freedom),
+    )
+
+
+def _percent(of: Estimate, name: str = "") -> Row:
+    value, low, high = (_number(100 * each) for each in of)
+    if name:
+        return {f"score_at_{name}": value, f"{name}_low": low, f"{name}_high": high}
+    return {"score": value, "ci_low": low, "ci_high": high}
+
+
+def _share(of: Estimate, name: str) -> Row:
+    return {name: of.value, f"{name}_low": of.low, f"{name}_high": of.high}
+
+
+def _number(value: float) -> float | None:
+    """For JSON, which knows no infinity."""
+    return float(value) if math.isfinite(value) else None

@@ -1,51 +1,115 @@
-"""What an answer looks like, counted as the official repository counts it."""
+"""What an answer looks like: the thinking before it, its style counts, and style control.
+
+Style control is a logistic regression of the games on the models and on how the two answers differ
+in style, with errors clustered by question. Of the model's answer a and the baseline's b:
+
+    length              (a - b) / (a + b), of tokens
+    header, list, bold  (d_a - d_b) / (d_a + d_b + 1), of densities d = count / (tokens + 1)
+
+each z-scored over the weighted rows, as in v2.0's show_result.py (which divides by the tokens
+alone, and fails for an empty answer; its control by one feature alone is broken and not repeated).
+"""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special, stats
+
+from openrlhf_js.stats import Difference, Estimate
+
+Floats: TypeAlias = NDArray[np.float64]
 CountTokens = Callable[[str], int]
 
+# What models write around their thinking, always at the beginning.
+TAGS = (
+    ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, QwQ
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ("[THINK]", "[/THINK]"),  # Magistral
+    ("◁think▷", "◁/think▷"),  # Kimi
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1
+    ("<|channel|>analysis<|message|>", "<|end|>"),  # gpt-oss
+)
+# What stands around the answer itself in some of these.
+AROUND = (
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
+    ("<|start|>assistant<|channel|>final<|message|>", "<|return|>"),
+    ("<|channel|>final<|message|>", "<|return|>"),
+)
+# Special tokens that must survive decoding, or the thinking could not be told from the answer.
+MARKS = frozenset(mark for pair in TAGS for mark in pair) | {"<|channel|>"}
 
-class Tokenizer(NamedTuple):
-    """What counts the tokens of a bench's answers, whatever model has answered.
 
-    Attributes:
-        name: tiktoken's, and its file's before `.tiktoken`.
-        sha256: of that file.
-        cache_name: of the file in tiktoken's cache: sha1 of the address that it has the file from.
+def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
+    """The answer and the thinking before it; the answer is "" where the thinking never ended.
+
+    Thinking stands between two tags at the beginning. A closing tag without its opening one counts
+    too where a line begins or ends with it, since chat templates write the opening one into the
+    prompt. A tag later in an answer belongs to the answer.
+
+    Args:
+        text: all that a model wrote.
+        thinking: what the endpoint has already split off.
     """
+    thoughts, rest = [thinking], text
+    while pair := next((pair for pair in TAGS if rest.lstrip().startswith(pair[0])), None):
+        thought, closed, rest = rest.lstrip()[len(pair[0]) :].partition(pair[1])
+        thoughts.append(thought.strip())
+        if not closed:
+            return "", _joined(thoughts)
+    if rest is text and not thinking:
+        for start, end in TAGS[:-1]:
+            thought, closed, after = rest.partition(end)
+            if closed and start not in thought and not _mentioned(thought, after):
+                thoughts.append(thought.strip())
+                rest = after
+                break
+    if rest is text:
+        return text, _joined(thoughts)
+    rest = rest.strip()
+    for start, end in AROUND:
+        if rest.startswith(start):
+            rest = rest[len(start) :].removesuffix(end).strip()
+    return rest, _joined(thoughts)
 
-    name: str
-    sha256: str
-    cache_name: str
+
+def _mentioned(before: str, after: str) -> bool:
+    """Whether a tag between these is only mentioned: quoted, in code, or within a line."""
+    quoted = before.endswith(("`", '"', "'")) or before.count("```") % 2 == 1
+    ends = not before.strip(" \t") or before.endswith("\n") or after[:1] in ("", "\n", "\r")
+    return quoted or not ends
 
 
-# That of gpt-4o, which v2.0's gen_answer.py takes.
-NEWER = Tokenizer(
-    "o200k_base",
-    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
-    "fb374d419588a4632f3f557e76b4b70aebbca790",
-)
-# That of gpt-3.5-turbo, which gen_answer.py took at the time of v0.1.
-OLDER = Tokenizer(
-    "cl100k_base",
-    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
-    "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
-)
-_OF_BENCH = {"arena-hard-v0.1": OLDER}  # the newer one for all others
+def _joined(thoughts: Sequence[str]) -> str:
+    return "\n\n".join(each for each in thoughts if each)
 
+
+class Style(NamedTuple):
+    """Counts of an answer."""
+
+    tokens: int
+    headers: int
+    lists: int
+    bold: int
+
+
+COUNTS = ("token_len", "header_count", "list_count", "bold_count")
+# names of two encodings in tiktoken's cache
+OLDER_FILE = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"
+NEWER_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"
 _CODE = re.compile(r"```([^`]*)```")
 _HEADERS = {f"h{level}": re.compile(rf"^#{{{level}}}\s", re.MULTILINE) for level in range(1, 7)}
-# Upstream lets space before an item run over line ends, which finds the same items and takes time
-# that is quadratic in the number of empty lines.
+# The official patterns let space before an item run over line ends: the same items, in quadratic
+# time.
 _LISTS = {
     "ordered": re.compile(r"^[^\S\n]*\d+\.\s", re.MULTILINE),
     "unordered": re.compile(r"^[^\S\n]*[-*+]\s", re.MULTILINE),
@@ -54,110 +118,162 @@ _BOLD = {"**": re.compile(r"\*\*[^*\n]+\*\*"), "__": re.compile(r"__[^_\n]+__")}
 
 
 def metadata(text: str, count_tokens: CountTokens) -> dict[str, Any]:
-    """The counts of an answer, as an answers' file holds them, and in that order.
-
-    Tokens are those of the whole text; markdown is counted outside of code blocks.
-
-    Args:
-        text: as the judge sees it.
-        count_tokens: of `load_tokenizer`.
-    """
+    """The counts of an answer as the official repository makes them, and in its order."""
     plain = without_code(text)
-    return {
-        "token_len": count_tokens(text),
-        "header_count": _counts(_HEADERS, plain),
-        "list_count": _counts(_LISTS, plain),
-        "bold_count": _counts(_BOLD, plain),
-    }
+
+    def counts(patterns: Mapping[str, re.Pattern[str]]) -> dict[str, int]:
+        return {name: sum(1 for _ in each.finditer(plain)) for name, each in patterns.items()}
+
+    found = [count_tokens(text), counts(_HEADERS), counts(_LISTS), counts(_BOLD)]
+    return dict(zip(COUNTS, found, strict=True))
 
 
 def without_code(text: str) -> str:
-    """The text without what is between fences.
-
-    As upstream does it: what one block holds is removed wherever else it stands, too, and the
-    fences stay.
-    """
+    """The text without what is between fences; as in the official code, wherever that stands."""
     for inside in _CODE.findall(text):
         text = text.replace(inside, "")
     return text
 
 
-def _counts(patterns: dict[str, re.Pattern[str]], text: str) -> dict[str, int]:
-    return {name: sum(1 for _ in each.finditer(text)) for name, each in patterns.items()}
+def style_of(metadata: Any) -> Style | None:
+    """The counts in an answer's `metadata`; None where there is none."""
+    if metadata is None:
+        return None
+    try:
+        values = [metadata[name] for name in COUNTS]
+        sums = [sum(each.values()) if isinstance(each, dict) else each for each in values]
+        if all(0 <= each <= 2**53 and each == int(each) for each in sums):
+            return Style(*map(int, sums))
+    except (KeyError, TypeError, OverflowError):
+        pass
+    raise ValueError(f"'metadata' must hold counts, {', '.join(COUNTS)}: {metadata!r:.80}")
 
 
-def tokenizer_of(bench: str) -> Tokenizer:
-    """The one that the official repository counted with when it had this bench."""
-    return _OF_BENCH.get(bench, NEWER)
+def load_tokenizer(bench: str) -> CountTokens:
+    """Counts tokens as the official repository does for this bench, whatever the model."""
+    import tiktoken
+
+    older = bench == "arena-hard-v0.1"  # gpt-3.5-turbo's tokenizer; gpt-4o's since
+    name, cached = ("cl100k_base", OLDER_FILE) if older else ("o200k_base", NEWER_FILE)
+    try:
+        encoding = tiktoken.get_encoding(name)
+    except OSError as error:
+        raise ValueError(
+            f"tiktoken cannot download {name} ({type(error).__name__}): put {name}.tiktoken, "
+            f"renamed to {cached}, into a folder, and name that in TIKTOKEN_CACHE_DIR"
+        ) from None
+    return lambda text: len(encoding.encode(text, disallowed_special=()))
 
 
-def load_tokenizer(bench: str, path: Path | None = None) -> CountTokens:
-    """What counts tokens as upstream does for this bench, with tiktoken.
+FEATURES = ("length", "header", "list", "bold")
+CONTROLS: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "all": FEATURES,
+    "markdown": FEATURES[1:],
+    **{name: (name,) for name in FEATURES},
+}
+
+
+def features_of(control: str) -> tuple[str, ...]:
+    """The features of a control such as "all", "length" or "length+bold"."""
+    parts = control.split("+")
+    if not set(parts) <= set(CONTROLS) or ("none" in parts and len(parts) > 1):
+        raise ValueError(
+            f"no style control {control!r}; there are {', '.join(CONTROLS)}, and sums such as "
+            "length+bold"
+        )
+    named = {feature for part in parts for feature in CONTROLS[part]}
+    return tuple(feature for feature in FEATURES if feature in named)
+
+
+def differences(ours: Floats, theirs: Floats) -> Floats:
+    """Differences (rows, 4) of two answers' counts (rows, 4), in the order of `FEATURES`."""
+    tokens = ours[:, :1] + theirs[:, :1]
+    length = (ours[:, :1] - theirs[:, :1]) / np.where(tokens == 0, 1, tokens)
+    a, b = (side[:, 1:] / (side[:, :1] + 1) for side in (ours, theirs))
+    return np.concatenate([length, (a - b) / (a + b + 1)], axis=1)
+
+
+class Controlled(NamedTuple):
+    """A fit of all models with style held equal.
+
+        P(model wins) = 1 / (1 + exp(-(theta_model + beta z)))
+
+    Parameters are theta of each model, then beta of each feature, in log-odds.
+    """
+
+    models: tuple[str, ...]
+    features: tuple[str, ...]
+    parameters: Floats
+    covariance: Floats  # clustered by question
+    offset: Floats  # (features,) mean / standard deviation of each difference, before z-scoring
+    degrees_of_freedom: int
+
+    def score(self, model: str, equal_style: bool = False) -> Estimate:
+        """In [0, 1], at the pool's mean difference of style, or at the baseline's own style."""
+        return Estimate(*special.expit(self._ends(self._row(model, equal_style))).tolist())
+
+    def coefficient(self, feature: str) -> Estimate:
+        """Log-odds that one standard deviation more of a feature is worth."""
+        row = np.zeros(len(self.parameters))
+        row[len(self.models) + self.features.index(feature)] = 1
+        return Estimate(*self._ends(row).tolist())
+
+    def difference(self, a: str, b: str) -> Difference:
+        """Score of a minus score of b, by the delta method."""
+        rows = [self._row(name, False) for name in (a, b)]
+        scores = [float(special.expit(row @ self.parameters)) for row in rows]
+        slope = [score * (1 - score) * row for score, row in zip(scores, rows, strict=True)]
+        along = slope[0] - slope[1]
+        value, error = scores[0] - scores[1], float(np.sqrt(along @ self.covariance @ along))
+        df = self.degrees_of_freedom
+        half = float(stats.t.ppf(0.975, df)) * error
+        p_value = float(2 * stats.t.sf(abs(value) / error, df)) if error else 1.0
+        return Difference(value, value - half, value + half, p_value, error, df)
+
+    def _row(self, model: str, equal_style: bool) -> Floats:
+        row = np.zeros(len(self.parameters))
+        row[self.models.index(model)] = 1
+        if equal_style:
+            row[len(self.models) :] = -self.offset
+        return row
+
+    def _ends(self, row: Floats) -> Floats:
+        half = stats.t.ppf(0.975, self.degrees_of_freedom)
+        half *= np.sqrt(row @ self.covariance @ row)
+        return row @ self.parameters + np.array([0, -half, half])
+
+
+def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
+    """Fits all models with style held equal.
 
     Args:
-        bench: its name; one's own takes what v2.0 does.
-        path: the tokenizer's file, such as `o200k_base.tiktoken`, where tiktoken cannot download
-            it; None: tiktoken's own cache (the folder in TIKTOKEN_CACHE_DIR), or a download.
-
-    Raises:
-        ValueError: it is not to be had, or the file is another one; no other tokenizer is taken
-            instead, since its counts could not be compared with those of published answers.
-        OSError: the file cannot be read.
+        games: rows with model, uid, points in [0, 1], weight, and the features' differences. Every
+            model has won and lost something, or its strength would be infinite.
     """
-    try:
-        import tiktoken
-    except ImportError:
-        raise ValueError("tiktoken, which counts the tokens, is not installed") from None
-    wanted = tokenizer_of(bench)
-    if path is not None:
-        _check(path, wanted, bench)
-    try:
-        if path is None:
-            encoding = tiktoken.get_encoding(wanted.name)
-        else:
-            with _cache_with(path, wanted):
-                encoding = tiktoken.get_encoding(wanted.name)
-    except OSError as error:  # what `requests` raises is one, too
-        raise ValueError(
-            f"the tokenizer that counts an answer's tokens cannot be downloaded "
-            f"({type(error).__name__}). Give its file, {wanted.name}.tiktoken (generate "
-            f"--style_tokenizer FILE, score --count_style FILE); or put it, named "
-            f"{wanted.cache_name}, into a folder and name that in TIKTOKEN_CACHE_DIR"
-        ) from None
+    import statsmodels.api as sm
 
-    def count(text: str) -> int:
-        return len(encoding.encode(text, disallowed_special=()))
-
-    return count
-
-
-def _check(path: Path, wanted: Tokenizer, bench: str) -> None:
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest == wanted.sha256:
-        return
-    for other in (OLDER, NEWER):
-        if digest == other.sha256:
-            raise ValueError(
-                f"{path} is {other.name}.tiktoken; the answers of {bench} are counted with "
-                f"{wanted.name}.tiktoken: give that file"
-            )
-    raise ValueError(
-        f"{path} is not {wanted.name}.tiktoken as OpenAI publishes it (sha256 {wanted.sha256}); "
-        "was it downloaded whole?"
+    weight = games.weight.to_numpy(float)
+    x = games[list(features)].to_numpy(float)
+    mean = np.average(x, axis=0, weights=weight)
+    deviation = np.sqrt((weight[:, None] * (x - mean) ** 2).sum(0) / max(1, weight.sum() - 1))
+    varies = deviation > 1e-9  # a constant feature has no coefficient
+    scale = np.where(varies, deviation, 1)
+    clusters, names = pd.factorize(games.uid)
+    if len(names) < 2:
+        raise ValueError("style control needs two questions or more")
+    place, models = pd.factorize(games.model, sort=True)
+    design = np.column_stack([np.eye(len(models))[place], ((x - mean) / scale)[:, varies]])
+    with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
+        warnings.simplefilter("ignore")
+        model = sm.GLM(games.points.to_numpy(), design, sm.families.Binomial(), var_weights=weight)
+        fit = model.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": clusters})
+    if not (fit.converged and np.isfinite(fit.bse).all()):
+        raise ValueError("style decides every game, so it cannot be held equal")
+    known = np.concatenate([np.full(len(models), True), varies])
+    parameters, covariance = np.zeros(len(known)), np.zeros((len(known), len(known)))
+    parameters[known], covariance[np.ix_(known, known)] = fit.params, fit.cov_params()
+    offset = np.where(varies, mean / scale, 0.0)
+    return Controlled(
+        tuple(models), tuple(features), parameters, covariance, offset, len(names) - 1
     )
-
-
-@contextmanager
-def _cache_with(path: Path, tokenizer: Tokenizer) -> Iterator[None]:
-    """While it lasts, tiktoken finds the file in its cache."""
-    before = os.environ.get("TIKTOKEN_CACHE_DIR")
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / tokenizer.cache_name).symlink_to(path.resolve())
-        os.environ["TIKTOKEN_CACHE_DIR"] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["TIKTOKEN_CACHE_DIR"]
-            else:
-                os.environ["TIKTOKEN_CACHE_DIR"] = before

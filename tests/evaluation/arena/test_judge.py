@@ -1,507 +1,414 @@
-"""Judging as a whole: the program in this process, against a real HTTP server."""
+"""Verdicts, settings, deviations; judging with a stub judge: every game paid and written once."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import sys
+import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
-
-from openrlhf_js.cli.eval_arena_judge import main
-from openrlhf_js.evaluation import rates, servers
-from openrlhf_js.evaluation.arena import judge as judging
-from openrlhf_js.evaluation.arena.files import read_judgments
-from openrlhf_js.evaluation.arena.judge_prompts import own_prompt
-from openrlhf_js.evaluation.arena.ledger import Ledger
-from openrlhf_js.evaluation.arena.protocol import protocol_of
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from judged_bench import answer_row, read_lines, write_bench, write_lines
-from stub_judge import HTML, Answer, completion, serving, verdict_of
-
-SETTINGS = """\
-judge_model: stub
-max_tokens: 1000
-temperature: 0.0
-prices: {stub: {input: 2, output: 8}}
-limits: {attempts: 2, timeout_seconds: 30}
-"""
-
-
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch):
-    monkeypatch.setattr(rates, "FIRST_WAIT_SECONDS", 0.002)
-    monkeypatch.setattr(servers, "FIRST_REST_SECONDS", 0.01)
-
-
-def fair(request):
-    """Always the same verdict for the same messages; 100 tokens in, 10 out."""
-    return Answer(body=completion(f"So:\u2028[[{verdict_of(request.body)}]]"))
-
-
-class Bench:
-    """A bench on disk and the program, called in this process."""
-
-    def __init__(self, path, capsys):
-        self.data, self.capsys = path / "data", capsys
-        self.settings = path / "settings.yaml"
-        self.settings.write_text(SETTINGS)
-        self.stub = None
-
-    @property
-    def folder(self):
-        return self.data / "own"
-
-    def judge(self, answer=fair, *flags, models=("m",), settings=True):
-        """Status, what was said, and the user messages that the judge was asked."""
-        with serving(answer) as self.stub:
-            argv = ["--data", str(self.data), "--bench", "own", "--baseline", "base"]
-            argv += ["--models", *models, "--url", self.stub.url, "--concurrency", "4"]
-            if settings:
-                argv += ["--settings", str(self.settings)]
-            status = main([*argv, *flags])
-        said = self.capsys.readouterr()
-        return status, said.out + said.err, [request.user for request in self.stub.requests]
-
-    def judgments(self, model="m", judge="stub"):
-        path = self.folder / "model_judgment" / judge / f"{model}.jsonl"
-        return read_lines(path) if path.exists() else []
-
-    def ledger(self):
-        return read_lines(self.folder / "judge_ledger" / "stub.jsonl")
-
-
-@pytest.fixture
-def bench(tmp_path, capsys):
-    found = Bench(tmp_path, capsys)
-    write_bench(found.data, 4, ("m", "n"))
-    return found
-
-
-def test_two_games_for_each_question_with_the_answers_swapped(bench):
-    status, said, asked = bench.judge()
-    assert status == 0
-    assert len(asked) == len(set(asked)) == 8
-    rows = {row["uid"]: row for row in bench.judgments()}
-    assert sorted(rows) == ["q0", "q1", "q2", "q3"]
-    for uid, row in rows.items():
-        assert (row["category"], row["judge"], row["model"], row["baseline"]) == (
-            "all",
-            "stub",
-            "m",
-            "base",
-        )
-        for game, first, second in ((0, "base", "m"), (1, "m", "base")):
-            system, user = row["games"][game]["prompt"]
-            assert system == {"role": "system", "content": own_prompt("all").system}
-            text = user["content"]
-            assert f"What is {uid}?" in text
-            assert text.index(f"{first} says {uid}.") < text.index(f"{second} says {uid}.")
-            verdict = verdict_of({"messages": [system, user]})
-            assert row["games"][game]["score"] == verdict
-            assert row["games"][game]["judgment"]["answer"] == f"So:\u2028[[{verdict}]]"
-    assert "judged: 8 games" in said
-    assert "paid: 8 replies, 800 tokens in and 80 out, $0.0022" in said
-    assert read_judgments(bench.folder / "model_judgment/stub/m.jsonl", pytest.fail)
-    assert bench.stub.requests[0].body.keys() == {"model", "messages", "max_tokens", "temperature"}
-
-
-def test_a_second_call_asks_nothing(bench):
-    bench.judge()
-    before = bench.judgments()
-    status, said, asked = bench.judge()
-    assert (status, asked) == (0, [])
-    assert "4 judgments are there, 0 are open" in said
-    assert bench.judgments() == before
-
-
-def test_judgments_that_were_lost_come_back_from_the_ledger(bench):
-    bench.judge()
-    before = bench.judgments()
-    shutil.rmtree(bench.folder / "model_judgment")
-    status, said, asked = bench.judge()
-    assert (status, asked) == (0, [])
-    assert "judged: 8 games, 8 of them free" in said
-    assert sorted(map(json.dumps, bench.judgments())) == sorted(map(json.dumps, before))
-
-
-def test_a_judgment_cut_short_is_written_anew(bench):
-    assert bench.judge()[0] == 0
-    path = bench.folder / "model_judgment" / "stub" / "m.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-100])
-    status, said, asked = bench.judge()
-    assert (status, asked) == (0, [])
-    assert "half written" in said
-    assert sorted(path.read_bytes().split(b"\n")) == sorted(whole.split(b"\n"))
-
-
-def test_the_same_answers_are_paid_for_once(bench):
-    path = bench.folder / "model_answer"
-    rows = [
-        {**row, "model": "n"} if row["uid"] != "q3" else answer_row("q3", "n", "another")
-        for row in read_lines(path / "m.jsonl")
-    ]
-    write_lines(path / "n.jsonl", rows)
-    status, said, asked = bench.judge(models=("m", "n"))
-    assert status == 0
-    assert len(asked) == len(set(asked)) == 8 + 2
-    assert "judged: 16 games, 6 of them free" in said
-    first, second = bench.judgments("m"), bench.judgments("n")
-    games = [{row["uid"]: row["games"] for row in rows} for rows in (first, second)]
-    assert games[0].pop("q3") != games[1].pop("q3")
-    assert games[0] == games[1]
-    assert {row["model"] for row in second} == {"n"}
-
-
-def test_the_same_answers_later_are_free_too(bench):
-    bench.judge()
-    rows = [{**row, "model": "n"} for row in read_lines(bench.folder / "model_answer/m.jsonl")]
-    write_lines(bench.folder / "model_answer" / "n.jsonl", rows)
-    status, said, asked = bench.judge(models=("n",))
-    assert (status, asked) == (0, [])
-    assert len(bench.judgments("n")) == 4
-    assert "$0.0000; $0.0000 in all" in said  # it was paid for m
-
-
-def test_a_reply_without_verdict_is_paid_kept_and_asked_again(bench):
-    times = Counter()
-
-    def answer(request):
-        times[request.user] += 1
-        if "q1" in request.user and times[request.user] <= 3:
-            return Answer(body=completion("I cannot [[C]]"))
-        return fair(request)
-
-    status, said, asked = bench.judge(answer)
-    assert status == 1
-    assert "open: 2 games: no verdict in 2 replies" in said
-    assert "replies without a verdict: 4" in said
-    assert "left: 2 games" in said
-    assert [count for user, count in Counter(asked).items() if "q1" in user] == [2, 2]
-    assert sorted(row["uid"] for row in bench.judgments()) == ["q0", "q2", "q3"]
-    status, said, asked = bench.judge(answer)
-    assert status == 0
-    assert len(asked) == 4
-    assert "1 are open: 2 games" in said
-    assert sorted(row["uid"] for row in bench.judgments()) == ["q0", "q1", "q2", "q3"]
-    ledger = bench.ledger()
-    assert len(ledger) == 6 + 4 + 4
-    assert sum("[[C]]" in row["text"] for row in ledger) == 6
-    assert sum(row["completion_tokens"] for row in ledger) == 140
-
-
-def test_a_seed_is_another_one_when_it_is_asked_again(bench):
-    def answer(request):
-        return fair(request) if request.body["seed"] >= 9 else Answer(body=completion("?"))
-
-    assert bench.judge(answer, "--seed", "7", "--tries", "1")[0] == 1
-    assert bench.judge(answer, "--seed", "7", "--tries", "1")[0] == 1
-    status, _, asked = bench.judge(answer, "--seed", "7", "--tries", "1")
-    assert (status, len(asked)) == (0, 8)
-    assert {request.body["seed"] for request in bench.stub.requests} == {9}
-
-
-def test_a_game_that_fails_stays_open_and_its_fellow_is_not_paid_again(bench):
-    def answer(request):
-        second = request.user.index("m says") < request.user.index("base says")
-        return Answer(502, HTML) if "q2" in request.user and second else fair(request)
-
-    status, said, asked = bench.judge(answer)
-    assert status == 1
-    assert len(asked) == 7 + 2  # two attempts
-    assert "open: 1 games: no reply after 2 attempts; the last: http" in said
-    assert "answered 502: '<html>" in said
-    assert len(bench.judgments()) == 3
-    status, _, asked = bench.judge()
-    assert (status, len(asked)) == (0, 1)
-    assert len(bench.judgments()) == 4
-
-
-def test_a_lost_reply_is_asked_for_once_more_and_told_of(bench):
-    def answer(request):
-        first = sum(each.user == request.user for each in bench.stub.requests) == 1
-        return Answer(body=HTML) if "q2" in request.user or first else fair(request)
-
-    status, said, asked = bench.judge(answer, "--tries", "1")
-    assert (status, len(asked)) == (1, 16)
-    assert "lost: 10 replies (a time-out, or an answer that holds none)" in said
-    assert "games: a reply is lost, and may be charged for; http" in said
-    assert "paid: 6 replies, 600 tokens in" in said
-    assert len(bench.judgments()) == 3
-    assert sum(row.get("lost", False) for row in bench.ledger()) == 10
-    status, said, asked = bench.judge()
-    assert (status, len(asked)) == (0, 2)
-    assert "lost:" not in said
-
-
-def test_what_the_endpoint_refuses_about_one_game_stops_no_other(bench):
-    def answer(request):
-        filtered = Answer(400, b'{"error": {"code": "content_filter"}}')
-        return filtered if "q2" in request.user else fair(request)
-
-    status, said, asked = bench.judge(answer)
-    assert (status, len(asked)) == (1, 8)
-    assert "open: 2 games: http" in said
-    assert len(bench.judgments()) == 3
-
-
-def test_games_that_are_all_refused_are_not_all_tried(bench):
-    write_bench(bench.data, 50)
-    long = Answer(400, b"maximum context length is 1100 tokens; your request has 200")
-    status, said, asked = bench.judge(lambda request: long)
-    assert status == 1
-    assert judging.GIVE_UP_AFTER <= len(asked) < judging.GIVE_UP_AFTER + 4
-    assert "are too long for it" in said
-
-    def answer(request):  # some are answered: then the others are tried, each of them
-        return fair(request) if "What is q0?" in request.user else long
-
-    assert bench.judge(answer)[0] == 1
-    assert len(bench.judge(answer)[2]) == 98
-
-
-def test_a_verdict_in_thoughts_is_none(bench):
-    thoughts = "<think>Perhaps [[A>B]], or"
-    whole = f"{thoughts} [[A>>B]].</think>\n\nMy final verdict is: [[B>A]]"
-
-    def answer(request):
-        return Answer(body=completion(thoughts if "q1" in request.user else whole))
-
-    status, said, asked = bench.judge(answer)
-    assert (status, len(asked)) == (1, 6 + 4)
-    assert "open: 2 games: no verdict in 2 replies" in said
-    assert {game["score"] for row in bench.judgments() for game in row["games"]} == {"B>A"}
-    assert {row["text"] for row in bench.ledger()} == {thoughts, whole}
-
-
-def test_what_it_refuses_at_all_stops_at_once(bench):
-    status, said, asked = bench.judge(lambda request: Answer(401, b"who?"))
-    assert status == 1
-    assert len(asked) <= 4
-    assert "it wants a key" in said
-    assert "what was judged is kept" in said
-    assert bench.judgments() == []
-
-
-def test_an_endpoint_that_answers_nobody_is_given_up(bench, monkeypatch):
-    monkeypatch.setattr(judging, "GIVE_UP_AFTER", 5)
-    write_bench(bench.data, 50)
-    status, said, asked = bench.judge(lambda request: Answer(500, b"down"))
-    assert status == 1
-    assert len(asked) <= 2 * (5 + 4)
-    assert "no reply after 2 attempts" in said
-    assert "left: 100 games" in said
-
-
-def test_judgments_of_the_official_program_count_and_its_null_games_are_asked(bench):
-    prompt = [{"role": "system", "content": own_prompt("all").system}]
-    game = {"score": "A>B", "judgment": {"answer": "official [[A>B]]"}, "prompt": prompt}
-    silent = {"score": None, "judgment": {"answer": "?"}, "prompt": prompt}
-    base = {"category": "all", "judge": "stub", "model": "m", "baseline": "base"}
-    path = bench.folder / "model_judgment" / "stub" / "m.jsonl"
-    rows = [
-        {"uid": "q0", **base, "games": [game, game]},
-        {"uid": "q1", **base, "games": [None, game]},
-        {"uid": "q2", **base, "games": [game, silent]},
-        {"uid": "q3", **base, "games": [None, None]},
-    ]
-    write_lines(path, rows)
-    before = path.read_bytes()
-    status, said, asked = bench.judge()
-    assert status == 0
-    assert "1 judgments are there, 3 are open: 4 games" in said
-    assert len(asked) == 4
-    assert Counter(uid for user in asked for uid in ("q0", "q1", "q2", "q3") if uid in user) == {
-        "q1": 1,
-        "q2": 1,
-        "q3": 2,
-    }
-    assert path.read_bytes().startswith(before)
-    found = {each.uid: each for each in read_judgments(path, lambda line: None)}
-    assert all(game and game.verdict for each in found.values() for game in each.games)
-    assert found["q1"].games[1].text == "official [[A>B]]"
-    assert found["q2"].games[0].text == "official [[A>B]]"
-    assert bench.judge()[2] == []
-
-
-def test_what_is_missing_is_said_and_the_rest_goes_on(bench):
-    answers = bench.folder / "model_answer"
-    rows = read_lines(answers / "m.jsonl")
-    write_lines(answers / "m.jsonl", [*rows[1:], answer_row("strange", "m", "x")])
-    write_lines(answers / "base.jsonl", read_lines(answers / "base.jsonl")[:-1])
-    status, said, _ = bench.judge(fair, models=("m", "nobody"))
-    assert status == 1
-    assert sorted(row["uid"] for row in bench.judgments()) == ["q1", "q2"]
-    notes = [line for line in said.split("\n") if line.startswith("note:")]
-    assert len(notes) == 4
-    for words in (
-        "m.jsonl: 1 of the all questions have no answer, the first is 'q0'",
-        "base.jsonl: 1 of the all questions have no answer, the first is 'q3'",
-        "nobody.jsonl: 4 of the all questions have no answer (there is no such file)",
-        "1 of 4 uids are of no question (the first is 'strange')",
-    ):
-        assert sum(words in note for note in notes) == 1, words
-    assert "and 6 judgments that want answers which are missing" in said
-
-
-def test_the_baseline_and_the_judge_are_not_judged(bench):
-    for name in ("base", "stub"):
-        shutil.copy(
-            bench.folder / "model_answer/m.jsonl", bench.folder / f"model_answer/{name}.jsonl"
-        )
-    status, said, asked = bench.judge(models=("base", "org/stub"))
-    assert (status, asked) == (0, [])
-    assert "base is the baseline of all" in said
-    assert "stub is the judge" in said
-
-
-def test_two_at_once_on_the_same_folder(bench):
-    path = bench.folder / "judge_ledger" / "stub.jsonl"
-    with Ledger(path, str, print):
-        status, said, asked = bench.judge()
-    assert (status, asked) == (2, [])
-    assert "another call judges the same bench with the same judge" in said
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged_bench import BASELINE, answer_row, judgment_row, read_lines, write_bench, write_lines
+from stub_judge import Answer, completion, serving, verdict_of
+
+from openrlhf_js.common.store import read_store
+from openrlhf_js.evaluation.arena import protocol
+from openrlhf_js.evaluation.arena.data import (
+    MEANING,
+    Folder,
+    bench_of,
+    read_judgments,
+    read_questions,
+)
+from openrlhf_js.evaluation.arena.judge import Judging
+from openrlhf_js.evaluation.arena.protocol import (
+    JudgeSettings,
+    Prompt,
+    deviations,
+    digest,
+    identity_of,
+    parse_verdict,
+    prompt_of,
+    read_settings,
+)
+from openrlhf_js.sampling.endpoint import Endpoint, EndpointError
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("text", "expected"),
     [
-        (("--max_tokens", "7"), "of max_tokens 1000, not 7"),
-        (("--temperature", "0.5"), "at temperature 0.0, not 0.5"),
-        (("--judge", "other", "--judge_name", "stub"), "by the model stub, not other"),
-        (("--baseline", "n"), "all against base, not n"),
+        ("My final verdict is tie: [[A=B]]", "A=B"),
+        ("[[b>>a]].", "B>>A"),  # upper-cased
+        ("At first [[A>B]], but no: [[B>A]]", "B>A"),  # the last wins
+        ("[[A>B]] and then only [B>A]", "A>B"),  # double brackets come first
+        ("so [A>B] or rather [A=B]", "A=B"),  # single ones where there are no double ones
+        ("[[[A>B]]]", "A>B"),
+        ("[[A>B]", "A>B"),  # the inner bracket is a single one
+        ("[[A<<B]]", "B>>A"),  # reversed, as upstream scores it
+        ("[[A>B]] with M = [[A]]", "A>B"),  # no verdict, skipped
+        ("[[A>>>B]]", None),
+        ("[[A > B]]", None),
+        ("A>B", None),
+        ("[[A>\nB]]", None),
+        ("", None),
+        ("\ufb06 \u00df [[a>b]] \u0131", "A>B"),  # characters that grow when upper-cased
     ],
 )
-def test_another_way_of_judging_needs_another_folder(bench, flags, said):
-    bench.judge()
-    status, text, asked = bench.judge(fair, *flags)
-    assert (status, asked) == (2, [])
-    assert said in text
-    assert "--judge_name" in text
-    status, _, asked = bench.judge(fair, *flags, "--judge_name", "new")
-    assert (status, len(asked)) == (0, 8)
-    assert len(bench.judgments(judge="new")) == 4
+def test_verdicts(text, expected):
+    assert parse_verdict(text) == expected
 
 
-def test_a_judge_that_calls_max_tokens_otherwise(bench):
-    assert bench.judge(fair, "--max_tokens_name", "max_completion_tokens")[0] == 0
-    body = bench.stub.requests[0].body
-    assert body.keys() == {"model", "messages", "max_completion_tokens", "temperature"}
-    assert body["max_completion_tokens"] == 1000
-    shutil.rmtree(bench.folder / "model_judgment")
-    assert bench.judge()[::2] == (0, [])  # the same is asked, by whatever name
+def slowly(text):
+    """The same rule without regular expressions."""
+    text = text.upper()
+    for width in (2, 1):
+        found = None
+        for end in range(len(text)):
+            start = end - 1
+            while start >= 0 and text[start] in "AB<>=":
+                start -= 1
+            before, after = text[max(0, start - width + 1) : start + 1], text[end : end + width]
+            if before == "[" * width and after == "]" * width:
+                found = MEANING.get(text[start + 1 : end], found)
+        if found:
+            return found
+    return None
 
 
-def test_judgments_of_answers_that_have_changed_are_told_of(bench):
-    bench.judge()
-    path = bench.folder / "model_answer" / "m.jsonl"
-    rows = read_lines(path)
-    write_lines(path, [answer_row("q0", "m", "something \ud800 new"), *rows[1:]])
-    status, said, asked = bench.judge()
-    assert (status, asked) == (0, [])
-    assert "1 judgments are of other answers or questions than those of now" in said
-    assert "the first is 'q0'" in said
-    (bench.folder / "model_judgment" / "stub" / "m.jsonl").unlink()
-    status, said, asked = bench.judge()
-    assert (status, len(asked)) == (0, 2)
-    assert "than those of now" not in said
-    assert "than those of now" not in bench.judge()[1]
-    others = [answer_row(f"q{i}", "base", "another answer") for i in range(4)]
-    write_lines(bench.folder / "model_answer" / "base.jsonl", others)
-    assert "4 judgments are of other answers" in bench.judge()[1]
+PIECES = st.sampled_from(
+    [*MEANING, "b<<a", "[", "]", "[[", "]]", "A", "b", ">", "<", "=", " ", "x"]
+)
 
 
-def test_a_game_of_an_answer_that_has_changed_is_asked_again(bench):
-    told = [
-        {"role": "system", "content": own_prompt("all").system},
-        {"role": "user", "content": "What is q0? base says q0. m said."},
+@settings(deadline=None)
+@given(st.lists(PIECES, max_size=30).map("".join))
+def test_verdicts_against_a_slow_reading(text):
+    assert parse_verdict(text) == slowly(text)
+
+
+@pytest.mark.parametrize("part", ["[", "[[A", "[[A>B]", "]", "A"])
+def test_hostile_texts_take_no_time(part):
+    began = time.process_time()
+    assert parse_verdict(part * 300_000) in (None, "A>B")
+    assert time.process_time() - began < 20  # a quadratic reading takes hours
+
+
+def test_messages_hold_the_texts_as_they_are():
+    prompt = Prompt("s", "{QUESTION}|{ANSWER_A}|{ANSWER_B}")
+    assert prompt.messages("{ANSWER_A} \\1", "{QUESTION}", "b")[1]["content"] == (
+        "{ANSWER_A} \\1|{QUESTION}|b"
+    )
+
+
+def test_the_official_settings_files(tmp_path):
+    path = tmp_path / "newer.yaml"
+    path.write_text(
+        "judge_model: gpt-4.1\ntemperature: 0.0\nmax_tokens: 16000\nbench_name: arena-hard-v2.0\n"
+        "reference: null\nregex_patterns:\n  - \\[\\[([AB<>=]+)\\]\\]\n  - \\[([AB<>=]+)\\]\n"
+        "prompt_template: 'Q {QUESTION} A {ANSWER_A} B {ANSWER_B}'\nmodel_list:\n  - m\n"
+    )
+    found = read_settings(path)
+    assert found.request() == {"temperature": 0.0, "max_tokens": 16000}
+    assert found.model_list == ["m"] and found.prompt_template.startswith("Q {QUESTION}")
+    path.write_text(
+        "name: judgment config\njudge_model: j\ntemperature: 0\nmax_tokens: 4096\npairwise: True\n"
+        "baseline: True\nbaseline_model: gpt-4-0314\nregex_pattern: x\nsystem_prompt: s\n"
+        "prompt_template: ['{question_1} {answer_1} {answer_2}']\n"
+    )
+    found = read_settings(path)
+    assert found.prompt_template == "{QUESTION} {ANSWER_A} {ANSWER_B}"
+    assert found.system_prompt == {"*": "s"} and found.baselines == {"*": "gpt-4-0314"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("judge_model: j\ntemprature: 1\n", "temprature"),
+        ("temperature: 1\n", "judge_model"),
+        ("judge_model: j\nmax_tokens: 0\n", "max_tokens"),
+        ("judge_model: j\nregex_patterns: ['(x)']\n", "other patterns"),
+        ("judge_model: j\nprompt_template: '{QUESTION}'\n", "must hold {ANSWER_A} once"),
+        ("- list\n", "not YAML of 'name: value' lines"),
+        ("judge_model: 'sk-secret\n", "line 2: not YAML"),
+    ],
+)
+def test_settings_that_are_wrong(tmp_path, text, said):
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError) as caught:
+        read_settings(path)
+    assert said in str(caught.value) and str(path) in str(caught.value)
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_deviations(monkeypatch):
+    bench, category = bench_of("arena-hard-v2.0"), "hard_prompt"
+    told = Prompt("s", "t")
+    given = JudgeSettings(judge_model="gpt-4.1-2025-04-14", temperature=0.0)
+    ours = identity_of(bench, category, "gpt-4.1", given, told)
+    assert deviations(bench, category, ["gpt-4.1"], {"gpt-4.1": ours}) == [
+        "gpt-4.1's prompt for hard_prompt is not the official one"
     ]
-    game = {"score": "A>B", "judgment": {"answer": "old"}, "prompt": told}
-    row = {"uid": "q0", "category": "all", "model": "m", "baseline": "base", "games": [game, None]}
-    write_lines(bench.folder / "model_judgment" / "stub" / "m.jsonl", [row])
-    status, said, asked = bench.judge()
-    assert (status, len(asked)) == (0, 8)
-    assert "than those of now" not in said
+    monkeypatch.setattr(protocol, "TEMPLATE", digest("t"))
+    official = bench.categories[category]._replace(system_sha256=digest("s"))
+    bench = bench._replace(categories={category: official})
+    assert deviations(bench, category, ["gpt-4.1"], {"gpt-4.1": ours}) == []
+    more = {"temperature": 1.0, "reasoning_effort": "high"}
+    other = {**ours, "judge_model": "gpt-4.1-mini", "parameters": more}
+    assert deviations(bench, category, ["gpt-4.1"], {"gpt-4.1": other}) == [
+        "gpt-4.1 is the model gpt-4.1-mini",
+        "gpt-4.1's temperature is 1.0; officially 0.0",
+        "gpt-4.1's max_tokens is None; officially 16000",
+        'gpt-4.1 is asked with {"reasoning_effort": "high"}',
+    ]
+    moved = bench._replace(categories={category: official._replace(baseline="b")})
+    assert deviations(moved, category, ["x"], {}) == [
+        "the baseline is b; officially o3-mini-2025-01-31",
+        "the judge is x; officially gpt-4.1 or gemini-2.5",
+    ]
+    assert deviations(bench_of("mine", "b"), "c", ["x"], {}) == ["mine is no official benchmark"]
 
 
-def test_another_prompt_needs_another_folder(bench):
-    bench.judge()
-    bench.settings.write_text(SETTINGS + "system_prompt: Judge otherwise.\n")
-    status, said, asked = bench.judge()
-    assert (status, asked) == (2, [])
-    assert "with another prompt for all" in said
+def by_hash(request):
+    return Answer(body=completion(f"[[{verdict_of(request.body)}]]"))
 
 
-def test_judgments_of_another_program_with_another_prompt(bench):
-    game = {"score": "A>B", "judgment": {"answer": ""}, "prompt": [{"role": "system"}]}
-    game["prompt"][0]["content"] = "You are a judge."
-    row = {"uid": "q0", "category": "all", "model": "m", "baseline": "base", "games": [game, None]}
-    write_lines(bench.folder / "model_judgment" / "stub" / "other.jsonl", [row])
-    status, said, asked = bench.judge()
-    assert (status, asked) == (2, [])
-    assert "other.jsonl was judged with another prompt for all" in said
+class Place:
+    """A bench with a stub judge."""
+
+    def __init__(self, data, stub):
+        self.data, self.stub = data, stub
+        self.folder = Folder(data, "own")
+
+    def judging(self, models=("m",), tries=2, retry_failed=False, name="j", **given):
+        values = {"judge_model": "stub", "temperature": 0.0, "max_tokens": 100, **given}
+        return Judging(
+            *(self.folder, bench_of("own", BASELINE), name, JudgeSettings(**values)),
+            *(read_questions(self.folder), models, tries, retry_failed),
+        )
+
+    def judge(self, budget=None, concurrency=4, **named):
+        """Judges, and returns how many judgments are open."""
+        with self.judging(**named) as found:
+            found.run(Endpoint(self.stub.url, "stub", timeout_seconds=10), concurrency, budget)
+            self.last = found
+            return found.write()
+
+    def rows(self, model="m", name="j"):
+        return read_lines(self.folder.judgments(name, model))
+
+    def replies(self, name="j"):
+        return list(read_store(self.folder.ledgers(name) / "all.jsonl")[1])
 
 
-def test_judgments_of_another_program_against_another_baseline(bench):
-    row = {"uid": "q0", "category": "all", "model": "m", "baseline": "n", "games": [None, None]}
-    write_lines(bench.folder / "model_judgment" / "stub" / "m.jsonl", [row])
-    status, said, asked = bench.judge()
-    assert (status, asked) == (2, [])
-    assert "m.jsonl was judged against n in all, not base" in said
+@pytest.fixture
+def place(tmp_path):
+    write_bench(tmp_path, models=("m", "n"))
+    with serving(by_hash) as stub:
+        yield Place(tmp_path, stub)
 
 
-def test_what_another_program_judged_is_not_recorded_as_ours(bench):
-    bench.judge()
-    record = bench.folder / "model_judgment" / "stub" / "protocol.json"
-    record.unlink()
-    assert bench.judge()[::2] == (0, [])
-    assert not record.exists()
+def test_two_games_for_each_question_with_the_answers_swapped(place):
+    assert place.judge() == 0
+    assert len(place.stub.requests) == 8
+    rows = place.rows()
+    assert sorted(row["uid"] for row in rows) == ["q0", "q1", "q2", "q3"]
+    for row in rows:
+        first, second = (game["prompt"][1]["content"] for game in row["games"])
+        ours, theirs = f"m says {row['uid']}.", f"{BASELINE} says {row['uid']}."
+        assert first.index(theirs) < first.index(ours) and second.index(ours) < second.index(theirs)
+        for game in row["games"]:
+            assert game["score"] == verdict_of({"messages": game["prompt"]})
+        assert (row["judge"], row["model"], row["baseline"]) == ("j", "m", BASELINE)
+    body = place.stub.requests[0].body
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("stub", 0.0, 100)
+    assert [each["prompt_tokens"] for each in place.replies()] == [100] * 8
 
 
-def test_two_judges_each_in_its_own_folder(bench):
-    bench.judge()
-    status, _, asked = bench.judge(fair, "--judge", "org/second")
-    assert (status, len(asked)) == (0, 8)
-    assert {row["judge"] for row in bench.judgments()} == {"stub"}
-    assert {row["judge"] for row in bench.judgments(judge="second")} == {"second"}
-    assert {request.body["model"] for request in bench.stub.requests} == {"org/second"}
+def test_nothing_is_asked_twice(place):
+    place.judge()
+    before = place.folder.judgments("j", "m").read_bytes()
+    place.judge()
+    assert len(place.stub.requests) == 8
+    place.folder.judgments("j", "m").unlink()  # lost judgments come back from the ledger
+    place.judge()
+    assert len(place.stub.requests) == 8
+    assert place.folder.judgments("j", "m").read_bytes() == before
 
 
-def test_the_record_says_how_it_was_judged(bench):
-    from openrlhf_js.evaluation.arena.files import Folder
-
-    bench.judge()
-    (run,) = protocol_of(Folder(bench.data, "own"), "stub").runs
-    assert (run.judge, run.model, run.temperature, run.max_tokens) == ("stub", "stub", 0.0, 1000)
-    assert run.prompts == {"all": own_prompt("all").sha256}
-    assert run.baselines == {"all": "base"}
-    assert run.models == ("m",)
+def test_the_same_answers_are_paid_for_once(place):
+    path = place.folder.answers("n")
+    path.write_text(place.folder.answers("m").read_text().replace('"model": "m"', '"model": "n"'))
+    assert place.judge(models=("m", "n")) == 0
+    assert len(place.stub.requests) == 8
+    assert [row["games"] for row in place.rows("n")] == [row["games"] for row in place.rows()]
 
 
-def test_a_judgment_that_cannot_be_written_loses_nothing(bench):
-    place = bench.folder / "model_judgment" / "stub" / "m.jsonl"
-    place.mkdir(parents=True)
-    status, said, asked = bench.judge()
-    assert status == 2
-    assert f"{place}: Is a directory" in said
-    place.rmdir()
-    _, _, later = bench.judge()
-    assert len(asked) + len(later) == 8
-    assert len(bench.judgments()) == 4
+def test_answers_that_changed_are_judged_anew(place):
+    place.judge()
+    rows = read_lines(place.folder.answers("m"))
+    rows[0] = answer_row("q0", "m", "another answer")
+    write_lines(place.folder.answers("m"), rows)
+    with place.judging() as found:
+        assert (found.complete, found.estimate()[0]) == (3, 2)
+    assert place.judge() == 0
+    assert len(place.stub.requests) == 10
+    shown = {row["uid"]: row["games"][0]["prompt"][1]["content"] for row in place.rows()}
+    assert len(place.rows()) == 4 and "another answer" in shown["q0"]
 
 
-def test_a_pattern_that_takes_for_ever_leaves_the_game_open(bench, monkeypatch):
-    from openrlhf_js.evaluation.arena import verdict
+def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
+    place.stub.answer = lambda request: (
+        Answer(body=completion("[[C]]")) if "q2" in request.user else by_hash(request)
+    )
+    assert place.judge(tries=3) == 0
+    asked = Counter(request.user for request in place.stub.requests)
+    assert sorted(asked.values()) == [1] * 6 + [3] * 2
+    assert place.last.without_verdict() == 2
+    (row,) = (row for row in place.rows() if row["uid"] == "q2")
+    assert [game["score"] for game in row["games"]] == [None, None]
+    assert row["games"][0]["judgment"]["answer"] == "[[C]]"
+    place.judge(tries=3)  # is not asked again
+    assert len(place.stub.requests) == 12
+    place.stub.answer = by_hash
+    place.judge(tries=3, retry_failed=True)
+    assert len(place.stub.requests) == 14
+    assert len(place.rows()) == 4 and place.last.without_verdict() == 0
+    assert all(each.complete for each in read_judgments(place.folder.judgments("j", "m")).values())
 
-    monkeypatch.setattr(verdict, "PATTERN_SECONDS", 0.02)
-    bench.settings.write_text(SETTINGS + "regex_patterns: ['((?:A|A|AA)+)$']\n")
-    status, said, _ = bench.judge(lambda request: Answer(body=completion("a" * 3000 + "!")))
-    assert status == 1
-    assert "took longer than 0.02 s" in said
-    assert "verdicts are found by other patterns" in said
-    assert len(bench.ledger()) == 16
-    bench.settings.write_text(SETTINGS)
+
+def test_another_seed_where_there_was_no_verdict(place):
+    place.stub.answer = lambda request: Answer(body=completion("hm"))
+    place.judge(parameters={"seed": 5}, tries=2)
+    assert Counter(request.body["seed"] for request in place.stub.requests) == {5: 8, 6: 8}
+
+
+def test_a_verdict_in_thinking_is_none(place):
+    place.stub.answer = lambda request: Answer(body=completion("<think>[[A>B]]</think> hm"))
+    place.judge(tries=1)
+    assert {game["score"] for row in place.rows() for game in row["games"]} == {None}
+
+
+def test_refused_games_are_recorded_and_stop_no_other(place):
+    body = b'{"error": {"message": "content_filter"}}'
+    place.stub.answer = lambda request: (
+        Answer(400, body) if "q1" in request.user else by_hash(request)
+    )
+    assert place.judge() == 0
+    (row,) = (row for row in place.rows() if row["uid"] == "q1")
+    assert row["games"] == [None, None]
+    place.judge()
+    assert len(place.stub.requests) == 8
+    place.stub.answer = by_hash
+    place.judge(retry_failed=True)
+    assert len(place.stub.requests) == 10
+    assert all(game for row in place.rows() for game in row["games"])
+
+
+def test_lost_replies_leave_a_game_open(place):
+    lost = Answer(body=b"<html>502</html>", headers=(("Content-Type", "text/html"),))
+    place.stub.answer = lambda request: lost if "q3" in request.user else by_hash(request)
+    assert place.judge(concurrency=1) == 1
+    assert [row["uid"] for row in place.rows()] == ["q0", "q1", "q2"]
+    assert len(place.last.lost) == 2
+    place.stub.answer = by_hash
+    assert place.judge() == 0
+
+
+def test_what_an_endpoint_refuses_at_all_stops_at_once(place):
+    place.stub.answer = lambda request: Answer(401, b'{"error": {"message": "no key"}}')
+    with pytest.raises(EndpointError, match="--key_env"):
+        place.judge(concurrency=1)
+    assert len(place.stub.requests) == 1
+    assert not (place.folder.ledgers("j") / "all.jsonl").exists()  # binds nobody
+
+
+def test_other_settings_need_another_name(place):
+    place.judge()
+    for other in ({"temperature": 1.0}, {"prompt_template": "{QUESTION}{ANSWER_A}{ANSWER_B}"}):
+        with pytest.raises(ValueError, match=r"other settings(.|\n)*--judge_name"):
+            place.judge(**other)
+    (place.folder.ledgers("j") / "all.jsonl").unlink()
+    with pytest.raises(ValueError, match="q0 was judged with other settings"):
+        place.judge(temperature=1.0)
+    assert place.judge(temperature=1.0, name="k") == 0
+    assert len(place.rows(name="k")) == 4
+
+
+def test_judgments_of_another_program_count_and_its_null_games_are_asked(place):
+    path = place.folder.judgments("j", "m")
+    theirs = [
+        judgment_row("q0", 1, 1),
+        judgment_row("q1", 2, "failed"),
+        judgment_row("q2", 1, None),
+    ]
+    write_lines(path, theirs)
+    assert place.judge() == 0
+    assert len(place.stub.requests) == 4
+    rows = {row["uid"]: row for row in place.rows()}
+    assert rows["q0"] == theirs[0] and len(rows) == 4
+    assert rows["q1"]["games"][0]["score"] == "B>>A" and rows["q1"]["games"][1]["score"]
+    write_lines(path, [judgment_row("q0", 1, 1, baseline="another")])
+    with pytest.raises(ValueError, match="q0 was judged against another, not base; --judge_name"):
+        place.judge()
+
+
+def test_what_is_missing_is_counted(place, caplog):
+    write_lines(place.folder.answers("m"), read_lines(place.folder.answers("m"))[1:])
+    assert place.judge(models=("m", BASELINE, "j")) == 0
+    assert place.last.missing == 1 and len(place.rows()) == 3
+    assert "lack an answer" in caplog.text and "is the baseline of all, or the judge" in caplog.text
+
+
+def test_two_at_once_are_refused(place):
+    with place.judging(), pytest.raises(ValueError, match="another process writes"):
+        place.judge()
+
+
+PRICES = {"stub": {"input": 1.0, "output": 1.0}}
+
+
+def test_a_budget_is_kept_and_a_larger_one_resumes(place):
+    place.stub.answer = lambda request: Answer(body=completion("[[A>B]]", usage=(1000, 1000)))
+    assert place.judge(budget=0.007, prices=PRICES, concurrency=2) > 0  # a game costs $0.002
+    assert place.last.out_of_money and len(place.stub.requests) == 3
+    assert place.last.bill.dollars(place.last.price) == pytest.approx(0.006)
+    assert place.judge(budget=0.016, prices=PRICES) == 0
+    assert len(place.stub.requests) == 8 and not place.last.out_of_money
+
+
+def test_an_estimate_goes_by_bytes_and_then_by_what_was_counted(place):
+    with place.judging(prices=PRICES) as found:
+        asks, tokens_in, tokens_out, dollars = found.estimate()
+    size = sum(
+        len(message["content"].encode())
+        for pair in found.pairs
+        for game in (0, 1)
+        for message in pair.messages(game)
+    )
+    assert (asks, tokens_in, tokens_out) == (8, size / 4, 8 * 900)
+    assert dollars == pytest.approx((size / 4 + 7200) / 1e6)
+    place.judge(models=("n",), prices=PRICES)
+    with place.judging(prices=PRICES) as found:
+        assert found.estimate()[1:3] == pytest.approx((800, 80), rel=0.01)
+
+
+def test_replies_without_counts_count_by_their_bytes(place):
+    text = "[[A>B]]"
+    place.stub.answer = lambda request: Answer(body=completion(text, usage=None))
+    place.judge()
+    assert place.last.bill.completion_tokens == 8 * len(text)
+    assert place.last.bill.prompt_tokens == place.last.bill.prompt_bytes
+
+
+def test_the_prompt_is_that_of_the_settings_or_fetched_or_our_own(place):
+    given = JudgeSettings(judge_model="j")
+    own = prompt_of(place.folder, "creative_writing", given)
+    assert "[[A>>B]]" in own.system and "{QUESTION}" in own.template
+    assert prompt_of(place.folder, "hard_prompt", given).system != own.system
+    path = place.folder.root / protocol.PROMPTS_FILE
+    path.write_text(json.dumps({"system": {"all": "fetched"}, "template": "t"}))
+    assert prompt_of(place.folder, "all", given) == ("fetched", "t")
+    named = JudgeSettings(judge_model="j", system_prompt={"*": "given"})
+    assert prompt_of(place.folder, "all", named) == ("given", "t")

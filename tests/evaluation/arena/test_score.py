@@ -1,135 +1,139 @@
-"""Scores and their intervals, against published figures, slow loops and a simulation."""
+"""Scores, intervals and comparisons, against published figures, slow loops and a simulation."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import math
 
 import numpy as np
+import pandas as pd
 import pytest
-from scipy import special
+from judged_bench import judgment_row, random_rows, rows_with, write_judged, write_lines
+from scipy import special, stats
 
-from openrlhf_js.evaluation.arena.rows import Tally, rows, table, tally
-from openrlhf_js.evaluation.arena.score import clustered, of_model, official, tallies
-from openrlhf_js.uncertainty.bradley_terry import fit
-from openrlhf_js.uncertainty.games import games
+from openrlhf_js.evaluation.arena.data import Folder
+from openrlhf_js.evaluation.arena.score import (
+    Plan,
+    board,
+    clustered,
+    compare,
+    games,
+    judging,
+    load,
+    official,
+    tallies,
+)
+from openrlhf_js.stats import clustered_mean
 
-sys.path.insert(0, str(Path(__file__).parent))
-from arena_pools import judgment, random_pool, with_rows
-
-GPT_35 = Tally(wins=258, losses=1012, ties=144)  # gpt-3.5-turbo-0125 on v0.1, as published
-
-
-def test_the_published_score_of_gpt_3_5_is_found():
-    of = rows(table(with_rows(*GPT_35, questions=500), "base"))
-    assert round(100 * clustered(of).value, 2) == 23.34
-    assert round(100 * tally(of).score, 2) == 23.34
+GPT_35 = np.array([258.0, 1012.0, 144.0])  # gpt-3.5-turbo-0125 on v0.1, as published
+V2 = "arena-hard-v2.0"
+HARD = {"category": "hard_prompt", "baseline": "o3-mini-2025-01-31", "judge": "gpt-4.1"}
+CREATIVE = {"category": "creative_writing", "baseline": "gemini-2.0-flash-001"}
 
 
-def test_the_published_interval_of_gpt_3_5_is_found_up_to_the_chance_of_a_bootstrap():
-    for seed in range(5):  # published, of 100 rounds without a seed: 21.7 to 25.3
-        found = official({"gpt": GPT_35}, "v0.1", seed=seed)["gpt"].estimate
-        assert 100 * found.low == pytest.approx(21.5, abs=0.5)
-        assert 100 * found.high == pytest.approx(25.4, abs=0.6)
-    sure = official({"gpt": GPT_35}, "v0.1", seed=0, rounds=100_000)["gpt"].estimate
-    # What the percentiles tend to: 23.34 -+ 1.96 standard errors of 1,414 rows.
+@pytest.fixture
+def pool(tmp_path):
+    """Writes judgments and reads them: pool(rows) -> the only pool."""
+
+    def made(rows, judges=("j",), bench="own", **named):
+        write_judged(tmp_path, rows, bench=bench)
+        (found,) = load(Folder(tmp_path, bench), judges, **named)
+        return found
+
+    return made
+
+
+def own(rows, model="m"):
+    return rows[rows.model == model]
+
+
+# the model's rows in game 1 (A is the baseline) and in game 2, as upstream's table has them
+UPSTREAM = {
+    "A>>B": ([0, 0, 0], [1, 1, 1]),
+    "A>B": ([0], [1]),
+    "A=B": ([0.5], [0.5]),
+    "B>A": ([1], [0]),
+    "B>>A": ([1, 1, 1], [0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("first", UPSTREAM)
+@pytest.mark.parametrize("second", UPSTREAM)
+def test_each_pair_of_verdicts_has_its_rows(pool, first, second):
+    row = judgment_row("q", 1, 1)
+    for game, verdict in zip(row["games"], (first, second), strict=True):
+        game["score"] = verdict
+    found = games(pool([row]).judged).sort_index()
+    assert (
+        np.repeat(found.points, found.weight.astype(int)).tolist()
+        == UPSTREAM[first][0] + UPSTREAM[second][1]
+    )
+
+
+def test_rows_that_count(pool):
+    rows = [judgment_row("a", 1, None), judgment_row("b", "failed", -2), judgment_row("c", 2, 1)]
+    judged = pool(rows).judged
+    assert tallies(games(judged))["m"].tolist() == [4, 0, 0]
+    assert tallies(games(judged, both=False))["m"].tolist() == [5, 3, 0]
+    assert tallies(games(judged, much_weight=2))["m"].tolist() == [3, 0, 0]
+    assert judged.failed.tolist() == [0, 1, 0]
+
+
+def test_the_published_score_of_gpt_3_5_is_found(pool):
+    rows = games(pool(rows_with(258, 1012, 144, 500)).judged)
+    assert tallies(rows)["m"].tolist() == GPT_35.tolist()
+    assert round(100 * clustered(rows).value, 2) == 23.34
+    # published, of 100 unseeded rounds: 21.7 to 25.3; what the percentiles tend to is
+    # 23.34 -+ 1.96 standard errors of 1,414 rows
+    sure, mean = official({"gpt": GPT_35}, "v0.1", seed=0, rounds=100_000)["gpt"]
     assert 100 * np.array(sure) == pytest.approx([23.34, 21.32, 25.39], abs=0.03)
-
-
-def by_rows(own, rule, rounds, seed):
-    """The official rules on one row after the other, for one model alone."""
-    rng = np.random.default_rng(seed)
-    outcomes = np.array([1.0] * own.wins + [0.0] * own.losses + [0.5] * own.ties)
-    means = [rng.choice(outcomes, len(outcomes)).mean() for _ in range(rounds)]
-    ends = (0.025, 0.975) if rule == "v0.1" else (0.05, 0.95)
-    return *np.quantile(means, ends), np.mean(means)
+    assert 100 * mean == pytest.approx(23.34, abs=0.03)
+    few, _ = official({"gpt": GPT_35}, "v0.1", seed=1)["gpt"]
+    assert 100 * few.low == pytest.approx(21.5, abs=0.5)
 
 
 @pytest.mark.parametrize("rule", ["v0.1", "v2.0"])
 def test_official_intervals_are_those_of_rows_drawn_one_by_one(rule):
-    own = Tally(300, 500, 110)
-    slow = by_rows(own, rule, 4000, seed=1)
-    found = official({"m": own}, rule, seed=2, rounds=20_000)["m"]
-    assert [found.estimate.low, found.estimate.high] == pytest.approx(slow[:2], abs=0.004)
-    assert found.bootstrap_mean == pytest.approx(slow[2], abs=0.001)
-    assert found.estimate.value == own.score
+    counts = np.array([300.0, 500.0, 110.0])
+    rng = np.random.default_rng(1)
+    outcomes = np.repeat([1.0, 0.0, 0.5], counts.astype(int))
+    means = [rng.choice(outcomes, len(outcomes)).mean() for _ in range(4000)]
+    slow = np.quantile(means, (0.025, 0.975) if rule == "v0.1" else (0.05, 0.95))
+    found, mean = official({"m": counts}, rule, seed=2, rounds=20_000)["m"]
+    assert [found.low, found.high] == pytest.approx(slow, abs=0.004)
+    assert mean == pytest.approx(np.mean(means), abs=0.001)
 
 
-def test_v0_1_resamples_the_pool_together_and_fits_it_again():
-    """Slowly: all rows drawn together, a Bradley-Terry fit of each resample."""
-    pool = {"a": Tally(20, 10, 4), "b": Tally(5, 9, 2)}
-    rows_of = [(name, 1.0) for name, t in pool.items() for _ in range(t.wins)]
-    rows_of += [(name, 0.0) for name, t in pool.items() for _ in range(t.losses)]
-    rows_of += [(name, 0.5) for name, t in pool.items() for _ in range(t.ties)]
-    rng, scores = np.random.default_rng(0), []
-    for _ in range(400):
-        drawn = [rows_of[place] for place in rng.integers(len(rows_of), size=len(rows_of))]
-        models, points = zip(*drawn, strict=True)
-        scores.append(fit(games(models, ["base"] * len(models), points, anchor="base")).scores)
-    found = official(pool, "v0.1", seed=0, rounds=20_000)
-    for name in pool:
-        ends = np.quantile([each[name] for each in scores], [0.025, 0.975])
-        assert [found[name].estimate.low, found[name].estimate.high] == pytest.approx(
-            ends, abs=0.03
-        )
-
-
-def test_only_v0_1_draws_other_numbers_of_a_model_s_rows():
-    pool = {"big": Tally(50, 50, 0), "two": Tally(1, 1, 0)}
+def test_only_v0_1_resamples_the_pool_together():
+    pool = {"big": np.array([50.0, 50, 0]), "two": np.array([1.0, 1, 0])}
     for rule, varies in (("v0.1", True), ("v2.0", False)):
         drawn = [official(pool, rule, seed, rounds=1)["two"] for seed in range(60)]
-        assert (not {each.bootstrap_mean for each in drawn} <= {0.0, 0.5, 1.0}) == varies
-        # A resample may have no row of a model at all.
-        assert any(each.estimate == (0.5, -np.inf, np.inf) for each in drawn) == varies
+        assert (not {mean for _, mean in drawn} <= {0.0, 0.5, 1.0}) == varies
+        # a joint resample may have no row of a model
+        assert any(each == (0.5, -math.inf, math.inf) for each, _ in drawn) == varies
 
 
-def test_a_model_that_a_joint_resample_misses_keeps_an_interval():
-    pool = {"big": Tally(50, 50, 0), "tiny": Tally(1, 0, 0)}
-    assert official(pool, "v0.1", seed=0)["tiny"].estimate == (1.0, 1.0, 1.0)
-
-
-def test_the_score_is_the_bradley_terry_fit_of_the_rows():
-    judged = table(random_pool(missing=0.1), "base")
-    of = rows(judged)
-    names = [judged.models[place] for place in of.model]
-    fitted = fit(games(names, ["base"] * len(names), of.points, anchor="base", weights=of.weight))
-    for place, name in enumerate(judged.models):
-        assert clustered(of_model(of, place)).value == pytest.approx(fitted.scores[name], abs=1e-6)
-        assert tallies(of, judged.models)[name].score == pytest.approx(
-            fitted.scores[name], abs=1e-6
-        )
-
-
-def test_same_seed_same_interval_other_seed_another():
-    first, again, other = (official({"m": GPT_35}, "v2.0", seed=seed)["m"] for seed in (3, 3, 4))
-    assert first == again != other
-
-
-def test_clustered_intervals_are_by_question():
-    # 40 questions with both games alike: 40 draws, not 80 rows.
-    alike = [judgment(f"q{n}", margin, margin) for n, margin in enumerate([1, -1] * 20)]
-    of = rows(table(alike, "base"))
-    found = clustered(of)
-    assert found.value == 0.5
-    # Wilson with t of 39 degrees of freedom and 40 * 39 / 40 trials, by hand.
+def test_clustered_intervals_are_by_question(pool):
+    # 40 questions with both games alike: 40 draws, not 80 rows
+    alike = [judgment_row(f"q{n}", margin, margin) for n, margin in enumerate([1, -1] * 20)]
+    both = alike + [{**row, "judge": "k"} for row in alike]
+    rows = games(pool(both, ["j"]).judged)
+    found = clustered(rows)
+    # Wilson with t of 39 degrees of freedom and 40 * 39 / 40 trials, by hand
     t, trials = special.stdtrit(39, 0.975), 39.0
     half = np.sqrt(t**2 / trials * (0.25 + t**2 / trials / 4)) / (1 + t**2 / trials)
-    assert [found.low, found.high] == pytest.approx([0.5 - half, 0.5 + half])
-    rowwise = official({"m": tally(of)}, "v0.1", seed=0, rounds=10_000)["m"].estimate
+    assert found == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    rowwise, _ = official(tallies(rows), "v0.1", seed=0, rounds=10_000)["m"]
     assert found.high - found.low > 1.35 * (rowwise.high - rowwise.low)
 
 
-def test_two_judges_of_a_question_are_one_cluster():
-    one = [judgment(f"q{n}", margin, margin, judge="one") for n, margin in enumerate([1, -1] * 9)]
-    both = one + [each._replace(judge="two") for each in one]
-    assert clustered(rows(table(both, "base"))) == pytest.approx(
-        clustered(rows(table(one, "base")))
+def test_two_judges_of_a_question_are_one_cluster(pool):
+    alike = [judgment_row(f"q{n}", margin, margin) for n, margin in enumerate([1, -1, -1] * 6)]
+    found = pool(alike + [{**row, "judge": "k"} for row in alike], ["j", "k"])
+    one, two = (board(found, judges, Plan()).rows[-1] for judges in (["j"], ["j", "k"]))
+    assert two["judge"] == "j + k" and two["wins"] == 2 * one["wins"]
+    assert [two[end] for end in ("ci_low", "ci_high")] == pytest.approx(
+        [one[end] for end in ("ci_low", "ci_high")]
     )
-
-
-def test_all_lost_has_a_width():
-    found = clustered(rows(table([judgment(f"q{n}", -2, -2) for n in range(20)], "base")))
-    assert found.value == found.low == 0 and 0.1 < found.high < 0.2
 
 
 def test_clustered_intervals_hold_the_truth_where_official_ones_do_not():
@@ -146,18 +150,154 @@ def test_clustered_intervals_hold_the_truth_where_official_ones_do_not():
     truth = ((np.sign(many) + 1) / 2 * weight).sum() / weight.sum()
     held = {"clustered": 0, "v0.1": 0}
     for number in range(400):
-        margins = drawn(30).tolist()
-        of = rows(table([judgment(f"q{n}", *pair) for n, pair in enumerate(margins)], "base"))
-        low, high = clustered(of)[1:]
+        margins = drawn(30)
+        judged = pd.DataFrame({"model": "m", "uid": range(30)})
+        rows = games(judged.assign(margin_1=margins[:, 0], margin_2=margins[:, 1]))
+        low, high = clustered(rows)[1:]
         held["clustered"] += low <= truth <= high
-        low, high = official({"m": tally(of)}, "v0.1", seed=number)["m"].estimate[1:]
+        low, high = official(tallies(rows), "v0.1", seed=number)["m"][0][1:]
         held["v0.1"] += low <= truth <= high
     assert 0.92 <= held["clustered"] / 400 <= 0.98
     assert held["v0.1"] / 400 < 0.85
 
 
-def test_bad_rules_are_refused():
-    with pytest.raises(ValueError, match=r"one of v0\.1, v2\.0; got 'v1'"):
-        official({"m": GPT_35}, "v1", seed=0)
-    with pytest.raises(ValueError, match="needs one round at least, got 0"):
-        official({"m": GPT_35}, "v0.1", seed=0, rounds=0)
+def test_how_a_judge_judged_by_hand(pool):
+    rows = [
+        judgment_row("1", 1, 1),  # the same
+        judgment_row("2", -2, 1),  # the winner changes, A wins twice
+        judgment_row("3", 2, 1),  # the same winner, another strength
+        judgment_row("4", 0, -1),  # a tie and a winner
+        judgment_row("5", 0, 0),
+        judgment_row("6", None, 1),
+        judgment_row("7", "failed", None),
+    ]
+    found = judging(pool(rows).judged)
+    assert (found["judgments"], found["judgments_complete"]) == (7, 5)
+    assert (found["games_failed"], found["games_without_verdict"]) == (1, 2)
+    assert found["contradictions"] == pytest.approx(1 / 5)
+    # points of A: 0 + 1, 1 + 1, 0 + 1, 1/2 + 0, 1/2 + 1/2 of ten
+    assert found["side_a"] == pytest.approx(5.5 / 10)
+
+
+def test_a_judge_that_favours_a_side_is_told_of(pool):
+    biased = [judgment_row(f"q{n}", -1, 1 if n % 4 else -1) for n in range(40)]
+    words = " ".join(board(pool(biased), ["j"], Plan()).notes)
+    assert "The judge favours the answer shown first: 87.5 %" in words
+    assert "name different winners in 75.0 % of judgments" in words
+
+
+def test_missing_games_are_counted_with_worst_cases(pool):
+    rows = [judgment_row("a", 2, 1), judgment_row("b", -1, 0), judgment_row("c", 1, None)]
+    rows.append(judgment_row("d", 1, 1, model="other"))
+    found = board(pool(rows), ["j"], Plan())
+    line = next(row for row in found.rows if row["model"] == "m")
+    # 4 of 4 rows won, 1/2 of 2; of c and d 4 games are missing: 12 rows
+    assert line["score"] == pytest.approx(100 * 4.5 / 6)
+    assert line["games_missing"] == 4 and line["questions"] == 2
+    assert line["worst_case_low"] == pytest.approx(100 * 4.5 / 18)
+    assert line["worst_case_high"] == pytest.approx(100 * 16.5 / 18)
+    assert any("m: 4 games are missing" in note for note in found.notes)
+
+
+def test_answers_that_failed_are_counted(tmp_path):
+    folder = write_judged(tmp_path, [judgment_row("a", 1, 1), judgment_row("b", 1, 1, model="n")])
+    path = folder / "model_answer" / "m.generation.json"
+    path.write_text('{"failed": {"b": "too long"}}')
+    (pool,) = load(Folder(tmp_path, "own"), ["j"])
+    lines = {row["model"]: row for row in board(pool, ["j"], Plan()).rows}
+    assert lines["m"]["answers_failed"] == 1 and lines["n"]["answers_failed"] == 0
+
+
+def test_official_plans_follow_the_bench(pool):
+    rows = random_rows(missing=0.2, category="arena-hard-v0.1", baseline="gpt-4-0314")
+    found = pool(rows, bench="arena-hard-v0.1")
+    line = board(found, ["j"], Plan(ci="official")).rows[0]
+    assert line["ci"] == "official v0.1" and line["confidence"] == 0.95
+    assert (line["seed"], line["rounds"]) == (0, 100)
+    # v0.1 counts every game that has a verdict, clustered scores complete judgments
+    fair = {row["model"]: row for row in board(found, ["j"], Plan()).rows}
+    assert fair[line["model"]]["questions"] < line["questions"]
+    assert fair[line["model"]]["seed"] is None
+    with pytest.raises(ValueError, match="leave out --ci official"):
+        board(found, ["j"], Plan(ci="official", style_control="all"))
+
+
+def test_categories_judges_and_deviations(tmp_path, caplog):
+    rows = random_rows(2, 6, **CREATIVE, judge="gpt-4.1")
+    rows += [{**row, "uid": f"h{row['uid']}"} for row in random_rows(2, 6, seed=1, **HARD)]
+    rows.append(judgment_row("q0", 1, 1, model="late", **{**HARD, "baseline": "another"}))
+    write_judged(tmp_path, rows, bench=V2)
+    pools = load(Folder(tmp_path, V2), ["gpt-4.1"])
+    assert [pool.category for pool in pools] == ["hard_prompt", "creative_writing"]
+    assert [pool.baseline for pool in pools] == [HARD["baseline"], CREATIVE["baseline"]]
+    assert "but another: score them with --baseline another" in caplog.text
+    found = board(pools[1], ["gpt-4.1"], Plan(much_weight=2)).rows[0]
+    assert found["deviations"] == [
+        "creative_writing is officially judged by gpt-4.1 and gemini-2.5, pooled",
+        "much better counts as 2 rows; officially 3",
+        "nothing tells how gpt-4.1 judged m0, m1",
+    ]
+    with pytest.raises(ValueError, match="nothing of 'poems' was judged"):
+        load(Folder(tmp_path, V2), ["gpt-4.1"], ["poems"])
+    with pytest.raises(ValueError, match=r"no judgments by x .*judges there: gpt-4\.1"):
+        load(Folder(tmp_path, V2), ["x"])
+
+
+def test_what_is_left_out_is_said(tmp_path, caplog):
+    rows = [judgment_row("a", 1, 1), judgment_row("a", 1, 1, model="j"), judgment_row("b", 2, 2)]
+    folder = write_judged(tmp_path, rows)
+    write_lines(folder / "question.jsonl", [{"uid": "a", "category": "all", "prompt": "p"}])
+    (pool,) = load(Folder(tmp_path, "own"), ["j"])
+    assert pool.judged.uid.tolist() == ["a"] and pool.judged.model.tolist() == ["m"]
+    assert "1 judgments are of no known question" in caplog.text
+    assert "what a judge says of itself is left out" in caplog.text
+
+
+def test_equal_weights_are_a_paired_t_test(pool):
+    margins = {"a": [1, 1, -1, 1, 0, 1, 1, -1], "b": [1, -1, -1, 0, 0, -1, 1, 1]}
+    rows = [
+        judgment_row(f"q{n}", m, m, model=name)
+        for name, own in margins.items()
+        for n, m in enumerate(own)
+    ]
+    found = compare(pool(rows), ["j"], Plan(), "a", "b")
+    points = [(np.sign(side) + 1) / 2 for side in margins.values()]
+    expected = stats.ttest_rel(*points)
+    assert (found.questions, found.only_a, found.only_b) == (8, 0, 0)
+    assert found.difference.value == pytest.approx(points[0].mean() - points[1].mean())
+    assert found.difference.p_value == pytest.approx(expected.pvalue)
+    assert found.difference[1:3] == pytest.approx(tuple(expected.confidence_interval()))
+    assert "no difference is shown. On the 8 questions of both;" in found.sentence("where")
+
+
+def test_the_jackknife_by_question_with_weights(pool):
+    found_pool = pool(random_rows(2, 25, seed=3))
+    found = compare(found_pool, ["j"], Plan(), "m1", "m0")
+    rows = games(found_pool.judged)
+
+    def difference(rows):
+        return clustered(own(rows, "m1")).value - clustered(own(rows, "m0")).value
+
+    left_out = np.array([difference(rows[rows.uid != uid]) for uid in rows.uid.unique()])
+    variance = 24 / 25 * np.square(left_out - difference(rows)).sum()
+    assert found.difference.value == pytest.approx(difference(rows))
+    assert found.difference.standard_error == pytest.approx(math.sqrt(variance))
+    widths = [
+        clustered_mean(r.points, r.uid.to_numpy(), weights=r.weight).half_width
+        for r in (own(rows, "m1"), own(rows, "m0"))
+    ]
+    assert found.difference.estimate.half_width < 0.9 * math.hypot(*widths)
+    assert found.detectable == pytest.approx(2.9 * found.difference.standard_error, rel=0.03)
+
+
+def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
+    rows = [judgment_row(f"q{n}", m, m, model="a") for n, m in enumerate([1, 1, -1, 1, -1])]
+    rows += [judgment_row(f"q{n}", m, m, model="b") for n, m in enumerate([1, -1, -1], start=1)]
+    rows += [judgment_row("q9", 1, None, model="b")]
+    found_pool = pool(rows)
+    found = compare(found_pool, ["j"], Plan(), "a", "b")
+    assert (found.questions, found.only_a, found.only_b) == (3, 2, 0)
+    assert found.score_a == pytest.approx(2 / 3)
+    for a, b in (("a", "a"), ("a", "base"), ("nobody", "b")):
+        with pytest.raises(ValueError, match="cannot be compared"):
+            compare(found_pool, ["j"], Plan(), a, b)

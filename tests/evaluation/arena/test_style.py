@@ -1,54 +1,114 @@
-"""Counts of style, against the rules of the official repository."""
+"""Thinking, style counts, and style control against a slow fit, a bootstrap and a known truth."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import os
 import re
-from pathlib import Path
+import time
+from hashlib import sha1
 
+import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize, special
 
 from openrlhf_js.evaluation.arena import style
-from openrlhf_js.evaluation.arena.style import load_tokenizer, metadata, tokenizer_of, without_code
+from openrlhf_js.evaluation.arena.style import (
+    CONTROLS,
+    FEATURES,
+    TAGS,
+    Style,
+    control,
+    differences,
+    features_of,
+    metadata,
+    split_thinking,
+    style_of,
+    without_code,
+)
 
 
-def words(text: str) -> int:
-    return len(text.split())
+@pytest.mark.parametrize(("start", "end"), TAGS)
+def test_thinking_at_the_beginning(start, end):
+    assert split_thinking(f"\n{start}\nhm\n{end}\n\nyes") == ("yes", "hm")
+    assert split_thinking(f"{start}hm, well") == ("", "hm, well")
 
 
-def test_counts_by_hand_and_their_order() -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  plain\n", ("  plain\n", "")),
+        ("", ("", "")),
+        ("hm</think>\nyes", ("yes", "hm")),  # the template wrote the opening tag
+        ("<think></think>yes", ("yes", "")),
+        ("<think>a</think><think>b</think>yes", ("yes", "a\n\nb")),
+        ("<think>a</think>The tag <think> opens.", ("The tag <think> opens.", "a")),
+        # a tag that the answer is about
+        ("Use <think>x</think> tags.", ("Use <think>x</think> tags.", "")),
+        ("End with </think> and go on.", ("End with </think> and go on.", "")),
+        ("Close with `</think>`.", ("Close with `</think>`.", "")),
+        ("```\n</think>\n```", ("```\n</think>\n```", "")),
+        ("</think>yes", ("yes", "")),
+        ("hm</think>", ("", "hm")),
+        (
+            "<|begin_of_thought|>a<|end_of_thought|>\n<|begin_of_solution|>b<|end_of_solution|>",
+            ("b", "a"),
+        ),
+        (
+            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b",
+            ("b", "a"),
+        ),
+    ],
+)
+def test_thinking(text, expected):
+    assert split_thinking(text) == expected
+
+
+def test_thinking_that_the_endpoint_has_split_off():
+    assert split_thinking("yes </think>", "hm") == ("yes </think>", "hm")
+    assert split_thinking("<think>more</think>yes", "hm") == ("yes", "hm\n\nmore")
+
+
+def test_counts_by_hand_and_their_order():
     text = (
         "# One\n## Two\n####### no header\n#no header\n"
         "1. first\n  22. second\n3.no item\n- a\n * b\n+ c\n-no item\n"
         "**bold** and __bold__ and **not\nbold**\n"
         "```python\n# comment\n- x\n```\nx # comment"
     )
-    found = metadata(text, words)
+    found = metadata(text, lambda text: len(text.split()))
     assert list(found) == ["token_len", "header_count", "list_count", "bold_count"]
     assert found["token_len"] == len(text.split())  # of the whole text, code too
     assert found["header_count"] == {"h1": 1, "h2": 1, "h3": 0, "h4": 0, "h5": 0, "h6": 0}
     assert found["list_count"] == {"ordered": 2, "unordered": 3}
     assert found["bold_count"] == {"**": 1, "__": 1}
+    assert style_of(found) == Style(len(text.split()), 2, 5, 2)
 
 
-def test_what_a_code_block_holds_goes_everywhere() -> None:
+def test_what_a_code_block_holds_goes_everywhere():
     assert without_code("a```b```c") == "a``````c"
     assert without_code("x y```x``` x") == " y`````` "
     assert without_code("```unclosed # a") == "```unclosed # a"
-    assert without_code("```a`b``` c") == "```a`b``` c"  # a block with a backtick is none
 
 
-# Upstream's rule for items: space before one may run over line ends.
+@pytest.mark.parametrize(
+    "wrong", [{}, {"token_len": 1}, "x", {**metadata("", len), "token_len": -1}]
+)
+def test_counts_that_are_none(wrong):
+    with pytest.raises(ValueError, match="must hold counts"):
+        style_of(wrong)
+
+
+# upstream's rule for items: space before one may run over line ends
 ORDERED = re.compile(r"^\s*\d+\.\s", re.MULTILINE)
 UNORDERED = re.compile(r"^\s*[-*+]\s", re.MULTILINE)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="1.-* \n\t\r\x0b\x0c\x85\u2028a", max_size=40))
-def test_items_as_upstream_finds_them(text: str) -> None:
+def test_items_as_upstream_finds_them(text):
     found = metadata(text, len)["list_count"]
     assert found == {
         "ordered": len(ORDERED.findall(text)),
@@ -56,79 +116,149 @@ def test_items_as_upstream_finds_them(text: str) -> None:
     }
 
 
-def test_a_million_empty_lines_take_no_time() -> None:
+def test_a_million_empty_lines_take_no_time():
+    began = time.process_time()
     assert metadata("\n" * 1_000_000 + "1. x", len)["list_count"]["ordered"] == 1
+    assert time.process_time() - began < 20
 
 
-class TestTokenizer:
-    def test_each_bench_has_that_of_its_time(self) -> None:
-        import tiktoken
+@pytest.mark.parametrize(
+    ("bench", "name", "file"),
+    [
+        ("arena-hard-v0.1", "cl100k_base", style.OLDER_FILE),
+        ("arena-hard-v2.0", "o200k_base", style.NEWER_FILE),
+    ],
+)
+def test_the_tokenizer_of_a_bench_and_where_to_put_it(monkeypatch, bench, name, file):
+    import tiktoken
+    from tiktoken_ext import openai_public
 
-        for bench, model in (
-            ("arena-hard-v0.1", "gpt-3.5-turbo"),
-            ("arena-hard-v2.0", "gpt-4o"),
-            ("mine", "gpt-4o"),
-        ):
-            assert tokenizer_of(bench).name == tiktoken.model.encoding_name_for_model(model)
+    def offline(asked):
+        assert asked == name
+        raise ConnectionError("no route")
 
-    def test_none_is_taken_instead(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        import tiktoken
+    monkeypatch.setattr(tiktoken, "get_encoding", offline)
+    with pytest.raises(ValueError, match=f"{name}.tiktoken, renamed to {file}"):
+        style.load_tokenizer(bench)
+    source = inspect.getsource(getattr(openai_public, name))
+    (address,) = re.findall(rf'"(https://[^"]*{name}\.tiktoken)"', source)
+    assert sha1(address.encode()).hexdigest() == file
 
-        def offline(_: str) -> None:
-            raise ConnectionError("no route")
 
-        monkeypatch.setattr(tiktoken, "get_encoding", offline)
-        for bench, name in (("arena-hard-v0.1", "cl100k_base"), ("mine", "o200k_base")):
-            with pytest.raises(ValueError, match="--style_tokenizer") as caught:
-                load_tokenizer(bench)
-            assert f"{name}.tiktoken" in str(caught.value)
-            assert tokenizer_of(bench).cache_name in str(caught.value)
+def test_differences_by_hand():
+    found = differences(np.array([[299.0, 3, 6, 0], [0] * 4]), np.array([[99.0, 1, 0, 5], [0] * 4]))
+    # 3 / 300 and 1 / 100 are the same density; empty answers do not differ
+    expected = [[200 / 398, 0, 0.02 / 1.02, -0.05 / 1.05], [0] * 4]
+    assert found == pytest.approx(np.array(expected))
 
-    def test_another_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "f").write_bytes(b"IQ== 0\n")
-        with pytest.raises(ValueError, match=r"is not o200k_base\.tiktoken"):
-            load_tokenizer("mine", tmp_path / "f")
-        digest = hashlib.sha256(b"IQ== 0\n").hexdigest()
-        monkeypatch.setattr(style, "OLDER", style.OLDER._replace(sha256=digest))
-        with pytest.raises(ValueError, match=r"is cl100k_base\.tiktoken; .* with o200k_base\."):
-            load_tokenizer("mine", tmp_path / "f")
 
-    def test_a_file_that_is_not_there_is_no_failed_download(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
-            load_tokenizer("mine", tmp_path / "f")
+def pool_of(models=3, questions=40, seed=0):
+    """Games of models of rising strength that two of the features help."""
+    rng = np.random.default_rng(seed)
+    ease = rng.normal(size=questions)
+    rows = []
+    for model in range(models):
+        for uid in range(questions):
+            x = rng.normal(size=4) * [1, 0.1, 0.5, 2] + 0.3
+            for _ in range(2):
+                eta = model - 1 + ease[uid] + 0.5 * x[0] - x[2] + rng.normal()
+                margin = int(np.clip(round(eta), -2, 2))
+                points, weight = (np.sign(margin) + 1) / 2, 3.0 if abs(margin) == 2 else 1.0
+                rows.append((f"m{model}", f"q{uid}", points, weight, *x))
+    return pd.DataFrame(rows, columns=["model", "uid", "points", "weight", *FEATURES])
 
-    @pytest.mark.parametrize("bench", ["arena-hard-v0.1", "arena-hard-v2.0"])
-    def test_a_given_file_is_where_tiktoken_looks(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: str
-    ) -> None:
-        import tiktoken
 
-        (tmp_path / "f").write_bytes(b"tokens")
-        wanted = tokenizer_of(bench)._replace(sha256=hashlib.sha256(b"tokens").hexdigest())
-        monkeypatch.setattr(style, "tokenizer_of", {bench: wanted}.__getitem__)
-        monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "before")
-        seen = []
+def slow_fit(rows, features, centred=True):
+    """As the official script sets it up: a row for each weighted game, z-scored columns."""
+    names = sorted(rows.model.unique())
+    copies = rows.loc[rows.index.repeat(rows.weight.astype(int))]
+    one_hot = np.array([[float(model == name) for name in names] for model in copies.model])
+    x = copies[list(features)].to_numpy()
+    x = (x - centred * x.mean(0)) / x.std(0, ddof=1)
+    x, y = np.hstack([one_hot, x]), copies.points.to_numpy()
+    return optimize.minimize(
+        lambda at: np.logaddexp(0, x @ at).sum() - y @ (x @ at),
+        np.zeros(x.shape[1]),
+        jac=lambda at: x.T @ (special.expit(x @ at) - y),
+        tol=1e-12,
+    ).x
 
-        class Encoding:
-            def encode(self, text: str, disallowed_special: tuple[()]) -> list[str]:
-                return text.split()
 
-        def load(name: str) -> Encoding:
-            folder = Path(os.environ["TIKTOKEN_CACHE_DIR"])
-            seen.append((name, (folder / wanted.cache_name).read_bytes()))
-            return Encoding()
+@pytest.mark.parametrize("name", [*list(CONTROLS)[1:], "length+bold"])
+def test_each_control_is_the_fit_on_single_rows(name):
+    rows, features = pool_of(), features_of(name)
+    found = control(rows, features)
+    slow, equal = slow_fit(rows, features), slow_fit(rows, features, centred=False)
+    for place, model in enumerate(found.models):
+        assert found.score(model).value == pytest.approx(special.expit(slow[place]), abs=2e-5)
+        at_equal = found.score(model, equal_style=True).value
+        assert at_equal == pytest.approx(special.expit(equal[place]), abs=2e-5)
+    for place, feature in enumerate(features, len(found.models)):
+        assert found.coefficient(feature).value == pytest.approx(slow[place], abs=2e-4)
 
-        monkeypatch.setattr(tiktoken, "get_encoding", load)
-        assert load_tokenizer(bench, tmp_path / "f")("a <|endoftext|>") == 2
-        assert seen == [(wanted.name, b"tokens")]
-        assert os.environ["TIKTOKEN_CACHE_DIR"] == "before"
 
-    @pytest.mark.parametrize("each", [style.OLDER, style.NEWER])
-    def test_the_name_in_the_cache(self, each: style.Tokenizer) -> None:
-        """It is what tiktoken makes of its own address of the file."""
-        from tiktoken_ext import openai_public
+def test_without_style_it_is_the_share_of_wins():
+    rows = pool_of().assign(length=0.4)
+    found = control(rows, ["length"])
+    for model, own in rows.groupby("model"):
+        share = np.average(own.points, weights=own.weight)
+        assert found.score(model).value == pytest.approx(share)
+        assert found.score(model, equal_style=True).value == pytest.approx(share)
+    assert found.coefficient("length") == (0, 0, 0)
 
-        source = inspect.getsource(getattr(openai_public, each.name))
-        (address,) = re.findall(rf'"(https://[^"]*{each.name}\.tiktoken)"', source)
-        assert hashlib.sha1(address.encode()).hexdigest() == each.cache_name
-        assert each.sha256 in source
+
+def test_errors_are_those_of_a_bootstrap_by_question():
+    rows, rng = pool_of(questions=80), np.random.default_rng(1)
+    found = control(rows, FEATURES)
+    groups = dict(list(rows.groupby("uid")))
+    drawn = []
+    for _ in range(80):
+        chosen = rng.choice(list(groups), len(groups))
+        again = pd.concat(groups[uid].assign(uid=n) for n, uid in enumerate(chosen))
+        fit = control(again, FEATURES)
+        drawn.append([*fit.parameters[:3], fit.difference("m2", "m1").value])
+    errors = np.std(drawn, axis=0)
+    assert np.sqrt(np.diag(found.covariance)[:3]) == pytest.approx(errors[:3], rel=0.25)
+    difference = found.difference("m2", "m1")
+    assert difference.standard_error == pytest.approx(errors[3], rel=0.25)
+    scores = [found.score(name).value for name in ("m2", "m1")]
+    assert difference.value == pytest.approx(scores[0] - scores[1])
+    assert difference.degrees_of_freedom == 79
+
+
+def test_length_that_a_judge_likes_is_taken_out():
+    """Two models as good as the baseline, one much longer; log-odds 3 times the difference."""
+    rng = np.random.default_rng(2)
+    rows = []
+    for uid in range(1000):
+        for name, most in (("same", 800), ("long", 2000)):
+            tokens = int(rng.integers(100, most))
+            x = (tokens - 400) / (tokens + 400)
+            for _ in range(2):
+                rows.append((name, uid, float(rng.random() < special.expit(3 * x)), 1.0, x))
+    pool = pd.DataFrame(rows, columns=["model", "uid", "points", "weight", "length"])
+    assert pool.points[pool.model == "long"].mean() > 0.6
+    found = control(pool, ["length"])
+    for name in found.models:
+        low, high = found.score(name, equal_style=True)[1:]
+        assert low < 0.5 < high and high - low < 0.12
+    low, high = found.coefficient("length")[1:]
+    assert low < 3 * pool.length.std() < high
+    mean = special.expit(3 * pool.length.mean())  # at the pool's mean difference both win alike
+    assert [found.score(name).value for name in found.models] == pytest.approx([mean] * 2, abs=0.04)
+
+
+def test_controls_have_names():
+    assert features_of("none") == ()
+    assert features_of("bold+length") == ("length", "bold")
+    for wrong in ("style", "length+", "none+length", ""):
+        with pytest.raises(ValueError, match=r"there are none, all.*sums such as length"):
+            features_of(wrong)
+
+
+def test_what_cannot_be_fitted():
+    decided = pool_of().assign(points=lambda rows: (rows.length > 0).astype(float))
+    with pytest.raises(ValueError, match="style decides every game"):
+        control(decided, FEATURES)
+    with pytest.raises(ValueError, match="two questions or more"):
+        control(pool_of(questions=1), FEATURES)

@@ -1,11 +1,3 @@
-"""The script of the page that shows every question of an arena.
-
-Whatever a model or a judge wrote reaches the page through `textContent` alone, so it stays text.
-Questions are drawn one at a time, and their texts unpacked in groups, when they are looked at or
-searched.
-"""
-
-SCRIPT = r"""
 "use strict";
 const at = id => document.getElementById(id);
 const SIGNS = { 2: "++", 1: "+ ", 0: "= ", "-1": "\u2212 ", "-2": "\u2212\u2212", null: "? " };
@@ -222,4 +214,3 @@ async function start() {
   document.body.dataset.ready = "yes";
 }
 start();
-"""

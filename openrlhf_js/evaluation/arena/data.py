@@ -1,0 +1,469 @@
+"""Arena-Hard's benches and files: questions, answers and judgments, in both official schemas.
+
+Files stand in `data/BENCH/` as in the official repository (lmarena/arena-hard-auto), whose programs
+read what is written here. Unreadable lines are logged and left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from openrlhf_js.common.files import atomic_write, read_rows
+from openrlhf_js.common.store import json_line
+from openrlhf_js.evaluation.arena.style import Style, split_thinking, style_of
+
+log = logging.getLogger(__name__)
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+HUB = "lmarena-ai/arena-hard-auto"  # the data set that the official repository points to
+# Verdicts, and the reversed spellings that the official programs score as well.
+MEANING = {
+    **{verdict: verdict for verdict in ("A>>B", "A>B", "A=B", "B>A", "B>>A")},
+    **{"B<<A": "A>>B", "B<A": "A>B", "B=A": "A=B", "A<B": "B>A", "A<<B": "B>>A"},
+}
+FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
+MOST_WARNINGS = 10  # per file
+LONGEST_NAME_BYTES = 200
+
+# sha256 of the official judge's system messages, as in the repository's utils/judge_utils.py
+HARD_SYSTEM = "03f68010febd7a6405102ef882b4dd5a9700c56b2e1ff286d3b38f5d3a929bbf"
+CREATIVE_SYSTEM = "171489efbca7f19fb520e1b3c23783c76af7c723e770fe897a55f391684aa358"
+# sha256 of the official `prompt_template`, with {QUESTION}, {ANSWER_A} and {ANSWER_B}
+TEMPLATE = "80fb20ab2eaae6d38a19f707f3f051f0456bcb977b0086bebe15f9bd23ce45f8"
+
+
+class Category(NamedTuple):
+    """Questions with one baseline and one judge prompt; the last three are the official values."""
+
+    baseline: str
+    questions: int = 0
+    system_sha256: str = ""
+    official_baseline: str = ""
+    judges: tuple[str, ...] = ()  # whose verdicts are pooled officially; () for one of the bench's
+
+
+class OfficialJudge(NamedTuple):
+    """A judge with its official parameters."""
+
+    name: str
+    temperature: float
+    max_tokens: int
+
+
+class Bench(NamedTuple):
+    """A set of questions and how it is judged officially."""
+
+    name: str
+    categories: Mapping[str, Category]
+    rule: Literal["v0.1", "v2.0"] = "v2.0"  # of the official interval
+    judges: tuple[OfficialJudge, ...] = ()
+    baseline: str = ""  # of categories that are not listed
+
+    def category(self, name: str) -> Category:
+        """A category by name."""
+        if name in self.categories:
+            return self.categories[name]
+        if self.baseline:
+            return Category(self.baseline)
+        raise ValueError(
+            f"{self.name} has no category {name!r}; it has {', '.join(self.categories)}"
+        )
+
+
+def _official(baseline: str, questions: int, system: str, *judges: str) -> Category:
+    return Category(baseline, questions, system, baseline, judges)
+
+
+BENCHES = {
+    "arena-hard-v0.1": Bench(
+        "arena-hard-v0.1",
+        {"arena-hard-v0.1": _official("gpt-4-0314", 500, HARD_SYSTEM)},
+        "v0.1",
+        (OfficialJudge("gpt-4-1106-preview", 0.0, 4096),),
+    ),
+    "arena-hard-v2.0": Bench(
+        "arena-hard-v2.0",
+        {
+            "hard_prompt": _official("o3-mini-2025-01-31", 500, HARD_SYSTEM),
+            "creative_writing": _official(
+                "gemini-2.0-flash-001", 250, CREATIVE_SYSTEM, "gpt-4.1", "gemini-2.5"
+            ),
+            "coding": _official("o3-mini-2025-01-31", 0, HARD_SYSTEM),
+            "math": _official("o3-mini-2025-01-31", 0, HARD_SYSTEM),
+        },
+        "v2.0",
+        (OfficialJudge("gpt-4.1", 0.0, 16000), OfficialJudge("gemini-2.5", 1.0, 32000)),
+    ),
+}
+
+
+def bench_of(name: str, baselines: Mapping[str, str] | str = "") -> Bench:
+    """An official bench, or one's own, with other baselines where they are given.
+
+    Args:
+        baselines: one for all categories, or by category with "*" for the rest.
+    """
+    given = {"*": baselines} if isinstance(baselines, str) else dict(baselines)
+    rest = given.pop("*", "")
+    bench = BENCHES.get(name)
+    if bench is None:
+        if not given and not rest:
+            raise ValueError(
+                f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are "
+                "compared with (--baseline MODEL)"
+            )
+        return Bench(name, {key: Category(model) for key, model in given.items()}, baseline=rest)
+    for key in given:
+        bench.category(key)
+    return bench._replace(
+        categories={
+            key: each._replace(baseline=given.get(key) or rest or each.baseline)
+            for key, each in bench.categories.items()
+        }
+    )
+
+
+def file_name(model: str) -> str:
+    """The name of a model or judge in file names: its last part, as in the official repository."""
+    name = model.rstrip("/").rsplit("/", 1)[-1]
+    too_long = len(name.encode(errors="replace")) > LONGEST_NAME_BYTES
+    if name in ("", ".", "..") or not name.isprintable() or too_long:
+        raise ValueError(f"{model!r:.80} is no name for a model: give one such as my-model")
+    return name
+
+
+class Folder:
+    """Where the files of a bench are: `data/BENCH/`."""
+
+    def __init__(self, data: Path, bench: str):
+        if bench in ("", ".", "..") or {"/", "\0"} & {*bench}:
+            raise ValueError(f"{bench!r} is no benchmark: give the name of its folder in {data}")
+        self.bench, self.root = bench, data / bench
+        self.questions = self.root / "question.jsonl"
+
+    def answers(self, model: str) -> Path:
+        """The file of a model's answers."""
+        return self.root / "model_answer" / f"{file_name(model)}.jsonl"
+
+    def judgments(self, judge: str, model: str) -> Path:
+        """The file of a judge's judgments of a model."""
+        return self.root / "model_judgment" / file_name(judge) / f"{file_name(model)}.jsonl"
+
+    def ledgers(self, judge: str) -> Path:
+        """The folder of every reply that a judge was paid for, a file for each category."""
+        return self.root / "judge_ledger" / file_name(judge)
+
+    def judges(self) -> list[str]:
+        """The judges that have judgments."""
+        return sorted({path.parent.name for path in self.root.glob("model_judgment/*/*.jsonl")})
+
+
+class Question(NamedTuple):
+    """One question; `cluster` is the official finer grouping."""
+
+    uid: str
+    category: str
+    prompt: str
+    cluster: str = ""
+
+
+class Answer(NamedTuple):
+    """A model's answer as the judge sees it, and the thinking before it."""
+
+    uid: str
+    model: str
+    text: str
+    style: Style | None = None  # None: the file has no counts of this text
+    thinking: str = ""
+
+
+class Game(NamedTuple):
+    """One comparison: a verdict, None where the judge gave none, and all that it said."""
+
+    verdict: str | None
+    text: str
+
+
+class Judgment(NamedTuple):
+    """Two games over one answer. In the first A is the baseline, in the second A is the model."""
+
+    uid: str
+    category: str
+    judge: str
+    model: str
+    baseline: str
+    games: tuple[Game | None, Game | None]  # None: failed, and recorded as such
+    settings: str = ""  # hash of what it depends on; "" where another program judged
+    asked: tuple[str, ...] = ()  # hash of each game's messages
+
+    @property
+    def complete(self) -> bool:
+        """Whether both games have a verdict."""
+        return all(game is not None and game.verdict for game in self.games)
+
+
+def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
+    """What `read` makes of a file's rows; what cannot be read is logged and left out."""
+    bad = 0
+    for row in read_rows(path):
+        try:
+            if isinstance(row.value, ValueError):
+                raise row.value
+            yield read(row.value)
+        except ValueError as error:
+            bad += 1
+            if bad <= MOST_WARNINGS:
+                log.warning("%s, %s: %s; the line is left out", path, row.place, error)
+    if bad > MOST_WARNINGS:
+        log.warning("%s: %d more lines cannot be read", path, bad - MOST_WARNINGS)
+
+
+def read_questions(folder: Folder) -> dict[str, Question]:
+    """The questions by uid, in the file's order."""
+    if not folder.questions.is_file():
+        raise ValueError(
+            f"{folder.questions}: no such file; `openrlhf-js eval arena fetch` gets the official "
+            "questions, and --data and --bench name the folder that has them"
+        )
+    found = {each.uid: each for each in records(folder.questions, _question)}
+    if not found:
+        raise ValueError(f"{folder.questions} holds no question that can be read")
+    return found
+
+
+def select(questions: Mapping[str, Question], categories: Sequence[str]) -> dict[str, Question]:
+    """The questions of these categories; all where none is named."""
+    counts = Counter(each.category for each in questions.values())
+    for name in categories:
+        if not counts[name]:
+            raise ValueError(f"no question is of the category {name!r}; there are {dict(counts)}")
+    return {
+        uid: each
+        for uid, each in questions.items()
+        if not categories or each.category in categories
+    }
+
+
+def read_answers(folder: Folder, model: str) -> dict[str, Answer]:
+    """A model's answers by uid, the last one of several; {} without a file.
+
+    Thinking that another program left in an answer is cut out, and its style counts with it.
+    """
+    path = folder.answers(model)
+    found = {each.uid: each for each in records(path, _answer)} if path.is_file() else {}
+    thinking = 0
+    for uid, answer in found.items():
+        text, thoughts = split_thinking(answer.text, answer.thinking)
+        if text != answer.text:
+            found[uid] = answer._replace(text=text, style=None, thinking=thoughts)
+            thinking += 1
+    if thinking:
+        log.warning(
+            "%s: %d answers begin with their model's thinking, which is left out here; another "
+            "program may have judged it too",
+            *(path, thinking),
+        )
+    return found
+
+
+def read_judgments(path: Path) -> dict[str, Judgment]:
+    """A judge's judgments of a model by uid; of several the last complete one counts."""
+    found: dict[str, Judgment] = {}
+    for each in records(path, _judgment) if path.is_file() else ():
+        if each.uid not in found or each.complete or not found[each.uid].complete:
+            found[each.uid] = each
+    return found
+
+
+def answer_row(answer: Answer, prompt: str, metadata: Row, **more: Any) -> dict[str, Any]:
+    """A row of `model_answer`, in the schema of v2.0.
+
+    Of `metadata` the official style control takes every value, by position.
+    """
+    content = {"answer": answer.text, **({"thought": answer.thinking} if answer.thinking else {})}
+    messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": content}]
+    row = {"uid": answer.uid, "ans_id": more.pop("ans_id"), "model": answer.model}
+    return {**row, "messages": messages, **more, "metadata": dict(metadata)}
+
+
+def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
+    """A row of `model_judgment`, in the schema of v2.0, with what the judge was given."""
+    games = [
+        game and {"score": game.verdict, "judgment": {"answer": game.text}, "prompt": messages}
+        for game, messages in zip(judgment.games, prompts, strict=True)
+    ]
+    return {**judgment._asdict(), "games": games}
+
+
+def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
+    """Rewrites a file atomically: rows by uid replace those that are there, all others stay."""
+    kept = []
+    if path.is_file():
+        with path.open("rb") as file:
+            same = [line for line in file if line.strip()]
+        names = {place: _name(line) for place, line in enumerate(same)}
+        kept = [line for place, line in enumerate(same) if names[place] not in rows]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        for line in kept:
+            file.write(line if line.endswith(b"\n") else line + b"\n")
+        for row in rows.values():
+            file.write(json_line(row))
+
+
+def _name(line: bytes) -> str:
+    try:
+        return _text(json.loads(line), "uid", "question_id")
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+
+
+def _question(row: Row) -> Question:
+    prompt = _only_turn(row) if row.get("prompt") is None else row["prompt"]
+    if not isinstance(prompt, str):
+        raise ValueError(f"the prompt must be text, not {type(prompt).__name__}")
+    cluster = _text(row, "cluster", "subcategory", default="")
+    return Question(_text(row, "uid", "question_id"), _text(row, "category"), prompt, cluster)
+
+
+def _answer(row: Row) -> Answer:
+    if "messages" in row:
+        last = _list(row, "messages")[-1:]
+        content: Any = last[0].get("content") if last and isinstance(last[0], dict) else None
+    else:
+        choice = _list(row, "choices")[:1]
+        content = _only_turn(choice[0]) if choice and isinstance(choice[0], dict) else None
+    thinking = ""
+    if isinstance(content, dict):
+        content, thinking = content.get("answer"), content.get("thought") or ""
+    if content == FAILED_ANSWER or not isinstance(content, str) or not isinstance(thinking, str):
+        raise ValueError("there is no answer")
+    try:
+        style = style_of(row.get("metadata", row.get("conv_metadata")))
+    except ValueError as error:
+        log.warning("%s; the answer is kept without its style", error)
+        style = None
+    uid, model = _text(row, "uid", "question_id"), _text(row, "model", "model_id")
+    return Answer(uid, model, content, style, thinking)
+
+
+def _judgment(row: Row) -> Judgment:
+    """The older schema names neither category nor baseline: they are v0.1's."""
+    games = _list(row, "games")
+    if len(games) != 2:
+        raise ValueError(f"{len(games)} games, where two are understood")
+    category = _text(row, "category", default="arena-hard-v0.1")
+    known = [each.categories[category] for each in BENCHES.values() if category in each.categories]
+    model = _text(row, "model", "model_id")
+    baseline = _text(row, "baseline", default=known[0].baseline if known else "")
+    return Judgment(
+        uid=_text(row, "uid", "question_id"),
+        category=category,
+        judge=_text(row, "judge", default=""),
+        model=file_name(model),
+        baseline=file_name(baseline) if baseline else "",
+        games=(_game(games[0]), _game(games[1])),
+        settings=_text(row, "settings", default=""),
+        asked=tuple(map(str, row.get("asked") or ())),
+    )
+
+
+def _game(game: Any) -> Game | None:
+    if game is None:
+        return None
+    if not isinstance(game, dict):
+        raise ValueError(f"a game must be an object or null, not {type(game).__name__}")
+    said, score = game.get("judgment"), game.get("score")
+    text = said.get("answer") if isinstance(said, dict) else said
+    if text is not None and not isinstance(text, str):
+        raise ValueError("a game's 'judgment' must be text")
+    if score is not None and (not isinstance(score, str) or score not in MEANING):
+        log.warning("the score %.40r is no verdict; the game counts as one without", score)
+        score = None
+    return Game(MEANING.get(score), text or "")  # type: ignore[arg-type]
+
+
+def _only_turn(row: Row) -> Any:
+    turns = _list(row, "turns")
+    if len(turns) != 1:
+        raise ValueError(f"{len(turns)} turns, where one is understood")
+    return turns[0].get("content") if isinstance(turns[0], dict) else turns[0]
+
+
+def _text(row: Row, *names: str, default: str | None = None) -> str:
+    """The first of several fields that is there; numbers are taken as their text."""
+    for name in names:
+        value = row.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if isinstance(value, str) and (value or default is not None):
+            return value
+        if value is not None:
+            raise ValueError(f"{name!r} must be text, not {value!r:.40}")
+    if default is None:
+        raise ValueError(f"no {' or '.join(map(repr, names))}; keys: {list(row)!r:.200}")
+    return default
+
+
+def _list(row: Row, name: str) -> list[Any]:
+    value = row.get(name)
+    if not isinstance(value, list):
+        raise ValueError(f"{name!r} must be a list, not {type(value).__name__}")
+    return value
+
+
+def fetch(
+    folder: Folder, bench: Bench, source: Path, models: Iterable[str], judges: Iterable[str]
+) -> list[str]:
+    """Copies a bench's files from a clone or a download; what is there already stays.
+
+    Args:
+        source: has `data/BENCH`.
+        models: whose answers are wanted besides the baselines', and
+        judges: whose judgments are, of these models or of all.
+
+    Returns:
+        What is missing, a line each.
+    """
+    theirs, models = Folder(source / "data", bench.name), list(models)
+    if not theirs.questions.is_file():
+        raise ValueError(f"{source} holds no data/{bench.name}/question.jsonl")
+    baselines = {each.baseline for each in bench.categories.values()} or {bench.baseline}
+    pairs = [(theirs.questions, folder.questions)]
+    pairs += [(theirs.answers(m), folder.answers(m)) for m in sorted({*baselines, *models})]
+    for judge in judges:
+        there = sorted(theirs.judgments(judge, "any").parent.glob("*.jsonl"))
+        names = models or [path.stem for path in there] or ["*"]
+        pairs += [(theirs.judgments(judge, m), folder.judgments(judge, m)) for m in names]
+    missing = []
+    for found, path in pairs:
+        if not found.is_file():
+            missing += [] if path.exists() else [f"{source} has no {found.relative_to(source)}"]
+        elif not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with found.open("rb") as original, atomic_write(path) as copy:
+                shutil.copyfileobj(original, copy, 1 << 20)
+    return [*missing, *_incomplete(folder, bench)]
+
+
+def _incomplete(folder: Folder, bench: Bench) -> Iterator[str]:
+    questions = read_questions(folder)
+    counts = Counter(each.category for each in questions.values())
+    for name, category in bench.categories.items():
+        if counts[name] != category.questions:
+            yield f"{counts[name]} questions of {name}; officially {category.questions}"
+    for name, count in counts.items():
+        baseline = bench.category(name).baseline
+        answers = read_answers(folder, baseline)
+        own = [a for uid, a in answers.items() if uid in questions and questions[uid][1] == name]
+        if len(own) < count:
+            yield f"{folder.answers(baseline)}: no answer to {count - len(own)} of {count} {name}"
+        if any(each.style is None for each in own):
+            yield f"{folder.answers(baseline)}: answers without style counts, for style control"

@@ -1,0 +1,301 @@
+"""Scores as files, a picture, and the page with every question, answer and verdict.
+
+What models and judges wrote is packed (JSON, gzip, base64), so that no text can end the element
+that holds it, and shown with `textContent` by the page's own script, the only one that a browser
+runs, by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import hashlib
+import io
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from openrlhf_js import __version__
+from openrlhf_js.common.console import visible
+from openrlhf_js.evaluation.arena.data import (
+    Answer,
+    Folder,
+    read_answers,
+    read_judgments,
+    read_questions,
+)
+from openrlhf_js.evaluation.arena.score import Board, Pool, Row
+
+TEMPLATES = Path(__file__).parent / "templates"
+LARGEST_BYTES = 19_000_000  # of packed texts
+GROUP = 50  # questions that are unpacked together
+TITLE = 120  # characters of a question in the list
+SHOWN_MODELS = 60
+NAME_WIDTH = 36
+INK, GRID = "#37352f", "#e3e2e0"
+KEY = (
+    "score: per cent of weighted rows won against the baseline, ties as half; first shown: share "
+    "of points that went to the answer shown first, 50 % is fair; contradicts: share of judgments "
+    "whose two games name different winners; tokens: mean length of the answers, and times the "
+    "baseline's."
+)
+
+
+def cells(board: Board) -> list[Row]:
+    """A board's rows as texts for a table."""
+    return [_cells(row, row["model"] == board.baseline) for row in board.rows]
+
+
+def _cells(row: Row, baseline: bool) -> Row:
+    def number(name: str) -> str:
+        return "" if row.get(name) is None else f"{row[name]:.1f}"
+
+    def share(name: str) -> str:
+        return "" if row.get(name) is None else f"{100 * row[name]:.1f} %"
+
+    known = row["ci_low"] is not None and row["ci_high"] is not None
+    ends = f"{number('ci_low')} to {number('ci_high')}" if known else "not known"
+    controlled = {
+        "without control": number("score_without_control"),
+        "equal style": number("score_at_equal_style"),
+    }
+    ratio = row.get("tokens_to_baseline")
+    length = "" if row.get("mean_tokens") is None else f"{row['mean_tokens']:.0f}"
+    return {
+        "model": row["model"],
+        "score": number("score"),
+        "interval": "baseline" if baseline else ends,
+        **({} if row["style_control"] == "none" else controlled),
+        "win/loss/tie": ""
+        if baseline
+        else "/".join(f"{row[name]:g}" for name in ("wins", "losses", "ties")),
+        "questions": "" if baseline else f"{row['questions']} of {row['questions_of_category']}",
+        "contradicts": share("contradictions"),
+        "first shown": share("side_a"),
+        "tokens": length + (f" ({ratio:.2f})" if ratio and not baseline else ""),
+    }
+
+
+def as_json(boards: Sequence[Board]) -> str:
+    """Every row of every board."""
+    rows = [row for board in boards for row in board.rows]
+    return json.dumps(rows, indent=1, allow_nan=False) + "\n"
+
+
+def as_csv(boards: Sequence[Board]) -> str:
+    """The same as CSV; a text that a spreadsheet would take for a formula gets a ' before it."""
+
+    def plain(value: Any) -> Any:
+        text = "; ".join(value) if isinstance(value, list) else value
+        return (
+            f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@")) else text
+        )
+
+    rows = [row for board in boards for row in board.rows]
+    text = io.StringIO()
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: plain(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def as_markdown(boards: Sequence[Board], compared: Sequence[str] = ()) -> str:
+    """A heading, a table and the notes of each board; names are escaped."""
+
+    def escaped(text: object) -> str:
+        flat = " ".join(str(text).split())
+        return "".join(f"\\{each}" if each in "\\|`*_[]<>#" else each for each in flat)
+
+    parts = []
+    for board in boards:
+        table = cells(board)
+        lines = [list(table[0]), ["---"] + ["---:"] * (len(table[0]) - 1)]
+        lines += [[escaped(value) for value in row.values()] for row in table]
+        rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        parts += [f"## {escaped(board.title)}", rows, f"Intervals: {board.interval}."]
+        parts += map(escaped, board.notes)
+    return "\n\n".join([*parts, *map(escaped, compared), KEY]) + "\n"
+
+
+def forest(boards: Sequence[Board]) -> Figure:
+    """The scores with their intervals, the best model on top; the diamond is the baseline."""
+    heights = [0.9 + 0.3 * min(len(board.rows), SHOWN_MODELS) for board in boards]
+    figure = Figure(figsize=(8, sum(heights)), layout="constrained")
+    grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, board in zip(grid, boards, strict=True):
+        rows = board.rows[:SHOWN_MODELS][::-1]
+        for place, row in enumerate(rows):
+            baseline = row["model"] == board.baseline
+            if not baseline and row["ci_low"] is not None and row["ci_high"] is not None:
+                axes.plot([row["ci_low"], row["ci_high"]], [place] * 2, color=INK)
+            face = "white" if baseline else INK
+            axes.plot(row["score"], place, "D" if baseline else "o", color=INK, mfc=face)
+        axes.axvline(50, color=INK, linewidth=1, linestyle="--")
+        names = [visible(row["model"])[:NAME_WIDTH] for row in rows]
+        axes.set_yticks(range(len(rows)), names)
+        axes.set_xlabel(f"score, per cent ({board.interval})")
+        title = visible(board.title)
+        axes.set_title(title, loc="left", fontsize=min(12.0, 800 / len(title)))
+        axes.grid(axis="x", color=GRID, linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def image(boards: Sequence[Board], kind: str) -> bytes:
+    """The picture of `forest` as PNG or SVG, the same bytes for the same scores."""
+    made = io.BytesIO()
+    fixed = {"svg.hashsalt": "arena", "svg.fonttype": "none", "text.parse_math": False}
+    with rc_context(fixed):
+        dates: Any = {"Date": None} if kind == "svg" else {}
+        forest(boards).savefig(made, format=kind, dpi=150, metadata=dates)
+    return made.getvalue()
+
+
+def page_of(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]) -> str:
+    """The page of what was scored."""
+    baselines = {pool.baseline for pool in pools}
+    models = dict.fromkeys(row["model"] for board in boards for row in board.rows)
+    data = questions_of(pools[0].folder, pools, [name for name in models if name not in baselines])
+    heading = f"{pools[0].bench.name}, judged by {', '.join(data['judges'])}"
+    return page(heading, boards, data, compared)
+
+
+def page(heading: str, boards: Sequence[Board], data: Row, compared: Sequence[str] = ()) -> str:
+    """The page: one file that opens offline.
+
+    Args:
+        data: of `questions_of`; what does not fit is left out: thinking, then the last models.
+    """
+    script = (TEMPLATES / "arena.js").read_text("utf-8")
+    listing, groups, notes = fitted(data)
+    pictures = [base64.b64encode(image([board], "svg")).decode() for board in boards]
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(), trim_blocks=True
+    )
+    text = environment.get_template("arena.html").render(
+        heading=heading,
+        written=time.strftime("%Y-%m-%d %H:%M %Z"),
+        version=__version__,
+        boards=[(board, cells(board), each) for board, each in zip(boards, pictures, strict=True)],
+        compared=compared,
+        key=KEY,
+        notes=notes,
+        packed={"listing": listing} | {f"texts-{n}": group for n, group in enumerate(groups)},
+        style=(TEMPLATES / "arena.css").read_text("utf-8"),
+        script=script,
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def questions_of(folder: Folder, pools: Sequence[Pool], models: Sequence[str]) -> Row:
+    """The questions that one of the models was judged on, with all texts, for JSON.
+
+    Each has uid, category, cluster, prompt, baseline {name, text, thinking} and models {place of
+    the model: {text, thinking, judged: {place of the judge: [game, game]}}}; a game is [verdict,
+    text], or None if it failed.
+    """
+    asked = read_questions(folder)
+    judges = list(dict.fromkeys(judge for pool in pools for judge in pool.judges))
+    baselines = {pool.category: pool.baseline for pool in pools}
+    answers = {name: read_answers(folder, name) for name in {*models, *baselines.values()}}
+    found: dict[str, Row] = {}
+    for place, model in enumerate(models):
+        for number, judge in enumerate(judges):
+            for uid, each in read_judgments(folder.judgments(judge, model)).items():
+                against = baselines.get(each.category, "")
+                if uid not in asked or not against or (each.baseline or against) != against:
+                    continue
+                question = found.setdefault(
+                    uid,
+                    asked[uid]._asdict()
+                    | {"baseline": {"name": against, **_answer(answers[against].get(uid))}}
+                    | {"models": {}},
+                )
+                own = question["models"].setdefault(
+                    str(place), {**_answer(answers[model].get(uid)), "judged": {}}
+                )
+                own["judged"][str(number)] = [game and list(game) for game in each.games]
+    ordered = [found[uid] for uid in asked if uid in found]
+    return {"models": list(models), "judges": judges, "questions": ordered}
+
+
+def _answer(of: Answer | None) -> dict[str, str | None]:
+    return {"text": None} if of is None else {"text": of.text, "thinking": of.thinking}
+
+
+def fitted(data: Row, largest_bytes: int = LARGEST_BYTES) -> tuple[str, list[str], list[str]]:
+    """The packed listing and groups of texts, small enough, and what had to be left out."""
+    notes: list[str] = []
+    models, thinking = len(data["models"]), True
+    while True:
+        listing, groups = packed(data, models, thinking)
+        size = len(listing) + sum(map(len, groups))
+        if size <= largest_bytes or (models == 1 and not thinking):
+            break
+        if thinking:
+            thinking = False
+            notes = ["The models' thinking is left out: the page would be too large."]
+        else:
+            models = max(1, min(models - 1, int(models * largest_bytes / size)))
+    if models < len(data["models"]):
+        left_out = ", ".join(data["models"][models:])
+        notes.append(f"Too large for the page: {left_out}. --models chooses which are shown.")
+    return listing, groups, notes
+
+
+def packed(data: Row, models: int, thinking: bool = True) -> tuple[str, list[str]]:
+    """The listing that filters need, and the texts in groups of questions; the first models."""
+    kept = {str(place) for place in range(models)}
+    entries, texts = [], []
+    for question in data["questions"]:
+        own = {place: each for place, each in question["models"].items() if place in kept}
+        if not own:
+            continue
+        shown = {place: _sides(each["judged"], 0) for place, each in own.items()}
+        entries.append(
+            {
+                **{name: question[name] for name in ("uid", "category", "cluster")},
+                "title": " ".join(question["prompt"][: 4 * TITLE].split())[:TITLE],
+                "baseline": question["baseline"]["name"],
+                "models": shown,
+            }
+        )
+        texts.append(
+            {
+                "prompt": question["prompt"],
+                "baseline": _bare(question["baseline"], thinking),
+                "models": {
+                    place: {**_bare(each, thinking), "judged": _sides(each["judged"], 1)}
+                    for place, each in own.items()
+                },
+            }
+        )
+    index = {"models": data["models"][:models], "judges": data["judges"], "group": GROUP}
+    groups = [_pack(texts[start : start + GROUP]) for start in range(0, len(texts), GROUP)]
+    return _pack({**index, "questions": entries}), groups
+
+
+def _sides(judged: Mapping[str, Sequence[Any]], part: int) -> Row:
+    """Verdicts (0) or texts (1) of the games by judge; None where a game failed."""
+    return {
+        judge: [None if game is None else game[part] for game in games]
+        for judge, games in judged.items()
+    }
+
+
+def _bare(of: Mapping[str, Any], thinking: bool) -> Row:
+    return {name: of[name] for name in ("text", *(["thinking"] if thinking else [])) if name in of}
+
+
+def _pack(value: Any) -> str:
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()

@@ -1,0 +1,228 @@
+"""Files in both official schemas, what is odd in them, and fetching."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from judged_bench import answer_row, counts, judgment_row, read_lines, write_lines
+
+from openrlhf_js.evaluation.arena import data, protocol
+from openrlhf_js.evaluation.arena.data import (
+    Answer,
+    Folder,
+    Game,
+    Judgment,
+    Question,
+    bench_of,
+    fetch,
+    file_name,
+    merge_rows,
+    read_answers,
+    read_judgments,
+    read_questions,
+    select,
+)
+from openrlhf_js.evaluation.arena.data import (
+    judgment_row as row_of,
+)
+from openrlhf_js.evaluation.arena.protocol import JudgeSettings, fetch_texts, prompt_of
+
+V1, V2 = "arena-hard-v0.1", "arena-hard-v2.0"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path, "own")
+
+
+def test_questions_of_both_schemas(folder, caplog):
+    rows = [
+        {"uid": "a", "category": "c", "prompt": "p\u2028q", "subcategory": "s"},
+        {"question_id": 7, "category": V1, "cluster": "d", "turns": [{"content": "q"}]},
+        {"uid": "b", "category": "c", "prompt": ["no text"]},
+        {"uid": "c", "category": "c"},
+    ]
+    path = write_lines(folder.questions, rows)
+    path.write_bytes(path.read_bytes().replace(b"\\u2028", "\u2028".encode()) + b'{"uid": "half')
+    found = read_questions(folder)
+    assert list(found.values()) == [
+        Question("a", "c", "p\u2028q", "s"),
+        Question("7", V1, "q", "d"),
+    ]
+    for said in ("line 3: the prompt must be text", "line 4: 'turns' must", "line 5: not JSON"):
+        assert said in caplog.text
+    assert list(select(found, [V1])) == ["7"]
+    with pytest.raises(ValueError, match="no question is of the category 'x'"):
+        select(found, ["x"])
+    with pytest.raises(ValueError, match="no such file; `openrlhf-js eval arena fetch`"):
+        read_questions(Folder(folder.root, "none"))
+
+
+def test_answers_of_both_schemas(folder, caplog):
+    older = {"question_id": "b", "model_id": "m", "answer_id": "x"}
+    rows = [
+        answer_row("a", "m", "<think>hm</think>yes", counts(9)),
+        {**older, "choices": [{"turns": [{"content": "old"}]}], "conv_metadata": counts(3, 1)},
+        {**answer_row("c", "m", ""), "messages": [{"role": "assistant", "content": "plain"}]},
+        {**answer_row("d", "m", "fine"), "metadata": {"token_len": "x"}},
+        answer_row("e", "m", "$ERROR$"),
+    ]
+    rows[3]["messages"][-1]["content"]["thought"] = "apart"
+    write_lines(folder.answers("m"), rows)
+    found = read_answers(folder, "m")
+    assert found["a"] == Answer("a", "m", "yes", None, "hm")  # counts were of the thinking too
+    assert found["b"] == Answer("b", "m", "old", data.Style(3, 1, 0, 0))
+    assert found["c"].text == "plain"
+    assert found["d"] == Answer("d", "m", "fine", None, "apart")
+    assert "e" not in found and "there is no answer" in caplog.text
+    assert "1 answers begin with their model's thinking" in caplog.text
+    assert read_answers(folder, "other") == {}
+
+
+def test_judgments_of_both_schemas(folder, caplog):
+    older = {"question_id": "b", "model": "org/m", "judge": "j"}
+    games = [{"score": "A<B", "judgment": "text", "user_prompt": "u"}, {"score": "[[C]]"}]
+    rows = [judgment_row("a", 1, "failed"), {**older, "games": games}, judgment_row("c", 1, 2)]
+    rows += [judgment_row("c", None, 1), {**judgment_row("d", 1, 1), "games": []}]
+    path = write_lines(folder.judgments("j", "m"), rows)
+    found = read_judgments(path)
+    assert found["a"].games == (Game("B>A", "because"), None)
+    assert (found["b"].model, found["b"].category, found["b"].baseline) == ("m", V1, "gpt-4-0314")
+    assert found["b"].games == (Game("B>A", "text"), Game(None, ""))
+    assert found["c"].complete  # the last complete one counts
+    assert "'[[C]]' is no verdict" in caplog.text and "line 5: 0 games" in caplog.text
+
+
+def test_many_bad_lines_are_told_of_once(folder, caplog):
+    write_lines(folder.questions, [{"uid": "a", "category": "c", "prompt": "p"}, *[[]] * 30])
+    read_questions(folder)
+    assert len(caplog.records) == 11 and "20 more lines cannot be read" in caplog.text
+
+
+def test_the_official_programs_read_what_is_written(folder):
+    """Their way of reading, written anew."""
+    pandas = pytest.importorskip("pandas")
+    path = folder.judgments("j", "m")
+    told = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    both = (Game("A>>B", "x\u2028y\ud800"), Game("B>A", "z"))
+    judged = Judgment("0a", "hard_prompt", "j", "m", "base", both, "hash", ("1", "2"))
+    failed = judged._replace(uid="0b", games=(Game(None, "none"), None))
+    merge_rows(path, {each.uid: row_of(each, (told, told)) for each in (judged, failed)})
+    frame = pandas.read_json(path, lines=True)
+    null = frame.games.map(
+        lambda x: x[0] is None or x[1] is None or x[0]["score"] is None or x[1]["score"] is None
+    )
+    assert null.tolist() == [False, True] and frame.uid.tolist() == ["0a", "0b"]
+    assert frame.games[0][0]["judgment"]["answer"] == "x\u2028y\ufffd"
+    assert read_judgments(path)["0b"] == failed
+
+
+def test_rows_replace_those_of_their_uid_and_no_others(folder):
+    path = write_lines(folder.judgments("j", "m"), [judgment_row(uid, 1, 1) for uid in "abc"])
+    path.write_bytes(path.read_bytes() + b"not json\n" + b'{"uid": "d"}')
+    merge_rows(path, {"b": {"uid": "b", "new": 1}, "e": {"uid": "e"}})
+    lines = path.read_bytes().splitlines()
+    assert lines[2] == b"not json" and json.loads(lines[3]) == {"uid": "d"}
+    assert json.loads(lines[4]) == {"uid": "b", "new": 1} and len(lines) == 6
+
+
+@pytest.mark.parametrize("wrong", ["", "/", "..", "a\nb", "x" * 201])
+def test_names_that_are_none(wrong):
+    with pytest.raises(ValueError, match="no name for a model"):
+        file_name(wrong)
+
+
+def test_names(tmp_path):
+    assert file_name("org/model/") == "model"
+    with pytest.raises(ValueError, match="is no benchmark"):
+        Folder(tmp_path, "../else")
+
+
+def test_benches():
+    assert bench_of(V2).category("creative_writing").baseline == "gemini-2.0-flash-001"
+    other = bench_of(V2, {"hard_prompt": "b"})
+    assert other.category("hard_prompt").baseline == "b"
+    assert other.category("hard_prompt").official_baseline == "o3-mini-2025-01-31"
+    assert bench_of("mine", "b").category("any").baseline == "b"
+    with pytest.raises(ValueError, match="has no category 'x'"):
+        bench_of(V2, {"x": "b"})
+    with pytest.raises(ValueError, match="--baseline MODEL"):
+        bench_of("mine")
+
+
+HARD, TALES = "Judge.\nEnd with [[A=B]].", "Judge tales."
+TEMPLATE = "Q {QUESTION} A {ANSWER_A} B {ANSWER_B}"
+PYTHON = f"""
+import os
+os.environ["RAN"] = "yes"
+HARD = {HARD!r}
+JUDGE_SETTINGS = {{
+    "hard_prompt": {{"baseline": "o3-mini-2025-01-31", "system_prompt": HARD}},
+    "creative_writing": {{"system_prompt": {TALES!r}}},
+}}
+"""
+
+
+def clone(root: Path) -> Path:
+    """A small official repository, with texts and questions made up."""
+    categories = {"h": "hard_prompt", "c": "creative_writing"}
+    theirs = Folder(root / "data", V2)
+    rows = [{"uid": u, "category": c, "prompt": "p"} for u, c in categories.items()]
+    write_lines(theirs.questions, rows)
+    for model in ("o3-mini-2025-01-31", "gemini-2.0-flash-001", "other"):
+        write_lines(theirs.answers(model), [answer_row(uid, model, "a", counts(1)) for uid in "hc"])
+    write_lines(theirs.judgments("gpt-4.1", "other"), [judgment_row("h", 1, 1, "other")])
+    (root / "utils").mkdir()
+    (root / "utils" / "judge_utils.py").write_text(PYTHON)
+    (root / "config").mkdir()
+    text = f"judge_model: gpt-4.1\nmax_tokens: 9\nprompt_template: {json.dumps(TEMPLATE)}\n"
+    (root / "config" / f"{V2}.yaml").write_text(text)
+    return root
+
+
+def test_fetching_from_a_clone(tmp_path):
+    source, folder, bench = clone(tmp_path / "clone"), Folder(tmp_path / "data", V2), bench_of(V2)
+    write_lines(folder.answers("other"), [{"mine": 1}])
+    missing = fetch(folder, bench, source, ["other", "absent"], ["gpt-4.1"])
+    assert missing == [
+        f"{source} has no data/{V2}/model_answer/absent.jsonl",
+        f"{source} has no data/{V2}/model_judgment/gpt-4.1/absent.jsonl",
+        "1 questions of hard_prompt; officially 500",
+        "1 questions of creative_writing; officially 250",
+    ]
+    assert read_lines(folder.answers("other")) == [{"mine": 1}]  # never overwritten
+    assert len(read_lines(folder.judgments("gpt-4.1", "other"))) == 1
+    assert len(read_lines(folder.answers("gemini-2.0-flash-001"))) == 2
+    assert fetch_texts(folder, bench, source)
+    settings = JudgeSettings(judge_model="j")
+    assert prompt_of(folder, "hard_prompt", settings) == (HARD, TEMPLATE)
+    assert prompt_of(folder, "creative_writing", settings) == (TALES, TEMPLATE)
+    assert "RAN" not in os.environ
+    assert not fetch_texts(folder, bench, tmp_path)
+    (source / "utils" / "judge_utils.py").write_text("JUDGE_SETTINGS = made()")
+    with pytest.raises(ValueError, match="has no JUDGE_SETTINGS that can be read without running"):
+        fetch_texts(folder, bench, source)
+    with pytest.raises(ValueError, match=r"holds no data/arena-hard-v2\.0/question\.jsonl"):
+        fetch(folder, bench, tmp_path / "none", [], [])
+
+
+def test_what_is_missing_of_a_baseline(tmp_path):
+    source = clone(tmp_path / "clone")
+    theirs = Folder(source / "data", V2)
+    write_lines(theirs.answers("o3-mini-2025-01-31"), [])
+    write_lines(theirs.answers("gemini-2.0-flash-001"), [answer_row("c", "g", "a")])
+    missing = fetch(Folder(tmp_path / "data", V2), bench_of(V2), source, [], [])
+    assert "no answer to 1 of 1 hard_prompt" in missing[2]
+    assert "answers without style counts" in missing[3]
+
+
+def test_the_older_template_is_the_newer_one():
+    texts = ["{question_1} {answer_1} {answer_2}"]
+    assert protocol.template_of(texts) == "{QUESTION} {ANSWER_A} {ANSWER_B}"
+    assert hashlib.sha256(b"").hexdigest() == protocol.digest("")
+    with pytest.raises(ValueError, match=r"must hold \{ANSWER_A\} once"):
+        protocol.template_of("{QUESTION} {ANSWER_B}")

@@ -1,0 +1,210 @@
+"""The page and files of scores: nothing foreign runs, nothing is lost, and it stays small."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import hashlib
+import io
+import json
+import random
+import re
+from html.parser import HTMLParser
+
+import pytest
+from judged_bench import answer_row, judgment_row, random_rows, write_judged, write_lines
+
+from openrlhf_js.evaluation.arena.data import Folder
+from openrlhf_js.evaluation.arena.page import (
+    GROUP,
+    TEMPLATES,
+    as_csv,
+    as_json,
+    as_markdown,
+    cells,
+    fitted,
+    image,
+    packed,
+    page_of,
+    questions_of,
+)
+from openrlhf_js.evaluation.arena.score import Plan, board, load
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u2028\x00{{7*7}}"
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Two models on four questions, one judgment incomplete: pools and boards."""
+    rows = random_rows(2, 4)
+    rows[0] = judgment_row("q0", None, "failed", model="m0")
+    write_judged(tmp_path, rows)
+    pools = load(Folder(tmp_path, "own"), ["j"])
+    return pools, [board(pool, ["j"], Plan()) for pool in pools]
+
+
+class Parsed(HTMLParser):
+    """The elements of a page, what its scripts hold, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.text = [], {}, ""
+        self._script = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag == "script":
+            self._script = dict(attributes).get("id", "code")
+
+    def handle_endtag(self, tag):
+        self._script = None
+
+    def handle_data(self, data):
+        if self._script:
+            self.scripts[self._script] = self.scripts.get(self._script, "") + data
+        else:
+            self.text += data
+
+
+def unpack(text):
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def test_the_page_holds_every_text_once_unpacked(bench):
+    found = Parsed(page_of(*bench, []))
+    listing, texts = unpack(found.scripts["listing"]), unpack(found.scripts["texts-0"])
+    assert sorted(listing["models"]) == ["m0", "m1"] and listing["judges"] == ["j"]
+    place = str(listing["models"].index("m0"))
+    first = listing["questions"][0]
+    assert (first["uid"], first["title"], first["baseline"]) == ("q0", "prompt of q0", "base")
+    assert first["models"][place]["0"] == [None, None]
+    assert texts[0]["models"][place]["judged"]["0"] == ["because", None]
+    assert texts[1]["baseline"]["text"] == "base on q1"
+    assert texts[1]["models"][place]["text"] == "m0 on q1"
+
+
+def test_nothing_but_our_script_can_run(bench):
+    text = page_of(*bench, [])
+    found, script = Parsed(text), (TEMPLATES / "arena.js").read_text("utf-8")
+    policy = next(a["content"] for tag, a in found.elements if a.get("http-equiv"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data:"
+    )
+    assert found.scripts["code"] == script
+    assert text.index("Content-Security-Policy") < text.index("<script")
+    links = [a[name] for _, a in found.elements for name in ("src", "href") if name in a]
+    assert links and all(link.startswith("data:image/svg+xml") for link in links)
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert way not in script
+
+
+def test_hostile_texts_stay_texts(tmp_path):
+    name = "<script>alert('x')<$"
+    rows = [judgment_row(HOSTILE, 1, -1, model=name), judgment_row("q1", 1, 1, model=name)]
+    rows[0]["games"][0]["judgment"]["answer"] = HOSTILE
+    folder = Folder(tmp_path, "own")
+    write_judged(tmp_path, rows)
+    write_lines(folder.answers(name), [answer_row(HOSTILE, name, HOSTILE)])
+    pools = load(folder, ["j"])
+    text = page_of(pools, [board(pools[0], ["j"], Plan())], [HOSTILE])
+    found = Parsed(text)
+    assert [tag for tag, _ in found.elements].count("script") == 3
+    assert not any(name.startswith("on") for _, own in found.elements for name in own)
+    assert "alert(1)" not in "".join(found.scripts.values())
+    assert unpack(found.scripts["texts-0"])[0]["models"]["0"]["text"] == HOSTILE
+    assert "\x00" not in text and "{{7*7}}" in found.text
+    assert HOSTILE[:30] in found.text and name in found.text  # shown, not run
+
+
+def test_thinking_and_missing_answers(bench):
+    pools, _ = bench
+    folder = pools[0].folder
+    lines = [answer_row(f"q{n}", "m0", "answer") for n in range(3)]
+    lines[0]["messages"][-1]["content"]["thought"] = "let me think"
+    write_lines(folder.answers("m0"), lines)
+    questions = questions_of(folder, pools, ["m0"])["questions"]
+    assert questions[0]["models"]["0"]["thinking"] == "let me think"
+    assert questions[3]["models"]["0"]["text"] is None
+
+
+def large(models, thinking=0, questions=GROUP + 1):
+    """Data with texts that do not compress."""
+    rng = random.Random(0)
+
+    def one(number):
+        return {
+            **{"uid": f"q{number}", "category": "c", "cluster": ""},
+            "prompt": "  why \n ask  " * 100,
+            "baseline": {"name": "base", "text": "b"},
+            "models": {
+                str(model): {
+                    "text": rng.randbytes(300).hex(),
+                    "thinking": rng.randbytes(thinking).hex(),
+                    "judged": {"0": [["A>B", "x"], None]},
+                }
+                for model in range(models)
+            },
+        }
+
+    names = [f"m{n}" for n in range(models)]
+    return {"models": names, "judges": ["j"], "questions": [one(n) for n in range(questions)]}
+
+
+def test_questions_are_packed_in_groups():
+    listing, groups = packed(large(1), 1)
+    assert [len(unpack(group)) for group in groups] == [GROUP, 1]
+    first = unpack(listing)["questions"][0]
+    assert first["title"].startswith("why ask why ask") and len(first["title"]) <= 120
+    assert first["models"] == {"0": {"0": ["A>B", None]}}
+
+
+def size(found):
+    return len(found[0]) + sum(map(len, found[1]))
+
+
+def test_what_does_not_fit_goes_thinking_first_then_the_last_models():
+    data = large(4, thinking=400)
+    whole, bare = size(packed(data, 4)), size(packed(data, 4, thinking=False))
+    assert fitted(data, whole)[2] == []
+    without = fitted(data, int(1.1 * bare))
+    assert size(without) <= 1.1 * bare and without[2][0].startswith("The models' thinking")
+    fewer = fitted(data, int(0.6 * bare))
+    assert size(fewer) <= 0.6 * bare and unpack(fewer[0])["models"] == ["m0", "m1"]
+    assert "m2, m3. --models chooses" in fewer[2][1]
+    assert unpack(fitted(data, 10)[0])["models"] == ["m0"]
+
+
+def test_cells_and_files(bench):
+    pools, boards = bench
+    line = next(row for row in cells(boards[0]) if row["model"] == "m0")
+    assert line["questions"] == "3 of 4"
+    plain = json.loads(as_json(boards))
+    assert [each["model"] for each in plain] == [row["model"] for row in boards[0].rows]
+    assert {"ci_low", "deviations", "much_weight", "worst_case_low"} <= set(plain[0])
+    controlled = board(pools[0], ["j"], Plan(style_control="length"))
+    assert controlled.title == "all, judged by j, style controlled: length"
+    assert any("Style, in log-odds" in note and "length" in note for note in controlled.notes)
+    assert "equal style" in cells(controlled)[0]
+    assert image([*boards, controlled], "svg") == image([*boards, controlled], "svg")
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@"])
+def test_a_name_is_no_formula_and_a_number_stays_one(bench, sign):
+    _, (found,) = bench
+    row = {**found.rows[0], "model": f"{sign}1+1", "ci_low": -1.5}
+    (read,) = csv.DictReader(io.StringIO(as_csv([found._replace(rows=[row])]), newline=""))
+    assert read["model"] == f"'{sign}1+1" and read["ci_low"] == "-1.5"
+
+
+def test_markdown_shows_names_as_they_are(bench):
+    _, (found,) = bench
+    row = {**found.rows[0], "model": "a|b <b>*x*</b> [c](d)"}
+    text = as_markdown([found._replace(rows=[row, *found.rows[1:]])], ["more *words*"])
+    assert "| a\\|b \\<b\\>\\*x\\*\\</b\\> \\[c\\](d) |" in text
+    rows_of = [line for line in text.split("\n") if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows_of}) == 1
+    assert "more \\*words\\*" in text and text.startswith("## all, judged by j\n\n| model |")
