@@ -83,7 +83,8 @@ def work(settings: QuickstartSettings) -> None:
                 f"{settings.prompts_per_step} prompts x {settings.responses_per_prompt} responses"
             )
             what = f"{settings.task}, {MODEL}, {size} a step, seed {settings.seed}"
-            report.draw(folder, result, folder / "curves.png", what)
+            write_json(folder / "summary.json", result)  # has the intervals of the picture
+            report.draw(folder, settings.estimators, folder / "curves.png", what)
     result["seconds"] = {**screen.seconds, "all": round(time.monotonic() - began, 1)}
     write_json(folder / "summary.json", result)
     show(settings, folder, result)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -168,7 +167,8 @@ def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     for tag in sorted({tag for condition in conditions for tag in condition.tags}):
         match = re.fullmatch(curve.tag, tag)
         if match and any(any(s.values) for c in conditions for s in c.series(tag)):
-            found[tag] = ", ".join([curve.title, *filter(None, match.groups())])
+            names = [name for name in match.groups() if name not in ("", "held_out")]
+            found[tag] = ", ".join([curve.title, *names])
     return found
 
 
@@ -210,9 +210,8 @@ def draw(
             f"not logged by {missing}": missing,
         }
         note = "; ".join(note for note, holds in notes.items() if note and holds)
-        bars: Literal["bars", "band"] = "bars" if curve is PASS_AT_1 else "band"
-        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log, intervals=bars)
-        drawn.append((panel, rows))
+        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log)
+        drawn.append((replace(panel, intervals="bars") if curve is PASS_AT_1 else panel, rows))
     return [(panel, rows) for panel, rows in drawn if rows]
 
 

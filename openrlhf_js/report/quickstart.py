@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from openrlhf_js.report import runs, style
-from openrlhf_js.report.plot import Panel, Row, plot
-from openrlhf_js.report.runs import Scalars
+from openrlhf_js.report import panels, runs, style
+from openrlhf_js.report.plot import plot
+from openrlhf_js.report.runs import Scalars, find_conditions
 from openrlhf_js.stats import Estimate, clustered_mean, paired_difference
 
 SHRINKING = ("js", "js_plus", "js1")  # the estimators that find their λ in every batch
@@ -59,16 +59,10 @@ def summarise(run: Path, task: str, folders: Mapping[str, Path]) -> dict[str, An
     return {"task": task, "before": measured, "results": results}
 
 
-def percent(estimate: Mapping[str, float]) -> str:
-    """An estimate as `45.1 % ± 3.0`."""
+def percent(estimate: Mapping[str, float], sign: str = "") -> str:
+    """A share with its interval, as `45.1 ± 3.0`; "+" as sign is for differences."""
     of = Estimate(**estimate)
-    return f"{100 * of.value:.1f} % ± {100 * of.half_width:.1f}"
-
-
-def points(estimate: Mapping[str, float]) -> str:
-    """A difference in percentage points, as `+45.1 ± 3.0`."""
-    of = Estimate(**estimate)
-    return f"{100 * of.value:+.1f} ± {100 * of.half_width:.1f}"
+    return f"{100 * of.value:{sign}.1f} ± {100 * of.half_width:.1f}"
 
 
 def table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -76,9 +70,9 @@ def table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "estimator": estimator,
-            "pass@1 before": percent(summary["before"]),
-            "pass@1 after": percent(result["after"]),
-            "gain, points": points(result["gain"]),
+            "pass@1 before, %": percent(summary["before"]),
+            "pass@1 after, %": percent(result["after"]),
+            "gain, points": percent(result["gain"], "+"),
             "MSE / RLOO's": result["baseline_mse_over_rloo"],
             "grad norm": result["gradient_norm_mean"],
             "λ": result["shrinkage_mean"] if estimator in SHRINKING else None,
@@ -101,8 +95,8 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
     gained = result["gain"]
     went = "rose" if gained["low"] > 0 else "fell" if gained["high"] < 0 else "went"
     sentences = [
-        f"On held-out prompts of {task} pass@1 {went} from {percent(summary['before'])} to "
-        f"{percent(result['after'])}: {points(gained)} points (95 % intervals, by prompt)."
+        f"On held-out prompts of {task} pass@1 {went} from {percent(summary['before'])} % to "
+        f"{percent(result['after'])} %: {percent(gained, '+')} points (95 % intervals, by prompt)."
     ]
     share = result["baseline_mse_over_rloo"]
     if share is not None and estimator != "rloo":
@@ -113,37 +107,18 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def draw(run: Path, summary: Mapping[str, Any], path: Path, title: str = "") -> None:
+def draw(run: Path, estimators: Iterable[str], path: Path, title: str = "") -> None:
     """Draws reward, pass@1, shrinkage and gradient norm of every estimator over steps, as a PNG."""
-    estimators = list(summary["results"])
-    single = len(estimators) == 1
-    rows: list[Row] = []
-    for estimator, result in summary["results"].items():
-        logged = Scalars(run / "tensorboard" / estimator)
-        least, greatest = (
-            dict(zip(*logged[tag], strict=True)) for tag in (runs.SHRINKAGE_MIN, runs.SHRINKAGE_MAX)
-        )
-        for tag in (runs.REWARD, runs.HELD_OUT, runs.SHRINKAGE, runs.GRADIENT_NORM):
-            for step, value in zip(*logged[tag], strict=True):
-                row: Row = {"quantity": tag, "estimator": estimator, "step": step, "value": value}
-                if tag == runs.SHRINKAGE and single:
-                    row = {**row, "low": least.get(step), "high": greatest.get(step)}
-                if tag != runs.HELD_OUT or 0 < step < result["steps"]:
-                    rows.append(row)
-        for step, of in ((0, summary["before"]), (result["steps"], result["after"])):
-            rows.append({"quantity": runs.HELD_OUT, "estimator": estimator, "step": step, **of})
-    unused = [name for name in estimators if name not in SHRINKING]
-    what_js_would = f"; {', '.join(unused)}: what js would take" if unused else ""
-    shrinkage = "mean" + ", least and greatest" * single + " over the prompts of the batch"
-    panels = {
-        runs.REWARD: Panel("Training reward", "reward", "mean over the batch", (0, 1)),
-        runs.HELD_OUT: Panel(
-            "Held-out pass@1", "share of the responses",
-            "95 % intervals over prompts before and after", (0, 1), intervals="bars",
-        ),
-        runs.SHRINKAGE: Panel(
-            "Shrinkage λ", "λ, 0: rloo, 1: bloo", shrinkage + what_js_would, (0, 1)
-        ),
-        runs.GRADIENT_NORM: Panel("Gradient norm", "norm", "before clipping", (0, None)),
-    }  # fmt: skip
-    style.save_png(plot(rows, panels, x="step", xlabel="training step", title=title), path)
+    conditions = find_conditions([f"{name}={run / 'tensorboard' / name}" for name in estimators])
+    curves = {curve.tag: curve for section in panels.SECTIONS.values() for curve in section}
+    tags = runs.REWARD, panels.PASS_AT_1.tag, runs.SHRINKAGE, runs.GRADIENT_NORM
+    drawn = [each for tag in tags for each in panels.draw(curves[tag], conditions)]
+    figure = plot(
+        [row for _, rows in drawn for row in rows],
+        {panel.title: panel for panel, _ in drawn},
+        x="step",
+        xlabel="training step",
+        line="run",
+        title=title,
+    )
+    style.save_png(figure, path)

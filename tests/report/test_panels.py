@@ -113,7 +113,7 @@ def test_pass_at_1_of_one_quickstart_has_intervals_over_prompts(log, tmp_path):
     assert list(found) == [0, 1, 2]
     assert found[0] == (0.3, 0.3 - 0.1, 0.3 + 0.1)
     assert not math.isfinite(found[1].low)
-    assert figures(str(tmp_path / "s0"))["Held-out pass@1, held_out"] == ["70.0% [60.0%, 80.0%]"]
+    assert figures(str(tmp_path / "s0"))["Held-out pass@1"] == ["70.0% [60.0%, 80.0%]"]
     (both,) = find_conditions([f"{tmp_path / 's0'},{tmp_path / 's1'}"])
     assert list(estimates(panels.PASS_AT_1, runs.HELD_OUT, both)) == [1, 2]  # over seeds instead
     (tmp_path / "s0" / "summary.json").write_text("{}")

@@ -5,6 +5,7 @@ from matplotlib.image import imread
 from torch.utils.tensorboard import SummaryWriter
 
 from openrlhf_js.report import quickstart, runs
+from openrlhf_js.report.plot import plot
 from openrlhf_js.report.runs import Scalars
 from openrlhf_js.stats import Estimate, clustered_mean
 
@@ -86,7 +87,7 @@ def test_words_claim_no_more_than_the_interval(run, estimate, word):
     found = summarised(run, "js")
     found["results"]["js"]["gain"] = Estimate(*estimate)._asdict()
     sentence = quickstart.in_words(found)[0]
-    assert f"On held-out prompts of maze pass@1 {word} from 25.0 %" in sentence
+    assert f"On held-out prompts of maze pass@1 {word} from 25.0 ± " in sentence
     assert f"{100 * estimate[0]:+.1f} ± " in sentence
 
 
@@ -105,9 +106,17 @@ def test_a_comparison_is_a_table_and_a_caution(run):
 
 
 @pytest.mark.parametrize("names", [("js",), ("rloo", "js")])
-def test_curves_are_drawn(run, names):
-    quickstart.draw(run, summarised(run, *names), run / "curves.png", "maze, tiny model")
+def test_curves_are_drawn(run, names, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        quickstart, "plot", lambda rows, *args, **kw: drawn.append(rows) or plot(rows, *args, **kw)
+    )
+    (run / "summary.json").write_text(json.dumps(summarised(run, *names)))
+    quickstart.draw(run, names, run / "curves.png", "maze, tiny model")
     picture = imread(run / "curves.png")
     assert picture.shape[0] > 1000
     assert picture.shape[1] > 1500
     assert picture.std() > 0.05
+    held_out = [row for row in drawn[0] if row["quantity"] == "Held-out pass@1"]
+    assert {row["run"] for row in held_out} == set(names)
+    assert {row["step"]: row["value"] for row in held_out} == {0: 0.25, 10: 0.25, 20: 0.75}
