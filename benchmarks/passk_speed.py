@@ -48,8 +48,8 @@ def main() -> int:
         speed = value_of(task, "tokens_per_second")["value"]
         mean, passed = value_of(task, "mean_at_k"), value_of(task, "pass_at", SAMPLES)
         print(
-            f"{name}: seed {seed}, batches of {batch}: {seconds:.1f} s, {speed:,.0f} tokens/s while "
-            f"sampling, mean@{SAMPLES} {mean['value']:.4f} ({mean['low']:.4f} to "
+            f"{name}: seed {seed}, batches of {batch}: {seconds:.1f} s, {speed:,.0f} tokens/s "
+            f"while sampling, mean@{SAMPLES} {mean['value']:.4f} ({mean['low']:.4f} to "
             f"{mean['high']:.4f}), pass@{SAMPLES} {passed['value']:.4f}"
         )
     same = scores["first"] == scores["again"]

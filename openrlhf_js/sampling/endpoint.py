@@ -159,7 +159,7 @@ class Endpoint:
         except TimeoutError:
             failure = NoReply(f"no reply within {self.timeout_seconds:g} s")
         except openai.APIConnectionError as error:
-            failure = NoReply(f"connection lost: {self._scrubbed(error.__cause__ or error)}")
+            failure = NoReply(f"connection lost: {self._scrubbed(repr(error.__cause__))}")
         except ValueError as error:
             failure = NoReply(f"the answer holds no chat completion: {error}")
         else:

@@ -81,7 +81,8 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any) -> list[Prompt]:
 def _text(row: Row, form: Form, tokenizer: Any) -> str:
     if row.get("images"):
         raise ValueError(
-            "a row has images, and engines in this process sample from models of text only"
+            "a row has images, and engines in this process take text only: where an address is "
+            "taken, serve the model (`vllm serve`) and give its address as --model"
         )
     value = _value(row, form.input_key, "--input_key")
     if form.apply_chat_template:

@@ -20,10 +20,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
 from openrlhf_js.sampling.engines import Engine, key
 from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
+from openrlhf_js.sampling.prompts import Form, Prompt, asked
 from openrlhf_js.sampling.settings import EngineSettings
 
 IMAGE_TAG = "<image>"
-OPEN_THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>\s*\Z")
+OPEN_THOUGHT = re.compile(r"(<(think|thinking|thought|reasoning|seed:think)>|\[THINK\])\s*\Z")
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
 PromptForm = Literal["auto", "chat", "text"]
 
@@ -108,26 +109,10 @@ class LocalSampler:
         self._engine: Engine | None = None
         self._room = 0  # tokens of prompt and response together
 
-    def prompt_of(self, request: Request) -> str:
-        """The text that the model is given."""
-        if request.images:
-            raise ValueError(
-                "a prompt has images, and engines in this process take text only: serve the model "
-                "(`vllm serve MODEL --generation-config vllm`) and give its address, such as "
-                "--model http://localhost:8000/v1"
-            )
-        if not self.chat:
-            return "\n\n".join(each["content"] for each in request.messages)
-        return str(
-            self.tokenizer.apply_chat_template(
-                list(request.messages), tokenize=False, add_generation_prompt=True
-            )
-        )
-
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
         """As `Sampler`: the engine is loaded with room for the longest of all requests."""
-        for _, _, tokens in self._asked(requests):
-            needed = len(tokens) + parameters.max_new_tokens
+        for _, prompt in self._asked(requests):
+            needed = len(prompt.tokens) + parameters.max_new_tokens
             if needed <= (self.files.context or needed):
                 self._room = max(self._room, needed)
 
@@ -135,39 +120,41 @@ class LocalSampler:
         self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
     ) -> None:
         """As `Sampler`, batch after batch."""
-        asked = self._asked(requests)
+        pairs = self._asked(requests)
         room = (self.files.context or math.inf) - parameters.max_new_tokens
-        if long := [each for each in asked if len(each[2]) > room]:
-            on_samples([(request, self._too_long(tokens, room)) for request, _, tokens in long])
-        asked = [each for each in asked if len(each[2]) <= room]
-        for start in range(0, len(asked), self.settings.rows):
-            on_samples(self._batch(asked[start : start + self.settings.rows], parameters))
+        if long := [each for each in pairs if len(each[1].tokens) > room]:
+            on_samples([(request, self._too_long(prompt, room)) for request, prompt in long])
+        pairs = [each for each in pairs if len(each[1].tokens) <= room]
+        for start in range(0, len(pairs), self.settings.rows):
+            on_samples(self._batch(pairs[start : start + self.settings.rows], parameters))
 
-    def _asked(self, requests: Sequence[Request]) -> list[tuple[Request, str, list[int]]]:
-        """Requests with the prompt's text and tokens."""
-        prompts: dict[int, tuple[str, list[int]]] = {}
-        for request in requests:
-            if request.number not in prompts:
-                text = self.prompt_of(request)
-                prompts[request.number] = (
-                    text,
-                    self.tokenizer(text, add_special_tokens=False).input_ids,
-                )
-        return [(request, *prompts[request.number]) for request in requests]
+    def _asked(self, requests: Sequence[Request]) -> list[tuple[Request, Prompt]]:
+        """Requests with their prompts."""
+        own = {request.number: request for request in requests}
+        rows = [
+            {
+                "input": list(each.messages) if self.chat else plain_text(each.messages),
+                "images": each.images,
+            }
+            for each in own.values()
+        ]
+        form = Form(label_key=None, apply_chat_template=self.chat)
+        prompts = dict(zip(own, asked(rows, form, self.tokenizer), strict=True))
+        return [(request, prompts[request.number]) for request in requests]
 
-    def _too_long(self, tokens: Sequence[int], room: float) -> NoReply:
+    def _too_long(self, prompt: Prompt, room: float) -> NoReply:
         return NoReply(
-            f"the prompt has {len(tokens)} tokens, and with --max_new_tokens there is room for "
+            f"the prompt has {len(prompt.tokens)} tokens, and --max_new_tokens leaves room for "
             f"{room:.0f} in the model's context of {self.files.context}",
             refused=True,
         )
 
     def _batch(
-        self, asked: Sequence[tuple[Request, str, list[int]]], parameters: Parameters
+        self, pairs: Sequence[tuple[Request, Prompt]], parameters: Parameters
     ) -> list[tuple[Request, Sampled | NoReply]]:
         most, temperature = parameters.max_new_tokens, parameters.temperature
         if self._engine is None:
-            longest = max(self._room, *(len(each[2]) + most for each in asked)) - most
+            longest = max(self._room, *(len(each.tokens) + most for _, each in pairs)) - most
             self._engine = self.settings.load(self.settings.policy(self.files, longest, most))
         self._engine.policy = replace(
             self._engine.policy,
@@ -175,24 +162,29 @@ class LocalSampler:
             top_p=1.0 if parameters.top_p is None else parameters.top_p,
             max_new_tokens=most,
         )
-        seeds = [key(parameters.seed, request.number, request.draw) for request, _, _ in asked]
-        prompts = [tokens for _, _, tokens in asked]
+        seeds = [key(parameters.seed, request.number, request.draw) for request, _ in pairs]
+        prompts = [prompt.tokens for _, prompt in pairs]
         began = time.perf_counter()
         if temperature == 0:
             responses = self._engine.greedy(prompts)
         else:
             responses = self._engine.sample(prompts, seeds)
-        seconds = (time.perf_counter() - began) / len(asked)
+        seconds = (time.perf_counter() - began) / len(pairs)
         found: list[tuple[Request, Sampled | NoReply]] = []
-        for (request, prompt, _), response, seed in zip(asked, responses, seeds, strict=True):
+        for (request, prompt), response, seed in zip(pairs, responses, seeds, strict=True):
             tokens = response.tolist()
             ended = bool(tokens) and tokens[-1] in self._engine.policy.ends
             text = str(self.tokenizer.decode(tokens[:-1] if ended else tokens))
-            opening = OPEN_THOUGHT.search(prompt)  # as some chat templates end
+            opening = OPEN_THOUGHT.search(prompt.text)  # as some chat templates end
             text = (opening[0].strip() if opening else "") + text
             reason = "stop" if ended else "length"
             found.append((request, Sampled(text, "", reason, len(tokens), seed, seconds)))
         return found
+
+
+def plain_text(messages: Sequence[dict[str, Any]]) -> str:
+    """Messages for a model without a chat template."""
+    return "\n\n".join(each["content"] for each in messages)
 
 
 class ServedSampler:

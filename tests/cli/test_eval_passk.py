@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from openrlhf_js.sampling.settings import EngineSettings
 from openrlhf_js.tasks import TASKS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
-from passk_kit import CONTEXT, by_seed, items, lines, reply, rows, serving, write_model, write_rows
+from passk_kit import CONTEXT, items, lines, reply, rows, serving, write_model, write_rows
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
 
@@ -56,11 +55,6 @@ def scores(folder, task="toy"):
     return results(folder)["tasks"][task]["per_item"]
 
 
-def unloadable(monkeypatch):
-    """No model can be loaded any more."""
-    monkeypatch.setattr(EngineSettings, "load", None)
-
-
 def test_a_model_on_two_files(given, tmp_path, capsys):
     assert main(words(given, tmp_path, tasks=("toy.jsonl", "more.jsonl"))) == 0
     said = capsys.readouterr()
@@ -90,34 +84,6 @@ def test_the_same_seed_gives_the_same_scores(given, done, tmp_path):
     assert scores(tmp_path / "again") == scores(done / "model")
     assert main(words(given, tmp_path / "new", "--seed", "1")) == 0
     assert scores(tmp_path / "new") != scores(done / "model")
-
-
-def test_nothing_is_sampled_again(given, done, tmp_path, monkeypatch):
-    few = words(given, tmp_path, "--items", "4", "--samples", "3")
-    assert main(few) == 0
-    first = (tmp_path / "samples/toy.jsonl").read_bytes()
-    assert main(words(given, tmp_path)) == 0
-    assert (tmp_path / "samples/toy.jsonl").read_bytes().startswith(first)
-    assert scores(tmp_path) == scores(done / "model")
-    unloadable(monkeypatch)
-    assert main(few) == 0
-    assert len(scores(tmp_path)["uid"]) == 4
-
-
-def test_samples_of_another_grader_are_graded_again(given, done, tmp_path, capsys, monkeypatch):
-    out = tmp_path / "out"
-    shutil.copytree(done / "model", out)
-    path = out / "samples/toy.jsonl"
-    first, *kept = path.read_bytes().splitlines(keepends=True)
-    old = [{**json.loads(line), "status": "malformed", "graded_by": "0.0.1"} for line in kept[:3]]
-    path.write_bytes(
-        first + b"".join(json.dumps(row).encode() + b"\n" for row in old) + b"".join(kept[3:])
-    )
-    unloadable(monkeypatch)
-    assert main(words(given, out)) == 0
-    assert "toy: graded 3 responses again; 3 changed" in capsys.readouterr().err
-    assert scores(out) == scores(done / "model")
-    assert len(lines(path)) == 72 + 3
 
 
 def test_kill_9_and_resume(given, done, tmp_path):
@@ -186,32 +152,6 @@ def test_a_served_model(given, tmp_path, monkeypatch):
         call[2] = served.url
         assert main(call) == 0
         assert served.requests == []
-
-
-def picky(request, number):
-    """Refuses the first and the last item."""
-    if request["messages"][0]["content"] in ("aa", "fb"):
-        return 400, {"error": {"message": "no such talk", "code": "content_filter"}}
-    return by_seed(request, number)
-
-
-def test_refused_items_are_left_out_only_if_asked(given, tmp_path, capsys):
-    with serving(picky) as served:
-        tasks = ["--tasks", str(given / "toy.jsonl"), "--samples", "5"]
-        call = ["passk", "--model", served.url, *tasks, "--out", str(tmp_path)]
-        assert main(call) == 2
-        said = capsys.readouterr().err
-        assert "toy, item 1: " in said and "no such talk" in said
-        assert "--leave_out_refused gives results without" in said
-        assert not (tmp_path / "results.json").exists()
-        assert main([*call, "--leave_out_refused"]) == 0
-    task = results(tmp_path)["tasks"]["toy"]
-    assert (task["items"], len(task["left_out"]), len(task["per_item"]["uid"])) == (10, 2, 10)
-    right = sum(row["status"] == "correct" for row in lines(tmp_path / "samples/toy.jsonl"))
-    assert value_of(task, "mean_at_k")["value"] == pytest.approx(right / 50)
-    page, said = (tmp_path / "results.md").read_text(), capsys.readouterr().out
-    for text in ("10 of 12", "toy: 2 items that the model refuses are left out everywhere"):
-        assert text in page and text in said
 
 
 def test_a_server_that_fails(given, tmp_path, capsys):
@@ -294,17 +234,13 @@ def test_a_data_set_from_a_file(tmp_path):
     ("more", "message"),
     [
         (["--tasks", "poetry"], "no benchmark 'poetry'; there are amc23, countdown"),
-        (["--tasks", "/no/such.jsonl"], "/no/such.jsonl: No such file"),
         (["--tasks", "{given}/toy.jsonl", "/else/toy.jsonl"], "names a benchmark twice"),
         (["--model", "/no/such/model"], "/no/such/model is not a folder here"),
-        (["--model", "{given}"], "is not a model that loads"),
         (
             ["--max_new_tokens", str(CONTEXT)],
-            "toy, item 1: the prompt has 2 tokens, and with --max",
+            "toy, item 1: the prompt has 2 tokens, and --max",
         ),
-        (["--prompt_form", "chat"], "no chat template; take --prompt_form text"),
         (["--source", "math500=x"], "--source is for math500, which --tasks does not name"),
-        (["--tasks", "maze", "--source", "maze=x"], "maze takes no option 'source'"),
     ],
 )
 def test_what_cannot_be_used(given, tmp_path, capsys, more, message):
@@ -317,13 +253,9 @@ def test_what_cannot_be_used(given, tmp_path, capsys, more, message):
     ("flags", "message"),
     [
         ("", "give --model MODEL, or --compare A B"),
-        ("--model x --compare a b", "give --model MODEL, or --compare A B"),
         ("--model x", "--model needs --tasks and --out"),
         ("--model x --tasks maze --out y --samples 0", "--samples 0"),
-        ("--model x --tasks maze --out y --temperature -1", "--temperature -1"),
-        ("--model x --tasks maze --out y --top_p 2", "--top_p 2"),
         ("--model x --tasks maze --out y --source x", "give NAME=PATH"),
-        ("--model x --tasks maze --out y --timeout 0", "--timeout 0"),
     ],
 )
 def test_wrong_flags(capsys, flags, message):
@@ -331,13 +263,3 @@ def test_wrong_flags(capsys, flags, message):
         main(["passk", *flags.split()])
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_help_and_unknown_programs(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["passk", "--help"])
-    assert stopped.value.code == 0
-    assert "--compare runs/rloo runs/js" in capsys.readouterr().out
-    assert main(["--help"]) == 0
-    assert "arena" in capsys.readouterr().out
-    assert main(["poetry"]) == 2

@@ -126,17 +126,3 @@ def test_greedy_is_the_likeliest_token_at_every_place(folder):
         while len(tokens) < len(prompt) + 12 and tokens[-1] != END:
             tokens.append(int(logits_after(sampler.model, tokens).argmax()))
         assert response.tolist() == tokens[len(prompt) :]
-
-
-def test_a_model_without_an_end_goes_on_to_the_most(folder):
-    sampler = engine(folder, ends=(), most=5)
-    assert {len(each) for each in sampler.sample(PROMPTS, KEYS)} == {5}
-
-
-def test_a_first_token_comes_as_often_as_the_model_says(folder):
-    sampler = engine(folder, most=1)
-    count = 3000
-    drawn = np.array(plain(sampler.sample([PROMPTS[0]] * count, range(count))))[:, 0]
-    wanted = logits_after(sampler.model, PROMPTS[0]).softmax(-1).numpy()
-    errors = np.bincount(drawn, minlength=11) / count - wanted
-    assert (np.abs(errors) < 4 * np.sqrt(wanted * (1 - wanted) / count)).all()

@@ -70,7 +70,7 @@ def test_a_row_as_a_prompt(row, form, prompt):
         ({"input": "q", "label": 3}, "the label 3 under 'label' is int; it must be text"),
         ({"input": [], "label": "1"}, "messages need --apply_chat_template"),
         ({"input": "", "label": "1"}, "a prompt is empty"),
-        ({"input": "q", "label": "1", "images": ["a.png"]}, "models of text only"),
+        ({"input": "q", "label": "1", "images": ["a.png"]}, "take text only"),
     ],
 )
 def test_bad_rows(row, message):

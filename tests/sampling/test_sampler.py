@@ -1,4 +1,4 @@
-"""The one sampler in this process; of a server it is tested with the programs."""
+"""The one sampler, of an engine in this process and of a server."""
 
 import base64
 import sys
@@ -6,13 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from openrlhf_js.sampling.endpoint import NoReply
+from openrlhf_js.sampling.endpoint import Endpoint, NoReply
 from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
-from openrlhf_js.sampling.sampler import LocalSampler, Parameters, Request, messages_of
+from openrlhf_js.sampling.sampler import (
+    LocalSampler,
+    Parameters,
+    Request,
+    Sampled,
+    ServedSampler,
+    messages_of,
+    plain_text,
+)
 from openrlhf_js.sampling.settings import EngineSettings, SamplingSettings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
-from passk_kit import CONTEXT, write_model
+from passk_kit import CONTEXT, by_seed, serving, write_model
 
 PARAMETERS = Parameters(1.0, 1.0, 6, 3)
 CPU = {"device": "cpu", "engine": "transformers"}
@@ -78,11 +86,11 @@ def test_the_chat_template_where_there_is_one(folder):
     sampler = LocalSampler(EngineSettings(**CPU), str(folder))
     system = Request(0, 0, [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
     assert sampler.identity["prompt_form"] == "text"
-    assert sampler.prompt_of(system) == "a\n\nb"
+    assert plain_text(system.messages) == "a\n\nb"
     with pytest.raises(ValueError, match="no chat template; take --prompt_form text"):
         LocalSampler(EngineSettings(**CPU), str(folder), "chat")
-    with pytest.raises(ValueError, match="take text only: serve the model"):
-        sampler.prompt_of(request(0)._replace(images=["a.png"]))
+    with pytest.raises(ValueError, match="take text only: where an address is taken"):
+        sampled(sampler, [request(0)._replace(images=["a.png"])])
 
 
 def test_thoughts_that_the_template_opens_are_part_of_the_text(folder, tmp_path):
@@ -91,8 +99,22 @@ def test_thoughts_that_the_template_opens_are_part_of_the_text(folder, tmp_path)
     (thinking / "chat_template.jinja").write_text(template)
     sampler = LocalSampler(EngineSettings(**CPU), str(thinking))
     assert sampler.identity["prompt_form"] == "chat"
-    assert sampler.prompt_of(request(0)) == "ab<think>\n"
     assert sampled(sampler, [request(0)])[0, 0].text.startswith("<think>")
+
+
+def test_a_served_prompt_that_is_refused_is_asked_no_further():
+    def picky(request, number):
+        return (413, b"") if request["messages"][0]["content"] == "b" else by_seed(request, number)
+
+    with serving(picky) as served:
+        sampler = ServedSampler(Endpoint(served.url).connect(), concurrency=1)
+        found = sampled(sampler, [request(i, j, "abc"[i]) for i in range(3) for j in range(4)])
+    assert len(served.requests) == 4 + 1 + 4
+    assert all(each.refused == (number == 1) for (number, _), each in found.items()
+               if isinstance(each, NoReply))  # fmt: skip
+    assert sum(isinstance(each, Sampled) for each in found.values()) == 8
+    assert sampler.identity == {"served_model": "small", "url": served.url}
+    assert sum(each.seconds for each in found.values() if isinstance(each, Sampled)) > 0
 
 
 def test_images_stand_where_the_text_says(tmp_path):
