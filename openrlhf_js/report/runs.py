@@ -20,8 +20,6 @@ from openrlhf_js.stats import Estimate
 REWARD = "train/rollout/reward_mean"
 GRADIENT_NORM = "train/actor_grad_norm"
 SHRINKAGE = "train/js/shrinkage_mean"
-SHRINKAGE_MIN = "train/js/shrinkage_min"
-SHRINKAGE_MAX = "train/js/shrinkage_max"
 BASELINE_MSE = "train/js/baseline_mse"
 BASELINE_MSE_RLOO = "train/js/baseline_mse_rloo"
 HELD_OUT = "eval/eval_held_out_pass1"

@@ -16,8 +16,6 @@ def write_scalars(folder, steps=20):
             writer.add_scalar(runs.REWARD, 0.3 + 0.02 * step, step)
             writer.add_scalar(runs.GRADIENT_NORM, 0.5, step)
             writer.add_scalar(runs.SHRINKAGE, 0.4, step)
-            writer.add_scalar(runs.SHRINKAGE_MIN, 0.3, step)
-            writer.add_scalar(runs.SHRINKAGE_MAX, 0.5, step)
             writer.add_scalar(runs.BASELINE_MSE, 0.03, step)
             writer.add_scalar(runs.BASELINE_MSE_RLOO, 0.04 if step % 2 else 0.08, step)
             if step % 10 == 0:

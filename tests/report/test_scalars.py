@@ -105,14 +105,13 @@ def test_a_file_that_is_removed_while_it_is_read_leaves_the_others(log, meddled)
 def test_a_file_that_is_gone_at_the_next_look_and_then_back(log):
     folder = log("run", {"a": [1, 2]})
     (path,) = folder.iterdir()
-    logged = Scalars(folder)
-    whole = path.read_bytes()
+    logged, content = Scalars(folder), path.read_bytes()
     path.unlink()
     for _ in range(2):
         logged.reload()
         assert logged["a"] == ([1, 2], [1, 2])
         assert logged.lost == {path: "was removed while it was read"}
-    path.write_bytes(whole)
+    path.write_bytes(content)
     log("run", {"a": {3: 3.0}})
     logged.reload()
     assert logged["a"] == ([1, 2, 3], [1, 2, 3])
