@@ -1,0 +1,98 @@
+"""Models of 3,000 parameters, pools of responses, and the gradient of every response by itself."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+from openrlhf_js.lab.pool import Samples
+
+TOKENS = 11
+
+
+def small_model(seed=0, dtype=torch.float32):
+    """Random weights, in training mode and with dropout, which the lab has to turn off."""
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=TOKENS,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        attention_dropout=0.5,
+        initializer_range=0.3,
+    )
+    return Qwen2ForCausalLM(config).to(dtype).train()
+
+
+def float64_model():
+    """A model of another kind, all in float64: Qwen2 takes its norms in float32 whatever it is."""
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=TOKENS, n_positions=64, n_embd=16, n_layer=2, n_head=2)
+    return GPT2LMHeadModel(config).double().train()
+
+
+def pool(prompts=6, responses=30, seed=0, longest=9):
+    """Random tokens with random rewards, 0 or 1; one response is empty."""
+    rng = np.random.default_rng(seed)
+    asked = [rng.integers(1, TOKENS, rng.integers(1, 6)).tolist() for _ in range(prompts)]
+    said = [
+        [
+            rng.integers(1, TOKENS, rng.integers(1, longest)).astype(np.int32)
+            for _ in range(responses)
+        ]
+        for _ in range(prompts)
+    ]
+    said[0][0] = np.zeros(0, np.int32)
+    values = rng.beta(0.7, 0.7, prompts)
+    rewards = (rng.random((prompts, responses)) < values[:, None]).astype(np.float64)
+    names = [f"prompt {i}" for i in range(prompts)]
+    finished = np.ones_like(rewards, dtype=bool)
+    greedy = (rng.random(prompts) < values).astype(np.float64)
+    settings = {"temperature": 1.0, "model_sha256": "abc"}
+    empty = [""] * prompts
+    return Samples(names, empty, empty, asked, said, rewards, finished, greedy, settings)
+
+
+def score_gradients(model, samples, temperature=1.0):
+    """(prompts, responses, parameters) grad log pi(y | x), in float64, one after the other."""
+    exact = copy.deepcopy(model).double().eval()
+    parameters = list(exact.parameters())
+    found = np.zeros((*samples.rewards.shape, sum(each.numel() for each in parameters)))
+    for i, prompt in enumerate(samples.prompt_tokens):
+        for j, response in enumerate(samples.response_tokens[i]):
+            tokens = [*prompt, *response.tolist()]
+            logits = exact(torch.tensor([tokens])).logits[0] / temperature
+            log_probability = torch.zeros((), dtype=torch.float64)
+            for place in range(len(prompt), len(tokens)):
+                log_probability = log_probability + logits[place - 1].log_softmax(0)[tokens[place]]
+            if len(response):
+                parts = torch.autograd.grad(log_probability, parameters)
+                found[i, j] = torch.cat([part.flatten() for part in parts]).numpy()
+    return found
+
+
+@pytest.fixture(scope="session")
+def kit():
+    """The functions above."""
+    functions = (small_model, float64_model, pool, score_gradients)
+    return SimpleNamespace(**{each.__name__: each for each in functions})
+
+
+@pytest.fixture(scope="session")
+def samples():
+    return pool()
+
+
+@pytest.fixture(scope="session")
+def own(samples):
+    """The score gradient of every response of `samples`."""
+    return score_gradients(small_model(), samples)

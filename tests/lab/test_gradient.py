@@ -1,0 +1,349 @@
+"""Distances of small-batch gradients against brute force: every response's gradient is stored."""
+
+import gc
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openrlhf_js.estimators import baseline
+from openrlhf_js.lab import gradient
+from openrlhf_js.lab.gradient import (
+    MIDDLE,
+    BatchPlan,
+    Distances,
+    SmallBatches,
+    check_names,
+    compare,
+    measure,
+)
+from openrlhf_js.lab.policy_gradient import ScoreSum
+
+NAMES = ("rloo", "js", "js_plus", "bloo", "dr_grpo", "reinforce++", "js1", "remax", "reinforce")
+PLAN = BatchPlan(batches=3, prompts=4, responses=(2, 3), seed=5)
+
+
+class Sized:
+    """As much of a pool as batches are drawn from."""
+
+    def __init__(self, prompts, responses):
+        self.rewards = np.zeros((prompts, responses))
+
+
+def drawn(prompts, responses, *plan):
+    return SmallBatches(Sized(prompts, responses), BatchPlan(*plan))
+
+
+def test_the_paper_s_pool_gives_twenty_batches_that_share_nothing():
+    batches = drawn(128, 256)
+    assert batches.disjoint and batches.half >= 256 / 6
+    assert batches.prompts.shape == (20, 64) and batches.columns.shape == (20, 64, 8)
+    assert not drawn(128, 32).disjoint and drawn(128, 32).half == 8
+
+
+@given(
+    st.integers(2, 9),
+    st.integers(8, 60),
+    st.integers(2, 6),
+    st.integers(2, 9),
+    st.sets(st.integers(2, 4), min_size=1),
+    st.integers(0, 99),
+)
+def test_no_response_is_used_for_two_purposes(N, M, batches, n, responses, seed):
+    n = min(n, N)
+    found = drawn(N, M, batches, n, tuple(responses), seed)
+    assert found.half >= 2
+    assert found.columns.min() >= 2 * found.half and found.columns.max() < M
+    used = []
+    for prompts, columns in zip(found.prompts, found.columns, strict=True):
+        assert len(set(prompts.tolist())) == n and prompts.min() >= 0 and prompts.max() < N
+        in_batch = [(i, j) for i, row in zip(prompts, columns, strict=True) for j in row]
+        assert len(set(in_batch)) == n * max(responses)
+        used += in_batch
+    if found.disjoint:
+        assert len(set(used)) == len(used)
+
+
+def test_every_prompt_and_response_of_the_reserve_is_drawn_alike():
+    chosen, counts = np.zeros(6), np.zeros((6, 13))
+    for seed in range(400):
+        batches = drawn(6, 12, 2, 3, (2,), seed)
+        needed = 2 * np.bincount(batches.prompts.ravel()).max()
+        assert (batches.disjoint, batches.half) == (True, (12 - needed) // 2)
+        chosen[batches.prompts[0]] += 1
+        batches = drawn(6, 13, 9, 3, (4,), seed)
+        assert (batches.disjoint, batches.half) == (False, 3)
+        counts[batches.prompts[-1][:, None], batches.columns[-1]] += 1
+    assert chosen / 400 == pytest.approx(np.full(6, 0.5), abs=0.1)
+    assert counts[:, 6:] / 400 == pytest.approx(np.full((6, 7), 0.5 * 4 / 7), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("pool_size", "plan", "message"),
+    [
+        ((8, 20), (2, 4, (1, 2)), "2 or more batches.*got 2, 4 and 1"),
+        ((8, 20), (1, 4, (2,)), "2 or more batches"),
+        ((8, 20), (2, 1, (2,)), "prompts in each"),
+        ((8, 20), (2, 9, (2,)), "need 9 prompts.*there are 8 with 20.*take smaller batches"),
+        ((8, 11), (2, 4, (8,)), "with 12 responses or more; there are 8 with 11. Sample more"),
+    ],
+)
+def test_a_pool_that_does_not_suffice(pool_size, plan, message):
+    with pytest.raises(ValueError, match=message):
+        drawn(*pool_size, *plan)
+
+
+@pytest.fixture(scope="module")
+def wide(kit):
+    return kit.pool(prompts=8, responses=40)
+
+
+def test_baselines_of_a_batch(wide):
+    batches = SmallBatches(wide, BatchPlan(3, 8, (2, 4)))
+    rloo, bloo, middle = (batches.baseline(0, 2, name) for name in ("rloo", "bloo", MIDDLE))
+    assert middle == pytest.approx((rloo + bloo) / 2)
+    rewards = batches.rewards(1, 4)
+    for row, i in enumerate(batches.prompts[1]):
+        assert rewards[row].tolist() == wide.rewards[i, batches.columns[1, row]].tolist()
+    greedy = batches.baseline(0, 2, "remax")
+    assert greedy[:, 1].tolist() == wide.greedy_rewards[batches.prompts[0]].tolist()
+    for batch, found in enumerate(batches.shrinkage(2, "js")):
+        rewards = batches.rewards(batch, 2)
+        means, coefficients = rewards.mean(1), []
+        for i in range(8):  # the paper's listing
+            others = np.delete(np.arange(8), i)
+            v = np.mean([rewards[k].var(ddof=1) / 2 for k in others])
+            s = np.mean((means[others] - means[others].mean()) ** 2)
+            coefficients.append(7 / 8 * v / (v + s))
+        assert found == pytest.approx(np.mean(coefficients))
+    assert np.isnan(batches.shrinkage(2, "rloo")).all()
+
+
+@pytest.mark.parametrize("name", ["rloo", "js_plus"])
+def test_the_squared_errors_of_the_baselines(wide, name):
+    batches = SmallBatches(wide, BatchPlan(4, 5, (2, 4)))
+    for m in (2, 4):
+        for batch, found in enumerate(batches.squared_errors(m, name)):
+            b, total = batches.baseline(batch, m, name), 0.0
+            for i, prompt in enumerate(batches.prompts[batch]):
+                apart = wide.rewards[prompt, : 2 * batches.half].tolist()
+                value = sum(apart) / len(apart)
+                error = sum((r - value) ** 2 for r in apart) / (len(apart) - 1) / len(apart)
+                total += sum((b[i, j] - value) ** 2 - error for j in range(m)) / m
+            assert found == pytest.approx(total / 5)
+
+
+def test_the_squared_error_of_rloo_is_its_variance_on_average(kit):
+    """E (b - mu)^2 = sigma^2 / (m - 1), without the error of the value that it is compared to."""
+    found, right = [], []
+    for seed in range(60):
+        samples = kit.pool(prompts=8, responses=40, seed=seed)
+        batches = SmallBatches(samples, BatchPlan(2, 8, (3,), seed))
+        found.append(batches.squared_errors(3, "rloo").mean())
+        right.append(samples.rewards.var(1, ddof=1).mean() / 2)
+    spread = np.std(np.subtract(found, right)) / np.sqrt(60)
+    assert np.mean(found) == pytest.approx(np.mean(right), abs=4 * spread)
+    assert spread < 0.05 * np.mean(right)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("rloo", "nonsense"), "unknown estimator 'nonsense'"),
+        (("grpo",), "take dr_grpo"),
+        (("js_fixed",), "lab sweep"),
+        (("remax",), "greedy response"),
+    ],
+)
+def test_baselines_that_cannot_be_compared(samples, names, message):
+    check_names(("rloo", "js", "remax", "reinforce++", MIDDLE), samples)
+    with pytest.raises(ValueError, match=message):
+        check_names(names, samples._replace(greedy_rewards=None))
+
+
+def rloo_gradient(samples, own, columns):
+    """The gradient of the whole pool by a loop, with each reward's own leave-one-out mean."""
+    total = np.zeros(own.shape[2])
+    for i in range(len(own)):
+        for j in columns:
+            others = [samples.rewards[i, k] for k in columns if k != j]
+            total += (samples.rewards[i, j] - np.mean(others)) * own[i, j]
+    return total / (len(own) * len(columns))
+
+
+def measured(kit, samples, folder, names=NAMES, **settings):
+    scores = ScoreSum(kit.small_model(), **settings)
+    return measure(scores, SmallBatches(samples, PLAN), names, folder)
+
+
+def test_it_matches_brute_force(kit, tmp_path, samples, own):
+    found, batches = measured(kit, samples, tmp_path), SmallBatches(samples, PLAN)
+    half = batches.half
+    halves = np.stack(
+        [rloo_gradient(samples, own, range(k * half, (k + 1) * half)) for k in (0, 1)]
+    )
+    G = halves.mean(0)
+    for a, c, batch in np.ndindex(found.squared_norms.shape):
+        m, chosen = PLAN.responses[c], batches.prompts[batch]
+        rows, columns = chosen[:, None], batches.columns[batch, :, :m]
+        rewards = torch.from_numpy(samples.rewards[rows, columns])
+        greedy = torch.from_numpy(samples.greedy_rewards[chosen])
+        b = baseline(NAMES[a], rewards, greedy_rewards=greedy)
+        weights = ((rewards - b) / rewards.numel()).numpy()
+        g = np.einsum("ij,ijp->p", weights, own[rows, columns])
+        assert found.plain[a, c, batch] == pytest.approx(((g - G) ** 2).sum(), rel=1e-5)
+        assert found.squared_norms[a, c, batch] == pytest.approx(g @ g, rel=1e-5)
+        # Without G's own error: independent halves, each with its own error.
+        unbiased = (g - halves[0]) @ (g - halves[1])
+        assert found.unbiased[a, c, batch] == pytest.approx(unbiased, rel=1e-5)
+    assert found.squared_norm == pytest.approx(G @ G, rel=1e-5)
+    assert found.error == pytest.approx(((halves[0] - halves[1]) ** 2).sum() / 4, 1e-5)
+    assert found.signal == pytest.approx(halves[0] @ halves[1], rel=1e-5)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.fixture
+def passed(monkeypatch):
+    """Counts responses that go through a model; `limit` stops it there."""
+    seen = {"responses": 0, "limit": None}
+    backward = ScoreSum._backward
+
+    def counted(self, responses, weights):
+        if seen["limit"] is not None and seen["responses"] + len(responses) > seen["limit"]:
+            raise Stopped
+        seen["responses"] += len(responses)
+        backward(self, responses, weights)
+
+    monkeypatch.setattr(ScoreSum, "_backward", counted)
+    return seen
+
+
+@pytest.mark.parametrize("after", [0, 40, 110])
+def test_a_measurement_that_was_stopped_resumes(kit, tmp_path, samples, monkeypatch, passed, after):
+    monkeypatch.setattr(gradient, "SAVE_SECONDS", 0.0)
+    names = ("rloo", "js", "bloo")
+    whole = measured(kit, samples, tmp_path / "whole", names)
+    total, passed["responses"], passed["limit"] = passed["responses"], 0, after
+    with pytest.raises(Stopped):
+        measured(kit, samples, tmp_path / "broken", names, max_tokens=40)
+    passed["limit"] = None
+    resumed = measured(kit, samples, tmp_path / "broken", names, max_tokens=999)
+    np.testing.assert_allclose(resumed.unbiased, whole.unbiased, rtol=1e-5)
+    assert total <= passed["responses"] <= total + 12  # at most one small batch again
+    passed["responses"] = 0
+    again = measured(kit, samples, tmp_path / "broken", names)
+    np.testing.assert_array_equal(again.unbiased, resumed.unbiased)
+    assert passed["responses"] == 0
+
+
+def test_another_baseline_costs_only_itself(kit, tmp_path, samples, passed):
+    measured(kit, samples, tmp_path, ("rloo", "js"))
+    passed["responses"] = 0
+    more = ("rloo", "js", "dr_grpo", "bloo")
+    found = measured(kit, samples, tmp_path, more)
+    assert 0 < passed["responses"] <= PLAN.batches * PLAN.prompts * sum(PLAN.responses)
+    fresh = measured(kit, samples, tmp_path / "fresh", more)
+    np.testing.assert_allclose(found.unbiased, fresh.unbiased, rtol=1e-5)
+
+
+def test_other_samples_are_measured_anew_but_not_other_notes(kit, tmp_path, samples, passed):
+    first = measured(kit, samples, tmp_path, ("rloo",))
+    changed = samples._replace(rewards=1 - samples.rewards)
+    other = measured(kit, changed, tmp_path, ("rloo",))
+    # The negative of every gradient: the same distances, in a folder of their own.
+    np.testing.assert_allclose(first.unbiased, other.unbiased, rtol=1e-5)
+    folders = list((tmp_path / "gradients").iterdir())
+    assert len(folders) == 2
+    identity = json.loads((folders[0] / "batches.jsonl").read_text().splitlines()[0])
+    assert (identity["batches"], identity["model_sha256"]) == (3, "abc")
+    greedy = samples._replace(greedy_rewards=1 - samples.greedy_rewards)
+    measured(kit, greedy, tmp_path, ("rloo",))
+    assert len(list((tmp_path / "gradients").iterdir())) == 3
+    passed["responses"] = 0
+    elsewhere = samples._replace(settings=samples.settings | {"versions": {"torch": "9"}})
+    measured(kit, elsewhere, tmp_path, ("rloo",))
+    assert passed["responses"] == 0
+
+
+def held():
+    """Numbers in all tensors that are alive, each storage once."""
+    found = {}
+    for each in gc.get_objects():
+        if type(each) in (torch.Tensor, torch.nn.Parameter):
+            storage = each.untyped_storage()
+            found[storage.data_ptr()] = storage.nbytes() // 4
+    return sum(found.values())
+
+
+def test_there_are_two_vectors_beside_the_model(kit, tmp_path, samples, monkeypatch):
+    gc.collect()
+    before, model = held(), kit.small_model()
+    size, most, calls = sum(each.numel() for each in model.parameters()), [0], [0]
+    add = ScoreSum.add
+
+    def watched(self, *args):
+        add(self, *args)
+        calls[0] += 1
+        if calls[0] in (2, 4, 9):  # looking at every object is slow
+            most.append(held() - before)
+
+    monkeypatch.setattr(ScoreSum, "add", watched)
+    measure(ScoreSum(model), SmallBatches(samples, PLAN), ("rloo", "js"), tmp_path)
+    assert 1.9 < max(most) / size - 1 < 2.5  # and a few tokens and logits
+
+
+def made(distances, names, error=0.5):
+    """A measurement with these distances."""
+    products = np.ones_like(distances)
+    norms = distances + error + 2 * products - 3.0
+    return Distances(names, norms, products, 3.0, error, 2.0)
+
+
+def test_rows_and_finding(wide):
+    rloo = np.array([[4.0, 6.0, 5.0, 5.0], [2.0, 2.0, 3.0, 1.0]])
+    distances = np.stack([rloo, 0.9 * rloo, rloo + [[1], [0.0]] * np.array([1, -1, 1, -1])])
+    batches = SmallBatches(wide, BatchPlan(4, 5, (2, 4)))
+    found = compare(batches, made(distances, ("rloo", "js", "js_plus")))
+    rows = {(row["m"], row["estimator"], row["quantity"]): row["value"] for row in found.rows}
+    assert rows[2, "rloo", "distance"] == pytest.approx(5.0)
+    assert rows[2, "rloo", "plain_distance"] == pytest.approx(5.5)
+    assert rows[2, "rloo", "reduction_percent"] == rows[2, "rloo", "mse_reduction_percent"] == 0
+    assert rows[2, "rloo", "shrinkage"] is None and 0 < rows[2, "js", "shrinkage"] < 1
+    assert rows[4, "js", "reduction_percent"] == pytest.approx(10)
+    assert found.notes["precise"] == {
+        "responses": 2 * batches.half * 8,
+        "squared_norm": 2.0,
+        "squared_error": 0.5,
+        "relative_error": 0.25,
+    }
+    assert found.notes["gradients"]["js_plus"] == "unbiased"
+    assert found.finding.startswith(
+        "Against rloo, js lowers the squared distance to the true gradient by 10.0 % (10.0 to "
+        "10.0) at m = 2 and 10.0 % (10.0 to 10.0) at m = 4; js_plus does not clearly change it"
+    )
+    assert found.finding.endswith(
+        "(4 batches of 5 of 8 prompts; 95 % intervals, for further batches of the same prompts)."
+    )
+
+
+def test_the_sentence_says_that_responses_are_shared(kit):
+    """The pool is too small for batches without common responses: other ones are not covered."""
+    batches = SmallBatches(kit.pool(prompts=5, responses=9), BatchPlan(4, 5, (2, 4)))
+    found = compare(batches, made(np.ones((2, 2, 4)), ("rloo", "bloo")))
+    assert found.finding.endswith("for further batches of the same prompts and responses).")
+    assert not found.notes["disjoint"]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_reference_without_a_distance(wide, value):
+    batches = SmallBatches(wide, BatchPlan(4, 5, (2, 4)))
+    message = re.escape(f"{value:.2g}") + r".*rewards are all equal.*sample more responses"
+    with pytest.raises(ValueError, match=message):
+        compare(batches, made(np.full((2, 2, 4), value), ("rloo", "js")))

@@ -1,0 +1,278 @@
+"""Values and squared errors against slow loops, enumeration, and simulated coverage."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from openrlhf_js.estimators import ESTIMATORS, baseline
+from openrlhf_js.lab import mse
+from openrlhf_js.lab.mse import best_coefficient, check, draw, left_out, mean_value, measure, spread
+from openrlhf_js.lab.pool import Samples
+from openrlhf_js.lab.results import reduction
+from openrlhf_js.stats import clustered_mean, clustered_proportion
+
+VALUES = np.array([0.1, 0.5, 0.8, 0.95, 0.3])
+N = len(VALUES)
+
+
+def pool(responses, seed=0, values=VALUES):
+    draws = np.random.default_rng(seed).random((len(values), responses))
+    return (draws < values[:, None]).astype(float)
+
+
+def samples(rewards, groups=None, greedy=None):
+    rewards = np.array(rewards, dtype=float)
+    n, m = rewards.shape
+    tokens = [[np.zeros(1 + j, dtype=np.int32) for j in range(m)] for _ in range(n)]
+    finished = np.arange(n * m).reshape(n, m) % 2 == 0
+    texts = ["p"] * n
+    groups = groups or [""] * n
+    return Samples(texts, texts, groups, [[1]] * n, tokens, rewards, finished, greedy, {"a": 1})
+
+
+def quantities(result, **settings):
+    return {
+        row["quantity"]: row
+        for row in result.rows
+        if all(row[name] == value for name, value in settings.items())
+    }
+
+
+def test_values_by_hand():
+    rewards = [[0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]]
+    found = mse.values_of(samples(rewards, ["a", "b", "a"], np.array([1.0, 1, 0])))
+    assert found.arrays["values"] == pytest.approx([0.5, 1, 0.25])
+    assert found.arrays["standard_errors"] == pytest.approx(np.sqrt([1 / 12, 0, 1 / 16]))
+    assert found.arrays["lengths"][0].tolist() == [1, 2, 3, 4]
+    everything, a, b = (quantities(found, group=name) for name in ("all", "a", "b"))
+    assert everything["mean_value"]["value"] == pytest.approx(7 / 12)
+    assert (a["prompts"]["value"], a["mean_value"]["value"]) == (2, pytest.approx(3 / 8))
+    assert b["all_rewards_equal"]["value"] == 1
+    assert a["greedy_reward"]["value"] == 0.5
+    assert everything["tokens"]["value"] == 2.5 and everything["unfinished"]["value"] == 0.5
+    low, high = (everything["mean_value"][end] for end in ("low", "high"))
+    assert f"Mean value 0.583 (95 % interval {low:.3f} to {high:.3f}, over 3 p" in found.finding
+    assert "for 33% of the prompts all 4 rewards are equal" in found.finding
+
+
+@pytest.mark.parametrize(
+    ("rewards", "finding"),
+    [
+        (np.zeros((3, 4)), "All 3 x 4 rewards are 0: every baseline but"),
+        ([[0, 1, 1]], "says nothing of other prompts"),
+        ([[1], [0]], r"Mean value 0.500 \(95 % interval .* over 2 prompts\)\.$"),
+    ],
+)
+def test_values_where_little_can_be_said(rewards, finding):
+    found = mse.values_of(samples(rewards))
+    assert re.search(finding, found.finding)
+    assert {row["group"] for row in found.rows} == {"all"}
+    assert quantities(found)["greedy_reward"]["value"] is None
+
+
+def test_the_mean_is_clustered_by_prompt():
+    rewards = np.array([[0.0, 1], [1, 1], [0, 0]])
+    clusters = [0, 0, 1, 1, 2, 2]
+    assert mean_value(rewards) == clustered_proportion([0, 1, 1, 1, 0, 0], clusters)
+    assert mean_value(3 * rewards) == clustered_mean([0, 3, 3, 3, 0, 0], clusters)
+
+
+def test_the_spread_is_that_of_the_true_values():
+    """Without the correction it would be sqrt(0.09 + 0.24 / 4) = 0.39 instead of 0.3."""
+    values = np.where(np.arange(4000) % 2, 0.2, 0.8)
+    rewards = pool(4, values=values)
+    assert spread(rewards) == pytest.approx(0.3, abs=0.01)
+    assert rewards.mean(1).std() > 0.34
+    assert spread(np.array([[0.0, 1], [1, 0]])) == 0
+    assert np.isnan(spread(np.array([[0.0, 1]])))
+
+
+def row(found, name):
+    return found.sums[found.names.index(name)]
+
+
+def test_a_batch_is_drawn_without_replacement_and_the_value_from_the_rest():
+    numbers = np.arange(30.0).reshape(5, 6)  # every reward another one
+    chosen, rewards, value, noise = draw(numbers, 3, 2, 50, np.random.default_rng(0))
+    assert (chosen.shape, rewards.shape) == ((50, 3), (50, 3, 2))
+    for b, i in itertools.product(range(50), range(3)):
+        assert len(set(chosen[b])) == 3
+        own, drawn = numbers[chosen[b, i]], rewards[b, i]
+        assert len(set(drawn)) == 2 and set(drawn) <= set(own)
+        rest = [each for each in own if each not in drawn]
+        assert value[b, i] == pytest.approx(np.mean(rest))
+        assert noise[b, i] == pytest.approx(np.var(rest, ddof=1) / 4)
+    assert set(chosen.ravel()) == set(range(5))
+
+
+def test_errors_are_those_of_a_slow_loop():
+    rewards, greedy = pool(10), np.array([0.0, 1, 1, 0, 1])
+    batches, n, m = 40, 4, 3
+    found = measure(rewards, n, m, batches, 7, greedy)
+    generator = np.random.default_rng([7, n, m])
+    chosen, drawn, value, noise = draw(rewards, n, m, batches, generator)
+
+    def sums_of(name, **more):
+        sums = np.zeros(N)
+        for b in range(batches):
+            first = torch.from_numpy(greedy[chosen[b]])
+            made = baseline(name, torch.from_numpy(drawn[b]), greedy_rewards=first, **more).numpy()
+            for i in range(n):
+                error = np.mean([(made[i, j] - value[b, i]) ** 2 for j in range(m)])
+                sums[chosen[b, i]] += error - noise[b, i]
+        return sums
+
+    assert set(found.names) == set(ESTIMATORS) and found.counts.sum() == batches * n
+    for name in set(found.names) - {"js_fixed"}:
+        assert row(found, name) == pytest.approx(sums_of(name), abs=1e-12), name
+    # The oracle is the best constant coefficient.
+    best = found.shrinkage[found.names.index("js_fixed")]
+    assert 0.05 < best < 0.95
+    assert row(found, "js_fixed") == pytest.approx(sums_of("js_fixed", shrinkage=best))
+    for other in (best - 0.02, best + 0.02, 0.0, 1.0):
+        assert sums_of("js_fixed", shrinkage=other).sum() > row(found, "js_fixed").sum()
+
+
+def test_cross_is_what_a_batch_without_the_prompt_shows(monkeypatch):
+    rewards, n, m = pool(10), 4, 3
+    monkeypatch.setattr(mse, "CROSS_BATCHES", 12)
+    found = measure(rewards, n, m, 30, 7)
+    chosen, drawn, value, _ = draw(rewards, n, m, 12, np.random.default_rng([7, n, m, 1]))
+    for name in ("rloo", "js", "js_plus", "bloo", "reinforce++"):
+        seen = [[] for _ in range(N)]
+        for b, k in itertools.product(range(12), range(n)):
+            others = [i for i in range(n) if i != k]
+            with_it = baseline(name, torch.from_numpy(drawn[b])).numpy()[others]
+            without = baseline(name, torch.from_numpy(drawn[b][others])).numpy()
+            true = value[b][others][:, None]
+            change = np.square(with_it - true) - np.square(without - true)
+            seen[chosen[b, k]].append(change.mean(1).sum())
+        wanted = [np.mean(each) for each in seen]
+        assert found.cross[found.names.index(name)] == pytest.approx(wanted, abs=1e-12), name
+    assert found.cross[found.names.index("rloo")] == pytest.approx(np.zeros(N), abs=1e-12)
+    assert found.influences().sum(1) == pytest.approx(found.sums.sum(1))
+
+
+def test_intervals_of_js_cover():
+    """With 5 % outside, 8 or more of 60 come up once in 90 times; own errors alone miss 20."""
+    reductions, errors, references = [], [], []
+    for seed in range(60):
+        values = np.random.default_rng([seed, 1]).beta(0.5, 0.5, 32)
+        found = measure(pool(16, seed, values), 16, 2, 40, seed)
+        shares = found.influences()
+        js, rloo = (shares[found.names.index(name)] for name in ("js", "rloo"))
+        reductions.append(reduction(js, rloo))
+        errors.append(js.sum())
+        references.append(rloo.sum())
+    truth = 100 * (1 - sum(errors) / sum(references))
+    assert sum(not each.low <= truth <= each.high for each in reductions) < 8
+
+
+@pytest.mark.parametrize(
+    ("sums", "wanted"), [((4, 2, 1), 0.75), ((1, 9, 2), 0), ((9, 1, 2), 1), ((2, 2, 2), 0)]
+)
+def test_best_coefficient_by_hand(sums, wanted):
+    assert best_coefficient(*sums) == pytest.approx(wanted)
+
+
+def exact(name, m):
+    """The true mean squared error of a baseline, by going through every outcome: n = N = 3."""
+    values = VALUES[:3]
+    total = 0.0
+    for outcome in itertools.product((0.0, 1.0), repeat=3 * m):
+        rewards = np.array(outcome).reshape(3, m)
+        chance = np.prod(np.where(rewards == 1, values[:, None], 1 - values[:, None]))
+        made = baseline(name, torch.from_numpy(rewards)).numpy()
+        total += chance * np.square(made - values[:, None]).mean()
+    return total
+
+
+def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool(monkeypatch):
+    """With 4 responses left, the value's own error is as large as that of a good baseline."""
+    monkeypatch.setattr(mse, "CROSS_BATCHES", 0)  # for intervals, and slow
+    pools = 300
+    found = [measure(pool(6, seed, VALUES[:3]), 3, 2, 20, seed) for seed in range(pools)]
+    means = np.stack([each.sums.sum(1) / 60 for each in found], 1)
+    noise = (VALUES[:3] * (1 - VALUES[:3])).mean() / 4
+    for name in ("rloo", "bloo", "js", "js_plus", "js1", "dr_grpo", "reinforce++", "reinforce"):
+        errors = means[found[0].names.index(name)]
+        standard_error = errors.std(ddof=1) / np.sqrt(pools)
+        assert abs(errors.mean() - exact(name, 2)) < 3.5 * standard_error, name
+        assert noise > 5 * standard_error  # what would be off without the correction
+
+
+def test_exact_errors_by_hand():
+    variance = VALUES[:3] * (1 - VALUES[:3])
+    assert exact("rloo", 2) == pytest.approx(variance.mean())
+    assert exact("dr_grpo", 2) == pytest.approx(variance.mean() / 2)
+    assert exact("reinforce", 2) == pytest.approx(np.square(VALUES[:3]).mean())
+
+
+def test_progress_counts_batches_and_those_without_a_prompt(monkeypatch):
+    monkeypatch.setattr(mse, "CHUNK_REWARDS", 120)
+    monkeypatch.setattr(mse, "CROSS_BATCHES", 5)
+    seen = []
+    measure(pool(10), 3, 2, 9, 0, None, seen.append)
+    assert seen == [4 * 4, 1 * 4, 4, 4, 1]  # 4 of each: itself, and without one of 3
+    assert sum(seen) == mse.measurements(3, 9) == 29
+    assert mse.measurements(2, 9) == 9  # with two prompts none is left out
+
+
+def test_where_there_is_no_error_or_no_other_prompt():
+    equal = mse.mse(samples(np.ones((4, 8))), 3, (2,), 5, 0)
+    assert "equal, so rloo has no error to reduce" in equal.finding
+    for name in ("rloo", "bloo", "js", "js_plus", "js_fixed"):
+        found = quantities(equal, estimator=name)
+        assert found["mse"]["value"] == 0 and found["reduction_percent"]["value"] is None
+    one = mse.mse(samples(pool(16)[1:2]), 1, (2,), 30, 0)
+    assert "no other one to shrink to, and js is rloo" in one.finding
+    assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "remax"}
+    js, rloo = (quantities(one, estimator=name)["mse"]["value"] for name in ("js", "rloo"))
+    assert js == pytest.approx(rloo)
+    assert left_out(2, True) == {}
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "message"),
+    [
+        (6, 2, "batches of 6 prompts cannot be drawn from 5: ask for fewer"),
+        (3, 1, "m = 1: rloo averages"),
+        (3, 6, r"m = 6 is more than half of the 10 responses.*--responses 128 or more, or lower m"),
+    ],
+)
+def test_what_cannot_be_drawn(n, m, message):
+    with pytest.raises(ValueError, match=message):
+        check(pool(10), n, m)
+    assert np.isfinite(measure(pool(10), 3, 5, 3, 0).sums).all()  # half of the pool can
+
+
+def test_rows_and_finding():
+    rewards = pool(20)
+    found = mse.mse(samples(rewards), 4, (2, 4), 200, 0)
+    rloo, js = (quantities(found, m=2, estimator=name) for name in ("rloo", "js"))
+    assert [rloo["reduction_percent"][end] for end in ("value", "low", "high")] == [0, 0, 0]
+    reduced = js["reduction_percent"]
+    ratio = js["mse"]["value"] / rloo["mse"]["value"]
+    assert reduced["value"] == pytest.approx(100 * (1 - ratio))
+    assert 0 < js["shrinkage"]["value"] < 1 and rloo["shrinkage"]["value"] is None
+    kinds = found.notes["gradients"]
+    assert (kinds["js"], kinds["js1"], kinds["js_fixed"]) == ("unbiased", "biased", "oracle")
+    assert "5 prompts, 4 to a batch: js " in found.finding
+    assert f"{abs(reduced['value']):.1f} % (" in found.finding
+    assert "95 % intervals over prompts" in found.finding
+    assert found.arrays["squared_error_sums"].shape == (2, len(kinds), N)
+    assert found.arrays["counts"].sum(1).tolist() == [800, 800]
+
+
+def test_prompts_that_were_never_drawn_do_not_make_an_interval_narrower():
+    rewards = np.tile(pool(16), (8, 1))
+    result = mse.mse(samples(rewards), 3, (2,), 1, 0)
+    found = measure(rewards, 3, 2, 1, 0)
+    drawn = found.counts > 0
+    assert drawn.sum() == 3
+    own = found.influences()[found.names.index("js"), drawn]
+    mean = quantities(result, estimator="js")["mse"]
+    assert (mean["value"], mean["low"], mean["high"]) == pytest.approx(clustered_mean(own))

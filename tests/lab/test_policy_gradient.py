@@ -1,0 +1,136 @@
+"""Sums of score gradients against each response's own, computed alone and in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from openrlhf_js.lab import policy_gradient
+from openrlhf_js.lab.policy_gradient import Response, ScoreSum, dot, squared_distance, terms
+
+
+@pytest.fixture(scope="module")
+def samples(kit):
+    return kit.pool(prompts=4, responses=6)
+
+
+@pytest.fixture(scope="module")
+def responses(samples):
+    groups = zip(samples.prompt_tokens, samples.response_tokens, strict=True)
+    return [Response(prompt, each) for prompt, group in groups for each in group]
+
+
+@pytest.fixture(scope="module")
+def weights(responses):
+    found = np.random.default_rng(1).normal(size=len(responses))
+    found[[3, 10]] = 0
+    return found
+
+
+def flat(vector):
+    return torch.cat([part.flatten() for part in vector]).double().numpy()
+
+
+def relative(found, right):
+    return float(np.linalg.norm(found - right) / np.linalg.norm(right))
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "temperature", "checkpointing"),
+    [(1, 1.0, False), (30, 0.6, True), (10_000, 1.0, True), (10_000, 0.6, False)],
+)
+def test_the_sum_is_that_of_every_response_s_own_gradient(
+    kit, samples, responses, weights, max_tokens, temperature, checkpointing
+):
+    model = kit.small_model()
+    own = kit.score_gradients(model, samples, temperature).reshape(len(responses), -1)
+    scores = ScoreSum(model, temperature, max_tokens, checkpointing)
+    scores.add(terms(responses, weights))
+    once = flat(scores.total)
+    assert relative(once, weights @ own) < 1e-5
+    assert all(parameter.grad is None for parameter in model.parameters())
+    scores.add(terms(responses, weights))
+    assert relative(flat(scores.total), 2 * once) < 1e-6
+    scores.clear()
+    assert not flat(scores.total).any()
+
+
+def test_float64_is_exact(kit, samples, responses, weights):
+    model = kit.float64_model()
+    own = kit.score_gradients(model, samples).reshape(len(responses), -1)
+    scores = ScoreSum(model)
+    scores.add(terms(responses, weights))
+    assert relative(flat(scores.total), weights @ own) < 1e-12
+
+
+def test_a_bfloat16_model_has_a_float32_sum_that_keeps_growing(kit, responses):
+    scores = ScoreSum(kit.small_model(dtype=torch.bfloat16))
+    one = terms(responses[1:2], np.ones(1))
+    scores.add(one)
+    once = flat(scores.total)
+    scores.add(terms(responses[1:2], np.full(1, 255)))
+    for _ in range(44):
+        scores.add(one)
+    assert {part.dtype for part in scores.total} == {torch.float32}
+    # In bfloat16 the sum would stop at 256 times its first summand.
+    assert relative(flat(scores.total), 300 * once) < 1e-2
+
+
+@pytest.mark.parametrize("max_tokens", [20, 60])
+def test_a_sum_resumes_after_any_micro_batch(kit, responses, weights, max_tokens):
+    scores = ScoreSum(kit.small_model(), max_tokens=max_tokens)
+    summands, steps = terms(responses, weights), []
+    scores.add(summands, on_pass=steps.append)
+    whole = flat(scores.total)
+    assert steps == sorted(set(steps)) and steps[-1] == len(summands.responses) == 21
+
+    class Stopped(Exception):
+        pass
+
+    def stop(done):
+        if done >= 9:
+            raise Stopped
+
+    scores.clear()
+    with pytest.raises(Stopped):
+        scores.add(summands, on_pass=stop)
+    done = next(step for step in steps if step >= 9)
+    scores.add(summands, done, lambda done: None)
+    assert relative(flat(scores.total), whole) < 1e-6
+
+
+def test_micro_batches_are_bounded_with_padding_and_a_longer_response_goes_alone(kit, responses):
+    scores, widths = ScoreSum(kit.small_model(), max_tokens=10), []
+    scores.model.register_forward_pre_hook(lambda _, given: widths.append(given[0].shape))
+    scores.add(terms(responses, np.ones(len(responses))))
+    assert len(widths) > 5
+    assert all(rows * (width + 1) <= 10 or rows == 1 for rows, width in widths)
+    assert max(width for _, width in widths) > 10 and max(rows for rows, _ in widths) > 1
+
+
+def test_products_and_distances_of_vectors_in_float64(monkeypatch):
+    a = [torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])]
+    b = [torch.tensor([[4.0, -1.0]]), torch.tensor([2.0])]
+    assert (dot(a, b), squared_distance(a, b)) == (1 * 4 - 2 * 1 + 3 * 2, 9 + 9 + 1)
+    monkeypatch.setattr(policy_gradient, "PIECE", 1000)
+    long = [torch.full((300, 70), 0.1), torch.ones(3)]
+    exact = 21_000 * float(np.float32(0.1)) ** 2 + 3
+    assert dot(long, long) == pytest.approx(exact, rel=1e-13)
+    zero = [torch.zeros_like(part) for part in long]
+    assert squared_distance(long, zero) == pytest.approx(exact, rel=1e-13)
+
+
+def test_terms_that_count():
+    found = terms([Response([1], [2]), Response([1], []), Response([1], [3])], np.array([0, 1, 2]))
+    assert found.responses == [Response([1], [3])] and found.weights.tolist() == [2]
+    for bad in ([1.0], [1.0, np.nan]):
+        with pytest.raises(ValueError, match="finite weight for each of 2 responses"):
+            terms([Response([1], [2])] * 2, np.array(bad))
+    with pytest.raises(ValueError, match="prompt of response 1 has no token; leave it out"):
+        terms([Response([1], [2]), Response([], [2])], np.ones(2))
+
+
+def test_what_has_no_gradient(kit):
+    with pytest.raises(ValueError, match=r"temperature is 0.*above 0"):
+        ScoreSum(kit.small_model(), temperature=0)
+    with pytest.raises(ValueError, match="set requires_grad"):
+        ScoreSum(kit.small_model().requires_grad_(False))

@@ -1,0 +1,284 @@
+"""Sampling into a folder: resumed, grown, graded anew, and refused."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from openrlhf_js.lab.pool import (
+    Grader,
+    RewardFailed,
+    file_grader,
+    fill,
+    open_samples,
+    task_grader,
+)
+from openrlhf_js.sampling.prompts import Prompt
+
+END = 9
+SOURCE = {"model_sha256": "abc", "prompts": "here"}
+
+
+class Formula:
+    """An engine whose responses are a formula of prompt and key: 1 to 4 tokens, some unfinished."""
+
+    def __init__(self, stop_after=None):
+        self.calls = 0
+        self.stop_after = stop_after
+
+    def sample(self, prompts, keys):
+        if self.calls == self.stop_after:
+            raise KeyboardInterrupt
+        self.calls += 1
+        return [self._one(prompt, key) for prompt, key in zip(prompts, keys, strict=True)]
+
+    def greedy(self, prompts):
+        return self.sample(prompts, [0] * len(prompts))
+
+    def _one(self, prompt, key):
+        tokens = np.random.default_rng([sum(prompt), key]).integers(0, 9, 1 + key % 4)
+        return np.append(tokens[:3], [END] if key % 3 else []).astype(np.int32)
+
+
+def prompts(count):
+    return [Prompt(f"p{i}:", f"l{i}", f"g{i % 2}", [i, i + 1]) for i in range(count)]
+
+
+def decode(tokens, skip_special_tokens):
+    assert not skip_special_tokens
+    return f"p{tokens[0]}:" + "".join(map(str, tokens[2:]))
+
+
+def digits(queries, texts, labels):
+    """The mean of a response's digits: a reward that differs from response to response."""
+    responses = [query[len(text) :] for query, text in zip(queries, texts, strict=True)]
+    return {"rewards": [sum(map(int, each)) / max(len(each), 1) for each in responses]}
+
+
+DIGITS = Grader(digits, "digits.py", "d1")
+
+
+def run(folder, n=5, m=6, rows=4, engine=None, grader=DIGITS, seed=0, temperature=1.0, asked=None):
+    """Samples n x m responses into a folder, except what is there, and returns the engine."""
+    engine = engine or Formula()
+    how = SimpleNamespace(
+        **{"seed": seed, "rows": rows, "max_new_tokens": 4, "temperature": temperature},
+        top_p=1.0,
+        policy=lambda files, longest, *drawing: SimpleNamespace(ends=(END,), longest=longest),
+        load=lambda policy: engine,
+        engine_identity=lambda: {"engine": "formula", "device": "here"},
+    )
+    files = SimpleNamespace(folder=Path("model"), tokenizer=SimpleNamespace(decode=decode))
+    fill(folder, how, files, SOURCE, asked or prompts(n), m, grader)
+    return engine
+
+
+def same(a, b):
+    assert a.rewards.tolist() == b.rewards.tolist()
+    assert a.finished.tolist() == b.finished.tolist()
+    assert a.greedy_rewards.tolist() == b.greedy_rewards.tolist()
+    tokens = [
+        [[each.tolist() for each in group] for group in found.response_tokens] for found in (a, b)
+    ]
+    assert tokens[0] == tokens[1]
+
+
+@settings(max_examples=8)
+@given(stop=st.integers(0, 6), rows=st.sampled_from([1, 3, 100]))
+def test_interrupted_and_resumed_is_as_uninterrupted(tmp_path_factory, stop, rows):
+    whole, broken = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("broken")
+    size = {"n": 3, "m": 2, "rows": rows}
+    calls = run(whole, **size).calls
+    if stop < calls:
+        with pytest.raises(KeyboardInterrupt):
+            run(broken, **size, engine=Formula(stop_after=stop))
+        assert run(broken, **size).calls == calls - stop
+    assert run(broken, **size).calls == (0 if stop < calls else calls)
+    same(open_samples(whole), open_samples(broken))
+
+
+def test_samples_are_in_prompt_order(tmp_path):
+    run(tmp_path, n=3, m=2)
+    found = open_samples(tmp_path)
+    assert (found.prompts, found.labels) == (["p0:", "p1:", "p2:"], ["l0", "l1", "l2"])
+    assert (found.groups, found.prompt_tokens[1]) == (["g0", "g1", "g0"], [1, 2])
+    assert found.rewards.shape == found.finished.shape == (3, 2)
+    for i, group in enumerate(found.response_tokens):
+        for j, tokens in enumerate(group):
+            assert tokens.dtype == np.int32
+            assert found.rewards[i, j] == np.mean(tokens)
+            assert found.finished[i, j] == (tokens[-1] == END)
+    assert found.settings["temperature"] == 1 and found.settings["reward"] == "digits.py"
+    part = found.at([2, 0], 1)
+    assert (part.prompts, part.rewards.tolist()) == (
+        ["p2:", "p0:"],
+        found.rewards[[2, 0], :1].tolist(),
+    )
+    assert part.greedy_rewards.tolist() == found.greedy_rewards[[2, 0]].tolist()
+
+
+def test_more_of_everything_keeps_what_is_there(tmp_path):
+    run(tmp_path / "grown", n=3, m=2)
+    first = open_samples(tmp_path / "grown")
+    run(tmp_path / "grown", n=2, m=5)
+    assert open_samples(tmp_path / "grown").rewards.shape == (3, 2)
+    assert open_samples(tmp_path / "grown", prompts=2).rewards.shape == (2, 5)
+    run(tmp_path / "grown", n=6, m=5)
+    run(tmp_path / "once", n=6, m=5, rows=100)
+    grown = open_samples(tmp_path / "grown")
+    same(grown, open_samples(tmp_path / "once"))
+    same(grown.at(range(3), 2), first)
+    assert run(tmp_path / "grown", n=4, m=3).calls == 0
+
+
+def test_responses_differ_by_seed(tmp_path):
+    run(tmp_path / "a", seed=0)
+    run(tmp_path / "b", seed=1)
+    a, b = (open_samples(tmp_path / name).rewards for name in "ab")
+    assert (a != b).mean() > 0.5
+
+
+def test_a_reward_function_that_fails_costs_no_sampling(tmp_path, capsys):
+    def broken(queries, texts, labels):
+        if "l1" in labels:
+            raise KeyError("no such label")
+        return digits(queries, texts, labels)
+
+    with pytest.raises(RewardFailed, match=r"broken.py: KeyError: 'no such label'\nfor the prompt"):
+        run(tmp_path, grader=Grader(broken, "broken.py", "b1"))
+    with pytest.raises(ValueError, match="is unfinished: 0 of 5 prompts have responses"):
+        open_samples(tmp_path)
+    mended = Grader(digits, "mended.py", "b2")
+    again = run(tmp_path, grader=mended)
+    assert "graded 4 responses anew, with mended.py" in capsys.readouterr().err  # greedy ones
+    assert again.calls == run(tmp_path / "new").calls - 1
+    same(open_samples(tmp_path), open_samples(tmp_path / "new"))
+
+
+def test_another_reward_function_grades_anew_and_the_first_one_is_kept(tmp_path):
+    run(tmp_path)
+    before = open_samples(tmp_path)
+    halved = Grader(lambda *lists: [each / 2 for each in digits(*lists)["rewards"]], "h.py", "h")
+    assert run(tmp_path, n=2, grader=halved).calls == 0
+    after = open_samples(tmp_path)
+    assert after.rewards == pytest.approx(before.rewards / 2)
+    assert after.greedy_rewards == pytest.approx(before.greedy_rewards / 2)
+    run(tmp_path, grader=Grader(lambda *_: 1 / 0, "digits.py", "d1"))  # graded, so never called
+    same(open_samples(tmp_path), before)
+
+
+def test_labels_have_their_data_source(tmp_path):
+    seen = []
+
+    def by_source(queries, texts, labels):
+        seen.extend((str(label), label.datasource) for label in labels)
+        return digits(queries, texts, labels)
+
+    run(tmp_path, n=2, m=1, grader=Grader(by_source, "s.py", "s"))
+    assert set(seen) == {("l0", "g0"), ("l1", "g1")}
+
+
+def test_other_settings_and_prompts_are_refused(tmp_path):
+    run(tmp_path, n=3, m=2)
+    with pytest.raises(ValueError, match=r"(?s)another --out.*temperature: 1.0 there, 0.7 now"):
+        run(tmp_path, n=3, m=2, temperature=0.7)
+    with pytest.raises(ValueError, match="other prompts; give another --out"):
+        run(tmp_path, asked=prompts(4)[1:])
+    assert run(tmp_path, n=3, m=2).calls == 0
+
+
+def test_no_samples_and_damage(tmp_path):
+    with pytest.raises(ValueError, match="holds no samples: say with --model"):
+        open_samples(tmp_path)
+    run(tmp_path, n=2, m=2)
+    path = tmp_path / "samples" / "responses.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"finished"', b'"finis', 1))
+    with pytest.raises(ValueError, match=r"responses.jsonl, line 2 is damaged"):
+        open_samples(tmp_path)
+    path.write_bytes(whole[:-3])  # a kill cut it short: sampled again
+    run(tmp_path, n=2, m=2)
+    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
+    assert json.loads((tmp_path / "samples" / "settings.json").read_text())["seed"] == 0
+
+
+QUERIES, PROMPTS, LABELS = ["ab", "abb"], ["a", "a"], ["1", "2"]
+
+
+def grader(answer):
+    return Grader(lambda *_: answer, "r.py", "sha")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"rewards": torch.tensor([[1.0], [0.5]], requires_grad=True), "scores": None},
+        {"rewards": [1, 0.5]},
+        [torch.tensor(1.0), 0.5],
+        np.array([1, 0.5], dtype=np.float32),
+    ],
+)
+def test_what_a_reward_function_may_return(answer):
+    found = grader(answer).grade(QUERIES, PROMPTS, LABELS)
+    assert (found.tolist(), found.dtype) == ([1, 0.5], np.float64)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            [1.0, None],
+            r"(?s)the reward is nan, which must be finite|a finite number.*response 'bb'",
+        ),
+        ([1.0, float("inf")], r"(?s)a finite number.*the prompt ending in 'a'.*response 'bb'"),
+        ([1.0], "for 2 responses; reward_func must give one"),
+        (torch.ones(2, 2), "for 2 responses; reward_func must give one"),
+        (None, r"r.py: TypeError"),
+        (["x", "y"], r"r.py: ValueError"),
+    ],
+)
+def test_unusable_rewards(answer, message):
+    with pytest.raises(RewardFailed, match=message):
+        grader(answer).grade(QUERIES, PROMPTS, LABELS)
+
+
+def test_the_response_that_raises_is_named():
+    def fails(queries, prompts, labels):
+        return [1 / (label != "2") for label in labels]
+
+    with pytest.raises(RewardFailed, match=r"(?s)ZeroDivisionError.*the response 'bb'"):
+        Grader(fails, "r.py", "sha").grade(QUERIES, PROMPTS, LABELS)
+
+
+def test_reward_files_and_tasks(tmp_path):
+    path = tmp_path / "r.py"
+    path.write_text("def reward_func(queries, prompts, labels):\n    return [1.0] * len(queries)\n")
+    found = file_grader(path)
+    assert found.grade(QUERIES, PROMPTS, LABELS).tolist() == [1, 1] and found.name == str(path)
+    path.write_text(path.read_text() + "\n")
+    assert file_grader(path).sha256 != found.sha256
+    prompt, label = "Make 3 of 1 and 2, please", '{"numbers": [1, 2], "target": 3}'
+    task = task_grader("countdown")
+    assert task.grade([f"{prompt}<answer>1 + 2</answer>"], [prompt], [label]).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("r.txt", "", "is not a Python file"),
+        ("absent.py", None, "is not a Python file"),
+        ("r.py", "1 / 0", "cannot be imported: ZeroDivisionError"),
+        ("r.py", "def (", "cannot be imported: SyntaxError"),
+        ("r.py", "x = 1", "has no reward_func"),
+    ],
+)
+def test_bad_reward_files(tmp_path, name, text, message):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        file_grader(tmp_path / name)

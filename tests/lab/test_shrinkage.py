@@ -1,0 +1,198 @@
+"""Curves over the shrinkage against gradients that are computed at every point; groups and mix."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openrlhf_js.estimators import baseline
+from openrlhf_js.lab.gradient import BatchPlan, SmallBatches, measure
+from openrlhf_js.lab.policy_gradient import ScoreSum
+from openrlhf_js.lab.results import reduction
+from openrlhf_js.lab.shrinkage import (
+    GRID,
+    MIX,
+    POINTS,
+    SWEPT,
+    at,
+    best,
+    held_out,
+    heterogeneity,
+    minimiser,
+    parabolas,
+    sets,
+    sweep,
+)
+
+finite = st.floats(-5, 5)
+
+
+@given(finite, finite, finite, st.floats(0, 1))
+def test_three_points_give_the_parabola(a, b, c, shrinkage):
+    values = [a + b * x + c * x**2 for x in (0, 0.5, 1)]
+    found = parabolas(*map(np.array, values))
+    assert found == pytest.approx([a, b, c], abs=1e-9)
+    right = a + b * shrinkage + c * shrinkage**2
+    assert float(at(found, shrinkage)) == pytest.approx(right, abs=1e-9)
+
+
+def test_the_curve_is_that_of_the_gradients_themselves(kit, tmp_path, samples, own):
+    batches = SmallBatches(samples, BatchPlan(batches=3, prompts=4, responses=(3,), seed=2))
+    found = measure(ScoreSum(kit.small_model()), batches, POINTS, tmp_path)
+    curves, halves = parabolas(*found.plain[:, 0]), []
+    for columns in (slice(0, batches.half), slice(batches.half, 2 * batches.half)):
+        rewards = samples.rewards[:, columns]
+        weights = (rewards - baseline("rloo", torch.from_numpy(rewards)).numpy()) / rewards.size
+        halves.append(np.einsum("ij,ijp->p", weights, own[:, columns]))
+    G = (halves[0] + halves[1]) / 2
+    for batch, shrinkage in itertools.product(range(3), (0.0, 0.2, 0.7, 1.0)):
+        rewards = batches.rewards(batch, 3)
+        b = baseline("js_fixed", torch.from_numpy(rewards), shrinkage=shrinkage).numpy()
+        scores = own[batches.prompts[batch][:, None], batches.columns[batch]]
+        g = np.einsum("ij,ijp->p", (rewards - b) / rewards.size, scores)
+        right = ((g - G) ** 2).sum()
+        assert at(curves, shrinkage)[batch] == pytest.approx(right, rel=2e-5)
+
+
+def made(minima, depths):
+    """(B, 3) parabolas 1 + c (x - x0)^2 - c x0^2."""
+    return np.array([[1.0, -2 * c * x, c] for x, c in zip(minima, depths, strict=True)])
+
+
+def test_the_minimum_is_that_of_the_mean_between_rloo_and_bloo():
+    curves, grid = made([0.2, 0.6], [3.0, 1.0]), np.linspace(0, 1, 1001)
+    assert best(curves) == pytest.approx((0.2 * 3 + 0.6) / 4)
+    least = grid[int(np.argmin([at(curves, x).mean() for x in grid]))]
+    assert least == pytest.approx(best(curves), abs=1e-3)
+    assert best(made([1.5], [1.0])) == 1 and best(made([-2], [1.0])) == 0
+    # A curve that does not bend falls to its end.
+    assert best(np.array([[1.0, -0.1, 0.0]])) == 1 and best(np.array([[1.0, 0.1, 0.0]])) == 0
+
+
+def test_the_interval_of_the_minimum_covers_it():
+    rng = np.random.default_rng(0)
+    covered, widths = 0, []
+    for seed in range(60):
+        depths = rng.gamma(4, 1, 20)
+        found = minimiser(made(0.4 + 0.1 * rng.normal(size=20), depths), seed)
+        covered += found.low <= 0.4 <= found.high
+        widths.append(found.high - found.low)
+        assert found.low <= found.value <= found.high
+    assert covered >= 52 and 0.05 < np.mean(widths) < 0.15
+
+
+def test_batches_where_the_shrinkage_does_not_matter_say_nothing_of_it():
+    bent, flat = made([0.3, 0.5, 0.4], [1.0, 1.0, 1.0]), np.zeros((4, 3))
+    assert minimiser(np.concatenate([flat, bent]), 1) == minimiser(bent, 1)
+    assert minimiser(np.concatenate([flat, bent[:1]]), 1) == (0.3, 0, 1)
+
+
+def test_the_minimum_is_judged_on_batches_it_was_not_chosen_for():
+    curves = made([0.2, 0.6, 0.7], [1.0, 1.0, 1.0])
+    others = [0.65, 0.45, 0.4]
+    wanted = [at(one, x) for one, x in zip(curves, others, strict=True)]
+    assert held_out(curves) == pytest.approx(wanted)
+    assert held_out(curves).mean() > at(curves, best(curves)).mean()
+
+
+def values(result, **settings):
+    return {
+        row["quantity"]: row["value"]
+        for row in result.rows
+        if all(row[name] == value for name, value in settings.items())
+    }
+
+
+def test_a_sweep_marks_where_the_estimators_are(kit, tmp_path):
+    plan = BatchPlan(batches=4, prompts=5, responses=(2, 3), seed=2)
+    batches = SmallBatches(kit.pool(prompts=6, responses=40, seed=3), plan)
+    found = measure(ScoreSum(kit.small_model()), batches, SWEPT, tmp_path)
+    result = sweep(batches, found)
+    points = ("least distance", "least error", "bloo", "js", "js_plus")
+    assert {(row["m"], row["point"]) for row in result.rows} == {*itertools.product((2, 3), points)}
+    for c, m in enumerate((2, 3)):
+        parabola = parabolas(*(found.of(name, c) for name in POINTS))
+        assert values(result, m=m, point="least distance")["shrinkage"] == best(parabola)
+        js = values(result, m=m, point="js")
+        saved = reduction(found.of("js", c), found.of("rloo", c)).value
+        assert js["reduction_percent"] == pytest.approx(saved)
+        assert 0 < values(result, m=m, point="js_plus")["shrinkage"] < 1
+        curve = result.arrays["reduction_percent"][c]
+        assert curve[0] == 0 and len(curve) == len(GRID)
+        assert curve[20] == pytest.approx(
+            reduction(at(parabola, 0.5), parabola[:, 0]).value, abs=1e-9
+        )
+    assert "at m = 2 it is least at lambda = " in result.finding and "js has" in result.finding
+
+
+def test_every_group_gives_as_many_as_the_smallest_and_the_mix_equal_shares():
+    found = sets(["b", "a", "b", "a", "b", "a", "a", "b", "b"])
+    assert {name: rows.tolist() for name, rows in found.items()} == {
+        "a": [1, 3, 5, 6],
+        "b": [0, 2, 4, 7],
+        "mix": [1, 3, 0, 2],
+    }
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=9, max_size=40))
+def test_sets_hold_their_own_group_and_the_mix_all(groups):
+    counts = {name: groups.count(name) for name in set(groups)}
+    if len(counts) < 2 or min(counts.values()) < len(counts):
+        with pytest.raises(ValueError):
+            sets(groups)
+        return
+    found = sets(groups)
+    assert list(found) == [*sorted(counts), MIX]
+    for name, rows in found.items():
+        of = [groups[i] for i in rows]
+        if name == MIX:
+            assert len({of.count(each) for each in counts}) == 1 and len(set(rows)) == len(rows)
+            assert min(counts.values()) - len(counts) < len(rows) <= min(counts.values())
+        else:
+            assert of == [name] * min(counts.values())
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (["a"] * 4, "one group, .*two or more groups"),
+        (["a", "b", "b"], "the smallest of 2 groups has 1 prompts, too few for a mix; give 2"),
+        (["a", "mix"], "rename it"),
+    ],
+)
+def test_groups_that_cannot_be_mixed(groups, message):
+    with pytest.raises(ValueError, match=message):
+        sets(groups)
+
+
+def test_each_set_is_measured_by_itself(kit, tmp_path):
+    samples = kit.pool(prompts=8, responses=30)._replace(groups=["easy", "hard"] * 4)
+    plan = BatchPlan(batches=3, prompts=3, responses=(3,))
+    scores, asked = ScoreSum(kit.small_model()), {}
+
+    def measured(batches, name):
+        asked[name] = batches
+        return measure(scores, batches, SWEPT, tmp_path)
+
+    result = heterogeneity(samples, plan, measured)
+    assert {name: own.pool.groups for name, own in asked.items()} == {
+        "easy": ["easy"] * 4,
+        "hard": ["hard"] * 4,
+        "mix": ["easy"] * 2 + ["hard"] * 2,
+    }
+    rewards = samples.rewards[1::2]
+    moments = values(result, prompts="hard", point="all rewards")
+    assert moments["value"] == pytest.approx(rewards.mean())
+    assert moments["v"] == pytest.approx(rewards.var(1, ddof=1).mean() / 2)
+    noise = rewards.var(1, ddof=1).mean() / 30
+    assert moments["s"] == pytest.approx(max(0, rewards.mean(1).var(ddof=1) - noise))
+    alone = measure(scores, asked["hard"], SWEPT, tmp_path / "alone")
+    saved = reduction(alone.of("js", 0), alone.of("rloo", 0)).value
+    js = values(result, prompts="hard", point="js")["reduction_percent"]
+    assert js == pytest.approx(saved, rel=1e-3)
+    assert result.arrays["sets"].tolist() == ["easy", "hard", "mix"]
+    assert result.arrays["reduction_percent"].shape == (3, 1, len(GRID))
+    assert "; on mix at m = 3 it is least at lambda" in result.finding

@@ -1,0 +1,272 @@
+"""Distributions of values, and simulated errors against theory and the known reductions."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, special, stats
+
+from openrlhf_js.estimators import ESTIMATORS, baseline
+from openrlhf_js.lab import simulate as module
+from openrlhf_js.lab import values as v
+from openrlhf_js.lab.simulate import LEFT_OUT, NAMES, best_coefficient, draw, measure, simulate
+
+SKEWED = v.gaussian_rewards(v.two_point(0, 2, 0.3), 1.5, 0.4)
+ARCSINE = v.beta(0.5, 0.5)
+DRAWS = 200_000
+
+
+def by_title(values):
+    return values.title
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        v.beta(5, 2),
+        v.two_point(0.1, 0.9, 0.3),
+        v.constant(0.25),
+        v.logit_normal(-1, 1.5),
+        v.logit_normal(0.5, 0),
+        v.normal(2, 3),
+        v.drawn_from(np.array([0.0, 0.5, 0.5, 1.0]), "x"),
+    ],
+    ids=by_title,
+)
+def test_the_moments_are_those_of_the_draws(values):
+    drawn = values.draw(np.random.default_rng(0), (DRAWS // 2, 2))
+    assert drawn.shape == (DRAWS // 2, 2)
+    assert values.low <= drawn.min() and drawn.max() <= values.high
+    error = np.sqrt(values.s2 / DRAWS)
+    assert drawn.mean() == pytest.approx(values.mean, abs=4 * error + 1e-12)
+    squares = (drawn - values.mean) ** 2
+    error = squares.std() / np.sqrt(DRAWS)
+    assert squares.mean() == pytest.approx(values.s2, abs=4 * error + 1e-12)
+    noise = (drawn * (1 - drawn)).mean()
+    assert noise == pytest.approx(values.sigma2, abs=0.005 * (1 + abs(noise)))
+
+
+def test_moments_by_hand():
+    assert (ARCSINE.mean, ARCSINE.s2, ARCSINE.sigma2) == (0.5, 0.125, 0.125)
+    two = v.two_point(0.2, 0.6, 0.25)
+    assert two.mean == pytest.approx(0.3)
+    assert two.s2 == pytest.approx(0.75 * 0.01 + 0.25 * 0.09)
+    assert two.sigma2 == pytest.approx(0.75 * 0.16 + 0.25 * 0.24)
+
+
+@settings(max_examples=30)
+@given(st.floats(-4, 4), st.floats(0.05, 4))
+def test_logit_normal_moments_are_the_integrals(mean, std):
+    z = np.linspace(-12, 12, 20_001)
+
+    def moment(power):
+        return integrate.trapezoid(special.expit(mean + std * z) ** power * stats.norm.pdf(z), z)
+
+    values = v.logit_normal(mean, std)
+    assert values.mean == pytest.approx(moment(1), abs=2e-6)
+    assert values.s2 == pytest.approx(moment(2) - moment(1) ** 2, abs=2e-6)
+
+
+def test_gaussian_rewards_keep_the_values_and_have_the_noise_asked_for():
+    same = v.gaussian_rewards(v.normal(0, 1), 2)
+    assert same.sigma2 == 4
+    assert same.title == "Gaussian, values N(0, 1^2), noise 2"
+    np.testing.assert_array_equal(same.noise(np.random.default_rng(0), (2, 3)), np.full((2, 3), 2))
+    spread = v.gaussian_rewards(v.normal(0, 1), 2, 0.5)
+    noise = spread.noise(np.random.default_rng(0), (DRAWS,))
+    assert spread.sigma2 == 4 and np.square(noise).mean() == pytest.approx(4, rel=0.02)
+    assert np.log(noise).std() == pytest.approx(0.5, rel=0.02)
+    for bad in ((0, 0), (np.nan, 0), (1, -1)):
+        with pytest.raises(ValueError, match="noise must be greater than 0"):
+            v.gaussian_rewards(v.normal(0, 1), *bad)
+
+
+def test_bernoulli_rewards_need_probabilities():
+    assert v.bernoulli_rewards(ARCSINE) is ARCSINE
+    for values in (v.normal(0, 1), v.two_point(-0.1, 0.5, 0.5), v.constant(1.5)):
+        with pytest.raises(ValueError, match="take Gaussian rewards"):
+            v.bernoulli_rewards(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("beta:0.5,2", "Bernoulli, values Beta(0.5, 2)"),
+        ("uniform", "Bernoulli, values Beta(1, 1)"),
+        ("two_point:0.1,0.9,0.3", "Bernoulli, values 0.1 or 0.9 (share 0.3)"),
+        ("logit_normal:-1,1.5", "Bernoulli, logits N(-1, 1.5^2)"),
+        ("constant:0.5", "Bernoulli, every value 0.5"),
+        ("normal:0,1", "Bernoulli, values N(0, 1^2)"),
+    ],
+)
+def test_a_flag_names_its_distribution(text, title):
+    assert v.parse(text).title == title
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gamma:1,2", r"no values 'gamma:1,2'; give one of beta:A,B, uniform, .*file:PATH"),
+        ("file:", "give one of"),
+        ("beta:1", "do not have the form beta:A,B"),
+        ("beta:1,inf", "with finite numbers"),
+        ("uniform:1", "do not have the form uniform"),
+        ("beta:0,1", "greater than 0; got 0 and 1"),
+        ("two_point:0,1,2", "from 0 to 1; got 2"),
+    ],
+)
+def test_values_that_do_not_exist(text, message):
+    with pytest.raises(ValueError, match=message):
+        v.parse(text)
+
+
+def test_values_of_a_file(tmp_path):
+    text, arrays = tmp_path / "v.txt", tmp_path / "value.npz"
+    text.write_text("0.5\n\n1\n0\n")
+    np.savez(arrays, values=np.array([0.25, 0.75]), rewards=np.ones((2, 3)))
+    assert v.parse(f"file:{text}").title == "Bernoulli, 3 values of v.txt"
+    found = v.parse(f"file:{arrays}")
+    assert (found.mean, found.s2) == (0.5, 0.0625)
+    assert set(found.draw(np.random.default_rng(0), (50, 3)).ravel()) == {0.25, 0.75}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("v.txt", b"0.5\nx\n", "neither an npz .* nor text with one value a line"),
+        ("v.txt", b"\xff\xfe", "neither an npz"),
+        ("v.txt", b"\n", "one finite value for each prompt"),
+        ("v.txt", b"nan", "one finite value"),
+        ("v.npz", b"PK\x03\x04", "neither an npz"),
+    ],
+)
+def test_files_without_values(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        v.read(tmp_path / name)
+    np.savez(tmp_path / "other.npz", x=[1.0])
+    with pytest.raises(ValueError, match="neither an npz of openrlhf-js lab value"):
+        v.read(tmp_path / "other.npz")
+
+
+def errors_of(found, name):
+    return found[0][NAMES.index(name)]
+
+
+def test_every_estimator_is_there_or_it_is_said_why():
+    assert set(ESTIMATORS) == {*NAMES, *LEFT_OUT} and list(LEFT_OUT) == ["remax"]
+
+
+def test_errors_by_hand(monkeypatch):
+    rewards = np.array([[[1.0, 0.0], [1.0, 1.0]]])
+    monkeypatch.setattr(module, "draw", lambda *_: (np.array([[0.5, 0.75]]), rewards))
+    monkeypatch.setattr(module, "CHUNK_REWARDS", 1)  # one batch at a time
+    monkeypatch.setattr(module, "best_coefficient", lambda *_: 0.25)
+    found = measure(ARCSINE, 2, 2, 2, 0)
+    expected = {
+        "reinforce": (0.5**2 + 0.75**2) / 2,
+        "rloo": (0.5**2 + 0.25**2) / 2,  # 0 and 1; 1 and 1
+        "bloo": (0.5**2 + 0.25**2) / 2,  # 1; 0.5
+        "dr_grpo": (0 + 0.25**2) / 2,
+        "grpo": (0 + 0.25**2) / 2,
+        "reinforce++": (0.25**2 + 0) / 2,
+        "js_fixed": ((0.25**2 + 0.5**2) / 2 + 0.125**2) / 2,  # 0.25 and 1; 0.875 and 0.875
+    }
+    for name, error in expected.items():
+        np.testing.assert_allclose(errors_of(found, name), [error, error], err_msg=name)
+    np.testing.assert_allclose(found[1][NAMES.index("js_fixed")], 0.25)
+    assert np.isnan(found[1][NAMES.index("rloo")]).all()
+
+
+@pytest.mark.parametrize("values", [ARCSINE, SKEWED], ids=by_title)
+@pytest.mark.parametrize(("n", "m"), [(2, 2), (5, 3)])
+def test_errors_are_those_of_one_batch_after_the_other(values, n, m, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_REWARDS", 3 * n * m)
+    seen = []
+    found = measure(values, n, m, 5, 7, seen.append)
+    assert seen == [3, 2]
+    generator = np.random.default_rng([7, n, m])
+    drawn = [draw(values, generator, n, m, size) for size in (3, 2)]
+    value, rewards = (np.concatenate(each) for each in zip(*drawn, strict=True))
+    for name in NAMES:
+        known = {"shrinkage": best_coefficient(values, n, m)} if name == "js_fixed" else {}
+        for b in range(5):
+            guess = baseline(name, torch.from_numpy(rewards[b]), **known).numpy()
+            slow = np.mean([(guess[i, j] - value[b, i]) ** 2 for i in range(n) for j in range(m)])
+            np.testing.assert_allclose(errors_of(found, name)[b], slow, atol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize("values", [ARCSINE, v.logit_normal(-1, 1.5), SKEWED], ids=by_title)
+def test_errors_without_shrinkage_are_those_of_theory(values):
+    n, m, rounds = 8, 4, 3000
+    found = measure(values, n, m, rounds, 0)
+    expected = {
+        "reinforce": values.s2 + values.mean**2,
+        "rloo": values.sigma2 / (m - 1),
+        "bloo": values.s2 * (1 + 1 / (n - 1)) + values.sigma2 / m / (n - 1),
+        "dr_grpo": values.sigma2 / m,
+        "reinforce++": ((n - 1) * values.s2 + values.sigma2 / m) / n,
+    }
+    best = best_coefficient(values, n, m)
+    expected["js_fixed"] = (1 - best) ** 2 * expected["rloo"] + best**2 * expected["bloo"]
+    for name, error in expected.items():
+        measured = errors_of(found, name)
+        assert measured.mean() == pytest.approx(error, abs=4 * measured.std() / rounds**0.5), name
+
+
+@given(st.floats(0, 2), st.floats(0.01, 2), st.integers(2, 50), st.integers(2, 20))
+def test_the_error_rises_alike_on_both_sides_of_the_best_coefficient(s2, sigma2, n, m):
+    values = v.gaussian_rewards(v.normal(0, s2**0.5), sigma2**0.5)
+
+    def error(weight):
+        batch = s2 * n / (n - 1) + sigma2 / m / (n - 1)
+        return (1 - weight) ** 2 * sigma2 / (m - 1) + weight**2 * batch
+
+    best = best_coefficient(values, n, m)
+    assert 0 <= best <= 1
+    assert error(best) < error(best + 0.1) == pytest.approx(error(best - 0.1))
+
+
+@pytest.mark.parametrize(
+    ("values", "n", "m", "rounds", "message"),
+    [
+        (ARCSINE, 1, 2, 2, "2 or more prompts, responses and batches"),
+        (ARCSINE, 1_000_000, 2, 2, "at most 1,000,000 rewards in a batch"),
+        (v.two_point(0, 1, 0.5), 4, 2, 2, "every reward equals its value"),
+    ],
+)
+def test_what_cannot_be_simulated(values, n, m, rounds, message):
+    with pytest.raises(ValueError, match=message):
+        measure(values, n, m, rounds, 0)
+
+
+def test_a_reference_without_error_is_refused():
+    with pytest.raises(ValueError, match=r"rloo had no error in any of 2 batches.*more rounds"):
+        simulate(v.beta(1e-9, 1e-9), 2, (2,), 2, 0)
+
+
+def test_the_known_reductions_and_what_the_oracle_reaches():
+    found = simulate(ARCSINE, 64, (2, 4, 8), 600, seed=0)
+    rows = {(row["m"], row["estimator"], row["quantity"]): row for row in found.rows}
+    for name, expected in {"js": (36.7, 21.7, 11.7), "js_plus": (47.4, 23.7, 11.9)}.items():
+        for m, percent in zip((2, 4, 8), expected, strict=True):
+            each = rows[m, name, "reduction_percent"]
+            assert each["value"] == pytest.approx(percent, abs=1.0)
+            assert each["low"] < each["value"] < each["high"] < each["low"] + 2
+            said = f"{each['value']:.1f} % ({each['low']:.1f} to {each['high']:.1f})"
+            assert said in found.finding
+    for m in (2, 4, 8):
+        best = best_coefficient(ARCSINE, 64, m)
+        assert rows[m, "js_fixed", "shrinkage"]["value"] == pytest.approx(best)
+        assert rows[m, "js_fixed", "reduction_percent"]["value"] == pytest.approx(
+            100 * best, abs=1.0
+        )
+    assert rows[2, "rloo", "mse"]["value"] == pytest.approx(0.125, rel=0.02)
+    assert found.arrays["squared_errors"].shape == (3, len(NAMES), 600)
+    assert found.finding.startswith("Bernoulli, values Beta(0.5, 0.5), 64 prompts: js lowers")
+    assert found.notes["gradients"]["js_fixed"] == "oracle"
+    again = simulate(ARCSINE, 64, (2,), 600, seed=0)
+    np.testing.assert_array_equal(
+        again.arrays["squared_errors"][0], found.arrays["squared_errors"][0]
+    )
