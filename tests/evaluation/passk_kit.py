@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from openrlhf_js.evaluation.passk.benchmarks import Item, item_of
+from openrlhf_js.evaluation.passk.benchmarks import Problem, item_of
 from openrlhf_js.tasks.prompt_files import example
 
 LETTERS = "abcdef"
@@ -39,7 +39,7 @@ def rows(count: int = 12) -> list[dict]:
     ]
 
 
-def items(count: int = 12) -> list[Item]:
+def items(count: int = 12) -> list[Problem]:
     return [item_of(example(row)) for row in rows(count)]
 
 

@@ -49,7 +49,7 @@ class Benchmark(Settings):
         return self
 
 
-class Item(NamedTuple):
+class Problem(NamedTuple):
     """One problem."""
 
     uid: str  # from the content; a repeated problem has a number behind it
@@ -68,7 +68,7 @@ class Asked(NamedTuple):
     """A benchmark with its items."""
 
     benchmark: Benchmark
-    items: list[Item]
+    items: list[Problem]
 
 
 def cluster_of(uid: str) -> str:
@@ -148,7 +148,7 @@ def _benchmark(task: str) -> Benchmark:
     )
 
 
-def items_of_file(path: Path) -> list[Item]:
+def items_of_file(path: Path) -> list[Problem]:
     """The items of a prompt file, as `openrlhf-js data build` writes it."""
     found = []
     for line in read(path):
@@ -163,7 +163,7 @@ def items_of_file(path: Path) -> list[Item]:
     return numbered(found)
 
 
-def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Item]:
+def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Problem]:
     """The items of a task, as `openrlhf-js data build` makes them."""
     task = TASKS[benchmark.task]
     takes = options_of(task)
@@ -192,17 +192,17 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Item]:
     return found
 
 
-def item_of(asked: Example) -> Item:
+def item_of(asked: Example) -> Problem:
     """The item of a row; ValueError if its label cannot be graded against."""
     asked.task.score("", asked.label)
     # Figures have the hash of their content as name: the folder does not matter.
     names = [Path(image).name for image in asked.images]
     content = json.dumps([asked.messages, asked.label, asked.datasource, names])
     uid = hashlib.sha256(content.encode()).hexdigest()[:UID_DIGITS]
-    return Item(uid, asked.messages, asked.label, asked.datasource, asked.images)
+    return Problem(uid, asked.messages, asked.label, asked.datasource, asked.images)
 
 
-def numbered(items: Sequence[Item]) -> list[Item]:
+def numbered(items: Sequence[Problem]) -> list[Problem]:
     """The items, repeated ones with uids of their own: `uid`, `uid-2`, ..."""
     seen: Counter[str] = Counter()
     found = []

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import platform
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from openrlhf_js import __version__
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Record, Store, json_line, read_store
-from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark, Item, cluster_of
+from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark, Problem, cluster_of
 from openrlhf_js.evaluation.passk.grading import (
     FORMS,
     THREADS,
@@ -161,7 +162,7 @@ def sample_missing(
         )
 
 
-def regrade(store: Store, items: Sequence[Item]) -> int:
+def regrade(store: Store, items: Sequence[Problem]) -> int:
     """Grades again what another version has graded, or could not; returns how many changed."""
     own = {item.uid: item for item in items}
     wanted = {
@@ -198,17 +199,7 @@ def regrade(store: Store, items: Sequence[Item]) -> int:
     return changed
 
 
-class Row(NamedTuple):
-    """One figure of a benchmark; `j` is that of pass@j, and None elsewhere."""
-
-    quantity: str
-    j: int | None
-    value: float | None
-    low: float | None
-    high: float | None
-
-
-def summarise(items: Sequence[Item], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
+def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
     """Rates and lengths with intervals, clustered by equal items.
 
     Args:
@@ -216,7 +207,8 @@ def summarise(items: Sequence[Item], groups: Sequence[Sequence[Record]]) -> dict
         groups: n lists of k graded samples.
 
     Returns:
-        For JSON: `rows` (of `Row`), counts, and `per_item`, from which comparisons are made.
+        For JSON: counts; `rows`, one for each figure (`j` is that of pass@j, else None); and
+        `per_item`, from which comparisons are made.
     """
     k, uids = len(groups[0]), [item.uid for item in items]
     clusters = [cluster_of(uid) for uid in uids]
@@ -225,10 +217,10 @@ def summarise(items: Sequence[Item], groups: Sequence[Sequence[Record]]) -> dict
         votes = list(threads.map(_majority, items, groups))
     flat = [(cluster, each) for cluster, group in zip(clusters, groups, strict=True)
             for each in group]  # fmt: skip
-    rows: list[Row] = []
+    rows: list[dict[str, Any]] = []
 
     def add(quantity: str, estimate: Estimate, j: int | None = None) -> None:
-        rows.append(Row(quantity, j, **estimate.plain()))
+        rows.append({"quantity": quantity, "j": j, **estimate.plain()})
 
     def rate(name: str, value: str) -> Estimate:
         shares = [sum(each[name] == value for each in group) / k for group in groups]
@@ -252,13 +244,13 @@ def summarise(items: Sequence[Item], groups: Sequence[Sequence[Record]]) -> dict
                 add(name, clustered_mean(tokens, [cluster for cluster, _ in pairs]))
         if seconds > 0:
             speed = sum(each["tokens"] for _, each in flat) / seconds
-            rows.append(Row("tokens_per_second", None, speed, None, None))
+            add("tokens_per_second", Estimate(speed, -math.inf, math.inf))
     return {
         "items": len(items),
         "distinct_items": len({*clusters}),
         "samples": k,
         "graded_by": ", ".join(sorted({each["graded_by"] for _, each in flat})),
-        "rows": [row._asdict() for row in rows],
+        "rows": rows,
         "per_item": {"uid": uids, "correct": correct, "majority": votes},
     }
 
@@ -295,7 +287,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _majority(item: Item, group: Sequence[Record]) -> float:
+def _majority(item: Problem, group: Sequence[Record]) -> float:
     same = FORMS[item.task.NAME].same
     return majority([each["status"] for each in group], [each["answer"] for each in group], same)
 

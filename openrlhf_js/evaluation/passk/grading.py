@@ -12,7 +12,7 @@ from typing import NamedTuple
 import openrlhf_js.tasks
 from openrlhf_js import __version__
 from openrlhf_js.common.files import fingerprint
-from openrlhf_js.evaluation.passk.benchmarks import Item
+from openrlhf_js.evaluation.passk.benchmarks import Problem
 from openrlhf_js.tasks import countdown, geometry3k, gsm8k, knights_knaves, math, maze
 from openrlhf_js.tasks.equivalence import grader
 
@@ -44,7 +44,7 @@ def grader_version() -> str:
     return f"{__version__}+{fingerprint([*sources, Path(__file__)])[:12]}"
 
 
-def grade(item: Item, text: str) -> Grade:
+def grade(item: Problem, text: str) -> Grade:
     """The verdict on one response."""
     task = item.task
     status = task.score(text, item.label).status
@@ -55,7 +55,7 @@ def grade(item: Item, text: str) -> Grade:
     return Grade(status, None if answer is None else answer.strip()[:LONGEST_ANSWER])
 
 
-def grade_all(items: Sequence[Item], texts: Sequence[str]) -> list[Grade]:
+def grade_all(items: Sequence[Problem], texts: Sequence[str]) -> list[Grade]:
     """The verdicts on many responses, one item to each."""
     with ThreadPoolExecutor(THREADS) as threads:
         return list(threads.map(grade, items, texts))
