@@ -7,14 +7,13 @@ else. Names on a hub, and what upstream's own validation says, are left to upstr
 from __future__ import annotations
 
 import argparse
-import ast
 import glob
 import math
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from openrlhf_js.common.files import read_rows
 from openrlhf_js.estimators import ESTIMATORS
@@ -34,6 +33,13 @@ COUNTS = (
 READ_AS_FILE = (".json", ".jsonl", ".csv", ".parquet", ".arrow")  # upstream: case matters
 MIXED = "reward_by_datasource"  # of openrlhf_js.tasks.rewards
 SHOWN_PER_FILE = 3
+MEASURABLE = {  # values with which some rank sees whole and final gradients
+    "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes
+    "actor.optim": ("adam",),  # DeepSpeed's norm for Muon is that of Muon's update
+    "ds.deepcompile": (False,),
+    "ds.tensor_parallel_size": (1,),
+    "ds.ring_attn_size": (1,),
+}
 RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
 
 
@@ -64,25 +70,31 @@ def looks_local(name: str) -> bool:
 # --- the estimator -----------------------------------------------------------------------------
 
 
+def _too_few(name: str, prompts: int, responses: int) -> str | None:
+    """What an estimator of ours needs, if a rollout of this size is too small for it."""
+    needs = ESTIMATORS[name] if name in OURS else None
+    if needs is None or (
+        prompts >= needs.least_prompts
+        and responses >= needs.least_responses
+        and prompts * responses >= needs.least_rewards
+    ):
+        return None
+    return (
+        f"{name} needs at least {needs.least_prompts} prompts (--rollout.batch_size), "
+        f"{needs.least_responses} responses to each (--rollout.n_samples_per_prompt) and "
+        f"{needs.least_rewards} rewards in a rollout, got {prompts} x {responses}"
+    )
+
+
 def _estimator(flat: Flat) -> Iterator[str]:
     name, shrinkage = flat["algo.advantage.estimator"], flat["js.shrinkage"]
-    prompts, responses = flat["rollout.batch_size"], flat["rollout.n_samples_per_prompt"]
-    needs = ESTIMATORS[name] if name in OURS else None
-    if needs and prompts < needs.least_prompts:
-        yield f"{name} needs --rollout.batch_size of at least {needs.least_prompts}, got {prompts}"
-    if needs and responses < needs.least_responses:
-        yield (
-            f"{name} needs --rollout.n_samples_per_prompt of at least {needs.least_responses}, "
-            f"got {responses}"
-        )
-    if needs and prompts * responses < needs.least_rewards:
-        yield (
-            f"{name} needs at least {needs.least_rewards} rewards in a batch, got {prompts} x "
-            f"{responses}: raise --rollout.batch_size or --rollout.n_samples_per_prompt"
-        )
-    if needs and needs.needs_shrinkage and shrinkage is None:
+    needs_shrinkage = name in OURS and ESTIMATORS[name].needs_shrinkage
+    sizes = flat["rollout.batch_size"], flat["rollout.n_samples_per_prompt"]
+    if problem := _too_few(name, *sizes):
+        yield problem
+    if needs_shrinkage and shrinkage is None:
         yield f"{name} needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
-    if shrinkage is not None and not (needs and needs.needs_shrinkage):
+    if shrinkage is not None and not needs_shrinkage:
         yield f"--js.shrinkage is for js_fixed, not {name}: leave it out or choose js_fixed"
     if shrinkage is not None and not 0 <= shrinkage <= 1:
         yield f"--js.shrinkage must be from 0 to 1, got {shrinkage}"
@@ -197,38 +209,17 @@ def _rewards(flat: Flat) -> Iterator[str]:
 
 
 def _python_problem(path: str, name: str) -> str | None:
-    """Whether the file exists and defines `name`; it is parsed, not executed."""
+    """Whether the file is there and names what upstream looks for; it is not executed."""
     if not path.endswith(".py") or not os.path.isfile(path):
         return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
-    try:
-        nodes = _python_nodes(path)
-    except SyntaxError as error:
-        return f"is not Python (line {error.lineno}: {error.msg})"
-    defined: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            defined.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            defined.add(node.id)
-        elif isinstance(node, ast.alias):
-            defined.add(node.asname or node.name)
-    return None if {name, "*"} & defined else f"defines no {name}"
+    return None if name in _source(path) or "import *" in _source(path) else f"defines no {name}"
 
 
-def _python_nodes(path: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(Path(path).read_bytes())))
+def _source(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace")
 
 
 # --- prompts -----------------------------------------------------------------------------------
-
-
-class _Keys(NamedTuple):
-    """What every row of a prompt file must have."""
-
-    input: str
-    label: str | None
-    chat: bool  # the input may be a list of messages
-    datasource: bool  # a task must grade the datasource
 
 
 def _data(flat: Flat) -> tuple[list[str], int | None]:
@@ -236,25 +227,17 @@ def _data(flat: Flat) -> tuple[list[str], int | None]:
     names, probabilities = flat["data.prompt_dataset"], flat["data.prompt_probs"]
     if not names:
         return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
-    grader = (flat["reward.remote_url"] or "").split(",")[0]
-    by_datasource = (
-        not flat["train.agent_func_path"]
-        and not _python_problem(grader, "reward_func")
-        and any(getattr(node, "name", None) == MIXED for node in _python_nodes(grader))
-    )
-    chat = flat["data.apply_chat_template"]
-    keys = _Keys(flat["data.input_key"], flat["data.label_key"], chat, by_datasource)
-    problems, prompts = _datasets(names, "--data.prompt_dataset", keys, flat["data.prompt_split"])
+    problems, prompts = _datasets(flat, "--data.prompt_dataset", names, flat["data.prompt_split"])
     if probabilities is not None:
         prompts = None  # drawn with replacement until every set is used up
         if probabilities.count(",") != names.count(","):
             problems.append(f"--data.prompt_probs {probabilities}: one for each of {names}")
     if flat["eval.dataset"]:
-        problems += _datasets(flat["eval.dataset"], "--eval.dataset", keys, flat["eval.split"])[0]
+        problems += _datasets(flat, "--eval.dataset", flat["eval.dataset"], flat["eval.split"])[0]
     return problems, None if prompts is None else min(prompts, flat["data.max_samples"])
 
 
-def _datasets(names: str, flag: str, keys: _Keys, split: str) -> tuple[list[str], int | None]:
+def _datasets(flat: Flat, flag: str, names: str, split: str) -> tuple[list[str], int | None]:
     """The problems and the number of rows of a comma-separated list, None if not known.
 
     The names are read as upstream's `datasets.utils.blending_datasets` reads them: `file`,
@@ -264,13 +247,13 @@ def _datasets(names: str, flag: str, keys: _Keys, split: str) -> tuple[list[str]
     prompts: int | None = 0
     for name in names.split(","):
         path = name.split("@")[0].strip()
-        found, rows = _dataset(path, keys, split)
+        found, rows = _dataset(flat, path, split)
         problems += [f"{flag} {path or repr(name)}: {problem}" for problem in found]
         prompts = None if prompts is None or rows is None else prompts + rows
     return problems, prompts
 
 
-def _dataset(path: str, keys: _Keys, split: str) -> tuple[list[str], int | None]:
+def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
     ending = os.path.splitext(path)[1]
     files = sorted(glob.glob(path))
     if "://" in path:
@@ -285,18 +268,22 @@ def _dataset(path: str, keys: _Keys, split: str) -> tuple[list[str], int | None]
         return [f"a file has the split train only, not {split}"], None
     if ending == ".arrow":
         return [], None
-    checked = [_file(file, keys) for file in files]
+    checked = [_file(flat, file) for file in files]
     problems = [problem for found, _ in checked for problem in found]
     return problems, None if problems else sum(rows for _, rows in checked)
 
 
-def _file(path: str, keys: _Keys) -> tuple[list[str], int]:
+def _file(flat: Flat, path: str) -> tuple[list[str], int]:
+    grader = (flat["reward.remote_url"] or "").split(",")[0]
+    by_task = (
+        not flat["train.agent_func_path"] and os.path.isfile(grader) and MIXED in _source(grader)
+    )
     problems: dict[str, str] = {}  # problem -> the first place
     count = 0
     try:
         for row in read_rows(Path(path)):
             count += 1
-            if problem := _row_problem(row.value, keys):
+            if problem := _row_problem(flat, row.value, by_task):
                 problems.setdefault(problem, row.place)
     except OSError as error:
         return [f"cannot be read ({error.strerror or error})"], 0
@@ -307,24 +294,24 @@ def _file(path: str, keys: _Keys) -> tuple[list[str], int]:
     return [f"{place}: {problem}" for problem, place in problems.items()][:SHOWN_PER_FILE], count
 
 
-def _row_problem(row: dict[str, Any] | ValueError, keys: _Keys) -> str | None:
+def _row_problem(flat: Flat, row: dict[str, Any] | ValueError, by_task: bool) -> str | None:
     if isinstance(row, ValueError):
         return str(row)
-    for flag, key in (("--data.input_key", keys.input), ("--data.label_key", keys.label)):
-        if key is not None and row.get(key) is None:
+    for flag in ("data.input_key", "data.label_key"):
+        if flat[flag] is not None and row.get(flat[flag]) is None:
             seen = ", ".join(map(str, row)) or "none"
-            return f"no value under the key {key!r} ({flag}); keys seen: {seen}"
-    if keys.datasource:
+            return f"no value under the key {flat[flag]!r} (--{flag}); keys seen: {seen}"
+    if by_task:
         try:
             task_of(row["datasource"])
         except (KeyError, TypeError, AttributeError):
             return "no text under the key 'datasource', by which the reward file grades"
         except ValueError as error:
             return str(error)
-    prompt = row[keys.input]
-    if not isinstance(prompt, str) and not (keys.chat and isinstance(prompt, list)):
-        messages = "" if keys.chat else ", or with --data.apply_chat_template a list of messages"
-        return f"{keys.input!r} holds {type(prompt).__name__}; it must hold text{messages}"
+    key, chat = flat["data.input_key"], flat["data.apply_chat_template"]
+    if not isinstance(row[key], str) and not (chat and isinstance(row[key], list)):
+        messages = "" if chat else ", or with --data.apply_chat_template a list of messages"
+        return f"{key!r} holds {type(row[key]).__name__}; it must hold text{messages}"
     return None
 
 
@@ -370,19 +357,17 @@ def _per_rank(flat: Flat, role: str, ranks: int, last: int, kept: int) -> Iterat
     responses = flat["rollout.n_samples_per_prompt"]
     share = ranks * (1 if dynamic else flat["rollout.micro_batch_size"])
     # one rank takes every sample, whatever the size of the last micro-batch
-    if ranks > 1 and flat["rollout.batch_size"] * responses % share:
-        yield (
-            f"--rollout.batch_size {flat['rollout.batch_size']} x --rollout.n_samples_per_prompt "
-            f"{responses} is not a multiple of {share} (--rollout.micro_batch_size x {ranks} ranks "
-            f"of the {role}), so the ranks would not get equally many responses: use "
-            f"--rollout.batch_size {_next_batch(flat, share)}"
-        )
-    elif ranks > 1 and last * responses % share:
-        yield (
-            f"an episode's last rollout has only {last} prompts, and their "
-            f"responses cannot be shared evenly by {ranks} ranks of the {role} in "
-            f"--rollout.micro_batch_size {share // ranks}: use --data.max_samples {kept}"
-        )
+    for size, use in (
+        (flat["rollout.batch_size"], f"--rollout.batch_size {_next_batch(flat, share)}"),
+        (last, f"--data.max_samples {kept}, since that is an episode's last rollout"),
+    ):
+        if ranks > 1 and size * responses % share:
+            yield (
+                f"a rollout of {size} prompts x {responses} responses is not a multiple of {share} "
+                f"(--rollout.micro_batch_size x {ranks} ranks of the {role}), so the ranks would "
+                f"not get equally many: use {use}"
+            )
+            return
 
 
 def _rollout(flat: Flat, prompts: int | None, last: int, kept: int) -> Iterator[str]:
@@ -412,12 +397,8 @@ def _rollout(flat: Flat, prompts: int | None, last: int, kept: int) -> Iterator[
             f"--rollout.vllm_generate_batch_size {at_once} is less than --rollout.batch_size "
             f"{batch}: upstream would train on rollouts of {at_once} prompts"
         )
-    needs = ESTIMATORS[name] if name in OURS else None
-    if needs and last and (last < needs.least_prompts or last * responses < needs.least_rewards):
-        yield (
-            f"an episode's last rollout has only {last} prompts, too few for {name}: "
-            f"use --data.max_samples {kept}"
-        )
+    if last and (problem := _too_few(name, last, responses)):
+        yield f"an episode's last rollout is too small, use --data.max_samples {kept}: {problem}"
 
 
 def _round_up(number: int, step: int) -> int:
@@ -444,23 +425,12 @@ def _gradient(flat: Flat, prompts: int | None) -> Iterator[str]:
 
 
 def _cannot_be_measured(flat: Flat) -> Iterator[str]:
-    reasons = {
-        "--ds.param_dtype fp16, whose loss scale changes: use bf16": (
-            flat["ds.param_dtype"] == "fp16"
-        ),
-        "--actor.optim muon, since DeepSpeed's norm is that of Muon's update: use adam": (
-            flat["actor.optim"] == "muon"
-        ),
-        "--ds.deepcompile, which reduces gradients too early": flat["ds.deepcompile"],
-        "--ds.tensor_parallel_size > 1: no rank has a parameter's whole gradient": (
-            flat["ds.tensor_parallel_size"] > 1
-        ),
-        "--ds.ring_attn_size > 1: no rank has a micro-batch's whole gradient": (
-            flat["ds.ring_attn_size"] > 1
-        ),
-    }
-    for reason in filter(reasons.get, reasons):
-        yield f"--js.gradient_variance does not work with {reason}"
+    for flag, works in MEASURABLE.items():
+        if flat[flag] not in works:
+            yield (
+                f"--js.gradient_variance does not work with --{flag} {flat[flag]}, only with "
+                f"{' or '.join(map(str, works))} (docs/gradient_variance.md)"
+            )
     train, micro = flat["train.batch_size"], flat["train.micro_batch_size"]
     if not flat["train.dynamic_batch_enable"] and train == micro:
         yield (

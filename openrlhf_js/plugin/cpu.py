@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from openrlhf_js.plugin.upstream import BadInput
 
@@ -207,19 +207,14 @@ def fall_back_to_sdpa(args: argparse.Namespace) -> str | None:
 Act = Callable[[ModuleType], None]
 
 
-class Replacement(NamedTuple):
-    """What is done to a module once it is imported, and the upstream lines that call for it."""
-
-    act: Act
-    lines: dict[str, tuple[str, ...]]  # upstream module -> lines of its source
+# module -> what is done to it once it is imported, and the "module | line" of upstream's source
+# that call for it; a line without a module is the module's own
+REPLACEMENTS: dict[str, tuple[Act, tuple[str, ...]]] = {}
 
 
-REPLACEMENTS: dict[str, Replacement] = {}
-
-
-def _stands_in_for(module: str, lines: dict[str, tuple[str, ...]]) -> Callable[[Act], Act]:
+def _stands_in_for(module: str, *lines: str) -> Callable[[Act], Act]:
     def register(act: Act) -> Act:
-        REPLACEMENTS[module] = Replacement(act, lines)
+        REPLACEMENTS[module] = (act, lines)
         return act
 
     return register
@@ -244,19 +239,14 @@ class _Device(str):
 
 @_stands_in_for(
     "torch.cuda",
-    {
-        "openrlhf.utils.deepspeed.deepspeed": ("torch.cuda.set_device(local_rank)",),
-        "openrlhf.utils.distributed_util": ("torch.cuda.synchronize()",),
-        "openrlhf.trainer.ppo_utils.replay_buffer": (
-            'self.target_device = torch.device(f"cuda:{torch.cuda.current_device()}")',
-        ),
-        "openrlhf.trainer.ray.ppo_actor": (
-            "device = torch.cuda.current_device()",
-            "torch.cuda.empty_cache()",
-            "self._model_update_group.broadcast("
-            "param.data, src=0, stream=torch.cuda.current_stream())",
-        ),
-    },
+    "openrlhf.utils.deepspeed.deepspeed | torch.cuda.set_device(local_rank)",
+    "openrlhf.utils.distributed_util | torch.cuda.synchronize()",
+    "openrlhf.trainer.ppo_utils.replay_buffer | "
+    'self.target_device = torch.device(f"cuda:{torch.cuda.current_device()}")',
+    "openrlhf.trainer.ray.ppo_actor | device = torch.cuda.current_device()",
+    "openrlhf.trainer.ray.ppo_actor | torch.cuda.empty_cache()",
+    "openrlhf.trainer.ray.ppo_actor | "
+    "self._model_update_group.broadcast(param.data, src=0, stream=torch.cuda.current_stream())",
 )
 def _cuda(cuda: ModuleType) -> None:
     _replace(cuda, "current_device")(lambda: _Device("cpu"))
@@ -265,16 +255,12 @@ def _cuda(cuda: ModuleType) -> None:
         _replace(cuda, name)(lambda *_, **__: None)
 
 
+# else DeepSpeed compiles an AdamW of its own on first use
 @_stands_in_for(
     "openrlhf.utils.deepspeed.deepspeed",
-    {
-        "openrlhf.utils.deepspeed.deepspeed": (
-            'self.ds_device_mesh = init_device_mesh( "cuda",',
-            "ds_config = self.get_ds_train_config(optim_dict=optim_dict,",
-        ),
-        # else DeepSpeed compiles an AdamW of its own on first use
-        "deepspeed.runtime.engine": ("optimizer_parameters.pop(TORCH_ADAM_PARAM, False)",),
-    },
+    'self.ds_device_mesh = init_device_mesh( "cuda",',
+    "ds_config = self.get_ds_train_config(optim_dict=optim_dict,",
+    "deepspeed.runtime.engine | optimizer_parameters.pop(TORCH_ADAM_PARAM, False)",
 )
 def _deepspeed(module: ModuleType) -> None:
     mesh = module.init_device_mesh
@@ -292,27 +278,19 @@ def _deepspeed(module: ModuleType) -> None:
         return config
 
 
-@_stands_in_for(
-    "deepspeed.comm.torch",
-    # compiles an operation for inference, which wants a C++ compiler and a path without spaces
-    {"deepspeed.comm.torch": ("self.shm_comm_op = build_shm_op()",)},
-)
+# compiles an operation for inference, which wants a C++ compiler and a path without spaces
+@_stands_in_for("deepspeed.comm.torch", "self.shm_comm_op = build_shm_op()")
 def _no_compiler(module: ModuleType) -> None:
     _replace(module, "build_shm_op")(lambda: None)
 
 
+# On NCCL's stream the last of several collectives ends last. Gloo runs them in two
+# threads, so that ZeRO-3 would go on with parameters that are still on their way.
 @_stands_in_for(
     "torch.distributed.distributed_c10d",
-    {
-        # On NCCL's stream the last of several collectives ends last. Gloo runs them in two
-        # threads, so that ZeRO-3 would go on with parameters that are still on their way.
-        "deepspeed.runtime.zero.partition_parameters": ("launch_handles[-1].wait()",),
-        "torch.distributed.distributed_c10d": (
-            "backend_class = ProcessGroupGloo("
-            "backend_prefix_store, group_rank, group_size, # pyrefly: ignore [bad-argument-type]"
-            " timeout=timeout,)",
-        ),
-    },
+    "deepspeed.runtime.zero.partition_parameters | launch_handles[-1].wait()",
+    "backend_class = ProcessGroupGloo(backend_prefix_store, group_rank, group_size, "
+    "# pyrefly: ignore [bad-argument-type] timeout=timeout,)",
 )
 def _gloo_in_order(module: ModuleType) -> None:
     gloo: Any = module.ProcessGroupGloo
@@ -340,10 +318,7 @@ class _Broadcast:
             tensor.copy_(received)
 
 
-@_stands_in_for(
-    "openrlhf.utils.distributed_util",
-    {"openrlhf.utils.distributed_util": ("pynccl = PyNcclCommunicator(pg, device=device)",)},
-)
+@_stands_in_for("openrlhf.utils.distributed_util", "pynccl = PyNcclCommunicator(pg, device=device)")
 def _weight_sync(module: ModuleType) -> None:
     @_replace(module, "stateless_init_process_group")
     def _(host: str, port: int, rank: int, world_size: int, _: object) -> _Broadcast:
@@ -354,12 +329,8 @@ def _weight_sync(module: ModuleType) -> None:
 
 @_stands_in_for(
     "openrlhf.trainer.ray.vllm_worker_wrap",
-    {
-        "openrlhf.trainer.ray.vllm_worker_wrap": (
-            'weight = torch.empty(shape, dtype=dtype, device="cuda")',
-            "self.model_runner.model.load_weights(weights=[(name, weight)])",
-        )
-    },
+    'weight = torch.empty(shape, dtype=dtype, device="cuda")',
+    "self.model_runner.model.load_weights(weights=[(name, weight)])",
 )
 def _receive_weight(module: ModuleType) -> None:
     @_replace(module.WorkerWrap, "update_weight")
@@ -373,16 +344,11 @@ def _receive_weight(module: ModuleType) -> None:
         self.model_runner.model.load_weights(weights=[(name, weight)])
 
 
+# a weight that is gone once it is repacked cannot be updated
 @_stands_in_for(
     "vllm.model_executor.layers.utils",
-    {  # a weight that is gone once it is repacked cannot be updated
-        "vllm.model_executor.layers.utils": (
-            "layer.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)",
-        ),
-        "vllm.model_executor.layers.linear": (
-            "dispatch_cpu_unquantized_gemm(layer, remove_weight=True)",
-        ),
-    },
+    "layer.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)",
+    "vllm.model_executor.layers.linear | dispatch_cpu_unquantized_gemm(layer, remove_weight=True)",
 )
 def _keep_weights(module: ModuleType) -> None:
     @_replace(module, "dispatch_cpu_unquantized_gemm")
@@ -395,5 +361,5 @@ def _keep_weights(module: ModuleType) -> None:
 def install() -> None:
     """Makes this process ready for OpenRLHF without a GPU. Safe to call twice."""
     install_flash_attn()
-    for module, replacement in REPLACEMENTS.items():
-        after_import(module, replacement.act)
+    for module, (act, _) in REPLACEMENTS.items():
+        after_import(module, act)

@@ -44,10 +44,7 @@ their last message, or two texts, whose prompt may stand under a key of its own 
 The flat names of OpenRLHF up to 0.10.1 (--pretrain, --dataset, ...) work too. The flags that this
 program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
-COUNTS = (
-    *("train.batch_size", "train.micro_batch_size", "train.max_epochs", "data.max_samples"),
-    *("ds.ring_attn_size", "ds.tensor_parallel_size"),
-)
+COUNTS = ("train.batch_size", "train.micro_batch_size", "train.max_epochs", "data.max_samples")
 LOSSES = ("sigmoid", "logexp")  # upstream takes any other word for logexp
 EVALUATION_SHARE = 0.01  # of the training pairs, where there is no --eval.dataset
 ROWS_AT_ONCE = 256
@@ -95,30 +92,9 @@ def is_first() -> bool:
 
 def check_flags(flat: Flat) -> None:
     """Raises BadInput with every problem of the flags and of the model's folder, one per line."""
-    problems = at_least_one(flat, COUNTS)
-    if not problems:
-        problems += _batch_problems(flat, int(os.environ.get("WORLD_SIZE", "1")))
-    problems += [*_flag_problems(flat), *_model_problems(flat)]
+    problems = [*at_least_one(flat, COUNTS), *_flag_problems(flat), *_model_problems(flat)]
     if problems:
         raise BadInput("\n".join(problems))
-
-
-def _batch_problems(flat: Flat, processes: int) -> Iterator[str]:
-    shared = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
-    if processes % shared:
-        yield (
-            f"there are {processes} processes, not a multiple of --ds.ring_attn_size x "
-            f"--ds.tensor_parallel_size = {shared}"
-        )
-        return
-    step = flat["train.micro_batch_size"] * (processes // shared)
-    batch = flat["train.batch_size"]
-    if batch % step:
-        yield (
-            f"--train.batch_size {batch} is not a multiple of {step} (--train.micro_batch_size "
-            f"{flat['train.micro_batch_size']} x {processes // shared} ranks): use "
-            f"{-(-batch // step) * step}"
-        )
 
 
 def _flag_problems(flat: Flat) -> Iterator[str]:
@@ -198,12 +174,7 @@ def _first(error: Exception) -> str:
 # --- preference data ---------------------------------------------------------------------------
 
 
-class Source(NamedTuple):
-    """One file, or what upstream's loader makes of a folder or a name on a hub."""
-
-    name: str
-    rows: Iterator[FileRow]
-    size_bytes: int | None  # None: unknown before it is loaded
+Source = tuple[str, Iterator[FileRow]]  # a file, folder or name on a hub, and its rows
 
 
 class Checked(NamedTuple):
@@ -262,8 +233,8 @@ def _sources(name: str, flag: str, split: str, flat: Flat) -> list[Source]:
         if split and split != "train":
             raise ValueError(f"a file has the split train only, not {split}")
         if ending != ".csv":  # upstream's reader turns cells into numbers, and "NA" into None
-            return [Source(file, read_rows(Path(file)), os.path.getsize(file)) for file in files]
-    return [Source(name, _loaded_rows(name, flag, split, flat), None)]
+            return [(file, read_rows(Path(file))) for file in files]
+    return [(name, _loaded_rows(name, flag, split, flat))]
 
 
 def _loaded_rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileRow]:
@@ -305,11 +276,10 @@ def check_data(
     if something cannot be read or loaded.
     """
     most = flat["data.max_samples"]  # upstream's limit for each source, and for all of them
-    first = [(source.name, islice(source.rows, most)) for source in train]
-    report = check(first, making, progress=progress)
+    limited = [(name, islice(rows, most)) for name, rows in train]
+    report = check(limited, making, progress=progress)
     pairs = None if flat["data.dataset_probs"] else min(report.pairs, most)
-    other = check([(source.name, source.rows) for source in evaluation], making, progress=progress)
-    return Checked(report, pairs), other
+    return Checked(report, pairs), check(evaluation, making, progress=progress)
 
 
 def pair_problems(flat: Flat, pairs: int | None) -> list[str]:

@@ -69,25 +69,16 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
         named = NAMED.fullmatch(address)
         name, url = named.groups() if named else ("", address)
         models.setdefault(name, []).append(url)
-    flag = f"--reward.remote_url {','.join(addresses)}"
     numbers, problems = _weights(weights)
     for url in (url for urls in models.values() for url in urls):
         if problem := _url_problem(url):
             problems.append(f"--reward.remote_url {url}: {problem}")
-    if len(set(addresses)) < len(addresses):
-        problems.append(f"{flag}: an address comes twice")
-    if "" in models and len(models) > 1:
-        problems.append(
-            f"{flag}: some addresses have a name and some have none; servers of the same model "
-            "get the same name"
-        )
-    elif weights is None and len(models) == 1:
+    if weights is None and len(models) == 1:
         numbers = dict.fromkeys(models, 1.0)
-    elif set(numbers) != set(models) and not problems:
-        names = ", ".join(filter(None, models)) or "write NAME=http://... there"
+    elif ("" in models or set(numbers) != set(models)) and not problems:
         problems.append(
-            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model of "
-            f"--reward.remote_url ({names})"
+            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, and "
+            f"NAME=http://... for each address of --reward.remote_url {','.join(addresses)}"
         )
     if problems:
         raise BadInput("\n".join(problems))

@@ -205,7 +205,6 @@ def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
         ({"data.dataset": "absent.jsonl"}, "--data.dataset absent.jsonl: does not exist"),
         ({"data.dataset": "model/config.json"}, "these pairs cannot be trained on: no pair"),
         ({"eval.split": "test"}, "a file has the split train only, not test"),
-        ({"train.batch_size": "6"}, "not a multiple of 4 (--train.micro_batch_size 4 x 1 ranks)"),
         ({"train.batch_size": "0"}, "--train.batch_size must be at least 1, got 0"),
         ({"data.max_samples": "4"}, "there are 4 pairs, fewer than one --train.batch_size of 8"),
         ({"eval.dataset": None}, "10 pairs are too few to evaluate on 1% of them"),
