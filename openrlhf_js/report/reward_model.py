@@ -24,21 +24,22 @@ Interval = dict[str, float | None]
 
 
 def share(of: Interval | None) -> str:
-    """An interval of a share, such as `84.2 % (82.9 to 85.5)`."""
-    if of is None or of["value"] is None:
-        return "-"
-    low, high = of["low"], of["high"]
-    ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
-    return f"{100 * of['value']:.1f} %{ends}"
+    """An interval of a share, such as `84.2 % (82.9 to 85.5)`; "-" where there is none."""
+    return _interval(of, 100, ".1f", " %")
 
 
 def number(of: Interval | None) -> str:
-    """An interval of a number, such as `1.84 (1.7 to 1.98)`."""
+    """An interval of a number, such as `1.84 (1.7 to 1.98)`; "-" where there is none."""
+    return _interval(of, 1, ".3g")
+
+
+def _interval(of: Interval | None, scale: float, form: str, unit: str = "") -> str:
     if of is None or of["value"] is None:
         return "-"
     low, high = of["low"], of["high"]
-    ends = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
-    return f"{of['value']:.3g}{ends}"
+    bounded = low is not None and high is not None
+    ends = f" ({scale * low:{form}} to {scale * high:{form}})" if bounded else ""  # type: ignore[operator]
+    return f"{scale * of['value']:{form}}{unit}{ends}"
 
 
 def figures(found: Found) -> list[dict[str, str]]:
@@ -48,62 +49,52 @@ def figures(found: Found) -> list[dict[str, str]]:
     if length["regression"]:
         of = length["regression"]["length"]
         weight = f"{100 * of['value']:+.3g} ± {196 * of['standard_error']:.2g}"
-    chance = calibration["error_by_chance"]
-    rows = [
-        ("pairs", f"{found['pairs']:,}", f"of {found['prompts']:,} prompts"),
-        ("accuracy", share(found["accuracy"]), "95 % interval by prompt; a tie counts half"),
-        ("ties", f"{found['ties']:.1%}", "pairs whose rewards are equal"),
-        ("mean margin", number(found["margin"]), "chosen minus rejected reward"),
-        ("log loss", f"{calibration['log_loss']:.3f}", "0.693 by chance"),
-        (
-            "calibration error",
-            f"{calibration['error']:.3f}",
-            f"ECE; exact confidences would show about {chance:.3f}",
-        ),
-        (
-            "temperature",
+    exact = f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}"
+    pairs = "-" if within is None else f"{within:.2f}"
+    over, under = length["share_chosen_longer"], length["share_chosen_shorter"]
+    alike = length["share_of_matched_length"]
+    rows = {
+        "pairs": (f"{found['pairs']:,}", f"of {found['prompts']:,} prompts"),
+        "accuracy": (share(found["accuracy"]), "95 % interval by prompt; a tie counts half"),
+        "ties": (f"{found['ties']:.1%}", "pairs whose rewards are equal"),
+        "mean margin": (number(found["margin"]), "chosen minus rejected reward"),
+        "log loss": (f"{calibration['log_loss']:.3f}", "0.693 by chance"),
+        "calibration error": (f"{calibration['error']:.3f}", exact),
+        "temperature": (
             "-" if best is None else f"{best:.2f}",
             "minimises the log loss of margin / temperature; above 1: overconfident",
         ),
-        (
-            "reward",
+        "reward": (
             f"{reward['mean']:.4g} ± {reward['std']:.4g}",
-            "mean and standard deviation, to normalise with",
+            "mean and std, to normalise with",
         ),
-        (
-            "length and reward",
+        "length and reward": (
             number(length["correlation"]),
-            f"correlation over responses; {'-' if within is None else f'{within:.2f}'} within "
-            "pairs; length in tokens",
+            f"correlation over responses, {pairs} within pairs; length in tokens",
         ),
-        (
-            "accuracy of length",
+        "accuracy of length": (
             share(length["accuracy_of_length_alone"]),
             "of preferring the longer response, without a model",
         ),
-        (
-            "accuracy, balanced",
+        "accuracy, balanced": (
             share(length["accuracy_balanced"]),
             "if the chosen response were as often the longer as the shorter one",
         ),
-        (
-            "chosen is longer",
+        "chosen is longer": (
             share(length["accuracy_where_chosen_is_longer"]),
-            f"accuracy there, {length['share_chosen_longer']:.0%} of pairs",
+            f"accuracy there, {over:.0%} of pairs",
         ),
-        (
-            "chosen is shorter",
+        "chosen is shorter": (
             share(length["accuracy_where_chosen_is_shorter"]),
-            f"accuracy there, {length['share_chosen_shorter']:.0%} of pairs",
+            f"accuracy there, {under:.0%} of pairs",
         ),
-        (
-            "similar lengths",
+        "similar lengths": (
             share(length["accuracy_at_matched_length"]),
-            f"accuracy within 10 %, {length['share_of_matched_length']:.0%} of pairs",
+            f"accuracy within 10 %, {alike:.0%} of pairs",
         ),
-        ("weight of length", weight, "log-odds per 100 tokens beside the margin's"),
-    ]
-    return [dict(zip(("figure", "value", "meaning"), row, strict=True)) for row in rows]
+        "weight of length": (weight, "log-odds per 100 tokens beside the margin's"),
+    }
+    return [{"figure": k, "value": v, "meaning": meaning} for k, (v, meaning) in rows.items()]
 
 
 def subsets(found: Found) -> list[dict[str, str]]:
@@ -124,9 +115,8 @@ def subsets(found: Found) -> list[dict[str, str]]:
 def in_words(found: Found) -> list[str]:
     """What the figures say, one sentence each."""
     accuracy, length, calibration = found["accuracy"], found["length"], found["calibration"]
-    said = [
-        f"The model prefers the chosen response in {share(accuracy)} of {found['pairs']:,} pairs."
-    ]
+    count = found["pairs"]
+    said = [f"The model prefers the chosen response in {share(accuracy)} of {count:,} pairs."]
     if accuracy["low"] is not None and accuracy["low"] <= 0.5:
         said.append("That is not clearly better than chance.")
     if found["prompts"] < FEW_PROMPTS:
@@ -142,25 +132,20 @@ def in_words(found: Found) -> list[str]:
         text = f"Its margins are not calibrated: ECE {error:.3f}, against {chance:.3f} by chance"
         if best is not None:
             after = calibration["error_at_temperature"]
+            change = "lowers" if after < error else "raises"
             kind = "overconfident" if best > 1 else "underconfident"
-            change = "lowers" if after < error else "does not lower"
-            text += f"; it is {kind}, and a temperature of {best:.2f} {change} it to {after:.3f}"
-            if after >= error:
-                text = text.replace(f" it to {after:.3f}", f" it ({after:.3f})")
+            text += f"; it is {kind}, and a temperature of {best:.2f} {change} that to {after:.3f}"
         said.append(f"{text}.")
     return said
 
 
 def page(found: Found) -> str:
     """The evaluation as one HTML file that needs no other."""
-    settings = {
-        **found["description"],
-        **{k: v for k, v in found["identity"].items() if k != "model"},
-    }
-    pictures_ = {
+    sources = {
         title: f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
         for title, svg in pictures(found).items()
     }
+    identity = {f"sha256 of {name}": found["identity"][name] for name in ("model", "texts")}
     return render(
         "reward_model.html",
         title=f"Reward model {found['model']}",
@@ -168,8 +153,8 @@ def page(found: Found) -> str:
         words=in_words(found),
         figures=figures(found),
         subsets=subsets(found),
-        pictures=pictures_,
-        settings=list(settings.items()),
+        pictures=sources,
+        settings=list({**found["description"], **identity}.items()),
     )
 
 
@@ -191,6 +176,7 @@ def _drawn(draw: Callable[[Axes, Found], None], found: Found, height: float = 4.
         figure = style.figure(height=height)
         (axes,) = figure.axes
         draw(axes, found)
+        axes.legend(frameon=False)
         axes.grid(color=style.GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(length=0)
@@ -200,43 +186,23 @@ def _drawn(draw: Callable[[Axes, Found], None], found: Found, height: float = 4.
 
 def _reliability(axes: Axes, found: Found) -> None:
     bins = found["calibration"]["bins"]
-    confidence = [each["confidence"] for each in bins]
-    spread = [
-        1.96 * (c * (1 - c) / b["pairs"]) ** 0.5 for c, b in zip(confidence, bins, strict=True)
-    ]
-    low, high = ([c + s * e for c, e in zip(confidence, spread, strict=True)] for s in (-1, 1))
+    x = [each["confidence"] for each in bins]
+    spread = [1.96 * (c * (1 - c) / b["pairs"]) ** 0.5 for c, b in zip(x, bins, strict=True)]
+    low, high = ([c + sign * s for c, s in zip(x, spread, strict=True)] for sign in (-1, 1))
     axes.plot([0.5, 1], [0.5, 1], "--", color=style.INK, linewidth=1, label="exact")
-    axes.fill_between(
-        confidence,
-        low,
-        high,
-        color=style.INK,
-        alpha=0.12,
-        linewidth=0,
-        label="95 % of exact models",
-    )
-    axes.plot(confidence, [each["accuracy"] for each in bins], "o-", color=BLUE, label="model")
+    axes.fill_between(x, low, high, color=style.INK, alpha=0.12, label="95 % of exact models")
+    axes.plot(x, [each["accuracy"] for each in bins], "o-", color=BLUE, label="model")
     axes.set(xlabel="confidence, sigmoid of |margin|", ylabel="accuracy, share of pairs")
-    axes.legend(frameon=False, loc="upper left")
 
 
 def _margins(axes: Axes, found: Found) -> None:
     counts, edges = (found["pictures"]["margins"][key] for key in ("counts", "edges"))
-    middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
-    for name, colour, hatch, sign in (("0 or more", BLUE, "", 1), ("below 0", ORANGE, "////", -1)):
-        inside = [(m, c) for m, c in zip(middles, counts, strict=True) if m * sign > 0]
-        axes.bar(
-            [m for m, _ in inside],
-            [c for _, c in inside],
-            edges[1] - edges[0],
-            color=colour,
-            hatch=hatch,
-            edgecolor="white",
-            linewidth=0.5,
-            label=name,
-        )
+    bars = [((a + b) / 2, n) for (a, b), n in zip(itertools.pairwise(edges), counts, strict=True)]
+    for name, colour, sign in (("0 or more", BLUE, 1), ("below 0", ORANGE, -1)):
+        x, heights = zip(*[bar for bar in bars if bar[0] * sign > 0] or [(0, 0)], strict=True)
+        width = 0.9 * (edges[1] - edges[0])
+        axes.bar(x, heights, width, color=colour, hatch="" if sign > 0 else "////", label=name)
     axes.set(xlabel="margin, chosen minus rejected reward", ylabel="pairs")
-    axes.legend(frameon=False)
 
 
 def _lengths(axes: Axes, found: Found) -> None:
@@ -246,20 +212,13 @@ def _lengths(axes: Axes, found: Found) -> None:
         ("rejected", ORANGE, "x", 0.1),
     ):
         points = found["pictures"]["points"][side]
-        axes.scatter(
-            [length + shift for length in points["lengths"]],
-            points["rewards"],
-            s=9,
-            alpha=0.45,
-            color=colour,
-            marker=marker,
-            linewidths=0.7,
-            label=side,
-            rasterized=True,  # thousands of points would make a page of megabytes
+        x = [length + shift for length in points["lengths"]]
+        look: dict[str, Any] = {"s": 9, "alpha": 0.45, "linewidths": 0.7, "label": side}
+        axes.scatter(  # rasterized, since thousands of points would make a page of megabytes
+            x, points["rewards"], color=colour, marker=marker, rasterized=True, **look
         )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="length of the response, tokens", ylabel="reward")
-    axes.legend(frameon=False, markerscale=2, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
 
 
 def _subsets(axes: Axes, found: Found) -> None:
@@ -269,9 +228,8 @@ def _subsets(axes: Axes, found: Found) -> None:
     values = [each["value"] for each in accuracies]
     reach = [[abs(each["value"] - each[end]) for each in accuracies] for end in ("low", "high")]
     axes.errorbar(values, range(len(values)), xerr=reach, fmt="o", color=BLUE, capsize=3)
-    axes.margins(y=0.15)
     every = found["accuracy"]["value"]
     axes.axvline(every, color=style.INK, linestyle="--", linewidth=1, label="all")
+    axes.margins(y=0.15)
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="accuracy, with its 95 % interval")
-    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1))

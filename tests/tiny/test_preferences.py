@@ -1,16 +1,24 @@
+"""Preferences with a known truth, and what a small run with a reward model begins with."""
+
+from __future__ import annotations
+
 import json
 import math
 import re
 from collections import defaultdict
+from dataclasses import replace
 from itertools import product
 
 import pytest
+from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from openrlhf_js.reward_model.preferences import read_pairs, texts
 from openrlhf_js.tiny import preferences
 from openrlhf_js.tiny.model import make_tokenizer
 from openrlhf_js.tiny.preferences import ASKED, LETTERS, LONGEST, SCALE, TASK, true_score
 from openrlhf_js.tiny.tasks import END
+
+SIDES = ("train", "held_out")
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +49,7 @@ def rows(path):
 def test_true_scores_by_hand(response, score):
     assert true_score("hbea", response) == pytest.approx(SCALE * score)
     assert true_score("hbea", response + END) == pytest.approx(SCALE * score)
+    assert TASK.score(response + END, TASK.label("hbea")).value == pytest.approx(SCALE * score)
 
 
 def test_the_prompt_itself_is_the_best_response():
@@ -48,51 +57,32 @@ def test_the_prompt_itself_is_the_best_response():
         ("".join(each) for size in range(6) for each in product("aceh", repeat=size)),
         key=lambda response: true_score("ceah", response),
     )
-    assert best == "ceah"
+    assert best == TASK.right_response("ceah") == "ceah"
 
 
-def test_prompts_are_on_one_side_only(folder):
-    train, held_out = ({row["prompt"] for row in rows(folder / f"{n}.jsonl")} for n in SIDES)
-    assert train.isdisjoint(held_out)
-    assert len(held_out) > 100
-
-
-SIDES = ("train", "held_out")
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_split_divides_all_prompts(seed):
-    (train,), held_out = preferences.split(seed, 128)
+def test_split_divides_all_prompts():
+    (train,), held_out = preferences.split(1, 128)
     assert len(held_out) == len(set(held_out)) == 128
     assert set(train).isdisjoint(held_out)
     assert len(set(train)) + 128 == len(LETTERS) ** ASKED
-    assert preferences.split(seed, 5).held_out == held_out[:5]
+    assert preferences.split(1, 5).held_out == held_out[:5]
+    for count in (0, 129):
+        with pytest.raises(ValueError, match=f"held_out is {count}; give 1 to 128"):
+            preferences.split(0, count)
 
 
-@pytest.mark.parametrize("count", [0, 129])
-def test_split_says_how_many_can_be_held_out(count):
-    with pytest.raises(ValueError, match=f"held_out is {count}; give 1 to 128"):
-        preferences.split(0, count)
-
-
-def test_columns_hold_pairs_with_their_true_scores(folder):
-    for row in rows(folder / "train.jsonl"):
+def test_rows_hold_pairs_with_their_true_scores_and_none_occurs_twice(folder):
+    train, held_out = (rows(folder / f"{name}.jsonl") for name in SIDES)
+    for row in train:
         assert re.fullmatch(f"[{LETTERS}]{{{ASKED}}}=", row["prompt"])
         assert row["chosen"] != row["rejected"]
         for side in ("chosen", "rejected"):
             assert re.fullmatch(f"[{LETTERS}]{{1,{LONGEST}}}{END}", row[side])
             assert row[f"{side}_score"] == true_score(row["prompt"][:-1], row[side])
         assert row["subset"].startswith(f"{len(set(row['prompt'][:-1]))} different")
-        assert "margin" not in row  # which OpenRLHF would train with
-
-
-def test_no_pair_comes_twice(folder):
-    """In either order: the check before reward training would find it."""
-    pairs = [
-        (row["prompt"], frozenset((row["chosen"], row["rejected"])))
-        for row in rows(folder / "train.jsonl")
-    ]
-    assert len(set(pairs)) == len(pairs) == 4000
+    pairs = {(row["prompt"], frozenset((row["chosen"], row["rejected"]))) for row in train}
+    assert len(pairs) == len(train) == 4000  # in either order: `rm train` would find it
+    assert {row["prompt"] for row in train}.isdisjoint(row["prompt"] for row in held_out)
 
 
 def test_labels_follow_bradley_and_terry(folder):
@@ -109,11 +99,8 @@ def test_labels_follow_bradley_and_terry(folder):
         assert abs(sum(hits) / len(hits) - expected) < 4 * error
 
 
-def test_true_scores_foresee_most_labels(folder):
+def test_the_accuracy_of_true_scores(folder, tmp_path):
     assert 0.8 < preferences.accuracy_of_truth(folder / "held_out.jsonl") < 0.9
-
-
-def test_accuracy_of_truth_by_hand(tmp_path):
     gaps = [(2.0, 1.0), (1.0, 2.0), (1.0, 1.0), (3.0, 0.0)]
     lines = [json.dumps({"chosen_score": a, "rejected_score": b}) for a, b in gaps]
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
@@ -121,16 +108,16 @@ def test_accuracy_of_truth_by_hand(tmp_path):
 
 
 def test_the_seed_decides_everything(folder, tmp_path):
-    preferences.write(tmp_path / "same", seed=3, train=4000, held_out=2000)
-    preferences.write(tmp_path / "other", seed=4, train=4000, held_out=2000)
-    for name in SIDES:
-        first = (folder / f"{name}.jsonl").read_text()
-        assert (tmp_path / "same" / f"{name}.jsonl").read_text() == first
-        assert (tmp_path / "other" / f"{name}.jsonl").read_text() != first
+    for name, seed in (("same", 3), ("other", 4)):
+        preferences.write(tmp_path / name, seed=seed, train=4000, held_out=2000)
+    for side in SIDES:
+        first = (folder / f"{side}.jsonl").read_text()
+        assert (tmp_path / "same" / f"{side}.jsonl").read_text() == first
+        assert (tmp_path / "other" / f"{side}.jsonl").read_text() != first
 
 
-def test_reward_training_gets_what_a_policy_writes(folder):
-    """The very tokens: OpenRLHF adds an end only where there is none, and then after a space."""
+def test_reward_training_gets_the_tokens_that_a_policy_writes(folder):
+    """OpenRLHF adds an end only where there is none, and then after a space."""
     tokenizer = make_tokenizer(TASK)
     pair = next(read_pairs(folder / "train.jsonl", "prompt"))
     chosen, rejected = texts(pair, eos_token=tokenizer.eos_token)
@@ -143,7 +130,23 @@ def test_reward_training_gets_what_a_policy_writes(folder):
         assert tokenizer(added, add_special_tokens=False).input_ids == ids
 
 
-def test_the_task_scores_with_the_truth():
-    assert TASK.score("hbeb" + END, TASK.label("hbea")).value == true_score("hbea", "hbeb")
-    best = TASK.right_response("hea")
-    assert TASK.score(best + END, "hea").value == SCALE * ASKED
+def test_the_program_writes_all_that_a_run_needs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(preferences, "TASK", replace(TASK, warm_start_steps=2))
+    folder = tmp_path / "made"
+    words = ["--out", str(folder), "--pairs", "50", "--held-out", "30", "--seed", "1"]
+    assert preferences.main(words) == 0
+    assert [len(rows(folder / f"{name}.jsonl")) for name in SIDES] == [50, 30]
+    trained_on, apart = rows(folder / "prompts.jsonl"), rows(folder / "prompts_held_out.jsonl")
+    assert {row["input"] for row in trained_on}.isdisjoint(row["input"] for row in apart)
+    assert all(row["input"] == f"{row['label']}=" for row in trained_on + apart)
+    # prompts held out from the reward model are held out from the policy
+    held_out = {row["prompt"] for row in rows(folder / "held_out.jsonl")}
+    assert held_out <= {row["input"] for row in apart}
+    policy = Qwen2ForCausalLM.from_pretrained(folder / "policy")
+    ids = AutoTokenizer.from_pretrained(folder / "policy")(f"hea=hea{END}").input_ids
+    assert max(ids) < policy.config.vocab_size
+    share = preferences.accuracy_of_truth(folder / "held_out.jsonl")
+    assert f"{share:.1%}" in capsys.readouterr().out
+    (tmp_path / "file").write_text("")
+    assert preferences.main(["--out", str(tmp_path / "file"), "--pairs", "5"]) in (1, 2)
+    assert capsys.readouterr().err.count("\n") == 1

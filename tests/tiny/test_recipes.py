@@ -28,7 +28,7 @@ def value(argv: list[str], flag: str) -> str:
     return argv[argv.index(f"--{flag}") + 1]
 
 
-def test_models_data_and_machines_are_small_and_the_rest_is_kept(tmp_path):
+def test_models_data_and_machines_are_small_and_the_rest_stays(tmp_path):
     argv = tiny_training(FLAGS, tmp_path)
     assert value(argv, "algo.advantage.estimator") == "js"
     assert value(argv, "actor.adam.lr") == "1e-6"
@@ -40,10 +40,6 @@ def test_models_data_and_machines_are_small_and_the_rest_is_kept(tmp_path):
     assert not any("wandb" in word or "secret" in word for word in argv)
     prompts, batch = (int(value(argv, f"{name}.batch_size")) for name in ("rollout", "train"))
     assert prompts * 4 / batch == 64 * 4 / 128  # updates of a step
-
-
-def test_the_tiny_models_are_a_policy_and_a_reward_model_with_the_same_tokens(tmp_path):
-    argv = tiny_training(FLAGS, tmp_path)
     policy, scorer = (value(argv, f"{role}.model_name_or_path") for role in ("actor", "reward"))
     assert AutoConfig.from_pretrained(policy).architectures == ["Qwen2ForCausalLM"]
     assert checkpoint_problems(scorer, normalize=True, messages=True) == []
@@ -52,7 +48,7 @@ def test_the_tiny_models_are_a_policy_and_a_reward_model_with_the_same_tokens(tm
 
 
 @pytest.mark.parametrize("value", ["1e3", "0", "-1", "8 8", ""])
-def test_a_count_that_is_none_is_bad_input(tmp_path, value):
+def test_a_count_that_is_not_one(tmp_path, value):
     with pytest.raises(ValueError, match=r"--train\.batch_size takes one number from 1 on"):
         tiny_training([*FLAGS, "--train.batch_size", *value.split()], tmp_path)
     assert not list(tmp_path.iterdir())
@@ -61,11 +57,9 @@ def test_a_count_that_is_none_is_bad_input(tmp_path, value):
 @pytest.mark.parametrize("messages", [True, False])
 def test_prompts_are_messages_where_a_template_is_applied(tmp_path, messages):
     argv = [word for word in FLAGS if messages or word != "--data.apply_chat_template"]
-    path = value(tiny_training(argv, tmp_path), "data.prompt_dataset")
-    with open(path) as file:
+    with open(value(tiny_training(argv, tmp_path), "data.prompt_dataset")) as file:
         row = json.loads(file.readline())
-    (prompt,) = row.values()
-    assert list(row) == ["context_messages"]
+    prompt = row["context_messages"]
     text = prompt[0]["content"] if messages else prompt
     assert isinstance(text, str) and text.endswith("=")
 
@@ -76,7 +70,7 @@ def test_a_served_reward_model_is_left_to_its_server(tmp_path):
     assert value(argv, "reward.model_name_or_path") == "OpenRLHF/Llama-3-8b-rm-700k"
 
 
-def test_pairs_are_conversations_and_the_held_out_ones_are_others(tmp_path):
+def test_pairs_are_conversations_with_other_prompts_held_out(tmp_path):
     argv = tiny_reward_training(["--data.apply_chat_template", "--adam.lr", "9e-6"], tmp_path)
     assert value(argv, "adam.lr") == "9e-6"
     prompts = {}

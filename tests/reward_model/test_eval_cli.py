@@ -1,0 +1,125 @@
+"""`openrlhf-js rm eval` on a model with random weights: whole, resumed and refused."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from openrlhf_js.cli import rm
+from openrlhf_js.reward_model.model import RewardModel
+from openrlhf_js.tiny import preferences
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    preferences.write_reward_model(folder)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    preferences.write(tmp_path / "data", train=1, held_out=300)
+    return tmp_path / "data" / "held_out.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def call(data, model, folder, *more):
+    fixed = ["--model", str(model), "--prompt_key", "prompt", "--dtype", "float32"]
+    return ["eval", str(data), *fixed, "--out", str(folder), *more]
+
+
+def test_a_model_is_evaluated(data, model, tmp_path, capsys):
+    assert rm.main(call(data, model, tmp_path / "out")) == 0
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    scorer = RewardModel.load(model, dtype="float32")
+    chosen, rejected = (
+        scorer.score([row["prompt"] + row[side] for row in rows]) for side in ("chosen", "rejected")
+    )
+    right = sum((a > b) + (a == b) / 2 for a, b in zip(chosen, rejected, strict=True))
+    assert found["pairs"] == 300
+    assert found["prompts"] == len({row["prompt"] for row in rows})
+    assert found["accuracy"]["value"] == pytest.approx(right / 300)
+    assert found["margin"]["value"] == pytest.approx((sum(chosen) - sum(rejected)) / 300, abs=1e-5)
+    assert sum(part["pairs"] for part in found["subsets"].values()) == 300
+    # letters and the end, a token each
+    assert found["length"]["mean_chosen"] == pytest.approx(
+        sum(len(row["chosen"].replace("<eos>", "!")) for row in rows) / 300
+    )
+    assert found["settings"]["max_len"] == found["identity"]["max_len"] == 2048
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    shown = capsys.readouterr().out
+    assert f"{100 * right / 300:.1f} %" in shown and "different letters" in shown
+
+
+def test_the_same_command_resumes_and_other_settings_do_not(data, model, tmp_path, capsys):
+    folder = tmp_path / "out"
+    words = call(data, model, folder, "--pairs_at_once", "50")
+    assert rm.main(words) == 0
+    first = json.loads((folder / "evaluation.json").read_text())
+    scores = (folder / "scores.jsonl").read_bytes()
+    cut = scores[: len(scores) // 2]
+    (folder / "scores.jsonl").write_bytes(cut)
+    assert rm.main(words) == 0
+    again = json.loads((folder / "evaluation.json").read_text())
+    assert again["accuracy"] == first["accuracy"]
+    kept = cut[: cut.rfind(b"\n") + 1]
+    assert (folder / "scores.jsonl").read_bytes().startswith(kept)
+    assert rm.main([*words, "--max-len", "8"]) == 2
+    assert "max_len: 2048 there, 8 now" in capsys.readouterr().err
+    data.write_text(data.read_text().partition("\n")[2])
+    assert rm.main(words) == 2
+    assert re.search(r"texts: '\w+' there", capsys.readouterr().err)
+
+
+def test_the_default_folder_tells_models_and_files_apart(data, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plain = ["eval", str(data), "--model", str(model), "--prompt_key", "prompt"]
+    for more in ([], [], ["--dtype", "float32"]):
+        assert rm.main([*plain, *more]) == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
+    folder = tmp_path / "broken"
+    preferences.write_reward_model(folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["score.weight"] = torch.full_like(tensors["score.weight"], float("nan"))
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    assert rm.main(call(data, folder, tmp_path / "out")) == 1
+    assert "the chosen response of pair 1 got the reward" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["absent.jsonl", "--model", "MODEL"], r"absent\.jsonl: No such file"),
+        (["FILE", "--model", "MODEL", "--chosen_key", "better"], "line 1: no value under.*better"),
+        (["FILE", "--model", "MODEL", "--apply_chat_template"], "has no chat template"),
+        (["FILE", "--model", "DATA"], "has no config.json"),
+        (["FILE", "--model", "MODEL", "--max_len", "0"], "max_len"),
+        (["FILE", "--model", "MODEL", "--dtype", "int8"], "int8"),
+    ],
+)
+def test_what_cannot_be_used(data, model, tmp_path, words, message, capsys):
+    names = {"FILE": str(data), "MODEL": str(model), "DATA": str(data.parent)}
+    try:
+        status = rm.main(["eval", *(names.get(w, w) for w in words), "--out", str(tmp_path / "o")])
+    except SystemExit as left:
+        status = left.code
+    assert status == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_threads_are_the_cores_that_the_load_leaves():
+    assert [rm.spare_cores(8, load) for load in (0.0, 2.4, 7.0, 30.0)] == [8, 6, 1, 1]

@@ -1,0 +1,459 @@
+"""The server over real connections, with a stand-in for the model."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from openrlhf_js.cli import rm
+from openrlhf_js.reward_model import TOKEN_VARIABLE
+from openrlhf_js.reward_model import server as server_module
+from openrlhf_js.reward_model.model import Description
+from openrlhf_js.reward_model.server import (
+    Batcher,
+    BatchFailed,
+    QueueFull,
+    RewardServer,
+    admitted,
+    bind,
+    is_loopback,
+    make_app,
+    read_token,
+)
+
+sys.path.insert(0, str(Path(__file__).parent))
+from real_server import serving
+from small_models import TEXTS, change_json, save_reward_model
+
+TOKEN = "a-token-that-is-long-enough"
+HEAD = b"POST /get_reward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+DESCRIPTION = Description("stub", "None", "score", "cpu", "float32", 8, "right", True, 0.5, 2.0)
+
+
+class Scorer:
+    """The score of a text is its number; `hold` waits for the gate, `fail` raises."""
+
+    def __init__(self, part: int = 1000):
+        self.gate, self.holding = threading.Event(), threading.Event()
+        self.batches: list[list[str]] = []
+        self.part = part  # texts of a micro-batch
+
+    def __call__(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[float]]]:
+        self.batches.append(list(texts))
+        order = range(len(texts) - 1, -1, -1)  # not the order in which they came
+        for start in range(0, len(texts), self.part):
+            indices = list(order[start : start + self.part])
+            if any(texts[index] == "hold" for index in indices):
+                self.holding.set()
+                self.gate.wait(30)
+            if any(texts[index] == "fail" for index in indices):
+                raise RuntimeError("out of memory\nand more")
+            yield indices, [0.0 if texts[i] == "hold" else float(texts[i]) for i in indices]
+
+
+def until(condition, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+# The batcher
+
+
+def run(test, scorer, **options):
+    """Runs `test(batcher)` in an event loop."""
+
+    async def body():
+        batcher = Batcher(scorer, **options)
+        running = asyncio.create_task(batcher.run())
+        try:
+            return await asyncio.wait_for(test(batcher), 30)
+        finally:
+            running.cancel()
+            scorer.gate.set()
+            batcher.close()
+
+    return asyncio.run(body())
+
+
+async def hold(batcher: Batcher, scorer: Scorer) -> asyncio.Task:
+    """A request that keeps the model busy until the gate opens."""
+    task = asyncio.ensure_future(batcher.score(["hold"]))
+    await asyncio.to_thread(scorer.holding.wait)
+    return task
+
+
+def test_each_request_gets_its_own_scores_in_order() -> None:
+    scorer = Scorer(part=3)
+
+    async def test(batcher: Batcher) -> list[list[float]]:
+        requests = [[str(10 * i + j) for j in range(i % 5)] for i in range(40)]
+        return await asyncio.gather(*map(batcher.score, requests))
+
+    scores = run(test, scorer, batch_size=7)
+    assert scores == [[10.0 * i + j for j in range(i % 5)] for i in range(40)]
+    assert all(len(batch) <= 7 for batch in scorer.batches)
+
+
+def test_texts_that_come_while_the_model_works_form_the_next_batch() -> None:
+    scorer = Scorer()
+
+    async def test(batcher: Batcher) -> None:
+        first = await hold(batcher, scorer)
+        others = [asyncio.ensure_future(batcher.score([str(i)])) for i in range(10)]
+        await asyncio.sleep(0)
+        assert batcher.waiting == 10
+        scorer.gate.set()
+        await asyncio.gather(first, *others)
+
+    run(test, scorer, max_wait_seconds=0)
+    assert scorer.batches == [["hold"], [str(i) for i in range(10)]]
+
+
+@pytest.mark.parametrize(("size", "wait"), [(4, 3600.0), (64, 0.5)])
+def test_a_batch_starts_when_it_is_full_or_the_wait_is_over(size: int, wait: float) -> None:
+    scorer = Scorer()
+
+    async def test(batcher: Batcher) -> None:
+        first = asyncio.ensure_future(batcher.score(["0"]))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(first, *(batcher.score([str(i)]) for i in range(1, 4)))
+
+    run(test, scorer, batch_size=size, max_wait_seconds=wait)
+    assert [len(batch) for batch in scorer.batches] == [4]
+
+
+def test_a_full_queue_refuses_and_cancelled_requests_leave_it() -> None:
+    scorer = Scorer()
+
+    async def test(batcher: Batcher) -> None:
+        first = await hold(batcher, scorer)
+        gone = asyncio.ensure_future(batcher.score(["1", "2", "3"]))
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull, match="3 texts wait"):
+            await batcher.score(["4", "5"])
+        gone.cancel()
+        await asyncio.wait([gone])
+        assert batcher.waiting == 0
+        kept = asyncio.ensure_future(batcher.score(["4", "5"]))
+        await asyncio.sleep(0)
+        scorer.gate.set()
+        assert await asyncio.gather(first, kept) == [[0], [4, 5]]
+        assert await batcher.score([str(i) for i in range(9)])  # alone, it always fits
+
+    run(test, scorer, queue_size=4)
+    assert scorer.batches[:2] == [["hold"], ["4", "5"]]
+
+
+def test_a_failure_is_that_of_its_own_texts() -> None:
+    scorer, done = Scorer(part=1), []
+
+    async def test(batcher: Batcher) -> list:
+        first = await hold(batcher, scorer)
+        tasks = [asyncio.ensure_future(batcher.score([t])) for t in ("1", "fail", "3")]
+        await asyncio.sleep(0)
+        scorer.gate.set()
+        found = await asyncio.gather(first, *tasks, return_exceptions=True)
+        return [*found, await batcher.score(["4"])]
+
+    options = {"on_batch": lambda texts, seconds, failed: done.append((texts, failed))}
+    first, one, failed, three, four = run(test, scorer, **options)
+    assert (first, three, four) == ([0.0], [3.0], [4.0])  # 3 was scored before the failure
+    for error in (one, failed):
+        assert isinstance(error, BatchFailed) and "out of memory" in str(error)
+    assert done == [(1, False), (3, True), (1, False)]
+
+
+def test_a_text_without_a_score_is_a_failure() -> None:
+    class Forgetful(Scorer):
+        def __call__(self, texts):
+            yield [0], [1.0]
+
+    async def test(batcher: Batcher) -> None:
+        with pytest.raises(BatchFailed, match="1 of 2 texts got no score"):
+            await batcher.score(["1", "2"])
+
+    run(test, Forgetful())
+
+
+# The application, served in a thread
+
+
+class Stub:
+    def __init__(self, token: str | None, **options):
+        self.scorer = Scorer()
+        self.server = RewardServer(make_app(self.scorer, DESCRIPTION, token, **options))
+        self.listener = bind("127.0.0.1", 0)
+        self.port = self.listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.thread = threading.Thread(target=self.server.run, args=([self.listener],))
+        self.thread.start()
+        until(lambda: self.server.started)
+        self.client = httpx.Client(base_url=self.url, timeout=30)
+
+    def post(self, query: object) -> httpx.Response:
+        return self.client.post("/get_reward", json={"query": query})
+
+    def waiting(self) -> int:
+        return self.client.get("/health").json()["queue"]["texts"]
+
+
+@contextlib.contextmanager
+def stub(token: str | None = None, **options) -> Iterator[Stub]:
+    made = Stub(token, **options)
+    try:
+        yield made
+    finally:
+        made.scorer.gate.set()
+        made.client.close()
+        made.server.should_exit = True
+        made.thread.join(20)
+        made.listener.close()
+        assert not made.thread.is_alive()
+
+
+def test_answers_on_the_wire() -> None:
+    with stub() as server:
+        answer = server.post(["1.5", "-2"])
+        assert answer.status_code == 200
+        assert answer.json() == {"rewards": [1.5, -2.0], "scores": [1.5, -2.0], "extra_logs": {}}
+        assert server.post([]).json() == {"rewards": [], "scores": [], "extra_logs": {}}
+        body = {"query": ["3"], "prompts": ["p"], "labels": [None]}  # as OpenRLHF sends it
+        answer = httpx.post(f"{server.url}/get_reward", json=body)
+        assert answer.json()["rewards"] == [3.0]
+
+
+def test_concurrent_requests_share_batches_and_are_counted() -> None:
+    with stub(max_wait_seconds=0.05) as server, ThreadPoolExecutor(32) as threads:
+        answers = threads.map(lambda i: server.post([str(i), str(i + 0.5)]).json(), range(200))
+        assert [each["rewards"] for each in answers] == [[i, i + 0.5] for i in range(200)]
+        assert len(server.scorer.batches) < 100
+        text = server.client.get("/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    assert lines['openrlhf_js_reward_requests_total{status="200"}'] == "200.0"
+    assert float(lines["openrlhf_js_reward_texts_total"]) == 400
+    assert float(lines["openrlhf_js_reward_request_seconds_count"]) == 200
+    assert float(lines["openrlhf_js_reward_queue_texts"]) == 0
+
+
+def test_a_score_that_is_not_finite_is_an_error_of_its_request_alone() -> None:
+    with stub(max_wait_seconds=0.3) as server, ThreadPoolExecutor(3) as threads:
+        bad, infinite, good = threads.map(server.post, [["1", "nan"], ["inf"], ["2"]])
+        assert (bad.status_code, infinite.status_code) == (500, 500)
+        assert bad.json() == {"detail": "query 1 has the score nan"}
+        assert good.json()["rewards"] == [2.0]
+
+
+def test_health_and_a_model_that_fails() -> None:
+    with stub(queue_size=9) as server:
+        assert server.client.get("/health").json() == {
+            "status": "ok",
+            **vars(DESCRIPTION),
+            "queue": {"texts": 0, "most": 9},
+        }
+        for number in range(3):
+            assert server.client.get("/health").status_code == 200, number
+            failed = server.post(["fail"])
+            assert failed.status_code == 500
+            assert "out of memory" not in failed.text  # goes to the log
+        assert server.client.get("/health").status_code == 503
+        assert server.post(["4"]).json()["rewards"] == [4.0]
+        assert server.client.get("/health").json()["status"] == "ok"
+
+
+def test_a_busy_model_a_full_queue_and_a_time_out() -> None:
+    with stub(queue_size=2, answer_seconds=1.5) as server, ThreadPoolExecutor(3) as threads:
+        busy = threads.submit(server.post, ["hold"])
+        until(server.scorer.holding.is_set)
+        assert server.post([]).json()["rewards"] == []  # the event loop is free
+        assert server.post([1]).status_code == 422
+        waiting = threads.submit(server.post, ["1", "2"])
+        until(lambda: server.waiting() == 2)
+        refused = server.post(["3"])
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        for late in (busy, waiting):
+            assert (late.result().status_code, late.result().headers["retry-after"]) == (503, "1")
+        assert server.waiting() == 0
+        server.scorer.gate.set()
+        assert server.post(["3"]).json()["rewards"] == [3.0]
+        assert server.scorer.batches == [["hold"], ["3"]]
+
+
+def test_a_client_that_hangs_up_is_not_worked_for() -> None:
+    with stub() as server, ThreadPoolExecutor(1) as threads:
+        busy = threads.submit(server.post, ["hold"])
+        until(server.scorer.holding.is_set)
+        with socket.create_connection(("127.0.0.1", server.port)) as leaving:
+            leaving.sendall(HEAD + b'content-length: 15\r\n\r\n{"query":["7"]}')
+            until(lambda: server.waiting() == 1)
+        until(lambda: server.waiting() == 0)
+        server.scorer.gate.set()
+        assert busy.result().status_code == 200
+        assert server.post(["8"]).json()["rewards"] == [8.0]
+        assert server.scorer.batches == [["hold"], ["8"]]
+
+
+@pytest.mark.parametrize("path", ["/get_reward", "/health", "/metrics"])
+def test_a_token_is_asked_for_everywhere(path: str) -> None:
+    basic = base64.b64encode(f"any:{TOKEN}".encode()).decode()  # what a URL can hold
+    with stub(TOKEN) as server:
+        method, body = ("POST", {"query": ["1"]}) if path == "/get_reward" else ("GET", None)
+        for header, status in (("", 401), (f"Bearer {TOKEN}x", 401), (f"Basic {basic}", 200)):
+            answer = server.client.request(
+                method, path, headers={"authorization": header}, json=body
+            )
+            assert answer.status_code == status
+    for right in (f"Bearer {TOKEN}", f"bearer  {TOKEN}", f"Basic {basic}"):
+        assert admitted(right, TOKEN)
+    for wrong in ("", "Bearer", "Bearer \xe9", TOKEN, "Basic ???", f"Basic {basic}x"):
+        assert not admitted(wrong, TOKEN)
+
+
+def posted(body: bytes) -> bytes:
+    return HEAD + b"content-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+BODIES = (
+    *(b"", b"{", b"[]", b"{}", b"null", b"NaN", b"\xff", b"[" * 4000, b'{"query": "1"}'),
+    *(b'{"query": [1]}', b'{"query": [null]}', b'{"query": [true]}', b'{"query": ["\\ud800"]}'),
+    *(b'{"query": {"a": "1"}}', b'{"query": [["1"]]}'),
+)
+BAD = {
+    400: [b"nonsense\r\n\r\n"],
+    404: [posted(b"{}").replace(b"reward", b"rewards")],
+    405: [b"GET /get_reward HTTP/1.1\r\nhost: x\r\n\r\n"],
+    413: [
+        posted(b" " * 5000),
+        HEAD + b"transfer-encoding: chunked\r\n\r\n" + (b"64\r\n" + b" " * 100 + b"\r\n") * 60,
+        posted(b'{"query": ["1", "2", "3", "4", "5"]}'),
+    ],
+    422: list(map(posted, BODIES)),
+}
+
+
+def test_bad_requests_get_a_4xx_and_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "BODY_BYTES", 4096)
+    monkeypatch.setattr(server_module, "QUERIES", 4)
+    with stub() as server:
+        for status, requests in BAD.items():
+            for request in requests:
+                with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
+                    connection.sendall(request)
+                    answer = connection.recv(1 << 16)
+                assert answer.startswith(b"HTTP/1.1 %d " % status), (request[-60:], answer)
+                assert b"Traceback" not in answer
+        assert server.post(["1"]).json()["rewards"] == [1.0]
+        assert server.scorer.batches == [["1"]]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+@settings(deadline=None)
+@given(JSON | st.fixed_dictionaries({"query": JSON | st.lists(st.text())}) | st.binary())
+def test_a_body_is_a_list_of_texts_or_refused(content: object) -> None:
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    try:
+        queries = server_module.RewardRequest.model_validate_json(body).query
+    except ValueError:
+        return
+    assert all(type(query) is str for query in queries)
+    assert json.loads(body)["query"] == queries
+
+
+# `openrlhf-js rm serve`
+
+
+@pytest.fixture
+def problem(capsys, monkeypatch):
+    """Runs it with flags that cannot be used; the one line that it says."""
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+    def run(folder: Path, *flags: str) -> str:
+        assert rm.main(["serve", f"--reward.model_name_or_path={folder}", "--port=0", *flags]) == 2
+        shown = capsys.readouterr()
+        assert shown.err.startswith("openrlhf-js rm serve: ") and shown.err.count("\n") == 1
+        return shown.err
+
+    return run
+
+
+def test_what_cannot_be_served(problem, tmp_path: Path, monkeypatch) -> None:
+    folder = save_reward_model(tmp_path / "model", outputs=2)
+    assert "a reward is one output" in problem(folder)
+    assert "a reward is one output" in problem(folder, "--dry-run")
+    save_reward_model(folder)
+    assert "no mean and std" in problem(folder, "--reward.normalize_enable")
+    assert "cannot be used here" in problem(folder, "--device", "tape")
+    change_json(folder / "config.json", model_type="llama")
+    change_json(folder / "tokenizer_config.json", eos_token=None)
+    assert "has no EOS token" in problem(folder)
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
+        assert "clients must send a token" in problem(tmp_path, "--host", host)
+    monkeypatch.setenv(TOKEN_VARIABLE, "short")
+    assert "has 5 characters" in problem(tmp_path)
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    assert "has no config.json" in problem(tmp_path, "--host", "0.0.0.0")
+    assert "No such file" in problem(tmp_path, "--token_file", str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize("flag", ["--batch_size", "--port", "--max_wait_ms", "--data.max_len"])
+def test_numbers_out_of_range(flag: str, tmp_path: Path, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        rm.main(["serve", f"--reward.model_name_or_path={tmp_path}", flag, "-1"])
+    assert ended.value.code == 2
+    assert flag.rpartition(".")[2].strip("-") in capsys.readouterr().err
+
+
+def test_hosts_and_tokens(tmp_path: Path) -> None:
+    for host in ("127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"):
+        assert is_loopback(host)
+    for host in ("0.0.0.0", "::", "", "10.0.0.1", "localhost.example.org", "127.0.0.1.nip.io"):
+        assert not is_loopback(host)
+    assert read_token(None, None) is None
+    assert read_token(f" {TOKEN}\n", None) == TOKEN
+    (tmp_path / "token").write_text(f"{TOKEN}-of-the-file\n")
+    assert read_token(TOKEN, tmp_path / "token") == f"{TOKEN}-of-the-file"
+    for bad in ("", "short", "\N{SNOWMAN}" * 20, "a-token-with-a\ttab-in-it"):
+        with pytest.raises(ValueError, match="of printable ASCII"):
+            read_token(bad, None)
+
+
+@pytest.mark.timeout(120)  # a program that loads torch
+def test_a_real_model_is_served_and_the_end_answers_what_is_left(tmp_path: Path) -> None:
+    folder = save_reward_model(tmp_path / "model")
+    flags = ("--ds.param_dtype", "float32", "--max_wait_ms", "2000")
+    with serving(folder, *flags) as server, ThreadPoolExecutor(1) as threads:
+        expected = rm_scores(folder)
+        left = threads.submit(httpx.post, server.url, json={"query": TEXTS}, timeout=60)
+        health = server.url.replace("get_reward", "health")
+        until(lambda: httpx.get(health).json()["queue"]["texts"] == len(TEXTS))
+        server.process.send_signal(signal.SIGTERM)
+        answer = left.result().json()
+        assert answer["rewards"] == pytest.approx(expected, abs=1e-4)
+    assert json.loads(server.said.partition("serving on")[0])["architecture"] == "Qwen2Model"
+
+
+def rm_scores(folder: Path) -> list[float]:
+    from openrlhf_js.reward_model.model import RewardModel
+
+    return RewardModel.load(folder, dtype="float32").score(TEXTS)
