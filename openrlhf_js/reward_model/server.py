@@ -1,0 +1,418 @@
+"""The reward server: OpenRLHF's `/get_reward`, with `/health` and `/metrics`.
+
+A request is {"query": [texts], "prompts": [...], "labels": [...]}, of which a reward model needs
+the query alone; the answer is {"rewards": [...], "scores": [...], "extra_logs": {}}. Texts of
+concurrent requests are scored together, in one thread. uvicorn bounds connections, idle time and
+the time to drain; where strangers can connect, put a proxy in front.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import hmac
+import ipaddress
+import logging
+import math
+import resource
+import socket
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import ClientDisconnect
+
+from openrlhf_js.reward_model.model import Description
+
+# Indices of the texts with their scores, part by part; a score may be NaN or infinite.
+Scorer = Callable[[Sequence[str]], Iterable[tuple[list[int], list[float]]]]
+
+SHORTEST_TOKEN = 16
+BODY_BYTES = 8 << 20
+CONNECTIONS = 4096  # more get status 503
+QUERIES = 1024  # in a request
+FAILURES_IN_A_ROW = 3  # of the model, until /health reports it
+CLIENT_GONE = 499  # a status for the metrics alone
+RETRY_LATER = {"retry-after": "1"}
+KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
+METRICS = "openrlhf_js_reward"
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+log = logging.getLogger(__name__)
+
+
+class RewardRequest(BaseModel):
+    """The body of a request; other fields, such as prompts and labels, are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    query: list[str]
+
+
+class QueueFull(Exception):
+    """Too many texts wait already."""
+
+
+class BatchFailed(Exception):
+    """The model raised on a batch; the message is the model's."""
+
+
+class Batcher:
+    """Scores texts of concurrent requests together, first come, first served.
+
+    Texts that arrive while the model works form the next batch. A batch starts when it is full, or
+    `max_wait_seconds` after the model is free and a text waits.
+
+    Args:
+        score: runs in a thread of its own.
+        batch_size: the most texts that are passed to `score` together.
+        max_wait_seconds: for a batch to fill up.
+        queue_size: the most texts that may wait.
+        on_batch: called in that thread with texts, seconds and whether the model failed.
+    """
+
+    def __init__(
+        self,
+        score: Scorer,
+        batch_size: int = 64,
+        max_wait_seconds: float = 0.003,
+        queue_size: int = 8192,
+        on_batch: Callable[[int, float, bool], None] = lambda texts, seconds, failed: None,
+    ):
+        self.queue_size = queue_size
+        self.failures_in_a_row = 0
+        self._score, self._on_batch = score, on_batch
+        self._batch_size, self._max_wait_seconds = batch_size, max_wait_seconds
+        self._queue: deque[tuple[str, asyncio.Future[float]]] = deque()
+        self._changed = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "reward-model")
+
+    @property
+    def waiting(self) -> int:
+        """The number of texts that no batch has taken."""
+        return len(self._queue)
+
+    async def score(self, texts: Sequence[str]) -> list[float]:
+        """The scores of the texts; when cancelled, those that wait are dropped."""
+        # a request is never too large for an empty queue: its size is limited elsewhere
+        if self._queue and len(self._queue) + len(texts) > self.queue_size:
+            raise QueueFull(f"{self.waiting} texts wait; the queue takes {self.queue_size}")
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[float]] = [loop.create_future() for _ in texts]
+        self._queue.extend(zip(texts, futures, strict=True))
+        if len(self._queue) == len(texts) or len(self._queue) >= self._batch_size:
+            self._changed.set()
+        try:
+            return await asyncio.gather(*futures)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            self._queue = deque(each for each in self._queue if not each[1].done())
+            raise
+
+    async def run(self) -> None:
+        """Scores batch after batch, until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._queue:
+                self._changed.clear()
+                await self._changed.wait()
+            deadline = loop.time() + self._max_wait_seconds
+            while len(self._queue) < self._batch_size and (left := deadline - loop.time()) > 0:
+                self._changed.clear()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), left)
+            size = min(self._batch_size, len(self._queue))
+            if batch := [self._queue.popleft() for _ in range(size)]:
+                await loop.run_in_executor(self._thread, self._score_batch, batch, loop)
+
+    def close(self) -> None:
+        """Ends the thread after its batch."""
+        self._thread.shutdown()
+
+    def _score_batch(
+        self, batch: list[tuple[str, asyncio.Future[float]]], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        began, left = time.perf_counter(), set(range(len(batch)))
+        failed = False
+        try:
+            for indices, scores in self._score([text for text, _ in batch]):
+                futures = [batch[index][1] for index in indices]
+                loop.call_soon_threadsafe(_settle, futures, list(scores))
+                left.difference_update(indices)
+            if left:
+                raise RuntimeError(f"{len(left)} of {len(batch)} texts got no score")
+        except Exception as error:  # whatever the model does, the thread continues
+            failed = True
+            failure = BatchFailed(f"{type(error).__name__}: {error}")
+            loop.call_soon_threadsafe(_settle, [batch[index][1] for index in left], failure)
+        self.failures_in_a_row = self.failures_in_a_row + 1 if failed else 0
+        self._on_batch(len(batch), time.perf_counter() - began, failed)
+
+
+def _settle(futures: list[asyncio.Future[float]], outcome: list[float] | BatchFailed) -> None:
+    for number, future in enumerate(futures):
+        if future.done():  # its request was cancelled
+            continue
+        if isinstance(outcome, BatchFailed):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome[number])
+
+
+class _Metrics:
+    def __init__(self, waiting: Callable[[], int]):
+        self.registry = here = CollectorRegistry()
+        self.requests = Counter(f"{METRICS}_requests", "By status", ["status"], registry=here)
+        self.seconds = Histogram(
+            f"{METRICS}_request_seconds", "From head to answer", buckets=SECONDS, registry=here
+        )
+        self.texts = Counter(f"{METRICS}_texts", "Texts scored", registry=here)
+        self.batches = Histogram(
+            f"{METRICS}_batch_texts", "Texts of a batch", buckets=TEXTS, registry=here
+        )
+        self.model_seconds = Counter(
+            f"{METRICS}_model_seconds", "Time that the model worked", registry=here
+        )
+        self.failures = Counter(
+            f"{METRICS}_model_failures", "Batches that the model failed on", registry=here
+        )
+        queue = Gauge(f"{METRICS}_queue_texts", "Texts that wait", registry=here)
+        queue.set_function(waiting)
+
+    def batch(self, texts: int, seconds: float, failed: bool) -> None:
+        self.model_seconds.inc(seconds)
+        if failed:
+            self.failures.inc()
+        else:
+            self.texts.inc(texts)
+            self.batches.observe(texts)
+
+
+def make_app(
+    score: Scorer,
+    description: Description,
+    token: str | None = None,
+    *,
+    batch_size: int = 64,
+    max_wait_seconds: float = 0.003,
+    queue_size: int = 8192,
+    answer_seconds: float = 150.0,
+) -> FastAPI:
+    """The application.
+
+    Args:
+        score: as `RewardModel.score_batches`.
+        description: of the model, for `/health`.
+        token: that clients must send; None admits everybody.
+        batch_size, max_wait_seconds, queue_size: see `Batcher`.
+        answer_seconds: how long a request may wait for its scores.
+    """
+    metrics = _Metrics(lambda: batcher.waiting)
+    batcher = Batcher(score, batch_size, max_wait_seconds, queue_size, metrics.batch)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        running = asyncio.create_task(batcher.run())
+        yield
+        running.cancel()
+        batcher.close()
+
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+
+    def admit(request: Request) -> None:
+        if token and not admitted(request.headers.get("authorization", ""), token):
+            raise HTTPException(
+                401, "the bearer token is missing or wrong", {"www-authenticate": "Bearer"}
+            )
+
+    async def rewards(request: Request) -> list[float]:
+        admit(request)
+        texts = await _queries(request)
+        if not texts:
+            return []
+        scoring = asyncio.ensure_future(batcher.score(texts))
+        leaving = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait(
+                {scoring, leaving}, timeout=answer_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if scoring.done():
+                return scoring.result()
+            if leaving.done():
+                raise HTTPException(CLIENT_GONE)
+            raise HTTPException(503, f"no scores within {answer_seconds:g} s", RETRY_LATER)
+        except QueueFull as error:
+            raise HTTPException(503, str(error), RETRY_LATER) from None
+        except BatchFailed as error:
+            log.error("the model failed: %s", error)
+            raise HTTPException(500, "the model failed on this batch") from None
+        finally:
+            scoring.cancel()
+            leaving.cancel()
+
+    @app.post("/get_reward")
+    async def get_reward(request: Request) -> Response:
+        began, status = time.perf_counter(), 500
+        try:
+            scores = await rewards(request)
+            if wrong := [n for n, score in enumerate(scores) if not math.isfinite(score)]:
+                log.error("the score of a query is %s", scores[wrong[0]])
+                raise HTTPException(500, f"query {wrong[0]} has the score {scores[wrong[0]]}")
+            status = 200
+            return JSONResponse({"rewards": scores, "scores": scores, "extra_logs": {}})
+        except HTTPException as error:
+            status = error.status_code
+            raise
+        finally:
+            metrics.requests.labels(status).inc()
+            metrics.seconds.observe(time.perf_counter() - began)
+
+    @app.get("/health")
+    async def health(request: Request, response: Response) -> dict[str, Any]:
+        admit(request)
+        failing = batcher.failures_in_a_row >= FAILURES_IN_A_ROW
+        response.status_code = 503 if failing else 200
+        queue = {"texts": batcher.waiting, "most": queue_size}
+        return {
+            "status": "failing" if failing else "ok",
+            **asdict(description),
+            "queue": queue,
+        }
+
+    @app.get("/metrics")
+    async def show_metrics(request: Request) -> Response:
+        admit(request)
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+async def _queries(request: Request) -> list[str]:
+    """The texts of a request, read up to `BODY_BYTES`."""
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > BODY_BYTES:
+                raise HTTPException(413, f"the body is larger than {BODY_BYTES} bytes")
+        texts = RewardRequest.model_validate_json(bytes(body)).query
+    except ClientDisconnect:
+        raise HTTPException(CLIENT_GONE) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "body"
+        raise HTTPException(422, f"{place}: {first['msg']}; send {{'query': [texts]}}") from None
+    if len(texts) > QUERIES:
+        raise HTTPException(413, f"{len(texts)} queries; at most {QUERIES} at once")
+    return texts
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def read_token(variable: str | None, file: Path | None) -> str | None:
+    """The token of a file, or else of an environment variable's value; None for neither."""
+    text = file.read_text("utf-8") if file else variable
+    if text is None:
+        return None
+    token = text.strip()
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+        raise ValueError(
+            f"the token has {len(token)} characters; give {SHORTEST_TOKEN} or more, of printable "
+            "ASCII, as `openssl rand -hex 32` prints them"
+        )
+    return token
+
+
+def admitted(header: str, token: str) -> bool:
+    """Whether an Authorization header holds the token.
+
+    As a bearer token, or as the password of basic authentication: clients without a setting for
+    tokens, such as OpenRLHF's own, send that for http://any:TOKEN@host:port/get_reward.
+    """
+    scheme, _, credentials = header.strip().partition(" ")
+    given = credentials.strip().encode()
+    if scheme.lower() == "basic":
+        try:
+            given = base64.b64decode(given, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return False
+    elif scheme.lower() != "bearer":
+        return False
+    return hmac.compare_digest(given, token.encode())
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet: clients are refused while the model loads."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host.strip("[]"), port, type=socket.SOCK_STREAM
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(address)
+    return listener
+
+
+class RewardServer(uvicorn.Server):
+    """uvicorn, which on SIGINT or SIGTERM answers the requests that it has and ends.
+
+    Args:
+        app: of `make_app`.
+        drain_seconds: to answer what is left at the end.
+        ready: called once the server listens.
+    """
+
+    def __init__(
+        self, app: FastAPI, drain_seconds: int = 60, ready: Callable[[], None] = lambda: None
+    ):
+        config = uvicorn.Config(
+            app,
+            ws="none",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=drain_seconds,
+        )
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn calls it to listen."""
+        await super().startup(sockets)
+        self._ready()
+
+    def serve_on(self, listener: socket.socket) -> None:
+        """Serves on a socket of `bind` until a signal."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection is an open file
+        wanted = CONNECTIONS + 64
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn repeats the signal at its end
+            self.run(sockets=[listener])
