@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,7 +17,7 @@ from pydantic import create_model
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.base import Generated, Item, Loaded, Split, no_progress
+from openrlhf_js.tasks.base import Generated, Loaded, Split
 from openrlhf_js.tasks.check import ChatTemplate, check, size_of
 from openrlhf_js.tasks.prompt_files import (
     Example,
@@ -31,25 +30,29 @@ from openrlhf_js.tasks.prompt_files import (
 )
 
 PROG = "openrlhf-js data"
+PLACES = ("images_dir", "source")  # options that say where problems are, not which
 COUNTS = {  # as many problems as the paper's
     "countdown": {"train": 20_000, "test": 200},
     "knights_knaves": {"train": 30_000, "test": 300},
     "maze": {"train": 20_000, "test": 200},
 }
 SEPARATORS = frozenset(",@*?[]")  # which OpenRLHF and datasets do not take as part of a path
-OPTIONS = {  # of the tasks
-    "dataset": "to train: dapo (default) or dapo_raw; to test: math500 (default), amc23 or "
-    "olympiadbench; plain: your own, with columns problem and answer; files with train or test in "
-    "their names are that split, others are divided into the two by the text of each problem",
-    "images_dir": "folder of the figures (default: images, in --out)",
-    "largest": "the largest number that may be given",
-    "lengths": "moves of the shortest way, equally many mazes of each",
-    "numbers": "how many numbers a problem has, equally many problems of each",
-    "people": "how many people a puzzle has, equally many puzzles of each; the paper's harder "
-    "ones have 6 7 8",
-    "size": "rows and columns, walls included",
-    "source": "local file or folder of the data set's layout, or another hub id",
-    "targets": "the smallest and the largest target",
+NUMBERS, PAIR, TEXT = tuple[int, ...], tuple[int, int], str | None
+OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
+    "dataset": (
+        TEXT,
+        "to train: dapo (default) or dapo_raw; to test: math500 (default), amc23 or olympiadbench; "
+        "plain: your own, with columns problem and answer; files with train or test in their names "
+        "are that split, others are divided into the two by the text of each problem",
+    ),
+    "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
+    "largest": (int, "the largest number that may be given"),
+    "lengths": (NUMBERS, "moves of the shortest way, equally many mazes of each"),
+    "numbers": (NUMBERS, "how many numbers a problem has, equally many problems of each"),
+    "people": (NUMBERS, "how many people, equally many puzzles of each; the paper: also 6 7 8"),
+    "size": (int, "rows and columns, walls included"),
+    "source": (TEXT, "local file or folder of the data set's layout, or another hub id"),
+    "targets": (PAIR, "the smallest and the largest target"),
 }
 
 
@@ -84,83 +87,67 @@ def build(argv: list[str]) -> int:
 
 
 def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
-    """The settings of a task: its splits, its paper's number of problems, its own options."""
-    fields: dict[str, Any] = {}
+    """The settings of a task: its splits, the paper's number of problems, its own options."""
     splits = get_args(Split) if isinstance(task, Generated) else task.SPLITS
-    fields["split"] = (Literal[tuple(splits)], Field(description="part of the problems"))
+    fields: dict[str, Any] = {
+        "split": (Literal[tuple(splits)], Field(description="part of the problems"))
+    }
     if isinstance(task, Generated):
-        each = " or ".join(f"{count:,} to {split}" for split, count in COUNTS[task.NAME].items())
-        text = f"how many problems (default: {each}, as in the paper)"
+        paper = " or ".join(f"{count:,} to {split}" for split, count in COUNTS[task.NAME].items())
+        text = f"how many problems (default: {paper}, as in the paper)"
         fields["count"] = (int | None, Field(None, ge=1, description=text))
     for option, default in options_of(task).items():
-        kind: Any = str | None if default is None else type(default)
-        if isinstance(default, tuple):
-            kind = tuple[int, int] if option == "targets" else tuple[int, ...]
+        kind, text = OPTIONS[option]
         default = None if option == "images_dir" else default
-        kind = str | None if option == "images_dir" else kind
-        fields[option] = (kind, Field(default, description=OPTIONS[option]))
+        fields[option] = (kind, Field(default, description=text))
     return create_model(task.NAME, __base__=BuildSettings, __doc__=task.__doc__, **fields)
 
 
 def _build(task: Generated | Loaded, settings: Any) -> None:
     own = {name: getattr(settings, name) for name in options_of(task)}
-    given = {name for name in own if own[name] != type(settings).model_fields[name].default}
-    kinds = [own[name] for name in own if name in given - {"images_dir", "source"}]
-    parts = [part for kind in kinds for part in (kind if isinstance(kind, tuple) else (kind,))]
-    named = "-".join(map(str, (task.NAME, *parts, settings.split)))
-    path = settings.out / f"{settings.name or re.sub(r'[^-.0-9A-Za-z_]', '_', named)}.jsonl"
+    defaults = {name: field.default for name, field in type(settings).model_fields.items()}
+    named = [name for name in own if own[name] != defaults[name]]
+    kinds = re.findall(r"\w+", str([own[name] for name in named if name not in PLACES]))
+    path = settings.out / f"{settings.name or '-'.join((task.NAME, *kinds, settings.split))}.jsonl"
     if odd := SEPARATORS & set(str(path)):
         raise SettingsError(f"{path} must not contain {' '.join(sorted(odd))}")
     if path.exists() and not settings.force:
         raise SettingsError(f"{path} exists; --force replaces it")
     if "images_dir" in own:
         own["images_dir"] = own["images_dir"] or str(settings.out / "images")
-    count, generated = settings.count, isinstance(task, Generated)
     if isinstance(task, Loaded):
-        own = task.used(settings.split, **own)
-    elif count is None:
-        count = COUNTS[task.NAME][settings.split]
+        own, count = task.used(settings.split, **own), settings.count
+    else:
+        count = settings.count or COUNTS[task.NAME][settings.split]
     parameters = {"task": task.NAME, "split": settings.split, "count": count, "seed": settings.seed}
     settings.out.mkdir(parents=True, exist_ok=True)
+    total = count if isinstance(task, Generated) else None
     with (
-        progress(f"building {path.name}", count if generated else None) as bar,
+        progress(f"building {path.name}", total) as bar,
         warnings.catch_warnings(record=True) as notes,
     ):
         warnings.simplefilter("always", UserWarning)
-        reading = no_progress if generated else bar.update
-        found = items(task, settings.split, count, settings.seed, own, reading)
-        advance = bar.advance if generated else no_progress
-        manifest = write(path, task, _watched(found, advance), {**parameters, **own})
+        found = items(task, settings.split, count, settings.seed, own, bar.update)
+        manifest = write(path, task, found, {**parameters, **own})
     for note in notes:
         say(f"note: {note.message}", error=True)
     _built(path, task, settings.split, manifest)
 
 
-def _watched(found: Iterator[Item], advance: Callable[[int], None]) -> Iterator[Item]:
-    for item in found:
-        advance(1)
-        yield item
-
-
 def _built(path: Path, task: Generated | Loaded, split: str, manifest: dict[str, Any]) -> None:
     """What was written, and what to do with it."""
-    by_source = (f"{name} {count:,}" for name, count in manifest["rows_by_datasource"].items())
-    file = shlex.quote(str(path))
-    use = f"--data.prompt_dataset {file}" if split == "train" else f"--eval.dataset {file}"
-    flags = [
-        use,
-        "--data.input_key input --data.label_key label --data.apply_chat_template",
-        f"--reward.remote_url reward_models/{task.NAME}.py",
-    ]
-    if images := manifest["images_per_prompt"]:
-        flags.append(f"--data.image_key images --data.max_images_per_prompt {images}")
+    sources = (f"{name} {count:,}" for name, count in manifest["rows_by_datasource"].items())
+    file, images = shlex.quote(str(path)), manifest["images_per_prompt"]
+    figures = f" --data.image_key images --data.max_images_per_prompt {images}" if images else ""
     say(
-        f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(by_source)}\n"
+        f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(sources)}\n"
         f"manifest: {manifest_path(path)}\n\nCheck it with your model's tokenizer:\n"
         f"  openrlhf-js data check {file} --tokenizer MODEL\n"
         f"{'Train on' if split == 'train' else 'Evaluate with'} it:\n  openrlhf-js train ... \\\n"
-        + " \\\n".join(f"    {flag}" for flag in flags)
-        + "\nSeveral files: commas between them, and reward_models/mixed.py if their tasks differ."
+        f"    {'--data.prompt_dataset' if split == 'train' else '--eval.dataset'} {file} \\\n"
+        "    --data.input_key input --data.label_key label --data.apply_chat_template \\\n"
+        f"    --reward.remote_url reward_models/{task.NAME}.py{figures}\n"
+        "Several files: commas between them, and reward_models/mixed.py if their tasks differ."
     )
 
 
@@ -252,21 +239,18 @@ def _show(settings: ShowSettings) -> int:
 
 
 def _show_example(shown: Example, template: ChatTemplate | None) -> None:
-    prompts = (
-        [{"role": "prompt, as the chat template makes it", "content": template.text(shown)}]
-        if template
-        else shown.messages
-    )
-    for message in prompts:
-        _block(message["role"], message["content"])
+    if template:
+        _block("prompt, as the chat template makes it", template.text(shown))
+    else:
+        for message in shown.messages:
+            _block(message["role"], message["content"])
     for image in shown.images:
         say("image {}: {} x {} pixels".format(image, *size_of(image)))
     _block(f"label ({shown.datasource})", shown.label)
     for kind in ("right", "wrong"):
         response = getattr(shown.task, f"{kind}_response")(shown.label)
         score = shown.task.score(response, shown.label)
-        title = f"a {kind} answer scores {score.value:g}: {score.status}, {score.detail}"
-        _block(title, response)
+        _block(f"a {kind} answer scores {score.value:g}: {score.status}, {score.detail}", response)
 
 
 def _block(title: str, text: str) -> None:

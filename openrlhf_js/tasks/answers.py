@@ -32,6 +32,8 @@ def last_boxed(response: str) -> str | None:
     Of nested boxes the outer one counts. `\\boxed 7`, without braces, holds the next word. None
     where no box is complete.
     """
+    if "box" not in response:  # at a tenth of the pattern's time
+        return None
     found: tuple[int, int] | None = None  # cut out at the end: a copy for each would be quadratic
     starts: list[int | None] = []  # of every open brace: where its box begins, if it is a box's
     for match in _BRACES.finditer(response):

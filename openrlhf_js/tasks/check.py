@@ -17,12 +17,12 @@ from openrlhf_js.tasks.prompt_files import Example, read
 
 BATCH = 256  # rows that are graded in parallel
 IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
-COUNTED = ("items", "gold_right", "wrong_refused", "repeated", "overlap")
+COUNTED = ("items", "graded_right", "repeated", "overlap")
 
 
 @dataclass
-class Report:
-    """What a check found: figures by datasource, and the first problems of each kind."""
+class Findings:
+    """Figures by datasource, and the first problems of each kind with their place."""
 
     shown: int = 3  # problems of each kind that are kept
     tallies: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -55,115 +55,94 @@ def check(
     max_tokens: int = 1024,
     shown: int = 3,
     progress: Callable[[int], None] = lambda bytes_read: None,
-) -> Report:
-    """Checks files as one data set; of each prompt it keeps a digest and its place.
+) -> Findings:
+    """Checks files as one data set, which may not share a prompt with the files `against`.
 
-    Args:
-        paths: the files.
-        against: files that may not share a prompt with them.
-        keys: the columns of prompt and label.
-        count_tokens: of a prompt; None leaves lengths out.
-        max_tokens: of the longest prompt.
-        shown: problems of each kind to keep.
-        progress: called with the number of bytes read so far.
-
-    Raises:
-        OSError, ValueError: a file cannot be read.
+    `keys` are the columns of prompt and label; `shown` problems of each kind are kept. Of each
+    prompt it remembers a digest and a place. ValueError or OSError where a file cannot be read.
     """
-    report = Report(shown)
+    found, done = Findings(shown), 0
     elsewhere: dict[bytes, str] = {}
     seen: dict[bytes, str] = {}
-    done = 0
     with ThreadPoolExecutor() as threads:
         for path in [*against, *paths]:
             lines, empty = read(path, *keys), True
             while batch := list(islice(lines, BATCH)):
                 empty = False
-                examples = [line.example for line in batch]
-                graded = [((), "")] * BATCH if path in against else threads.map(_graded, examples)
-                for (place, example, _), (passed, problem) in zip(batch, graded, strict=False):
+                work = [line.example if path in paths else None for line in batch]
+                for line, problem in zip(batch, threads.map(_grade_problem, work), strict=True):
+                    place, example = line.place, line.example
                     if isinstance(example, ValueError):
-                        report.add("bad row", place, example)
-                    elif path in against:
-                        elsewhere.setdefault(fingerprint(example), place)
-                    else:
-                        report.tallies[example.datasource].update(("items", *passed))
-                        if problem:
-                            report.add("wrong grade", place, problem)
-                        _look_for(example, place, seen, elsewhere, report)
-                        _look_at(example, place, count_tokens, max_tokens, report)
+                        found.add("bad row", place, example)
+                        continue
+                    key = fingerprint(example)
+                    if path not in paths:
+                        elsewhere.setdefault(key, place)
+                        continue
+                    tally = found.tallies[example.datasource]
+                    tally["items"] += 1
+                    tally["graded_right"] += not problem
+                    if problem:
+                        found.add("wrong grade", place, problem)
+                    if (first := seen.setdefault(key, place)) is not place:
+                        tally["repeated"] += 1
+                        found.add("repeated prompt", place, f"the same prompt as {first}")
+                    if key in elsewhere:
+                        tally["overlap"] += 1
+                        found.add("overlap", place, f"the same prompt as {elsewhere[key]}")
+                    for text in _image_problems(example):
+                        found.add("image", place, text)
+                    if count_tokens:
+                        _measure(example, place, count_tokens, max_tokens, found)
                 progress(done + batch[-1].read_bytes)
             if empty:
-                report.add("bad row", str(path), "the file holds no row")
+                found.add("bad row", str(path), "the file holds no row")
             done += path.stat().st_size
-    return report
+    return found
 
 
-def _graded(example: Example | ValueError) -> tuple[tuple[str, ...], str]:
-    """Which of the gold answer and a wrong one are graded as they should, and what is wrong."""
-    if isinstance(example, ValueError):
-        return (), ""
+def _grade_problem(example: Example | ValueError | None) -> str:
+    """What is wrong with the grades of the gold answer and of a wrong one; "" if nothing."""
+    if not isinstance(example, Example):
+        return ""
     task, label = example.task, example.label
     try:
         gold = task.score(task.right_response(label), label)
         wrong = task.score(task.wrong_response(label), label)
     except ValueError as error:
-        return (), f"the label is malformed: {error}"
-    passed = {"gold_right": gold.value == 1, "wrong_refused": wrong.value == 0}
-    problem = ""
+        return f"the label is malformed: {error}"
     if gold.value != 1:
-        problem = f"the gold answer scores {gold.value:g} ({gold.status}: {gold.detail})"
-    elif wrong.value != 0:
-        problem = f"a wrong answer scores {wrong.value:g} ({wrong.detail})"
-    return tuple(name for name, fine in passed.items() if fine), problem
+        return f"the gold answer scores {gold.value:g} ({gold.status}: {gold.detail})"
+    return f"a wrong answer scores {wrong.value:g} ({wrong.detail})" if wrong.value else ""
 
 
-def _look_for(
-    example: Example,
-    place: str,
-    seen: dict[bytes, str],
-    elsewhere: dict[bytes, str],
-    report: Report,
-) -> None:
-    """Where else the prompt of an example stands."""
-    key = fingerprint(example)
-    tally = report.tallies[example.datasource]
-    first = seen.setdefault(key, place)
-    if first is not place:
-        tally["repeated"] += 1
-        report.add("repeated prompt", place, f"the same prompt as {first}")
-    if key in elsewhere:
-        tally["overlap"] += 1
-        report.add("overlap", place, f"the same prompt as {elsewhere[key]}")
-
-
-def _look_at(
-    example: Example,
-    place: str,
-    count_tokens: Callable[[Example], int] | None,
-    max_tokens: int,
-    report: Report,
-) -> None:
-    """Images and length of a prompt."""
+def _image_problems(example: Example) -> list[str]:
     tags = sum(message["content"].count(IMAGE_TAG) for message in example.messages)
+    problems = []
     if tags != len(example.images):
-        problem = f"{tags} {IMAGE_TAG} in the prompt, but {len(example.images)} images"
-        report.add("image", place, problem)
-    try:
-        for image in example.images:
+        problems.append(f"{tags} {IMAGE_TAG} in the prompt, but {len(example.images)} images")
+    for image in example.images:
+        try:
             size_of(image)
-    except ValueError as error:
-        report.add("image", place, error)
-    if count_tokens is None:
-        return
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _measure(
+    example: Example,
+    place: str,
+    count_tokens: Callable[[Example], int],
+    max_tokens: int,
+    found: Findings,
+) -> None:
     try:
         tokens = count_tokens(example)
     except ValueError as error:
-        report.add("no prompt", place, error)
-        return
-    report.tokens[example.datasource].append(tokens)
+        return found.add("no prompt", place, error)
+    found.tokens[example.datasource].append(tokens)
     if tokens > max_tokens:
-        report.add("too long", place, f"the prompt takes {tokens} tokens, more than {max_tokens}")
+        found.add("too long", place, f"the prompt takes {tokens} tokens, more than {max_tokens}")
 
 
 def fingerprint(example: Example) -> bytes:
@@ -175,32 +154,28 @@ def fingerprint(example: Example) -> bytes:
     for message in example.messages:
         digest.update(f"{message['role']}\0{' '.join(message['content'].split())}\0".encode())
     for image in example.images:
-        try:
-            digest.update(hashlib.blake2b(Path(image).read_bytes()).digest())
-        except OSError:  # reported where images are looked at
-            digest.update(image.encode())
+        path = Path(image)
+        digest.update(
+            hashlib.sha256(path.read_bytes()).digest() if path.is_file() else image.encode()
+        )
     return digest.digest()
 
 
 def size_of(image: str) -> tuple[int, int]:
     """Width and height of an image file, in pixels; ValueError if there is none."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
         with Image.open(image) as opened:
             return opened.size
-    except UnidentifiedImageError:
-        raise ValueError(f"not an image: {image}") from None
-    except OSError as error:
-        raise ValueError(f"no image: {image} ({error.strerror or error})") from None
+    except OSError as error:  # UnidentifiedImageError too
+        raise ValueError(f"no image: {image} ({error.strerror or 'not readable as one'})") from None
 
 
 class ChatTemplate:
-    """Turns messages into the text that OpenRLHF hands to the policy, and counts its tokens.
+    """Turns messages into the text and the tokens that OpenRLHF hands to the policy.
 
-    Args:
-        model: folder or hub id of a model, or of its tokenizer. ValueError if it has no chat
-            template.
+    `model` is the folder or hub id of a model or tokenizer; ValueError if it has no chat template.
     """
 
     def __init__(self, model: str):
@@ -208,14 +183,10 @@ class ChatTemplate:
         from transformers import AutoProcessor
 
         try:
-            try:
-                self._processor = AutoProcessor.from_pretrained(model, local_files_only=True)
-            except (OSError, ValueError):
-                if Path(model).is_dir():
-                    raise
-                with quiet_hub():  # alone, AutoProcessor tries six files for half a minute each
+            with quiet_hub():
+                if not Path(model).is_dir():  # alone, AutoProcessor waits minutes without a network
                     hf_hub_download(model, "tokenizer_config.json")
-                    self._processor = AutoProcessor.from_pretrained(model)
+                self._processor = AutoProcessor.from_pretrained(model)
         except (OSError, ValueError) as error:
             raise ValueError(f"no tokenizer in {model}: {str(error).splitlines()[0]}") from error
         if not getattr(self._processor, "chat_template", None):
@@ -239,29 +210,26 @@ class ChatTemplate:
 
     def tokens(self, example: Example) -> int:
         """How many tokens the prompt takes with its images; ValueError if it cannot be made."""
-        text = self.text(example)
-        if not hasattr(self._processor, "image_processor"):
-            if example.images:
-                raise ValueError("there are images, but the model takes text only")
-            # Not verbose: the tokenizer's own longest text is not the budget.
-            tokens = self._processor(text=text, add_special_tokens=False, verbose=False)
-            return len(tokens["input_ids"])
         from PIL import Image
 
-        try:
-            images = [Image.open(image) for image in example.images]
-        except OSError as error:
-            raise ValueError(f"an image cannot be read: {error}") from error
-        made = self._processor(text=[text], images=images or None, add_special_tokens=False)
-        return len(made["input_ids"][0])
+        given: dict[str, Any] = {"text": [self.text(example)], "add_special_tokens": False}
+        if hasattr(self._processor, "image_processor"):
+            try:
+                given["images"] = [Image.open(image) for image in example.images] or None
+            except OSError as error:
+                raise ValueError(f"an image cannot be read: {error}") from error
+        elif example.images:
+            raise ValueError("there are images, but the model takes text only")
+        else:
+            given["verbose"] = False  # the tokenizer's own longest text is not the limit
+        return len(self._processor(**given)["input_ids"][0])
 
 
 def _parts(content: str) -> str | list[dict[str, str]]:
     """What chat templates of multimodal models take: text and images, as OpenRLHF splits them."""
     if IMAGE_TAG not in content:
         return content
-    parts: list[dict[str, str]] = []
-    for number, text in enumerate(content.split(IMAGE_TAG)):
-        parts += [{"type": "image"}] if number else []
-        parts += [{"type": "text", "text": text.strip()}] if text.strip() else []
-    return parts
+    texts = [
+        [{"type": "text", "text": t.strip()}] if t.strip() else [] for t in content.split(IMAGE_TAG)
+    ]
+    return texts[0] + [part for text in texts[1:] for part in ({"type": "image"}, *text)]

@@ -193,7 +193,10 @@ def sides(answer: str) -> tuple[str, str]:
     """The expression of an answer, and the whole number that it states to equal, or ""."""
     for _ in range(min(answer.count("frac"), MAX_NUMBERS)):  # from the inside out
         answer = _FRACTION.sub(r"[[\1]/[\2]]", answer)
-    expression, *others = (side.strip() for side in _LEAD.sub("", plain(answer), 1).split("="))
+    text = plain(answer)
+    if lead := _LEAD.match(text):
+        text = text[lead.end() :]
+    expression, *others = (side.strip() for side in text.split("="))
     if not others:
         return expression, ""
     if len(others) > 1:

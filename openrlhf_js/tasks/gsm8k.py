@@ -15,10 +15,11 @@ HUB_ID = "openai/gsm8k"
 SPLITS: tuple[str, ...] = ("train", "test")
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-_FINAL = re.compile(r"####\W{0,9}(?:the )?final answer\W{0,9}(.{1,80}?)\W*", re.IGNORECASE)
+_ANSWER = r"[\s:*]{0,9}((?:[^.!?]|\.(?=[0-9])){1,80}?)[\s.*]*"
+_FINAL = re.compile(rf"####[\s*]{{0,9}}(?:the )?final answer(?: is)?{_ANSWER}", re.IGNORECASE)
 _SENTENCE = re.compile(
     r"(?:.*[.!?:;]\s)?\W{0,4}(?:(?:so|thus|hence|therefore),? )?(?:the |my )?(?:final )?answer"
-    r"\**(?: is|:)+\**\s*(.{1,80}?)[\s.*]*",
+    rf"\**(?: is|:){_ANSWER}",
     re.IGNORECASE,
 )
 

@@ -290,7 +290,7 @@ def score(response: str, label: str) -> Score:
 def _claims(answer: str, roles: dict[str, str], pair: tuple[str, str]) -> set[tuple[str, str]]:
     """Pairs of name and role that an answer claims, all in lower case; ValueError if unclear.
 
-    Roles follow names, as in "Ann and Bob are fools" and "Eve is not a sage", or all of them are
+    Roles follow names, as in "Ann and Bob are fools" or "Eve is not a sage", or all of them are
     headings, as in "Sages: Eve; fools: Ann, Bob". Names share a role only if commas or "and" are
     all that stands between them: "Owen; Liam is a fool" is unclear.
     """
@@ -309,7 +309,7 @@ def _claims(answer: str, roles: dict[str, str], pair: tuple[str, str]) -> set[tu
             if waiting and not _joins_names(joint):
                 break
             waiting.append(word)
-        elif word == "not" and waiting and not negated:
+        elif word == "not" and len(waiting) == 1 and not negated:
             negated = True
         elif role in pair and waiting:
             claimed = pair[role == pair[0]] if negated else role

@@ -24,9 +24,9 @@ TRIES = 10_000  # walls in a row without a new maze of a length
 MAX_CHARACTERS_PER_CELL = 40  # of an answer: four moves for every cell, written as ` -> Right`
 
 _MOVE = re.compile(r"left|right|up|down|[lrud]", re.ASCII | re.IGNORECASE)
-_NUMBER = re.compile(r"(?:^|(?<=[\s,;]))[0-9]{1,3}[.):](?=\s)")  # of a list's entry
 _MOVES = re.compile(
-    rf"(?:(?:move\s|go\s)?(?:{_MOVE.pattern})|[\s,;\[\]]|->?|\u2192)*", re.ASCII | re.IGNORECASE
+    rf"(?:(?:move\s|go\s)?(?:{_MOVE.pattern})|[\s,;\[\]]|->?|\u2192|[0-9]{{1,3}}[.):]\s)*",
+    re.ASCII | re.IGNORECASE,
 )
 _ARROWS = str.maketrans("\u2190\u2192\u2191\u2193\u2b05\u27a1\u2b06\u2b07", "LRUDLRUD", "\ufe0f")
 
@@ -165,8 +165,8 @@ def moves_of(answer: str) -> tuple[str, str]:
     Moves are letters or words in any case, also in a numbered list or behind "move", or arrows;
     alone or joined by spaces, commas, semicolons, hyphens or arrows.
     """
-    text = _NUMBER.sub(" ", plain(answer))
-    if not any(character.isalpha() for character in text):  # else arrows are separators
+    text = plain(answer)
+    if not text.isascii() and not re.search("[A-Za-z]", text):  # else arrows are separators
         text = text.translate(_ARROWS)
     unread = _MOVES.sub("", text, count=1)  # the pattern begins where the text does
     return "".join(move[0].upper() for move in _MOVE.findall(text)), unread

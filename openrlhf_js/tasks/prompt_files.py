@@ -68,11 +68,9 @@ def items(
 ) -> Iterator[Item]:
     """The problems of a split, exactly `count` of them where it is given.
 
-    Where a task loads its problems, `seed` draws which, and they stay in the data set's order;
-    `progress` follows the rows that are read until the first problem comes.
-
-    Raises:
-        ValueError: there are fewer than `count`, or the task refuses an option.
+    Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
+    `progress` follows the problems that are generated, or the rows that are read before the first
+    problem comes. ValueError where there are fewer than `count`, or the task refuses an option.
     """
     if isinstance(task, Generated):
         if count is None:
@@ -83,8 +81,9 @@ def items(
         if count is not None:
             found = iter(sampled(found, count, f"{task.NAME}/{split}/{seed}/sample"))
     number = 0
-    for item in found:
-        number += 1
+    for number, item in enumerate(found, 1):
+        if isinstance(task, Generated):
+            progress(number)
         yield item
     if count is not None and number < count:
         raise ValueError(

@@ -1,29 +1,23 @@
-"""Answers are pulled out of responses as a reader would, in linear time."""
+"""Answers are found in responses as a reader would, in linear time; problems keep their split."""
 
 import time
+from collections import Counter
 
 import pytest
 
-from openrlhf_js.tasks import answers
+from openrlhf_js.tasks import answers, base
 
 
 @pytest.mark.parametrize(
     ("response", "expected"),
     [
-        (r"so \boxed{27}", "27"),
         (r"first \boxed{3}, no: \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
         (r"\boxed{\left\{1, 2\right\}}", r"\left\{1, 2\right\}"),
         (r"\boxed{\boxed{5}}", r"\boxed{5}"),
         (r"\boxed{1} then cut off \boxed{\frac{1}{2", "1"),
-        (r"\boxed{ \boxed{7}", "7"),
-        (r"{ stray } } \fbox{x}", "x"),
-        (r"\boxed 12 is it", "12"),
-        (r"\boxed {12}", "12"),
-        (r"a line break \\ \boxed{4}", "4"),
-        (r"\boxed{}", ""),
-        (r"\boxedx{5}", None),
-        ("no box", None),
-        ("", None),
+        *((r"\boxed{ \boxed{7}", "7"), (r"{ stray } } \fbox{x}", "x"), (r"\boxed 12 is it", "12")),
+        *((r"\boxed {12}", "12"), (r"a line break \\ \boxed{4}", "4"), (r"\boxed{}", "")),
+        *((r"\boxedx{5}", None), ("no box", None), ("", None)),
     ],
 )
 def test_the_last_complete_box(response, expected):
@@ -33,12 +27,9 @@ def test_the_last_complete_box(response, expected):
 @pytest.mark.parametrize(
     ("response", "expected"),
     [
-        ("<answer> RU </answer>", " RU "),
-        ("<answer>1</answer><ANSWER>2</Answer>", "2"),
-        ("<answer>1</answer> <answer>2", "1"),
-        ("<answer>1<answer>2</answer>", "2"),
-        ("</answer>", None),
-        ("1", None),
+        *(("<answer> RU </answer>", " RU "), ("<answer>1</answer><ANSWER>2</Answer>", "2")),
+        *(("<answer>1</answer> <answer>2", "1"), ("<answer>1<answer>2</answer>", "2")),
+        *(("</answer>", None), ("1", None)),
     ],
 )
 def test_the_last_complete_answer_tag(response, expected):
@@ -56,15 +47,9 @@ def test_what_follows_the_last_hashes(response, expected):
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (" 8 * 3 . ", "8 * 3"),
-        ("**$8 * 3$.**", "8 * 3"),
-        (r"\left( 8 \right)", "( 8  )"),
+        *((" 8 * 3 . ", "8 * 3"), ("**$8 * 3$.**", "8 * 3"), (r"\left( 8 \right)", "( 8  )")),
         (r"\left \leftarrow \textcolor \times", r"\left \leftarrow \textcolor \times"),
-        ("8**3", "8**3"),
-        ("**8", "**8"),
-        ("**", ""),
-        ("1`2", "1 2"),
-        ("", ""),
+        *(("8**3", "8**3"), ("**8", "**8"), ("**", ""), ("1`2", "1 2"), ("", "")),
     ],
 )
 def test_an_answer_without_its_presentation(answer, expected):
@@ -73,12 +58,28 @@ def test_an_answer_without_its_presentation(answer, expected):
 
 @pytest.mark.parametrize(
     "extract",
-    [answers.last_boxed, answers.last_answer_tag, answers.last_hashes, answers.plain],
+    [
+        *(answers.last_boxed, answers.last_answer_tag, answers.last_hashes, answers.plain),
+        answers.without_end_marks,
+    ],
 )
 @pytest.mark.parametrize(
-    "piece", [r"\boxed{", "{", "}", "<answer>", "#", r"\boxed" + " " * 50, "####", "**", r"\left "]
+    "piece",
+    [r"\boxed{", "{", "<answer>", "#", r"\boxed" + " " * 50, "**", r"\left ", "<eos>", "<|"],
 )
 def test_a_megabyte_of_one_piece_takes_no_time(extract, piece):
     began = time.process_time()
     extract(piece * (1_000_000 // len(piece)))
     assert time.process_time() - began < 3
+
+
+def test_one_key_in_so_many_is_a_test_key():
+    splits = Counter(base.split_of(str(number)) for number in range(20_000))
+    assert splits["test"] / 20_000 == pytest.approx(1 / base.TEST_SHARE, rel=0.1)
+    assert [n for n in range(40) if base.split_of(str(n)) == "test"] == [22]  # in every version
+
+
+def test_a_problem_is_new_once():
+    seen = set()
+    keys = [str(number % 500) for number in range(1000)]
+    assert [base.is_new(seen, key) for key in keys] == [True] * 500 + [False] * 500

@@ -1,21 +1,25 @@
 """Countdown problems need all their numbers, and answers are graded by exact arithmetic."""
 
-import hashlib
+# ruff: noqa: RUF001
+
+import ast
 import itertools
 import json
 import operator
+import re
 import time
 from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from openrlhf_js.tasks import countdown
+from openrlhf_js.tasks.countdown import MAX_EXPRESSION_CHARACTERS, evaluate, sides
 
 PAPER = json.dumps({"numbers": [55, 53, 59, 22], "target": 71})
-OPERATIONS = [operator.add, operator.sub, operator.mul, operator.truediv]
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
 def score(answer, label=PAPER):
@@ -23,67 +27,38 @@ def score(answer, label=PAPER):
 
 
 def values_of(numbers):
-    """What expressions of exactly these numbers can equal: any two give way to what they make."""
+    """The values of expressions of exactly these numbers: any two are replaced by a result."""
     if len(numbers) == 1:
         return set(numbers)
     found = set()
     for i, j in itertools.permutations(range(len(numbers)), 2):
         rest = [numbers[k] for k in range(len(numbers)) if k not in (i, j)]
-        for operation in OPERATIONS:
+        for operation in OPERATIONS.values():
             if operation is not operator.truediv or numbers[j]:
                 found |= values_of([*rest, operation(numbers[i], numbers[j])])
     return found
 
 
 def values_of_fewer(numbers):
-    """What can be made of some of the numbers, not of all."""
     subsets = [itertools.combinations(numbers, size) for size in range(1, len(numbers))]
     return set().union(*(values_of(subset) for subset in itertools.chain(*subsets)))
 
 
+# Generated problems
+
+
 @pytest.mark.parametrize(
     ("options", "checked"),
-    [
-        ({"numbers": (3,)}, 30),
-        ({"numbers": (4,)}, 3),
-        ({"numbers": (2,), "largest": 9, "targets": (1, 81)}, 60),
-        ({"numbers": (3,), "largest": 9, "targets": (1, 9)}, 30),
-    ],
+    [({"numbers": (3,)}, 30), ({"numbers": (4,)}, 3), ({"numbers": (2,), "largest": 9}, 9)],
 )
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_a_problem_takes_all_its_numbers(options, checked, split):
-    items = countdown.generate(checked if split == "train" else 3, 5, split, **options)
-    for item in items:
+    for item in countdown.generate(checked if split == "train" else 3, 5, split, **options):
         numbers = [Fraction(number) for number in item["numbers"]]
-        assert item["target"] in values_of(numbers)
-        assert item["target"] not in values_of_fewer(numbers)
+        assert item["target"] in values_of(numbers) - values_of_fewer(numbers)
 
 
-@pytest.mark.parametrize(("count", "split"), [(2000, "train"), (100, "test")])
-def test_its_own_answers_are_right_and_its_wrong_ones_wrong(count, split):
-    for item in countdown.generate(count, 1, split):
-        label = countdown.label(item)
-        assert countdown.score(countdown.right_response(label), label).status == "correct"
-        assert countdown.score(countdown.wrong_response(label), label).status == "wrong"
-
-
-@pytest.mark.parametrize("numbers", [(7,), (4, 4), (3, 3, 8), (25, 50, 75), (1, 2, 6), (5, 5, 5)])
-def test_whatever_can_be_solved_is_solved(numbers):
-    fractions = [Fraction(number) for number in numbers]
-    reachable = values_of(fractions) | values_of_fewer(fractions)
-    for target in range(1, 120):
-        solution = countdown.solve(numbers, target)
-        assert (solution is not None) == (target in reachable)
-        if solution:
-            label = json.dumps({"numbers": numbers, "target": target})
-            assert score(solution, label).value == 1.0
-
-
-def test_a_solution_through_fractions_is_found():
-    assert score(countdown.solve([3, 3, 8, 8], 24), '{"numbers": [3, 3, 8, 8], "target": 24}').value
-
-
-def test_items_are_varied_even_and_in_range():
+def test_problems_are_varied_even_in_range_and_solved():
     items = list(countdown.generate(1000, 3))
     assert Counter(len(item["numbers"]) for item in items) == {3: 500, 4: 500}
     assert len({(*sorted(item["numbers"]), item["target"]) for item in items}) == 1000
@@ -91,6 +66,25 @@ def test_items_are_varied_even_and_in_range():
     targets = {item["target"] for item in items}
     assert (min(numbers), max(numbers), min(targets), max(targets)) == (1, 99, 10, 99)
     assert all(len(set(item["numbers"])) == len(item["numbers"]) for item in items)
+    for item in items[:300]:
+        label = countdown.label(item)
+        assert countdown.score(countdown.right_response(label), label).status == "correct"
+        assert countdown.score(countdown.wrong_response(label), label).status == "wrong"
+
+
+@pytest.mark.parametrize("numbers", [(7,), (4, 4), (3, 3, 8), (25, 50, 75), (1, 2, 6)])
+def test_whatever_can_be_solved_is_solved(numbers):
+    fractions = [Fraction(number) for number in numbers]
+    reachable = values_of(fractions) | values_of_fewer(fractions)
+    for target in range(1, 120):
+        solution = countdown.solve(numbers, target)
+        assert (solution is not None) == (target in reachable)
+        if solution:
+            assert score(solution, json.dumps({"numbers": numbers, "target": target})).value == 1.0
+
+
+def test_a_solution_through_fractions_is_found():
+    assert score(countdown.solve([3, 3, 8, 8], 24), '{"numbers": [3, 3, 8, 8], "target": 24}').value
 
 
 def test_no_set_of_numbers_is_in_both_splits_whatever_their_order_and_the_seeds():
@@ -102,37 +96,6 @@ def test_no_set_of_numbers_is_in_both_splits_whatever_their_order_and_the_seeds(
     assert not found["train"] & found["test"]
 
 
-def test_a_seed_gives_the_same_bytes_on_every_python():
-    items = [list(countdown.generate(200, 7, split)) for split in ("train", "test")]
-    assert (
-        hashlib.sha256(json.dumps(items).encode()).hexdigest()
-        == "2fb1093431224c374053f377a4cebf7d10a43ceeb3be9a04ee52ce6125142cff"
-    )
-
-
-def test_a_larger_count_goes_on_and_another_seed_differs():
-    items = list(countdown.generate(40, 7))
-    assert items[:20] == list(countdown.generate(20, 7))
-    assert items != list(countdown.generate(40, 8))
-    assert list(countdown.generate(0, 7)) == []
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"split": "validation"},
-        {"numbers": ()},
-        {"numbers": (1, 3)},
-        {"numbers": (6,)},
-        {"numbers": (4,), "largest": 3},
-        {"targets": (0, 9)},
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options):
-    with pytest.raises(ValueError, match=r"must .* got"):
-        next(countdown.generate(1, 0, **options))
-
-
 def test_both_splits_together_hold_every_problem_there_is():
     every = {
         (*numbers, target)
@@ -142,162 +105,125 @@ def test_both_splits_together_hold_every_problem_there_is():
     }
     found = []
     for split in ("train", "test"):
-        with pytest.raises(ValueError, match=rf"only \d+ different problems were found in {split}"):
+        with pytest.raises(ValueError, match=rf"only \d+ different {split} problems"):
             for item in countdown.generate(100, 0, split, numbers=(2,), largest=6, targets=(1, 36)):
                 found.append((*sorted(item["numbers"]), item["target"]))
     assert sorted(found) == sorted(every)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"split": "dev"},
+        {"numbers": (1, 3)},
+        {"numbers": (6,)},
+        {"numbers": (4,), "largest": 3},
+        *({"numbers": ()}, {"targets": (0, 9)}),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(ValueError, match=r"must .* got"):
+        next(countdown.generate(1, 0, **options))
+
+
 def test_the_prompt_names_the_numbers_and_the_target():
     (message,) = countdown.prompt({"numbers": [55, 53, 59, 22], "target": 71})
-    assert message["role"] == "user"
     for part in ("[55, 53, 59, 22]", "equals 71.", "</think>", "<answer> (1 + 2) / 3 </answer>"):
         assert part in message["content"]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *("53+22+55-59", "53 + 22 + 55 - 59 = 71", "((53)+22)+(55-59)", "53 + 22\n- (59 - 55)"),
-        *("55 \u2212 59 + 53 + 22", "55 + 22 - (59 - 53)=71"),
-        *("71 = 53 + 22 + 55 - 59", "53 + 22 + 55 - 59.", "**71 = 53 + 22 + 55 - 59**."),
-    ],
-)
-def test_right_answers(answer):
-    assert score(answer).status == "correct"
+# Grading
+
+
+RIGHT = """53+22+55-59 ; 53 + 22 + 55 - 59 = 71 ; ((53)+22)+(55-59) ; 71 = 53 + 22 + 55 - 59 ;
+    55 − 59 + 53 + 22 ; **71 = 53 + 22 + 55 - 59**. ; -59 + 53 + 22 + 55 ;
+    [53 + 22] + (-59 + 55) ; x = 53+22+55-59 ; -(59-53)+22+55 ; Equation: 53+22+55-59 = 71 ;
+    **Answer:** 53+22+55-59"""
+WRONG = """53+22+55+59 ; 71 ; 22 + 49 ; 5322-5559 ; 53 + 22 - (55 - 59) * 0 ; 55 / (22 - 22) ;
+    x = 71 ; 55 + 22 - 59 + 53 + 22 - 22 ; 53 + 22 + 55 - 59 = 72 ; 72 = 53 + 22 + 55 - 59 ;
+    -53 + 22 + 55 + 59"""
+MALFORMED = r"""53 + 22 + 55 + -59 ; 53.0 + 22 + 55 - 59 ; 053 + 22 + 55 - 59 ; = 71 ;
+    9**9**9**9 ; ٥٥ ; 53 + 22 + 55 - 59 = x ; 53 + 22 + 55 - 59 = 70 + 1 ;
+    53 + 22 = 75 + 55 - 59 = 71 ; Equation: ; $53 + 22 + 55 - 59 = 71$ and more ;
+    The answer is 71 or 72 ; __import__('os').system('true')"""
+PRESENTED = r"""$8 \times 3$ ; \[ 8 \times 3 = 24 \] ; \(8 \cdot 3\) ; $24 = 8 * 3$. ; `8 * 3` ;
+    8x3 ; \left( 8 \right) \times 3 ; \boxed{8*3} = 24 ; $\boxed{8 \, x \, 3}$ ; 8 ∗ 3 ;
+    \text{8 * 3} ; **8 * 3.** ; "8 * 3" ; “8 * 3.” ; \frac{8*3*2}{2} ; \dfrac{2}{\frac{2}{8*3}} ;
+    8 * \frac{3}{2} * 2"""
+NOT_PRESENTATION = r"""8**2 ; 9**-1 ; **9**-1 ; 2**(3) ; 2(4) ; $2$(4) ; 2 \left(4\right) ; 2{4} ;
+    8.0 ; 8//1 ; -2 * -4 ; +8 ; \text{eight} ; 8 * 1 = 8 = 8 ; 10 – 2 ; 2\frac{8}{2} ; (8] ;
+    \frac{8} ; x ; \frac{9) - (1}{1}"""
+
+
+def each(block):
+    return [text.strip() for text in block.split(" ;")]
 
 
 @pytest.mark.parametrize(
     ("answer", "status"),
-    [
-        ("53+22+55+59", "wrong"),
-        ("53 + 22 - (55 - 59) * 0", "wrong"),  # 0 is not given
-        ("71", "wrong"),
-        ("22 + 49", "wrong"),
-        ("55 + 22 - 59 + 53 + 22 - 22", "wrong"),  # 22 three times
-        ("53 + 22 + 55 - 59 = 72", "wrong"),
-        ("53 + 22 + 55 = 130", "wrong"),
-        ("55 / (22 - 22)", "wrong"),
-        ("5322 - 5559", "wrong"),  # digits put together
-        ("59 + 22 - 53 + 55", "wrong"),  # 83
-        ("-59 + 53 + 22 + 55", "malformed"),
-        ("53.0 + 22 + 55 - 59", "malformed"),
-        ("053 + 22 + 55 - 59", "malformed"),
-        ("53 + 22 + 55 - 59 = x", "malformed"),
-        ("53 + 22 + 55 - 59 = 70 + 1", "malformed"),
-        ("53 + 22 = 75 + 55 - 59 = 71", "malformed"),
-        ("72 = 53 + 22 + 55 - 59", "wrong"),
-        ("71 = 53 + 22 + 55 - 59 = 71", "malformed"),
-        ("$53 + 22 + 55 - 59 = 71$ and more", "malformed"),
-        ("53 + 22 + 55 -\\left(-59\\right)", "malformed"),
-        ("53 + 22 + 55 - 59 is 71", "malformed"),
-        ("53 + 22 + 55 - 59..", "malformed"),
-        ("= 71", "malformed"),
-        ("9**9**9**9", "malformed"),
-        ("__import__('os').system('true')", "malformed"),
-        ("\u0665\u0665", "malformed"),
+    [(text, "correct") for text in each(RIGHT)]
+    + [(text, "wrong") for text in each(WRONG)]
+    + [(text, "malformed") for text in each(MALFORMED)]
+    + [
         ("(53 + 22 + 55 - 59" + " " * 500 + ")", "malformed"),
         ("", "no_answer"),
-        (" \n ", "no_answer"),
+        ("\n", "no_answer"),
     ],
 )
-def test_near_misses(answer, status):
-    assert score(answer)[:2] == (0.0, status)
+def test_answers(answer, status):
+    assert score(answer)[:2] == (float(status == "correct"), status)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *(
-            r"$8 \times 3$",
-            r"\[ 8 \times 3 = 24 \]",
-            r"\(8 \cdot 3\)",
-            "$$8 * 3$$",
-            "$24 = 8 * 3$.",
-        ),
-        *(
-            r"\left( 8 \right) \times 3",
-            r"\boxed{8*3}",
-            r"\boxed{8*3} = 24",
-            r"$\boxed{8 \, x \, 3}$",
-        ),
-        *(
-            r"\text{8 * 3}",
-            r"\mathrm{8 * 3}",
-            "`8 * 3`",
-            "```\n8 * 3\n```",
-            "**8 * 3**",
-            "**8 * 3.**",
-        ),
-        *(
-            "**8 * 3**.",
-            '"8 * 3"',
-            "'8 * 3'",
-            "\u201c8 * 3.\u201d",
-            "8 x 3",
-            "8x3",
-            "8 \u2217 3 = 24.",
-        ),
-    ],
-)
-def test_presentation_makes_no_difference(answer):
-    assert score(answer, '{"numbers": [8, 3, 2], "target": 24}').status == "correct"
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *(
-            "8**2",
-            "9**-1",
-            "**9**-1",
-            "2**(3)",
-            "2(4)",
-            "$2$(4)",
-            r"2 \left(4\right)",
-            r"2{4}",
-            "8.0",
-        ),
-        *("8//1", "-2 * -4", "+8", r"\frac{8}{1}", r"\text{eight}", "8 * 1 = 8 = 8", "10 \u2013 2"),
-    ],
-)
-def test_presentation_is_not_all_that_is_left_out(answer):
-    assert score(answer, '{"numbers": [8, 2, 4, 3, 1, 9], "target": 8}').status == "malformed"
+def test_presentation_makes_no_difference_but_is_not_all_that_is_left_out():
+    label = '{"numbers": [8, 3, 2, 2], "target": 24}'
+    assert {text for text in each(PRESENTED) if score(text, label).status != "correct"} == set()
+    label = '{"numbers": [8, 2, 4, 3, 1, 9], "target": 8}'
+    assert {
+        text for text in each(NOT_PRESENTATION) if score(text, label).status != "malformed"
+    } == set()
 
 
 def test_only_the_last_complete_answer_of_the_response_counts():
     right, wrong = "<answer> 53+22+55-59 </answer>", "<answer> 55 </answer>"
-    assert countdown.score(wrong + right + "<answer> 5", PAPER).status == "correct"
-    assert countdown.score(right + wrong, PAPER).status == "wrong"
-    assert countdown.score("53+22+55-59", PAPER).status == "no_answer"
-    assert countdown.score("<answer> 53+22+55-59", PAPER).status == "no_answer"
+    box = r"\boxed{53+22+55-59}"
+    for response, status in [
+        (wrong + right + "<answer> 5", "correct"),
+        (right + wrong, "wrong"),
+        (right + "<|im_end|>", "correct"),
+        ("53+22+55-59", "no_answer"),
+        ("<answer> 53+22+55-59", "no_answer"),
+        (box, "correct"),  # without tags
+        (box + wrong, "wrong"),
+        (box + "<answer> </answer>", "no_answer"),
+    ]:
+        assert countdown.score(response, PAPER).status == status
 
 
-def test_a_number_given_twice_can_be_used_twice_and_a_shorter_solution_is_right():
+def test_a_number_given_twice_can_be_used_twice_and_values_are_exact():
     label = '{"numbers": [4, 4, 9], "target": 8}'
-    assert score("4 + 4", label).status == "correct"
-    assert score("4 + 4 + 4 - 4", label).status == "wrong"
-    assert score("8 * 1", label).status == "wrong"
-
-
-def test_a_fraction_that_is_nearly_the_target_is_wrong():
+    assert [score(answer, label).value for answer in ("4 + 4", "4 + 4 + 4 - 4", "8 * 1")] == [
+        1,
+        0,
+        0,
+    ]
     label = '{"numbers": [1, 3, 99999999999999999999], "target": 33333333333333333333}'
     assert score("99999999999999999999 / 3", label).status == "correct"
     assert score("(99999999999999999999 + 1) / 3", label).status == "wrong"
 
 
-@pytest.mark.parametrize(
-    "label",
-    ["", "71", "[]", "null", "{}", '{"numbers": [1, 2]}', '{"target": 3}', "{'numbers': [1]}"]
-    + ['{"numbers": [], "target": 3}', '{"numbers": 3, "target": 3}', '{"numbers": [3, 4]']
-    + [f'{{"numbers": [1, 2], "target": {target}}}' for target in ("3.0", "true", '"3"', "0", "-3")]
-    + [f'{{"numbers": {numbers}, "target": 3}}' for numbers in ("[1, 2.0]", "[true, 2]", '"12"')]
-    + [f'{{"numbers": {numbers}, "target": 3}}' for numbers in ("[0, 3]", "[-1, 4]", '["1", 2]')],
-)
+LABELS = """[] ; null ; {} ; {"numbers": [1, 2]} ; {"target": 3} ; {'numbers': [1]} ; [ ;
+    {"numbers": [], "target": 3} ; {"numbers": 3, "target": 3} ; {"numbers": "12", "target": 3} ;
+    {"numbers": [1, 2.0], "target": 3} ; {"numbers": [-1, 4], "target": 3} ;
+    {"numbers": [1, 2], "target": 3.0} ; {"numbers": [1, 2], "target": true} ;
+    {"numbers": [1, 2], "target": "3"} ; {"numbers": [1, 2], "target": 0}"""
+
+
+@pytest.mark.parametrize("label", ["", *each(LABELS), "[" * 100_000])
 def test_malformed_labels_are_errors(label):
     for grade in (lambda: countdown.score("", label), lambda: countdown.right_response(label)):
-        with pytest.raises(ValueError, match="a label is JSON like"):
+        with pytest.raises(ValueError, match="a label is JSON like") as raised:
             grade()
+        assert len(str(raised.value)) < 400
 
 
 def test_items_without_a_right_answer_are_errors():
@@ -315,9 +241,121 @@ def test_no_answer_makes_it_raise(text):
 
 
 @pytest.mark.parametrize(
-    "piece", ["(", "9", "1+", "1/", "= ", "<answer>", "\\times", "$", "\\left(", "\x00", "-", " "]
+    "piece", ["(", "9", "1+", "= ", "<answer>", "\\times", "$", "\\left(", "\\frac{", " "]
 )
-def test_a_megabyte_of_anything_takes_no_time(piece):
-    began = time.process_time()
-    assert score(piece * (1_000_000 // len(piece))).value == 0.0
-    assert time.process_time() - began < 2
+def test_long_answers_take_no_time(piece):
+    for length in (900, 1_000_000):
+        began = time.process_time()
+        assert score(piece * (length // len(piece))).value == 0.0
+        assert time.process_time() - began < 2
+
+
+# Expressions
+
+
+VALUES = r"""7 -> 7 ; 53+22+55-59 -> 71 ; 9 - 4 - 3 -> 2 ; 9 - (4 - 3) -> 8 ; 3 - 5 -> -2 ;
+    ((((5)))) -> 5 ; 2 + 3 * 4 -> 14 ; (2 + 3) * 4 -> 20 ; 2 * 3 + 4 -> 10 ; 48 / 4 / 2 -> 6 ;
+    48 / (4 / 2) -> 24 ; 6 / 4 * 2 -> 3 ; 8 - 6 / 3 + 1 -> 7 ; 1/3 + 1/3 + 1/3 -> 1 ;
+    8 / (3 - 8 / 3) -> 24 ; -2 * 3 + 1 -> -5 ; -(2-3) -> 1 ; 6 × 2 ÷ 4 − 1 · 2 -> 1 ;
+    6 \times 2 \div 4 - 1\cdot 2 -> 1 ; 8 x 3 + 2x4 - (1)X(2) + 10x1 -> 40 ;
+    2 ∗ 3 ⋅ 4 \ast 5 -> 120"""
+NO_EXPRESSION = r""" ; () ; ( ; ) ; 1) ; (1 ; (1)) ; 1 + ; * 2 ; + ; 1 + * 2 ; ( + 1) ; +5 ; --5 ;
+    5 * -1 ; 1 - - 2 ; 1.5 ; .5 ; 1e3 ; 1,000 ; 1_000 ; 0x10 ; 07 ; 00 ; 5j ; {1} ; 2**3 ; 7//2 ;
+    7 % 2 ; 2^3 ; 5! ; 1 < 2 ; 1 = 1 ; ~1 ; 1 if 1 else 2 ; 2x ; 2(3) ; (2)(3) ; (2)3 ; 1 2 ; x ;
+    0X10 ; 2 xx 3 ; 2a ; ٣ ; ５ ; ² ; \frac{1}{2} ; 2 \timesx 3 ; \sqrt 4 ; $2$ ; %s"""
+LONG = MAX_EXPRESSION_CHARACTERS
+
+
+def test_values():
+    for text in each(VALUES):
+        expression, _, value = text.partition(" -> ")
+        assert evaluate(expression).value == int(value), text
+    assert evaluate("9" * LONG).value == 10**LONG - 1
+    assert evaluate("(" * 99 + "1" + ")" * 99).value == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*each(NO_EXPRESSION), "1\u00a0+ 2", "1\x00+2", "\ud800", "1" * (LONG + 1), "(" * 100_000],
+)
+def test_what_is_no_expression(text):
+    with pytest.raises(ValueError):
+        evaluate(text)
+
+
+def test_the_sides_of_an_equation():
+    for equation in ("8 * 3 = 24", "24 = 8 * 3", "x = 8 * 3 = 24"):
+        assert sides(equation) == ("8 * 3", "24")
+    assert sides("8 * 3") == ("8 * 3", "")
+    for equation in ("8 * 3 =", "8 * 3 = 20 + 4", "24 = 8 * 3 = 24"):
+        with pytest.raises(ValueError, match="equals sign"):
+            sides(equation)
+
+
+trees = st.recursive(
+    st.integers(0, 999),
+    lambda part: st.tuples(st.sampled_from(sorted(OPERATIONS)), part, part),
+    max_leaves=12,
+)
+
+
+def exact(tree):
+    if isinstance(tree, int):
+        return Fraction(tree)
+    symbol, left, right = tree
+    return OPERATIONS[symbol](exact(left), exact(right))
+
+
+def written(tree):
+    """With no more parentheses than the usual rules need."""
+    if isinstance(tree, int):
+        return str(tree)
+    symbol, left, right = tree
+    texts = [written(left), written(right)]
+    inner = [part[0] if isinstance(part, tuple) else "" for part in (left, right)]
+    if symbol in "*/" and inner[0] in ("+", "-"):
+        texts[0] = f"({texts[0]})"
+    if inner[1] in ("+", "-") or (symbol in "*/" and inner[1]):
+        texts[1] = f"({texts[1]})"
+    return f"{texts[0]} {symbol} {texts[1]}"
+
+
+def leaves(tree):
+    return [tree] if isinstance(tree, int) else leaves(tree[1]) + leaves(tree[2])
+
+
+@given(trees)
+def test_every_tree_has_the_value_of_its_fractions(tree):
+    text = written(tree)
+    assume(len(text) <= LONG)
+    try:
+        value = exact(tree)
+    except ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            evaluate(text)
+    else:
+        assert evaluate(text) == (value, leaves(tree))
+
+
+OURS = (ast.Expression, ast.Constant, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div)
+
+
+@given(st.text("0123+-*/() ", max_size=12))
+@example("2(3)")
+@example("1 - -1")
+def test_it_accepts_what_pythons_grammar_does_of_these_operators(text):
+    assume(not re.search(r"\b00|(?:^|\()\s*-", text.strip()))  # Python's `00`, our leading minus
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+        ours = all(isinstance(node, OURS) for node in ast.walk(tree))
+    except SyntaxError:
+        ours = False
+    try:
+        found = evaluate(text).value
+    except ZeroDivisionError:
+        return
+    except ValueError:
+        assert not ours
+        return
+    assert ours
+    assert float(found) == pytest.approx(eval(compile(tree, "", "eval")))

@@ -1,13 +1,13 @@
-"""GSM8K items come from its own layout; a box or `####` gives the answer."""
+"""GSM8K items come from its own layout; a box, a tag, `####` or the last sentence answers."""
 
 import json
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from openrlhf_js.tasks import gsm8k
-from openrlhf_js.tasks.base import scored
 
 ROWS = [
     {"question": "Ann has 3 pens and buys 4. How many?", "answer": "3+4=<<3+4=7>>7.\n#### 7"},
@@ -31,19 +31,14 @@ def test_a_downloaded_copy(tmp_path):
 
 def test_by_default_the_hub_is_asked(monkeypatch):
     asked = []
-
-    def rows(*arguments):
-        asked.append(arguments)
-        return iter([])
-
-    monkeypatch.setattr(gsm8k.hub, "rows", rows)
+    monkeypatch.setattr(gsm8k.hub, "rows", lambda *arguments: asked.append(arguments) or iter([]))
     gsm8k.load("test")
-    assert asked == [("openai/gsm8k", "test", ("question", "answer"), "main", gsm8k.hub.unseen)]
+    assert asked[0][:4] == ("openai/gsm8k", "test", ("question", "answer"), "main")
     with pytest.raises(ValueError, match="train and test, not 'validation'"):
         gsm8k.load("validation")
 
 
-@pytest.mark.parametrize("answer", ["7", "#### seven", "#### 7 pens", "####", "#### 1/2", "#### "])
+@pytest.mark.parametrize("answer", ["7", "#### seven", "#### 7 pens", "####", "#### 1/2"])
 def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
     file = tmp_path / "train.jsonl"
     rows = [ROWS[0], {"question": "How many?", "answer": answer}]
@@ -55,32 +50,46 @@ def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        (r"So \boxed{7}.", "7"),
-        ("So 7.\n#### 7", "7"),
-        ("#### Step 1\n3 + 4\n#### 7\n", "7"),
-        (r"#### Adding" + "\n" + r"\boxed{7}", "7"),
-        (r"\boxed{7}" + "\n#### Check\n7 - 4 = 3", "7"),
-        (r"#### \boxed{7}", "7"),
-        (r"\boxed{}" + "\n#### 7", ""),
-        ("The answer is 7.", None),
+        *((r"So \boxed{7}.", "7"), ("So 7.\n#### 7", "7"), ("#### Step 1\n#### 7\n", "7")),
+        *(("#### Adding\n\\boxed{7}", "7"), ("\\boxed{7}\n#### Check\n7 - 4 = 3", "7")),
+        *((r"#### \boxed{7}", "7"), ("\\boxed{}\n#### 7", None), ("#### Check\n7", "Check")),
+        *(("<answer> 7 </answer>", "7"), ("<answer>8</answer> #### 7", "8")),
+        *(("#### 7<|im_end|>", "7"), ("#### 7</s>\n", "7"), ("#### Final Answer\n\n7.", "7")),
+        *(("#### **Final Answer:** 7", "7"), ("#### The final answer\n**7**", "7")),
+        *(("The answer is 7.", "7"), ("3 + 4 = 7. So the answer is **7**.<eos>", "7")),
+        *(("Add.\n\nFinal answer: $7", "$7"), ("Thus, the answer is 7 or 8.", "7 or 8")),
+        *(("The answer is 7. But no.", None), ("I doubt that the answer is 7.", None)),
+        *(
+            ("The answer is 7.\nOr is it?", None),
+            ("If it is odd, the answer is 7", None),
+            ("7", None),
+        ),
     ],
 )
-def test_the_box_counts_and_without_it_the_hashes(monkeypatch, response, answer):
-    graded = []
+def test_where_the_answer_is(response, answer):
+    assert gsm8k.answer_of(response) == answer
 
-    def grade(found, label):
-        graded.append((found, label))
-        return scored("wrong", "")
 
-    monkeypatch.setattr(gsm8k.grader, "grade", grade)
-    assert gsm8k.score(response, "7").status == "wrong"
-    assert graded == [(answer, "7")]
+def test_what_states_more_than_the_answer_is_not_right():
+    for said in (
+        "7 or 8",
+        "not 7",
+        "7 plus 2",
+        "between 7 and 8",
+        "8, not 7",
+        "70",
+        "7/2",
+        "-7",
+        "- 7",
+    ):
+        for response in (f"The answer is {said}.", f"#### Final Answer: {said}", f"#### {said}"):
+            assert gsm8k.score(response, "7").value == 0, response
 
 
 @pytest.mark.parametrize("label", ["7", "2300", "-7", "0.5", "99999999999999999999"])
 def test_the_gold_answer_scores_one_and_another_does_not(label):
-    assert gsm8k.score(gsm8k.right_response(label), label).status == "correct"
-    assert gsm8k.score(f"#### {label}", label).status == "correct"
+    said = (gsm8k.right_response(label), f"#### {label}", f"The answer is {label}.")
+    assert {gsm8k.score(response, label).status for response in said} == {"correct"}
     assert gsm8k.score(gsm8k.wrong_response(label), label).status == "wrong"
     assert gsm8k.score("I give up.", label).status == "no_answer"
 
@@ -95,5 +104,12 @@ def test_a_label_that_is_no_number_is_malformed(label):
 def test_the_prompt_asks_for_a_box():
     system, user = gsm8k.prompt(ROWS[0])
     assert "\\boxed{}" in system["content"] and "\\boxed{}" in user["content"]
-    assert user["content"].startswith(ROWS[0]["question"])
-    assert "7" not in user["content"]
+    assert user["content"].startswith(ROWS[0]["question"]) and "7" not in user["content"]
+
+
+@pytest.mark.parametrize("piece", ["answer is ", "so the answer", "#### final answer", ": ", "*. "])
+def test_long_responses_take_no_time(piece):
+    for length in (200, 100_000):
+        began = time.process_time()
+        gsm8k.answer_of(piece * (length // len(piece)))
+        assert time.process_time() - began < 1

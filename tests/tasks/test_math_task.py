@@ -8,22 +8,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from openrlhf_js.tasks import math
-math_data = math
 from openrlhf_js.tasks.base import scored
 
 BEFORE = "Answer this. The last line must be of the form Answer: $Answer, $Answer being the result."
 AFTER = 'Keep the result on a line of its own after "Answer:".'
+PROBLEMS = [("What is 2 + 2?", "4"), ("Two\n\nparagraphs: $x$?", "-7")]
 DAPO_RAW = [
     {
-        "data_source": "math_dapo",
         "prompt": [{"role": "user", "content": f"{BEFORE}\n\n{problem}\n\n{AFTER}"}],
-        "ability": "MATH",
         "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
-        "extra_info": {"index": str(number)},
     }
-    for number, (problem, answer) in enumerate(
-        [("What is 2 + 2?", "4"), ("Two\n\nparagraphs: $x$?", "-7")] * 100
-    )
+    for problem, answer in PROBLEMS * 100
 ]
 OLYMPIAD = {"question": "How many?", "is_multiple_answer": False, "unit": None, "error": None}
 
@@ -41,20 +36,13 @@ def load(path, rows, dataset, split="test"):
 
 
 def test_dapo_without_repetitions_in_either_layout(tmp_path):
-    processed = [
-        {"prompt": "What is 2 + 2?", "solution": "4", "data_source": "math_dapo"},
-        {"prompt": "Two\n\nparagraphs: $x$?", "solution": "-7", "data_source": "math_dapo"},
-    ]
-    expected = [
-        {"problem": "What is 2 + 2?", "answer": "4"},
-        {"problem": "Two\n\nparagraphs: $x$?", "answer": "-7"},
-    ]
+    processed = [{"prompt": problem, "solution": answer} for problem, answer in PROBLEMS]
+    expected = [{"problem": problem, "answer": answer} for problem, answer in PROBLEMS]
     raw = parquet(tmp_path / "raw" / "data" / "dapo-math-17k.parquet", DAPO_RAW)
-    with pytest.warns(UserWarning, match="2 distinct problems in 200 rows; 17,917 are expected"):
-        found = list(math.load("train", str(tmp_path / "raw"), "dapo_raw"))
-    assert found == [{**item, "source": "dapo_raw"} for item in expected]
-    with pytest.warns(UserWarning, match="2 distinct problems in 200 rows"):
-        assert list(math.load("train", raw, "dapo_raw")) == found
+    for source in (str(tmp_path / "raw"), raw):
+        with pytest.warns(UserWarning, match="2 distinct problems in 200 rows; 17,917 are expec"):
+            found = list(math.load("train", source, "dapo_raw"))
+        assert found == [{**item, "source": "dapo_raw"} for item in expected]
     parquet(tmp_path / "open" / "all" / "train-00000-of-00001.parquet", processed)
     parquet(tmp_path / "open" / "en" / "train-00000-of-00001.parquet", processed[:1])
     with pytest.warns(UserWarning, match="2 distinct problems in 2 rows"):
@@ -62,32 +50,23 @@ def test_dapo_without_repetitions_in_either_layout(tmp_path):
     assert found == [{**item, "source": "dapo"} for item in expected]
 
 
-def test_a_dapo_prompt_that_is_wrapped_otherwise():
-    def row(content):
-        return {
-            "prompt": [{"role": "user", "content": content}],
-            "reward_model": {"ground_truth": "1"},
-        }
-
-    assert math_data._dapo_raw(row("Only a problem."))["problem"] == "Only a problem."
-    for content in (f"{BEFORE} What is 1?", f"What is 1?\n\n{AFTER}", f"{BEFORE}\n\n{AFTER}"):
-        with pytest.raises(ValueError, match="cannot take DAPO's instructions off"):
-            math_data._dapo_raw(row(content))
-
-
 @pytest.mark.parametrize(
-    "broken",
+    "row",
     [
         {"prompt": "text", "reward_model": {"ground_truth": "1"}},
         {"prompt": [], "reward_model": {"ground_truth": "1"}},
         {"prompt": [{"role": "user", "content": None}], "reward_model": {"ground_truth": "1"}},
         {"prompt": [{"role": "user", "content": "What?"}], "reward_model": {}},
         {"prompt": [{"role": "user", "content": "What?"}], "reward_model": {"ground_truth": None}},
+        *(
+            {"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": "1"}}
+            for text in (f"{BEFORE} What is 1?", f"What is 1?\n\n{AFTER}", f"{BEFORE}\n\n{AFTER}")
+        ),
     ],
 )
-def test_a_broken_dapo_row_is_named(tmp_path, broken):
+def test_a_broken_dapo_row_is_named(tmp_path, row):
     file = tmp_path / "dapo.jsonl"
-    file.write_text(json.dumps(DAPO_RAW[0]) + "\n" + json.dumps(broken) + "\n")
+    file.write_text(json.dumps(DAPO_RAW[0]) + "\n" + json.dumps(row) + "\n")
     with pytest.raises(ValueError, match=r"dapo_raw \(.*dapo.jsonl\), row 2: "):
         list(math.load("train", str(file), "dapo_raw"))
 
@@ -114,21 +93,19 @@ def test_the_test_sets(tmp_path):
             {"final_answer": [r"$(1, 8), \{2, 7\}$, $[0,1)$"], "is_multiple_answer": True},
             {"answer": ["(1, 8)", r"\{2, 7\}", "[0,1)"]},
         ),
-        ({"final_answer": ["$3$", "$-3$"], "is_multiple_answer": True}, {"answer": ["3", "-3"]}),
         ({"final_answer": ["5"], "is_multiple_answer": True}, {"answer": "5"}),
         (
             {"final_answer": ["4.56"], "unit": r"$\mathrm{~cm}$", "error": "1e-1"},
             {"answer": "4.56", "unit": r"\mathrm{~cm}", "tolerance": "1e-1"},
         ),
-        ({"final_answer": ["7"], "unit": "", "error": ""}, {"answer": "7"}),
-        ({"final_answer": ["7"], "error": 0.01}, {"answer": "7", "tolerance": "0.01"}),
+        ({"final_answer": ["7"], "unit": "", "error": 0.01}, {"answer": "7", "tolerance": "0.01"}),
     ],
 )
 def test_olympiadbench_answers(tmp_path, row, expected):
     (item,) = load(tmp_path, [{**OLYMPIAD, **row}], "olympiadbench")
     assert item == {"problem": "How many?", **expected, "source": "olympiadbench"}
     plain = isinstance(expected["answer"], str) and len(expected) == 1
-    assert math._label(item) == (expected["answer"] if plain else json.dumps(expected))
+    assert math.label(item) == (expected["answer"] if plain else json.dumps(expected))
 
 
 def test_olympiadbench_is_the_train_split_of_its_hub_copy(tmp_path):
@@ -137,84 +114,56 @@ def test_olympiadbench_is_the_train_split_of_its_hub_copy(tmp_path):
     parquet(tmp_path / "OlympiadBench" / config / f"{config}.parquet", rows)
     parquet(tmp_path / "OlympiadBench" / "TP_TO_maths_en_COMP" / "other.parquet", rows * 2)
     assert len(list(math.load("test", str(tmp_path), "olympiadbench"))) == 1
+    for name in ("olympiad.parquet", "test/olympiad-test.parquet", "train.parquet"):
+        file = parquet(tmp_path / "file" / name, rows)  # its only split, whatever its name
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(list(math.load("test", file, "olympiadbench"))) == 1
 
 
 @pytest.mark.parametrize("final_answer", [None, "5", [5], [None], []])
 def test_a_broken_olympiadbench_row_is_named(tmp_path, final_answer):
-    row = {**OLYMPIAD, "final_answer": final_answer}
     file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps(row) + "\n")
+    file.write_text(json.dumps({**OLYMPIAD, "final_answer": final_answer}) + "\n")
     with pytest.raises(ValueError, match=r"row 1: .* must be"):
         list(math.load("test", str(file), "olympiadbench"))
 
 
-def test_your_own_file_is_divided_by_its_text(tmp_path):
+def test_your_own_file_or_folder_is_divided_by_its_text(tmp_path):
     rows = [{"problem": f"{n} + 1?", "answer": str(n + 1)} for n in range(200)]
+    file = parquet(tmp_path / "a" / "a.parquet", rows)
+    parts = {}
+    for split in ("train", "test"):
+        for source in (file, str(tmp_path / "a")):
+            with pytest.warns(UserWarning, match=rf"its {split} part, \d+ of 200 problems; files"):
+                found = list(math.load(split, source, "plain"))
+            assert parts.setdefault(split, found) == found
+    texts = {split: {item["problem"] for item in part} for split, part in parts.items()}
+    assert texts["train"] | texts["test"] == {row["problem"] for row in rows}
+    assert 2 < len(texts["test"]) < 30 and not texts["train"] & texts["test"]
     spaced = [{**row, "problem": row["problem"].replace(" ", "\n ")} for row in reversed(rows)]
-    with pytest.warns(
-        UserWarning, match=r"its test part, \d+ of 200 problems; files with train or"
-    ):
-        list(math.load("test", parquet(tmp_path / "a.parquet", rows), "plain"))
-    train, test = (load(tmp_path, rows, "plain", split) for split in ("train", "test"))
-    assert len(train) + len(test) == 200 and 2 < len(test) < 30
-    texts = [{item["problem"] for item in part} for part in (train, test)]
-    assert texts[0] | texts[1] == {row["problem"] for row in rows}
     again = {" ".join(item["problem"].split()) for item in load(tmp_path, spaced, "plain")}
-    assert again == texts[1]
-    assert train[0] == {"problem": "0 + 1?", "answer": "1", "source": "plain"}
+    assert again == texts["test"]
+    assert parts["train"][0] == {"problem": "0 + 1?", "answer": "1", "source": "plain"}
 
 
-def test_your_own_folder_keeps_its_splits(tmp_path):
-    for split in ("train", "test"):
-        rows = [{"problem": f"{split} {n}?", "answer": "1"} for n in range(40)]
-        parquet(tmp_path / f"{split}.parquet", rows)
-        assert len(list(math.load(split, str(tmp_path), "plain"))) == 40
-
-
-def test_your_own_folder_without_splits_is_divided_as_its_file_is(tmp_path):
-    """So that the train part of the one and the test part of the other have nothing in common."""
-    file = tmp_path / "problems.parquet"
-    parquet(file, [{"problem": f"{n} + 1?", "answer": str(n + 1)} for n in range(200)])
-    for split in ("train", "test"):
-        with pytest.warns(UserWarning, match=f"its {split} part, .* of 200"):
-            found = list(math.load(split, str(tmp_path), "plain"))
-        with pytest.warns(UserWarning, match=f"its {split} part, .* of 200"):
-            assert list(math.load(split, str(file), "plain")) == found
-        assert 2 < len(found) < 198
-
-
-def test_your_own_file_is_the_split_of_its_name(tmp_path):
+def test_your_own_files_keep_the_splits_of_their_names(tmp_path):
     file = parquet(tmp_path / "my-train.parquet", [{"problem": "1 + 1?", "answer": "2"}])
     for source in (file, str(tmp_path)):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert len(list(math.load("train", source, "plain"))) == 1
-    with pytest.raises(ValueError, match="is the train split by its name, not test"):
-        list(math.load("test", file, "plain"))
-    with pytest.raises(ValueError, match=r"no file for split 'test'; it has my-train\.parquet"):
-        list(math.load("test", str(tmp_path), "plain"))
-
-
-@pytest.mark.parametrize(
-    "name", ["olympiad.parquet", "test/olympiad-test.parquet", "train.parquet"]
-)
-def test_a_file_of_a_set_with_one_split_needs_no_name(tmp_path, name):
-    file = parquet(tmp_path / name, [{**OLYMPIAD, "final_answer": ["1"]}])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(list(math.load("test", file, "olympiadbench"))) == 1
+        with pytest.raises(ValueError, match="no file for split 'test', but my-train"):
+            list(math.load("test", source, "plain"))
 
 
 def test_your_own_file_that_is_refused(tmp_path):
     rows = [{"problem": "1 + 1?", "answer": "2"}]
-    assert len(load(tmp_path, rows, "plain", "test")) == 1
-    with pytest.raises(ValueError, match="has no problem in its train part, of 1; files"):
+    with pytest.raises(ValueError, match="its train part, 0 of 1 problems; files"):
         load(tmp_path, rows, "plain", "train")
-    with pytest.raises(
-        ValueError, match=r"lacks prompt, solution; it has problem, answer\..* plain: "
-    ):
+    with pytest.raises(ValueError, match="lacks prompt, solution; it has problem, answer"):
         load(tmp_path, rows, None, "train")
-    with pytest.raises(ValueError, match="needs a source: a file with problem and answer"):
+    with pytest.raises(ValueError, match="needs a source with problem and answer"):
         math.load("train", None, "plain")
 
 
@@ -222,25 +171,16 @@ def test_your_own_file_that_is_refused(tmp_path):
     ("split", "dataset"),
     [("test", "dapo"), ("train", "math500"), ("train", "nothing"), ("validation", None)],
 )
-def test_a_data_set_or_split_that_is_not_there(split, dataset):
+def test_a_data_set_or_split_that_does_not_exist(split, dataset):
     with pytest.raises(ValueError, match=r"there are dapo: train; .*plain: train, test"):
         math.load(split, None, dataset)
 
 
-def test_the_options_that_are_used():
+def test_by_default_the_hub_is_asked_for_the_data_set(monkeypatch):
     assert math.used("train") == {"source": "open-r1/DAPO-Math-17k-Processed", "dataset": "dapo"}
     assert math.used("test", "a.jsonl") == {"source": "a.jsonl", "dataset": "math500"}
-    assert math.used("test", None, "amc23") == {"source": "math-ai/amc23", "dataset": "amc23"}
-
-
-def test_by_default_the_hub_is_asked_for_the_data_set(monkeypatch):
     asked = []
-
-    def rows(*arguments):
-        asked.append(arguments[:-1])
-        return iter([])
-
-    monkeypatch.setattr(math.hub, "rows", rows)
+    monkeypatch.setattr(math.hub, "rows", lambda *each: asked.append(each[:-1]) or iter([]))
     for split, dataset in [("train", None), ("test", None), ("test", "olympiadbench")]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -263,23 +203,14 @@ def test_the_prompt_asks_for_one_box():
     assert several.startswith(user["content"]) and "all answers" in several
 
 
+GOLDS = [
+    *("27", "-1", r"\frac{1}{2}", r"[0, \infty)", r"\{1, 2\}", "x^2 + 1", "x = 5", r"\text{(C)}"),
+    *(r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "4210_5", ["3", r"\sqrt{2}"]),
+]
 LABELS = [
-    math._label({"answer": answer, **extra})
-    for answer, extra in [
-        ("27", {}),
-        ("-1", {}),
-        (r"\frac{1}{2}", {}),
-        (r"[0, \infty)", {}),
-        (r"\{1, 2\}", {}),
-        ("x^2 + 1", {}),
-        ("x = 5", {}),
-        (r"\text{(C)}", {}),
-        (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", {}),
-        ("4210_5", {}),
-        (["3", r"\sqrt{2}"], {}),
-        ("4.56", {"unit": r"\mathrm{cm}", "tolerance": "1e-1"}),
-        ("90", {"unit": r"^{\circ}"}),
-    ]
+    *(math._label({"answer": gold}) for gold in GOLDS),
+    math._label({"answer": "4.56", "unit": r"\mathrm{cm}", "tolerance": "1e-1"}),
+    math._label({"answer": "90", "unit": r"^{\circ}"}),
 ]
 
 
@@ -290,21 +221,15 @@ def test_the_gold_answer_scores_one_and_another_does_not(label):
     assert math.score("Hard to say.", label).status == "no_answer"
 
 
-def test_the_wrong_response_to_a_whole_number_is_its_neighbour():
-    assert math.wrong_response("-1").endswith(r"\boxed{0}.")
-
-
 def test_the_last_box_of_the_response_alone_is_graded(monkeypatch):
     graded = []
-
-    def grade(answer, label):
-        graded.append((answer, label))
-        return scored("wrong", "")
-
-    monkeypatch.setattr(math.grader, "grade", grade)
+    monkeypatch.setattr(
+        math.grader, "grade", lambda *each: graded.append(each) or scored("wrong", "")
+    )
     math.score(r"\boxed{1}, no, \boxed{2}", "2")
     math.score("2", "2")
     assert graded == [("2", "2"), (None, "2")]
+    assert math.wrong_response("-1").endswith(r"\boxed{0}.")  # its neighbour
 
 
 @pytest.mark.parametrize("answer", ["", " ", None, 5, [], ["1", ""], [1]])

@@ -1,6 +1,7 @@
 """Mazes can be solved in just the moves they say, and a path is right if it leads to E."""
 
-import hashlib
+# ruff: noqa: RUF001
+
 import itertools
 import json
 import random
@@ -48,10 +49,17 @@ def arrives(rows, path):
     return rows[at[0]][at[1]] == "E"
 
 
+def forms(rows):
+    """A grid in all ways to turn and mirror it."""
+    for _ in range(4):
+        rows = tuple("".join(column) for column in zip(*rows[::-1], strict=True))
+        yield from (rows, rows[::-1])
+
+
 @pytest.mark.parametrize(
     ("count", "split", "options"),
     [
-        (2000, "train", {}),
+        (1000, "train", {}),
         (100, "test", {}),
         (200, "train", {"size": 5, "lengths": (1, 2, 3, 4)}),
         (50, "train", {"size": 12, "lengths": (9, 20)}),
@@ -60,15 +68,13 @@ def arrives(rows, path):
 def test_every_maze_is_well_formed_and_as_long_as_it_says(count, split, options):
     size, lengths = options.get("size", 6), options.get("lengths", (4, 5, 6, 7, 8))
     items = list(maze.generate(count, 2, split, **options))
+    assert items[:20] == list(maze.generate(20, 2, split, **options))
     assert Counter(item["length"] for item in items) == dict.fromkeys(lengths, count / len(lengths))
     assert len({tuple(item["rows"]) for item in items}) == count
     for item in items:
         rows = item["rows"]
-        assert [len(row) for row in rows] == [size] * size
-        assert "".join(rows).count("S") == "".join(rows).count("E") == 1
-        assert (
-            set(rows[0] + rows[-1]) == {row[0] for row in rows} | {row[-1] for row in rows} == {"*"}
-        )
+        edge = rows[0] + rows[-1] + "".join(row[0] + row[-1] for row in rows)
+        assert [len(row) for row in rows] == [size] * size and set(edge) == {"*"}
         assert distance(rows) == item["length"]
         label = maze.label(item)
         assert maze.score(maze.right_response(label), label).status == "correct"
@@ -76,35 +82,22 @@ def test_every_maze_is_well_formed_and_as_long_as_it_says(count, split, options)
         assert len(maze.right_response(label).split()[1]) == item["length"]
 
 
-def forms(rows):
-    """A grid in all ways to turn and mirror it."""
-    for _ in range(4):
-        rows = tuple("".join(column) for column in zip(*rows[::-1], strict=True))
-        yield from (rows, rows[::-1])
-
-
-def without_ends(rows):
-    return tuple(row.replace("S", ".").replace("E", ".") for row in rows)
-
-
 @pytest.mark.parametrize(
     ("options", "train", "test"),
-    [({}, 2500, 200), ({"size": 5, "lengths": (1, 2)}, 200, 50)],
+    [({}, 1500, 150), ({"size": 5, "lengths": (1, 2)}, 200, 50)],
 )
 def test_no_test_maze_has_a_twin_in_train_whatever_the_seeds(options, train, test):
-    grids, walls = set(), set()
-    for seed in range(4):
-        for item in maze.generate(train, seed, "train", **options):
-            grids.add(tuple(item["rows"]))
-            walls.add(without_ends(item["rows"]))
-    assert len(grids) > 2 * train
-    backwards = str.maketrans("SE", "ES")
-    for seed in range(4):
+    def without_ends(rows):
+        return tuple(row.replace("S", ".").replace("E", ".") for row in rows)
+
+    walls = {
+        without_ends(item["rows"])
+        for seed in range(3)
+        for item in maze.generate(train, seed, "train", **options)
+    }
+    for seed in range(3):
         for item in maze.generate(test, seed, "test", **options):
-            for rows in forms(item["rows"]):
-                assert rows not in grids
-                assert tuple(row.translate(backwards) for row in rows) not in grids
-                assert without_ends(rows) not in walls  # nor with any other ends
+            assert not {without_ends(rows) for rows in forms(item["rows"])} & walls
 
 
 @pytest.mark.parametrize(("side", "classes"), [(1, 2), (2, 6), (3, 102)])
@@ -120,10 +113,10 @@ def test_squares_have_one_canonical_form_for_all_ways_to_turn_and_mirror_them(si
 
 def until_none_is_left(*arguments, **options):
     found = []
-    with pytest.raises(ValueError, match="different mazes") as raised:
+    with pytest.raises(ValueError, match=r"only \d+ different \w+ mazes"):
         for item in maze.generate(*arguments, **options):
             found.append(item)
-    return found, str(raised.value)
+    return found
 
 
 def test_both_splits_together_hold_every_maze_there_is():
@@ -132,36 +125,16 @@ def test_both_splits_together_hold_every_maze_there_is():
         rows = ("****", f"*{inner[0]}{inner[1]}*", f"*{inner[2]}{inner[3]}*", "****")
         if inner.count("S") == inner.count("E") == 1 and distance(rows):
             every.add(rows)
-    train, _ = until_none_is_left(100, 0, "train", size=4, lengths=(1, 2))
-    test, _ = until_none_is_left(100, 1, "test", size=4, lengths=(1, 2))
+    train = until_none_is_left(100, 0, "train", size=4, lengths=(1, 2))
+    test = until_none_is_left(100, 1, "test", size=4, lengths=(1, 2))
     assert {tuple(item["rows"]) for item in train + test} == every
     assert len(train) + len(test) == len(every) == 44
 
 
-def test_a_length_that_is_used_up_leaves_the_rest_to_the_others():
-    items = list(maze.generate(60, 0, size=5, lengths=(6, 1)))
-    lengths = Counter(item["length"] for item in items)
+def test_a_length_that_is_exhausted_leaves_the_rest_to_the_others():
+    lengths = Counter(item["length"] for item in maze.generate(60, 0, size=5, lengths=(6, 1)))
     assert 12 <= lengths[6] <= 16 and lengths[1] == 60 - lengths[6]
-
-
-def test_it_says_when_there_are_no_such_mazes():
-    _, message = until_none_is_left(10, 0, size=4, lengths=(1, 3))
-    assert message.startswith("only 0 different mazes of size 4 and length 3 were found in train")
-
-
-def test_a_seed_gives_the_same_bytes_on_every_python():
-    items = [list(maze.generate(100, 7, split)) for split in ("train", "test")]
-    assert (
-        hashlib.sha256(json.dumps(items).encode()).hexdigest()
-        == "0d426ab0cce388ed23fbafd8230cdea9ae9a52a6e1d97cbb90310f78db0703b2"
-    )
-
-
-def test_a_larger_count_goes_on_and_another_seed_differs():
-    items = list(maze.generate(40, 7))
-    assert items[:20] == list(maze.generate(20, 7))
-    assert items != list(maze.generate(40, 8))
-    assert list(maze.generate(0, 7)) == []
+    assert len(until_none_is_left(10, 0, size=4, lengths=(1, 3))) == 1  # 3 is impossible
 
 
 @pytest.mark.parametrize(
@@ -175,66 +148,45 @@ def test_options_that_make_no_sense_are_refused(options):
 def test_the_prompt_shows_the_grid():
     (message,) = maze.prompt({"rows": json.loads(PAPER)["maze"], "length": 4})
     grid = "## Maze\n******\n*.*.E*\n*....*\n**.*.*\n**.S.*\n******"
-    assert message["role"] == "user" and message["content"].endswith(grid)
-    assert "<answer>" in message["content"]
+    assert message["content"].endswith(grid) and "<answer>" in message["content"]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *("RUUU", "R U U U", "r, u, u, u", "R->U -> U\u2192U", "R;U;U;U"),
-        *("Right, Up, Up, Up", "RIGHT\nup\nUU", "rightUpUup"),
-        *("RUUU.", "**RUUU**", '"RUUU"', "`RUUU`", "$RUUU$", r"\text{RUUU}", r"$\boxed{RUUU}$."),
-        *("R-U-U-U", "[R, U, U, U]", "['R','U','U','U']", '["Right", "Up", "Up", "Up"]'),
-        *("RLRUUU", "LRRUUU", "RUUUDU", "RUUDUU"),
-    ],
-)
-def test_right_answers(answer):
-    assert score(answer).status == "correct"
+RIGHT = r"""RUUU ; R U U U ; r, u, u, u ; R->U -> U→U ; Right, Up, Up, Up ; rightUpUup ; RUUU. ;
+    **RUUU** ; "RUUU" ; `RUUU` ; $RUUU$ ; \text{RUUU} ; $\boxed{RUUU}$. ; R-U-U-U ; [R, U, U, U] ;
+    ['R','U','U','U'] ; ["Right", "Up", "Up", "Up"] ; RLRUUU ; LRRUUU ; RUUUDU ; →↑↑↑ ; → ↑, ↑ ↑ ;
+    1. Right 2. Up 3. Up 4. Up ; Move right, move up, go up, up ; ➡️⬆️⬆️⬆️"""
+WRONG = """UUU ; RUU ; RUUUU ; RUUUD ; RUUUL ; RRUUUL ; LLUUURRRR ; LLUUURRRR ; →↑↑ ;
+    1. Up 2. Up"""
+MALFORMED = r"""RUUU.. ; RUUU\left ; UUU and so on ; R U U U E ; (R, U, U, U) ; Ri"ght"UUU ;
+    3 up ; EAST ; ＲUUU ; , , ; 1. 2. ; Move ; →→E ; R ↑ U ; right3 ; up to E"""
+
+
+def each(block):
+    return [text.strip() for text in block.split(" ;")]
 
 
 @pytest.mark.parametrize(
     ("answer", "status"),
     [
-        ("UUU", "wrong"),
-        ("RUU", "wrong"),
-        ("RUUUU", "wrong"),  # through the outer wall
-        ("RUUUD", "wrong"),  # crosses E and goes on
-        ("RUUUL", "wrong"),
-        ("RRUUUL", "wrong"),  # back out of a wall
-        ("LLUUURRRR", "wrong"),
-        ("D" * 30, "wrong"),
-        ("RUUU..", "malformed"),
-        (r"RUUU\left", "malformed"),  # a move, or a delimiter of LaTeX
-        ("UUU and so on", "malformed"),  # not wrong: it cannot be read
-        ("R U U U E", "malformed"),
-        ("(R, U, U, U)", "malformed"),
-        ('Ri"ght"UUU', "malformed"),
-        ("3 up", "malformed"),
-        ("EAST", "malformed"),
-        ("\u2192\u2191\u2191\u2191", "malformed"),
-        ("\uff32UUU", "malformed"),
-        (", ,", "malformed"),
-        ("RL" * 2000 + "RUUU", "malformed"),
-        ("", "no_answer"),
-        ("\t\n", "no_answer"),
+        *((text, "correct") for text in each(RIGHT)),
+        *((text, "wrong") for text in each(WRONG)),
+        *((text, "malformed") for text in each(MALFORMED)),
+        *(("RL" * 2000 + "RUUU", "malformed"), ("D" * 30, "wrong"), ("R;U;U;U", "correct")),
+        *(("", "no_answer"), ("\t\n", "no_answer"), ("1. Right\n2) Up\n3: Up\n4. Up", "correct")),
     ],
 )
-def test_near_misses(answer, status):
-    assert score(answer)[:2] == (0.0, status)
+def test_answers(answer, status):
+    assert score(answer)[:2] == (float(status == "correct"), status)
 
 
-def test_the_detail_says_which_move_fails():
-    assert score("RUUR").detail == "move 4, R, runs into a wall"
-    assert score("RU").detail == "its 2 moves do not end at E"
-    assert score("RU north").detail.startswith("cannot read 'north")
-
-
-def test_only_the_last_complete_answer_of_the_response_counts():
-    right, wrong = "<answer> RUUU </answer>", "<answer> R </answer>"
-    assert maze.score(wrong + right + "<answer> R", PAPER).status == "correct"
-    assert maze.score(right + wrong, PAPER).status == "wrong"
-    assert maze.score("RUUU", PAPER).status == "no_answer"
+def test_the_answer_is_in_the_last_tag_or_without_one_in_the_last_box():
+    for response, status in [
+        ("<answer>U</answer> so <answer>RUUU</answer><|im_end|>", "correct"),
+        (r"\boxed{RUUU}", "correct"),
+        (r"\boxed{RUUU} <answer>U</answer>", "wrong"),
+        ("RUUU", "no_answer"),
+    ]:
+        assert maze.score(response, PAPER).status == status
 
 
 def test_random_paths_are_graded_as_walked():
@@ -251,25 +203,22 @@ def test_random_paths_are_graded_as_walked():
 def test_a_grid_need_not_be_square():
     label = json.dumps({"maze": ["*******", "*S...E*", "*******"]})
     assert maze.right_response(label) == "<answer> RRRR </answer>"
-    assert score("RRRR", label).status == "correct"
     assert maze.score(maze.wrong_response(label), label).status == "wrong"
 
 
 @pytest.mark.parametrize(
     "label",
-    ["", "[]", "{}", "null", '"*S.E*"', '{"maze": []}', '{"maze": [""]}', '{"maze": "*S.E*"}']
-    + [json.dumps({"maze": ["*****", *rows, "*****"]}) for rows in (["*S..*"], ["*..E*"], ["*SE*"])]
-    + [
-        json.dumps({"maze": ["*****", *rows, "*****"]})
-        for rows in (["*SEE*"], ["*SSE*"], ["*S E*"])
-    ]
-    + [json.dumps({"maze": ["*****", row, "*****"]}) for row in ("S..E*", "*S.E.", 5, ["*S.E*"])]
-    + [json.dumps({"maze": ["*****", "*S.E*", row]}) for row in ("**.**", "*", "*****\n")]
-    + [json.dumps({"maze": {"0": "*****"}}), json.dumps({"grid": ["*****", "*S.E*", "*****"]})],
+    [
+        *("", "[]", "{}", "null", '"*S.E*"', '{"maze": []}', '{"maze": [""]}', '{"maze": "*S.E*"}'),
+        *(json.dumps({"maze": ["*****", row, "*****"]}) for row in ("*S..*", "*..E*", "*SE*", 5)),
+        *(json.dumps({"maze": ["*****", row, "*****"]}) for row in ("*SEE*", "*S E*", "S..E*")),
+        *(json.dumps({"maze": ["*****", "*S.E*", row]}) for row in ("**.**", "*", "*****\n")),
+        *('{"maze": {"0": "*****"}}', '{"grid": ["*****", "*S.E*", "*****"]}', "[" * 100_000),
+    ],
 )
 def test_malformed_labels_are_errors(label):
     for grade in (lambda: maze.score("", label), lambda: maze.right_response(label)):
-        with pytest.raises(ValueError, match=r"a label is JSON like|walls all around"):
+        with pytest.raises(ValueError, match="a label is JSON like"):
             grade()
 
 
@@ -283,10 +232,9 @@ def test_no_answer_makes_it_raise(text):
     assert score(text).status in {"correct", "wrong", "malformed", "no_answer"}
 
 
-@pytest.mark.parametrize(
-    "piece", ["U", "Right, ", "->", "-", " ", "<answer>", "rightu", "\x00", "9"]
-)
-def test_a_megabyte_of_anything_takes_no_time(piece):
-    began = time.process_time()
-    assert score(piece * (1_000_000 // len(piece))).value == 0.0
-    assert time.process_time() - began < 2
+@pytest.mark.parametrize("piece", ["U", "Right, ", "->", " ", "<answer>", "move ", "1. ", "\x00"])
+def test_long_answers_take_no_time(piece):
+    for length in (1_400, 1_000_000):
+        began = time.process_time()
+        assert score(piece * (length // len(piece))).value == 0.0
+        assert time.process_time() - began < 2

@@ -57,11 +57,7 @@ def test_each_reward_file_grades_its_own_task(name, monkeypatch):
     assert seen == [("said", "gold")]
     assert result["rewards"].tolist() == [0.0]
     assert result["extra_logs"]["status/timeout"].tolist() == [1.0]
-
-
-def test_there_is_a_reward_file_for_each_task():
-    files = {path.stem for path in REWARD_FILES.glob("*.py")}
-    assert files == {*TASKS, "mixed", "tiny"}
+    assert {path.stem for path in REWARD_FILES.glob("*.py")} == {*TASKS, "mixed", "tiny"}
 
 
 def test_rewards_scores_and_logs_hold_one_number_per_response():
@@ -79,18 +75,20 @@ def test_rewards_scores_and_logs_hold_one_number_per_response():
     assert set(logs) == {"accuracy", "grading_seconds", *(f"status/{s}" for s in STATUSES)}
 
 
-def test_answers_of_one_call_are_graded_side_by_side_and_in_order(monkeypatch):
+def test_answers_of_one_call_are_graded_in_parallel_in_order_with_plain_labels(monkeypatch):
+    """A grading worker that unpickles a label of the plug-in's would have to import the plug-in."""
     all_at_once = threading.Barrier(10, timeout=10)
 
     def score(response, label):
         all_at_once.wait()
+        assert type(label) is str
         return countdown.scored("correct" if response == label else "wrong", "")
 
     monkeypatch.setattr(countdown, "score", score)
     responses = [str(i) for i in range(10)]
-    labels = [str(i - i % 2) for i in range(10)]
-    result = reward_function("countdown")(responses, [""] * 10, labels)
-    assert result["rewards"].tolist() == [1.0, 0.0] * 5
+    labels = [Sourced(str(i - i % 2), "countdown") for i in range(10)]
+    for grade in (reward_function("countdown"), reward_by_datasource):
+        assert grade(responses, [""] * 10, labels)["rewards"].tolist() == [1.0, 0.0] * 5
 
 
 def test_an_example_in_the_prompt_is_no_answer():
@@ -132,23 +130,10 @@ def test_mixed_data_is_graded_by_datasource():
 
 
 def test_mixed_data_without_a_known_datasource_is_an_error():
-    with pytest.raises(ValueError, match="bears no datasource"):
+    with pytest.raises(ValueError, match="has no datasource"):
         reward_by_datasource([RIGHT], [""], [LABEL])
     with pytest.raises(ValueError, match="'sudoku/4'"):
         reward_by_datasource([RIGHT], [""], [Sourced(LABEL, "sudoku/4")])
-
-
-def test_a_task_gets_a_plain_label(monkeypatch):
-    """A grading worker that unpickles a label of the plug-in's would have to import the plug-in."""
-    kinds = []
-
-    def score(response, label):
-        kinds.append(type(label))
-        return countdown.scored("wrong", "")
-
-    monkeypatch.setattr(countdown, "score", score)
-    reward_by_datasource([RIGHT], [""], [Sourced(LABEL, "countdown")])
-    assert kinds == [str]
 
 
 @pytest.mark.parametrize(
@@ -159,27 +144,18 @@ def test_a_task_gets_a_plain_label(monkeypatch):
 )
 def test_the_tokens_that_end_a_turn_are_not_part_of_the_response(said, end):
     assert response_of(PROMPT + said + end, PROMPT) == said
-
-
-def test_nothing_but_such_tokens_is_an_empty_response():
-    assert response_of(PROMPT + "<|im_end|>", PROMPT) == ""
+    assert response_of(PROMPT + end, PROMPT) == ""
     assert response_of("<|im_start|>", "<|im_start|>") == ""  # the prompt's own stay its own
 
 
-@pytest.mark.parametrize("filler", ["<eos>", "</s>", "<|im_end|>", "</s> ", " ", "<|a", "<"])
+@pytest.mark.parametrize("filler", ["<eos>", "<|im_end|>", "</s> ", " ", "<|a", "<"])
 def test_a_megabyte_of_end_marks_or_spaces_takes_no_time(filler):
     tail = filler * (1_000_000 // len(filler))
     began = time.process_time()
     kept = response_of(PROMPT + "said" + tail, PROMPT)
-    assert time.process_time() - began < 2
-    assert kept == ("said" + tail if filler in ("<|a", "<") else "said")
-
-
-@pytest.mark.parametrize("filler", ["<eos>", " ", "<|a", "<"])
-def test_a_changed_prompt_is_found_before_a_megabyte_in_no_time(filler):
-    began = time.process_time()
-    response_of(PROMPT.replace(" ,", ",") + filler * (1_000_000 // len(filler)), PROMPT)
+    response_of(PROMPT.replace(" ,", ",") + tail, PROMPT)  # a changed prompt
     assert time.process_time() - began < 5
+    assert kept == ("said" + tail if filler in ("<|a", "<") else "said")
 
 
 # Tokenizers that do not give back what they were given

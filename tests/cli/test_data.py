@@ -1,0 +1,336 @@
+"""`openrlhf-js data`: what it writes, prints and exits with, and that OpenRLHF reads the files."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from openrlhf_js.cli import data
+from openrlhf_js.tasks import TASKS, math
+from openrlhf_js.tasks.base import Generated
+from openrlhf_js.tasks.prompt_files import options_of
+
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def run(*argv: str | Path) -> int:
+    try:
+        return data.main([str(each) for each in argv])
+    except SystemExit as left:
+        return int(str(left.code))
+
+
+def build(out: Path, task: str = "countdown", split: str = "train", *more: str) -> Path:
+    """A file of 12 problems, unless `more` says otherwise."""
+    assert run("build", task, "--split", split, "--out", out, "--count", "12", *more) == 0
+    return out / f"{task}-{split}.jsonl"
+
+
+def start(*argv: str | Path, **settings: Any) -> subprocess.Popen[str]:
+    """The program as a process of its own."""
+    command = [sys.executable, "-m", "openrlhf_js.cli.data", *map(str, argv)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, **{**pipes, **settings})
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer whose tokens are words, with a chat template."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
+    folder = tmp_path_factory.mktemp("tokenizer")
+    made.save_pretrained(folder / "plain")
+    made.chat_template = TEMPLATE
+    made.save_pretrained(folder / "chat")
+    return folder
+
+
+@pytest.mark.parametrize("task", ["countdown", "knights_knaves", "maze"])
+def test_what_is_built_passes_its_check_and_is_shown(
+    task: str, tmp_path: Path, capsys: Captured
+) -> None:
+    path, test = build(tmp_path, task), build(tmp_path, task, "test")
+    assert run("check", path, "--against", test) == 0
+    assert "Nothing is wrong" in capsys.readouterr().out
+    assert run("show", path, "--count", "2", "--seed", "1") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("a right answer scores 1: correct") == 2
+    assert shown.count("a wrong answer scores 0: wrong") == 2
+    first = path.read_bytes()
+    assert build(tmp_path / "b", task).read_bytes() == first
+    assert build(tmp_path / "c", task, "train", "--seed", "1").read_bytes() != first
+
+
+def test_the_manifest_and_the_name_tell_what_was_asked_for(tmp_path: Path) -> None:
+    path = build(tmp_path, "maze", "train", "--size", "7", "--name", "maze-train")
+    manifest = json.loads(path.with_suffix(".manifest.json").read_text())
+    asked = {"task": "maze", "split": "train", "count": 12, "seed": 0}
+    assert manifest["parameters"] == {**asked, "size": 7, "lengths": [4, 5, 6, 7, 8]}
+    assert manifest["rows_by_datasource"] == {"maze/7x7": 12}
+    build(tmp_path, "knights_knaves", "test", "--people", "2", "9")
+    assert (tmp_path / "knights_knaves-2-9-test.jsonl").exists()
+
+
+def test_without_a_count_there_are_as_many_as_in_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(data, "items", lambda *each: seen.append(each[2]) or iter(()))
+    for task in ("countdown", "knights_knaves", "maze"):
+        for split in ("train", "test"):
+            assert run("build", task, "--split", split, "--out", tmp_path) == 2
+    assert seen == [20_000, 200, 30_000, 300, 20_000, 200]
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_every_task_explains_its_options(task: str, capsys: Captured) -> None:
+    assert run("build", task, "--help") == 0
+    text = capsys.readouterr().out
+    for option in ["count", "seed", "out", *options_of(TASKS[task])]:
+        assert f"--{option} " in text
+    assert (task in data.COUNTS) == isinstance(TASKS[task], Generated)
+    assert all(
+        f" {name}" in data.OPTIONS["dataset"][1] or name == "plain" for name in math.DATASETS
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["maze", "--people", "4"], "people"),
+        (["math", "--split", "validation"], "validation"),
+        (["gsm8k", "--source", "a/b.parquet"], "there is no file or folder a/b.parquet"),
+        (["maze", "--count", "0"], "greater than or equal to 1"),
+        (["maze", "--name", "a,b"], "must not contain ,"),
+        (["countdown", "--numbers", "77"], "numbers must be"),
+        (["chess"], "no program 'chess'"),
+    ],
+)
+def test_wrong_flags_leave_nothing(
+    flags: list[str], problem: str, tmp_path: Path, capsys: Captured
+) -> None:
+    name, *more = flags
+    assert run("build", name, "--split", "train", "--out", tmp_path / "new", *more) == 2
+    said = capsys.readouterr()
+    assert problem in said.err + said.out
+    assert not list(tmp_path.rglob("*.json*"))
+
+
+def test_a_file_is_replaced_only_by_force(tmp_path: Path, capsys: Captured) -> None:
+    path = build(tmp_path)
+    before = path.read_bytes()
+    flags = ("build", "countdown", "--split", "train", "--count", "12", "--seed", "9")
+    assert run(*flags, "--out", tmp_path) == 2
+    assert "--force replaces it" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    assert run(*flags, "--out", tmp_path, "--force") == 0 and path.read_bytes() != before
+    assert run(*flags, "--out", path) == 1  # a file
+
+
+def test_gsm8k_from_a_local_file(tmp_path: Path, capsys: Captured) -> None:
+    source = tmp_path / "my file.jsonl"
+    rows = [{"question": f"{n} + 1?", "answer": f"Add.\n#### {n + 1}"} for n in range(30)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = build(tmp_path, "gsm8k", "test", "--source", str(source))
+    assert f"note: {source} does not say which split it is" in capsys.readouterr().err
+    assert len(path.read_text().splitlines()) == 12 and run("check", path) == 0
+    manifest = json.loads(path.with_suffix(".manifest.json").read_text())
+    assert manifest["parameters"]["source"] == str(source) and "datasets" in manifest["versions"]
+    before = path.read_bytes()
+    source.write_text("{}\n")
+    flags = ("--split", "test", "--out", tmp_path, "--force", "--source", source)
+    assert run("build", "gsm8k", *flags) == 2
+    assert path.read_bytes() == before and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_flags_that_it_names_are_upstreams(
+    split: str, tmp_path: Path, capsys: Captured
+) -> None:
+    from openrlhf_js.plugin.parser import upstream_parser
+
+    data._built(
+        tmp_path / "a b.jsonl",
+        TASKS["maze"],
+        split,
+        {"rows": 1, "rows_by_datasource": {}, "images_per_prompt": 2},
+    )
+    said = capsys.readouterr().out
+    assert f"'{tmp_path / 'a b.jsonl'}'" in said
+    flags = set(re.findall(r"--(?:data|eval|reward)\.\w+", said))
+    assert {"--data.image_key", "--data.max_images_per_prompt"} <= flags
+    assert flags <= set(upstream_parser()._option_string_actions)
+    (reward,) = set(re.findall(r"remote_url (\S+)", said))
+    assert (Path(__file__).parents[2] / reward).is_file()
+
+
+def test_upstream_reads_a_mix_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    upstream = pytest.importorskip("openrlhf.datasets")
+    from openrlhf.datasets.utils import blending_datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    plain, boxed = build(tmp_path / "a b"), build(tmp_path, "knights_knaves")
+    with_image = tmp_path / "image.jsonl"
+    shown = {"input": [{"role": "user", "content": "<image>x?"}], "label": "2"}
+    with_image.write_text(json.dumps({**shown, "datasource": "geometry3k", "images": ["a.png"]}))
+    keys = {"input_key": "input", "label_key": "label", "apply_chat_template": True}
+    strategy = SimpleNamespace(
+        args=SimpleNamespace(data=SimpleNamespace(**keys, image_key="images"), use_ms=False),
+        is_rank_0=lambda: False,
+        print=print,
+    )
+    mixed = blending_datasets(f"{plain},{boxed}, {with_image}", None, strategy)
+    words = SimpleNamespace(
+        apply_chat_template=lambda chat, tokenize, add_generation_prompt: chat[0]["content"]
+    )
+    read = upstream.PromptDataset(mixed, words, strategy)
+    written = [json.loads(line) for path in (plain, boxed) for line in path.open()]
+    assert [read[i] for i in range(24)] == [
+        (row["datasource"], row["input"][0]["content"], row["label"], None) for row in written
+    ]
+    content = [{"type": "image"}, {"type": "text", "text": "x?"}]
+    assert read[24] == ("geometry3k", content, "2", ["a.png"])
+
+
+# check and show
+
+
+def test_problems_have_line_numbers_and_status_1(tmp_path: Path, capsys: Captured) -> None:
+    path = build(tmp_path, "maze")
+    lines = path.read_text().splitlines()
+    odd = json.loads(lines[0])
+    odd["input"][0]["content"] = "[bold]a[/bold] \x1b[31m \u202e é"
+    path.write_text("\n".join([*lines, lines[4], "[not bold]", json.dumps(odd)]) + "\n")
+    capsys.readouterr()
+    assert run("check", path) == 1
+    said = capsys.readouterr().out
+    assert f"{path}, line 13: the same prompt as {path}, line 5" in said
+    assert f"{path}, line 14: not JSON" in said
+    assert run("show", path, "--count", "99") == 1
+    shown = capsys.readouterr().out
+    assert r"[bold]a[/bold] \x1b[31m \u202e é" in shown and "not JSON" in shown
+
+
+def test_prompts_are_measured_in_tokens(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:
+    path = build(tmp_path, "countdown")
+    row = json.loads(path.open().readline())
+    words = len(f"<|user|>{row['input'][0]['content']}<|assistant|>".split())
+    capsys.readouterr()
+    flags = (path, "--tokenizer", tokenizer / "chat")
+    assert run("check", *flags) == 0
+    assert re.search(rf"countdown/3 .* {words} ", capsys.readouterr().out)
+    assert run("check", *flags, "--prompt_max_len", str(words - 1)) == 1
+    assert f"takes {words} tokens, more than {words - 1}" in capsys.readouterr().out
+    assert run("show", *flags, "--count", "1") == 0
+    assert "<|assistant|>" in capsys.readouterr().out
+    assert run("check", path, "--tokenizer", tokenizer / "plain") == 2
+    assert re.search(r"no chat template, .*: take the model's", capsys.readouterr().err)
+
+
+def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:
+    from PIL import Image
+    from transformers import AutoTokenizer, CLIPImageProcessorPil, LlavaProcessor
+
+    words = AutoTokenizer.from_pretrained(tokenizer / "chat")
+    words.add_tokens(["<image>"], special_tokens=True)
+    template = (
+        "{% for part in messages[0].content %}"
+        "{{ '<image>' if part.type == 'image' else ' ' + part.text }}{% endfor %}"
+    )
+    LlavaProcessor(
+        CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}),
+        words,
+        patch_size=14,  # so 2 x 2 tokens
+        vision_feature_select_strategy="full",
+        num_additional_image_tokens=0,
+        chat_template=template,
+    ).save_pretrained(tmp_path / "model")
+    Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
+    row = {"input": "<image>Find x now.", "label": "2", "datasource": "geometry3k"}
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({**row, "images": [str(tmp_path / "a.png")]}))
+    assert run("check", path, "--tokenizer", tmp_path / "model") == 0
+    assert re.search(r"geometry3k.* 7 +7|max tokens +7", capsys.readouterr().out)
+    assert run("check", path, "--tokenizer", tokenizer / "chat") == 1
+    assert "the model takes text only" in capsys.readouterr().out
+    assert run("show", path) == 0
+    assert "a.png: 40 x 30 pixels" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (
+            ["check", "nothing.jsonl", "--tokenizer", "nobody/nothing"],
+            "nothing.jsonl: No such file",
+        ),
+        (["show", "nothing.jsonl"], "nothing.jsonl: No such file"),
+        (["check", "."], "its name must end in"),
+        (["check", "good.jsonl", "--against", "./good.jsonl"], "each file must be named once"),
+        (["check", "good.jsonl", "--tokenizer", "."], "no tokenizer in ."),
+        (["show", "empty.jsonl"], "empty.jsonl holds no row"),
+    ],
+)
+def test_files_that_cannot_be_used_leave_with_one_line(
+    argv: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    build(tmp_path).rename(tmp_path / "good.jsonl")
+    (tmp_path / "empty.jsonl").touch()
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert run(*argv) == 2
+    said = capsys.readouterr()
+    assert problem in said.err and said.err.count("\n") == 1 and not said.out
+
+
+# As a process
+
+
+def test_an_interrupt_or_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    full = ("build", "maze", "--split", "train", "--count", "500", "--out", tmp_path)
+    running = start(*full, preexec_fn=small_files)
+    _, said = running.communicate()
+    assert running.returncode == 1
+    assert said == f"openrlhf-js data build maze: {tmp_path}/maze-train.jsonl: File too large\n"
+    many = ("build", "countdown", "--split", "train", "--count", "9999999", "--out", tmp_path)
+    running = start(*many)
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGTERM)
+    _, said = running.communicate()
+    assert running.returncode == 130 and said.endswith(
+        "openrlhf-js data build countdown: stopped\n"
+    )
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,269 @@
+"""Prompt files: how rows are made, written atomically, read back and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from openrlhf_js.tasks import TASKS, prompt_files, task_of
+from openrlhf_js.tasks.base import Generated, Loaded, Score, scored
+from openrlhf_js.tasks.check import check
+from openrlhf_js.tasks.prompt_files import Example, read
+
+ITEMS: dict[str, tuple[dict[str, Any], str]] = {
+    "countdown": ({"numbers": [3, 5, 7], "target": 15}, "countdown/3"),
+    "geometry3k": ({"problem": "<image> x?", "answer": "2", "images": ["a.png"]}, "geometry3k"),
+    "gsm8k": ({"question": "1 + 1?", "answer": "It is 2.\n#### 2"}, "gsm8k"),
+    "math": ({"problem": "1 + 1?", "answer": "2", "source": "math500"}, "math/math500"),
+    "maze": ({"rows": ["*****", "*S.E*", "*****"], "length": 2}, "maze/3x5"),
+}
+
+
+def echo(**changes: Any) -> Any:
+    """A task whose label is the answer that scores; `changes` break it."""
+
+    def score(response: str, label: str) -> Score:
+        if label == "bad":
+            raise ValueError("bad label")
+        return scored("correct" if response == label else "wrong", f"{response!r}, not {label!r}")
+
+    def load(split: str, source: str = "", *, progress: Any = None) -> Iterator[dict[str, Any]]:
+        return ({"text": f"{split} {number}", "answer": str(number)} for number in range(10))
+
+    made = {
+        "NAME": "echo",
+        "prompt": lambda item: [{"role": "user", "content": item["text"]}],
+        "label": lambda item: item["answer"],
+        "score": score,
+        "right_response": lambda label: label,
+        "wrong_response": lambda label: label + "!",
+        "load": load,
+    }
+    return SimpleNamespace(**{**made, **changes})
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    return lambda **changes: monkeypatch.setitem(TASKS, "echo", echo(**changes))
+
+
+@pytest.fixture
+def _echo(install: Callable[..., None]) -> None:
+    install()
+
+
+def write_rows(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def row(text: str = "say 1", label: Any = "1", **more: Any) -> dict[str, Any]:
+    asked = [{"role": "user", "content": text}]
+    return {"input": asked, "label": label, "datasource": "echo", **more}
+
+
+# Rows and items
+
+
+@pytest.mark.parametrize("name", sorted(ITEMS))
+def test_rows_have_the_columns_that_upstream_joins(name: str) -> None:
+    item, datasource = ITEMS[name]
+    made = prompt_files.row(TASKS[name], item)
+    assert list(made) == ["input", "label", "datasource", *(["images"] if "images" in item else [])]
+    assert {tuple(message) for message in made["input"]} == {("role", "content")}
+    assert made["datasource"] == datasource and task_of(datasource) is TASKS[name]
+    for unknown in ("", "mathematics", "/math", "MATH"):
+        with pytest.raises(ValueError, match=r"countdown.*maze"):
+            task_of(unknown)
+
+
+def test_a_task_generates_its_problems_or_loads_them() -> None:
+    assert prompt_files.options_of(TASKS["knights_knaves"]) == {"people": (4, 5, 6)}
+    assert list(prompt_files.options_of(TASKS["math"])) == ["source", "dataset"]
+    made = {name for name, task in TASKS.items() if isinstance(task, Generated)}
+    loaded = {name for name, task in TASKS.items() if isinstance(task, Loaded)}
+    assert made == {"countdown", "knights_knaves", "maze"}
+    assert loaded == {"geometry3k", "gsm8k", "math"}
+
+
+def test_a_sample_of_loaded_items_keeps_their_order_and_follows_its_seed() -> None:
+    def numbers(seed: int, count: int | None) -> list[int]:
+        return [int(x["answer"]) for x in prompt_files.items(echo(), "train", count, seed, {})]
+
+    assert numbers(0, None) == numbers(1, 10) == list(range(10))
+    drawn = [numbers(seed, 4) for seed in range(20)]
+    assert all(each == sorted(set(each)) and len(each) == 4 for each in drawn)
+    assert drawn == [numbers(seed, 4) for seed in range(20)]
+    assert {number for each in drawn for number in each} == set(range(10))
+    with pytest.raises(ValueError, match="only 10 problems in its train split, not 11"):
+        numbers(0, 11)
+
+
+# Writing
+
+
+def test_the_manifest_describes_the_file(tmp_path: Path) -> None:
+    task = TASKS["maze"]
+    for name in ("a.jsonl", "b.jsonl"):
+        made = prompt_files.items(task, "train", 7, 3, {"lengths": (4, 5)})
+        manifest = prompt_files.write(tmp_path / name, task, made, {"seed": 3})
+    content = (tmp_path / "b.jsonl").read_bytes()
+    assert content == (tmp_path / "a.jsonl").read_bytes()
+    assert manifest == json.loads((tmp_path / "b.manifest.json").read_text())
+    assert manifest["sha256"] == hashlib.sha256(content).hexdigest()
+    assert manifest["rows"] == len(content.splitlines()) == 7
+    assert manifest["rows_by_datasource"] == {"maze/6x6": 7}
+    assert manifest["parameters"] == {"seed": 3}
+    assert manifest["versions"]["python"] == sys.version.split()[0]
+
+
+def test_a_broken_item_or_none_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with pytest.raises(KeyError):
+        prompt_files.write(path, echo(), [{"text": "x", "answer": "1"}, {"text": "x"}], {})
+    with pytest.raises(ValueError, match="echo gave no problem"):
+        prompt_files.write(path, echo(), [], {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    endless = ({"text": f"{number} " * 100, "answer": "1"} for number in range(5000))
+    tracemalloc.start()
+    prompt_files.write(tmp_path / "a.jsonl", echo(), endless, {})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (tmp_path / "a.jsonl").stat().st_size > 2_000_000
+    assert peak < 1_000_000
+
+
+# Reading
+
+
+@pytest.mark.usefixtures("_echo")
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        *((b"{", "not JSON"), (b'{"input": "\xff"}', "not UTF-8 text"), (b"[1]", "but list")),
+        (b"{}", "no value under the key 'input'; keys seen: none"),
+        (row(label=None), "'label'; keys seen: input, label, datasource"),
+        (row(label=5), "'label' and 'datasource' must hold text"),
+        ({**row(), "datasource": "nothing"}, "no task grades"),
+        *(
+            ({**row(), "input": each}, "messages with a role")
+            for each in ([], [{"role": "user"}], 5)
+        ),
+        (row("a \ud800 b"), "lone surrogate"),
+        (row(images="a.png"), "'images' must hold a list of paths"),
+    ],
+)
+def test_a_line_that_is_no_row_has_its_number(line: Any, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    good = json.dumps(row("first\u2028line"), ensure_ascii=False).encode()
+    line = line if isinstance(line, bytes) else json.dumps(line).encode()
+    path.write_bytes(b"\xef\xbb\xbf" + good + b"\n\n" + line + b"\r\n" + good)
+    lines = list(read(path))
+    assert [each.place for each in lines] == [f"{path}, line {number}" for number in (1, 3, 4)]
+    assert isinstance(lines[0].example, Example)
+    assert lines[0].example.messages[0]["content"] == "first\u2028line"
+    assert isinstance(lines[1].example, ValueError) and problem in str(lines[1].example)
+
+
+@pytest.mark.usefixtures("_echo")
+def test_other_columns_and_plain_text_can_be_read(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", {"q": "hello", "a": "1", "datasource": "echo/x"})
+    (line,) = read(path, "q", "a")
+    assert isinstance(line.example, Example)
+    assert line.example.messages == [{"role": "user", "content": "hello"}]
+    assert (line.example.label, line.example.datasource) == ("1", "echo/x")
+
+
+# Checking
+
+
+@pytest.mark.usefixtures("_echo")
+def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", *(row(f"say {n}", str(n)) for n in range(700)))
+    done: list[int] = []
+    found = check([path], progress=done.append)
+    assert not found.counts and done[-1] == path.stat().st_size
+    (figures,) = found.rows()
+    assert (figures["items"], figures["graded_right"], figures["repeated"]) == (700, 700, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "problem"),
+    [
+        ({}, "bad", "the label is malformed: bad label"),
+        ({"right_response": lambda label: "?"}, "1", "the gold answer scores 0 (wrong: "),
+        ({"wrong_response": lambda label: label}, "1", "a wrong answer scores 1 ("),
+    ],
+)
+def test_answers_that_are_graded_wrongly(
+    changes: dict[str, Any], label: str, problem: str, tmp_path: Path, install: Callable[..., None]
+) -> None:
+    install(**changes)
+    path = write_rows(tmp_path / "a.jsonl", row(label=label))
+    found = check([path])
+    ((kind, (text,)),) = found.problems.items()
+    assert kind == "wrong grade" and text.startswith(f"{path}, line 1: {problem}")
+    assert found.rows()[0]["graded_right"] == 0
+
+
+@pytest.mark.usefixtures("_echo")
+def test_repeated_prompts_are_found_whatever_their_white_space(tmp_path: Path) -> None:
+    texts = "one  two", "three", "one\ntwo ", "one two"
+    a = write_rows(tmp_path / "a.jsonl", *map(row, texts))
+    system = {**row(), "input": [{"role": "system", "content": "three"}]}  # no question
+    b = write_rows(tmp_path / "b.jsonl", row("THREE"), system, row("three"))
+    assert check([a, b]).problems == {
+        "repeated prompt": [
+            f"{a}, line 3: the same prompt as {a}, line 1",
+            f"{a}, line 4: the same prompt as {a}, line 1",
+            f"{b}, line 3: the same prompt as {a}, line 2",
+        ]
+    }
+    found = check([a], [b])
+    assert found.problems["overlap"] == [f"{a}, line 2: the same prompt as {b}, line 3"]
+    assert (found.rows()[0]["overlap"], found.rows()[0]["repeated"]) == (1, 2)
+
+
+@pytest.mark.usefixtures("_echo")
+def test_images_count_by_their_content(tmp_path: Path) -> None:
+    for name, color in {"red": "red", "red2": "red", "blue": "blue"}.items():
+        Image.new("RGB", (4, 3), color).save(tmp_path / f"{name}.png")
+    (tmp_path / "text.png").write_text("not an image")
+    names = "red", "blue", "red2", "none", "text"
+    rows = [row("<image> x?", images=[str(tmp_path / f"{name}.png")]) for name in names]
+    path = write_rows(tmp_path / "a.jsonl", *rows, row("<image> y?"))
+    problems = check([path]).problems
+    assert problems["repeated prompt"] == [f"{path}, line 3: the same prompt as {path}, line 1"]
+    none, text, missing = problems["image"]
+    assert none.startswith(f"{path}, line 4: no image: {tmp_path / 'none.png'} (No such file")
+    assert text.startswith(f"{path}, line 5: no image: {tmp_path / 'text.png'}")
+    assert missing == f"{path}, line 6: 1 <image> in the prompt, but 0 images"
+
+
+@pytest.mark.usefixtures("_echo")
+def test_long_prompts_and_few_of_many_problems_are_listed(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", *(row("x " * number) for number in (1, 2, 3, 9)))
+
+    def words(example: Example) -> int:
+        return len(example.messages[0]["content"].split())
+
+    found = check([path], count_tokens=words, max_tokens=3)
+    assert found.problems["too long"] == [f"{path}, line 4: the prompt takes 9 tokens, more than 3"]
+    assert (found.rows()[0]["median_tokens"], found.rows()[0]["max_tokens"]) == (2, 9)
+    bad = write_rows(tmp_path / "b.jsonl", *[5] * 600)
+    for found in (check([bad], shown=2), check([path], [bad], shown=2)):
+        assert found.counts["bad row"] == 600 and len(found.problems["bad row"]) == 2
+    empty = write_rows(tmp_path / "empty.jsonl")
+    assert check([empty]).problems == {"bad row": [f"{empty}: the file holds no row"]}
