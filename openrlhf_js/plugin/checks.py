@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.common.files import read_rows
+from openrlhf_js.common.files import ROW_FORMATS, read_rows
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.upstream import BadInput
@@ -30,7 +30,6 @@ COUNTS = (
     *("critic.num_nodes", "critic.num_gpus_per_node", "vllm.tensor_parallel_size"),
     *("ds.ring_attn_size", "ds.tensor_parallel_size"),
 )
-READ_AS_FILE = (".json", ".jsonl", ".csv", ".parquet", ".arrow")  # upstream: case matters
 MIXED = "reward_by_datasource"  # of openrlhf_js.tasks.rewards
 SHOWN_PER_FILE = 3
 MEASURABLE = {  # values with which some rank sees whole and final gradients
@@ -254,20 +253,13 @@ def _datasets(flat: Flat, flag: str, names: str, split: str) -> tuple[list[str],
 
 
 def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
-    ending = os.path.splitext(path)[1]
     files = sorted(glob.glob(path))
-    if "://" in path:
-        return [], None
-    if not files and (ending in READ_AS_FILE or ending == ".py" or looks_local(path)):
+    if not files and "://" not in path and (looks_local(path) or path.endswith(ROW_FORMATS)):
         return ["does not exist"], None
-    if ending not in READ_AS_FILE:
-        if os.path.isfile(path) and ending != ".py":
-            return [f"is a file that does not end in {', '.join(READ_AS_FILE)}"], None
+    if not files or not path.endswith(ROW_FORMATS):
         return [], None
-    if split and split != "train":
+    if split and split != "train":  # upstream would take what it loaded without a split
         return [f"a file has the split train only, not {split}"], None
-    if ending == ".arrow":
-        return [], None
     checked = [_file(flat, file) for file in files]
     problems = [problem for found, _ in checked for problem in found]
     return problems, None if problems else sum(rows for _, rows in checked)

@@ -126,20 +126,9 @@ def _model_problems(flat: Flat) -> Iterator[str]:
         yield f"--model.model_name_or_path {name}: there is no such folder"
     if not name or not os.path.isdir(name):  # or it is on a hub
         return
-    folder = Path(name)
     messages = flat["data.apply_chat_template"] and not flat["data.tokenizer_chat_template"]
-    found: list[str] = []
-    try:
-        shape = tensor_shapes(folder).get(_head(folder, flat["ds.value_head_prefix"]))
-        if shape is not None and (len(shape) != 2 or shape[0] != 1):
-            found.append(
-                f"{folder} has a head with {shape[0]} outputs: a reward is one; start from the "
-                "causal model, or remove the head from its weights"
-            )
-    except ValueError as error:
-        found.append(str(error))
-    found += tokenizer_problems(folder, messages=messages, pad_with_eos=True)
-    yield from (f"--model.model_name_or_path: {problem}" for problem in found)
+    for problem in tokenizer_problems(Path(name), messages=messages, pad_with_eos=True):
+        yield f"--model.model_name_or_path: {problem}"
 
 
 def _head(folder: Path, wanted: str) -> str:
@@ -201,39 +190,29 @@ def making(flat: Flat, tokenizer: Any) -> Making:
 
 
 def sources(flat: Flat) -> tuple[list[Source], list[Source]]:
-    """The data sets for training and for evaluation; nothing is read yet.
-
-    Raises BadInput with what does not exist, or is of no format that upstream reads, one per line.
-    """
-    problems: list[str] = []
-    found: list[list[Source]] = []
-    for flag, split in (("data.dataset", "data.dataset_split"), ("eval.dataset", "eval.split")):
-        names = [name.strip() for name in (flat[flag] or "").split(",") if name.strip()]
-        found.append([])
-        for name in names:
-            try:
-                found[-1] += _sources(name, f"--{flag}", flat[split], flat)
-            except ValueError as error:
-                problems.append(f"--{flag} {name}: {error}")
-    if problems:
-        raise BadInput("\n".join(problems))
-    return found[0], found[1]
+    """The data sets for training and for evaluation; nothing is read yet."""
+    train, evaluation = (
+        [
+            source
+            for name in (flat[flag] or "").split(",")
+            if name.strip()
+            for source in _sources(name.strip(), f"--{flag}", flat[split], flat)
+        ]
+        for flag, split in (("data.dataset", "data.dataset_split"), ("eval.dataset", "eval.split"))
+    )
+    return train, evaluation
 
 
 def _sources(name: str, flag: str, split: str, flat: Flat) -> list[Source]:
-    path = name.split("@")[0].strip()
-    ending = os.path.splitext(path)[1]
-    files = sorted(file for file in glob.glob(path) if os.path.isfile(file))
-    local = (looks_local(path) or ending in ROW_FORMATS) and "://" not in path
-    if local and not files and not os.path.isdir(path):
-        raise ValueError("does not exist")
-    if files and ending not in (*ROW_FORMATS, ".arrow", ".py"):
-        raise ValueError(f"is a file that does not end in {', '.join(ROW_FORMATS)}")
-    if files and ending in ROW_FORMATS:
-        if split and split != "train":
-            raise ValueError(f"a file has the split train only, not {split}")
-        if ending != ".csv":  # upstream's reader turns cells into numbers, and "NA" into None
-            return [(file, read_rows(Path(file))) for file in files]
+    """Files one by one; anything else as upstream's loader reads it.
+
+    That includes CSV, where upstream turns cells into numbers, and "NA" into None.
+    """
+    path = Path(name.split("@")[0].strip())
+    files = sorted(file for file in glob.glob(str(path)) if os.path.isfile(file))
+    readable = path.suffix in ROW_FORMATS and path.suffix != ".csv"
+    if files and readable and split in (None, "", "train"):
+        return [(file, read_rows(Path(file))) for file in files]
     return [(name, _loaded_rows(name, flag, split, flat))]
 
 
@@ -242,7 +221,7 @@ def _loaded_rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileR
     from openrlhf.datasets.utils import blending_datasets
 
     path = name.split("@")[0].strip()
-    is_here = os.path.exists(path) or bool(glob.glob(path))
+    is_here = bool(glob.glob(path)) or looks_local(path) or path.endswith(ROW_FORMATS)
     if not is_here:
         print(f"openrlhf_js: loading {name} from a hub", flush=True)
     strategy = SimpleNamespace(

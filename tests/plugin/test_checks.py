@@ -45,7 +45,6 @@ def folder(tmp_path, monkeypatch):
     Path("nine.jsonl").write_text("".join([*rows, rows[0]]))
     Path("chat.jsonl").write_text('{"question": [{"role": "user"}], "answer": "1"}\n' * 4)
     Path("p.csv").write_text("question,answer\n" + "1,1\n" * 4)
-    Path("p.txt").write_text("1")
     Path("reward.py").write_text("raise SystemExit\ndef reward_func(q, p, l): ...\n")
     Path("other.py").write_text("from m import f as reward_func")
     Path("no_function.py").write_text("def reward(q, p, l): ...\n")
@@ -149,7 +148,6 @@ def test_what_works_passes(changes):
         ({"data.prompt_dataset": "prompts.jsonl,none.csv"}, "none.csv: does not exist"),
         ({"data.prompt_dataset": "./none"}, "--data.prompt_dataset ./none: does not exist"),
         ({"data.prompt_dataset": "x/*.json"}, "x/*.json: does not exist"),
-        ({"data.prompt_dataset": "p.txt"}, "does not end in .json"),
         ({"data.prompt_dataset": "chat.jsonl"}, "'question' holds list; it must hold text"),
         ({"data.prompt_dataset": "p.csv,p.csv", "data.prompt_probs": "0.5"}, "--data.prompt_probs"),
         ({"eval.dataset": "none.json"}, "--eval.dataset none.json: does not exist"),

@@ -202,9 +202,8 @@ def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
     [
         ({"data.dataset": None}, "--data.dataset is missing"),
         ({"model.model_name_or_path": "./absent"}, "./absent: there is no such folder"),
-        ({"data.dataset": "absent.jsonl"}, "--data.dataset absent.jsonl: does not exist"),
+        ({"data.dataset": "absent.jsonl"}, "--data.dataset absent.jsonl: cannot be loaded"),
         ({"data.dataset": "model/config.json"}, "these pairs cannot be trained on: no pair"),
-        ({"eval.split": "test"}, "a file has the split train only, not test"),
         ({"train.batch_size": "0"}, "--train.batch_size must be at least 1, got 0"),
         ({"data.max_samples": "4"}, "there are 4 pairs, fewer than one --train.batch_size of 8"),
         ({"eval.dataset": None}, "10 pairs are too few to evaluate on 1% of them"),
@@ -255,14 +254,10 @@ def test_a_csv_is_read_as_upstream_reads_it(cells, said, folder, capsys):
     assert run({"data.dataset": "pairs.csv"}) == 0
 
 
-def test_a_head_with_two_outputs_and_one_that_would_be_lost(folder, capsys):
+def test_a_head_that_would_be_lost_is_mentioned(folder, capsys):
     tensors = load_file("model/model.safetensors")
-    for outputs in (2, 1):
-        tensors["score.weight"] = torch.zeros(outputs, 128, dtype=torch.bfloat16)
-        save_file(tensors, "model/model.safetensors", {"format": "pt"})
-        if outputs == 2:
-            (line,) = refused(capsys, {})
-            assert "has a head with 2 outputs: a reward is one" in line
+    tensors["score.weight"] = torch.zeros(1, 128, dtype=torch.bfloat16)
+    save_file(tensors, "model/model.safetensors", {"format": "pt"})
     assert run({}) == 0
     assert "model is a reward model already; OpenRLHF starts with a new head" in (
         capsys.readouterr().out

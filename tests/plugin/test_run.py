@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from openrlhf_js.plugin import cpu, upstream
+from openrlhf_js.plugin.flags import REWARD_MODEL
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.run import RECORD, recorded
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
@@ -147,7 +148,7 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
 
 
 def test_what_needs_a_gpu_are_flags_of_upstreams_and_none_is_asked_for_by_itself():
-    programs = [upstream_parser(), upstream_parser("train_rm")]
+    programs = [upstream_parser(), upstream_parser("train_rm", REWARD_MODEL)]
     defaults = [vars(program.parse_args([])) for program in programs]
     for flag in (*cpu.WITHOUT_GPU, *cpu.GPU_MEMORY):
         found = {values[flag] for values in defaults if flag in values}
@@ -228,6 +229,6 @@ def test_the_report_reads_what_is_recorded(tmp_path):
     assert runs.CONFIG == RECORD
     with recorded(arguments(tmp_path), PARSER):
         config = runs.read_config(tmp_path / "js")
-        assert config.flags["actor.adam.betas"] == "0.9 0.95"
+        assert config.settings["--actor.adam.betas"] == "0.9 0.95"
         assert config.outcome is None
     assert runs.read_config(tmp_path / "js").outcome == "done"
