@@ -17,9 +17,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from openrlhf_js import __version__
-from openrlhf_js.common.console import cell
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.report import panels, style
+from openrlhf_js.report import lab, panels, style
 from openrlhf_js.report.plot import Panel, Row, plot
 from openrlhf_js.report.runs import Condition, compare_flags
 
@@ -138,13 +137,12 @@ def lab_results(folder: Path) -> list[dict[str, Any]]:
             continue
         if not isinstance(summary, dict) or summary.get("lab") not in LAB_RESULTS:
             continue
-        rows, png = summary.get("rows") or [], path.with_suffix(".png")
-        names = list(dict.fromkeys(name for row in rows for name in row))
+        png = path.with_suffix(".png")
         found.append(
             {
                 "title": f"{path.resolve().parent.name}: {path.stem}",
-                "finding": summary.get("finding", ""),
-                "rows": [{name: cell(row.get(name)) for name in names} for row in rows],
+                "finding": summary["finding"],
+                "rows": lab.table(summary),
                 "source": _source("image/png", png.read_bytes()) if png.is_file() else "",
             }
         )

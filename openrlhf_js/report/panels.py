@@ -65,7 +65,7 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
     ),
     "Shrinkage": (
         Curve(runs.SHRINKAGE, "Shrinkage λ", "λ, 0: rloo, 1: bloo",
-              "mean over the prompts; for an estimator that does not shrink, what js would take",
+              "mean over prompts; without shrinkage, what js would take",
               SHARE, summary="all"),
         Curve("train/js/within_variance", "v: noise of a prompt's mean reward", "squared reward",
               "mean over the prompts of the batch"),
@@ -87,7 +87,8 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         Curve(runs.GRADIENT_NORM, "Gradient norm", "norm, before clipping"),
     ),
     "Responses": (
-        Curve("train/rollout/response_length_mean", "Response length", "tokens", summary="last"),
+        Curve("train/rollout/response_length_mean", "Response length, tokens", "tokens",
+              summary="last"),
         Curve("train/rollout/truncated_rate", "Truncated responses", "share of the responses",
               limits=SHARE),
         Curve("train/kl", "KL to the reference model", "nats per token", "", FREE, summary="last",
@@ -104,11 +105,11 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
     "Time": tuple(
         Curve(f"train/timing/{tag}", title, "seconds", summary="all")
         for tag, title in (
-            ("step_total", "Time of a training step"),
-            ("generation", "Time of generation"),
-            ("make_experience", "Time of rewards and advantages"),
-            ("ppo_train", "Time of gradient updates"),
-            ("broadcast", "Time to send weights to vLLM"),
+            ("step_total", "Training step, seconds"),
+            ("generation", "Generation, seconds"),
+            ("make_experience", "Rewards and advantages, seconds"),
+            ("ppo_train", "Gradient updates, seconds"),
+            ("broadcast", "Weights to vLLM, seconds"),
         )
     ),
 }
@@ -205,7 +206,7 @@ def draw(
         notes = {
             curve.note: True,
             "95 % intervals over seeds": any(len(c.runs) > 1 for c in shown),
-            "95 % intervals over held-out prompts where there is one seed": by_prompt,
+            "95 % intervals over held-out prompts": by_prompt,
             f"running average of {window}": window > 1 and curve is not PASS_AT_1,
             f"not logged by {missing}": missing,
         }

@@ -88,7 +88,7 @@ def dress(axes: Axes, title: str, xlabel: str, ylabel: str, note: str = "") -> N
     bold: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "color": INK}
     axes.set_title(printable(title), loc="left", pad=pad, **bold)
     small: dict[str, Any] = {"fontsize": 9, "color": INK, "alpha": 0.8}
-    axes.text(0, 1.025, printable(note), transform=axes.transAxes, **small)
+    axes.text(0, 1.025, printable(note), transform=axes.transAxes, **small).set_in_layout(False)
     axes.set_xlabel(xlabel, color=INK)
     axes.set_ylabel(ylabel, color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.8)

@@ -119,7 +119,7 @@ def test_every_panel_is_drawn_and_every_picture_saved(complete):
         "gradient_variance",
         "graded_as_maze",
         "correct_answers_maze",
-        "time_of_a_training_step",
+        "training_step_seconds",
     } <= names
     assert len(names) == len(found.pictures) == sum(map(len, panels.SECTIONS.values())) + 1
     assert "graded_as_timeout" not in names  # it never came up
@@ -199,7 +199,11 @@ def test_a_second_report_replaces_the_first(log, tmp_path):
 def test_results_of_the_lab_are_found_among_other_files_and_shown(tmp_path):
     folder = tmp_path / "lab" / "early"
     folder.mkdir(parents=True)
-    rows = [{"m": 2, "MSE": 0.123456}, {"m": 4, "note": "<b>"}]
+    of_js = {"estimator": "js", "quantity": "MSE"}
+    rows = [
+        {"m": 2, **of_js, "value": 0.123456, "low": 0.1, "high": 0.2},
+        {"m": 4, **of_js, "value": None, "low": None, "high": None},
+    ]
     result = {"lab": "mse", "finding": "js wins & <b>", "rows": rows}
     (folder / "mse.json").write_text(json.dumps(result))
     (folder / "mse.png").write_bytes(b"\x89PNG")
@@ -211,7 +215,8 @@ def test_results_of_the_lab_are_found_among_other_files_and_shown(tmp_path):
     parsed = Parsed(text)
     assert found.left_out == [] and parsed.open == []
     assert "early: mse" in text and "js wins &amp; &lt;b&gt;" in text
-    assert parsed.row("2") == ["0.1235", "-"]
+    assert parsed.row("2") == ["js", "0.123 (0.1 to 0.2)"]
+    assert parsed.row("4") == ["js", "-"]
     assert parsed.loads == ["data:image/png;base64,iVBORw=="]
     for folder, complaint in ((tmp_path / "nowhere", "no folder"), (tmp_path / "out", "no result")):
         with pytest.raises(ValueError, match=complaint):
