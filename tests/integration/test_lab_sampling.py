@@ -1,4 +1,4 @@
-"""`openrlhf-js lab` on the tiny model: killed in the middle of sampling, it goes on as if not."""
+"""`openrlhf-js lab` on the tiny model: killed in the middle of sampling, it resumes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from openrlhf_js.lab.store import Samples, open_samples
+from openrlhf_js.lab.pool import Samples, open_samples
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.quickstart import write_prompts
 from openrlhf_js.tiny.tasks import TASKS, draw
@@ -57,35 +57,39 @@ def responses(samples: Samples) -> list[list[list[int]]]:
     return [[each.tolist() for each in group] for group in samples.response_tokens]
 
 
+def sampled(out: Path) -> int:
+    """Responses on disk."""
+    path = out / "samples" / "responses.jsonl"
+    return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
+
+
 def stopped(words: list[str], out: Path, after: int, number: int) -> int:
-    """Sends the signal once so many parts are there, and returns the exit status."""
+    """Sends the signal once so many responses are there, and returns the exit status."""
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        while len(list((out / "samples").glob("sampled-*.npz"))) < after:
+        while sampled(out) < after:
             assert process.poll() is None, "it ended before it could be stopped"
             time.sleep(0.005)
         os.kill(process.pid, number)
         process.wait(60)
         said = process.stderr.read() if process.stderr else ""
     if number == signal.SIGTERM:  # as Ctrl-C, which a shell keeps from its background jobs
-        assert said.splitlines()[-1].endswith("stopped; the same command goes on from here")
+        assert said.splitlines()[-1].endswith("stopped; the same command resumes")
     return process.returncode
 
 
 @pytest.mark.integration
-def test_killed_and_gone_on(given: Path, tmp_path: Path) -> None:
-    small = ["--batch_size", "8"]  # 32 parts
+def test_killed_and_resumed(given: Path, tmp_path: Path) -> None:
+    small = ["--batch_size", "8"]  # 33 batches
     broken, whole = tmp_path / "broken", tmp_path / "whole"
-    assert stopped(command(given, broken, *small), broken, 6, signal.SIGKILL) == -signal.SIGKILL
-    there = len(list((broken / "samples").glob("sampled-*.npz")))
-    assert 6 <= there < 16
-    assert stopped(command(given, broken, *small), broken, there + 6, signal.SIGTERM) == 130
-    said = run(command(given, broken, *small))
-    assert "the mean squared error to the true value" in said
+    assert stopped(command(given, broken, *small), broken, 56, signal.SIGKILL) == -signal.SIGKILL
+    there = sampled(broken)
+    assert 56 <= there < 140
+    assert stopped(command(given, broken, *small), broken, there + 48, signal.SIGTERM) == 130
+    assert "js lowers the squared error" in run(command(given, broken, *small))
     run(command(given, whole, *small))
     first, second = open_samples(broken), open_samples(whole)
     assert responses(first) == responses(second)
     assert first.rewards.tolist() == second.rewards.tolist()
-    assert not list((broken / "samples").glob(".*.partial"))
 
 
 @pytest.mark.integration
@@ -104,8 +108,8 @@ def test_vllm_samples_the_same_distribution(given: Path, tmp_path: Path) -> None
         assert found.greedy_rewards is not None
     again = tmp_path / "vllm"
     before = responses(open_samples(again))
-    for path in sorted((again / "samples").glob("sampled-*"))[:1]:
-        path.unlink()
+    path = again / "samples" / "responses.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:20]))
     run(command(given, again, "--engine", "vllm", "--dtype", "float32"))
     same = sum(a == b for a, b in zip(before, responses(open_samples(again)), strict=True))
     assert same >= PROMPTS - 1  # each response has a seed of its own; a logit may round otherwise

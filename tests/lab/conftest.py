@@ -8,29 +8,36 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from openrlhf_js.lab.pool import Samples
 
 TOKENS = 11
+REWARD = """
+def reward_func(queries, prompts, labels):
+    said = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
+    return {"rewards": [float(label in each) for label, each in zip(labels, said)]}
+"""
 
 
-def small_model(seed=0, dtype=torch.float32):
+def qwen(**settings):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    return Qwen2ForCausalLM(Qwen2Config(**sizes, **heads, **settings))
+
+
+def small_model(dtype=torch.float32):
     """Random weights, in training mode and with dropout, which the lab has to turn off."""
-    torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=TOKENS,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=64,
-        tie_word_embeddings=True,
-        attention_dropout=0.5,
-        initializer_range=0.3,
-    )
-    return Qwen2ForCausalLM(config).to(dtype).train()
+    sizes = {"vocab_size": TOKENS, "max_position_embeddings": 64, "tie_word_embeddings": True}
+    return qwen(**sizes, attention_dropout=0.5, initializer_range=0.3).to(dtype).train()
 
 
 def float64_model():
@@ -96,3 +103,18 @@ def samples():
 def own(samples):
     """The score gradient of every response of `samples`."""
     return score_gradients(small_model(), samples)
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory):
+    """A folder with a model of the letters a to h, and a reward for saying the label."""
+    folder = tmp_path_factory.mktemp("letters")
+    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", *"abcdefgh"])}
+    words = Tokenizer(models.WordLevel(vocabulary))
+    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    ends = {"pad_token": "<pad>", "eos_token": "<eos>"}
+    PreTrainedTokenizerFast(tokenizer_object=words, **ends).save_pretrained(folder / "model")
+    sizes = {"vocab_size": 10, "max_position_embeddings": 16}
+    qwen(**sizes, eos_token_id=1, bos_token_id=None).save_pretrained(folder / "model")
+    (folder / "reward.py").write_text(REWARD)
+    return folder

@@ -1,0 +1,276 @@
+"""`openrlhf-js lab` on a model with random weights."""
+
+import errno
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from openrlhf_js.cli import lab
+from openrlhf_js.common.store import Store
+from openrlhf_js.lab.pool import open_samples
+from openrlhf_js.sampling.settings import EngineSettings
+
+SMALL = ("--batches", "3", "--batch_prompts", "4")
+
+
+@pytest.fixture(scope="module")
+def given(letters):
+    """A folder with model, prompts and reward file."""
+    for name, first in (("easy", "ab"), ("hard", "cd")):
+        rows = [
+            {"input": a + b, "label": b if name == "easy" else b * 2, "datasource": name}
+            for a in first
+            for b in "abcd"
+        ]
+        (letters / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    both = (letters / "easy.jsonl").read_text() + (letters / "hard.jsonl").read_text()
+    (letters / "prompts.jsonl").write_text(both)
+    return letters
+
+
+def words(given, out, *more, prompts=("prompts",)):
+    return [
+        *("--model", str(given / "model"), "--reward", str(given / "reward.py"), "--prompts"),
+        *(str(given / f"{name}.jsonl") for name in prompts),
+        *("--out", str(out), "--max_new_tokens", "4", "--device", "cpu", "--responses", "16"),
+        *map(str, more),
+    ]
+
+
+@pytest.fixture(scope="module")
+def sampled(given, tmp_path_factory):
+    """A folder with samples that programs take as they are."""
+    out = tmp_path_factory.mktemp("sampled")
+    assert lab.main(["value", *words(given, out)]) == 0
+    return out
+
+
+def summary(out, name):
+    assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    with np.load(out / f"{name}.npz", allow_pickle=False) as arrays:
+        assert arrays.files
+    return json.loads((out / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("mse", ["--m", 2, 4, "--batches", 20, "--batch_prompts", 8]),
+        ("gradient", [*SMALL, "--m", 2, 3, "--baselines", "js", "bloo", "remax"]),
+        ("sweep", [*SMALL, "--m", 2, 3]),
+        ("heterogeneity", [*SMALL, "--m", 2, "--batches", 12]),
+    ],
+)
+def test_programs_take_the_samples_that_are_there(sampled, capsys, name, more):
+    assert lab.main([name, "--out", str(sampled), "--device", "cpu", *map(str, more)]) == 0
+    out = capsys.readouterr().out
+    found = summary(sampled, name)
+    assert out.splitlines()[-1] == found["finding"]
+    assert all(str(sampled / f"{name}.{end}") in out for end in ("json", "npz", "png"))
+    assert found["settings"]["m"] == [each for each in (2, 3, 4) if each in more]
+    assert found["samples"]["max_new_tokens"] == 4
+    assert {"quantity", "value", "low", "high"} < found["rows"][0].keys()
+    if name != "mse":
+        assert ("Batches share responses" in out) == (name == "heterogeneity")
+        assert found["disjoint"] == (name != "heterogeneity")
+        again = lab.main([name, "--out", str(sampled), "--device", "cpu", *map(str, more)])
+        assert again == 0 and summary(sampled, name)["rows"] == found["rows"]
+
+
+def test_values_and_what_was_sampled(given, sampled):
+    found = summary(sampled, "value")
+    samples = open_samples(sampled)
+    assert samples.rewards.shape == (16, 16) and samples.greedy_rewards is not None
+    mean = next(row for row in found["rows"] if row["quantity"] == "mean_value")
+    assert mean["value"] == pytest.approx(samples.rewards.mean())
+    assert {row["group"] for row in found["rows"]} == {"all", "easy", "hard"}
+    vocabulary = ["<pad>", "<eos>", *"abcdefgh"]
+    for i, group in enumerate(samples.response_tokens):  # graded as a run decodes them
+        for j, tokens in enumerate(group):
+            text = "".join(vocabulary[each] for each in tokens)
+            assert samples.rewards[i, j] == (samples.labels[i] in text)
+            assert samples.finished[i, j] == (tokens[-1] == 1) and 1 <= len(tokens) <= 4
+
+
+def test_several_files_are_groups_and_fewer_prompts_are_the_first_of_more(given, tmp_path):
+    both = ("easy", "hard")
+    assert lab.main(["value", *words(given, tmp_path, "--prompts_count", 2, prompts=both)]) == 0
+    few = open_samples(tmp_path)
+    assert few.groups == ["easy", "hard"] * 2
+    more = ["--prompts_count", 3, "--responses", 18]
+    assert lab.main(["value", *words(given, tmp_path, *more, prompts=both)]) == 0
+    found = open_samples(tmp_path)
+    assert found.rewards.shape == (6, 18) and found.prompts[:4] == few.prompts
+    assert found.rewards[:4, :16].tolist() == few.rewards.tolist()
+    small = ["--out", str(tmp_path), "--prompts_count", "3", "--responses", "5"]
+    assert lab.main(["value", *small]) == 0
+    assert summary(tmp_path, "value")["responses"] == 5
+
+
+def test_too_much_for_what_is_there(sampled, capsys):
+    assert lab.main(["value", "--out", str(sampled), "--responses", "99"]) == 2
+    assert "has 16 prompts with 16 responses each, not 16 with 99" in capsys.readouterr().err
+    assert lab.main(["mse", "--out", str(sampled), "--m", "2", "9"]) == 2
+    assert "m = 9 is more than half of the 16 responses" in capsys.readouterr().err
+
+
+def test_samples_of_other_settings(given, sampled, capsys):
+    assert lab.main(["value", *words(given, sampled, "--temperature", 0.5)]) == 2
+    assert "temperature: 1.0 there, 0.5 now" in capsys.readouterr().err
+    assert lab.main(["value", *words(given, sampled, "--dtype", "bf16")]) == 2
+    assert "dtype: 'float32' there, 'bfloat16' now" in capsys.readouterr().err
+
+
+def test_gradients_need_the_model_that_was_sampled_and_its_distribution(sampled, tmp_path, capsys):
+    settings = sampled / "samples" / "settings.json"
+    right = settings.read_text()
+    try:
+        for name, value, message in (
+            ("top_p", 0.9, "Sample with --top_p 1"),
+            ("model", str(tmp_path / "gone"), "no longer exists"),
+            ("model_sha256", "other", "has changed since it was sampled"),
+        ):
+            settings.write_text(json.dumps({**json.loads(right), name: value}))
+            assert lab.main(["sweep", "--out", str(sampled), *SMALL]) == 2
+            assert message in capsys.readouterr().err
+    finally:
+        settings.write_text(right)
+
+
+def test_a_reward_file_that_was_repaired(given, tmp_path, capsys):
+    reward, right = tmp_path / "reward.py", (given / "reward.py").read_text()
+    reward.write_text(right.replace("return", "1 / 0\n    return"))
+    call = ["value", *words(given, tmp_path / "out", "--prompts_count", 4), "--reward", str(reward)]
+    assert lab.main(call) == 1
+    said = capsys.readouterr().err
+    assert re.search(r"(?s)ZeroDivisionError.*for the prompt ending in.*same command resumes", said)
+    reward.write_text(right)
+    assert lab.main(call) == 0
+    assert "graded 4 responses anew" in capsys.readouterr().err
+    assert lab.main(["value", *words(given, tmp_path / "new", "--prompts_count", 4)]) == 0
+    first, second = (open_samples(tmp_path / name).rewards for name in ("out", "new"))
+    assert first.tolist() == second.tolist()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (KeyboardInterrupt(), 130, "stopped; the same command resumes"),
+        (OSError(errno.ENOSPC, "No space left"), 1, "No space left; the same command resumes"),
+        (torch.OutOfMemoryError("Tried to\nmore"), 1, "Tried to\nGive a smaller --batch_size"),
+    ],
+)
+def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, status, message):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(EngineSettings, "load", fails)
+    assert lab.main(["mse", *words(given, tmp_path)]) == status
+    assert f"openrlhf-js lab mse: {message}" in capsys.readouterr().err
+
+
+def test_another_process_that_samples_here(given, tmp_path, capsys):
+    with Store(tmp_path / "samples" / "responses.jsonl", {}, ("prompt", "draw")):
+        assert lab.main(["value", *words(given, tmp_path)]) == 2
+    assert "another process writes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--model", "/no/such/folder"], "/no/such/folder"),
+        (["--prompts", "/no/such.jsonl"], "/no/such.jsonl: No such file"),
+        (["--reward", "/no/such.py"], "is not a Python file"),
+        (["--prompts_count", "17"], "17 prompts are asked for, and there are 16"),
+        (["--max_new_tokens", "15"], "leave no room for 15 new ones"),
+        (["--label_key", "gold"], "nothing under 'gold' (--label_key)"),
+    ],
+)
+def test_what_cannot_be_used(given, tmp_path, capsys, flags, message):
+    assert lab.main(["value", *words(given, tmp_path), *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_no_samples_yet(tmp_path, capsys):
+    assert lab.main(["mse", "--out", str(tmp_path)]) == 2
+    assert "holds no samples: say with --model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "message"),
+    [
+        ("mse", "--model x", "--model and --prompts (or --task) need each other"),
+        ("mse", "--task maze", "--model and --prompts (or --task) need each other"),
+        ("mse", "--model x --prompts y", "--prompts needs --reward FILE"),
+        ("mse", "--model x --prompts y --task maze", "--prompts or --task, not both"),
+        ("mse", "--model x --reward r --prompts a/y b/y", "have the same name"),
+        ("mse", "--temperature 0.5", "--temperature needs --model: without it, samples"),
+        ("mse", "--reward y", "--reward needs --model"),
+        ("mse", "--model x --task maze --input_template {}", "--input_template excludes"),
+        ("mse", "--model x --prompts y --reward z --input_template Q:", "needs {} where"),
+        ("mse", "--responses 0", "greater than or equal to 1"),
+        ("mse", "--temperature 0", "greater than 0"),
+        ("gradient", "--batches 1", "greater than or equal to 2"),
+        ("simulate", "--noise 2", "are of --rewards gaussian"),
+        ("simulate", "--rounds 1", "greater than or equal to 2"),
+        ("simulate", "--seed -1", "greater than or equal to 0"),
+    ],
+)
+def test_wrong_flags_are_one_message(tmp_path, capsys, name, flags, message):
+    with pytest.raises(SystemExit) as stopped:
+        lab.main([name, "--out", str(tmp_path), *flags.split()])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_task_brings_its_own_prompts(monkeypatch, tmp_path):
+    monkeypatch.setattr(lab, "TASK_POOL", 50)
+    settings = lab.LabSettings(model="m", task="countdown", out=tmp_path)
+    rows = lab._task_rows(settings, "countdown")
+    assert len(rows) == 50 and rows == lab._task_rows(settings, "countdown")
+    few = lab.LabSettings(model="m", task="countdown", out=tmp_path, prompts_count=5)
+    assert lab._task_rows(few, "countdown") == rows
+
+
+SIMULATED = ["--prompts_count", "8", "--rounds", "40", "--m", "4", "2"]
+
+
+def test_simulate_leaves_its_files_and_ends_with_its_finding(tmp_path, capsys):
+    np.savez(tmp_path / "value.npz", values=[0.0, 3.0, 5.0])
+    values = ["--values", f"file:{tmp_path / 'value.npz'}", "--rewards", "gaussian"]
+    noise = ["--noise", "2", "--noise_spread", "0.5"]
+    for more in ([], [*values, *noise]):
+        assert lab.main(["simulate", "--out", str(tmp_path / "lab"), *SIMULATED, *more]) == 0
+        found, out = summary(tmp_path / "lab", "simulate"), capsys.readouterr().out
+        assert out.splitlines()[-1] == found["finding"]
+        assert "remax is left out" in out and found["batches"] == 40
+        assert {row["m"] for row in found["rows"]} == {2, 4}
+    assert found["title"] == "Gaussian, 3 values of value.npz, noise 2 spread 0.5"
+    assert found["values"]["sigma2"] == 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--values", "gamma:1"], "no values 'gamma:1'; give one of beta:A,B"),
+        (["--values", "normal:0,1"], "take Gaussian rewards"),
+        (["--values", "file:/nowhere/x.txt"], "/nowhere/x.txt: No such file"),
+        (["--rewards", "gaussian", "--noise", "0"], "noise must be greater than 0"),
+    ],
+)
+def test_values_that_cannot_be_used_leave_nothing(tmp_path, capsys, flags, message):
+    assert lab.main(["simulate", "--out", str(tmp_path / "lab"), *SIMULATED, *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "lab").exists()
+
+
+def test_help_names_every_program(capsys):
+    assert lab.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {name} " in said for name in lab.PROGRAMS)
+    with pytest.raises(SystemExit) as stopped:
+        lab.main(["gradient", "--help"])
+    assert stopped.value.code == 0 and "--gradient_checkpointing" in capsys.readouterr().out

@@ -1,0 +1,164 @@
+"""Pictures and tables of the lab, from results as its programs write them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from openrlhf_js.lab import mse, results
+from openrlhf_js.lab.pool import Samples
+from openrlhf_js.report import lab
+
+
+def samples(prompts=6, responses=20, groups=None, rewards=None):
+    generator = np.random.default_rng(0)
+    values = generator.random((prompts, 1))
+    drawn = (generator.random((prompts, responses)) < values).astype(float)
+    rewards = drawn if rewards is None else rewards
+    n, m = rewards.shape
+    tokens = [[np.zeros(2, dtype=np.int32)] * m] * n
+    names = groups or [""] * n
+    return Samples(["p"] * n, ["l"] * n, names, [[1]] * n, tokens, rewards, rewards > 0, None, {})
+
+
+def saved(folder, name, result):
+    path = results.save(folder, name, result, {})
+    return json.loads(path.read_text()), result.arrays
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_values_ascend_and_stay_within_the_rewards(tmp_path):
+    pool = samples(groups=["a/$1", "b"] * 3)
+    ascending, distribution = lab.draw(*saved(tmp_path, "value", mse.values_of(pool))).axes
+    points = np.concatenate([each.lines[0].get_ydata() for each in ascending.containers])
+    assert sorted(points) == pytest.approx(sorted(pool.rewards.mean(1)))
+    ends = [s[:, 1] for each in ascending.containers for s in each.lines[2][0].get_segments()]
+    assert np.min(ends) >= 0 and np.max(ends) <= 1
+    assert [text.get_text() for text in ascending.get_legend().get_texts()] == ["a/$1", "b"]
+    assert sum(patch.get_height() for patch in distribution.containers[0]) == 6
+    many = mse.values_of(samples(9, groups=[str(i) for i in range(9)]))
+    assert lab.draw(*saved(tmp_path, "value", many)).axes[0].get_legend() is None
+
+
+def test_errors_and_reductions_over_m(tmp_path):
+    summary, arrays = saved(tmp_path, "mse", mse.mse(samples(20, 40), 10, (2, 4), 30, 0))
+    errors, reductions = lab.draw(summary, arrays).axes
+    values = results.estimates(summary["rows"], "mse")
+    drawn = [list(line.get_ydata()) for line in errors.lines]
+    for name, kind in summary["gradients"].items():
+        assert ([each.value for each in values[name].values()] in drawn) == (kind != "oracle")
+    assert {"grpo, dr_grpo (biased)", "js", "rloo"} < set(texts(errors))
+    assert {"js", "js_plus", "best constant"} < set(texts(reductions))
+    assert "rloo" not in texts(reductions)
+    assert errors.get_yscale() == "log"
+    assert [tick.get_text() for tick in errors.get_xticklabels()] == ["2", "4"]
+    assert "30 batches of 10 prompts" in texts(errors)[0]
+
+
+def test_a_baseline_that_is_far_worse_is_named_and_not_drawn():
+    kinds = {"rloo": "unbiased", "js": "unbiased", "remax": "unbiased"}
+    rows = [
+        row
+        for m in (2, 4)
+        for name, saves in (("rloo", 0.0), ("js", 10.0), ("remax", -900.0))
+        for row in results.rows_of(
+            {
+                "distance": 10.0 - saves / 100,
+                "reduction_percent": results.Estimate(saves, saves - 1, saves + 1),
+            },
+            m=m,
+            estimator=name,
+        )
+    ]
+    summary = {
+        "lab": "gradient",
+        "rows": rows,
+        "gradients": kinds,
+        "batches": 3,
+        "batch_prompts": 4,
+    }
+    distance, saved_axes = lab.draw({**summary, "title": "\x1b"}, {}).axes
+    assert "remax" in texts(distance) and "remax" not in texts(saved_axes)
+    assert "far higher: remax" in texts(saved_axes)[0]
+    assert saved_axes.get_ylim()[0] > -100
+
+
+def curves(worst=0.0, sets=(None,)):
+    """A sweep of two m, or a heterogeneity of sets."""
+    rows, places = [], [(name, m) for name in sets for m in (2, 4)]
+    for prompts, m in places:
+        own = {"m": m} | ({"prompts": prompts} if prompts else {})
+        for point, where in (
+            ("least distance", 0.5),
+            ("bloo", 1.0),
+            ("js", 0.4),
+            ("js_plus", 0.55),
+        ):
+            quantities = {
+                "shrinkage": results.Estimate(where, where - 0.1, where + 0.1),
+                "reduction_percent": results.Estimate(10 * where, 10 * where - 2, 10 * where + 2),
+            }
+            rows += results.rows_of(quantities, **own, point=point)
+        if prompts:
+            rows += results.rows_of(
+                {"value": 0.4, "v": 0.07, "s": 0.01}, **own, point="all rewards"
+            )
+    grid = np.linspace(0, 1, 5)
+    reduction = np.tile(40 * grid * (1 - grid), (len(places), 1))
+    reduction[:, -1] = worst
+    arrays = {"shrinkage": grid, "reduction_percent": reduction}
+    arrays |= {"reduction_low": reduction - 1, "reduction_high": reduction + 1}
+    return {"lab": "heterogeneity" if sets[0] else "sweep", "rows": rows}, arrays
+
+
+def test_a_sweep_shows_the_curve_and_where_the_rules_are():
+    summary, arrays = curves()
+    figure = lab.draw(summary, arrays)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["m = 2", "m = 4"]
+    axes = figure.axes[0]
+    assert any(
+        np.array_equal(each.get_ydata(), arrays["reduction_percent"][0]) for each in axes.lines
+    )
+    points = {each.get_label(): each.lines[0].get_xydata()[0].tolist() for each in axes.containers}
+    assert points == {"bloo": [1, 10], "js": [0.4, 4], "js_plus": [0.55, 5.5]}
+    assert figure.axes[1].get_ylim() == axes.get_ylim()
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"the same λ for all", "least distance", "js"} < set(legend)
+
+
+def test_a_bloo_that_is_far_worse_does_not_flatten_the_curves():
+    assert lab.draw(*curves(worst=-500)).axes[0].get_ylim()[0] > -100
+
+
+def test_heterogeneity_shows_every_set():
+    figure = lab.draw(*curves(sets=("easy", "h\x1brd", "mix")))
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles[0] == "easy, m = 2" and len(titles) == 6 and "\x1b" not in "".join(titles)
+    assert "value 0.4, v 0.07, s 0.01" in texts(figure.axes[0])[0]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "n"), [(np.ones((6, 20)), 5), (samples(1).rewards, 1)], ids=["equal", "one prompt"]
+)
+def test_what_is_not_known_is_left_out(rewards, n, tmp_path):
+    pool = samples(rewards=rewards)
+    for name, result in (("mse", mse.mse(pool, n, (2, 4), 30, 0)), ("value", mse.values_of(pool))):
+        path = results.save(tmp_path, name, result, {})
+        picture = lab.picture(path)
+        assert picture == tmp_path / f"{name}.png" and picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_has_a_line_for_each_setting_and_a_column_for_each_quantity():
+    gain = results.Estimate(12.34, 11.11, 13.57)
+    rows = results.rows_of({"gain": gain, "n": 3.0}, m=2, estimator="js")
+    rows += results.rows_of({"gain": 1234.5, "x": None}, m=2, estimator="dr_grpo")
+    found = lab.table({"rows": rows, "gradients": {"js": "unbiased", "dr_grpo": "biased"}})
+    assert found == [
+        {"m": "2", "estimator": "js", "gradient": "unbiased", "gain": "12.3 (11.1 to 13.6)"}
+        | {"n": "3", "x": "-"},
+        {"m": "2", "estimator": "dr_grpo", "gradient": "biased", "gain": "1.23e+03", "n": "-"}
+        | {"x": "-"},
+    ]
