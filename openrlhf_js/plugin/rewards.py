@@ -301,7 +301,7 @@ class RewardServers:
             raise _Unavailable(f"{type(error).__name__}: {error}") from None
         if status in BUSY:
             asked = headers.get("Retry-After", "")  # a date is left to the doubling rests
-            seconds = float(asked) if asked.isdecimal() else 0.0
+            seconds = min(float(asked), LONGEST_REST_SECONDS) if asked.isdecimal() else 0.0
             raise _Unavailable(f"status {status}: {excerpt(answer)}", seconds)
         if status != 200:
             hint = f" ({TOKEN_VARIABLE} holds the token)" if status in (401, 403) else ""
@@ -313,10 +313,9 @@ class RewardServers:
         server.problem = str(error)
         asked = error.rest_seconds if isinstance(error, _Unavailable) else 0.0
         if began >= server.failed_at:  # else one of many that the same failure hit
-            server.failures += 1
-            server.failed_at = now
-        rest = max(min(asked, LONGEST_REST_SECONDS), _rest_seconds(server.failures))
-        server.rests_until = max(server.rests_until, now + rest)
+            server.failures, server.failed_at = server.failures + 1, now
+            asked = max(asked, _rest_seconds(server.failures))
+        server.rests_until = max(server.rests_until, now + asked)
         if server.failures >= LOG_AFTER_FAILURES and not server.logged:
             server.logged = True
             logger.warning(

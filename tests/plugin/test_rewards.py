@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import math
@@ -10,7 +11,8 @@ import pickle
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,7 +49,7 @@ def free_port() -> int:
 class Server:
     """A real server, to be started and stopped: it keeps all queries and the last headers."""
 
-    def __init__(self, answer: Answer):
+    def __init__(self, answer: Answer | None):
         self.answer = answer
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/get_reward"
@@ -77,11 +79,14 @@ class Server:
         content = await request.json()
         self.queries += content["query"]
         self.headers = dict(request.headers)
+        assert self.answer
         made = self.answer(content)
         return await made if asyncio.iscoroutine(made) else made
 
 
 PATIENT = 30.0
+QUERIES = ["x" * i for i in range(1, 41)]
+EXPECTED = [len(query) / 10 for query in QUERIES]
 
 
 def length(content):
@@ -89,54 +94,51 @@ def length(content):
     return reward(len(content["query"][0]) / 10)
 
 
-def client(*servers: Server, timeout_seconds: float = PATIENT, **more) -> RemoteRewards:
-    urls = tuple(server.url for server in servers)
-    return RemoteRewards([RewardSource("", 1.0, urls)], timeout_seconds, **more)
+def page(text: str, status: int = 200, **headers: str) -> web.Response:
+    return web.Response(text=text, status=status, content_type="text/html", headers=headers)
 
 
-async def grades(rewards: RemoteRewards, queries: list[str]) -> list[float]:
-    try:
-        return [
-            grade["rewards"]
-            for grade in await asyncio.gather(*(rewards.grade(q, q, None) for q in queries))
-        ]
-    finally:
-        await rewards.close()
+def flaky(first: web.Response):
+    """Answers with this once, then properly."""
+    left = [first]
+    return lambda content: left.pop() if left else length(content)
 
 
-QUERIES = ["x" * i for i in range(1, 41)]
-EXPECTED = [len(query) / 10 for query in QUERIES]
+async def hang(_):
+    await asyncio.sleep(PATIENT)
 
 
-def test_the_request_is_upstreams_and_bears_the_token():
-    seen = {}
+def ask(
+    servers: Sequence[Server],
+    queries: Sequence[str] = ("four",),
+    models: Sequence[tuple[str, float, int]] = (("", 1.0, 9),),
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """The grades of the queries; each model (name, weight, count) has the next `count` servers.
 
-    def answer(content):
-        seen.update(content)
-        return reward(0.5, scores=[0.25], extra_logs={"dummy": [3.0]})
+    Servers without an answer are not started.
+    """
 
-    async def run():
-        async with Server(answer) as server:
-            rewards = client(server, token="secret")
-            grade = await rewards.grade("the query", "the prompt", "the label")
-            await rewards.close()
-            return grade, server.headers
+    async def run() -> list[dict[str, Any]]:
+        left = [server.url for server in servers]
+        sources = []
+        for name, weight, count in models:
+            sources.append(RewardSource(name, weight, tuple(left[:count])))
+            del left[:count]
+        rewards = RemoteRewards(sources, **{"timeout_seconds": PATIENT, **options})
+        async with AsyncExitStack() as stack:
+            for server in servers:
+                if server.answer:
+                    await stack.enter_async_context(server)
+            stack.push_async_callback(rewards.close)
+            jobs = (rewards.grade(query, "the prompt", "the label") for query in queries)
+            return await asyncio.gather(*jobs)
 
-    grade, headers = asyncio.run(run())
-    assert seen == {"query": ["the query"], "prompts": ["the prompt"], "labels": ["the label"]}
-    assert grade == {"rewards": 0.5, "scores": 0.25, "extra_logs": {"dummy": 3.0}}
-    assert headers["Authorization"] == "Bearer secret"
+    return asyncio.run(run())
 
 
-def test_queries_are_split_over_the_servers():
-    async def run():
-        async with Server(length) as one, Server(length) as two:
-            assert await grades(client(one, two), QUERIES) == EXPECTED
-            return one.queries, two.queries
-
-    one, two = asyncio.run(run())
-    assert sorted(one + two) == sorted(QUERIES)  # each once
-    assert min(len(one), len(two)) >= 10
+def values(*args: Any, **kwargs: Any) -> list[float]:
+    return [grade["rewards"] for grade in ask(*args, **kwargs)]
 
 
 @pytest.fixture
@@ -145,171 +147,124 @@ def short_rests(monkeypatch):
     monkeypatch.setattr(rewards_module, "LOOK_SECONDS", 0.1)
 
 
-def test_one_of_two_servers_stays_down_and_that_is_said_once(caplog, short_rests):
-    async def run():
-        gone = Server(length)
-        async with Server(length) as one:
-            rewards = client(one, gone)
-            for _ in range(5):
-                done = asyncio.gather(*(rewards.grade(q, q, None) for q in QUERIES))
-                assert [grade["rewards"] for grade in await done] == EXPECTED
-                await asyncio.sleep(0.25)  # a rest is over
-            await rewards.close()
+def test_the_request_is_upstreams_and_carries_the_token():
+    seen = {}
 
+    def answer(content):
+        seen.update(content)
+        return reward(0.5, scores=[0.25], extra_logs={"dummy": [3.0]})
+
+    server = Server(answer)
+    (grade,) = ask([server], token="secret")
+    assert seen == {"query": ["four"], "prompts": ["the prompt"], "labels": ["the label"]}
+    assert grade == {"rewards": 0.5, "scores": 0.25, "extra_logs": {"dummy": 3.0}}
+    assert server.headers["Authorization"] == "Bearer secret"
+
+
+def test_queries_are_split_over_the_servers():
+    one, two = Server(length), Server(length)
+    assert values([one, two], QUERIES) == EXPECTED
+    assert sorted(one.queries + two.queries) == sorted(QUERIES)  # each once
+    assert min(len(one.queries), len(two.queries)) >= 10
+
+
+@pytest.mark.parametrize(
+    "bad", [None, lambda _: page("<html>"), hang], ids=["down", "html", "hung"]
+)
+def test_the_other_server_makes_up_for_a_bad_one(bad, short_rests, caplog):
     with caplog.at_level(logging.WARNING, rewards_module.__name__):
-        asyncio.run(run())
-    (said,) = caplog.messages
-    assert "does not answer (ClientConnectorError" in said
+        options = {"timeout_seconds": 5.0} if bad is hang else {}
+        assert values([Server(bad), Server(length)], QUERIES, **options) == EXPECTED
+    assert len(caplog.messages) <= 1  # logged once, if at all
 
 
-def flaky(*first: web.Response):
-    """Answers with these once each, then properly."""
-    left = list(first)
-    return lambda content: left.pop(0) if left else length(content)
-
-
-def page(text: str, status: int = 200, **headers: str) -> web.Response:
-    return web.Response(text=text, status=status, content_type="text/html", headers=headers)
-
-
-TEMPORARY = {
-    "an error page": page("<html>starting</html>"),
-    "wrong length": web.json_response({"rewards": [1.0, 2.0]}),
-    "bad gateway": page("<h1>502</h1>", 502),
-    "broken once": page("Internal Server Error", 500),
-    "moved": page("", 302, Location="http://127.0.0.1:9/"),
-    "too long": page("x" * (1 << 20)),
-    "busy": page("", 503, **{"Retry-After": "0"}),
-    "a date": page("", 429, **{"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}),
-}
-
-
-@pytest.mark.parametrize("answer", TEMPORARY.values(), ids=TEMPORARY)
-def test_what_is_no_answer_is_asked_again_and_never_becomes_a_reward(answer):
+def test_a_server_that_stops_and_returns_gives_every_reward_once(short_rests, caplog):
     async def run():
-        async with Server(flaky(answer)) as server:
-            return await grades(client(server), ["four"]), len(server.queries)
-
-    assert asyncio.run(run()) == ([0.4], 2)
-
-
-def test_retry_after_is_heeded():
-    async def run():
-        async with Server(flaky(page("", 429, **{"Retry-After": "1"}))) as server:
-            began = time.monotonic()
-            assert await grades(client(server), ["four"]) == [0.4]
-            return time.monotonic() - began
-
-    assert asyncio.run(run()) >= 1 > rewards_module.FIRST_REST_SECONDS
-
-
-PERMANENT = {
-    "no token": page("who are you?", 401),
-    "poison": page("Internal Server Error", 500),
-}
-
-
-@pytest.mark.parametrize("answer", PERMANENT.values(), ids=PERMANENT)
-def test_a_server_that_only_talks_nonsense_is_given_up_soon(answer):
-    async def run():
-        def same(_):
-            return page(answer.text, answer.status)
-
-        async with Server(same) as server:
-            with pytest.raises(BadReward, match="3 answers were unusable") as caught:
-                await grades(client(server), ["four"])
-            return str(caught.value), len(server.queries)
-
-    said, asked = asyncio.run(run())
-    assert answer.text in said and asked == 3
-    assert ("OPENRLHF_JS_REWARD_TOKEN" in said) == (answer.status == 401)
-
-
-def test_the_other_server_makes_up_for_one_that_talks_nonsense():
-    async def run():
-        async with Server(lambda _: page("<html>")) as bad, Server(length) as good:
-            return await grades(client(bad, good), QUERIES)
+        server = await Server(length).start()
+        rewards = RemoteRewards([RewardSource("", 1.0, (server.url,))], PATIENT)
+        asking = asyncio.gather(*(rewards.grade(query, "", "") for query in QUERIES))
+        await server.stop()
+        await asyncio.sleep(1)
+        await server.start()
+        found = [grade["rewards"] for grade in await asking]
+        await rewards.close()
+        await server.stop()
+        return found
 
     assert asyncio.run(run()) == EXPECTED
+    assert "does not answer" in caplog.text and "answers again" in caplog.text
 
 
-@pytest.mark.parametrize("value", ["NaN", "null", "Infinity"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        page("<html>starting</html>"),
+        web.json_response({"rewards": [1.0, 2.0]}),
+        page("<h1>502</h1>", 502),
+        page("Internal Server Error", 500),
+        page("", 302, Location="http://127.0.0.1:9/"),
+        page("x" * (1 << 20)),
+        page("", 429, **{"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}),
+    ],
+    ids=["html", "two rewards", "502", "500", "moved", "too long", "a date"],
+)
+def test_what_is_no_answer_is_retried_and_never_becomes_a_reward(answer, short_rests):
+    server = Server(flaky(answer))
+    assert values([server]) == [0.4] and len(server.queries) == 2
+
+
+def test_retry_after_is_heeded(short_rests):
+    began = time.monotonic()
+    assert values([Server(flaky(page("", 429, **{"Retry-After": "1"})))]) == [0.4]
+    assert time.monotonic() - began >= 1
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_a_server_with_no_usable_answer_is_given_up_soon(status, short_rests):
+    server = Server(lambda _: page("who are you?", status))
+    with pytest.raises(BadReward, match=r"3 answers were unusable.*who are you") as caught:
+        ask([server])
+    assert len(server.queries) == 3
+    assert ("OPENRLHF_JS_REWARD_TOKEN" in str(caught.value)) == (status == 401)
+
+
+@pytest.mark.parametrize("value", ["NaN", "null"])
 def test_a_model_without_a_reward_is_not_asked_again(value):
-    text = f'{{"rewards": [{value}]}}'
-
-    async def run():
-        async with Server(lambda _: web.Response(text=text)) as server:
-            with pytest.raises(BadReward, match=r"the reward is .* from http"):
-                await grades(client(server), ["four"])
-            return len(server.queries)
-
-    assert asyncio.run(run()) == 1
+    server = Server(lambda _: web.Response(text=f'{{"rewards": [{value}]}}'))
+    with pytest.raises(BadReward, match=r"the reward is .* from http"):
+        ask([server])
+    assert len(server.queries) == 1
 
 
 def test_when_the_time_is_up_there_is_no_reward():
-    async def run():
-        began = time.monotonic()
-        with pytest.raises(BadReward, match=r"no reward within 1 s .*Connect") as caught:
-            await grades(client(Server(length), timeout_seconds=1.0), ["four"])
-        return time.monotonic() - began, str(caught.value)
-
-    seconds, said = asyncio.run(run())
-    assert 1 <= seconds < 20
-    assert "--js.reward_timeout_seconds" in said
+    with pytest.raises(BadReward, match=r"no reward within 0.5 s \(--js.reward_timeout.*Connect"):
+        ask([Server(None)], timeout_seconds=0.5)
 
 
-def test_a_server_that_hangs_is_left_for_the_other():
-    async def run():
-        async def hang(_):
-            await asyncio.sleep(PATIENT)
-
-        async with Server(hang) as stuck, Server(length) as good:
-            return await grades(client(stuck, good, timeout_seconds=10), QUERIES)
-
-    assert asyncio.run(run()) == EXPECTED
+def test_a_compressed_answer_is_not_unpacked(short_rests):
+    packed = gzip.compress(json.dumps({"rewards": [1.0]}).encode())
+    with pytest.raises(BadReward, match="not JSON"):
+        ask([Server(lambda _: web.Response(body=packed, headers={"Content-Encoding": "gzip"}))])
 
 
 def test_several_models_are_added_up_with_their_weights():
-    async def run():
-        def harmful(_):
-            return reward(5.0, scores=[7.0], extra_logs={"seen": 1.0})
-
-        async with Server(length) as one, Server(length) as two, Server(harmful) as three:
-            sources = [
-                RewardSource("help", 2.0, (one.url, two.url)),
-                RewardSource("harm", -0.5, (three.url,)),
-            ]
-            rewards = RemoteRewards(sources, PATIENT)
-            grade = await rewards.grade("four", "f", "l")
-            await rewards.close()
-            return grade, len(one.queries) + len(two.queries), len(three.queries)
-
-    grade, helped, harmed = asyncio.run(run())
+    harmful = Server(lambda _: reward(5.0, scores=[7.0], extra_logs={"seen": 1.0}))
+    servers = [Server(length), Server(length), harmful]
+    (grade,) = ask(servers, models=[("help", 2.0, 2), ("harm", -0.5, 1)])
     assert grade["rewards"] == pytest.approx(2 * 0.4 - 0.5 * 5)
     assert grade["scores"] == pytest.approx(2 * 0.4 - 0.5 * 7)
     assert grade["extra_logs"] == {"reward/help": 0.4, "reward/harm": 5.0, "harm/seen": 1.0}
-    assert (helped, harmed) == (1, 1)
+    assert [len(server.queries) for server in servers[:2]] in ([0, 1], [1, 0])
 
 
-def test_without_one_of_several_models_the_others_are_not_asked_on():
-    async def run():
-        async with Server(lambda _: reward(None)) as one:
-            sources = [
-                RewardSource("a", 1.0, (one.url,)),
-                RewardSource("b", 1.0, (Server(length).url,)),  # nobody is there
-            ]
-            rewards = RemoteRewards(sources, PATIENT)
-            with pytest.raises(BadReward, match="null"):
-                await rewards.grade("four", "f", "l")
-            await asyncio.sleep(0)
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            await rewards.close()
-            return [task.get_coro().__qualname__ for task in left]
-
-    assert "RewardServers.ask" not in asyncio.run(run())
+def test_without_one_of_several_models_there_is_no_reward_and_no_waiting_for_the_others():
+    began = time.monotonic()
+    with pytest.raises(BadReward, match="null"):
+        ask([Server(lambda _: reward(None)), Server(None)], models=[("a", 1.0, 1), ("b", 1e-9, 1)])
+    assert time.monotonic() - began < PATIENT / 2
 
 
-def test_no_more_queries_than_agreed_are_under_way(monkeypatch):
+def test_no_more_queries_than_agreed_are_open(monkeypatch):
     monkeypatch.setattr(rewards_module, "AT_ONCE", 5)
     now = Counter()
 
@@ -320,57 +275,26 @@ def test_no_more_queries_than_agreed_are_under_way(monkeypatch):
         now["busy"] -= 1
         return length(content)
 
-    async def run():
-        async with Server(slowly) as server:
-            return await grades(client(server), QUERIES)
-
-    assert asyncio.run(run()) == EXPECTED
+    assert values([Server(slowly)], QUERIES) == EXPECTED
     assert now["most"] == 5
 
 
-def test_a_compressed_answer_is_not_unpacked():
-    import gzip
+def test_only_addresses_need_a_client_which_takes_the_token_with_it(monkeypatch):
+    def made(addresses: list[str] | None, agent: str | None = None):
+        return client_of(
+            SimpleNamespace(
+                reward=SimpleNamespace(remote_url=addresses),
+                train=SimpleNamespace(agent_func_path=agent),
+                js=SimpleNamespace(reward_weights=None, reward_timeout_seconds=PATIENT),
+            )
+        )
 
-    packed = gzip.compress(json.dumps({"rewards": [1.0]}).encode())
-
-    async def run():
-        def answer(_):
-            return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
-
-        async with Server(answer) as server:
-            with pytest.raises(BadReward, match="not JSON"):
-                await grades(client(server), ["four"])
-
-    asyncio.run(run())
-
-
-def arguments(addresses: list[str] | None, agent: str | None = None) -> SimpleNamespace:
-    return SimpleNamespace(
-        reward=SimpleNamespace(remote_url=addresses),
-        train=SimpleNamespace(agent_func_path=agent),
-        js=SimpleNamespace(reward_weights=None, reward_timeout_seconds=PATIENT),
-    )
-
-
-def test_only_addresses_need_a_client():
-    assert client_of(arguments(None)) is None
-    assert client_of(arguments(["reward.py"])) is None
-    assert client_of(arguments(["agent"], agent="agent.py")) is None
-
-
-def test_the_token_goes_with_the_client_to_another_process(monkeypatch):
-    async def run(made):
-        async with server:
-            rewards = made()
-            await rewards.grade("four", "f", "l")
-            await rewards.close()
-
-    server = Server(length)
+    assert made(None) is None and made(["reward.py"]) is None
+    assert made(["agent"], agent="agent.py") is None
     monkeypatch.setenv("OPENRLHF_JS_REWARD_TOKEN", "secret")
-    made = pickle.loads(pickle.dumps(client_of(arguments([server.url]))))
+    sent = pickle.dumps(made(["http://a/r"]))
     monkeypatch.delenv("OPENRLHF_JS_REWARD_TOKEN")
-    asyncio.run(run(made))
-    assert server.headers["Authorization"] == "Bearer secret"
+    assert pickle.loads(sent).args[2] == "secret"
 
 
 # --- answers ---------------------------------------------------------------------------------
