@@ -32,10 +32,8 @@ def gain(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:
 def summarise(run: Path, task: str, folders: Mapping[str, Path]) -> dict[str, Any]:
     """The results of a run, as they go into `summary.json`.
 
-    Args:
-        run: holds `evaluation_before.json` and `tensorboard/<estimator>/`.
-        task: what was learned.
-        folders: for each estimator the folder that holds its `evaluation_after.json`.
+    `run` holds `evaluation_before.json` and `tensorboard/<estimator>/`, and the folder of each
+    estimator its `evaluation_after.json`.
     """
     before = read_scores(run / "evaluation_before.json")
     results = {}

@@ -33,16 +33,7 @@ def sample_texts(
     seed: int,
     batch: int = 50,
 ) -> list[list[str]]:
-    """Responses at temperature 1, (prompts, samples), each up to its end.
-
-    Args:
-        model_folder: a Hugging Face folder with model and tokenizer.
-        task: has the prompt and the longest response.
-        items: one for each prompt.
-        samples: responses per prompt.
-        seed: of the sampler.
-        batch: prompts per call of `generate`.
-    """
+    """Responses of a Hugging Face model at temperature 1, (prompts, samples), up to their ends."""
     tokenizer = AutoTokenizer.from_pretrained(model_folder, padding_side="left")
     model = Qwen2ForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16).eval()
     torch.manual_seed(seed)

@@ -161,13 +161,7 @@ class Quickstart:
     def train(self, estimator: str, folder: Path, progress: Callable[[], tuple[int, str]]) -> None:
         """Runs the training program, which leaves `folder/model` and `tensorboard/<estimator>`.
 
-        Args:
-            estimator: one of the settings'.
-            folder: gets `model/` and `train.log`.
-            progress: the number of steps done so far, and a note.
-
-        Raises:
-            ProgramFailed: the program ended with an error.
+        `progress` returns the number of steps done so far, and a note. Raises ProgramFailed.
         """
         import torch
 
@@ -196,12 +190,8 @@ def command(
 ) -> list[str]:
     """The command line that trains the tiny model, with the flags that a large one would have.
 
-    Args:
-        settings: of the run.
-        estimator: one of the settings'.
-        run: holds `warm_start/` and `data/`, and gets `tensorboard/<estimator>/`.
-        folder: gets `model/`.
-        gpu: whether to use a GPU; DeepSpeed and vLLM then share one.
+    `run` holds `warm_start/` and `data/`, and gets `tensorboard/<estimator>/`; `folder` gets
+    `model/`. On a GPU, DeepSpeed and vLLM share one.
     """
     task = TASKS[settings.task]
     flags = {
@@ -264,11 +254,7 @@ def prepare_libraries() -> None:
 
 
 def training_environment(cache: str) -> dict[str, str]:
-    """Of the training program: as ours, but with a Ray of its own and without network access.
-
-    Args:
-        cache: a folder for the prompts that `datasets` has read.
-    """
+    """Of the training program: as ours, with its own Ray, a `cache` of prompts, and no network."""
     inherited = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     return {
         **inherited,

@@ -35,13 +35,7 @@ class ProgramFailed(RuntimeError):
 def supervised(
     command: Sequence[str], log: Path, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a command in a session of its own; when the block ends, all its processes end.
-
-    Args:
-        command: the program and its arguments.
-        log: gets all that it prints.
-        environment: of the program.
-    """
+    """Starts a command that prints into `log`; when the block ends, all its processes end."""
     mark = uuid.uuid4().hex
     process = None
     try:

@@ -32,16 +32,9 @@ def imitate(
     batch_size: int = 64,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
-    """Trains a float32 model in place on demonstrations for training prompts.
+    """Trains a float32 model in place on demonstrations for the training items (by kind).
 
-    Args:
-        model: of the policy.
-        tokenizer: the model's.
-        task: has the prompts, the right responses, the slips and the number of steps.
-        train: the training items, by kind.
-        seed: of the demonstrations.
-        batch_size: demonstrations per step.
-        on_step: called after each step with its number, from 1, and its loss in nats per token.
+    `on_step` is called after each step with its number, from 1, and its loss in nats per token.
     """
     rng, steps = random.Random(seed), task.warm_start_steps
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
