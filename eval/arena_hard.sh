@@ -73,5 +73,5 @@ arena judge "${judging[@]}"
 mkdir -p "$out"
 arena score "${place[@]}" "${categories[@]}" --judge "${JUDGE_NAME:-$judge}" \
     ${COMPARE:+--compare "$name" "$COMPARE"} --json "$out/scores.json" --csv "$out/scores.csv" \
-    --markdown "$out/scores.md" --figure "$out/scores.png" --html "$out/arena.html"
+    --figure "$out/scores.png" --html "$out/arena.html"
 echo "Every question with both answers and verdicts: $out/arena.html"

@@ -87,7 +87,7 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     every = [p.read_bytes() for p in (data / "own").rglob("*") if p.is_file()]
     assert not any(b"sk-abcdefghijkl" in each for each in every)
 
-    out = {name: tmp_path / "out" / f"s.{name}" for name in ("json", "csv", "markdown", "html")}
+    out = {name: tmp_path / "out" / f"s.{name}" for name in ("json", "csv", "html")}
     out["figure"] = tmp_path / "out" / "s.png"
     words = ["score", *place, "--compare", "m", "other", "--style_control", "none", "length"]
     for name, path in out.items():

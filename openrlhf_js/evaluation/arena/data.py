@@ -10,7 +10,7 @@ import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -419,51 +419,68 @@ def _list(row: Row, name: str) -> list[Any]:
     return value
 
 
+def _files(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Iterator[str]:
+    """The files to fetch; * for all models of a judge."""
+    baselines = {each.baseline for each in bench.categories.values()} or {bench.baseline}
+    yield "question.jsonl"
+    yield from (f"model_answer/{file_name(name)}.jsonl" for name in sorted({*baselines, *models}))
+    for judge in map(file_name, judges):
+        for name in map(file_name, models or "*"):
+            yield f"model_judgment/{judge}/{name}.jsonl"
+
+
+def download(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Path:
+    """A folder with the bench's files from the hub."""
+    from huggingface_hub import snapshot_download
+
+    wanted = [f"data/{bench.name}/{name}" for name in _files(bench, models, judges)]
+    try:
+        return Path(snapshot_download(HUB, repo_type="dataset", allow_patterns=wanted))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"the hub does not give {HUB} ({str(error).partition(chr(10))[0]:.200}): download it "
+            "elsewhere, and give its folder with --source"
+        ) from None
+
+
 def fetch(
-    folder: Folder, bench: Bench, source: Path, models: Iterable[str], judges: Iterable[str]
+    folder: Folder, bench: Bench, source: Path, models: Sequence[str], judges: Sequence[str]
 ) -> list[str]:
     """Copies a bench's files from a clone or a download; what is there already stays.
 
     Args:
         source: has `data/BENCH`.
-        models: whose answers are wanted besides the baselines', and
-        judges: whose judgments are, of these models or of all.
+        models: whose answers are wanted besides the baselines'.
+        judges: whose judgments are wanted, of these models or of all.
 
     Returns:
         What is missing, a line each.
     """
-    theirs, models = Folder(source / "data", bench.name), list(models)
+    theirs = Folder(source / "data", bench.name)
     if not theirs.questions.is_file():
         raise ValueError(f"{source} holds no data/{bench.name}/question.jsonl")
-    baselines = {each.baseline for each in bench.categories.values()} or {bench.baseline}
-    pairs = [(theirs.questions, folder.questions)]
-    pairs += [(theirs.answers(m), folder.answers(m)) for m in sorted({*baselines, *models})]
-    for judge in judges:
-        there = sorted(theirs.judgments(judge, "any").parent.glob("*.jsonl"))
-        names = models or [path.stem for path in there] or ["*"]
-        pairs += [(theirs.judgments(judge, m), folder.judgments(judge, m)) for m in names]
     missing = []
-    for found, path in pairs:
-        if not found.is_file():
-            missing += [] if path.exists() else [f"{source} has no {found.relative_to(source)}"]
-        elif not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with found.open("rb") as original, atomic_write(path) as copy:
-                shutil.copyfileobj(original, copy, 1 << 20)
-    return [*missing, *_incomplete(folder, bench)]
-
-
-def _incomplete(folder: Folder, bench: Bench) -> Iterator[str]:
+    for name in _files(bench, models, judges):
+        found = sorted(theirs.root.glob(name)) if "*" in name else []
+        for path in found or [theirs.root / name]:
+            own = folder.root / path.relative_to(theirs.root)
+            if not path.is_file():
+                missing += [] if own.exists() else [f"{path} (no such file)"]
+            elif not own.exists():
+                own.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("rb") as original, atomic_write(own) as copy:
+                    shutil.copyfileobj(original, copy, 1 << 20)
     questions = read_questions(folder)
     counts = Counter(each.category for each in questions.values())
-    for name, category in bench.categories.items():
-        if counts[name] != category.questions:
-            yield f"{counts[name]} questions of {name}; officially {category.questions}"
-    for name, count in counts.items():
-        baseline = bench.category(name).baseline
-        answers = read_answers(folder, baseline)
-        own = [a for uid, a in answers.items() if uid in questions and questions[uid][1] == name]
-        if len(own) < count:
-            yield f"{folder.answers(baseline)}: no answer to {count - len(own)} of {count} {name}"
-        if any(each.style is None for each in own):
-            yield f"{folder.answers(baseline)}: answers without style counts, for style control"
+    for category, each in bench.categories.items():
+        if counts[category] != each.questions:
+            missing.append(f"{counts[category]} questions of {category}; not {each.questions}")
+    for category in counts:
+        path = folder.answers(bench.category(category).baseline)
+        answers = read_answers(folder, path.stem)
+        own_answers = [answers.get(uid) for uid, q in questions.items() if q.category == category]
+        if count := own_answers.count(None):
+            missing.append(f"{path}: {count} of {len(own_answers)} answers to {category}")
+        if any(each and each.style is None for each in own_answers):
+            missing.append(f"{path}: style counts of some answers")
+    return missing

@@ -71,9 +71,10 @@ class Ledger:
     def add(self, records: Sequence[Record]) -> None:
         """Writes replies to the disk."""
         for record in records:
-            record["attempt"] = len(self.replies[record["game"]])
-            self.replies[record["game"]].append(record)
+            record["attempt"] = len(self.replies.get(record["game"], ()))
         self.store.append(records)
+        for record in records:
+            self.replies[record["game"]].append(record)
 
     def verdict(self, key: str) -> Game | None:
         """The game's reply that has a verdict; thinking does not count."""
@@ -92,11 +93,6 @@ class Ledger:
         recent = self.replies.get(key, [])[self._before.get(key, 0) :]
         given_up = len(recent) >= self.tries or any("refused" in each for each in recent)
         return not given_up and self.verdict(key) is None
-
-
-def dollars_of(price: Price | None, prompt_tokens: float, completion_tokens: float) -> float:
-    """What tokens cost; 0 without a price."""
-    return (prompt_tokens * price.input + completion_tokens * price.output) / 1e6 if price else 0.0
 
 
 @dataclass
@@ -118,7 +114,8 @@ class Bill:
 
     def dollars(self, price: Price | None) -> float:
         """What it costs; 0 without a price."""
-        return dollars_of(price, self.prompt_tokens, self.completion_tokens)
+        cost = price or Price(input=0, output=0)
+        return (self.prompt_tokens * cost.input + self.completion_tokens * cost.output) / 1e6
 
 
 @dataclass
@@ -195,6 +192,8 @@ class Judging:
     missing: int = 0  # questions without one of the two answers
     lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
     out_of_money: bool = False
+    still_open: int = 0  # judgments, once a call has ended
+    given_up: int = 0  # games without a verdict, recorded as such
 
     def __post_init__(self) -> None:
         self._stack = ExitStack()
@@ -297,10 +296,12 @@ class Judging:
         for ledger in self.ledgers.values():
             for record in ledger.store.records.values():
                 bill.add(record)
-        said = bill.completion_tokens / bill.replies if bill.replies else OUTPUT_TOKENS
-        share = bill.prompt_tokens / bill.prompt_bytes if bill.replies else 1 / BYTES_PER_TOKEN
-        tokens = size * share, len(asks) * said
-        return len(asks), *tokens, dollars_of(self.price, *tokens)
+        if not bill.prompt_bytes:
+            bill = Bill(1, 1, OUTPUT_TOKENS, BYTES_PER_TOKEN)
+        tokens_in = size * bill.prompt_tokens / bill.prompt_bytes
+        tokens_out = len(asks) * bill.completion_tokens / bill.replies
+        cost = Bill(0, round(tokens_in), round(tokens_out)).dollars(self.price)
+        return len(asks), tokens_in, tokens_out, cost
 
     def run(self, endpoint: Endpoint, concurrency: int, budget: float | None = None) -> None:
         """Has the open games judged, and writes the judgments, whatever ends it.
@@ -373,26 +374,50 @@ class Judging:
         self.bill.add(record)
         self._dearest = max(self._dearest, self.bill.dollars(self.price) - before)
 
-    def write(self) -> int:
-        """Writes each judgment whose games are over; returns how many are still open."""
+    def write(self) -> None:
+        """Writes each judgment whose games are over."""
         rows: dict[str, dict[str, Any]] = defaultdict(dict)
-        still_open = 0
+        self.still_open = self.given_up = 0
         for pair in self.pairs:
             judgment = pair.judgment()
             if judgment is None:
-                still_open += 1
-            elif pair.there is None or judgment != pair.there._replace(judge=judgment.judge):
+                self.still_open += 1
+                continue
+            self.given_up += sum(game is None or not game.verdict for game in judgment.games)
+            if pair.there is None or judgment != pair.there._replace(judge=judgment.judge):
                 prompts = [pair.messages(game) for game in (0, 1)]
                 rows[pair.model][judgment.uid] = judgment_row(judgment, prompts)
                 pair.there = judgment
         for model, own in rows.items():
             merge_rows(self.folder.judgments(self.judge, model), own)
-        return still_open
 
-    def without_verdict(self) -> int:
-        """Games that were given up."""
-        judged = [judgment for pair in self.pairs if (judgment := pair.judgment())]
-        return sum(game is None or not game.verdict for each in judged for game in each.games)
+    def expected(self) -> str:
+        """What is open, and what it may cost, in words."""
+        asks, tokens_in, tokens_out, dollars = self.estimate()
+        paid = self.bill.dollars(self.price)
+        cost = (
+            f"about ${dollars:,.2f}, after ${paid:,.2f} so far" if self.price else "no known price"
+        )
+        return (
+            f"{self.complete:,} judgments are there, {len(self.pairs):,} are not: {asks:,} games "
+            f"to ask, about {tokens_in:,.0f} tokens in and {tokens_out:,.0f} out: {cost}"
+        )
+
+    def outcome(self) -> Iterator[str]:
+        """What became of the games, in words."""
+        cost = f", ${self.bill.dollars(self.price):,.2f}" if self.price else ""
+        yield (
+            f"paid for these models in all: {self.bill.replies:,} replies, "
+            f"{self.bill.prompt_tokens:,} tokens in and {self.bill.completion_tokens:,} out{cost}"
+        )
+        if self.lost:
+            yield f"{len(self.lost):,} games have no reply: {next(iter(self.lost.values()))}"
+        if self.given_up:
+            yield f"{self.given_up:,} games are recorded without a verdict; see --retry_failed"
+        if self.out_of_money:
+            yield "the budget allows no more games; the same command with a larger one resumes"
+        if self.still_open:
+            yield f"{self.still_open:,} judgments are open; the same command resumes"
 
 
 def _bytes(messages: Messages) -> int:

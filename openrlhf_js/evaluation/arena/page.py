@@ -50,37 +50,35 @@ KEY = (
 
 def cells(board: Board) -> list[Row]:
     """A board's rows as texts for a table."""
-    return [_cells(row, row["model"] == board.baseline) for row in board.rows]
+    missing = any(row.get("games_missing") for row in board.rows)
+    return [_cells(row, row["model"] == board.baseline, missing) for row in board.rows]
 
 
-def _cells(row: Row, baseline: bool) -> Row:
-    def number(name: str) -> str:
-        return "" if row.get(name) is None else f"{row[name]:.1f}"
+def _cells(row: Row, baseline: bool, missing: bool) -> Row:
+    def number(name: str, digits: int = 1) -> str:
+        return "" if row.get(name) is None else f"{row[name]:.{digits}f}"
+
+    def ends(low: str, high: str) -> str:
+        known = row.get(low) is not None and row.get(high) is not None
+        return f"{number(low)} to {number(high)}" if known else "not known"
 
     def share(name: str) -> str:
         return "" if row.get(name) is None else f"{100 * row[name]:.1f} %"
 
-    known = row["ci_low"] is not None and row["ci_high"] is not None
-    ends = f"{number('ci_low')} to {number('ci_high')}" if known else "not known"
-    controlled = {
-        "without control": number("score_without_control"),
-        "equal style": number("score_at_equal_style"),
-    }
-    ratio = row.get("tokens_to_baseline")
-    length = "" if row.get("mean_tokens") is None else f"{row['mean_tokens']:.0f}"
-    return {
-        "model": row["model"],
-        "score": number("score"),
-        "interval": "baseline" if baseline else ends,
-        **({} if row["style_control"] == "none" else controlled),
-        "win/loss/tie": ""
-        if baseline
-        else "/".join(f"{row[name]:g}" for name in ("wins", "losses", "ties")),
-        "questions": "" if baseline else f"{row['questions']} of {row['questions_of_category']}",
-        "contradicts": share("contradictions"),
-        "first shown": share("side_a"),
-        "tokens": length + (f" ({ratio:.2f})" if ratio and not baseline else ""),
-    }
+    found = {"model": row["model"], "score": number("score"), "interval": "baseline"}
+    if row["style_control"] != "none":
+        found["without control"] = number("score_without_control")
+        found["equal style"] = number("score_at_equal_style")
+    if missing:
+        found["worst case"] = "" if baseline else ends("worst_case_low", "worst_case_high")
+    found |= {"win/loss/tie": "", "questions": ""}
+    if not baseline:
+        found["interval"] = ends("ci_low", "ci_high")
+        found["win/loss/tie"] = "/".join(f"{row[each]:g}" for each in ("wins", "losses", "ties"))
+        found["questions"] = f"{row['questions']} of {row['questions_of_category']}"
+    found |= {"contradicts": share("contradictions"), "first shown": share("side_a")}
+    ratio = f" ({number('tokens_to_baseline', 2)})" if row.get("tokens_to_baseline") else ""
+    return {**found, "tokens": number("mean_tokens", 0) + ("" if baseline else ratio)}
 
 
 def as_json(boards: Sequence[Board]) -> str:
@@ -105,24 +103,6 @@ def as_csv(boards: Sequence[Board]) -> str:
     writer.writeheader()
     writer.writerows({name: plain(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
-
-
-def as_markdown(boards: Sequence[Board], compared: Sequence[str] = ()) -> str:
-    """A heading, a table and the notes of each board; names are escaped."""
-
-    def escaped(text: object) -> str:
-        flat = " ".join(str(text).split())
-        return "".join(f"\\{each}" if each in "\\|`*_[]<>#" else each for each in flat)
-
-    parts = []
-    for board in boards:
-        table = cells(board)
-        lines = [list(table[0]), ["---"] + ["---:"] * (len(table[0]) - 1)]
-        lines += [[escaped(value) for value in row.values()] for row in table]
-        rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts += [f"## {escaped(board.title)}", rows, f"Intervals: {board.interval}."]
-        parts += map(escaped, board.notes)
-    return "\n\n".join([*parts, *map(escaped, compared), KEY]) + "\n"
 
 
 def forest(boards: Sequence[Board]) -> Figure:
@@ -152,8 +132,7 @@ def forest(boards: Sequence[Board]) -> Figure:
 def image(boards: Sequence[Board], kind: str) -> bytes:
     """The picture of `forest` as PNG or SVG, the same bytes for the same scores."""
     made = io.BytesIO()
-    fixed = {"svg.hashsalt": "arena", "svg.fonttype": "none", "text.parse_math": False}
-    with rc_context(fixed):
+    with rc_context({"svg.hashsalt": "arena", "svg.fonttype": "none", "text.parse_math": False}):
         dates: Any = {"Date": None} if kind == "svg" else {}
         forest(boards).savefig(made, format=kind, dpi=150, metadata=dates)
     return made.getvalue()

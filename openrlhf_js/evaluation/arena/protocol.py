@@ -263,6 +263,12 @@ def identity_of(
     }
 
 
+def official_texts(bench: Bench, identity: Mapping[str, Any]) -> bool:
+    """Whether the judge is told what it is told officially."""
+    system = bench.category(identity["category"]).system_sha256
+    return (identity["system_sha256"], identity["template_sha256"]) == (system, TEMPLATE)
+
+
 def recorded_settings(
     folder: Folder, category: str, judges: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
@@ -312,8 +318,7 @@ def deviations(
                     found.append(f"{judge}'s {name} is {value}; officially {wanted}")
             if given:
                 found.append(f"{judge} is asked with {json.dumps(given)}")
-            texts = (ours["system_sha256"], ours["template_sha256"])
-            if texts != (own.system_sha256, TEMPLATE):
+            if not official_texts(bench, ours):
                 found.append(f"{judge}'s prompt for {category} is not the official one")
         if judged is not None:
             here = judged[judged.judge == judge]

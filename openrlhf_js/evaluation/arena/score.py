@@ -21,30 +21,7 @@ import numpy as np
 import pandas as pd
 
 from openrlhf_js.common.settings import Field, Settings
-from openrlhf_js.evaluation.arena.data import (
-    BENCHES,
-    Bench,
-    Folder,
-    Judgment,
-    Question,
-    bench_of,
-    file_name,
-    read_answers,
-    read_judgments,
-    read_questions,
-)
-from openrlhf_js.evaluation.arena.protocol import MUCH_WEIGHT, deviations, recorded_settings
-from openrlhf_js.evaluation.arena.style import (
-    FEATURES,
-    CountTokens,
-    Floats,
-    Style,
-    control,
-    differences,
-    features_of,
-    metadata,
-    style_of,
-)
+from openrlhf_js.evaluation.arena import data, protocol, style
 from openrlhf_js.stats import (
     Difference,
     Estimate,
@@ -59,8 +36,8 @@ MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 OFFICIAL_ROUNDS = 100
 LEVELS = {"v0.1": (0.025, 0.975), "v2.0": (0.05, 0.95)}  # percentiles of the official intervals
 FEW_QUESTIONS = 30
-MUCH_SILENCE = 0.02
 Row = dict[str, Any]
+Questions = Mapping[str, data.Question]
 
 
 class Plan(Settings):
@@ -74,15 +51,15 @@ class Plan(Settings):
     seed: int = Field(0, ge=0, description="of the bootstrap of official intervals")
     rounds: int = Field(OFFICIAL_ROUNDS, ge=2, description="of the same bootstrap")
     much_weight: float = Field(
-        MUCH_WEIGHT, gt=0, description="rows that a verdict of much better counts as; official: 3"
+        protocol.MUCH_WEIGHT, gt=0, description="rows that a verdict of much better counts as"
     )
 
 
 class Pool(NamedTuple):
     """Everything that some judges judged in one category against one baseline."""
 
-    folder: Folder
-    bench: Bench
+    folder: data.Folder
+    bench: data.Bench
     category: str
     baseline: str
     judged: pd.DataFrame  # judge, model, uid, settings, margin_1, margin_2 (model's view), failed
@@ -97,11 +74,11 @@ class Pool(NamedTuple):
 
 
 def load(
-    folder: Folder,
+    folder: data.Folder,
     judges: Sequence[str],
     categories: Sequence[str] = (),
     baseline: str = "",
-    count_tokens: CountTokens | None = None,
+    count_tokens: style.CountTokens | None = None,
 ) -> list[Pool]:
     """Reads what judges judged, by category in the bench's order.
 
@@ -113,20 +90,20 @@ def load(
         baseline: instead of the bench's.
         count_tokens: counts the style of answers whose file has no counts.
     """
-    questions = read_questions(folder)
-    judgments = list(_judgments(folder, [file_name(name) for name in judges], questions))
+    questions = data.read_questions(folder)
+    judgments = list(_judgments(folder, [data.file_name(name) for name in judges], questions))
     seen = list(dict.fromkeys(each.category for each in judgments))
     if strange := [name for name in categories if name not in seen]:
         raise ValueError(
             f"nothing of {strange[0]!r} was judged, but {', '.join(seen) or 'nothing'}"
         )
-    if baseline or folder.bench in BENCHES:
-        bench = bench_of(folder.bench, baseline)
+    if baseline or folder.bench in data.BENCHES:
+        bench = data.bench_of(folder.bench, baseline)
     else:
-        bench = bench_of(folder.bench, {each.category: each.baseline for each in judgments})
+        bench = data.bench_of(folder.bench, {each.category: each.baseline for each in judgments})
     pools, problems = [], []
     for name in sorted(categories or seen, key=[*bench.categories, *seen].index):
-        against = file_name(bench.category(name).baseline)
+        against = data.file_name(bench.category(name).baseline)
         own = [each for each in judgments if each.category == name]
         kept = [each for each in own if each.baseline == against != each.model]
         if len(kept) < len(own):
@@ -148,8 +125,8 @@ def load(
 
 
 def _judgments(
-    folder: Folder, judges: Sequence[str], questions: Mapping[str, Question]
-) -> Iterator[Judgment]:
+    folder: data.Folder, judges: Sequence[str], questions: Questions
+) -> Iterator[data.Judgment]:
     for judge in judges:
         paths = sorted(folder.judgments(judge, "any").parent.glob("*.jsonl"))
         if not paths:
@@ -158,7 +135,7 @@ def _judgments(
         found = {}
         for path in paths:
             strange = 0
-            for uid, each in read_judgments(path).items():
+            for uid, each in data.read_judgments(path).items():
                 known = uid in questions
                 strange += not known
                 if known and each.model not in judges:
@@ -170,7 +147,7 @@ def _judgments(
         yield from found.values()
 
 
-def _row(of: Judgment) -> Row:
+def _row(of: data.Judgment) -> Row:
     margins = [MARGIN_OF_A[g.verdict] if g and g.verdict else math.nan for g in of.games]
     return {
         **{name: getattr(of, name) for name in ("judge", "model", "uid", "settings")},
@@ -181,32 +158,30 @@ def _row(of: Judgment) -> Row:
 
 
 def _styles(
-    folder: Folder, model: str, questions: Mapping[str, Question], count: CountTokens | None
+    folder: data.Folder, model: str, questions: Questions, count: style.CountTokens | None
 ) -> pd.DataFrame:
-    answers = {uid: a for uid, a in read_answers(folder, model).items() if uid in questions}
-    found = {uid: each.style for uid, each in answers.items() if each.style}
+    answers = {uid: a for uid, a in data.read_answers(folder, model).items() if uid in questions}
+    found: dict[str, Any] = {uid: each.style for uid, each in answers.items() if each.style}
     if count:
         for uid in answers.keys() - found.keys():
-            found[uid] = style_of(metadata(answers[uid].text, count))  # type: ignore[assignment]
+            found[uid] = style.style_of(style.metadata(answers[uid].text, count))
     elif len(found) < len(answers):
         log.warning(
             "%s: %d of %d answers have no style counts; --count_style counts them",
             *(folder.answers(model), len(answers) - len(found), len(answers)),
         )
     index = pd.MultiIndex.from_product([[model], list(found)], names=["model", "uid"])
-    return pd.DataFrame(found.values(), index=index, columns=list(Style._fields), dtype=float)
+    return pd.DataFrame(found.values(), index=index, columns=list(style.Style._fields), dtype=float)
 
 
-def _unanswered(
-    folder: Folder, model: str, questions: Mapping[str, Question], category: str
-) -> int:
+def _unanswered(folder: data.Folder, model: str, questions: Questions, category: str) -> int:
     path = folder.answers(model).with_suffix(".generation.json")
     failed = json.loads(path.read_bytes()).get("failed", {}) if path.is_file() else {}
     return sum(uid in questions and questions[uid].category == category for uid in failed)
 
 
 def games(
-    judged: pd.DataFrame, much_weight: float = MUCH_WEIGHT, both: bool = True
+    judged: pd.DataFrame, much_weight: float = protocol.MUCH_WEIGHT, both: bool = True
 ) -> pd.DataFrame:
     """The games that count, a row each: model, uid, points in {0, 1/2, 1}, weight.
 
@@ -232,7 +207,7 @@ def clustered(rows: pd.DataFrame) -> Estimate:
     return clustered_proportion(rows.points, rows.uid.to_numpy(), weights=rows.weight)
 
 
-def tallies(rows: pd.DataFrame) -> dict[str, Floats]:
+def tallies(rows: pd.DataFrame) -> dict[str, style.Floats]:
     """Weighted rows won, lost and tied, by model."""
     return {
         str(model): np.array([own.weight[own.points == p].sum() for p in (1.0, 0.0, 0.5)])
@@ -241,7 +216,7 @@ def tallies(rows: pd.DataFrame) -> dict[str, Floats]:
 
 
 def official(
-    counts: Mapping[str, Floats], rule: str, seed: int, rounds: int = OFFICIAL_ROUNDS
+    counts: Mapping[str, style.Floats], rule: str, seed: int, rounds: int = OFFICIAL_ROUNDS
 ) -> dict[str, tuple[Estimate, float]]:
     """Each model's score with the interval that a version of Arena-Hard prints, and its mean.
 
@@ -273,8 +248,8 @@ def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         pool.styles.reindex(pd.MultiIndex.from_arrays([side, rows.uid])).to_numpy()
         for side in (rows.model, [pool.baseline] * len(rows))
     )
-    values = differences(ours, theirs)
-    known = rows.assign(**dict(zip(FEATURES, values.T, strict=True)))
+    values = style.differences(ours, theirs)
+    known = rows.assign(**dict(zip(style.FEATURES, values.T, strict=True)))
     known = known[np.isfinite(values).all(axis=1)]
     if known.empty:
         raise ValueError(
@@ -319,9 +294,9 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         raise ValueError(f"{' + '.join(judges)} judged nothing of {pool.category} completely")
     scores, notes = _scores(pool, rows, plan)
     low, high = LEVELS[rule] if by_rule else (0.025, 0.975)
-    departures = deviations(
+    departures = protocol.deviations(
         *(pool.bench, pool.category, list(judges)),
-        recorded_settings(pool.folder, pool.category, judges),
+        protocol.recorded_settings(pool.folder, pool.category, judges),
         judged[judged.model.isin(shown)],
         plan.much_weight,
     )
@@ -338,8 +313,8 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         "questions_of_category": pool.questions,
         "deviations": departures,
     }
-    length = pool.styles.tokens.get(pool.baseline, pd.Series(dtype=float))
-    board_rows = [
+    length = pool.styles.tokens[pool.styles.index.get_level_values("model") == pool.baseline]
+    board_rows: list[Row] = [
         {"model": pool.baseline, "score": 50.0, "ci_low": 50.0, "ci_high": 50.0, **base}
         | {"mean_tokens": _number(length.mean()), "tokens_to_baseline": 1.0}
     ]
@@ -348,12 +323,8 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
             notes.append(f"{model} has no score.")
             continue
         own, counted = judged[judged.model == model], rows[rows.model == model]
-        board_rows.append(
-            {"model": model, **scores[model], **base}
-            | _counts(pool, own, counted, len(judges), plan)
-            | judging(own)
-            | {"answers_failed": pool.unanswered[model]}
-        )
+        counts = _counts(pool, model, own, counted, len(judges), plan) | judging(own)
+        board_rows.append({"model": model, **scores[model], **base, **counts})
     return Board(
         title=f"{pool.category}, judged by {' + '.join(judges)}"
         + (" (pooled)" if len(judges) > 1 else "")
@@ -385,9 +356,9 @@ def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row],
 
 
 def _controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row], list[str]]:
-    features = features_of(plan.style_control)
+    features = style.features_of(plan.style_control)
     known, notes = styled(pool, rows)
-    fit = control(known, features)
+    fit = style.control(known, features)
     found = {}
     for model in fit.models:
         own = rows[rows.model == model]
@@ -408,28 +379,23 @@ def _controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, R
     ]
 
 
-def _counts(pool: Pool, own: pd.DataFrame, rows: pd.DataFrame, judges: int, plan: Plan) -> Row:
+def _counts(
+    pool: Pool, model: str, own: pd.DataFrame, rows: pd.DataFrame, judges: int, plan: Plan
+) -> Row:
     """Tally, lengths, and the score if all missing games were lost, or won, by much."""
-    won, lost, tied = tallies(rows)[own.model.iloc[0]].tolist()
-    total = won + lost + tied
+    won, lost, tied = tallies(rows)[model].tolist()
     missing = max(0, 2 * judges * pool.questions - len(rows))
-    more = missing * plan.much_weight
-    model = own.model.iloc[0]
-    lengths = [
-        pool.styles.tokens.get(name, pd.Series(dtype=float)) for name in (model, pool.baseline)
-    ]
-    ours, theirs = (each[each.index.isin(own.uid)] for each in lengths)
-    both = ours.index.intersection(theirs.index)
+    more, points = missing * plan.much_weight, won + tied / 2
+    lengths = pool.styles.tokens.unstack(level="model").reindex(own.uid.unique())
+    both = lengths.reindex(columns=[model, pool.baseline]).dropna()
+    ratio = both[model].sum() / both[pool.baseline].sum() if len(both) else math.nan
     return {
-        "questions": rows.uid.nunique(),
-        "wins": won,
-        "losses": lost,
-        "ties": tied,
-        "games_missing": missing,
-        "worst_case_low": 100 * (won + tied / 2) / (total + more),
-        "worst_case_high": 100 * (won + tied / 2 + more) / (total + more),
-        "mean_tokens": _number(ours.mean()),
-        "tokens_to_baseline": _number(ours[both].sum() / theirs[both].sum()) if len(both) else None,
+        **{"questions": rows.uid.nunique(), "wins": won, "losses": lost, "ties": tied},
+        **{"games_missing": missing, "answers_failed": pool.unanswered[model]},
+        "worst_case_low": 100 * points / (won + lost + tied + more),
+        "worst_case_high": 100 * (points + more) / (won + lost + tied + more),
+        "mean_tokens": _number(lengths[model].mean()) if model in lengths else None,
+        "tokens_to_baseline": _number(ratio),
     }
 
 
@@ -457,25 +423,19 @@ def judging(judged: pd.DataFrame) -> Row:
 
 def _notes(rows: Sequence[Row], judged: Row, departures: Sequence[str]) -> list[str]:
     """What to know of a board, in words."""
-    said = [f"Not the official protocol: {'; '.join(departures)}." if departures else ""]
-    if not departures:
-        said = ["The official protocol was followed."]
+    said = ["The official protocol was followed."]
+    if departures:
+        said = [f"Not the official protocol: {'; '.join(departures)}."]
     few = [row["model"] for row in rows if row.get("questions", FEW_QUESTIONS) < FEW_QUESTIONS]
     if few:
         said.append(f"Few questions, so take the interval with caution: {', '.join(few)}.")
-    for row in rows:
-        if missing := row.get("games_missing"):
-            why = f"; {row['answers_failed']} answers failed" if row["answers_failed"] else ""
-            said.append(
-                f"{row['model']}: {missing} games are missing{why}. With all of them lost, or won, "
-                f"by much the score would be {row['worst_case_low']:.1f} to "
-                f"{row['worst_case_high']:.1f}."
-            )
-    silent = judged["games_failed"] + judged["games_without_verdict"]
-    if silent > MUCH_SILENCE * 2 * judged["judgments"]:
+    missing = [f"{r['games_missing']} of {r['model']}" for r in rows if r.get("games_missing")]
+    if missing:
+        failed = sum(row.get("answers_failed", 0) for row in rows)
         said.append(
-            f"{silent} of {2 * judged['judgments']} games have no verdict ({judged['games_failed']}"
-            " failed): judge --retry_failed asks them again."
+            f"Games are missing: {', '.join(missing)}; {judged['games_without_verdict']} without a "
+            f"verdict, {judged['games_failed']} refused or failed, {failed} answers failed. The "
+            "worst case is the score if all of them were lost, or won, by much."
         )
     low, high = (judged.get(f"side_a_{end}", 0.5) for end in ("low", "high"))
     if not low <= 0.5 <= high:
@@ -485,9 +445,9 @@ def _notes(rows: Sequence[Row], judged: Row, departures: Sequence[str]) -> list[
             f"({100 * low:.1f} to {100 * high:.1f}) of points go to the one shown first."
         )
     if "contradictions" in judged:
+        share = 100 * judged["contradictions"]
         said.append(
-            f"The two games of a question name different winners in "
-            f"{100 * judged['contradictions']:.1f} % of judgments."
+            f"The games of a question name different winners in {share:.1f} % of judgments."
         )
     return said
 
@@ -542,7 +502,7 @@ def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Co
         raise ValueError(f"{a} and {b} were judged on no question in common")
     rows = rows[rows.uid.isin(list(shared)) | ~rows.model.isin([a, b])]
     if plan.style_control != "none":
-        fit = control(rows, features_of(plan.style_control))
+        fit = style.control(rows, style.features_of(plan.style_control))
         found, scores = fit.difference(a, b), [fit.score(name).value for name in (a, b)]
     else:
         pair = rows.assign(won=rows.points * rows.weight)

@@ -193,7 +193,7 @@ class Place:
         with self.judging(**named) as found:
             found.run(Endpoint(self.stub.url, "stub", timeout_seconds=10), concurrency, budget)
             self.last = found
-            return found.write()
+        return found.still_open
 
     def rows(self, model="m", name="j"):
         return read_lines(self.folder.judgments(name, model))
@@ -265,7 +265,7 @@ def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
     assert place.judge(tries=3) == 0
     asked = Counter(request.user for request in place.stub.requests)
     assert sorted(asked.values()) == [1] * 6 + [3] * 2
-    assert place.last.without_verdict() == 2
+    assert place.last.given_up == 2
     (row,) = (row for row in place.rows() if row["uid"] == "q2")
     assert [game["score"] for game in row["games"]] == [None, None]
     assert row["games"][0]["judgment"]["answer"] == "[[C]]"
@@ -274,7 +274,7 @@ def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
     place.stub.answer = by_hash
     place.judge(tries=3, retry_failed=True)
     assert len(place.stub.requests) == 14
-    assert len(place.rows()) == 4 and place.last.without_verdict() == 0
+    assert len(place.rows()) == 4 and place.last.given_up == 0
     assert all(each.complete for each in read_judgments(place.folder.judgments("j", "m")).values())
 
 

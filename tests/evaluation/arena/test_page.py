@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import random
-import re
 from html.parser import HTMLParser
 
 import pytest
@@ -21,7 +20,6 @@ from openrlhf_js.evaluation.arena.page import (
     TEMPLATES,
     as_csv,
     as_json,
-    as_markdown,
     cells,
     fitted,
     image,
@@ -198,13 +196,3 @@ def test_a_name_is_no_formula_and_a_number_stays_one(bench, sign):
     row = {**found.rows[0], "model": f"{sign}1+1", "ci_low": -1.5}
     (read,) = csv.DictReader(io.StringIO(as_csv([found._replace(rows=[row])]), newline=""))
     assert read["model"] == f"'{sign}1+1" and read["ci_low"] == "-1.5"
-
-
-def test_markdown_shows_names_as_they_are(bench):
-    _, (found,) = bench
-    row = {**found.rows[0], "model": "a|b <b>*x*</b> [c](d)"}
-    text = as_markdown([found._replace(rows=[row, *found.rows[1:]])], ["more *words*"])
-    assert "| a\\|b \\<b\\>\\*x\\*\\</b\\> \\[c\\](d) |" in text
-    rows_of = [line for line in text.split("\n") if line.startswith("|")]
-    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows_of}) == 1
-    assert "more \\*words\\*" in text and text.startswith("## all, judged by j\n\n| model |")

@@ -196,7 +196,7 @@ def test_missing_games_are_counted_with_worst_cases(pool):
     assert line["games_missing"] == 4 and line["questions"] == 2
     assert line["worst_case_low"] == pytest.approx(100 * 4.5 / 18)
     assert line["worst_case_high"] == pytest.approx(100 * 16.5 / 18)
-    assert any("m: 4 games are missing" in note for note in found.notes)
+    assert any("Games are missing: 4 of m, 6 of other;" in note for note in found.notes)
 
 
 def test_answers_that_failed_are_counted(tmp_path):
