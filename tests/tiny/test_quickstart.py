@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensorboard.compat.proto import event_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from openrlhf_js.cli import quickstart
 from openrlhf_js.tiny import quickstart as stages
@@ -77,10 +79,11 @@ def small(monkeypatch):
 
 
 def stand_in(monkeypatch, program):
-    """Puts a Python program in the place of the training program; it finds `run` and `folder`."""
+    """Puts a Python program in the place of the training program."""
 
     def command(settings, estimator, run, folder, gpu):
-        return [sys.executable, "-c", f"run, folder = {str(run)!r}, {str(folder)!r}\n{program}"]
+        known = f"estimator, run, folder = {estimator!r}, {str(run)!r}, {str(folder)!r}"
+        return [sys.executable, "-c", f"{known}\n{program}"]
 
     monkeypatch.setattr(stages, "command", command)
 
@@ -104,24 +107,34 @@ def test_an_interrupted_run_says_so(tmp_path, capsys, monkeypatch, small):
     assert "quickstart: stopped" in shown.err
 
 
-COPY = "import shutil; shutil.copytree(run + '/warm_start', folder + '/model')"
+@pytest.fixture
+def trained(tmp_path, monkeypatch, small):
+    """A training program that keeps the warm start as its model, and logs one reward."""
+    log = tmp_path / "events.out.tfevents.1.host.1.0"
+    event = event_pb2.Event(step=1, wall_time=1.0)
+    event.summary.value.add(tag="train/rollout/reward_mean", simple_value=0.5)
+    with log.open("wb") as file:
+        RecordWriter(file).write(event.SerializeToString())
+    program = f"""
+import shutil, os
+shutil.copytree(run + '/warm_start', folder + '/model')
+os.makedirs(run + '/tensorboard/' + estimator)
+shutil.copy({str(log)!r}, run + '/tensorboard/' + estimator)
+"""
+    stand_in(monkeypatch, program)
 
 
-def test_one_estimator_leaves_sentences_and_a_summary_of_its_task(
-    tmp_path, capsys, monkeypatch, small
-):
-    stand_in(monkeypatch, COPY)
-    assert quickstart.main(["--task", "maze", "--out", str(tmp_path / "run")]) == 0
+def test_one_estimator_leaves_sentences_and_a_summary_of_its_task(tmp_path, capsys, trained):
+    assert quickstart.main(["--task", "countdown", "--out", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr().out
-    assert "quickstart: maze with js, seed 0" in shown
-    assert "On held-out prompts of maze pass@1 went" in shown
+    assert "quickstart: countdown with js, seed 0" in shown
+    assert "On held-out prompts of countdown pass@1 went" in shown
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["task"] == summary["settings"]["task"] == "maze"
-    assert summary["warm_start"] == {"slip": TASKS["maze"].slip, "steps": 3}
+    assert summary["task"] == summary["settings"]["task"] == "countdown"
+    assert summary["warm_start"] == {"slip": TASKS["countdown"].slip, "steps": 3}
 
 
-def test_a_comparison_leaves_one_table_and_one_summary(tmp_path, capsys, monkeypatch, small):
-    stand_in(monkeypatch, COPY)
+def test_a_comparison_leaves_one_table_and_one_summary(tmp_path, capsys, trained):
     assert quickstart.main(["--compare", "rloo,js", "--out", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr().out
     assert "estimator" in shown
