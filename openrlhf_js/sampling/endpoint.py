@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 import anyio
 import openai
 
-CONNECT_SECONDS = 4.0
-LISTING_SECONDS = 30.0
+CONNECT_SECONDS, LISTING_SECONDS = 4.0, 5.0
 RETRIES = 16  # about two minutes of back-off
 SILENT_REQUESTS = 3  # unanswered in a row, with no reply to any other, end the run
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
@@ -111,8 +110,9 @@ class Endpoint:
             try:
                 names = _names(client.models.with_raw_response.list().http_response.text)
             except openai.APIConnectionError as error:
-                why = self._scrubbed(error.__cause__ or error)
-                raise EndpointError(f"no server answers at {self.base_url}: {why}") from None
+                raise EndpointError(
+                    f"no server answers at {self.base_url}: {self._cause(error)}"
+                ) from None
             except openai.APIStatusError as error:
                 if error.status_code in (401, 403) or not self.model:
                     raise EndpointError(str(self._failure(error))) from None
@@ -159,7 +159,7 @@ class Endpoint:
         except TimeoutError:
             failure = NoReply(f"no reply within {self.timeout_seconds:g} s")
         except openai.APIConnectionError as error:
-            failure = NoReply(f"connection lost: {self._scrubbed(repr(error.__cause__))}")
+            failure = NoReply(f"connection lost: {self._cause(error)}")
         except ValueError as error:
             failure = NoReply(f"the answer holds no chat completion: {error}")
         else:
@@ -182,6 +182,10 @@ class Endpoint:
             return NoReply(said)
         advice = ADVICE.get(status, "change the setting that it names").format(model=self.model)
         return EndpointError(f"{said}; {advice}")
+
+    def _cause(self, error: openai.APIConnectionError) -> str:
+        cause = error.__cause__ or error
+        return self._scrubbed(str(cause) or type(cause).__name__)
 
     def _scrubbed(self, text: object) -> str:
         """The text without the API key, which an endpoint may repeat."""

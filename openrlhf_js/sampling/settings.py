@@ -48,9 +48,11 @@ class EngineSettings(Settings):
     @property
     def engine_name(self) -> str:
         """ "vllm" or "transformers"."""
+        installed = importlib.util.find_spec("vllm") is not None
+        if self.engine == "vllm" and not installed:
+            raise ValueError("--engine vllm, but vLLM is not installed")
         if self.engine != "auto":
             return self.engine
-        installed = importlib.util.find_spec("vllm") is not None
         return "vllm" if installed and self.device_name == "cuda" else "transformers"
 
     @property

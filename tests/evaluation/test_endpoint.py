@@ -65,14 +65,12 @@ PARTS = [
     ("answer", "expected"),
     [
         (reply("x", tokens=None), Reply("x", "", "stop", None, None)),
-        (reply("x", tokens=-1), Reply("x", "", "stop", 2, None)),
         (reply(None, "content_filter"), Reply("", "", "content_filter", 2, 3)),
         (reply(17, None), Reply("", "", "", 2, 3)),
         (reply("x", reasoning_content="hm"), Reply("x", "hm", "stop", 2, 3)),
         (reply("x", reasoning="hm"), Reply("x", "hm", "stop", 2, 3)),
         (reply(PARTS), Reply("xy", "hm", "stop", 2, 3)),
         (reply("lone \ud800 half"), Reply("lone ? half", "", "stop", 2, 3)),
-        (reply("a\u2028b\0c"), Reply("a\u2028b\0c", "", "stop", 2, 3)),
     ],
 )
 def test_replies_of_all_forms(answer, expected):
@@ -87,7 +85,7 @@ def test_thinking_that_only_the_total_counts():
         assert ask(served.url)[3:] == (21, 65)
 
 
-@pytest.mark.parametrize("status", [500, 502, 429, 408])
+@pytest.mark.parametrize("status", [500, 429])
 def test_what_may_pass_is_retried_and_then_unanswered(status):
     answers = [(status, b"oops")] * 2 + [GOOD]
     with serving(lambda _, number: answers[number - 1]) as served:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from openrlhf_js.sampling.engines import Policy, Transformers, cut, invert
+from openrlhf_js.sampling.engines import Policy, Transformers, invert
 
 END = 10
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 2], [3, 3]]
@@ -75,20 +75,6 @@ def test_shares_of_an_even_grid_are_the_probabilities(temperature, top_p):
             total += wanted[token]
     shares = np.bincount(drawn.numpy(), minlength=7) / count
     assert shares == pytest.approx(kept / kept.sum(), abs=2 / count)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "ends", "wanted"),
-    [
-        ([1, 9, 9], (9,), [1, 9]),
-        ([9, 1], (9,), [9]),
-        ([1, 2], (9,), [1, 2]),
-        ([1, 8, 9], (9, 8), [1, 8]),
-        ([1, 9], (), [1, 9]),
-    ],
-)
-def test_cut(tokens, ends, wanted):
-    assert cut(np.array(tokens, dtype=np.int32), ends).tolist() == wanted
 
 
 def test_a_response_does_not_depend_on_its_batch(folder):
