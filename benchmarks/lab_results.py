@@ -2,143 +2,181 @@
 
 A model is warm-started on the quickstart's task `sort`; then `openrlhf-js lab` samples many
 responses to each prompt, and measures values, the baselines' errors, the gradients' distances and
-how they depend on lambda; last, the same errors for made-up values. Everything in this process.
-
-A call with the same folder goes on where the last one was stopped. Tables of the lab's programs go
-to `lab.log`, and what docs/results.md says is printed.
+how they depend on lambda; last, the same errors for made-up values. The same command resumes what
+takes long, sampling and gradients. Prints what docs/results.md says; --write_docs writes it there.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from contextlib import redirect_stdout
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from lab_results_report import markdown, replace_part
-from rich.console import Console
-from rlhf_runs import kept
 from tiny_policies import training_items, warm_start
 
-from openrlhf_js.cli import lab_gradient, lab_mse, lab_simulate, lab_sweep, lab_value
-from openrlhf_js.cli.progress import Bar
-from openrlhf_js.lab.results import load, whole_file
+from openrlhf_js.cli import lab
+from openrlhf_js.common.console import progress
+from openrlhf_js.common.files import atomic_write
+from openrlhf_js.common.settings import Field, Settings, parse
 from openrlhf_js.tiny.quickstart import GRADERS, prepare_libraries, write_prompts
 from openrlhf_js.tiny.tasks import TASKS, draw
 
 TASK = TASKS["sort"]
 DOCS = Path(__file__).parents[1] / "docs"
-PROGRAMS = {
-    "value": lab_value.main,
-    "mse": lab_mse.main,
-    "gradient": lab_gradient.main,
-    "sweep": lab_sweep.main,
-    "simulate": lab_simulate.main,
+PICTURES = {
+    "value": "the values of the prompts",
+    "mse": "squared errors of the baselines to these values",
+    "gradient": "squared distances of the gradients",
+    "sweep": "the same for every lambda",
+    "simulate": "squared errors for made-up values",
 }
-SECONDS = "seconds"  # folder of what each part took
+BEGIN, END = "<!-- printed by benchmarks/lab_results.py -->", "<!-- end of what it printed -->"
 
 
-def prepare(out: Path, prompts: int, seed: int) -> None:
+class ExperimentSettings(Settings):
+    """A tiny model from nothing, and the lab's figures on it."""
+
+    out: Path = Field(Path("runs/lab-results"), description="folder of model, samples and results")
+    seed: int = Field(0, ge=0, description="of everything")
+    prompts: int = Field(128, ge=2)
+    responses: int = Field(256, ge=16, description="to each prompt")
+    batches: int = Field(20, ge=2, description="of gradients")
+    write_docs: bool = Field(False, description="write docs/results.md and its pictures")
+
+    def words(self, name: str) -> list[str]:
+        """The command line of one of the lab's programs."""
+        given: dict[str, Any] = {"out": self.out, "seed": self.seed}
+        if name == "value":  # which samples; the others take what is there
+            given |= {"model": self.out / "model", "prompts": self.out / "prompts.jsonl"}
+            given |= {"reward": GRADERS / TASK.grader, "prompts_count": self.prompts}
+            given |= {"responses": self.responses, "max_new_tokens": TASK.max_new_tokens}
+            given |= {"engine": "transformers", "batch_size": 512}
+        if name in ("gradient", "sweep"):
+            given["batches"] = self.batches
+        if name != "simulate":
+            given["device"] = "cpu"
+        return [
+            name,
+            *(word for flag, value in given.items() for word in (f"--{flag}", str(value))),
+        ]
+
+
+def prepare(settings: ExperimentSettings) -> None:
     """Leaves the warm-started model and the prompts that it is asked."""
-    with Bar("imitating", TASK.warm_start_steps, Console(stderr=True), "steps") as bar:
-        warm_start(TASK, seed, out / "model", lambda step: bar.update(step, step))
-    items = draw(training_items(TASK, seed), prompts, random.Random(f"lab/{seed}"))
-    write_prompts(out / "prompts.jsonl", TASK, items, "sort")
+    settings.out.mkdir(parents=True, exist_ok=True)
+    with progress("imitating", TASK.warm_start_steps, "steps") as bar:
+        warm_start(TASK, settings.seed, settings.out / "model", bar.update)
+    rng = random.Random(f"lab/{settings.seed}")
+    items = draw(training_items(TASK, settings.seed), settings.prompts, rng)
+    write_prompts(settings.out / "prompts.jsonl", TASK, items, "sort")
 
 
-def words(name: str, out: Path, options: argparse.Namespace) -> list[str]:
-    """The command line of one of the lab's programs, without its name."""
-    given = {"out": out, "seed": options.seed}
-    if name != "simulate":
-        given["device"] = "cpu"
-    if name == "value":  # which samples; the others take what is there
-        given |= {
-            "model": out / "model",
-            "prompts": out / "prompts.jsonl",
-            "reward": GRADERS / TASK.grader,
-            "prompts_count": options.prompts,
-            "responses": options.responses,
-            "max_new_tokens": TASK.max_new_tokens,
-            "engine": "transformers",
-            "batch_size": 512,
-        }
-    if name in ("gradient", "sweep"):
-        given |= {"batches": options.batches}
-    if name == "simulate":
-        given |= {"values": "beta:0.5,0.5", "prompts_count": 64}
-    return [word for flag, value in given.items() for word in (f"--{flag}", str(value))]
+def markdown(found: Mapping[str, Mapping[str, Any]], seconds: Mapping[str, float]) -> str:
+    """Tables and pictures of the lab's results."""
+    rows = {
+        (name, row.get("m"), row.get("estimator", row.get("point")), row["quantity"]): row
+        for name, result in found.items()
+        for row in result["rows"]
+        if row.get("group", "all") == "all"
+    }
+
+    def shown(name: str, m: int, rule: str, quantity: str = "reduction_percent", form: str = ".1f"):
+        value, *ends = (rows[name, m, rule, quantity][end] for end in ("value", "low", "high"))
+        low, high = ("unknown" if end is None else format(end, form) for end in ends)
+        return f"{value:{form}}" + (f" ({low} to {high})" if ends != [None, None] else "")
+
+    value = {
+        quantity: row["value"] for (name, *_, quantity), row in rows.items() if name == "value"
+    }
+    gradient, simulated = found["gradient"], found["simulate"]
+    precise, counts = gradient["precise"], found["gradient"]["settings"]["m"]
+    took = ", ".join(f"{name} {each:.0f} s" for name, each in seconds.items())
+    lines = [
+        "## A tiny model on one core",
+        "",
+        "```bash",
+        ".venv/bin/python benchmarks/lab_results.py --write_docs",
+        "```",
+        "",
+        "makes a model of 0.65M parameters, lets it imitate careless demonstrations of the task "
+        f"`sort`, samples {value['prompts']:.0f} prompts x {found['value']['responses']} responses"
+        f", and measures. It took {sum(seconds.values()) / 60:.1f} minutes ({took}).",
+        "",
+        f"Mean reward {value['mean_value']:.3f}, standard deviation of the prompts' values "
+        f"{value['sd_of_values']:.3f}. Gradients: {gradient['batches']} batches of "
+        f"{gradient['batch_prompts']} prompts for each m, against a gradient of "
+        f"{precise['responses']:,} other responses whose own squared error is "
+        f"{precise['relative_error']:.1%} of the squared norm. It is one model, one seed, and a "
+        "policy that has only imitated; later ones, and the gradient over all prompts instead of "
+        "these, are in [js_plus_gradient.md](js_plus_gradient.md).",
+        "",
+        "How much lower than `rloo`'s, in percent, with 95 % intervals (MSE: over prompts; "
+        "gradient: over batches):",
+        "",
+        "| m | baseline | MSE to the value | squared distance of the gradient | mean lambda |",
+        "|---:|---|---:|---:|---:|",
+    ]
+    for m in counts:
+        for rule in ("js", "js_plus"):
+            cells = shown("mse", m, rule), shown("gradient", m, rule)
+            share = shown("mse", m, rule, "shrinkage", ".2f")
+            lines.append(f"| {m} | `{rule}` | {' | '.join(cells)} | {share} |")
+    lines += [
+        "",
+        "The best constant lambda, and what it would save, in percent. Only the truth tells it. "
+        "For the MSE it is measured on the batches that chose it, for the gradient on others:",
+        "",
+        "| m | for the MSE | saves | for the gradient (95 %) | saves (95 %) |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for m in counts:
+        of_mse = shown("mse", m, "js_fixed", "shrinkage", ".2f"), shown("mse", m, "js_fixed")
+        least = shown("sweep", m, "least distance", "shrinkage", ".2f")
+        cells = *of_mse, least, shown("sweep", m, "least distance")
+        lines.append(f"| {m} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"Without a model: {simulated['title']}, {simulated['batch_prompts']} prompts. How much "
+        "lower the MSE is than `rloo`'s, in percent:",
+        "",
+        "| m | `js` | `js_plus` | best constant lambda |",
+        "|---:|---:|---:|---:|",
+    ]
+    for m in simulated["settings"]["m"]:
+        cells = (shown("simulate", m, rule) for rule in ("js", "js_plus", "js_fixed"))
+        lines.append(f"| {m} | {' | '.join(cells)} |")
+    lines += ["", *(f"![{text}](images/results_{name}.png)" for name, text in PICTURES.items())]
+    return "\n".join(lines)
 
 
-def run(name: str, out: Path, options: argparse.Namespace) -> None:
-    """Runs one of the lab's programs; leaves with its exit status if it fails."""
-    with (out / "lab.log").open("a", encoding="utf-8") as log, redirect_stdout(log):
-        status = PROGRAMS[name](words(name, out, options))
-    if status:
-        sys.exit(status)
-
-
-def timed(name: str, out: Path, work: Callable[[], None]) -> float:
-    """Does a part, unless an earlier call has; the seconds it took, of its last call alone."""
-
-    def make() -> dict[str, float]:
-        print(f"{name} ...", file=sys.stderr)
-        began = time.monotonic()
-        work()
-        return {"seconds": time.monotonic() - began}
-
-    return float(kept(out / SECONDS / f"{name}.json", make)["seconds"])
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--out", type=Path, default=Path("runs/lab-results"), help="default: %(default)s")
-    add("--seed", type=int, default=0, help="of everything (default: %(default)s)")
-    add("--prompts", type=int, default=128, help="default: %(default)s")
-    add("--responses", type=int, default=256, help="to each prompt (default: %(default)s)")
-    add("--batches", type=int, default=20, help="of gradients (default: %(default)s)")
-    add("--write_docs", action="store_true", help="write docs/results.md and its pictures")
-    options = parser.parse_args()
-    if options.seed < 0 or min(options.prompts, options.batches) < 2 or options.responses < 16:
-        parser.error(
-            "--seed must be 0 or more, --prompts and --batches 2 or more, --responses 16 or more"
-        )
-    return options
-
-
-def main() -> None:
-    options = parse()
-    out = options.out
+def main() -> int:
+    """Runs everything; the status of the first program that fails."""
+    settings = parse(ExperimentSettings, "lab_results.py", sys.argv[1:])
     prepare_libraries()
-    settings = {key: getattr(options, key) for key in ("seed", "prompts", "responses", "batches")}
-    there = kept(out / "experiment.json", lambda: settings)
-    if there != settings:
-        sys.exit(f"{out} holds an experiment with {json.dumps(there)}: give another --out")
-    parts = {"warm start": partial(prepare, out, options.prompts, options.seed)}
-    parts |= {name: partial(run, name, out, options) for name in PROGRAMS}
-    try:
-        seconds = {name: timed(name, out, work) for name, work in parts.items()}
-    except KeyboardInterrupt:
-        sys.exit("stopped; the same call goes on from here")
-    found = {name: load(out / f"{name}.json").summary for name in PROGRAMS}
+    seconds, began = {}, time.monotonic()
+    prepare(settings)
+    seconds["warm start"] = time.monotonic() - began
+    for name in PICTURES:
+        began = time.monotonic()
+        if status := lab.main(settings.words(name)):
+            return status
+        seconds[name] = time.monotonic() - began
+    found = {name: json.loads((settings.out / f"{name}.json").read_bytes()) for name in PICTURES}
     text = markdown(found, seconds)
     print(text)
-    if options.write_docs:
-        for name in PROGRAMS:
-            shutil.copyfile(out / f"{name}.png", DOCS / "images" / f"results_{name}.png")
-        path = DOCS / "results.md"
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        with whole_file(path) as file:
-            file.write(replace_part(before, text).encode())
+    if settings.write_docs:
+        for name in PICTURES:
+            shutil.copyfile(settings.out / f"{name}.png", DOCS / "images" / f"results_{name}.png")
+        before, _, rest = (DOCS / "results.md").read_text(encoding="utf-8").partition(BEGIN)
+        with atomic_write(DOCS / "results.md") as file:
+            file.write(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}".encode())
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -27,34 +27,22 @@ from openrlhf_js.tiny.tasks import TASKS, TinyTask, draw
 from openrlhf_js.tiny.warm_start import imitate
 
 QUICKSTART = QuickstartSettings()
-PROMPTS, LEARNT_FROM = QUICKSTART.prompts_per_step, QUICKSTART.responses_per_prompt
+PROMPTS, LEARNED_FROM = QUICKSTART.prompts_per_step, QUICKSTART.responses_per_prompt
 RECORDED = 8  # responses to a prompt that are drawn in a step of training
-BETAS, MOST_NORM = (0.9, 0.95), 1.0  # of AdamW and of the gradient, as OpenRLHF's
+BETAS, MAX_NORM = (0.9, 0.95), 1.0  # of AdamW and of the gradient, as OpenRLHF's
 REWARDS = "rewards.npy"
 Floats = NDArray[np.float64]
 
 
 class Drawn(NamedTuple):
-    """Responses to n prompts, m to each.
-
-    Attributes:
-        responses: n m of them, prompt by prompt.
-        rewards: (n, m).
-    """
+    """m responses to each of n prompts, prompt by prompt, and their rewards (n, m)."""
 
     responses: list[Response]
     rewards: Floats
 
 
 def warm_start(task: TinyTask, seed: int, folder: Path, on_step: Callable[[int], None]) -> None:
-    """Leaves a model that has imitated careless demonstrations; nothing if it is there already.
-
-    Args:
-        task: to learn.
-        seed: of the model, the held-out prompts and the demonstrations.
-        folder: gets the model and its tokenizer.
-        on_step: told the number of each step, from 1.
-    """
+    """Leaves a model that has imitated careless demonstrations, unless the folder has one."""
     if (folder / "tokenizer_config.json").is_file():  # written last
         return
     tokenizer = make_tokenizer(task)
@@ -70,13 +58,7 @@ def training_items(task: TinyTask, seed: int) -> list[list[Any]]:
 
 
 def engine_of(task: TinyTask, folder: Path, tokenizer: PreTrainedTokenizerFast) -> Transformers:
-    """What samples from the policy in a folder, in float32 on the CPU; its `model` may be trained.
-
-    Args:
-        task: says how long prompts and responses are.
-        folder: of the model.
-        tokenizer: of the task.
-    """
+    """What samples from the policy in a folder, on the CPU; its `model` may be trained."""
     ends = (tokenizer.eos_token_id,)
     lengths = {"max_new_tokens": task.max_new_tokens, "longest_prompt": task.max_prompt_tokens}
     return Transformers(Policy(folder, "cpu", "float32", 1.0, 1.0, ends=ends, **lengths))
@@ -90,16 +72,7 @@ def sample(
     m: int,
     seed: int,
 ) -> Drawn:
-    """m graded responses to each item's prompt, all in one batch.
-
-    Args:
-        engine: of the policy.
-        tokenizer: of the task.
-        task: says how to ask and grades.
-        items: one for each prompt.
-        m: responses to each.
-        seed: of the responses.
-    """
+    """m graded responses to each item's prompt, all in one batch."""
     asked = [tokenizer.encode(task.prompt(item)) for item in items for _ in range(m)]
     keys = [key(seed, i, j) for i in range(len(items)) for j in range(m)]
     said = engine.sample(asked, keys)
@@ -110,23 +83,16 @@ def sample(
     return Drawn(responses, np.array(rewards).reshape(len(items), m))
 
 
-def train(name: str, seed: int, marks: Sequence[int], folder: Path) -> None:
-    """Warm-starts and trains a policy; the folder appears once it is whole.
+def train(name: str, seed: int, steps: Sequence[int], folder: Path) -> None:
+    """Warm-starts and trains a policy on a task; the folder appears once it is complete.
 
-    It gets `step-K/` for each mark, the policy after K steps of training, and `rewards.npy`, the
-    rewards (steps, PROMPTS, RECORDED) of every step, of which the first LEARNT_FROM responses were
-    learned from.
-
-    Args:
-        name: of the task.
-        seed: of everything.
-        marks: numbers of steps.
-        folder: see above; nothing is done if it is there.
+    It gets `step-K/`, the policy after K steps of training, and `rewards.npy`, the rewards (steps,
+    PROMPTS, RECORDED) of every step, of which the first LEARNED_FROM responses were learned from.
     """
     if folder.is_dir():
         return
     unfinished = folder.with_name(f"{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # what a stopped run has left
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a stopped run
     task = TASKS[name]
     warm_start(task, seed, unfinished / "start", lambda step: None)
     tokenizer = make_tokenizer(task)
@@ -136,11 +102,11 @@ def train(name: str, seed: int, marks: Sequence[int], folder: Path) -> None:
         scores.parameters, lr=QUICKSTART.learning_rate, betas=BETAS, weight_decay=0.0
     )
     items, rng = training_items(task, seed), random.Random(f"train/{seed}")
-    rewards = np.empty((max(marks), PROMPTS, RECORDED))
-    for step in range(max(marks) + 1):
-        if step in marks:
+    rewards = np.empty((max(steps), PROMPTS, RECORDED))
+    for step in range(max(steps) + 1):
+        if step in steps:
             engine.model.save_pretrained(unfinished / f"step-{step}")
-        if step < max(marks):
+        if step < max(steps):
             chosen = draw(items, PROMPTS, rng)
             drawn = sample(engine, tokenizer, task, chosen, RECORDED, key(seed, 0, step))
             rewards[step] = drawn.rewards
@@ -150,20 +116,14 @@ def train(name: str, seed: int, marks: Sequence[int], folder: Path) -> None:
 
 
 def learn(scores: ScoreSum, optimizer: torch.optim.Optimizer, drawn: Drawn) -> None:
-    """One step of gradient ascent on the first LEARNT_FROM responses to each prompt.
-
-    Args:
-        scores: of the model.
-        optimizer: of its parameters; descends.
-        drawn: (n, m) responses with m >= LEARNT_FROM; the others weigh nothing.
-    """
+    """One step of gradient ascent on the first LEARNED_FROM responses to each prompt."""
     weights = np.zeros_like(drawn.rewards)
-    rewards = torch.from_numpy(drawn.rewards[:, :LEARNT_FROM])
-    weights[:, :LEARNT_FROM] = advantage("rloo", rewards).numpy() / rewards.numel()
+    rewards = torch.from_numpy(drawn.rewards[:, :LEARNED_FROM])
+    weights[:, :LEARNED_FROM] = advantage("rloo", rewards).numpy() / rewards.numel()
     scores.clear()
     scores.add(terms(drawn.responses, weights.ravel()))
     for parameter, total in zip(scores.parameters, scores.total, strict=True):
         parameter.grad = -total
-    torch.nn.utils.clip_grad_norm_(scores.parameters, MOST_NORM)
+    torch.nn.utils.clip_grad_norm_(scores.parameters, MAX_NORM)
     optimizer.step()
     optimizer.zero_grad()

@@ -1,87 +1,55 @@
-import argparse
-import sys
-
 import pytest
+
+from openrlhf_js.cli import lab
+from openrlhf_js.common.settings import parse
+from openrlhf_js.lab.results import Estimate, rows_of
 
 
 @pytest.fixture(scope="module")
-def report():
-    import lab_results_report
+def experiment():
+    import lab_results
 
-    return lab_results_report
+    return lab_results
 
 
-@pytest.fixture
-def found(report):
-    def row(m, name, key, prefix, value):
-        return {
-            **{"m": m, "responses": m, key: name, "shrinkage": 0.25},
-            **{"shrinkage_low": 0.125, "shrinkage_high": 0.5},
-            **{"reduction_percent": value, f"{prefix}low": value - 1, f"{prefix}high": None},
-        }
+def result(names, series="estimator"):
+    def quantities(m):
+        saved = Estimate(m * 10, m * 10 - 1, float("inf"))
+        return {"reduction_percent": saved, "shrinkage": Estimate(0.25, 0.125, 0.5)}
 
-    def rows(names, key="estimator", prefix="reduction_"):
-        return [row(m, name, key, prefix, m * 10) for m in (2, 4) for name in names]
+    rows = [
+        row
+        for m in (2, 4)
+        for name in names
+        for row in rows_of(quantities(m), m=m, **{series: name})
+    ]
+    batches = {"batches": 20, "batch_prompts": 64, "title": "Beta(1/2, 1/2)"}
+    precise = {"responses": 9000, "relative_error": 0.02}
+    return {"rows": rows, "settings": {"m": [2, 4]}, "precise": precise, **batches}
 
-    rules = (*report.RULES, report.ORACLE)
-    value = {"prompts": 3, "responses": 16, "mean_value": 0.5, "sd_of_values": 0.25}
-    return {
-        "value": {"rows": [value]},
-        "mse": {"rows": rows(rules, prefix="")},
-        "gradient": {
-            "rows": rows(report.RULES),
-            "precise": {"responses": 9000, "relative_error": 0.02},
-            "batches": {"batches": 20, "prompts": 2},
-        },
-        "sweep": {"rows": rows(("minimum",), "point")},
-        "simulate": {
-            "rows": rows(rules),
-            "title": "Beta(1/2, 1/2)",
-            "prompts_count": 64,
-        },
+
+def test_the_tables_hold_every_reduction_with_its_interval(experiment):
+    rules = ("js", "js_plus", "js_fixed")
+    value = {"prompts": 3, "mean_value": Estimate(0.5, 0.4, 0.6), "sd_of_values": 0.25}
+    found = {
+        "value": {"rows": rows_of(value, group="all"), "responses": 16},
+        **{name: result(rules) for name in ("mse", "gradient", "simulate")},
+        "sweep": result(("least distance",), "point"),
     }
-
-
-def test_the_tables_hold_every_reduction_with_its_interval(report, found):
-    text = report.markdown(found, {"warm start": 30.0, "value": 90.0})
+    text = experiment.markdown(found, {"warm start": 30.0, "value": 90.0})
     assert "It took 2.0 minutes (warm start 30 s, value 90 s)" in text
-    assert "| 2 | `js` | 20.0 (19.0 to unknown) | 20.0 (19.0 to unknown) | 0.25 |" in text
+    assert "samples 3 prompts x 16 responses" in text
+    assert "| 2 | `js` | 20.0 (19.0 to unknown) | 20.0 (19.0 to unknown) | 0.25 (0.12" in text
     least = "0.25 (0.12 to 0.50) | 40.0 (39.0 to unknown)"
-    assert f"| 4 | 0.25 | 40.0 (39.0 to unknown) | {least} |" in text
+    assert f"| 40.0 (39.0 to unknown) | {least} |" in text
     assert "9,000 other responses whose own squared error is 2.0% of" in text
-    assert text.count("](images/results_") == len(report.PICTURES)
+    assert text.count("](images/results_") == len(experiment.PICTURES)
 
 
-def test_only_our_own_part_of_the_file_is_replaced(report):
-    first = report.replace_part("", "one")
-    assert first.startswith("# Results\n\n<!-- printed by") and "\none\n" in first
-    others = f"before\n{first}after\n"
-    second = report.replace_part(others, "two")
-    assert second == others.replace("\none\n", "\ntwo\n")
-    assert report.replace_part("# Other\n", "one").startswith("# Other\n\n<!-- printed by")
-    with pytest.raises(ValueError, match="needs both of"):
-        report.replace_part(report.BEGIN, "one")
-
-
-def test_the_programs_take_the_words_that_they_are_given(tmp_path):
-    import lab_results
-
-    options = argparse.Namespace(seed=3, prompts=8, responses=16, batches=2)
-    for name, main in lab_results.PROGRAMS.items():
-        parse = sys.modules[main.__module__].parse
-        args = parse(lab_results.words(name, tmp_path, options))
-        assert (args.out, args.seed) == (tmp_path, 3)
-        assert getattr(args, "model", None) == (
-            str(tmp_path / "model") if name == "value" else None
-        )
-
-
-def test_a_program_that_fails_ends_the_experiment(tmp_path, monkeypatch):
-    import lab_results
-
-    options = argparse.Namespace(seed=0, prompts=8, responses=16, batches=2)
-    monkeypatch.setitem(lab_results.PROGRAMS, "mse", lambda argv: print("table") or 2)
-    with pytest.raises(SystemExit) as ended:
-        lab_results.run("mse", tmp_path, options)
-    assert ended.value.code == 2
-    assert (tmp_path / "lab.log").read_text() == "table\n"
+def test_the_programs_take_the_words_that_they_are_given(experiment, tmp_path):
+    settings = experiment.ExperimentSettings(seed=3, prompts=8, responses=16, out=tmp_path)
+    for name in experiment.PICTURES:
+        given, *words = settings.words(name)
+        found = parse(lab.PROGRAMS[given], given, words)
+        assert (found.out, found.seed) == (tmp_path, 3)
+        assert bool(getattr(found, "model", None)) == (name == "value")
