@@ -2,12 +2,12 @@
 
 A stub judge, a real HTTP server in a process of its own, answers every game after 200 ms. The
 program is `openrlhf-js eval arena judge` as its users start it, with 1,500 games at concurrency 64:
-no program can be faster than 1,500 / 64 * 0.2 s. Its memory is read while it judges.
+no program can be faster than 1,500 / 64 * 0.2 s.
 
 Then the same with faults: a share of the requests fails (429, 500, 502, cut connections, HTML with
 status 200), a share of the replies has no verdict, and the program is killed (SIGKILL) and started
 again several times. The stub counts what it was paid for. A game should be paid for once; what was
-under way at a kill may be paid for again. A reply without a verdict is paid for, and asked again.
+under way at a kill may be paid for again.
 """
 
 from __future__ import annotations
@@ -31,24 +31,19 @@ HELPERS = Path(__file__).parents[1] / "tests" / "evaluation"
 sys.path.insert(0, str(HELPERS))
 from judged_bench import BASELINE, read_lines, write_bench  # noqa: E402
 
-JUDGE = "stub"
+CLIENT = httpx.Client(trust_env=False)
 
 
 @contextlib.contextmanager
 def stub(*arguments: float) -> Iterator[str]:
     """A stub judge until the end of the block; its address."""
     command = [sys.executable, str(HELPERS / "stub_judge.py"), *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout
-    try:
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-CLIENT = httpx.Client(trust_env=False)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
 
 
 def counts(url: str) -> dict[str, Any]:
@@ -56,50 +51,31 @@ def counts(url: str) -> dict[str, Any]:
 
 
 def start(folder: Path, url: str, concurrency: int) -> subprocess.Popen:
-    command = [sys.executable, "-m", "openrlhf_js.cli.eval_arena_judge"]
+    command = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", "judge"]
     command += ["--data", str(folder.parent), "--bench", folder.name, "--baseline", BASELINE]
-    command += ["--models", "m", "--judge", JUDGE, "--url", f"{url}/v1", "--tries", "4"]
+    command += ["--models", "m", "--judge", "stub", "--url", f"{url}/v1", "--tries", "4"]
     command += ["--concurrency", str(concurrency)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment)
-
-
-def judgments(folder: Path) -> list[Any]:
-    path = folder / "model_judgment" / JUDGE / "m.jsonl"
-    return read_lines(path) if path.exists() else []
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def timed(args: argparse.Namespace, folder: Path) -> None:
     """One undisturbed run, and its memory."""
     games = 2 * args.questions
-    ideal = games / args.concurrency * args.seconds
+    ideal, memory = games / args.concurrency * args.seconds, 0.0
     with stub(args.seconds, 0, 0, args.seed) as url:
         began = time.time()
         process = start(folder, url, args.concurrency)
-        resident, cpu_seconds = [], 0.0
         while process.poll() is None:
             with contextlib.suppress(psutil.NoSuchProcess):
-                done = counts(url)
-                program = psutil.Process(process.pid)
-                memory, times = program.memory_info().rss, program.cpu_times()
-                cpu_seconds = times.user + times.system
-                resident.append((sum(done["paid"].values()) / games, memory / 2**20))
+                memory = max(memory, psutil.Process(process.pid).memory_info().rss / 2**20)
             time.sleep(0.2)
-        ended = time.time()
-        found = counts(url)
+        ended, found = time.time(), counts(url)
     judging = ended - found["first"]
     print(f"{games} games, {args.concurrency} at once (most seen: {found['most_at_once']})")
-    print(
-        f"ideal {ideal:.2f} s; from the first request to the program's end {judging:.2f} s, ratio"
-    )
-    print(f"  {judging / ideal:.3f}; with start and reading {ended - began:.2f} s, ratio")
-    print(f"  {(ended - began) / ideal:.3f}")
-    print(f"processor time of the program {cpu_seconds:.2f} s; load of the machine")
-    print(f"  {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    for share in (0.1, 0.5, 1.0):
-        memory = [size for done, size in resident if done >= share]
-        print(f"resident when {share:.0%} of the games are done: {memory[0]:.1f} MiB")
-    assert process.returncode == 0 and len(judgments(folder)) == args.questions
+    print(f"ideal {ideal:.2f} s; from the first request to the end {judging:.2f} s, ratio")
+    print(f"  {judging / ideal:.2f}; with start and reading {ended - began:.2f} s, ratio")
+    print(f"  {(ended - began) / ideal:.2f}; most memory {memory:.0f} MiB")
+    assert process.returncode == 0
 
 
 def disturbed(args: argparse.Namespace, folder: Path) -> None:
@@ -108,8 +84,8 @@ def disturbed(args: argparse.Namespace, folder: Path) -> None:
     kills = [games * (i + 1) // (args.kills + 1) for i in range(args.kills)]
     print(f"{args.errors:.0%} errors, {args.garbage:.0%} without verdict, {args.kills} kills")
     with stub(args.seconds, args.errors, args.garbage, args.seed) as url:
-        began, calls = time.monotonic(), 0
-        while True:
+        began, calls, status = time.monotonic(), 0, 1
+        while status:
             calls += 1
             process = start(folder, url, args.concurrency)
             while process.poll() is None:
@@ -118,27 +94,19 @@ def disturbed(args: argparse.Namespace, folder: Path) -> None:
                     process.kill()
                     process.wait()
                 time.sleep(0.02)
-            if process.returncode == 0:
-                break
-        seconds = time.monotonic() - began
-        found = counts(url)
+            status = process.returncode
+        seconds, found = time.monotonic() - began, counts(url)
     paid = Counter(found["paid"])
-    twice = sum(count - 1 for count in paid.values())
-    uids = Counter(row["uid"] for row in judgments(folder))
-    whole = all(game["score"] for row in judgments(folder) for game in row["games"])
-    print(f"{calls} calls, {seconds:.1f} s")
-    print(f"requests {found['requests']}, errors {found['errors']}")
-    print(f"replies without a verdict, paid for {sum(found['garbage'].values())}")
+    rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
+    assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(args.questions))
+    assert all(game["score"] for row in rows for game in row["games"])
+    assert len(paid) == games and paid.total() - games <= args.kills * args.concurrency
     print(
-        f"games in the final file {2 * len(uids)}, judged twice {2 * uids.total() - 2 * len(uids)}"
+        f"{calls} calls, {seconds:.1f} s; {found['requests']} requests, {found['errors']} errors,"
     )
-    print(f"games paid for {len(paid)}, paid for again {twice}: at most {args.kills} kills of")
-    print(f"  {args.concurrency} games under way = {args.kills * args.concurrency}")
-    lines = read_lines(folder / "judge_ledger" / f"{JUDGE}.jsonl")
-    ledger = [line for line in lines if not line.get("lost")]
-    print(f"replies in the ledger {len(ledger)}")
-    assert len(uids) == args.questions and set(uids.values()) == {1} and whole
-    assert len(paid) == games and twice <= args.kills * args.concurrency
+    print(f"  {sum(found['garbage'].values())} replies without a verdict")
+    print(f"every game judged once; paid for again {paid.total() - games}, at most {args.kills}")
+    print(f"  kills of {args.concurrency} games under way")
 
 
 def main() -> None:

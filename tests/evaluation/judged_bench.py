@@ -105,7 +105,12 @@ def judgment_row(
 
 
 def random_rows(
-    models: int = 4, questions: int = 30, seed: int = 0, missing: float = 0.0, **named: Any
+    models: int = 4,
+    questions: int = 30,
+    seed: int = 0,
+    missing: float = 0.0,
+    spread: float = 1.0,
+    **named: Any,
 ) -> list[dict[str, Any]]:
     """Judgments of models of rising strength, on questions of different difficulty."""
     rng = np.random.default_rng(seed)
@@ -113,7 +118,7 @@ def random_rows(
     found = []
     for model in range(models):
         for question in range(questions):
-            drawn = rng.normal(size=2) + model - models / 2 + hard[question]
+            drawn = rng.normal(size=2) + spread * (model - models / 2) + hard[question]
             margins = [int(np.clip(round(value), -2, 2)) for value in drawn]
             shown = [None if rng.random() < missing else margin for margin in margins]
             found.append(judgment_row(f"q{question}", *shown, model=f"m{model}", **named))
@@ -133,15 +138,18 @@ def rows_with(wins: int, losses: int, ties: int, questions: int, **named: Any) -
     return [judgment_row(f"q{number}", *pair, **named) for number, pair in enumerate(pairs)]
 
 
-def write_judged(data: Path, rows: list[dict[str, Any]], *, bench: str = "own") -> Path:
+def write_judged(
+    data: Path, rows: list[dict[str, Any]], *, bench: str = "own", characters: int = 0
+) -> Path:
     """Writes a bench with these judgments, and questions and answers for all of them."""
     folder = data / bench
     models = sorted({row["model"] for row in rows})
+    files: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
-        place = folder / "model_judgment" / row["judge"] / f"{row['model']}.jsonl"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        files.setdefault((row["judge"], row["model"]), []).append(row)
+    for (judge, model), own in files.items():
+        write_lines(folder / "model_judgment" / judge / f"{model}.jsonl", own)
+    filling = " word" * (characters // 5)
     categories = {row["category"]: row["baseline"] for row in rows}
     asked = {row["uid"]: row["category"] for row in rows}
     for category, baseline in categories.items():
@@ -154,7 +162,7 @@ def write_judged(data: Path, rows: list[dict[str, Any]], *, bench: str = "own") 
             folder / "model_answer" / f"{model}.jsonl",
             (
                 answer_row(
-                    *(uid, model, f"{model} on {uid}"),
+                    *(uid, model, f"{model} on {uid}{filling}"),
                     counts(
                         int(rng.integers(50, 800)) + 60 * place, *rng.integers(0, 9, 3).tolist()
                     ),
