@@ -12,17 +12,7 @@ LONG_AGO = 1_700_000_000.0
 
 
 def write_events(folder, series, *, began=1_700_000_000, written=LONG_AGO):
-    """Adds scalars to one event file.
-
-    Args:
-        folder: of the run, made if it is not there.
-        series: {tag: {step: value}} or {tag: [value of step 1, value of step 2, ...]}.
-        began: seconds since 1970, in the file's name.
-        written: the time of every record.
-
-    Returns:
-        The event file.
-    """
+    """Adds {tag: {step: value}} or {tag: [value of step 1, ...]} to an event file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"events.out.tfevents.{began}.host.1.0"
     with path.open("ab") as file:
@@ -34,7 +24,6 @@ def write_events(folder, series, *, began=1_700_000_000, written=LONG_AGO):
                 event.summary.value.add(tag=tag, simple_value=value)
                 writer.write(event.SerializeToString())
         writer.flush()
-    return path
 
 
 @pytest.fixture(scope="session")

@@ -90,16 +90,22 @@ def meddled(monkeypatch):
     return after_the_first_record
 
 
-def test_a_file_that_is_removed_while_it_is_read_leaves_the_others(log, meddled):
+@pytest.mark.parametrize(
+    ("action", "lost"),
+    [
+        (lambda path: path.unlink(), "was removed while it was read"),
+        (lambda path: path.write_bytes(b""), "was cut off or replaced while it was read"),
+    ],
+)
+def test_a_file_that_vanishes_while_it_is_read_leaves_the_others(log, meddled, action, lost):
     folder = log("run", {"a": [1, 2, 3]})
     (first,) = folder.iterdir()
     log("run", {"b": [5]}, began=1_700_000_100)
-    meddled(lambda path: path.unlink() if path == first else None)
+    meddled(lambda path: action(path) if path == first else None)
     logged = Scalars(folder)
     assert logged["a"].values[:1] == [1]
     assert logged["b"] == ([1], [5])
-    assert logged.lost == {first: "was removed while it was read"}
-    assert logged.unread == {}
+    assert (logged.lost, logged.unread) == ({first: lost}, {})
 
 
 def test_a_file_that_is_gone_at_the_next_look_and_then_back(log):
@@ -118,29 +124,28 @@ def test_a_file_that_is_gone_at_the_next_look_and_then_back(log):
     assert logged.lost == {}
 
 
-def test_a_file_that_is_cut_off_while_it_is_read(log, meddled):
-    folder = log("run", {"a": [1, 2, 3]})
+def forbidden(path):
+    raise PermissionError(errno.EACCES, "Permission denied", path)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "complaint"),
+    [
+        ("RawEventFileLoader", forbidden, "could not be read: Permission denied"),
+        ("RawEventFileLoader", "too late", "was removed while it was read"),
+        ("Scalars", "too late", "was removed"),
+    ],
+)
+def test_a_run_of_which_nothing_can_be_read_is_refused(log, monkeypatch, replaced, by, complaint):
+    folder, former = log("run", {"a": [1]}), getattr(runs, replaced)
     (path,) = folder.iterdir()
-    meddled(lambda path: path.write_bytes(b""))
-    logged = Scalars(folder)
-    assert logged["a"].values[:1] == [1]
-    assert logged.lost == {path: "was cut off or replaced while it was read"}
-    assert logged.unread == {}
-    logged.reload()
-    assert logged["a"] == ([], [])  # it begins anew
-    assert logged.lost == {}
 
+    def too_late(where):
+        path.unlink()
+        return former(where)
 
-def test_a_file_that_may_not_be_read(log, monkeypatch):
-    folder = log("run", {"a": [1]})
-    (path,) = folder.iterdir()
-
-    def refuse(path):
-        raise PermissionError(errno.EACCES, "Permission denied", path)
-
-    monkeypatch.setattr(runs, "RawEventFileLoader", refuse)
-    assert Scalars(folder).lost == {path: "could not be read: Permission denied"}
-    with pytest.raises(ValueError, match="Permission denied, and its run has nothing else"):
+    monkeypatch.setattr(runs, replaced, too_late if by == "too late" else by)
+    with pytest.raises(ValueError, match=f"{complaint}.*name other folders"):
         find_conditions([str(folder)])
 
 
@@ -150,19 +155,3 @@ def test_a_file_of_something_else_is_refused(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"{path} is not a TensorBoard event file"):
         find_conditions([str(tmp_path)])
-
-
-@pytest.mark.parametrize("meddle", ["before", "while"])
-def test_a_run_whose_files_vanish_before_anything_is_read(log, monkeypatch, meddle):
-    folder = log("run", {"a": [1]})
-    (path,) = folder.iterdir()
-    name = "Scalars" if meddle == "before" else "RawEventFileLoader"
-    former = getattr(runs, name)
-
-    def too_late(where):
-        path.unlink()
-        return former(where)
-
-    monkeypatch.setattr(runs, name, too_late)
-    with pytest.raises(ValueError, match=r"was removed.* name other folders"):
-        find_conditions([str(folder)])
