@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from openrlhf_js.cli import eval_arena_generate
+from openrlhf_js.cli import eval_arena
 from openrlhf_js.evaluation.arena import style
-from openrlhf_js.evaluation.arena.files import Folder, read_answers
+from openrlhf_js.evaluation.arena.data import Folder, read_answers
 from openrlhf_js.plugin.cpu import environment
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.tasks import sort
@@ -77,15 +77,15 @@ def test_a_served_model_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Tokens are characters: the official tokenizer is not everywhere to be had.
-    monkeypatch.setattr(style, "load_tokenizer", lambda bench, path=None: len)
+    monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
     folder = Folder(tmp_path / "data", "own")
     folder.root.mkdir(parents=True)
     rows = [{"uid": uid, "category": "c", "prompt": text} for uid, text in QUESTIONS.items()]
     folder.questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ["--model", served, "--data", str(folder.data), "--bench", "own"]
+    words = ["--model", served, "--data", str(tmp_path / "data"), "--bench", "own"]
     words += ["--max_new_tokens", "5"]
-    assert eval_arena_generate.main([*words, "--questions", "2"]) == 0
-    assert eval_arena_generate.main(words) == 0
+    assert eval_arena.generate([*words, "--questions", "2"]) == 0
+    assert eval_arena.generate(words) == 0
     path = folder.answers("tiny")
     assert f"{path}: answers to 6 of 6 questions" in capsys.readouterr().out
     lines = [json.loads(line) for line in path.open("rb")]
@@ -95,8 +95,8 @@ def test_a_served_model_answers(
         assert 0 < row["completion_tokens"] <= 5
         assert row["finish_reason"] == ("length" if row["completion_tokens"] == 5 else "stop")
     # greedy answers of a second run are the same
-    assert eval_arena_generate.main([*words, "--name", "again"]) == 0
-    found = [read_answers(folder.answers(name), pytest.fail) for name in ("tiny", "again")]
+    assert eval_arena.generate([*words, "--name", "again"]) == 0
+    found = [read_answers(folder, name) for name in ("tiny", "again")]
     assert {uid: each.text for uid, each in found[0].items()} == {
         uid: each.text for uid, each in found[1].items()
     }
