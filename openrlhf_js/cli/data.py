@@ -18,11 +18,10 @@ from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.base import Generated, Loaded, Split
-from openrlhf_js.tasks.check import ChatTemplate, check, size_of
+from openrlhf_js.tasks.check import ChatTemplate, check
 from openrlhf_js.tasks.prompt_files import (
     Example,
     items,
-    manifest_path,
     options_of,
     read,
     sampled,
@@ -141,7 +140,7 @@ def _built(path: Path, task: Generated | Loaded, split: str, manifest: dict[str,
     figures = f" --data.image_key images --data.max_images_per_prompt {images}" if images else ""
     say(
         f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(sources)}\n"
-        f"manifest: {manifest_path(path)}\n\nCheck it with your model's tokenizer:\n"
+        f"manifest: {path.with_suffix('.manifest.json')}\n\nCheck it with your model's tokenizer:\n"
         f"  openrlhf-js data check {file} --tokenizer MODEL\n"
         f"{'Train on' if split == 'train' else 'Evaluate with'} it:\n  openrlhf-js train ... \\\n"
         f"    {'--data.prompt_dataset' if split == 'train' else '--eval.dataset'} {file} \\\n"
@@ -245,7 +244,7 @@ def _show_example(shown: Example, template: ChatTemplate | None) -> None:
         for message in shown.messages:
             _block(message["role"], message["content"])
     for image in shown.images:
-        say("image {}: {} x {} pixels".format(image, *size_of(image)))
+        say(f"image {image}")
     _block(f"label ({shown.datasource})", shown.label)
     for kind in ("right", "wrong"):
         response = getattr(shown.task, f"{kind}_response")(shown.label)

@@ -40,10 +40,10 @@ class Findings:
         """A table by datasource."""
         made = []
         for source, tally in sorted(self.tallies.items()):
-            row = {"datasource": source, **{name: tally[name] for name in COUNTED}}
-            if tokens := self.tokens[source]:
-                row |= {"median_tokens": round(median(tokens)), "max_tokens": max(tokens)}
-            made.append(row)
+            tokens = self.tokens[source] or [0]  # all 0 where they are not counted
+            lengths = {"median_tokens": round(median(tokens)), "max_tokens": max(tokens)}
+            counted = {name: tally[name] for name in COUNTED}
+            made.append({"datasource": source, **counted, **(lengths if any(tokens) else {})})
         return made
 
 
@@ -90,10 +90,7 @@ def check(
                     if key in elsewhere:
                         tally["overlap"] += 1
                         found.add("overlap", place, f"the same prompt as {elsewhere[key]}")
-                    for text in _image_problems(example):
-                        found.add("image", place, text)
-                    if count_tokens:
-                        _measure(example, place, count_tokens, max_tokens, found)
+                    _look_at(example, place, found, count_tokens, max_tokens)
                 progress(done + batch[-1].read_bytes)
             if empty:
                 found.add("bad row", str(path), "the file holds no row")
@@ -116,28 +113,22 @@ def _grade_problem(example: Example | ValueError | None) -> str:
     return f"a wrong answer scores {wrong.value:g} ({wrong.detail})" if wrong.value else ""
 
 
-def _image_problems(example: Example) -> list[str]:
-    tags = sum(message["content"].count(IMAGE_TAG) for message in example.messages)
-    problems = []
-    if tags != len(example.images):
-        problems.append(f"{tags} {IMAGE_TAG} in the prompt, but {len(example.images)} images")
-    for image in example.images:
-        try:
-            size_of(image)
-        except ValueError as error:
-            problems.append(str(error))
-    return problems
-
-
-def _measure(
+def _look_at(
     example: Example,
     place: str,
-    count_tokens: Callable[[Example], int],
-    max_tokens: int,
     found: Findings,
+    count_tokens: Callable[[Example], int] | None,
+    max_tokens: int,
 ) -> None:
+    """Adds problems with images and with the length of the prompt."""
+    tags = sum(message["content"].count(IMAGE_TAG) for message in example.messages)
+    if tags != len(example.images):
+        found.add("image", place, f"{tags} {IMAGE_TAG} in the prompt, {len(example.images)} images")
+    for image in example.images:
+        if not Path(image).is_file():
+            found.add("image", place, f"no file {image}")
     try:
-        tokens = count_tokens(example)
+        tokens = count_tokens(example) if count_tokens else 0
     except ValueError as error:
         return found.add("no prompt", place, error)
     found.tokens[example.datasource].append(tokens)
@@ -159,17 +150,6 @@ def fingerprint(example: Example) -> bytes:
             hashlib.sha256(path.read_bytes()).digest() if path.is_file() else image.encode()
         )
     return digest.digest()
-
-
-def size_of(image: str) -> tuple[int, int]:
-    """Width and height of an image file, in pixels; ValueError if there is none."""
-    from PIL import Image
-
-    try:
-        with Image.open(image) as opened:
-            return opened.size
-    except OSError as error:  # UnidentifiedImageError too
-        raise ValueError(f"no image: {image} ({error.strerror or 'not readable as one'})") from None
 
 
 class ChatTemplate:

@@ -8,7 +8,6 @@ proven by enumerating all values that can be made of them, in exact arithmetic.
 from __future__ import annotations
 
 import json
-import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -174,11 +173,11 @@ _SPELLINGS |= dict.fromkeys(("\\times", "\\cdot", "\\ast"), "*")
 _SPELLINGS |= {"\u00f7": "/", "\\div": "/", "\u2212": "-"}
 _CLOSING = {"(": ")", "[": "]"}
 _END, _SPACES = "its end", " \t\r\n"
-_OPERATORS: dict[str, tuple[int, Callable[[Fraction, Fraction], Fraction]]] = {
-    "+": (1, operator.add),  # its precedence, and what it does to two values
-    "-": (1, operator.sub),
-    "*": (2, operator.mul),
-    "/": (2, operator.truediv),
+_OPERATORS: dict[str, tuple[int, Callable[[int, int, int, int], tuple[int, int]]]] = {
+    "+": (1, lambda a, b, c, d: (a * d + b * c, b * d)),  # its precedence, and a/b with c/d
+    "-": (1, lambda a, b, c, d: (a * d - b * c, b * d)),
+    "*": (2, lambda a, b, c, d: (a * c, b * d)),
+    "/": (2, lambda a, b, c, d: (a * d, b * c)),
 }
 
 
@@ -216,29 +215,32 @@ def evaluate(text: str) -> Expression:
     """
     tokens, numbers = _tokens(text), list[int]()
 
-    def value(least: int) -> Fraction:
+    def value(least: int) -> tuple[int, int]:
         """Of the next operand, and of the operators behind it that bind at least so tightly."""
         token = tokens.pop()
-        if token == "-" and least == 1:
-            result = -value(2)
+        if token.isdigit():
+            numbers.append(int(token))
+            n, d = numbers[-1], 1
         elif token in _CLOSING:
-            result = value(1)
+            n, d = value(1)
             if tokens.pop() != _CLOSING[token]:
                 raise ValueError("its parentheses do not match")
-        elif token.isdigit():
-            numbers.append(int(token))
-            result = Fraction(numbers[-1])
+        elif token == "-" and least == 1:
+            n, d = value(2)
+            n = -n
         else:
             raise ValueError(f"{token!r} stands where a number is expected")
         while tokens[-1] in _OPERATORS and _OPERATORS[tokens[-1]][0] >= least:
             precedence, operation = _OPERATORS[tokens.pop()]
-            result = operation(result, value(precedence + 1))
-        return result
+            n, d = operation(n, d, *value(precedence + 1))
+            if not d:
+                raise ZeroDivisionError
+        return n, d
 
     result = value(1)
     if tokens != [_END]:
         raise ValueError(f"{tokens[-1]!r} cannot stand where it does")
-    return Expression(result, numbers)
+    return Expression(Fraction(*result), numbers)
 
 
 def _tokens(text: str) -> list[str]:

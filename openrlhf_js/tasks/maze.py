@@ -102,10 +102,12 @@ def prompt(item: Item) -> list[Message]:
     return [{"role": "user", "content": question + "\n".join(item["rows"])}]
 
 
-class _Maze(NamedTuple):
-    cells: str  # row after row
-    start: int  # index of S
-    steps: dict[str, int]  # how far a move goes
+class Maze(NamedTuple):
+    """The cells of a maze, row after row, the index of S, and how far each move goes."""
+
+    cells: str
+    start: int
+    steps: dict[str, int]
 
 
 def label(item: Item) -> str:
@@ -116,8 +118,8 @@ def label(item: Item) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _maze(label: str) -> _Maze:
-    def read(fields: Any) -> _Maze:
+def _maze(label: str) -> Maze:
+    def read(fields: Any) -> Maze:
         rows = fields["maze"]
         cells, width = "".join(rows), len(rows[0])
         is_grid = isinstance(rows, list) and {len(row) for row in rows} == {width}
@@ -125,13 +127,10 @@ def _maze(label: str) -> _Maze:
         edge = cells[:width] + cells[-width:] + cells[::width] + cells[width - 1 :: width]
         if not is_grid or not has_ends or set(edge) != {"*"}:
             raise ValueError("no maze")
-        return _Maze(cells, cells.index("S"), {"L": -1, "R": 1, "U": -width, "D": width})
+        return Maze(cells, cells.index("S"), {"L": -1, "R": 1, "U": -width, "D": width})
 
-    form = (
-        'JSON like {"maze": ["*****", "*S.E*", "*****"]}, with rows of one length, walls all '
-        "around, one S and one E"
-    )
-    return base.read_label(label, read, form)
+    grid = 'JSON like {"maze": ["*****", "*S.E*", "*****"]}'
+    return base.read_label(label, read, f"{grid}, walls all around, with one S and one E")
 
 
 def score(response: str, label: str) -> Score:
@@ -188,7 +187,7 @@ def wrong_response(label: str) -> str:
     return f"<answer> {'U' * (len(maze.cells) // maze.steps['D'])} </answer>"
 
 
-def _shortest_way(maze: _Maze) -> str:
+def _shortest_way(maze: Maze) -> str:
     """The moves of one shortest way from S to E; ValueError if there is none."""
     open_cells = sum(1 << i for i, cell in enumerate(maze.cells) if cell != "*")
     reached = _distances(open_cells, 1 << maze.start, maze.steps["D"])

@@ -98,28 +98,14 @@ def sampled(found: Iterable[T], count: int, seed: str) -> list[T]:
     return [x for _, _, x in sorted(drawn, key=lambda each: each[1])]
 
 
-def manifest_path(path: Path) -> Path:
-    """Where the manifest of a prompt file is."""
-    return path.with_suffix(".manifest.json")
-
-
 def write(
     path: Path, task: Task, found: Iterable[Item], parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Writes a prompt file and then its manifest, atomically, in memory that does not grow.
 
-    Args:
-        path: the file; an existing one is replaced.
-        task: of the items.
-        found: the items, taken one by one.
-        parameters: what they were made from, for the manifest.
-
-    Returns:
-        The manifest: parameters, versions, number of rows by datasource, most images of a prompt,
-        SHA-256 of the file.
-
-    Raises:
-        ValueError: an item has no label, or there is none.
+    The manifest, which is returned, has the `parameters` that the items were made from, versions,
+    the number of rows by datasource, the most images of a prompt and the file's SHA-256. ValueError
+    where an item has no label, or there is none.
     """
     digest = hashlib.sha256()
     sources: Counter[str] = Counter()
@@ -146,7 +132,7 @@ def write(
         "parameters": dict(parameters),
         "versions": versions,
     }
-    write_json(manifest_path(path), manifest)
+    write_json(path.with_suffix(".manifest.json"), manifest)
     return manifest
 
 
@@ -186,13 +172,12 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
             raise ValueError(
                 f"no value under the key {key!r}; keys seen: {', '.join(row) or 'none'}"
             )
-    label, datasource = row[label_key], row["datasource"]
+    label, datasource, prompt = row[label_key], row["datasource"], row[input_key]
+    images = row.get("images") or []
     if not isinstance(label, str) or not isinstance(datasource, str):
         raise ValueError(f"{label_key!r} and 'datasource' must hold text")
-    images = row.get("images") or []
     if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
         raise ValueError("'images' must hold a list of paths")
-    prompt = row[input_key]
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
         raise ValueError(f"{input_key!r} must hold text, or messages with a role and a content")
@@ -200,6 +185,5 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(part), str) for part in ("role", "content")
-    )
+    parts = [value.get("role"), value.get("content")] if isinstance(value, dict) else [None]
+    return all(isinstance(part, str) for part in parts)

@@ -282,7 +282,10 @@ def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Capture
     assert run("check", path, "--tokenizer", tokenizer / "chat") == 1
     assert "the model takes text only" in capsys.readouterr().out
     assert run("show", path) == 0
-    assert "a.png: 40 x 30 pixels" in capsys.readouterr().out
+    assert "a.png" in capsys.readouterr().out
+    (tmp_path / "a.png").write_text("not an image")
+    assert run("check", path, "--tokenizer", tmp_path / "model") == 1
+    assert "an image cannot be read" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

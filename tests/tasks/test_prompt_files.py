@@ -240,16 +240,15 @@ def test_repeated_prompts_are_found_whatever_their_white_space(tmp_path: Path) -
 def test_images_count_by_their_content(tmp_path: Path) -> None:
     for name, color in {"red": "red", "red2": "red", "blue": "blue"}.items():
         Image.new("RGB", (4, 3), color).save(tmp_path / f"{name}.png")
-    (tmp_path / "text.png").write_text("not an image")
-    names = "red", "blue", "red2", "none", "text"
+    names = "red", "blue", "red2", "none"
     rows = [row("<image> x?", images=[str(tmp_path / f"{name}.png")]) for name in names]
     path = write_rows(tmp_path / "a.jsonl", *rows, row("<image> y?"))
     problems = check([path]).problems
     assert problems["repeated prompt"] == [f"{path}, line 3: the same prompt as {path}, line 1"]
-    none, text, missing = problems["image"]
-    assert none.startswith(f"{path}, line 4: no image: {tmp_path / 'none.png'} (No such file")
-    assert text.startswith(f"{path}, line 5: no image: {tmp_path / 'text.png'}")
-    assert missing == f"{path}, line 6: 1 <image> in the prompt, but 0 images"
+    assert problems["image"] == [
+        f"{path}, line 4: no file {tmp_path / 'none.png'}",
+        f"{path}, line 5: 1 <image> in the prompt, 0 images",
+    ]
 
 
 @pytest.mark.usefixtures("_echo")
