@@ -74,17 +74,13 @@ class LabSettings(SamplingSettings):
             raise ValueError("two --prompts files have the same name, which is that of their group")
         if not self.model:
             kept = {"out", "prompts_count", "responses", "device", "seed"}
-            sampling = {*LabSettings.model_fields} - kept
-            for name in sorted(sampling):
-                if getattr(self, name) != LabSettings.model_fields[name].default:
+            for name, field in LabSettings.model_fields.items():
+                if name not in kept and getattr(self, name) != field.default:
                     raise ValueError(f"--{name} needs --model: without it, samples are taken as is")
         if self.input_template is not None:
             if self.apply_chat_template or self.task:
                 raise ValueError("--input_template excludes --apply_chat_template and --task")
-            if (
-                self.input_template.replace("{}", "", 1).count("{")
-                or "{}" not in self.input_template
-            ):
+            if self.input_template.count("{") != 1 or "{}" not in self.input_template:
                 raise ValueError("--input_template needs {} where the prompt goes, and no other {")
         return self
 

@@ -145,11 +145,7 @@ class SmallBatches:
         return np.array([float(coefficient(each).mean()) for each in batches])
 
     def squared_errors(self, m: int, name: str) -> Floats:
-        """(B,) mean of (b - mu)^2 of each batch's baselines.
-
-        mu is the mean of the responses that make the precise gradient, which are in no batch; its
-        own squared standard error is subtracted.
-        """
+        """(B,) mean of (b - mu)^2, less the error of mu: the mean of responses in no batch."""
         apart = self.pool.rewards[:, : 2 * self.half]
         value, error = apart.mean(1), apart.var(1, ddof=1) / apart.shape[1]
         found = []
@@ -253,10 +249,7 @@ def measure(
     out: Path,
     what: str = "gradients",
 ) -> Distances:
-    """Computes the precise gradient and the small batches' numbers, or what is missing of them.
-
-    What is computed is kept under `out/gradients`, by what it depends on; `what` is for progress.
-    """
+    """Computes what `out/gradients` lacks of the precise gradient and the batches' numbers."""
     check_names(names, batches.pool)
     names, plan = tuple(dict.fromkeys(names)), batches.plan
     settings = _identity(batches, scores)

@@ -97,12 +97,10 @@ def _value_finding(rewards: Floats) -> str:
             "REINFORCE is exact. Take other prompts, or an earlier or later model."
         )
     mean = mean_value(rewards)
-    said = f"Mean value {mean.value:.3f}"
-    if n == 1:
-        return f"{said} for one prompt with {m} responses, which says nothing of other prompts."
-    said += f" (95 % interval {mean.low:.3f} to {mean.high:.3f}, over {n} prompts)"
-    if m == 1:
-        return f"{said}."
+    interval = f"95 % interval {mean.low:.3f} to {mean.high:.3f}" if n > 1 else "no interval"
+    said = f"Mean value {mean.value:.3f} ({interval}, over {n} prompts)"
+    if min(n, m) == 1:
+        return f"{said}; how the values spread needs two prompts with two responses or more."
     return (
         f"{said}; the values have a standard deviation of {spread(rewards):.3f}, each is measured "
         f"with a standard error of {math.sqrt(rewards.var(1, ddof=1).mean() / m):.3f}, and for "
@@ -289,12 +287,8 @@ def _cross_batches(n: int, batches: int) -> int:
 def draw(
     pool: Floats, n: int, m: int, batches: int, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
-    """Batches from the pool, and what the responses outside of them say of the values.
-
-    Returns:
-        Numbers of the prompts (batches, n), rewards (batches, n, m), values (batches, n), and the
-        squared standard errors of these (batches, n).
-    """
+    """Batches from the pool: prompts (b, n), rewards (b, n, m), and from the responses outside of
+    them the values (b, n), with the squared standard errors of these."""
     prompts, responses = pool.shape
     chosen = generator.random((batches, prompts)).argsort(1)[:, :n]
     order = generator.random((batches, n, responses)).argsort(2)
@@ -323,20 +317,18 @@ def squared(
     present: Tensor | None = None,
     shrinkage: float = 0.0,
 ) -> Tensor:
-    """What baselines are off by on one batch of rewards (n, m), by prompt.
+    """What e baselines are off by on one batch of rewards (n, m), by prompt.
 
     Args:
-        names: of the e estimators.
+        names: of the estimators.
         rewards: (n, m).
-        value: (n,) values.
-        noise: (n,) squared standard errors of these.
-        greedy: (n,) rewards of greedy responses; not read without remax.
+        value, noise: (n,) values, and squared standard errors of these.
+        greedy: (n,) rewards of greedy responses; read by remax only.
         present: (n,) which prompts are in the batch; None: all.
         shrinkage: of js_fixed.
 
     Returns:
-        (2 e + 3, n): mean squared errors; rloo's, bloo's and their product; coefficients, NaN for
-        estimators that have none.
+        (2 e + 3, n): mean squared errors; rloo's, bloo's and their product; coefficients or NaN.
     """
     mask = torch.ones_like(rewards, dtype=torch.bool)
     if present is not None:

@@ -12,7 +12,8 @@ the activations of one micro-batch, which is bounded in tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -64,12 +65,12 @@ class ScoreSum:
     its last bit. So each parameter's gradient is added to the sum as soon as a backward pass has
     finished with it, and freed: besides the sum, only single parameters have a gradient in memory.
 
-    The model runs in eval mode, without dropout.
+    The model runs without dropout, and the gradient is of its parameters that require one.
 
     Args:
-        model: its parameters that require a gradient are the ones meant.
+        model: in any mode.
         temperature: of the sampling.
-        max_tokens: of a micro-batch, padding included; a longer response goes alone.
+        max_tokens: of a micro-batch, with padding; a longer response goes alone.
         checkpointing: compute activations again in the backward pass instead of keeping them.
     """
 
@@ -96,7 +97,7 @@ class ScoreSum:
             for each in self.parameters
         ]
         for parameter, total in zip(self.parameters, self.total, strict=True):
-            parameter.register_post_accumulate_grad_hook(_adder(total))
+            parameter.register_post_accumulate_grad_hook(partial(_add, total))
 
     def clear(self) -> None:
         """Sets the sum to 0."""
@@ -106,12 +107,9 @@ class ScoreSum:
     def add(
         self, terms: ScoreTerms, done: int = 0, on_pass: Callable[[int], None] = lambda done: None
     ) -> None:
-        """Adds sum_k w_k grad log pi(y_k | x_k), the longest responses first.
+        """Adds sum_k w_k grad log pi(y_k | x_k), except the `done` that an earlier call has added.
 
-        Args:
-            terms: in any order.
-            done: how many of them an earlier call has added.
-            on_pass: called after each micro-batch with how many have been added.
+        `on_pass` is called after each micro-batch with how many have been added.
         """
         # Longest first, so that too little memory shows at once.
         order = sorted(range(len(terms.responses)), key=lambda k: (-terms.responses[k].length, k))
@@ -159,13 +157,10 @@ def _pieces(a: Vector, b: Vector) -> Iterator[tuple[Tensor, Tensor]]:
         yield from zip(x.flatten().split(PIECE), y.flatten().split(PIECE), strict=True)
 
 
-def _adder(total: Tensor) -> Any:
-    def add(parameter: Tensor) -> None:
-        assert parameter.grad is not None
-        total.add_(parameter.grad)
-        parameter.grad = None
-
-    return add
+def _add(total: Tensor, parameter: Tensor) -> None:
+    assert parameter.grad is not None
+    total.add_(parameter.grad)
+    parameter.grad = None
 
 
 def _checkpoint(model: PreTrainedModel) -> None:

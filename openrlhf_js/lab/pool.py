@@ -37,6 +37,7 @@ FOLDER, SETTINGS, PROMPTS, RESPONSES = (
     "responses.jsonl",
 )
 NOTES = ("model", "prompts", "device", "versions")  # settings whose change does not matter
+DRAWING = ("max_new_tokens", "temperature", "top_p")
 GREEDY = -1  # the draw of the greedy response
 SHOWN = 200  # characters of a prompt and of a response
 
@@ -45,14 +46,14 @@ class Samples(NamedTuple):
     """Responses of a policy with their rewards, everything in prompt order.
 
     Attributes:
-        prompts: n texts as the model was given them, with the chat template if one was asked for.
+        prompts: n texts, with the chat template if there is one.
         labels: n gold labels.
-        groups: n data sources, such as `math/level_3`; "" where the file names none.
+        groups: n data sources, such as `math/level_3`; "" for none.
         prompt_tokens: n lists of token ids.
         response_tokens: n lists of m arrays of token ids, with the end token where the model ended.
-        rewards: (n, m) float64, finite.
-        finished: (n, m) bool, whether the model ended the response itself.
-        greedy_rewards: (n,) rewards of the greedy responses; None unless every prompt has one.
+        rewards: (n, m), finite.
+        finished: (n, m) whether the model ended the response.
+        greedy_rewards: (n,) of the greedy responses; None unless every prompt has one.
         settings: what the samples depend on.
     """
 
@@ -83,20 +84,18 @@ class Samples(NamedTuple):
 
 
 class RewardFailed(RuntimeError):
-    """A response has no usable reward."""
+    """A response without a usable reward."""
 
 
 class GroupLabel(str):
     """A label that knows its row's data source, by which mixed data is graded."""
 
-    datasource: str
-
-    @classmethod
-    def of(cls, prompt: Prompt) -> GroupLabel:
-        """The label of a prompt."""
-        made = cls(prompt.label)
-        made.datasource = prompt.group
+    def __new__(cls, label: str, datasource: str) -> GroupLabel:
+        made = super().__new__(cls, label)
+        made.datasource = datasource
         return made
+
+    datasource: str
 
 
 @dataclass(frozen=True)
@@ -180,8 +179,7 @@ def file_grader(path: Path) -> Grader:
 
 def task_grader(task: str) -> Grader:
     """The grader of a task, as `reward_models/<task>.py` has it."""
-    version = f"{task} {__version__}"
-    digest = hashlib.sha256(version.encode()).hexdigest()
+    digest = hashlib.sha256(f"{task} {__version__}".encode()).hexdigest()
     return Grader(reward_function(task), f"task {task}", digest)
 
 
@@ -194,25 +192,24 @@ def fill(
     responses: int,
     grader: Grader,
 ) -> None:
-    """Samples and grades what the folder lacks; responses are kept before they are graded.
+    """Samples and grades what `out/samples` lacks; responses are kept before they are graded.
 
     Args:
-        out: gets or has `samples/`.
+        out: folder.
         settings: how to sample.
         files: of the model.
-        source: what the responses depend on beside these: prompts, form and model.
+        source: what the responses depend on as well: prompts, form and model.
         wanted: prompts, in order; more than there are, or the first of these.
-        responses: to each, beside a greedy one.
-        grader: gives the rewards; responses that it has not graded are graded anew.
+        responses: to each, and a greedy one.
+        grader: grades what it has not graded yet.
     """
     folder = out / FOLDER
     longest = max(len(each.tokens) for each in wanted)
-    drawing = settings.max_new_tokens, settings.temperature, settings.top_p
-    policy = settings.policy(files, longest, *drawing)
-    names = ("max_new_tokens", "temperature", "top_p")
+    drawing = {name: getattr(settings, name) for name in DRAWING}
+    policy = settings.policy(files, longest, **drawing)
     identity = {
-        **{"model": str(files.folder), **source, **dict(zip(names, drawing, strict=True))},
-        **{"seed": settings.seed, **settings.engine_identity(), "versions": versions()},
+        **{"model": str(files.folder), **source, **drawing, "seed": settings.seed},
+        **{**settings.engine_identity(), "versions": versions()},
     }
     with (
         Store(folder / RESPONSES, identity, ("prompt", "draw"), NOTES) as said,
@@ -231,7 +228,7 @@ def fill(
                 files.tokenizer.decode(prompt.tokens + own, skip_special_tokens=False)
                 for prompt, own in zip(of, tokens, strict=True)
             ]
-            labels = [GroupLabel.of(each) for each in of]
+            labels = [GroupLabel(each.label, each.group) for each in of]
             found = grader.grade(queries, [each.text for each in of], labels).tolist()
             rewards.append(
                 {"prompt": i, "draw": j, "reward": reward}

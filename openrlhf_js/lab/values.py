@@ -22,14 +22,8 @@ NODES = 100_000  # for moments without a formula
 class Values:
     """A distribution of prompts: rewards are Bernoulli, or Gaussian where `noise` is given.
 
-    Attributes:
-        description: in words, such as "values Beta(0.5, 0.5)".
-        draw: values of prompts.
-        mean: of the values.
-        s2: variance of the values.
-        sigma2: mean variance of a prompt's rewards.
-        noise: standard deviation of each prompt's rewards.
-        low, high: the range of the values.
+    `s2` is the variance of the values, `sigma2` the mean variance of a prompt's rewards; `noise`
+    draws standard deviations of prompts' rewards.
     """
 
     description: str
@@ -120,10 +114,8 @@ def drawn_from(values: Floats, name: str) -> Values:
 def gaussian_rewards(values: Values, noise: float, spread: float = 0.0) -> Values:
     """The same values with Gaussian rewards around them.
 
-    Args:
-        values: any.
-        noise: standard deviation of a prompt's rewards: the root of its mean square over prompts.
-        spread: standard deviation of its logarithm over prompts; 0 for the same noise everywhere.
+    `noise` is the standard deviation of a prompt's rewards (the root of its mean square over
+    prompts), and `spread` that of its logarithm over prompts.
     """
     if not 0 < noise < inf or not 0 <= spread < inf:
         raise ValueError(
@@ -161,11 +153,7 @@ FORMS = {kind: f"{kind}:{','.join(names)}" if names else kind for kind, (_, name
 
 
 def parse(text: str) -> Values:
-    """The distribution that a flag names, such as "beta:0.5,0.5" or "file:runs/lab/value.npz".
-
-    Its rewards are Bernoulli: pass it on to `bernoulli_rewards`, which checks the values' range, or
-    to `gaussian_rewards`.
-    """
+    """The distribution that a flag names, for `bernoulli_rewards` or `gaussian_rewards`."""
     kind, _, rest = text.partition(":")
     if kind == "file" and rest:
         return drawn_from(read(Path(rest)), Path(rest).name)

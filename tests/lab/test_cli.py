@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from openrlhf_js.cli import lab
-from openrlhf_js.common.store import Store
 from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.sampling.settings import EngineSettings
 
@@ -170,12 +169,6 @@ def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, statu
     monkeypatch.setattr(EngineSettings, "load", fails)
     assert lab.main(["mse", *words(given, tmp_path)]) == status
     assert f"openrlhf-js lab mse: {message}" in capsys.readouterr().err
-
-
-def test_another_process_that_samples_here(given, tmp_path, capsys):
-    with Store(tmp_path / "samples" / "responses.jsonl", {}, ("prompt", "draw")):
-        assert lab.main(["value", *words(given, tmp_path)]) == 2
-    assert "another process writes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,6 @@ def drawn(prompts, responses, *plan):
     return SmallBatches(Sized(prompts, responses), BatchPlan(*plan))
 
 
-def test_the_paper_s_pool_gives_twenty_batches_that_share_nothing():
-    batches = drawn(128, 256)
-    assert batches.disjoint and batches.half >= 256 / 6
-    assert batches.prompts.shape == (20, 64) and batches.columns.shape == (20, 64, 8)
-    assert not drawn(128, 32).disjoint and drawn(128, 32).half == 8
-
-
 @given(
     st.integers(2, 9),
     st.integers(8, 60),

@@ -204,23 +204,6 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool(monkeypa
         assert noise > 5 * standard_error  # what would be off without the correction
 
 
-def test_exact_errors_by_hand():
-    variance = VALUES[:3] * (1 - VALUES[:3])
-    assert exact("rloo", 2) == pytest.approx(variance.mean())
-    assert exact("dr_grpo", 2) == pytest.approx(variance.mean() / 2)
-    assert exact("reinforce", 2) == pytest.approx(np.square(VALUES[:3]).mean())
-
-
-def test_progress_counts_batches_and_those_without_a_prompt(monkeypatch):
-    monkeypatch.setattr(mse, "CHUNK_REWARDS", 120)
-    monkeypatch.setattr(mse, "CROSS_BATCHES", 5)
-    seen = []
-    measure(pool(10), 3, 2, 9, 0, None, seen.append)
-    assert seen == [4 * 4, 1 * 4, 4, 4, 1]  # 4 of each: itself, and without one of 3
-    assert sum(seen) == mse.measurements(3, 9) == 29
-    assert mse.measurements(2, 9) == 9  # with two prompts none is left out
-
-
 def test_where_there_is_no_error_or_no_other_prompt():
     equal = mse.mse(samples(np.ones((4, 8))), 3, (2,), 5, 0)
     assert "equal, so rloo has no error to reduce" in equal.finding

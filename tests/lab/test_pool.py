@@ -136,13 +136,6 @@ def test_more_of_everything_keeps_what_is_there(tmp_path):
     assert run(tmp_path / "grown", n=4, m=3).calls == 0
 
 
-def test_responses_differ_by_seed(tmp_path):
-    run(tmp_path / "a", seed=0)
-    run(tmp_path / "b", seed=1)
-    a, b = (open_samples(tmp_path / name).rewards for name in "ab")
-    assert (a != b).mean() > 0.5
-
-
 def test_a_reward_function_that_fails_costs_no_sampling(tmp_path, capsys):
     def broken(queries, texts, labels):
         if "l1" in labels:
