@@ -1,19 +1,14 @@
-"""What does the shrinkage baseline cost in a training step?
+"""What does the shrinkage baseline add to a training step?
 
-Two measurements, side by side in one run:
-
-1. The quickstart's own training, on the real stack, once with `js` and once with upstream's `rloo`,
-   again and again in turn. A step's time is that of make-experience and of training, without
-   generation and weight sync, which know nothing of the estimator. Both runs log the diagnostics.
-2. The work between the two alone, on the same rollouts in one process: upstream's experience maker
-   with `rloo` against ours with `js`, diagnostics included, as a share of the step.
+The step between rollout and training, which alone knows the estimator, on the same rewards in one
+process: upstream's experience maker with `rloo` against ours with `js`, diagnostics included. Given
+the folder of `scripts/quickstart.sh --compare rloo,js`, also the times of its real steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,46 +16,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from openrlhf_js.plugin.run import prepare_device
-from openrlhf_js.report.runs import Scalars
-from openrlhf_js.tiny.quickstart import Quickstart, QuickstartSettings, prepare_libraries
-from openrlhf_js.tiny.screen import Screen
 
 PHASES = ("train/timing/make_experience", "train/timing/ppo_train")
 WARM_UP_STEPS = 3
 
 
-def seconds_per_step(tensorboard: Path) -> list[float]:
-    """Make-experience and training of every step but the first few, in seconds."""
-    scalars = Scalars(tensorboard)
-    phases = [scalars[tag].values[WARM_UP_STEPS:] for tag in PHASES]
-    return [sum(step) for step in zip(*phases, strict=True)]
+def median_step(tensorboard: Path) -> float:
+    """Make-experience and training of a run's median step, in seconds."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tensorboard)).Reload()
+    phases = [[event.value for event in events.Scalars(tag)] for tag in PHASES]
+    return statistics.median(map(sum, list(zip(*phases, strict=True))[WARM_UP_STEPS:]))
 
 
-def real_runs(pairs: int, steps: int) -> dict[str, list[float]]:
-    """The median step of each run, in seconds, `pairs` runs of each estimator in turn."""
-    medians: dict[str, list[float]] = {"rloo": [], "js": []}
-    for pair in range(pairs):
-        order = ("rloo", "js") if pair % 2 == 0 else ("js", "rloo")
-        stages = ["warm start", *(f"train with {estimator}" for estimator in order)]
-        screen = Screen(f"pair {pair + 1} of {pairs}", stages, Console(stderr=True))
-        with tempfile.TemporaryDirectory() as name, screen:
-            run = Quickstart(
-                QuickstartSettings(steps=steps, curve_every=10 * steps), Path(name), screen
-            )
-            run.warm_start(run.make_data())
-            for estimator in order:
-                folder = run.folder / estimator
-                folder.mkdir()
-                logs = run.folder / "tensorboard" / estimator
-                run.train(estimator, folder, progress=lambda: (0, "running"))
-                medians[estimator].append(statistics.median(seconds_per_step(logs)))
-    return medians
-
-
-def isolated(rounds: int, prompts: int = 64, responses: int = 4) -> dict[str, list[float]]:
+def alone(rounds: int, prompts: int = 64, responses: int = 4) -> dict[str, list[float]]:
     """Seconds of compute_advantages_and_returns, `rounds` times each, in turn."""
     prepare_device("cpu")
     from openrlhf.trainer.ppo_utils.experience import Experience
@@ -72,19 +44,18 @@ def isolated(rounds: int, prompts: int = 64, responses: int = 4) -> dict[str, li
     rewards = (torch.rand(count, generator=torch.Generator().manual_seed(0)) > 0.5).float()
 
     def maker(cls: Any, estimator: str) -> Any:
-        advantage = SimpleNamespace(estimator=estimator, gamma=1.0, no_std_norm=False)
+        js = {"shrinkage": None, "half_life": None, "on_bad_reward": "stop", "save_batches": None}
+        reward = {"overlong_buffer_len": None, "stop_properly_penalty_coef": None}
         args = SimpleNamespace(
-            algo=SimpleNamespace(advantage=advantage),
+            algo=SimpleNamespace(
+                advantage=SimpleNamespace(estimator=estimator, gamma=1.0, no_std_norm=False)
+            ),
             rollout=SimpleNamespace(n_samples_per_prompt=responses),
-            reward=SimpleNamespace(
-                clip_range=(-10, 10), overlong_buffer_len=None, stop_properly_penalty_coef=None
-            ),
-            js=SimpleNamespace(
-                shrinkage=None, half_life=None, on_bad_reward="stop", save_batches=None
-            ),
+            reward=SimpleNamespace(clip_range=(-10, 10), **reward),
+            js=SimpleNamespace(**js),
         )
-        strategy = SimpleNamespace(args=args)
-        return cls(None, None, None, None, SimpleNamespace(value=0.0), strategy, None)
+        kl = SimpleNamespace(value=0.0)
+        return cls(None, None, None, None, kl, SimpleNamespace(args=args), None)
 
     def experiences() -> list[Any]:
         return [
@@ -103,52 +74,32 @@ def isolated(rounds: int, prompts: int = 64, responses: int = 4) -> dict[str, li
         "js": maker(ShrinkageExperienceMaker, "js"),
     }
     times: dict[str, list[float]] = {name: [] for name in makers}
-    for _ in range(rounds + 20):
+    for _ in range(rounds):
         for name, made in makers.items():
             batch = experiences()
             began = time.perf_counter()
             made.compute_advantages_and_returns(batch)
             times[name].append(time.perf_counter() - began)
-    return {name: values[20:] for name, values in times.items()}
-
-
-def ratio_interval(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
-    """Geometric mean of the paired ratios, and its 95 % interval by Student's t."""
-    from scipy import stats
-
-    logs = np.log(np.array(ours) / np.array(theirs))
-    half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / len(logs) ** 0.5
-    return tuple(np.exp(logs.mean() + x) for x in (0, -half, half))
+    return times
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--pairs", type=int, default=4, help="runs of each (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=40, help="of a run (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=300, help="of part 2 (default: %(default)s)")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("quickstart", type=Path, nargs="?", help="its --out folder")
+    parser.add_argument("--rounds", type=int, default=300)
     options = parser.parse_args()
-
-    prepare_libraries()
-    medians = real_runs(options.pairs, options.steps)
-    alone = isolated(options.rounds)
-
-    print(
-        "| median step, make-experience + training | rloo | js | js / rloo |\n|---|---:|---:|---:|"
-    )
-    for pair, (theirs, ours) in enumerate(zip(medians["rloo"], medians["js"], strict=True), 1):
-        print(f"| pair {pair} | {theirs:.4f} s | {ours:.4f} s | {ours / theirs:.3f} |")
-    if options.pairs > 1:
-        mean, low, high = ratio_interval(medians["js"], medians["rloo"])
-        print(f"| all pairs, 95 % interval | | | {mean:.3f} ({low:.3f} to {high:.3f}) |")
-    step = statistics.median(medians["rloo"])
-    extra = statistics.median(alone["js"]) - statistics.median(alone["rloo"])
-    quartiles = {name: np.percentile(values, (25, 50, 75)) for name, values in alone.items()}
-    print("\n| advantages and returns alone | quartiles |\n|---|---:|")
-    for name, (low, middle, high) in quartiles.items():
-        print(f"| {name} | {low * 1e3:.2f} / {middle * 1e3:.2f} / {high * 1e3:.2f} ms |")
-    print(f"\njs adds {extra * 1e3:.2f} ms, {extra / step:.2%} of rloo's median step.")
+    times = alone(options.rounds)
+    print("| advantages and returns | quartiles |\n|---|---:|")
+    for name, values in times.items():
+        low, middle, high = np.percentile(values, (25, 50, 75)) * 1e3
+        print(f"| {name} | {low:.2f} / {middle:.2f} / {high:.2f} ms |")
+    extra = statistics.median(times["js"]) - statistics.median(times["rloo"])
+    print(f"\njs adds {extra * 1e3:.2f} ms to a step")
+    if options.quickstart:
+        steps = {name: median_step(options.quickstart / "tensorboard" / name) for name in times}
+        print(
+            f"of {steps['rloo']:.3f} s ({extra / steps['rloo']:.2%}); js took {steps['js']:.3f} s"
+        )
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def _model_problems(flat: Flat) -> Iterator[str]:
     if not name or not os.path.isdir(name):  # or it is on a hub
         return
     messages = flat["data.apply_chat_template"] and not flat["data.tokenizer_chat_template"]
-    for problem in tokenizer_problems(Path(name), messages=messages, pad_with_eos=True):
+    for problem in tokenizer_problems(Path(name), messages=messages):
         yield f"--model.model_name_or_path: {problem}"
 
 

@@ -326,6 +326,17 @@ def test_the_squared_norm_of_many_elements_keeps_its_digits():
     assert squared_norm(gradient).item() == pytest.approx(exact, rel=1e-5)
 
 
+def test_a_gradient_is_squared_without_a_copy_of_it():
+    from torch.profiler import ProfilerActivity, profile
+
+    gradient = torch.zeros(10 * PIECE_ELEMENTS)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        squared_norm(gradient)
+    events = found.profiler.kineto_results.events()
+    memory = sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns())
+    assert 0 < max(itertools.accumulate(e.nbytes() for e in memory)) < 1024
+
+
 # --- real engines -------------------------------------------------------------------------------
 
 
