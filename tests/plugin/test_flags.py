@@ -108,20 +108,12 @@ def test_values_with_an_equals_sign_or_a_minus_stay_whole(capsys):
 
 @pytest.mark.parametrize("switch", CORRECTION_SWITCHES)
 @pytest.mark.parametrize("kind", CORRECTION_TYPES)
-@pytest.mark.parametrize(
-    "scheme, level, mode",
-    [("tis", "token", "clip"), ("icepop", "token", "mask"), ("seq-mask-tis", "seq", "mask")],
-)
-def test_correction_scheme_became_level_and_mode(switch, kind, scheme, level, mode):
-    args = parse(f"--{kind} {scheme} --{switch}")
-    assert args["algo.advantage.is_correction_level"] == level
-    assert args["algo.advantage.is_correction_mode"] == mode
-
-
-def test_correction_without_a_scheme_is_tis_and_without_the_switch_is_off():
-    assert parse("--enable_vllm_is_correction")["algo.advantage.is_correction_mode"] == "clip"
-    off = parse("--vllm_is_correction_type icepop")
-    assert off["algo.advantage.is_correction_level"] == "off"
+def test_correction_scheme_became_level_and_mode(switch, kind):
+    args = parse(f"--{kind} seq-mask-tis --{switch}")
+    names = ("algo.advantage.is_correction_level", "algo.advantage.is_correction_mode")
+    assert [args[name] for name in names] == ["seq", "mask"]
+    assert parse(f"--{switch}")[names[1]] == "clip"
+    assert parse(f"--{kind} icepop") == DEFAULTS
 
 
 def test_an_idle_flag_is_left_out_with_a_notice(capsys):
@@ -135,14 +127,11 @@ def test_an_idle_flag_is_left_out_with_a_notice(capsys):
         ("--n_sample_per_prompt 3", "did you mean --rollout.n_samples_per_prompt"),
         ("--train.sed=3", "did you mean --train.seed"),
         ("--zzzzzz", "unknown flag --zzzzzz\n"),
-        ("stray", "unexpected value 'stray'"),
-        ("--train.seed 3 4", "unexpected value '4'"),
         ("--train.seed=3 4", "unexpected value '4'"),
         ("--train.seed x", "invalid int value: 'x'"),
         ("--pretrain m --generate_max_len 9", "--generate_max_len is now --rollout.max_new_tokens"),
         ("--enable_vllm_is_correction --vllm_is_correction_type tiss", "choose from"),
         ("--pretrai m", "unknown flag --pretrai,"),  # no abbreviations
-        ("--actor.model m", "unknown flag --actor.model,"),
     ],
 )
 def test_what_is_not_understood_is_one_line_and_status_2(line, said, capsys):
@@ -161,12 +150,6 @@ def test_unknown_estimator_lists_them_all(capsys):
     assert {*known, *flags.ESTIMATORS} <= {*re.findall(r"\w+", error)}
 
 
-@pytest.mark.parametrize("name", flags.ESTIMATORS)
-def test_our_estimators_exist_and_can_be_chosen(name):
-    assert name in estimators.ESTIMATORS
-    assert parse(f"--advantage_estimator {name}")["algo.advantage.estimator"] == name
-
-
 def test_help_starts_with_an_example_and_ends_with_our_group():
     text = PARSER.format_help()
     first, last = text.split("options:")[0], text.split("\nopenrlhf_js:\n")[1]
@@ -176,12 +159,9 @@ def test_help_starts_with_an_example_and_ends_with_our_group():
     }
     estimator = text.split("--algo.advantage.estimator")[-1]
     assert all(f"{name}:" in estimator for name in flags.ESTIMATORS)
-
-
-def test_the_example_of_the_help_is_understood(capsys):
+    assert {*flags.ESTIMATORS} <= {*estimators.ESTIMATORS}
     command = flags.DESCRIPTION.split("openrlhf-js train", 1)[1].split("\n\n")[0]
     assert parse(command.replace("\\\n", " "))["algo.advantage.estimator"] == "js"
-    assert capsys.readouterr().err == ""
 
 
 def test_every_flag_has_its_line():
@@ -215,12 +195,6 @@ def test_nothing_heavy_is_imported():
     assert done.stderr.strip() == ""
 
 
-def test_upstreams_own_defaults_and_actions_arrive():
-    args = vars(parser.upstream_parser().parse_args(["--actor.muon.no_nesterov"]))
-    assert args["rollout.batch_size"] == 1024
-    assert args["actor.muon.nesterov"] is False and args["critic.muon.nesterov"] is True
-
-
 @pytest.mark.parametrize(
     "old, new, missing",
     [
@@ -239,38 +213,10 @@ def test_a_source_of_another_shape_is_refused(old, new, missing, tmp_path):
         parser.read_program(path)
 
 
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(UpstreamMismatch, match="the file is missing"):
-        parser.read_program(tmp_path / "train_ppo_ray.py")
-
-
-@pytest.mark.parametrize(
-    "old, new, missing",
-    [
-        ("parser = argparse.ArgumentParser()", "parser = new_thing(argparse)", "new_thing"),
-        ("parser = argparse.ArgumentParser()", "parser = print", "parser"),
-    ],
-)
-def test_a_block_that_builds_no_parser_is_refused(old, new, missing, tmp_path, monkeypatch):
-    path = tmp_path / "train_ppo_ray.py"
-    path.write_text(
-        f'if __name__ == "__main__":\n    {new}\n    args = parser.parse_args()\n'
-        "    args = hierarchize(args)\n    train(args)\n"
-    )
-    monkeypatch.setattr(parser, "source_path", lambda program: path)
-    with pytest.raises(UpstreamMismatch, match=missing):
-        parser.upstream_parser()
-
-
 def test_openrlhf_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UpstreamMismatch, match=r"not installed.*0\.11\.2.*setup\.sh"):
         parser.source_path()
-
-
-def test_an_estimator_flag_without_choices_is_refused():
-    with pytest.raises(UpstreamMismatch, match="no choices"):
-        flags.add_flags(argparse.ArgumentParser())
 
 
 def validated(line: str):

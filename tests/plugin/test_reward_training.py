@@ -16,8 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.cli.rm import train as main
-from openrlhf_js.plugin import cpu, reward_training
-from openrlhf_js.plugin.parser import validate_upstream
+from openrlhf_js.plugin import reward_training
 from openrlhf_js.plugin.reward_training import ALONE, reward_parser
 from openrlhf_js.reward_model.check import Budget
 from openrlhf_js.reward_model.preferences import Keys, pair, texts
@@ -222,35 +221,23 @@ def test_bad_input_is_reported_before_a_model_is_loaded(changes, said, folder, c
     assert said in "\n".join(refused(capsys, changes))
 
 
-@pytest.mark.parametrize(
-    ("file", "changes", "said"),
-    [
-        ("tokenizer_config.json", {"eos_token": None, "pad_token": None}, "has no EOS token"),
-        ("tokenizer_config.json", {"pad_token": None}, None),  # as Llama has none
-    ],
-)
-def test_tokenizers_that_lack_a_token(file, changes, said, folder, capsys):
-    path = Path("model", file)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    if said is None:
-        assert run({}) == 0
-    else:
-        assert any(said in line for line in refused(capsys, {}))
+def test_a_model_without_padding_token_as_llama_can_be_trained_but_not_without_an_end(
+    folder, capsys
+):
+    path = Path("model/tokenizer_config.json")
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "pad_token": None}))
+    assert run({}) == 0
+    path.write_text(json.dumps({**config, "pad_token": None, "eos_token": None}))
+    assert any("has no EOS token" in line for line in refused(capsys, {}))
 
 
-@pytest.mark.parametrize(
-    ("cells", "said"),
-    [(("7", "12"), "not 7"), (("aNA", "NA"), "no value under the key 'rejected'")],
-    ids=["numbers", "NA"],
-)
-def test_a_csv_is_read_as_upstream_reads_it(cells, said, folder, capsys):
-    row = ",".join(("sort(1)=", *cells))
-    Path("pairs.csv").write_text("prompt,chosen,rejected\n" + f"{row}\n" * 8)
+def test_a_csv_is_read_as_upstream_reads_it(folder, capsys):
+    Path("pairs.csv").write_text("prompt,chosen,rejected\n" + "sort(1)=,aNA,NA\n" * 8)
     assert run({"data.dataset": "pairs.csv"}) == 2
-    assert said in capsys.readouterr().out
-    Path("pairs.csv").write_text(
-        "prompt,chosen,rejected\n" + "".join(f"sort({n})=,{n}(,{n})\n" for n in range(8))
-    )
+    assert "no value under the key 'rejected'" in capsys.readouterr().out
+    rows = "".join(f"sort({n})=,{n}(,{n})\n" for n in range(8))
+    Path("pairs.csv").write_text("prompt,chosen,rejected\n" + rows)
     assert run({"data.dataset": "pairs.csv"}) == 0
 
 
@@ -271,32 +258,16 @@ def test_problems_in_pairs_stop_unless_they_are_allowed(folder, capsys):
     assert run({}, "--js.allow", "same", "cut") == 0
 
 
-def test_a_folder_is_read_as_upstream_reads_it(folder, capsys):
-    Path("data").mkdir()
-    write("data/train.jsonl", [*sums(9), {"prompt": "sort(1)=", "chosen": "1", "rejected": "1"}])
-    assert run({"data.dataset": "data"}) == 2
-    assert "same (1)" in capsys.readouterr().err.splitlines()[-1]
-
-
-@pytest.mark.parametrize("flag", ["model.model_name_or_path", "eval.dataset"])
-def test_what_no_hub_gives_stops_all_but_a_dry_run(flag, folder, monkeypatch, capsys):
+def test_what_no_hub_gives_stops_all_but_a_dry_run(folder, monkeypatch, capsys):
     def unreachable(*_: Any, **__: Any) -> None:
         raise OSError("no network\nmore")
 
     monkeypatch.setattr("openrlhf.datasets.utils.blending_datasets", unreachable)
-    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", unreachable)
-    if flag == "eval.dataset":
-        monkeypatch.setattr(
-            "openrlhf_js.plugin.reward_training.load_tokenizer",
-            lambda _: make_tokenizer(sort),
-        )
-        monkeypatch.setattr(
-            "openrlhf_js.plugin.reward_training.tokenizer_problems", lambda *_, **__: []
-        )
     for dry in (True, False):
-        assert run({flag: "some/thing", "js.dry_run": "" if dry else None}) == (0 if dry else 2)
-        (line,) = capsys.readouterr().err.splitlines()
-        assert f"--{flag} some/thing: " in line and "(no network)" in line
+        changes = {"eval.dataset": "some/thing", "js.dry_run": "" if dry else None}
+        assert run(changes) == (0 if dry else 2)
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "--eval.dataset some/thing: " in line and "(no network)" in line
         assert line.endswith("; so the pairs were not checked") == dry
 
 
@@ -318,9 +289,3 @@ def test_other_ranks_neither_check_nor_print(folder, monkeypatch, capsys):
     monkeypatch.setenv("RANK", "1")
     assert run({"data.dataset": "absent.jsonl"}) == 0  # as a dry run it ends here
     assert capsys.readouterr().out.count("\n") == 1  # which device it takes
-
-
-def test_what_needs_a_gpu():
-    args = validate_upstream(PARSER.parse_args(["--load_in_4bit"]), "train_rm")
-    with pytest.raises(ValueError, match=r"^--ds.load_in_4bit needs a GPU$"):
-        cpu.adapt(args)

@@ -105,14 +105,6 @@ def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
     torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
 
 
-def test_a_module_can_be_acted_on_at_import_and_only_then(tmp_path, monkeypatch):
-    (tmp_path / "late_module.py").write_text("value = 1\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    cpu.after_import("late_module", lambda module: setattr(module, "value", 2))
-    assert "late_module" not in sys.modules
-    assert importlib.import_module("late_module").value == 2
-
-
 def test_gloo_ends_collectives_in_order_as_zero_3_takes_for_granted(tmp_path):
     program = Path(__file__).with_name("gloo_order.py")
     ranks = [
@@ -216,13 +208,6 @@ def test_how_it_ended_is_recorded(tmp_path, error, outcome):
     with pytest.raises(error), recorded(arguments(tmp_path), PARSER):
         raise error
     assert read(tmp_path)["outcome"] == outcome
-
-
-def test_without_a_log_nothing_is_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with recorded(arguments(None), PARSER):
-        pass
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_report_reads_what_is_recorded(tmp_path):
