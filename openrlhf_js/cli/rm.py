@@ -41,20 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return choose("openrlhf-js rm", PROGRAMS, words)
 
 
-def use_spare_cores() -> None:
-    """Gives torch a thread for each core that is idle, unless OMP_NUM_THREADS says otherwise.
+def spare_cores(cores: int, load: float) -> int:
+    """The cores that a load leaves idle, at least 1; torch is slow where threads share a core."""
+    return max(1, cores - round(load))
 
-    Threads that wait for busy cores make torch slower than a single thread.
-    """
+
+def _use_spare_cores() -> None:
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(spare_cores(len(os.sched_getaffinity(0)), os.getloadavg()[0]))
-
-
-def spare_cores(cores: int, load: float) -> int:
-    """The cores that a load leaves idle; at least 1."""
-    return max(1, cores - round(load))
 
 
 class RewardEvalSettings(Settings):
@@ -101,6 +97,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     from openrlhf_js.report import reward_model as report
     from openrlhf_js.reward_model import evaluate as evaluation
     from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+    from openrlhf_js.reward_model.model import RewardModel
     from openrlhf_js.reward_model.preferences import read_pairs
     from openrlhf_js.sampling.models import local_folder, model_fingerprint
 
@@ -123,15 +120,21 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     folder = settings.out or Path("runs", f"rm-eval-{digest}")
+    _use_spare_cores()
     with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
-        rewards, description = _score(settings, data.texts, store)
+        # not normalised: margins are in the units of training
+        where = (settings.max_len, settings.device, settings.dtype)
+        model = RewardModel.load(model_folder, *where, value_head_prefix=prefix)
+        with progress("scoring", len(data.texts), "pairs") as bar:
+            at_once = settings.pairs_at_once
+            rewards = evaluation.score_pairs(data.texts, model.scores, store, at_once, bar.update)
     lengths = evaluation.token_counts(tokenizer, data.responses)
     found = {
         "model": settings.model,
         "file": str(settings.file),
         "settings": settings.manifest(),
         "identity": identity,
-        "description": description,
+        "description": asdict(model.description) | {"model": settings.model},
         **evaluation.evaluate(rewards, lengths, data.prompts, data.subsets),
     }
     write_json(folder / "evaluation.json", found)
@@ -142,24 +145,6 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     for sentence in report.in_words(found):
         say(sentence)
     say(f"The page with pictures: {folder / 'report.html'}")
-
-
-def _score(settings: RewardEvalSettings, texts: Any, store: Any) -> tuple[Any, dict[str, Any]]:
-    """The rewards of both sides of every pair, and the model's description."""
-    from openrlhf_js.reward_model.evaluate import score_pairs
-    from openrlhf_js.reward_model.model import RewardModel
-
-    use_spare_cores()
-    model = RewardModel.load(  # not normalised: margins are in the units of training
-        settings.model,
-        settings.max_len,
-        settings.device,
-        settings.dtype,
-        value_head_prefix=settings.value_head_prefix,
-    )
-    with progress("scoring", len(texts), "pairs") as bar:
-        rewards = score_pairs(texts, model.scores, store, settings.pairs_at_once, bar.update)
-    return rewards, asdict(model.description)
 
 
 class _RewardFlags(Settings):
@@ -228,28 +213,19 @@ def _serve(settings: RewardServeSettings) -> None:
                 raise ValueError("\n".join(problems))
             say(f"would serve on {url}, {'with' if token else 'without'} a token")
             return
-        model = RewardModel.load(
-            name,
-            settings.data.max_len,
-            settings.device,
-            settings.ds.param_dtype,
-            normalize,
-            prefix,
-            attention=settings.ds.attn_implementation,
-        )
+        options = (settings.data.max_len, settings.device, settings.ds.param_dtype)
+        attention = settings.ds.attn_implementation
+        model = RewardModel.load(name, *options, normalize, prefix, attention=attention)
         model.score(["a text"])  # the first one is slow
         gc.collect()
         gc.freeze()  # otherwise a full collection visits all that is imported, for 0.2 s
         say(json.dumps(asdict(model.description), indent=2))
+        size, tokens = settings.batch_size, settings.max_tokens_per_batch
         app = server.make_app(
-            partial(
-                model.score_batches,
-                max_tokens=settings.max_tokens_per_batch,
-                max_texts=settings.batch_size,
-            ),
+            partial(model.score_batches, max_tokens=tokens, max_texts=size),
             model.description,
             token,
-            batch_size=settings.batch_size,
+            batch_size=size,
             max_wait_seconds=settings.max_wait_ms / 1000,
             queue_size=settings.queue_size,
         )
@@ -279,7 +255,7 @@ def train(argv: Sequence[str]) -> int:
             reward_training.check_flags(flat)
         device = plugin_run.prepare_device(flat["js.device"])
         if device == "cpu":
-            use_spare_cores()
+            _use_spare_cores()
         if reward_training.is_first():
             try:
                 _check_pairs(flat)
@@ -294,12 +270,9 @@ def train(argv: Sequence[str]) -> int:
             return 0
         reward_training.train(checked, device)
         return 0
-    except BadInput as error:
+    except (BadInput, UpstreamMismatch) as error:
         _complain(str(error))
-        return 2
-    except UpstreamMismatch as error:
-        _complain(str(error))
-        return 1
+        return 2 if isinstance(error, BadInput) else 1
     except KeyboardInterrupt:
         pass  # reported below, once upstream's progress bars are gone with its frames
     except Exception:

@@ -19,7 +19,7 @@ from openrlhf_js.common.files import FileRow
 from openrlhf_js.reward_model.preferences import (
     Keys,
     Messages,
-    Pair,
+    PreferencePair,
     Side,
     Template,
     ended,
@@ -34,10 +34,10 @@ ROLE_ORDER = re.compile(r"s?(ua(t+a)*)+")
 
 
 class Kind(NamedTuple):
-    """A kind of problem, and the share of pairs that may have it."""
+    """A kind of problem, and the share of pairs that may have it; None: none may."""
 
     text: str
-    share: float | None  # None: none, whatever the user allows
+    share: float | None
 
 
 KINDS = {
@@ -75,12 +75,12 @@ class Report:
 
     @property
     def pairs(self) -> int:
-        """The number of pairs in all files."""
+        """Of all files."""
         return sum(tally.pairs for tally in self.tallies.values())
 
     @property
     def counts(self) -> Counter[str]:
-        """The number of problems of each kind."""
+        """Of problems, by kind."""
         return sum((tally.counts for tally in self.tallies.values()), Counter())
 
     def stopping(self, allowed: Collection[str] = ()) -> list[str]:
@@ -149,15 +149,7 @@ class Budget:
 
 
 class Making(NamedTuple):
-    """How rows become texts in a training.
-
-    Attributes:
-        keys: the columns.
-        eos_token: the tokenizer's.
-        template: its `apply_chat_template`; None where the sides are text.
-        input_template: for prompts that are text.
-        budget: of tokens; None leaves lengths unchecked.
-    """
+    """How rows become texts in a training; without a budget, lengths are not checked."""
 
     keys: Keys
     eos_token: str
@@ -172,13 +164,9 @@ def check(
     shown: int = 3,
     progress: Callable[[int, int], None] = lambda pairs, read_bytes: None,
 ) -> Report:
-    """Checks files as one data set; keeps only a digest of each pair.
+    """Checks files, name and rows of each, as one data set; keeps only a digest of each pair.
 
-    Args:
-        files: their names, and the rows of each.
-        making: how rows become texts.
-        shown: problems of each kind to keep.
-        progress: called after each batch with its numbers of rows and of bytes read.
+    `progress` is called after each batch with its numbers of rows and of bytes read.
     """
     report = Report(shown)
     seen: dict[bytes, tuple[bool, str, str]] = {}  # order of the digests, file, place
@@ -265,11 +253,8 @@ def _check_lengths(
             report.add("same", name, place, f"the same once cut to {budget.max_len:,} tokens")
 
 
-def _conversation_problems(pair: Pair, keys: Keys) -> Iterator[tuple[str, str]]:
+def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
     """Kind and text of problems with the order of messages, and of sides without a response."""
-
-    def said(messages: Messages) -> list[tuple[str, str]]:
-        return [(message["role"], message["content"]) for message in messages]
 
     sides: list[tuple[str, Side]] = [(keys.chosen, pair.chosen), (keys.rejected, pair.rejected)]
     for key, side in sides:
@@ -283,5 +268,9 @@ def _conversation_problems(pair: Pair, keys: Keys) -> Iterator[tuple[str, str]]:
         if not ROLE_ORDER.fullmatch("".join(INITIALS.get(role, "?") for role in roles)):
             yield "roles", f"{key!r} has {', '.join(roles[:8])}{', ...' if len(roles) > 8 else ''}"
             return
-    if said(pair.chosen[:-1]) != said(pair.rejected[:-1]):
+    if _said(pair.chosen[:-1]) != _said(pair.rejected[:-1]):
         yield "prompts", f"{keys.chosen!r} and {keys.rejected!r} differ before the last message"
+
+
+def _said(messages: Messages) -> list[tuple[str, str]]:
+    return [(message["role"], message["content"]) for message in messages]

@@ -31,7 +31,6 @@ def checkpoint_problems(
     *,
     messages: bool = False,
     normalize: bool = False,
-    pad_with_eos: bool = True,
 ) -> list[str]:
     """Everything that keeps a folder from being used as a reward model, one line each.
 
@@ -40,7 +39,6 @@ def checkpoint_problems(
         value_head_prefix: the head's name unless config.json gives one, as in OpenRLHF.
         messages: whether conversations are scored, which needs a chat template.
         normalize: whether mean and std of config.json are used.
-        pad_with_eos: whether EOS may replace a missing padding token, as in OpenRLHF.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -63,13 +61,14 @@ def checkpoint_problems(
                 problems.append(f"{folder}/config.json has no mean and std to normalise with")
         except ValueError as error:
             problems.append(str(error))
-    return problems + tokenizer_problems(folder, messages=messages, pad_with_eos=pad_with_eos)
+    return problems + tokenizer_problems(folder, messages=messages)
 
 
-def tokenizer_problems(
-    folder: str | Path, *, messages: bool = False, pad_with_eos: bool = True
-) -> list[str]:
-    """What a tokenizer lacks to train or run a reward model, one line each."""
+def tokenizer_problems(folder: str | Path, *, messages: bool = False) -> list[str]:
+    """What a tokenizer lacks to train or run a reward model, one line each.
+
+    A padding token is not needed: padding is masked, and EOS replaces it, as in OpenRLHF.
+    """
     from transformers import AutoTokenizer
 
     folder = Path(folder)
@@ -83,11 +82,6 @@ def tokenizer_problems(
         problems.append(
             f"the tokenizer in {folder} has no EOS token, where rewards are read: "
             f"set eos_token {where}"
-        )
-    if special["pad"] is None and not (pad_with_eos and special["eos"] is not None):
-        problems.append(
-            f"the tokenizer in {folder} has no padding token: set pad_token {where} "
-            "(EOS will do, padding is masked)"
         )
     # some tokenizers add special tokens that the model has no embedding for
     config = read_config(folder) if (folder / "config.json").is_file() else {}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from openrlhf_js import stats
 from openrlhf_js.common.store import Store
-from openrlhf_js.reward_model.preferences import Pair, Side, Template, rendered
+from openrlhf_js.reward_model.preferences import PreferencePair, Side, Template, rendered
 
 Floats = NDArray[np.float64]
 Interval = dict[str, float | None]  # value, low and high
@@ -37,19 +37,12 @@ class ScoringFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The pairs of a preference file, in its order; each field has one entry a pair.
+    """The pairs of a preference file, in its order; each field has one entry a pair."""
 
-    Attributes:
-        texts: chosen and rejected text, as in training but for their end.
-        responses: chosen and rejected response, for their lengths.
-        prompts: what tells prompts apart.
-        subsets: names of groups to report separately, or "".
-    """
-
-    texts: list[tuple[str, str]]
-    responses: list[tuple[str, str]]
-    prompts: list[str]
-    subsets: list[str]
+    texts: list[tuple[str, str]]  # chosen and rejected, as in training but for their end
+    responses: list[tuple[str, str]]  # chosen and rejected
+    prompts: list[str]  # what tells prompts apart
+    subsets: list[str]  # groups to report separately, or ""
 
     def fingerprint(self) -> str:
         """A hash of the texts."""
@@ -57,7 +50,9 @@ class HeldOut:
 
 
 def held_out(
-    pairs: Iterable[Pair], template: Template | None = None, input_template: str | None = None
+    pairs: Iterable[PreferencePair],
+    template: Template | None = None,
+    input_template: str | None = None,
 ) -> HeldOut:
     """The pairs of a file as evaluation needs them; templates as in `preferences.texts`."""
     found = HeldOut([], [], [], [])
@@ -96,12 +91,9 @@ def score_pairs(
     Args:
         texts: chosen and rejected text of every pair.
         score: one reward for each text.
-        store: of records with pair, chosen and rejected; gets `at_once` at a time.
-        at_once: pairs that are scored together.
+        store: of records with pair, chosen and rejected.
+        at_once: pairs that are scored and stored together.
         progress: called with the number of pairs that have rewards.
-
-    Raises:
-        ScoringFailed: a reward is not finite; the rewards before it are in the store.
     """
     left = [pair for pair in range(len(texts)) if (pair,) not in store]
     for start in range(0, len(left), at_once):
@@ -157,8 +149,6 @@ def evaluate(
         "reward": {
             "mean": float(rewards.mean()),
             "std": float(rewards.std(ddof=1)),
-            "min": float(rewards.min()),
-            "max": float(rewards.max()),
             "chosen_mean": float(rewards[:, 0].mean()),
             "rejected_mean": float(rewards[:, 1].mean()),
         },
@@ -302,9 +292,8 @@ def preference_regression(
         clusters: (pairs,) the prompt of each; standard errors are robust to it.
 
     Returns:
-        Value and standard error of the weights of `margin` and `length`, in log-odds a unit; None
-        where they are not determined: a regressor does not vary or follows from the other, or the
-        two separate chosen from rejected.
+        Value and standard error of the weights of `margin` and `length`, in log-odds a unit. None
+        where one does not vary or follows from the other, or both separate chosen from rejected.
     """
     import statsmodels.api as sm
     from statsmodels.tools.sm_exceptions import PerfectSeparationWarning

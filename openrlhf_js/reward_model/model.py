@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,22 +29,15 @@ MAX_TEXTS = 64
 
 @dataclass(frozen=True)
 class Description:
-    """What was loaded, and how it scores.
-
-    Attributes:
-        value_head: the head's name in the checkpoint.
-        max_len: tokens of a text, EOS included; a longer one is cut at `truncation_side`.
-        normalized: whether scores are (reward - mean) / std.
-        mean, std: as in config.json, used or not.
-    """
+    """What was loaded; scores are (reward - mean) / std where `normalized`."""
 
     model: str
     architecture: str
     value_head: str
     device: str
     dtype: str
-    max_len: int
-    truncation_side: str
+    max_len: int  # tokens of a text, EOS included
+    truncation_side: str  # of a longer one
     normalized: bool
     mean: float | None
     std: float | None
@@ -81,7 +73,7 @@ class RewardModel:
         *,
         attention: str = "sdpa",
     ) -> RewardModel:
-        """Loads a checkpoint of OpenRLHF's reward model training, after checking it.
+        """Loads a checkpoint of OpenRLHF's reward model training; ValueError lists its problems.
 
         Args:
             name_or_path: a folder, or a name on the hub.
@@ -91,11 +83,9 @@ class RewardModel:
             normalize: whether scores are (reward - mean) / std (`--reward.normalize_enable`).
             value_head_prefix: the head's name, unless config.json gives another.
             attention: transformers' `attn_implementation`.
-
-        Raises:
-            ValueError: one problem per line.
         """
         from transformers import AutoConfig, AutoModel, AutoTokenizer
+        from transformers.utils import logging
 
         if dtype not in DTYPES:
             raise ValueError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
@@ -114,16 +104,17 @@ class RewardModel:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if tokenizer.pad_token_id is None:  # padding is masked
             tokenizer.pad_token = tokenizer.eos_token
+        logging.set_verbosity_error()  # the head, which is loaded separately, would be reported
+        logging.disable_progress_bar()
         try:
-            with _quiet_transformers():
-                backbone, loaded = AutoModel.from_pretrained(
-                    folder,
-                    config=AutoConfig.from_pretrained(folder, trust_remote_code=False),
-                    dtype=DTYPES[dtype],
-                    attn_implementation=attention,
-                    trust_remote_code=False,
-                    output_loading_info=True,
-                )
+            backbone, loaded = AutoModel.from_pretrained(
+                folder,
+                config=AutoConfig.from_pretrained(folder, trust_remote_code=False),
+                dtype=DTYPES[dtype],
+                attn_implementation=attention,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
         except (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError) as error:
             raise ValueError(f"{folder} cannot be loaded: {first_line(error)}") from error
         if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
@@ -157,9 +148,9 @@ class RewardModel:
     def score(self, texts: Sequence[str]) -> list[float]:
         """One score for each text, in their order; ValueError if one is not finite."""
         scores = self.scores(texts)
-        for number, (text, score) in enumerate(zip(texts, scores, strict=True)):
+        for number, score in enumerate(scores):
             if not math.isfinite(score):
-                raise ValueError(f"text {number} has the score {score}: {text!r:.80}")
+                raise ValueError(f"text {number} has the score {score}: {texts[number]!r:.80}")
         return scores
 
     def scores(self, texts: Sequence[str]) -> list[float]:
@@ -176,12 +167,7 @@ class RewardModel:
         """Indices of texts with their scores, micro-batch by micro-batch as they are computed.
 
         Scores may be NaN or infinite. NaN is also the score of a text with a token that the model
-        has no embedding for, which would abort a CUDA context.
-
-        Args:
-            texts: prompt and response, as the chat template renders a conversation.
-            max_tokens: in a micro-batch, padding included.
-            max_texts: in a micro-batch.
+        has no embedding for, which would abort a CUDA context. `max_tokens` includes padding.
         """
         ids = encode(self._tokenizer, texts, self.description.max_len)
         known = [index for index, each in enumerate(ids) if max(each) < self._embeddings]
@@ -234,10 +220,8 @@ def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]
 def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> list[list[int]]:
     """Indices of texts to score together: of similar lengths, the longest first.
 
-    Args:
-        lengths: of the texts, in tokens.
-        max_tokens: count x longest of a batch; a longer text goes alone.
-        max_count: texts in a batch.
+    A batch has at most `max_count` texts and count x longest at most `max_tokens`; a text longer
+    than that goes alone.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
@@ -257,19 +241,3 @@ def _device(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ValueError(f"device {name!r} cannot be used here: {first_line(error)}") from None
     return device
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Hides the progress bar, and the report on the head, which is loaded separately."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -31,22 +31,14 @@ class Keys(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Two responses to one prompt, all text or all messages.
+class PreferencePair:
+    """Two responses to one prompt, all text or all messages."""
 
-    Attributes:
-        prompt: None where both sides hold the whole conversation.
-        chosen: the preferred side.
-        rejected: the other side.
-        place: in the file, such as "line 12".
-        subset: group to report separately, or "".
-    """
-
-    prompt: Side | None
+    prompt: Side | None  # None: both sides hold the whole conversation
     chosen: Side
     rejected: Side
-    place: str
-    subset: str = ""
+    place: str  # in the file, such as "line 12"
+    subset: str = ""  # group to report separately
 
 
 def read_pairs(
@@ -55,7 +47,7 @@ def read_pairs(
     chosen_key: str = "chosen",
     rejected_key: str = "rejected",
     subset_key: str | None = "subset",
-) -> Iterator[Pair]:
+) -> Iterator[PreferencePair]:
     """The pairs of a local file; ValueError with its place for a row that is not a pair."""
     path = Path(path)
     keys = Keys(prompt_key, chosen_key, rejected_key, subset_key)
@@ -69,7 +61,7 @@ def read_pairs(
         raise ValueError(f"{path} holds no pair")
 
 
-def pair(row: Mapping[str, Any] | ValueError, keys: Keys, place: str) -> Pair:
+def pair(row: Mapping[str, Any] | ValueError, keys: Keys, place: str) -> PreferencePair:
     """The pair of a row; ValueError if it is not one that OpenRLHF takes."""
     if isinstance(row, ValueError):
         raise row
@@ -86,7 +78,7 @@ def pair(row: Mapping[str, Any] | ValueError, keys: Keys, place: str) -> Pair:
         names = ", ".join(repr(key) for key in keys[:3] if key)
         raise ValueError(f"{names} must all hold text or all hold messages")
     subset = row.get(keys.subset) if keys.subset else None
-    return Pair(prompt, chosen, rejected, place, "" if subset is None else str(subset))
+    return PreferencePair(prompt, chosen, rejected, place, "" if subset is None else str(subset))
 
 
 def _check_side(row: Mapping[str, Any], key: str) -> None:
@@ -108,13 +100,10 @@ def _check_side(row: Mapping[str, Any], key: str) -> None:
 
 
 class Texts(NamedTuple):
-    """Both sides of a pair as text.
+    """Both sides of a pair as text, each with the prompt.
 
-    Attributes:
-        chosen: prompt and preferred response.
-        rejected: prompt and the other one.
-        whole: False where the rendered conversation does not start with the rendered prompt:
-            OpenRLHF, which cuts the prompt off by its length, then loses or doubles some text.
+    `whole` is False where the rendered conversation does not start with the rendered prompt:
+    OpenRLHF, which cuts the prompt off by its length, then loses or doubles some text.
     """
 
     chosen: str
@@ -123,7 +112,7 @@ class Texts(NamedTuple):
 
 
 def texts(
-    pair: Pair,
+    pair: PreferencePair,
     template: Template | None = None,
     eos_token: str | None = None,
     input_template: str | None = None,
@@ -135,14 +124,11 @@ def texts(
         template: the tokenizer's `apply_chat_template`; None if the sides are text.
         eos_token: the tokenizer's; None adds no end.
         input_template: `--data.input_template`, for prompts that are text.
-
-    Raises:
-        ValueError: messages without a template, text with one, or the template raises.
     """
-    made = rendered(pair, template, input_template)
+    chosen, rejected, _ = rendered(pair, template, input_template)
     if eos_token is None:
-        return made.chosen, made.rejected
-    return ended(made.chosen, eos_token), ended(made.rejected, eos_token)
+        return chosen, rejected
+    return ended(chosen, eos_token), ended(rejected, eos_token)
 
 
 def ended(text: str, eos_token: str) -> str:
@@ -152,9 +138,9 @@ def ended(text: str, eos_token: str) -> str:
 
 
 def rendered(
-    pair: Pair, template: Template | None = None, input_template: str | None = None
+    pair: PreferencePair, template: Template | None = None, input_template: str | None = None
 ) -> Texts:
-    """Both sides without their ends, and whether the prompt is whole; see `texts`."""
+    """Both sides without their ends; ValueError for text with a template, or messages without."""
     if template is None:
         prompt = "" if pair.prompt is None else _text(pair.prompt)
         if pair.prompt is not None and input_template:

@@ -47,7 +47,6 @@ FAILURES_IN_A_ROW = 3  # of the model, until /health reports it
 CLIENT_GONE = 499  # a status for the metrics alone
 RETRY_LATER = {"retry-after": "1"}
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
-METRICS = "openrlhf_js_reward"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -66,7 +65,7 @@ class QueueFull(Exception):
 
 
 class BatchFailed(Exception):
-    """The model raised on a batch; the message is the model's."""
+    """The model raised on a batch."""
 
 
 class Batcher:
@@ -91,8 +90,7 @@ class Batcher:
         queue_size: int = 8192,
         on_batch: Callable[[int, float, bool], None] = lambda texts, seconds, failed: None,
     ):
-        self.queue_size = queue_size
-        self.failures_in_a_row = 0
+        self.queue_size, self.failures_in_a_row = queue_size, 0
         self._score, self._on_batch = score, on_batch
         self._batch_size, self._max_wait_seconds = batch_size, max_wait_seconds
         self._queue: deque[tuple[str, asyncio.Future[float]]] = deque()
@@ -174,31 +172,19 @@ def _settle(futures: list[asyncio.Future[float]], outcome: list[float] | BatchFa
 
 class _Metrics:
     def __init__(self, waiting: Callable[[], int]):
-        self.registry = here = CollectorRegistry()
-        self.requests = Counter(f"{METRICS}_requests", "By status", ["status"], registry=here)
-        self.seconds = Histogram(
-            f"{METRICS}_request_seconds", "From head to answer", buckets=SECONDS, registry=here
-        )
-        self.texts = Counter(f"{METRICS}_texts", "Texts scored", registry=here)
-        self.batches = Histogram(
-            f"{METRICS}_batch_texts", "Texts of a batch", buckets=TEXTS, registry=here
-        )
-        self.model_seconds = Counter(
-            f"{METRICS}_model_seconds", "Time that the model worked", registry=here
-        )
-        self.failures = Counter(
-            f"{METRICS}_model_failures", "Batches that the model failed on", registry=here
-        )
-        queue = Gauge(f"{METRICS}_queue_texts", "Texts that wait", registry=here)
-        queue.set_function(waiting)
+        self.registry = CollectorRegistry()
+        here: dict[str, Any] = {"registry": self.registry, "namespace": "openrlhf_js_reward"}
+        self.requests = Counter("requests", "By status", ["status"], **here)
+        self.seconds = Histogram("request_seconds", "Of a request", buckets=SECONDS, **here)
+        self.batches = Histogram("batch_texts", "Texts of a batch", buckets=TEXTS, **here)
+        self.model_seconds = Counter("model_seconds", "Time that the model worked", **here)
+        self.failures = Counter("model_failures", "Batches that the model failed on", **here)
+        Gauge("queue_texts", "Texts that wait", **here).set_function(waiting)
 
     def batch(self, texts: int, seconds: float, failed: bool) -> None:
+        self.batches.observe(texts)  # its sum is the number of texts
         self.model_seconds.inc(seconds)
-        if failed:
-            self.failures.inc()
-        else:
-            self.texts.inc(texts)
-            self.batches.observe(texts)
+        self.failures.inc(failed)
 
 
 def make_app(
@@ -206,10 +192,8 @@ def make_app(
     description: Description,
     token: str | None = None,
     *,
-    batch_size: int = 64,
-    max_wait_seconds: float = 0.003,
-    queue_size: int = 8192,
     answer_seconds: float = 150.0,
+    **batching: Any,
 ) -> FastAPI:
     """The application.
 
@@ -217,11 +201,11 @@ def make_app(
         score: as `RewardModel.score_batches`.
         description: of the model, for `/health`.
         token: that clients must send; None admits everybody.
-        batch_size, max_wait_seconds, queue_size: see `Batcher`.
         answer_seconds: how long a request may wait for its scores.
+        batching: see `Batcher`.
     """
     metrics = _Metrics(lambda: batcher.waiting)
-    batcher = Batcher(score, batch_size, max_wait_seconds, queue_size, metrics.batch)
+    batcher = Batcher(score, on_batch=metrics.batch, **batching)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -234,9 +218,8 @@ def make_app(
 
     def admit(request: Request) -> None:
         if token and not admitted(request.headers.get("authorization", ""), token):
-            raise HTTPException(
-                401, "the bearer token is missing or wrong", {"www-authenticate": "Bearer"}
-            )
+            wanted = {"www-authenticate": "Bearer"}
+            raise HTTPException(401, "the bearer token is missing or wrong", wanted)
 
     async def rewards(request: Request) -> list[float]:
         admit(request)
@@ -252,7 +235,7 @@ def make_app(
             if scoring.done():
                 return scoring.result()
             if leaving.done():
-                raise HTTPException(CLIENT_GONE)
+                raise HTTPException(CLIENT_GONE, "the client has disconnected")
             raise HTTPException(503, f"no scores within {answer_seconds:g} s", RETRY_LATER)
         except QueueFull as error:
             raise HTTPException(503, str(error), RETRY_LATER) from None
@@ -285,12 +268,8 @@ def make_app(
         admit(request)
         failing = batcher.failures_in_a_row >= FAILURES_IN_A_ROW
         response.status_code = 503 if failing else 200
-        queue = {"texts": batcher.waiting, "most": queue_size}
-        return {
-            "status": "failing" if failing else "ok",
-            **asdict(description),
-            "queue": queue,
-        }
+        queue = {"texts": batcher.waiting, "most": batcher.queue_size}
+        return {"status": "failing" if failing else "ok", **asdict(description), "queue": queue}
 
     @app.get("/metrics")
     async def show_metrics(request: Request) -> Response:
@@ -310,7 +289,7 @@ async def _queries(request: Request) -> list[str]:
                 raise HTTPException(413, f"the body is larger than {BODY_BYTES} bytes")
         texts = RewardRequest.model_validate_json(bytes(body)).query
     except ClientDisconnect:
-        raise HTTPException(CLIENT_GONE) from None
+        raise HTTPException(CLIENT_GONE, "the client has disconnected") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "body"
@@ -377,7 +356,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class RewardServer(uvicorn.Server):
-    """uvicorn, which on SIGINT or SIGTERM answers the requests that it has and ends.
+    """uvicorn, which on SIGINT or SIGTERM answers the requests that it has, and ends.
 
     Args:
         app: of `make_app`.
@@ -388,17 +367,16 @@ class RewardServer(uvicorn.Server):
     def __init__(
         self, app: FastAPI, drain_seconds: int = 60, ready: Callable[[], None] = lambda: None
     ):
+        quiet = {"log_level": "warning", "access_log": False, "server_header": False}
         config = uvicorn.Config(
             app,
             ws="none",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
             date_header=False,
             proxy_headers=False,
             limit_concurrency=CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=drain_seconds,
+            **quiet,  # type: ignore[arg-type]
         )
         super().__init__(config)
         self._ready = ready
@@ -410,9 +388,7 @@ class RewardServer(uvicorn.Server):
 
     def serve_on(self, listener: socket.socket) -> None:
         """Serves on a socket of `bind` until a signal."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection is an open file
-        wanted = CONNECTIONS + 64
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection is an open file
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn repeats the signal at its end
             self.run(sockets=[listener])

@@ -38,21 +38,13 @@ POLICY = "policy"
 
 @dataclass(frozen=True)
 class Preference:
-    """A row of a preference file, in the columns that OpenRLHF reads, and the truth.
+    """A row of a preference file, in the columns that OpenRLHF reads, and the truth."""
 
-    Attributes:
-        prompt: such as `hea=`.
-        chosen: the preferred response, with its end.
-        rejected: the other one, never the same.
-        subset: how many different letters the prompt has.
-        chosen_score, rejected_score: true scores, in log-odds.
-    """
-
-    prompt: str
-    chosen: str
-    rejected: str
-    subset: str
-    chosen_score: float
+    prompt: str  # such as `hea=`
+    chosen: str  # with its end
+    rejected: str  # never the same
+    subset: str  # how many different letters the prompt has
+    chosen_score: float  # true scores, in log-odds
     rejected_score: float
 
 
@@ -80,7 +72,7 @@ def true_score(letters: str, response: str) -> float:
 
 
 def split(seed: int, held_out: int) -> Split:
-    """Divides all prompts into training prompts and the first so many held-out ones."""
+    """All prompts, divided into training prompts and so many held-out ones."""
     every = ["".join(letters) for letters in product(LETTERS, repeat=ASKED)]
     random.Random(f"split/{seed}").shuffle(every)
     border = len(every) // HELD_OUT_SHARE
@@ -92,10 +84,7 @@ def split(seed: int, held_out: int) -> Split:
 def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[Preference]:
     """Pairs of responses with labels drawn from their true scores; no pair occurs twice.
 
-    Args:
-        prompts: letters of prompts, by kind; every kind is equally likely.
-        count: how many pairs.
-        seed: of everything that is drawn.
+    `prompts` are letters of prompts, by kind; every kind is equally likely.
     """
     rng = random.Random(f"preferences/{seed}")
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -208,15 +197,7 @@ def prepare(
 
     The folder gets `train.jsonl` and `held_out.jsonl`, pairs; `prompts.jsonl` and
     `prompts_held_out.jsonl`; and `policy/`, which has imitated careless responses: the start of
-    policy and reward model alike.
-
-    Args:
-        folder: made if it does not exist.
-        seed: of everything.
-        train: pairs to train the reward model on.
-        held_out: pairs to measure it on, of other prompts.
-        prompts: to train the policy on, with repetitions.
-        on_step: called after each step of the imitation with its number and loss.
+    policy and reward model alike. `on_step` gets number and loss of each step of the imitation.
     """
     from openrlhf_js.tiny.model import make_model, make_tokenizer, save
     from openrlhf_js.tiny.quickstart import write_prompts

@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 
 from openrlhf_js.reward_model.preferences import (
     Keys,
-    Pair,
+    PreferencePair,
     ended,
     pair,
     read_pairs,
@@ -60,8 +60,8 @@ def write(path: Path) -> None:
 def test_every_format_holds_the_same_pairs(name, places, tmp_path):
     write(tmp_path / name)
     assert list(read_pairs(tmp_path / name, "p")) == [
-        Pair("2+2=", "4", "5", places[0], "sums"),
-        Pair("é\n", "\u2028", "7\n\n", places[1], ""),
+        PreferencePair("2+2=", "4", "5", places[0], "sums"),
+        PreferencePair("é\n", "\u2028", "7\n\n", places[1], ""),
     ]
 
 
@@ -88,7 +88,7 @@ def test_a_row_that_is_not_a_pair_is_named_with_its_line(line, problem, tmp_path
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"chosen": "a", "rejected": "b"}\n' + line + b"\n")
     pairs = read_pairs(path)
-    assert next(pairs) == Pair(None, "a", "b", "line 1")
+    assert next(pairs) == PreferencePair(None, "a", "b", "line 1")
     with pytest.raises(ValueError, match=r"a\.jsonl, line 2: ") as caught:
         next(pairs)
     assert problem in str(caught.value)
@@ -103,7 +103,7 @@ def test_an_empty_file_holds_no_pair(tmp_path):
 @pytest.mark.parametrize("margin", [None, "1", True, float("nan"), 10**400, [1.0]])
 def test_the_margin_loss_wants_a_finite_number(margin):
     row = {"chosen": "a", "rejected": "b", "margin": margin}
-    assert pair(row, Keys(), "") == Pair(None, "a", "b", "")
+    assert pair(row, Keys(), "") == PreferencePair(None, "a", "b", "")
     with pytest.raises(ValueError, match="'margin' must hold a finite number, not"):
         pair(row, Keys(margin="margin"), "")
     assert pair(row | {"margin": -1.5}, Keys(margin="margin"), "")
@@ -112,14 +112,17 @@ def test_the_margin_loss_wants_a_finite_number(margin):
 def test_other_keys():
     row = {"q": "1", "good": "2", "bad": "3", "kind": 4}
     found = pair(row, Keys("q", "good", "bad", "kind"), "row 9")
-    assert found == Pair("1", "2", "3", "row 9", "4")
+    assert found == PreferencePair("1", "2", "3", "row 9", "4")
 
 
 def test_text_with_and_without_a_prompt_and_its_end():
-    assert texts(Pair("2+2=", "4\n", "5", "")) == ("2+2=4\n", "2+2=5")
-    assert texts(Pair("2+2=", "4", "5", ""), input_template="Q {} A") == ("Q 2+2= A4", "Q 2+2= A5")
-    assert texts(Pair(None, "4", "5", ""), input_template="Q {} A") == ("4", "5")
-    assert texts(Pair(None, "4</s>", "5", ""), eos_token="</s>") == ("4</s>", "5 </s>")
+    assert texts(PreferencePair("2+2=", "4\n", "5", "")) == ("2+2=4\n", "2+2=5")
+    assert texts(PreferencePair("2+2=", "4", "5", ""), input_template="Q {} A") == (
+        "Q 2+2= A4",
+        "Q 2+2= A5",
+    )
+    assert texts(PreferencePair(None, "4", "5", ""), input_template="Q {} A") == ("4", "5")
+    assert texts(PreferencePair(None, "4</s>", "5", ""), eos_token="</s>") == ("4</s>", "5 </s>")
     assert ended("four\n\n", "</s>") == "four </s>"
     assert ended("four</s>\n", "</s>") == "four</s>"
     assert ended("", "</s>") == " </s>"
@@ -128,8 +131,8 @@ def test_text_with_and_without_a_prompt_and_its_end():
 def test_messages_through_a_template():
     question, four, five = said("user", "2+2"), said("assistant", "4"), said("assistant", "5")
     expected = ("<user>2+2|\n<assistant>4|\n", "<user>2+2|\n<assistant>5|\n")
-    apart = Pair([question], [four], [five], "")
-    together = Pair(None, [question, four], [question, five], "")
+    apart = PreferencePair([question], [four], [five], "")
+    together = PreferencePair(None, [question, four], [question, five], "")
     assert texts(apart, template) == texts(together, template) == expected
     assert rendered(apart, template).whole
 
@@ -140,7 +143,7 @@ def test_a_generation_prompt_that_does_not_begin_the_response_is_noticed():
         return made + ("<think>" if add_generation_prompt else "")
 
     question, response = [said("user", "q")], [said("assistant", "a long one")]
-    made = rendered(Pair(question, response, [said("assistant", "b")], ""), thinking)
+    made = rendered(PreferencePair(question, response, [said("assistant", "b")], ""), thinking)
     # what OpenRLHF trains on: seven characters of the response are lost
     assert made.chosen == "<user>q|\n<assistant><think>one|\n"
     assert not made.whole
@@ -148,12 +151,12 @@ def test_a_generation_prompt_that_does_not_begin_the_response_is_noticed():
 
 def test_text_and_messages_are_not_confused():
     with pytest.raises(ValueError, match=r"need --data\.apply_chat_template"):
-        texts(Pair(None, [said("user", "a")], [said("user", "b")], ""))
+        texts(PreferencePair(None, [said("user", "a")], [said("user", "b")], ""))
     with pytest.raises(ValueError, match="is for messages, and the sides hold text"):
-        texts(Pair(None, "a", "b", ""), template)
+        texts(PreferencePair(None, "a", "b", ""), template)
 
     def refuses(*_: object, **__: object) -> str:
         raise TemplateError("roles must alternate")
 
     with pytest.raises(ValueError, match="the chat template refuses it: roles must alternate"):
-        texts(Pair(None, [said("user", "a")], [said("user", "b")], ""), refuses)
+        texts(PreferencePair(None, [said("user", "a")], [said("user", "b")], ""), refuses)
