@@ -137,15 +137,13 @@ def lab_results(folder: Path) -> list[dict[str, Any]]:
             continue
         if not isinstance(summary, dict) or summary.get("lab") not in LAB_RESULTS:
             continue
-        png = path.with_suffix(".png")
-        found.append(
-            {
-                "title": f"{path.resolve().parent.name}: {path.stem}",
-                "finding": summary["finding"],
-                "rows": lab.table(summary),
-                "source": _source("image/png", png.read_bytes()) if png.is_file() else "",
-            }
-        )
+        try:
+            shown = {"finding": summary["finding"], "rows": lab.table(summary)}
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} is damaged ({error!r}); run the lab again") from error
+        png, title = path.with_suffix(".png"), f"{path.resolve().parent.name}: {path.stem}"
+        source = _source("image/png", png.read_bytes()) if png.is_file() else ""
+        found.append({"title": title, "source": source, **shown})
     if not found:
         raise ValueError(f"{folder} holds no result of openrlhf-js lab; give its --out")
     return found
