@@ -115,9 +115,6 @@ class GenerateSettings(BenchSettings, EngineSettings):
     key_env: str | None = Field(None, description="environment variable of the endpoint's API key")
     concurrency: int = Field(64, ge=1, description="requests at the same time")
     timeout: float = Field(600.0, gt=0, description="seconds for a reply")
-    default_sampling: bool = Field(
-        False, description="send max_completion_tokens only, as thinking models of OpenAI want"
-    )
     retry_failed: bool = Field(False, description="ask again what failed, such as long prompts")
 
 
@@ -133,18 +130,12 @@ def _generate(settings: GenerateSettings) -> int:
     sampler: Sampler
     if settings.model.startswith(("http://", "https://")):
         endpoint = Endpoint(settings.model, "", settings.key_env, settings.timeout).connect()
-        tokens = "max_completion_tokens" if settings.default_sampling else "max_tokens"
-        sampler, name = ServedSampler(endpoint, settings.concurrency, tokens), endpoint.model
+        sampler, name = ServedSampler(endpoint, settings.concurrency), endpoint.model
     else:
         sampler, name = LocalSampler(settings, settings.model, "chat"), settings.model
     found = answer(
         *(settings.folder, settings.name or name, sampler, questions, wanted),
-        Parameters(
-            None if settings.default_sampling else settings.temperature,
-            None if settings.default_sampling else settings.top_p,
-            settings.max_new_tokens,
-            settings.seed,
-        ),
+        Parameters(settings.temperature, settings.top_p, settings.max_new_tokens, settings.seed),
         *(count_tokens, settings.system, settings.retry_failed),
     )
     path = settings.folder.answers(settings.name or name)

@@ -156,9 +156,9 @@ class Folder:
         """The file of a judge's judgments of a model."""
         return self.root / "model_judgment" / file_name(judge) / f"{file_name(model)}.jsonl"
 
-    def ledgers(self, judge: str) -> Path:
-        """The folder of every reply that a judge was paid for, a file for each category."""
-        return self.root / "judge_ledger" / file_name(judge)
+    def ledger(self, judge: str, category: str) -> Path:
+        """The file of every reply that a judge was paid for in a category."""
+        return self.root / "judge_ledger" / file_name(judge) / f"{file_name(category)}.jsonl"
 
     def judges(self) -> list[str]:
         """The judges that have judgments."""
@@ -201,7 +201,7 @@ class Judgment(NamedTuple):
     baseline: str
     games: tuple[Game | None, Game | None]  # None: failed, and recorded as such
     settings: str = ""  # hash of what it depends on; "" where another program judged
-    asked: tuple[str, ...] = ()  # hash of each game's messages
+    asked: tuple[str, ...] = ()  # hash of each game's messages; "" of another program's
 
     @property
     def complete(self) -> bool:

@@ -128,9 +128,25 @@ class Pair:
     model: str
     answer: str
     baseline: str
-    known: tuple[Game | None, Game | None]  # another program's verdicts
-    there: Judgment | None = None  # in the file
-    keys: tuple[str, str] = ("", "")
+    there: Judgment | None  # in the file
+    keys: tuple[str, str] = ("", "")  # of its games
+    known: tuple[Game | None, Game | None] = (None, None)  # another program's verdicts
+    stale: bool = False  # whether the file's games are of other texts than those of now
+
+    def find(self, settings: str) -> None:
+        """Sets its games' hashes, and finds what another program has judged."""
+        first, second = (digest([settings, self.messages(game)]) for game in (0, 1))
+        self.keys = (first, second)
+        if self.there:
+            marks = self.there.asked if len(self.there.asked) == 2 else ("", "")
+            self.stale = any(
+                mark not in ("", key) for mark, key in zip(marks, self.keys, strict=True)
+            )
+            one, two = (
+                game if game and game.verdict and not mark else None
+                for game, mark in zip(self.there.games, marks, strict=True)
+            )
+            self.known = (one, two)
 
     def messages(self, game: int) -> Messages:
         """What the judge is asked; in game 0 A is the baseline, in game 1 A is the model."""
@@ -142,14 +158,12 @@ class Pair:
         both = list(zip(self.keys, self.known, strict=True))
         if any(self.ledger.open(key) for key, known in both if not known):
             return None
-        games = [known or self.ledger.game(key) for key, known in both]
+        first, second = (known or self.ledger.game(key) for key, known in both)
         identity = self.ledger.store.identity
         return Judgment(
             *(self.question.uid, self.question.category, identity["judge"], self.model),
-            identity["baseline"],
-            (games[0], games[1]),
-            digest(identity),
-            self.keys,
+            *(identity["baseline"], (first, second), digest(identity)),
+            tuple("" if known else key for key, known in both),
         )
 
 
@@ -207,7 +221,7 @@ class Judging:
             for category in dict.fromkeys(each.category for each in self.wanted.values()):
                 prompt = prompt_of(self.folder, category, self.settings)
                 identity = identity_of(self.bench, category, self.judge, self.settings, prompt)
-                path = self.folder.ledgers(self.judge) / f"{category}.jsonl"
+                path = self.folder.ledger(self.judge, category)
                 stack.callback(_drop_empty, path)
                 _drop_empty(path)
                 try:
@@ -229,6 +243,7 @@ class Judging:
         questions = [each for each in self.wanted.values() if each.category == category]
         against, settings = identity["baseline"], digest(identity)
         baselines = read_answers(self.folder, against)
+        lacking = 0
         for model in self.models:
             if model in (against, self.judge, file_name(self.settings.judge_model)):
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
@@ -242,26 +257,23 @@ class Judging:
                     self.complete += 1
                     continue
                 if question.uid not in answers or question.uid not in baselines:
-                    self.missing += 1
+                    lacking += 1
                     continue
-                theirs = there.games if there and not there.settings else (None, None)
-                known = [game if game and game.verdict else None for game in theirs]
                 pair = Pair(
                     *(self.ledgers[category], prompt, question, model),
-                    *(answers[question.uid].text, baselines[question.uid].text),
-                    *((known[0], known[1]), there),
+                    *(answers[question.uid].text, baselines[question.uid].text, there),
                 )
-                keys = [digest([settings, pair.messages(game)]) for game in (0, 1)]
-                pair.keys = (keys[0], keys[1])
-                if there and there.complete and there.asked == pair.keys:
+                pair.find(settings)
+                if there and there.complete and not pair.stale:
                     self.complete += 1
                 else:
                     self.pairs.append(pair)
-        if self.missing:
+        self.missing += lacking
+        if lacking:
             log.warning(
                 "%d questions of %s lack an answer and are not judged (eval arena generate, or "
                 "fetch for a baseline)",
-                *(self.missing, category),
+                *(lacking, category),
             )
 
     def _check(self, there: Judgment | None, against: str, settings: str) -> None:

@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import io
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,8 +34,10 @@ from openrlhf_js.evaluation.arena.data import (
 )
 from openrlhf_js.evaluation.arena.score import Board, Pool, Row
 
+log = logging.getLogger(__name__)
+
 TEMPLATES = Path(__file__).parent / "templates"
-LARGEST_BYTES = 19_000_000  # of packed texts
+LARGEST_BYTES = 20_000_000  # that browsers open well
 GROUP = 50  # questions that are unpacked together
 TITLE = 120  # characters of a question in the list
 SHOWN_MODELS = 60
@@ -151,10 +154,9 @@ def page(heading: str, boards: Sequence[Board], data: Row, compared: Sequence[st
     """The page: one file that opens offline.
 
     Args:
-        data: of `questions_of`; what does not fit is left out: thinking, then the last models.
+        data: of `questions_of`.
     """
     script = (TEMPLATES / "arena.js").read_text("utf-8")
-    listing, groups, notes = fitted(data)
     pictures = [base64.b64encode(image([board], "svg")).decode() for board in boards]
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(), trim_blocks=True
@@ -166,12 +168,13 @@ def page(heading: str, boards: Sequence[Board], data: Row, compared: Sequence[st
         boards=[(board, cells(board), each) for board, each in zip(boards, pictures, strict=True)],
         compared=compared,
         key=KEY,
-        notes=notes,
-        packed={"listing": listing} | {f"texts-{n}": group for n, group in enumerate(groups)},
+        packed=packed(data),
         style=(TEMPLATES / "arena.css").read_text("utf-8"),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+    if len(text) > LARGEST_BYTES:
+        log.warning("the page has %.0f MB: choose --models for a smaller one", len(text) / 1e6)
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
@@ -211,34 +214,11 @@ def _answer(of: Answer | None) -> dict[str, str | None]:
     return {"text": None} if of is None else {"text": of.text, "thinking": of.thinking}
 
 
-def fitted(data: Row, largest_bytes: int = LARGEST_BYTES) -> tuple[str, list[str], list[str]]:
-    """The packed listing and groups of texts, small enough, and what had to be left out."""
-    notes: list[str] = []
-    models, thinking = len(data["models"]), True
-    while True:
-        listing, groups = packed(data, models, thinking)
-        size = len(listing) + sum(map(len, groups))
-        if size <= largest_bytes or (models == 1 and not thinking):
-            break
-        if thinking:
-            thinking = False
-            notes = ["The models' thinking is left out: the page would be too large."]
-        else:
-            models = max(1, min(models - 1, int(models * largest_bytes / size)))
-    if models < len(data["models"]):
-        left_out = ", ".join(data["models"][models:])
-        notes.append(f"Too large for the page: {left_out}. --models chooses which are shown.")
-    return listing, groups, notes
-
-
-def packed(data: Row, models: int, thinking: bool = True) -> tuple[str, list[str]]:
-    """The listing that filters need, and the texts in groups of questions; the first models."""
-    kept = {str(place) for place in range(models)}
+def packed(data: Row) -> dict[str, str]:
+    """By name, the listing that filters need, and the texts in groups of questions."""
     entries, texts = [], []
     for question in data["questions"]:
-        own = {place: each for place, each in question["models"].items() if place in kept}
-        if not own:
-            continue
+        own = question["models"]
         shown = {place: _sides(each["judged"], 0) for place, each in own.items()}
         entries.append(
             {
@@ -251,16 +231,19 @@ def packed(data: Row, models: int, thinking: bool = True) -> tuple[str, list[str
         texts.append(
             {
                 "prompt": question["prompt"],
-                "baseline": _bare(question["baseline"], thinking),
+                "baseline": question["baseline"],
                 "models": {
-                    place: {**_bare(each, thinking), "judged": _sides(each["judged"], 1)}
+                    place: {**each, "judged": _sides(each["judged"], 1)}
                     for place, each in own.items()
                 },
             }
         )
-    index = {"models": data["models"][:models], "judges": data["judges"], "group": GROUP}
-    groups = [_pack(texts[start : start + GROUP]) for start in range(0, len(texts), GROUP)]
-    return _pack({**index, "questions": entries}), groups
+    index = {"models": data["models"], "judges": data["judges"], "group": GROUP}
+    groups = [texts[start : start + GROUP] for start in range(0, len(texts), GROUP)]
+    return {
+        "listing": _pack({**index, "questions": entries}),
+        **{f"texts-{number}": _pack(group) for number, group in enumerate(groups)},
+    }
 
 
 def _sides(judged: Mapping[str, Sequence[Any]], part: int) -> Row:
@@ -269,10 +252,6 @@ def _sides(judged: Mapping[str, Sequence[Any]], part: int) -> Row:
         judge: [None if game is None else game[part] for game in games]
         for judge, games in judged.items()
     }
-
-
-def _bare(of: Mapping[str, Any], thinking: bool) -> Row:
-    return {name: of[name] for name in ("text", *(["thinking"] if thinking else [])) if name in of}
 
 
 def _pack(value: Any) -> str:

@@ -273,7 +273,7 @@ def recorded_settings(
     folder: Folder, category: str, judges: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """The settings of each judge that this program has had judge a category."""
-    paths = {name: folder.ledgers(name) / f"{category}.jsonl" for name in judges}
+    paths = {name: folder.ledger(name, category) for name in judges}
     return {name: read_store(path)[0] for name, path in paths.items() if path.is_file()}
 
 

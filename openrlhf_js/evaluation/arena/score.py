@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.evaluation.arena import data, protocol, style
 from openrlhf_js.stats import (
     Difference,
@@ -40,19 +39,14 @@ Row = dict[str, Any]
 Questions = Mapping[str, data.Question]
 
 
-class Plan(Settings):
+class Plan(NamedTuple):
     """How to score."""
 
-    ci: Literal["clustered", "official"] = Field(
-        "clustered",
-        description="intervals: 95 % by question, or as the bench's own script has them",
-    )
+    ci: Literal["clustered", "official"] = "clustered"
     style_control: str = "none"
-    seed: int = Field(0, ge=0, description="of the bootstrap of official intervals")
-    rounds: int = Field(OFFICIAL_ROUNDS, ge=2, description="of the same bootstrap")
-    much_weight: float = Field(
-        protocol.MUCH_WEIGHT, gt=0, description="rows that a verdict of much better counts as"
-    )
+    seed: int = 0  # of the bootstrap of official intervals
+    rounds: int = OFFICIAL_ROUNDS
+    much_weight: float = protocol.MUCH_WEIGHT  # rows that a verdict of much better counts as
 
 
 class Pool(NamedTuple):

@@ -199,7 +199,7 @@ class Place:
         return read_lines(self.folder.judgments(name, model))
 
     def replies(self, name="j"):
-        return list(read_store(self.folder.ledgers(name) / "all.jsonl")[1])
+        return list(read_store(self.folder.ledger(name, "all"))[1])
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ def test_what_an_endpoint_refuses_at_all_stops_at_once(place):
     with pytest.raises(EndpointError, match="--key_env"):
         place.judge(concurrency=1)
     assert len(place.stub.requests) == 1
-    assert not (place.folder.ledgers("j") / "all.jsonl").exists()  # binds nobody
+    assert not (place.folder.ledger("j", "all")).exists()  # binds nobody
 
 
 def test_other_settings_need_another_name(place):
@@ -329,7 +329,7 @@ def test_other_settings_need_another_name(place):
     for other in ({"temperature": 1.0}, {"prompt_template": "{QUESTION}{ANSWER_A}{ANSWER_B}"}):
         with pytest.raises(ValueError, match=r"other settings(.|\n)*--judge_name"):
             place.judge(**other)
-    (place.folder.ledgers("j") / "all.jsonl").unlink()
+    (place.folder.ledger("j", "all")).unlink()
     with pytest.raises(ValueError, match="q0 was judged with other settings"):
         place.judge(temperature=1.0)
     assert place.judge(temperature=1.0, name="k") == 0
@@ -349,6 +349,8 @@ def test_judgments_of_another_program_count_and_its_null_games_are_asked(place):
     rows = {row["uid"]: row for row in place.rows()}
     assert rows["q0"] == theirs[0] and len(rows) == 4
     assert rows["q1"]["games"][0]["score"] == "B>>A" and rows["q1"]["games"][1]["score"]
+    assert rows["q1"]["asked"][0] == "" != rows["q1"]["asked"][1]
+    assert place.judge() == 0 and place.last.complete == 4
     write_lines(path, [judgment_row("q0", 1, 1, baseline="another")])
     with pytest.raises(ValueError, match="q0 was judged against another, not base; --judge_name"):
         place.judge()

@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import io
 import json
-import random
 from html.parser import HTMLParser
 
 import pytest
@@ -21,7 +20,6 @@ from openrlhf_js.evaluation.arena.page import (
     as_csv,
     as_json,
     cells,
-    fitted,
     image,
     packed,
     page_of,
@@ -129,51 +127,19 @@ def test_thinking_and_missing_answers(bench):
     assert questions[3]["models"]["0"]["text"] is None
 
 
-def large(models, thinking=0, questions=GROUP + 1):
-    """Data with texts that do not compress."""
-    rng = random.Random(0)
-
-    def one(number):
-        return {
-            **{"uid": f"q{number}", "category": "c", "cluster": ""},
-            "prompt": "  why \n ask  " * 100,
-            "baseline": {"name": "base", "text": "b"},
-            "models": {
-                str(model): {
-                    "text": rng.randbytes(300).hex(),
-                    "thinking": rng.randbytes(thinking).hex(),
-                    "judged": {"0": [["A>B", "x"], None]},
-                }
-                for model in range(models)
-            },
-        }
-
-    names = [f"m{n}" for n in range(models)]
-    return {"models": names, "judges": ["j"], "questions": [one(n) for n in range(questions)]}
-
-
 def test_questions_are_packed_in_groups():
-    listing, groups = packed(large(1), 1)
-    assert [len(unpack(group)) for group in groups] == [GROUP, 1]
-    first = unpack(listing)["questions"][0]
+    question = {
+        **{"category": "c", "cluster": "", "prompt": "  why \n ask  " * 100},
+        "baseline": {"name": "base", "text": "b"},
+        "models": {"0": {"text": "a", "thinking": "t", "judged": {"0": [["A>B", "x"], None]}}},
+    }
+    questions = [{"uid": f"q{number}", **question} for number in range(GROUP + 1)]
+    found = packed({"models": ["m"], "judges": ["j"], "questions": questions})
+    assert [len(unpack(found[f"texts-{number}"])) for number in (0, 1)] == [GROUP, 1]
+    first = unpack(found["listing"])["questions"][0]
     assert first["title"].startswith("why ask why ask") and len(first["title"]) <= 120
     assert first["models"] == {"0": {"0": ["A>B", None]}}
-
-
-def size(found):
-    return len(found[0]) + sum(map(len, found[1]))
-
-
-def test_what_does_not_fit_goes_thinking_first_then_the_last_models():
-    data = large(4, thinking=400)
-    whole, bare = size(packed(data, 4)), size(packed(data, 4, thinking=False))
-    assert fitted(data, whole)[2] == []
-    without = fitted(data, int(1.1 * bare))
-    assert size(without) <= 1.1 * bare and without[2][0].startswith("The models' thinking")
-    fewer = fitted(data, int(0.6 * bare))
-    assert size(fewer) <= 0.6 * bare and unpack(fewer[0])["models"] == ["m0", "m1"]
-    assert "m2, m3. --models chooses" in fewer[2][1]
-    assert unpack(fitted(data, 10)[0])["models"] == ["m0"]
+    assert unpack(found["texts-1"])[0]["models"]["0"]["judged"] == {"0": ["x", None]}
 
 
 def test_cells_and_files(bench):
