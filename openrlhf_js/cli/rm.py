@@ -254,7 +254,7 @@ def train(argv: Sequence[str]) -> int:
         if reward_training.is_first():
             reward_training.check_flags(flat)
         device = plugin_run.prepare_device(flat["js.device"])
-        if device == "cpu":
+        if device == "cpu" and "WORLD_SIZE" not in os.environ:  # a launcher shares cores out
             _use_spare_cores()
         if reward_training.is_first():
             try:

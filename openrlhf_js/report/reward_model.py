@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.ticker import MaxNLocator
 
 from openrlhf_js.report import style
@@ -176,7 +177,10 @@ def _drawn(draw: Callable[[Axes, Found], None], found: Found, height: float = 4.
         figure = style.figure(height=height)
         (axes,) = figure.axes
         draw(axes, found)
-        axes.legend(frameon=False)
+        above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3}
+        for handle in axes.legend(frameon=False, markerscale=2, **above).legend_handles:
+            if isinstance(handle, PathCollection):  # as faint as the points, it is hard to read
+                handle.set_alpha(1)
         axes.grid(color=style.GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(length=0)
