@@ -86,6 +86,13 @@ def test_the_server_script(capsys, tmp_path, monkeypatch):
     assert '"max_len": 8192' in shown.out and "none is not a folder" in shown.err
 
 
+def test_deepspeeds_launcher_puts_the_rank_before_the_program(monkeypatch):
+    called = []
+    monkeypatch.setattr(rm, "train", lambda argv: called.append(argv) or 0)
+    assert rm.main(["--local_rank=1", "train", "--adam.lr", "1e-3"]) == 0
+    assert called == [["--local_rank=1", "--adam.lr", "1e-3"]]
+
+
 @pytest.mark.integration
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", [POLICY["js"], REWARD_MODEL])
