@@ -44,6 +44,13 @@ RANKS = 2
 RESPONSES, STEPS, PROMPT_TOKENS, CLIP = 16, 2, 3, 0.2
 DYNAMIC = ("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "20")
 SEQUENCES = ("--actor.loss_agg_mode", "seq-mean-token-mean")
+FLAGS = (
+    "--actor.model_name_or_path policy --data.prompt_dataset prompts --reward.remote_url reward.py "
+    "--vllm.num_engines 1 --ds.attn_implementation sdpa --algo.advantage.estimator rloo "
+    f"--rollout.batch_size {RESPONSES // 4} --rollout.n_samples_per_prompt 4 "
+    f"--train.batch_size {RESPONSES // STEPS} --train.micro_batch_size 2 "
+    "--actor.adam.lr 0 --actor.max_norm 0.01"  # a norm far below every gradient here
+)
 
 # name -> ZeRO stages, flags, and how the model differs from a plain one in float32
 CASES: dict[str, tuple[tuple[int, ...], tuple[str, ...], dict[str, Any]]] = {
@@ -61,23 +68,8 @@ def arguments(stage: int, extra: tuple[str, ...], dtype: str) -> Any:
     """Upstream's nested arguments; it offers no float32, but its strategy takes it."""
     parser = upstream_parser()
     flags.add_flags(parser)
-    given = {
-        "--actor.model_name_or_path": "policy",
-        "--data.prompt_dataset": "prompts",
-        "--reward.remote_url": "reward.py",
-        "--vllm.num_engines": "1",
-        "--ds.attn_implementation": "sdpa",
-        "--ds.zero_stage": str(stage),
-        "--rollout.batch_size": str(RESPONSES // 4),
-        "--rollout.n_samples_per_prompt": "4",
-        "--train.batch_size": str(RESPONSES // STEPS),
-        "--train.micro_batch_size": "2",
-        "--algo.advantage.estimator": "rloo",
-        "--actor.adam.lr": "0",
-        "--actor.max_norm": "0.01",  # far below every gradient here
-    }
     args = validate_upstream(
-        parser.parse_args([x for item in given.items() for x in item] + list(extra))
+        parser.parse_args([*FLAGS.split(), f"--ds.zero_stage={stage}", *extra])
     )
     args.ds.param_dtype = dtype
     return args

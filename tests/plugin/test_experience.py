@@ -9,11 +9,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import ray
+import ray.cloudpickle
 import torch
+from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
 from openrlhf_js import estimators
+from openrlhf_js.plugin import trainer
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
@@ -96,9 +100,19 @@ def rewards():
     return torch.rand(N, M, generator=torch.Generator().manual_seed(7))
 
 
-def advantages(cls, args, rewards, **how):
+def advantages(cls, args, rewards):
+    return make_maker(cls, args).compute_advantages_and_returns(make_experiences(rewards))
+
+
+def without_kl(maker, rewards, **how):
+    """The advantages of every token, (n * m, LENGTH), and the mask of the real ones."""
     experiences = make_experiences(rewards, **how)
-    return make_maker(cls, args).compute_advantages_and_returns(experiences)
+    mask = by_response(experiences, "action_mask")
+    return by_response(maker.compute_advantages_and_returns(experiences)), mask
+
+
+def our_maker(name, kl_coefficient=0.0, **settings):
+    return make_maker(ShrinkageExperienceMaker, make_args(name, **settings), kl_coefficient)
 
 
 PENALTIES = {"reward__overlong_buffer_len": 3, "reward__stop_properly_penalty_coef": 0.5}
@@ -121,9 +135,11 @@ def test_our_way_through_upstream_is_upstreams_own_way(rewards, settings):
 
 @pytest.mark.parametrize("name", ["rloo", "reinforce_baseline", "group_norm"])
 def test_upstreams_estimators_run_upstreams_code(rewards, name):
-    expected = advantages(RemoteExperienceMaker, make_args(name), rewards)
-    actual = advantages(ShrinkageExperienceMaker, make_args(name), rewards)
-    assert torch.equal(by_response(actual), by_response(expected))
+    expected, actual = (
+        by_response(advantages(cls, make_args(name), rewards))
+        for cls in (RemoteExperienceMaker, ShrinkageExperienceMaker)
+    )
+    assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", ["js", "js_plus", "js1", "bloo"])
@@ -131,10 +147,8 @@ def test_the_whole_rollout_batch_makes_the_baseline_however_it_is_split(rewards,
     expected = estimators.advantage(name, rewards).reshape(-1)
     shuffled = torch.randperm(N * M, generator=torch.Generator().manual_seed(1)).tolist()
     for how in ({"micro_batch_size": 1}, {"micro_batch_size": 5, "order": shuffled}):
-        maker = make_maker(ShrinkageExperienceMaker, make_args(name), kl_coefficient=0.0)
-        experiences = make_experiences(rewards, **how)
-        mask = by_response(experiences, "action_mask")
-        actual = by_response(maker.compute_advantages_and_returns(experiences))
+        maker = our_maker(name)
+        actual, mask = without_kl(maker, rewards, **how)
         torch.testing.assert_close(actual, expected.unsqueeze(1) * mask)
         assert maker.metrics.keys() == estimators.diagnostics(name, rewards).keys()
 
@@ -185,7 +199,7 @@ def test_a_bad_reward_stops_with_its_prompt(rewards):
 
 def test_remax_takes_the_greedy_reward_and_leaves_none_behind(rewards, monkeypatch):
     greedy = rewards.mean(1)
-    maker = make_maker(ShrinkageExperienceMaker, make_args("remax"), kl_coefficient=0.0)
+    maker = our_maker("remax")
     monkeypatch.setattr(RemoteExperienceMaker, "make_experience_batch", lambda self, samples: None)
     samples = [
         SimpleNamespace(rewards=None, info={"greedy_reward": greedy[i // M : i // M + 1]})
@@ -193,9 +207,7 @@ def test_remax_takes_the_greedy_reward_and_leaves_none_behind(rewards, monkeypat
     ]
     maker.make_experience_batch(samples)
     assert all(sample.info == {} for sample in samples)
-    experiences = make_experiences(rewards)
-    mask = by_response(experiences, "action_mask")
-    actual = by_response(maker.compute_advantages_and_returns(experiences))
+    actual, mask = without_kl(maker, rewards)
     expected = (rewards - greedy.unsqueeze(1)).reshape(-1, 1) * mask
     torch.testing.assert_close(actual, expected)
 
@@ -210,36 +222,26 @@ def test_samples_without_a_reward_are_filled_so_that_a_batch_can_be_made():
 
 
 @pytest.mark.parametrize("name", ["js", "rloo"])
-def test_the_clip_comes_after_the_baseline_and_leaves_the_reward_alone(rewards, name):
+def test_the_clip_comes_after_the_baseline(rewards, name):
     rewards = 100 * rewards
-    maker = make_maker(
-        ShrinkageExperienceMaker, make_args(name, reward__clip_range=(-3, 5)), kl_coefficient=0.0
-    )
-    done = maker.compute_advantages_and_returns(make_experiences(rewards))
-    mask = by_response(done, "action_mask")
+    actual, mask = without_kl(our_maker(name, reward__clip_range=(-3, 5)), rewards)
     raw = estimators.advantage(name, rewards).reshape(-1, 1)
     assert raw.min() < -3 and raw.max() > 5
-    torch.testing.assert_close(by_response(done), raw.clamp(-3, 5) * mask)
-    torch.testing.assert_close(by_response(done, "rewards"), rewards.reshape(-1))
+    torch.testing.assert_close(actual, raw.clamp(-3, 5) * mask)
 
 
 def test_each_batch_is_judged_by_the_earlier_ones_and_then_remembered():
-    maker = make_maker(
-        ShrinkageExperienceMaker, make_args("js_plus", js__half_life=5.0), kl_coefficient=0.0
-    )
+    maker = our_maker("js_plus", js__half_life=5.0)
     history = estimators.start_history(5.0)
     generator = torch.Generator().manual_seed(3)
     for _ in range(3):
         rewards = torch.rand(N, M, generator=generator)
-        experiences = make_experiences(rewards)
-        mask = by_response(experiences, "action_mask")
-        actual = by_response(maker.compute_advantages_and_returns(experiences))
+        actual, mask = without_kl(maker, rewards)
         expected = estimators.advantage("js_plus", rewards, history=history).reshape(-1, 1)
         torch.testing.assert_close(actual, expected * mask)
         assert maker.metrics == estimators.diagnostics("js_plus", rewards, history=history)
         history = estimators.update_history(history, rewards)
         assert maker.history == history
-    assert maker.metrics["js/running_prompts"] > 0
     plain = estimators.advantage("js_plus", rewards).reshape(-1, 1) * mask
     assert not torch.allclose(actual, plain, atol=1e-3)  # a batch that could show a difference
 
@@ -296,9 +298,6 @@ def test_tokens_go_without_padding_and_in_prompt_order(tmp_path):
 # --- the history in checkpoints -----------------------------------------------------------------
 
 
-BEGUN = {"global_step": 3}
-
-
 @pytest.fixture
 def history():
     return estimators.update_history(estimators.start_history(20), torch.rand(4, 3))
@@ -316,7 +315,6 @@ def test_saved_with_real_files_and_restored(tmp_path, history):
 def test_a_run_that_begins_begins_empty(history):
     fresh = estimators.start_history(20)
     assert resumed_history({"global_step": 0, "episode": 0}, fresh) == fresh
-    assert with_history({"episode": 0}, None) == {"episode": 0}
     assert with_history(None, None) is None
     assert with_history(None, history) == {"js_history": history._asdict()}
 
@@ -330,41 +328,48 @@ def test_a_run_that_begins_begins_empty(history):
     ],
 )
 def test_another_setting_is_refused(saved, now, said):
-    states = dict(BEGUN)
+    states = {"global_step": 3}
     if saved is not None:
         with_history(states, estimators.start_history(saved))
     with pytest.raises(BadInput, match=said):
         resumed_history(states, None if now is None else estimators.start_history(now))
 
 
-def test_the_trainer_saves_and_restores_it(monkeypatch, history):
-    import ray
-    from openrlhf.trainer import ppo_trainer
+class Upstream:
+    """What of upstream's trainer matters here; `disk` is what it saved last."""
 
-    from openrlhf_js.plugin import trainer
+    def __init__(self, pretrain, strategy):
+        self.data_set = ppo_trainer.PromptDataset
+        self.experience_maker = SimpleNamespace(live_estimator="js_plus", history=None)
+        self.actor_model_group = SimpleNamespace(_actor_handlers=[])
+        self.disk = {"global_step": 0}
 
-    class Upstream:
-        """What of upstream's trainer the checkpoints need; `disk` is what it saved last."""
+    def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
+        self.disk = {**client_states, "global_step": global_step}
 
-        def __init__(self, pretrain, strategy):
-            self.experience_maker = SimpleNamespace(live_estimator="js_plus", history=None)
-            self.actor_model_group = SimpleNamespace(_actor_handlers=[])
-            self.disk = {"global_step": 0}
+    def save_best_checkpoint(self, eval_metrics, global_step, client_states=None):
+        self.disk = {**client_states, "global_step": global_step}
 
-        def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
-            self.disk = {**client_states, "global_step": global_step}
+    def init_checkpoint_states(self):
+        return self.disk
 
-        def save_best_checkpoint(self, eval_metrics, global_step, client_states=None):
-            self.disk = {**client_states, "global_step": global_step}
 
-        def init_checkpoint_states(self):
-            return self.disk
-
+@pytest.fixture
+def start(monkeypatch):
+    """Starts one of our actors on upstream's class, with a flag for js_plus."""
     for name in ("PromptDataset", "RemoteExperienceMaker"):
         monkeypatch.setattr(ppo_trainer, name, None)
-    algo = SimpleNamespace(advantage=SimpleNamespace(estimator="js_plus"))
-    strategy = SimpleNamespace(args=SimpleNamespace(algo=algo))
-    actor = plain_class(trainer.shrinkage_trainer(ray.remote(Upstream)))("model", strategy)
+
+    def start(ours, estimator="js_plus"):
+        algo = SimpleNamespace(advantage=SimpleNamespace(estimator=estimator))
+        strategy = SimpleNamespace(args=SimpleNamespace(algo=algo))
+        return plain_class(ours(ray.remote(Upstream)))("model", strategy)
+
+    return start
+
+
+def test_the_trainer_saves_and_restores_it(start, history):
+    actor = start(trainer.shrinkage_trainer)
     maker = actor.experience_maker
     for save in (
         lambda: actor.save_logs_and_checkpoints(7, {}, {"episode": 0}),
@@ -378,6 +383,11 @@ def test_the_trainer_saves_and_restores_it(monkeypatch, history):
     maker.history = None
     with pytest.raises(BadInput, match=r"give --js\.half_life 20"):
         actor.init_checkpoint_states()
+
+
+def test_a_trainer_whose_live_estimator_is_another_stops(start):
+    with pytest.raises(UpstreamMismatch, match="asked for estimator 'js', but 'js_plus' is live"):
+        start(trainer.shrinkage_trainer, estimator="js")
 
 
 # --- datasources --------------------------------------------------------------------------------
@@ -399,8 +409,6 @@ def data():
 
 
 def test_a_text_label_carries_the_datasource_and_stays_that_text(data):
-    import ray.cloudpickle
-
     source, prompt, label, images = data[0]
     assert (source, prompt, label, images) == ("maze/easy", "a", "gold", None)
     sent = ray.cloudpickle.loads(ray.cloudpickle.dumps(label))
@@ -425,27 +433,9 @@ def test_the_datasource_survives_upstreams_loader_and_its_draw(data):
     assert labels[0].datasource == "maze/easy"
 
 
-def test_both_actors_that_read_prompts_do_it_with_our_data_set(monkeypatch):
+def test_both_actors_that_read_prompts_do_it_with_our_data_set(start):
     """The synchronous trainer, and the half of the asynchronous one that generates."""
-    import ray
-    from openrlhf.trainer import ppo_trainer, ppo_trainer_async
-
     assert ppo_trainer_async.prepare_datasets is ppo_trainer.prepare_datasets
     assert "PromptDataset" in ppo_trainer.prepare_datasets.__code__.co_names
-
-    from openrlhf_js.plugin import trainer
-
-    class Reader:
-        def __init__(self, pretrain, strategy):
-            self.data_set = ppo_trainer.PromptDataset
-            self.experience_maker = SimpleNamespace(live_estimator="js")
-            self.actor_model_group = SimpleNamespace(_actor_handlers=[])
-
-    strategy = SimpleNamespace(
-        args=SimpleNamespace(algo=SimpleNamespace(advantage=SimpleNamespace(estimator="js")))
-    )
     for ours in (trainer.shrinkage_trainer, trainer.sourced_generator):
-        for name in ("PromptDataset", "RemoteExperienceMaker"):
-            monkeypatch.setattr(ppo_trainer, name, None)
-        actor = plain_class(ours(ray.remote(Reader)))
-        assert actor("model", strategy).data_set is SourcedPrompts
+        assert start(ours).data_set is SourcedPrompts

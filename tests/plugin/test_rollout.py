@@ -49,20 +49,21 @@ class _Tokenizer:
         return "the query"
 
 
+async def execute(*executor) -> dict:
+    return await RememberingExecutor(*executor).execute(
+        prompt="the prompt",
+        label="the label",
+        sampling_params=SimpleNamespace(max_tokens=4, logprobs=None),
+        max_length=16,
+        hf_tokenizer=_Tokenizer(),
+        llm_engine=_Engine(),
+    )
+
+
 def respond(tmp_path, grader: str, on_bad_reward: str):
     path = tmp_path / "grader.py"
     path.write_text(f"def reward_func(queries, prompts, labels):\n    {grader}\n")
-    params = SimpleNamespace(max_tokens=4, logprobs=None)
-    response = asyncio.run(
-        RememberingExecutor([str(path)]).execute(
-            prompt="the prompt",
-            label="the label",
-            sampling_params=params,
-            max_length=16,
-            hf_tokenizer=_Tokenizer(),
-            llm_engine=_Engine(),
-        )
-    )
+    response = asyncio.run(execute([str(path)]))
     settle(response, response.pop(ERROR), on_bad_reward)
     return response
 
@@ -98,14 +99,7 @@ def test_a_served_reward_that_cannot_be_had_stops_or_is_marked_for_masking():
 
     async def respond():
         remote = RemoteRewards([RewardSource("", 1.0, (nobody,))], timeout_seconds=0.5)
-        response = await RememberingExecutor([nobody], remote).execute(
-            prompt="the prompt",
-            label="the label",
-            sampling_params=SimpleNamespace(max_tokens=4, logprobs=None),
-            max_length=16,
-            hf_tokenizer=_Tokenizer(),
-            llm_engine=_Engine(),
-        )
+        response = await execute([nobody], remote)
         await remote.close()
         return response
 
