@@ -296,8 +296,10 @@ def _claims(answer: str, roles: dict[str, str], pair: tuple[str, str]) -> set[tu
     """
     start, *sections = _HEADING.split(answer)
     if sections and not start.strip(_ENDS):
-        pairs = zip(sections[::2], sections[1::2], strict=True)
-        answer = "; ".join(f"{names.strip(_ENDS)} {role}" for role, names in pairs)
+        below = [names.strip(_ENDS) for names in sections[1::2]]
+        if any(word in SINGULAR or word == "not" for _, word in WORDS.findall("; ".join(below))):
+            raise ValueError("it holds a role or a negation below a heading")
+        answer = "; ".join(map("{} {}".format, below, sections[::2]))
     claims: set[tuple[str, str]] = set()
     waiting: list[str] = []  # names that have no role yet, as the first in "Ann and Bob are fools"
     negated = False
@@ -311,7 +313,7 @@ def _claims(answer: str, roles: dict[str, str], pair: tuple[str, str]) -> set[tu
             waiting.append(word)
         elif word == "not" and len(waiting) == 1 and not negated:
             negated = True
-        elif role in pair and waiting:
+        elif role in pair and waiting and not (negated and "both" in joint):
             claimed = pair[role == pair[0]] if negated else role
             claims.update((name, claimed) for name in waiting)
             waiting, negated = [], False

@@ -194,10 +194,10 @@ def test_splits_share_no_puzzle_whatever_its_names_order_and_wording(size):
     train = {
         min(nameless(item))
         for seed in range(3)
-        for item in knights_knaves.generate(300, seed, "train", (size,))
+        for item in knights_knaves.generate(900 // size, seed, "train", (size,))
     }
     for seed in range(3):
-        for item in knights_knaves.generate(40, seed, "test", (size,)):
+        for item in knights_knaves.generate(80 // size, seed, "test", (size,)):
             assert not train & nameless(item)
 
 
@@ -274,6 +274,8 @@ MALFORMED = r"""Owen is a sage, Liam is a fool, Mary-Ann is a fool, Bob is a foo
     Owen is not not a sage, Liam is a fool, Mary-Ann is a fool ;
     Sages: not Liam, not Mary-Ann; fools: none ;
     Owen is a sage and not a fool, Liam and Mary-Ann are fools ;
+    Owen is a sage, Liam is not both a sage, Mary-Ann is a fool ;
+    Sages: Owen; fools: Liam; Mary-Ann is not sage: ; sage: Owen; fool: Liam fool Mary-Ann ;
     not Owen is a fool, Liam and Mary-Ann are fools"""
 
 
@@ -310,14 +312,6 @@ def test_the_answer_is_in_the_last_box_or_without_one_in_the_last_tag():
         (right, "no_answer"),
     ]:
         assert knights_knaves.score(response, LABEL).status == status
-
-
-def test_details_name_the_people():
-    for answer, detail in [
-        ("owen is a sage, liam and mary-ann are sages", "wrong role, both or none: Liam, Mary-Ann"),
-        ("owen is a sage, mary-ann; liam is a fool", "no role follows 'mary-ann'"),
-    ]:
-        assert knights_knaves.score(f"\\boxed{{{answer}}}", LABEL).detail == detail
 
 
 def test_people_whose_name_is_an_article():
@@ -374,7 +368,7 @@ def test_order_case_and_joints_make_no_difference(claims, data):
     assert knights_knaves.score(f"\\boxed{{{answer}}}", LABEL).status == "correct"
 
 
-@pytest.mark.parametrize("length", [9_000, 1_000_000])
+@pytest.mark.parametrize("length", [9_000, 300_000])
 def test_long_answers_take_little_time(length):
     pieces = r"a Owen \text \texta \begin{ \begin{a}{} {} \\ - sage the{ \boxed{ } $ sage: a\text"
     for piece in [each for text in pieces.split(" ") for each in (text, text + " ")]:

@@ -196,11 +196,9 @@ def test_by_default_the_hub_is_asked_for_the_data_set(monkeypatch):
 def test_the_prompt_asks_for_one_box():
     item = {"problem": "What is {x} in $\\{x\\}$?", "answer": "1"}
     system, user = math.prompt(item)
-    assert (system["role"], user["role"]) == ("system", "user")
     assert "\\boxed{}" in system["content"] and "\\boxed{}" in user["content"]
     assert user["content"].startswith(item["problem"] + "\n\n")
-    several = math.prompt({**item, "answer": ["1", "2"]})[1]["content"]
-    assert several.startswith(user["content"]) and "all answers" in several
+    assert "all answers" in math.prompt({**item, "answer": ["1", "2"]})[1]["content"]
 
 
 GOLDS = [
@@ -233,15 +231,9 @@ def test_the_last_box_of_the_response_alone_is_graded(monkeypatch):
 
 
 @pytest.mark.parametrize("answer", ["", " ", None, 5, [], ["1", ""], [1]])
-def test_an_item_without_an_answer_has_no_label(answer):
+def test_an_item_without_an_answer_has_no_label(answer, monkeypatch):
     with pytest.raises(ValueError, match="the answer must be text or a list of texts"):
         math.label({"problem": "What?", "answer": answer})
-
-
-def test_a_malformed_gold_answer_names_its_problem(monkeypatch):
-    def check_label(label):
-        raise ValueError(f"cannot read {label}")
-
-    monkeypatch.setattr(math.grader, "check_label", check_label)
-    with pytest.raises(ValueError, match=r"cannot read 7 \(problem 'What is 8 - 1\?'\)"):
-        math.label({"problem": "What is 8 - 1?", "answer": "7"})
+    monkeypatch.setattr(math.grader, "check_label", lambda label: int("no"))
+    with pytest.raises(ValueError, match=r"invalid literal .* \(problem 'What\?'\)"):
+        math.label({"problem": "What?", "answer": "7"})

@@ -158,73 +158,24 @@ def test_a_megabyte_of_end_marks_or_spaces_takes_no_time(filler):
     assert kept == ("said" + tail if filler in ("<|a", "<") else "said")
 
 
-# Tokenizers that do not give back what they were given
+# Decoding need not give back a prompt's very text
 
 
-def bytes_with_bos():
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    specials = ["<s>", "<|im_start|>", "<|im_end|>", "<|image_pad|>"]
-    model = models.BPE({token: i for i, token in enumerate([*specials, *alphabet])}, [])
-    tokenizer = Tokenizer(model)
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in specials])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
+IMAGE = PROMPT.replace("Make 3", "<|image_pad|>Make 3")
 
 
-def words(lowercase: bool):
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    pieces = sorted(set(PROMPT) - set(" \n"))
-    vocabulary = ["[UNK]", *pieces, *(f"##{piece}" for piece in pieces)]
-    tokenizer = Tokenizer(
-        models.WordPiece({token: i for i, token in enumerate(vocabulary)}, unk_token="[UNK]")
-    )
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
-
-
-def query_of(tokenizer, prompt: str, said: str, *, special=False, cut=0, image_tokens=1) -> str:
-    """A query as upstream makes it, of a prompt that is cut on its left or holds an image."""
-    asked = tokenizer(prompt, add_special_tokens=special)["input_ids"][cut:]
-    if image_tokens > 1:
-        image = tokenizer.convert_tokens_to_ids("<|image_pad|>")
-        asked = [t for token in asked for t in [token] * (image_tokens if token == image else 1)]
-    answer = tokenizer(said, add_special_tokens=False)["input_ids"]
-    return tokenizer.decode(asked + answer, skip_special_tokens=False)
-
-
-@pytest.mark.parametrize("cut", [0, 60])
-@pytest.mark.parametrize("special", [False, True])
-@pytest.mark.parametrize("image_tokens", [1, 50])
-def test_the_response_is_found_behind_bos_images_and_cuts(special, cut, image_tokens):
-    prompt = PROMPT.replace("Make 3", "<|image_pad|>Make 3")
-    tokenizer = bytes_with_bos()
-    query = query_of(
-        tokenizer, prompt, RIGHT + "<|im_end|>", special=special, cut=cut, image_tokens=image_tokens
-    )
-    assert not query.startswith(prompt)
-    assert response_of(query, prompt).strip() == RIGHT
-
-
-def test_the_response_is_found_where_words_lose_their_spaces():
-    query = query_of(words(lowercase=False), PROMPT, "it is")
-    assert PROMPT[:20] not in query
-    assert response_of(query, PROMPT).split() == ["it", "is"]
-
-
-def test_a_changed_end_of_the_prompt_is_an_error():
-    prompt = PROMPT.replace("assistant", "Assistant")
-    query = query_of(words(lowercase=True), prompt, "it is")
-    with pytest.raises(ValueError, match=r"end of its prompt.*Assistant"):
-        response_of(query, prompt)
+@pytest.mark.parametrize(
+    "decoded",
+    [
+        *(f"<s> {IMAGE}", IMAGE.replace("<|image_pad|>", 50 * "<|image_pad|>"), IMAGE[60:]),
+        *(IMAGE.replace(" ", ""), IMAGE.replace("\n", " ").replace(".", " ."), f"<s>{IMAGE[9:]} "),
+    ],
+)
+def test_the_response_is_found_behind_what_decoding_makes_of_a_prompt(decoded):
+    assert not decoded.startswith(IMAGE)
+    assert response_of(f"{decoded}it is {RIGHT}<|im_end|>", IMAGE) == f"it is {RIGHT}"
+    with pytest.raises(ValueError, match="end of its prompt"):
+        response_of(decoded.replace("assistant", "ASSISTANT") + RIGHT, IMAGE)
 
 
 def test_the_twin_of_a_lost_tail_is_not_taken_for_it():
