@@ -16,7 +16,7 @@ import psutil
 import pytest
 import ray
 
-from openrlhf_js.tasks import grading_pool
+from openrlhf_js.tasks import pool as grading_pool
 from openrlhf_js.tasks.base import Score
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -103,7 +103,7 @@ def test_actors_grade_side_by_side_and_a_hang_costs_one_answer(cluster):
     assert results[0][1] < 5 and results[2][1] < 5
 
     pids = [pid for actor in actors[:3] for pid in ray.get(actor.processes.remote())]
-    assert len(pids) >= 6  # in every actor a template and a worker
+    assert len(pids) >= 3  # in every actor a worker
     assert os.getpid() not in pids
     ray.kill(actors[0])
     del actors  # the others end by themselves

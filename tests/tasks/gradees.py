@@ -44,14 +44,6 @@ def keep(answer: str, label: str) -> tuple[str, str]:
     return "correct", str(os.getpid())
 
 
-def priority(answer: str, label: str) -> tuple[str, str]:
-    """Takes as many seconds of processor time as the label says, and tells its priority then."""
-    began = time.process_time()
-    while time.process_time() - began < float(label):
-        pass
-    return "correct", str(os.getpriority(os.PRIO_PROCESS, 0))
-
-
 def environment(answer: str, label: str) -> tuple[str, str]:
     descriptors = [os.readlink(f"/proc/self/fd/{number}") for number in range(3)]
     return "correct", " ".join([*descriptors, str(os.getsid(0)), str(hash("a"))])

@@ -1,115 +1,163 @@
-"""Decide about expressions by their values to 150 digits at a few fixed points.
+r"""Judge expressions by their values to 150 digits, and with math-verify where our grammar ends.
 
-Two expressions that agree to 110 digits wherever both are real are taken to be equal. Every
-operation's size is looked at before it is done: a tower of powers is refused, not worked out.
+For a worker process alone: it sets no time limit of its own, and relies on being killed. Two
+expressions that agree to 110 digits wherever both are real are taken to be equal. Every operation's
+size is looked at before it is done: a tower of powers is refused.
+
+Of math-verify only the LaTeX grammar is used. Its reader of plain expressions hands text to sympy's
+`parse_expr`, which evaluates it as Python: it is never switched on here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterator
+import logging
+import re
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
-from openrlhf_js.tasks.equivalence.functions import MAX_EXPONENT, SAME, WORK, NoValue, Value, mp
-from openrlhf_js.tasks.equivalence.tree import Tree
-from openrlhf_js.tasks.equivalence.values import rational
+import math_verify
+from mpmath import mp  # type: ignore[import-untyped]
 
+from openrlhf_js.tasks.base import Status
+from openrlhf_js.tasks.equivalence.compare import Judge, Verdict, rational
+from openrlhf_js.tasks.equivalence.grader import decide, gold
+from openrlhf_js.tasks.equivalence.spelling import normal
+from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, names, words
+
+mp.dps = 150
+MAX_EXPONENT = 1 << 20  # of a power of two that bounds a value
 MAX_BITS = 60_000  # of an exact integer
-_ZERO = mp.mpf(10) ** -130
-_MAX_TERMS = 1_000
+_SAME, _ZERO = mp.mpf(10) ** -110, mp.mpf(10) ** -130  # a relative and an absolute difference
 _LARGE = 128  # bits of a value before the point, past which it is worked out to more digits
-_POINTS = 6
-_POSITIVE_POINTS = 3
+_POINTS, _POSITIVE_POINTS = 6, 3
 _CONSTANTS = {"e": mp.e, "i": mp.mpc(0, 1), "\\pi": mp.pi}
+Value = Any  # mpf or mpc
 
 
-class Numeric:
-    """A judge of expressions with variables, roots, logarithms and the like.
+class _NoValue(Exception):
+    """The expression has no finite value here, or none that may be worked out."""
 
-    Attributes:
-        log: what `\\log` without a base means: `ln` or `lg`.
-    """
+
+def _power(base: Value, exponent: Value) -> Value:
+    size = abs(mp.mag(base)) + 1 if base else 1
+    if size * abs(exponent) > MAX_EXPONENT:
+        raise _NoValue
+    if mp.im(base) == 0 and base < 0 and mp.im(exponent) == 0:
+        for q in range(3, 10, 2):  # the real root, as schools take it
+            p = mp.nint(exponent * q)
+            if abs(exponent * q - p) < _SAME and int(p) % q:
+                return mp.power(-base, exponent) * (-1 if int(p) % 2 else 1)
+    return mp.power(base, exponent)
+
+
+def _bounded(function: Callable[..., Value], most: Callable[[Value], bool]) -> Any:
+    """A function that refuses arguments at a cost that grows with their size."""
+
+    def call(*arguments: Value) -> Value:
+        if not all(map(most, arguments)):
+            raise _NoValue
+        return function(*arguments)
+
+    return call
+
+
+_WORK: dict[str, Callable[..., Value]] = {
+    "neg": lambda a: -a,
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "pow": _power,
+    "deg": lambda a: a * mp.pi / 180,
+    "pct": lambda a: a / 100,
+    "root": lambda a, degree: mp.sqrt(a) if degree == 2 else _power(a, 1 / degree),
+    "abs": abs,
+    "floor": mp.floor,
+    "ceil": mp.ceil,
+    "fact": _bounded(mp.factorial, lambda n: abs(n) < 100_000),
+    "binom": _bounded(mp.binomial, lambda n: abs(n) < 100_000),
+    "exp": lambda a: _power(mp.e, a),
+    "cis": mp.expj,
+    "ln": mp.log,
+    "lg": mp.log10,
+    "log_base": lambda a, b: mp.log(a) / mp.log(b),
+    "max": lambda *args: max(args),
+    "min": lambda *args: min(args),
+}
+for _name in words("sin cos tan cot sec csc asin acos atan sinh cosh tanh"):
+    _WORK[_name.replace("a", "arc", 1) if _name[0] == "a" else _name] = _bounded(
+        getattr(mp, _name), lambda a: not a or mp.mag(a) < 4_000
+    )
+
+
+class Numeric(Judge):
+    r"""Judges expressions with variables, roots, logarithms; `\log` is `log`: ln or lg."""
 
     def __init__(self, log: str = "ln"):
         self.log = log
 
-    def equal(self, answer: Tree, gold: Tree) -> bool | None:
-        if answer == gold:
-            return True
-        left, right = rational(answer, MAX_BITS), rational(gold, MAX_BITS)
-        if left is not None and right is not None:
-            return left == right
-        compared = 0
-        for first, second in self.values(answer, gold):
-            compared += 1
-            if not _agree(first, second):
-                return False
-        return True if compared else None
-
-    def proportional(self, answer: Tree, gold: Tree, positive: bool) -> bool | None:
-        ratios = []
-        for first, second in self.values(answer, gold):
-            if abs(second) < _ZERO or abs(first) < _ZERO:
-                return False
-            ratios.append(first / second)
-        if len(ratios) < 2:
-            return None
-        if positive and not (mp.im(ratios[0]) == 0 and ratios[0] > 0):
-            return False
-        return all(_agree(ratio, ratios[0]) for ratio in ratios)
-
-    def close(self, answer: Tree, gold: Tree, tolerance: Fraction) -> bool | None:
-        left, right = rational(answer), rational(gold)
-        if left is not None and right is not None:
-            return abs(left - right) <= tolerance
-        allowed = mp.mpf(tolerance.numerator) / tolerance.denominator + SAME
-        compared = [abs(first - second) <= allowed for first, second in self.values(answer, gold)]
-        return all(compared) if compared else None
-
-    def values(self, answer: Tree, gold: Tree) -> Iterator[tuple[Value, Value]]:
-        """The pairs of values at the points where both have one.
+    def pairs(self, left: Tree, right: Tree) -> list[tuple[Value, Value]]:
+        """The values at the points where both have one.
 
         At a negative point a root or logarithm may leave the reals: it then says nothing of an
         identity that holds for positive variables.
         """
-        answer, gold = _with_log(answer, self.log), _with_log(gold, self.log)
-        names = _variables(answer) | _variables(gold)
-        counted = _has_series(answer) or _has_series(gold)
-        for k in range(_POINTS if names else 1):
-            point = {name: _count(name, k) if counted else _coordinate(name, k) for name in names}
-            try:
-                real = k >= _POSITIVE_POINTS
-                pair = value(answer, point, real), value(gold, point, real)
+        exact = rational(left, MAX_BITS), rational(right, MAX_BITS)
+        if None not in exact:
+            return [exact]
+        variables = (names(left) | names(right)) - _CONSTANTS.keys()
+        found = []
+        for k in range(_POINTS if variables else 1):
+            point = {name: _coordinate(name, k) for name in variables}
+            with contextlib.suppress(_NoValue):
+                pair = [self.value(tree, point, k >= _POSITIVE_POINTS) for tree in (left, right)]
                 digits = max(mp.mag(each) if each else 0 for each in pair)
                 if _LARGE < digits <= MAX_BITS:  # 2^{2024} + 1 is not 2^{2024}
                     with mp.workprec(digits + mp.prec):
-                        pair = value(answer, point, real), value(gold, point, real)
-            except NoValue:
-                continue
-            yield pair
+                        pair = [self.value(tree, point, False) for tree in (left, right)]
+                found.append((pair[0], pair[1]))
+        return found
 
+    def agree(self, left: Value, right: Value, within: Fraction = Fraction(0)) -> bool:
+        if isinstance(left, Fraction):
+            return super().agree(left, right, within)
+        if within:
+            return bool(abs(left - right) <= mp.convert(within) + _SAME)
+        size = max(abs(left), abs(right))
+        scale = size if mp.mag(size) > MAX_BITS else min(size, mp.ldexp(1, _LARGE))
+        return bool(size < _ZERO or abs(left - right) <= _SAME * scale)
 
-def _agree(first: Value, second: Value) -> bool:
-    size = max(abs(first), abs(second))
-    if size < _ZERO:
-        return True
-    scale = size if mp.mag(size) > MAX_BITS else min(size, mp.ldexp(1, _LARGE))
-    return bool(abs(first - second) <= SAME * scale)
+    def size(self, tree: Tree) -> Any:
+        try:
+            point = {name: _coordinate(name, 0) for name in names(tree)}
+            return mp.nint(self.value(tree, point, True) / _SAME) * _SAME
+        except _NoValue:
+            return None
 
-
-def _with_log(tree: Tree, log: str) -> Tree:
-    r"""The tree with `log` in the place of a `\log` without a base."""
-    args = [_with_log(arg, log) if isinstance(arg, Tree) else arg for arg in tree.args]
-    if tree.kind == "call" and args[0] == "log":
-        args[0] = log
-    return Tree(tree.kind, tuple(args))
-
-
-def _variables(tree: Tree) -> set[str]:
-    if tree.kind == "sym":
-        return set() if tree.args[0] in _CONSTANTS else {tree.args[0]}
-    found = set().union(*(_variables(arg) for arg in tree.args if isinstance(arg, Tree)))
-    return found - {tree.args[0].args[0]} if tree.kind == "series" else found
+    def value(self, tree: Tree, point: dict[str, Value], real: bool) -> Value:
+        """The value at a point, with only real numbers on the way if so asked; or _NoValue."""
+        kind, args = tree
+        if kind in ("num", "base"):
+            return mp.mpf(args[0].numerator) / args[0].denominator
+        if kind == "sym":
+            if real and args == ("i",):
+                raise _NoValue
+            return +_CONSTANTS[args[0]] if args[0] in _CONSTANTS else point[args[0]]
+        name, operands = (args[0], args[1:]) if kind == "call" else (kind, args)
+        work = _WORK.get(self.log if name == "log" else name)
+        if work is None:
+            raise _NoValue
+        try:
+            result = work(*(self.value(operand, point, real) for operand in operands))
+        except (ArithmeticError, ValueError, TypeError) as problem:
+            raise _NoValue from problem
+        if not mp.isfinite(result) or abs(mp.mag(result) if result else 0) > MAX_EXPONENT:
+            raise _NoValue
+        if real and mp.im(result) != 0:
+            raise _NoValue
+        return mp.re(result) if mp.im(result) == 0 else result
 
 
 def _coordinate(name: str, k: int) -> Value:
@@ -120,57 +168,61 @@ def _coordinate(name: str, k: int) -> Value:
     return -size if k >= _POSITIVE_POINTS and (digest[31] + k) % 2 else size
 
 
-def _count(name: str, k: int) -> Value:
-    """A variable's value where it may bound a sum: a whole number from 1 up."""
-    return mp.mpf(k + 1 + len(name) + ord(name[0]) % 7)
+_LATEX_ALONE = [math_verify.LatexExtractionConfig(boxed_match_priority=0)]
+_ADVANCED = re.compile(
+    r"\\(?:i*nt|sum|prod|lim|det|oint|partial|nabla|overline|frac ?\{ ?d)(?![a-z])"
+)
+_BOUNDS = re.compile(r"_ ?\{[^{}]*\}")  # where `k = 1` and `x \to 0` stand
+_UNFIT = re.compile(
+    r"[=,;<>$!]|\\(?:to|or|and|text|approx|sim|neq)(?![a-z])|\d{9}|(?:[({] ?){6}|\^[^+\-]*\^ ?\{"
+)
+_OF_TEN = re.compile(r"\\log ?[({]? ?10+(?!\d)")  # `\log 100` is 2
+_MAX_CHARS = 400  # of what math-verify reads
+logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it warns that there is no time limit
 
 
-def _has_series(tree: Tree) -> bool:
-    return tree.kind == "series" or any(
-        isinstance(arg, Tree) and _has_series(arg) for arg in tree.args
-    )
+def warm_up() -> None:
+    """Compares a few answers in every way, so that nothing is imported or built later."""
+    for answer, label in [
+        (r"\sin \frac{x}{7}", r"\sin(x/7)"),
+        (r"\int_0^1 x \, dx", r"\int_0^1 t \, dt"),
+        (r"\sum_{k=1}^{\infty} \frac{1}{2^k}", "1"),
+        (r"\lim_{x \to 0} \frac{\sin x}{x}", r"\frac{3}{4} \cdot \sqrt{2}"),
+    ]:
+        compare(answer, label)
 
 
-def value(tree: Tree, point: dict[str, Value], real: bool) -> Value:
-    """The value at a point, with only real numbers on the way if so asked.
-
-    Raises:
-        NoValue: if there is none, or the work would be too much.
-    """
-    kind, args = tree
-    if kind in ("num", "base"):
-        return mp.mpf(args[0].numerator) / args[0].denominator
-    if kind == "sym":
-        return point[args[0]] if args[0] in point else +_CONSTANTS[args[0]]
-    if kind == "series":
-        return _series(tree, point, real)
-    name, operands = (args[0], args[1:]) if kind == "call" else (kind, args)
-    work = WORK.get(name)
-    if work is None:
-        raise NoValue
+def compare(answer: str, label: str) -> tuple[Status, str]:
+    """The status of an answer against a label, and what was compared."""
+    wanted, text = gold(label), normal(answer)
+    # `\log` without a base may mean either where the label leaves it open.
+    settled = r"\ln" in " ".join(wanted.texts) or _OF_TEN.search(" ".join(wanted.texts))
+    logs = ("ln", "lg") if r"\log" in text + " ".join(wanted.texts) else ("ln",)
+    verdict: Verdict = None
     try:
-        result = work(*(value(operand, point, real) for operand in operands))
-    except (ArithmeticError, ValueError, TypeError, RecursionError) as problem:
-        raise NoValue from problem
-    if not mp.isfinite(result) or abs(mp.mag(result) if result else 0) > MAX_EXPONENT:
-        raise NoValue
-    if mp.im(result) == 0:
-        return mp.re(result)
-    if real:
-        raise NoValue
-    return result
+        for log in ("lg",) if settled and len(logs) == 2 else logs:
+            verdict = decide(text, wanted, Numeric(log))
+            if verdict:
+                break
+    except NotRead as problem:
+        if _by_math_verify(text, wanted.texts[0]):
+            return "correct", "math-verify finds them equal"
+        return "malformed", f"cannot be read: {problem}"
+    if verdict is None and len(wanted.texts) == 1 and _by_math_verify(text, wanted.texts[0]):
+        return "correct", "math-verify finds them equal"
+    return ("correct", "equal value") if verdict else ("wrong", "another value")
 
 
-def _series(tree: Tree, point: dict[str, Value], real: bool) -> Value:
-    variable, first, last, term, name = tree.args
-    if _has_series(term):
-        raise NoValue
-    bounds = value(first, point, real), value(last, point, real)
-    if not all(mp.isint(bound) for bound in bounds) or bounds[1] - bounds[0] > _MAX_TERMS:
-        raise NoValue
-    product = name == "prod"
-    total = mp.mpf(product)
-    for i in range(int(bounds[0]), int(bounds[1]) + 1):
-        now = value(term, {**point, variable.args[0]: mp.mpf(i)}, real)
-        total = total * now if product else total + now
-    return total
+def _by_math_verify(answer: str, wanted: str) -> bool:
+    """Whether math-verify finds two expressions equal; lists and relations are ours alone."""
+    if max(len(answer), len(wanted)) > _MAX_CHARS or not _ADVANCED.search(answer + " " + wanted):
+        return False
+    if any(_UNFIT.search(_BOUNDS.sub("", text)) for text in (answer, wanted)):
+        return False
+    left, right = (
+        math_verify.parse(
+            f"${text}$", _LATEX_ALONE, fallback_mode="no_fallback", parsing_timeout=None
+        )
+        for text in (answer, wanted)
+    )
+    return bool(left and right) and math_verify.verify(right, left, timeout_seconds=None)

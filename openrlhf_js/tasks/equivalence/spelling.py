@@ -1,0 +1,182 @@
+r"""Spell an answer in one way: LaTeX, unicode and plain text become the same short ASCII text.
+
+Only spelling changes here (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); `syntax` reads what the
+text means. Every pattern takes time in proportion to the text, whatever it holds.
+"""
+
+# ruff: noqa: RUF001
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+_SIGNS = r"""
+− – — ‐ ‑ ‒ - × · ⋅ ∙ ∗ ✕ * ÷ ⁄ ∕ / √ \sqrt ∛ \sqrt[3] ∜ \sqrt[4] ∞ \infty ° º ˚ ^{\circ} ≤ ⩽ \leq
+≥ ⩾ \geq ≠ \neq ≈ \approx ≡ \equiv ± \pm ∓ \mp ∪ \cup ∩ \cap ∖ \setminus ∈ \in ∅ \emptyset
+⟨ \langle ⟩ \rangle ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil ℝ \mathbb{R} ℤ \mathbb{Z} ℕ \mathbb{N}
+ℚ \mathbb{Q} ℂ \mathbb{C} € \euro £ \gbp ¥ \yen ¢ \cents ’ ‘ ` ´ ′ ' “ ” " ， 、 , ； ; 。 . ∶ :
+∠ △ \, → \rightarrow ∨ \vee ℏ \hbar
+"""
+_TRANSLATED: dict[int, str] = {}
+for _sign in reversed(_SIGNS.split()):  # each run of signs stands before its spelling
+    if _sign.isascii():
+        _spelling = f" {_sign} " if _sign[0] == "\\" else _sign
+    else:
+        _TRANSLATED[ord(_sign)] = _spelling
+
+_PAIRS = r"""
+dfrac=frac tfrac=frac cfrac=frac sfrac=frac nicefrac=frac dbinom=binom tbinom=binom dot=bar
+overline=bar le=leq leqslant=leq ge=geq geqslant=geq ne=neq varnothing=emptyset cdot=* times=* ast=*
+div=/ lt=< gt=> lbrace={ rbrace=} lbrack=[ rbrack=] lvert=| rvert=| vert=| degree=circ colon=:
+textdollar=$ Reals=mathbb{R} R=mathbb{R} dots=ldots cdots=ldots dotsc=ldots percent=% to=rightarrow
+backslash=setminus smallsetminus=setminus varphi=phi varepsilon=epsilon vartheta=theta newline=\
+lor=vee land=wedge pounds=gbp texteuro=euro cent=cents
+"""
+_ALIASES = dict(pair.split("=", 1) for pair in _PAIRS.split())
+# Rules in their order: what a text must hold for the rule to be tried, a pattern, and what stands
+# in its place, or the name of a function for that. The first table is for LaTeX alone.
+_LATEX = r"""
+$      \\text\s?\{\s?\$([^$]*)\$\s?\}                                   =>  \1
+,      (?<=\d)(?:\{,\}|,) ?\\! ?(?=\d{3}(?!\d))                         =>
+\      (?<!\\)\\[()\[\]!]                                               =>
+\      \\(?:left|right|[bB]igg?[lrm]?|(?:measured)?angle|triangle)(?![a-zA-Z])\s?\.?  =>
+color  \\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}     =>
+\      \\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])  =>
+{      \\(?:boxed|fbox|underline|cancel|uline|emph|pmb)\s?(?=\{)        =>
+{      \\(?:math(?:rm|bf|it|sf|cal|normal)|mbox|hbox|operatorname)\*?\s?(?=\{)  =>  \\text
+{      \\text(?:rm|bf|it|sf|normal)?\*?\s?(?=\{)                        =>  \\text
+{      \\(?:boldsymbol|bm|mathbb(?=\{[^RZNQC]))\s?(?=\{)                =>
+{      \\(?:vec|hat|overrightarrow)\s?(?=\{ ?[^\d\s])                   =>
+\      \\([a-zA-Z]+)                                                    =>  alias
+\      \\([%#])                                                         =>  \1
+\      \\\$                                                             =>  money
+prime  \^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})                         =>  '
+mathbb \\mathbb ([A-Z])                                                 =>  \\mathbb{\1}
+_      \\text\{\s?([0-9A-F]+)\s?\}(?=_)                                 =>  \1
+frac   \\frac\{ ?\\text ?\{([a-z ]+)\} ?\} ?\{ ?\\text ?\{([a-z ]{1,20})\} ?\}  =>  \\text{ \1/\2}
+text   \\text ?(?=\{ ?\\(?:frac|sqrt|pi)(?![a-z]))                      =>
+choose \{([^{}\\]*)\\choose(?![a-z]) ?([^{}\\]*)\}                      =>  \\binom{\1}{\2}
+over   \{([^{}\\]*)\\over(?![a-z]) ?([^{}\\]*)\}                        =>  \\frac{\1}{\2}
+text   \\text\{\s*(?:\.\s*)?\}                                          =>  space
+text   (?<=[a-z]{3})\. ?\}\Z                                            =>  }
+"""
+_PLAIN = r"""
+<      </?answer>                                                       =>
+$      (?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)                     =>  \1
+$      \$                                                               =>  money
+\      (?<!\\)\\[ ,;:>]                                                 =>  space
+\      \\(?:q?quad|(?:thin|en)space|hfill|(?:display|text)style|limits)(?![a-zA-Z])  =>  space
+@      ~|\s                                                             =>  space
+Rs.    Rs\.                                                             =>  Rs
+.      \b(sq|cu|ft|in|yd|mi|lbs?|oz|hrs?|mins?|secs?|[ckm]m|kg|gal|pt|qt|units)\.(?![\w.])  =>  \1
+@      \ {2,}                                                           =>  space
+**     \A ?\*\*(.*)\*\* ?\Z                                             =>  \1
+**     \*\*                                                             =>  ^
+^      (?<=\d) ?[xX] ?(?=10 ?\^)                                        =>  *
+@      (?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])          =>  joined
+for    [ ,]*\\text ?\{[ ,]*FORALL ?\} ?VARIABLE\Z                       =>
+for    [ ,]*(?:\\text ?\{[ ,]*| )FORALL VARIABLE\Z                      =>
+\      \\(frac|binom)\s?(\d)\s?(?=[\d{\\a-zA-Z])                        =>  \\\1{\2}
+\      (\\(?:frac|binom)\{\d+\})\s?(\d)(?!\d)                           =>  \1{\2}
+@      (\d{1,20}) ?\^? ?(?:\{?\\text\{ ?|\{)?(st|nd|rd|th)\b ?\}{0,2}        =>  ordinal
+.      (\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))  =>  \1\\bar{\2\3}
+m/s    (?<=[\d}]) m/s(?![a-z])                                          =>  \\text{ m/s}
+C      (?<![\w.)\]}^])(?:\{\} ?)?_?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])  =>  \\binom{\1}{\2}
+C      (?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])        =>  \\binom{\1}{\2}
+(      (?:\\text ?\{ ?)?\((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\) ?\}?  =>
+\in    ,? ?\( ?([a-z] ?\\in ?\\mathbb\{[NZ]\}) ?\)[ .]*\Z               =>  , \1
+base   (?<![0-9A-F])([0-9A-F]+) ?\(?(?:\\text\{ ?)?\(? ?base ?-?\}? ?(\w+)\b\)?\}?\)?  =>  \1_{\2}
+_      \((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])                            =>  \1_
+"""
+_FOR_ALL = r"for (?:all|any|every)(?: (?:real|positive|values|numbers?|integers?|of))*"
+_VARIABLE = r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?\}?"
+_NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
+    "space": " ",
+    "money": r"\\usd ",
+    "Rs": "Rs ",
+    "alias": lambda found: _alias(found[1]),
+    "ordinal": lambda found: _ordinal(found[1], found[2]) or found[0],
+    "joined": lambda number: number[1] + re.sub(r"\D", "", number[2]),
+}
+
+
+def _alias(name: str) -> str:
+    alias = _ALIASES.get(name, name)
+    return alias if alias in "*/<>[]|:" else "\\" + alias
+
+
+def _ordinal(number: str, end: str) -> str:
+    """The number, if this is how its ordinal ends."""
+    ends = {"1": "st", "2": "nd", "3": "rd"} if number[-2:-1] != "1" else {}
+    return number if end in ("th", ends.get(number[-1])) else ""
+
+
+_Rules = list[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]]
+
+
+def _rules(table: str) -> _Rules:
+    found = []
+    for line in table.strip().splitlines():
+        rule, _, spelling = line.partition("  =>")
+        guard, pattern = rule.strip().split(None, 1)
+        pattern = pattern.replace("FORALL", _FOR_ALL).replace("VARIABLE", _VARIABLE)
+        spelling = spelling.strip()
+        guard = "" if guard == "@" else guard
+        found.append((guard, re.compile(pattern), _NAMED.get(spelling, spelling)))
+    return found
+
+
+_LATEX_RULES, _PLAIN_RULES = _rules(_LATEX), _rules(_PLAIN)
+
+
+def normal(text: str) -> str:
+    r"""The text in its canonical spelling.
+
+    Thin spaces, sizes, styles and dollar pairs are gone; synonyms have one name; digits grouped by
+    spaces or `{,}` are joined (a group comma stays, since `1,200` may also be a list); a `$` that
+    is left is money, spelt `\usd`.
+    """
+    text = (text if text.isascii() else _in_ascii(text)).strip()
+    if text.isascii() and text.isdigit():
+        return text
+    boxed = re.match(r"\A\\f?box(?:ed)?\s?\{([^{}]*)\}\Z", text)
+    text = boxed[1].strip() if boxed else text
+    if "\\" in text:
+        if r"\begin" not in text:
+            text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
+        text = _respelt(text, _LATEX_RULES)
+    text = _respelt(text, _PLAIN_RULES).strip(' "')
+    text = text.replace("{,}", "." if text.count("{,}") == 1 else ",")
+    return text.strip() if text.endswith("...") else text.rstrip(" .,;:\\").lstrip()
+
+
+def _respelt(text: str, rules: _Rules) -> str:
+    for guard, pattern, spelling in rules:
+        if guard in text:
+            text = pattern.sub(spelling, text)
+    return text
+
+
+def _in_ascii(text: str) -> str:
+    """The text with LaTeX in the place of mathematical signs, and without invisible characters."""
+    text = re.sub("[⁰ⁱ¹²³⁴-⁹⁺⁻⁽⁾ⁿ]+", lambda run: f"^{{{_compatible(run[0])}}}", text)
+    text = re.sub("[₀-₉₊₋]+", lambda run: f"_{{{_compatible(run[0])}}}", text)
+    text = re.sub("[¼-¾⅐-⅞]", _vulgar, text)
+    text = re.sub("[Α-ΡΣ-Ωα-ω]", _greek, text)
+    text = _compatible(text.translate(_TRANSLATED))
+    return "".join(char for char in text if unicodedata.category(char) != "Cf")
+
+
+def _compatible(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _vulgar(sign: re.Match[str]) -> str:
+    top, _, bottom = _compatible(sign[0]).partition("⁄")
+    return rf"\frac{{{top}}}{{{bottom}}}"
+
+
+def _greek(letter: re.Match[str]) -> str:
+    _, size, *_, name = unicodedata.name(letter[0]).replace("LAMDA", "LAMBDA").split()
+    return rf" \{name.lower() if size == 'SMALL' else name.title()} "

@@ -1,0 +1,280 @@
+"""Grade in worker processes that can be killed: every answer has a time and a memory limit.
+
+A worker imports one grading function and answers one request after the other. What it grades is
+hostile: it limits its own memory, can neither write files nor start processes, and is killed when
+an answer takes too long, at the cost of that answer alone. Each calling thread waits for its own
+answer; the pool has no threads, and starts no process before the first answer.
+
+Workers are plain subprocesses: `multiprocessing`, and the pools built on it, would run the caller's
+main program again in each (a training driver, or a script without a guard).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import itertools
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from openrlhf_js.tasks.base import STATUSES, Score, scored
+
+MOST_WORKERS = 16
+CACHED_SCORES = 1 << 15
+_START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
+_ANSWERS_PER_WORKER = 1000  # then a fresh one, so that what answers leave behind cannot add up
+_LONGEST_DETAIL = 500  # characters
+_CHILD = (
+    "import sys; sys.path[:] = sys.argv[5:]; from openrlhf_js.tasks.pool import _serve; "
+    "_serve(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))"
+)
+_REFUSED = re.compile(
+    r"socket\.(bind|connect)|subprocess\.Popen|pty\.spawn|os\.(chmod|chown|exec|fork|forkpty|kill"
+    r"|killpg|link|mkdir|posix_spawn|remove|rename|rmdir|symlink|system|truncate|utime)"
+)
+
+
+def grade(function: str, answer: str, label: str) -> Score:
+    """The score of an answer, by the process's own pool: see `GradingPool.grade`."""
+    return _POOL.grade(function, answer, label)
+
+
+class GradingPool(contextlib.AbstractContextManager):
+    """Worker processes that grade for any number of threads.
+
+    `workers` answers are graded at a time (by default one per core, at most 16); `timeout_seconds`
+    is the limit of an answer from when a worker takes it; `memory_bytes` is what a worker may take
+    above what it has before its first answer.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        timeout_seconds: float = 5.0,
+        memory_bytes: int = 1 << 30,
+    ):
+        self.workers = workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+        self.timeout_seconds = timeout_seconds
+        self.memory_bytes = memory_bytes
+        self._scores: OrderedDict[tuple[str, str, str], Score] = OrderedDict()
+        self._alive: set[_Worker] = set()
+        self._closed = False
+        self._begin()
+        _POOLS.add(self)
+
+    def _begin(self) -> None:
+        """Starts afresh, which in a fork of the process lets go of the parent's workers."""
+        for worker in self._alive:
+            worker.connection.close()
+        self._alive = set()
+        self._idle: dict[str, list[_Worker]] = {}
+        self._lock = threading.Lock()  # of scores, alive and idle
+        self._slots = threading.Semaphore(self.workers)
+
+    def grade(self, function: str, answer: str, label: str) -> Score:
+        """The score of an answer, which is remembered unless it is a `timeout` or a death.
+
+        `function` is `"package.module:name"` of a plain function (answer, label) -> (status,
+        detail); if its module has a `warm_up`, a worker calls it once before any answer.
+        RuntimeError: the function cannot be loaded, or the pool is closed.
+        """
+        key = (function, answer, label)
+        with self._lock:
+            if key in self._scores:
+                self._scores.move_to_end(key)
+                return self._scores[key]
+        left_seconds = self.timeout_seconds
+        for fresh in (False, True):  # once more, if somebody has killed the worker
+            with self._slots, self._worker(function, fresh) as worker:
+                began = time.monotonic()
+                try:
+                    status, detail, worker.reusable = worker.ask(_pack(answer, label), left_seconds)
+                except TimeoutError:
+                    return scored("timeout", f"grading took over {self.timeout_seconds:g} s")
+                except (EOFError, ConnectionError):
+                    left_seconds = max(0.01, left_seconds - (time.monotonic() - began))
+                    continue
+            score = scored(status, detail)
+            with self._lock:
+                self._scores[key] = score
+                while len(self._scores) > CACHED_SCORES:
+                    self._scores.popitem(last=False)
+            return score
+        return scored("error", "the grading process died")
+
+    @contextlib.contextmanager
+    def _worker(self, function: str, fresh: bool) -> Iterator[_Worker]:
+        """A worker for one answer; it stays for others if it is as good as new."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the grading pool is closed")
+            idle = self._idle.setdefault(function, [])
+            new = fresh or not idle
+            worker = (
+                _Worker(function, self.timeout_seconds, self.memory_bytes) if new else idle.pop()
+            )
+            self._alive.add(worker)
+        try:
+            if new and (failure := worker.failure()):
+                raise RuntimeError(f"cannot load the grading function {function!r}:\n{failure}")
+            worker.reusable = False
+            yield worker
+        finally:
+            with self._lock:
+                worker.reusable = worker.reusable and not self._closed
+                if worker.reusable:
+                    idle.append(worker)
+                else:
+                    self._alive.discard(worker)
+            if not worker.reusable:
+                worker.end()
+
+    def close(self, *_: object) -> None:
+        """Ends all processes of the pool, which grades no more."""
+        with self._lock:
+            self._closed = True
+            for worker in self._alive:  # whoever waits for its answer gets an error
+                worker.process.kill()
+            for worker in itertools.chain(*self._idle.values()):
+                worker.end()
+
+    __exit__ = close
+
+
+class _Worker:
+    """The parent's view of a worker process."""
+
+    def __init__(self, function: str, timeout_seconds: float, memory_bytes: int):
+        self.reusable = False
+        self.connection, theirs = socket.socketpair()
+        arguments = [theirs.fileno(), function, timeout_seconds, memory_bytes]
+        path = [os.path.abspath(entry) for entry in sys.path if entry]
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, *map(str, arguments), *path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                # equal answers get equal scores in every run
+                env=os.environ | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # out of reach of the terminal's Ctrl-C
+            )
+
+    def ask(self, request: bytes, seconds: float) -> list[Any]:
+        """The reply to a request; TimeoutError, or EOFError or ConnectionError if it died."""
+        deadline = time.monotonic() + seconds
+        self.connection.settimeout(seconds)
+        self.connection.sendall(request)
+        reply = b""
+        while not reply.endswith(b"\n"):
+            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
+            received = self.connection.recv(1 << 16)
+            if not received:
+                raise EOFError
+            reply += received
+        return _unpack(reply)
+
+    def failure(self) -> str:
+        """Why it cannot grade, once it has imported what grading needs."""
+        try:
+            return str(self.ask(b"", _START_SECONDS)[0])
+        except (EOFError, ConnectionError, TimeoutError) as error:
+            return f"its process did not start ({error!r})"
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+
+
+def _pack(*values: str | float | bool) -> bytes:
+    """One message, in one line; any text comes back the same, lone surrogates included."""
+    return json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def _unpack(message: bytes) -> list[Any]:
+    return json.loads(message.decode("utf-8", "surrogatepass"))
+
+
+def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes: int) -> None:
+    """The worker's life: grades until the parent is gone, or it is not as fresh as it should be."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a parent's habits survive exec
+    connection = socket.socket(fileno=descriptor)
+    try:
+        module_name, _, name = function.partition(":")
+        module = importlib.import_module(module_name)
+        grader = getattr(module, name)
+        getattr(module, "warm_up", lambda: None)()
+    except Exception:
+        connection.sendall(_pack(traceback.format_exc()[-2000:]))
+        return
+    usual_bytes = _virtual_bytes()
+    _confine(usual_bytes + memory_bytes)
+    connection.sendall(_pack(""))
+    for count, request in enumerate(connection.makefile("rb"), start=1):
+        # The kernel ends even C code that holds the interpreter, should the parent be gone.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, timeout_seconds + 1.0)
+        try:
+            status, detail = grader(*_unpack(request))
+            if status not in STATUSES or not isinstance(detail, str):
+                raise TypeError(f"a grading function returned {status!r}, {detail!r}")
+        except BaseException as error:  # whatever an answer brings about is its own loss
+            # str(error) could itself fail, or take any time
+            reasons = [part for part in error.args if isinstance(part, str)]
+            status, detail = "error", ": ".join([type(error).__name__, *reasons])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        last = count == _ANSWERS_PER_WORKER or _virtual_bytes() > usual_bytes + memory_bytes // 4
+        detail = " ".join(detail[:_LONGEST_DETAIL].split())
+        connection.sendall(_pack(status, detail, not last))
+        if last:
+            return
+
+
+def _virtual_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _confine(memory_bytes: int) -> None:
+    """Takes from this process what grading does not need; the memory is what it may have in all."""
+    sys.dont_write_bytecode = True
+    limits = {resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
+    for limited, most in limits.items():
+        hard = resource.getrlimit(limited)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(limited, (most, most))
+    sys.addaudithook(_refuse)
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+    if _REFUSED.fullmatch(event) or (event == "open" and arguments[2] & writing):
+        raise PermissionError(f"grading may not do this: {event}")
+
+
+def _each(act: Callable[[GradingPool], None]) -> None:
+    for pool in list(_POOLS):
+        act(pool)
+
+
+_POOLS: weakref.WeakSet[GradingPool] = weakref.WeakSet()
+_POOL = GradingPool()
+atexit.register(_each, GradingPool.close)
+os.register_at_fork(after_in_child=lambda: _each(GradingPool._begin))
