@@ -138,7 +138,7 @@ def test_train_interrupt_resume_and_evaluate(start, tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     last = log_of(tmp_path).splitlines()[-1]
-    assert last.startswith("openrlhf_js: interrupted; --ckpt.load_enable goes on from global_step")
+    assert last.startswith("openrlhf_js: interrupted; --ckpt.load_enable resumes from global_step")
     assert not (tmp_path / "trained" / "config.json").exists()
     saved = int((tmp_path / "checkpoints" / "latest").read_text().removeprefix("global_step"))
 
