@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from openrlhf_js.common.console import table
 from openrlhf_js.tasks import Item, countdown, knights_knaves, maze
@@ -33,19 +33,11 @@ MALFORMED = {
 }
 
 
-class Puzzle(NamedTuple):
-    """What to measure: a task with options of `generate`, and how many to make in a round."""
-
-    task: Any  # the module
-    options: dict[str, Any]
-    batch: int
-
-
-PUZZLES = {
-    "knights_knaves, 6 people": Puzzle(knights_knaves, {"people": (6,)}, 2_000),
-    "knights_knaves, 9 people": Puzzle(knights_knaves, {"people": (9,)}, 1_000),
-    "countdown, 3 and 4 numbers": Puzzle(countdown, {"numbers": (3, 4)}, 2_000),
-    "maze, 6 x 6": Puzzle(maze, {}, 2_000),
+PUZZLES: dict[str, tuple[Any, dict[str, Any], int]] = {  # task, options, how many in a round
+    "knights_knaves, 6 people": (knights_knaves, {"people": (6,)}, 2_000),
+    "knights_knaves, 9 people": (knights_knaves, {"people": (9,)}, 1_000),
+    "countdown, 3 and 4 numbers": (countdown, {"numbers": (3, 4)}, 2_000),
+    "maze, 6 x 6": (maze, {}, 2_000),
 }
 
 
@@ -55,16 +47,17 @@ def per_second(work: Callable[..., int], *given: Any) -> float:
     return work(*given) / (time.process_time() - start)
 
 
-def generated(puzzle: Puzzle, split: str, seed: int) -> int:
+def generated(name: str, split: str, seed: int) -> int:
     """Generates a round's puzzles; half as many for test, of which there are fewer."""
-    count = puzzle.batch if split == "train" else puzzle.batch // 2
-    return sum(1 for _ in puzzle.task.generate(count, seed, split, **puzzle.options))
+    task, options, count = PUZZLES[name]
+    count //= 1 if split == "train" else 2
+    return sum(1 for _ in task.generate(count, seed, split, **options))
 
 
-def answers(puzzle: Puzzle) -> list[tuple[str, str]]:
+def answers(name: str) -> list[tuple[str, str]]:
     """Pairs of response and label: all the right ones, then all the wrong ones, and so on."""
-    task = puzzle.task
-    labels = [task.label(item) for item in task.generate(LABELS, 0, **puzzle.options)]
+    task, options, _ = PUZZLES[name]
+    labels = [task.label(item) for item in task.generate(LABELS, 0, **options)]
     kinds = (task.right_response, task.wrong_response, lambda _: MALFORMED[task.NAME], lambda _: "")
     return [(REASONING + respond(label), label) for respond in kinds for label in labels]
 
@@ -79,10 +72,10 @@ def graded(task: Any, pairs: list[tuple[str, str]]) -> int:
 
 def streamed(name: str, count: int) -> dict[str, float]:
     """Writes a data set: seconds, and the peak of memory at a hundredth, a tenth and the end."""
-    puzzle, made = PUZZLES[name], dict[str, float]()
+    (task, options, _), made = PUZZLES[name], dict[str, float]()
 
     def watched() -> Iterator[Item]:
-        for number, item in enumerate(puzzle.task.generate(count, 0, **puzzle.options), start=1):
+        for number, item in enumerate(task.generate(count, 0, **options), start=1):
             yield item
             if number in (count // 100, count // 10, count):
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
@@ -90,7 +83,7 @@ def streamed(name: str, count: int) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
-        write(Path(folder) / "train.jsonl", puzzle.task, watched(), {})
+        write(Path(folder) / "train.jsonl", task, watched(), {})
         return {"seconds": time.process_time() - start, **made}
 
 
@@ -103,14 +96,14 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         streams = [{"task": name, **pool.apply(streamed, (name, args.stream))} for name in PUZZLES]
     rates: dict[tuple[str, str], list[float]] = {}
-    for name, puzzle in PUZZLES.items():
-        pairs = answers(puzzle)
-        graded(puzzle.task, pairs)  # the warm-up
+    for name, (task, _, _) in PUZZLES.items():
+        pairs = answers(name)
+        graded(task, pairs)  # the warm-up
         for seed in range(args.rounds):
             for split in ("train", "test"):
-                made = per_second(generated, puzzle, split, seed)
+                made = per_second(generated, name, split, seed)
                 rates.setdefault((f"generate {split}", name), []).append(made)
-            made = per_second(graded, puzzle.task, pairs)
+            made = per_second(graded, task, pairs)
             rates.setdefault(("score", name), []).append(made)
     print(f"Python {platform.python_version()}, one core; per second of processor time\n")
     figures = {"median": statistics.median, "lowest": min, "highest": max}

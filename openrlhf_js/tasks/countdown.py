@@ -80,11 +80,6 @@ def prompt(item: Item) -> list[Message]:
     return [{"role": "user", "content": question}]
 
 
-class _Problem(NamedTuple):
-    numbers: tuple[int, ...]
-    target: int
-
-
 def label(item: Item) -> str:
     """The given numbers and the target, as JSON; ValueError if they are not whole and from 1."""
     text = json.dumps({"numbers": list(item["numbers"]), "target": item["target"]})
@@ -93,13 +88,12 @@ def label(item: Item) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _problem(label: str) -> _Problem:
-    def read(fields: Any) -> _Problem:
-        problem = _Problem(tuple(fields["numbers"]), fields["target"])
-        given = [*problem.numbers, problem.target]
-        if not problem.numbers or not all(type(n) is int and n > 0 for n in given):
+def _problem(label: str) -> tuple[list[int], int]:
+    def read(fields: Any) -> tuple[list[int], int]:
+        numbers, target = list(fields["numbers"]), fields["target"]
+        if not numbers or not all(type(n) is int and n > 0 for n in (*numbers, target)):
             raise ValueError("no problem")
-        return problem
+        return numbers, target
 
     form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
     return base.read_label(label, read, form)
@@ -113,7 +107,7 @@ def score(response: str, label: str) -> Score:
     no difference. Decimals, powers, `//`, products without a sign, several equations and words are
     `malformed`. ValueError if the label is malformed.
     """
-    problem = _problem(label)
+    numbers, target = _problem(label)
     answer = answer_of(response)
     if answer is None:
         return scored("no_answer", "nothing in <answer> tags")
@@ -126,12 +120,12 @@ def score(response: str, label: str) -> Score:
         return scored("wrong", "it divides by zero")
     except ValueError as error:
         return scored("malformed", str(error))
-    if excess := Counter(used) - Counter(problem.numbers):
+    if excess := Counter(used) - Counter(numbers):
         return scored("wrong", f"it uses {min(excess)} more often than it is given")
-    if value != problem.target:
-        return scored("wrong", f"it equals {value}, not {problem.target}")
-    if stated and stated != str(problem.target):
-        return scored("wrong", f"it says that it equals {stated[:20]}, not {problem.target}")
+    if value != target:
+        return scored("wrong", f"it equals {value}, not {target}")
+    if stated and stated != str(target):
+        return scored("wrong", f"it says that it equals {stated[:20]}, not {target}")
     return scored("correct", f"it equals {value}")
 
 
@@ -142,18 +136,18 @@ def answer_of(response: str) -> str | None:
 
 def right_response(label: str) -> str:
     """A solution with as few numbers as possible; ValueError if there is none."""
-    problem = _problem(label)
-    solution = solve(problem.numbers, problem.target)
+    numbers, target = _problem(label)
+    solution = solve(numbers, target)
     if solution is None:
-        raise ValueError(f"{problem.target} cannot be reached from {list(problem.numbers)}")
+        raise ValueError(f"{target} cannot be reached from {numbers}")
     return f"<answer> {solution} </answer>"
 
 
 def wrong_response(label: str) -> str:
     """One of the given numbers, or one not given where all equal the target."""
-    problem = _problem(label)
-    other = (number for number in problem.numbers if number != problem.target)
-    return f"<answer> {next(other, problem.target + 1)} </answer>"
+    numbers, target = _problem(label)
+    other = (number for number in numbers if number != target)
+    return f"<answer> {next(other, target + 1)} </answer>"
 
 
 # Reading expressions: token by token, since nothing of a response is evaluated as code.

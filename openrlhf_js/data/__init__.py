@@ -1,1 +1,0 @@
-"""Prompt files with verifiable answers: written, read, checked."""
