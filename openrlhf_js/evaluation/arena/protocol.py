@@ -17,13 +17,7 @@ from pydantic import AliasChoices, field_validator
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.common.store import read_store
-from openrlhf_js.evaluation.arena.data import (
-    MEANING,
-    TEMPLATE,
-    Bench,
-    Folder,
-    file_name,
-)
+from openrlhf_js.evaluation.arena.data import MEANING, TEMPLATE, Bench, Folder, file_name
 
 Messages = list[dict[str, str]]
 
@@ -158,39 +152,33 @@ def template_of(value: Any) -> str:
     text = value[0] if isinstance(value, list) and len(value) == 1 else value
     if not isinstance(text, str):
         raise ValueError("the template must be text")
-    for old, new in (
-        ("question_1", "QUESTION"),
-        ("answer_1", "ANSWER_A"),
-        ("answer_2", "ANSWER_B"),
-    ):
-        text = text.replace(f"{{{old}}}", f"{{{new}}}")
+    older = {"{question_1}": "{QUESTION}", "{answer_1}": "{ANSWER_A}", "{answer_2}": "{ANSWER_B}"}
+    for old, new in older.items():
+        text = text.replace(old, new)
     for place in ("{QUESTION}", "{ANSWER_A}", "{ANSWER_B}"):
         if text.count(place) != 1:
             raise ValueError(f"the template must hold {place} once")
     return text
 
 
-def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> bool:
-    """Copies the official judge's texts from a clone to the questions; False if it has none.
+def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
+    """Copies the official judge's texts from a clone, if it has them, to the questions.
 
     The clone's Python is parsed and never run.
     """
     settings = [clone / "config" / f"{bench.name}.yaml", clone / "config" / "judge_config.yaml"]
     path = next((each for each in settings if each.is_file()), None)
     if path is None:
-        return False
+        return
     given = read_settings(path)
     system = dict(given.system_prompt)
     code = clone / "utils" / "judge_utils.py"
     if code.is_file():
-        system |= {
-            str(name): str(each["system_prompt"])
-            for name, each in _constant(code, "JUDGE_SETTINGS").items()
-        }
+        constants = _constant(code, "JUDGE_SETTINGS")
+        system |= {name: str(each["system_prompt"]) for name, each in constants.items()}
     if given.prompt_template and system:
         texts = {"template": given.prompt_template, "system": system, "source": str(clone)}
         write_json(folder.root / PROMPTS_FILE, texts)
-    return bool(given.prompt_template and system)
 
 
 def _constant(path: Path, wanted: str) -> dict[str, Any]:

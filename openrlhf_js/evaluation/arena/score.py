@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -96,23 +97,26 @@ def load(
     else:
         bench = data.bench_of(folder.bench, {each.category: each.baseline for each in judgments})
     pools, problems = [], []
+    styles: dict[str, pd.DataFrame] = {}
     for name in sorted(categories or seen, key=[*bench.categories, *seen].index):
         against = data.file_name(bench.category(name).baseline)
-        own = [each for each in judgments if each.category == name]
-        kept = [each for each in own if each.baseline == against != each.model]
-        if len(kept) < len(own):
-            other = next(each for each in own if each not in kept)
-            said = f"{len(own) - len(kept)} of {len(own)} judgments of {name} are not against "
-            said += f"{against}, but {other.baseline}: score them with --baseline {other.baseline}"
+        own = [each for each in judgments if each.category == name and each.model != against]
+        kept = [each for each in own if each.baseline == against]
+        if others := Counter(each.baseline for each in own if each.baseline != against):
+            other, count = others.most_common(1)[0]
+            said = f"{count} of {len(own)} judgments of {name} are not against {against}, but "
+            said += f"{other}: score them with --category {name} --baseline {other}"
             problems += [] if kept else [said]
             log.warning(said)
         if kept:
             models = sorted({against, *(each.model for each in kept)})
-            count = sum(each.category == name for each in questions.values())
-            styles = pd.concat([_styles(folder, m, questions, count_tokens) for m in models])
-            unanswered = {model: _unanswered(folder, model, questions, name) for model in models}
+            for model in {*models} - {*styles}:
+                styles[model] = _styles(folder, model, questions, count_tokens)
+            counts = pd.concat([styles[model] for model in models])
+            asked = {uid for uid, each in questions.items() if each.category == name}
+            unanswered = {model: len(asked & _failed(folder, model)) for model in models}
             table = pd.DataFrame(map(_row, kept))
-            pools.append(Pool(folder, bench, name, against, table, count, styles, unanswered))
+            pools.append(Pool(folder, bench, name, against, table, len(asked), counts, unanswered))
     if not pools:
         raise ValueError(problems[0] if problems else f"{', '.join(judges)} judged nothing usable")
     return pools
@@ -133,7 +137,8 @@ def _judgments(
                 known = uid in questions
                 strange += not known
                 if known and each.model not in judges:
-                    found[each.model, uid] = each._replace(judge=judge)
+                    first, second = (game and game._replace(text="") for game in each.games)
+                    found[each.model, uid] = each._replace(judge=judge, games=(first, second))
             if path.stem in judges:
                 log.warning("%s: what a judge says of itself is left out", path)
             if strange:
@@ -168,10 +173,10 @@ def _styles(
     return pd.DataFrame(found.values(), index=index, columns=list(style.Style._fields), dtype=float)
 
 
-def _unanswered(folder: data.Folder, model: str, questions: Questions, category: str) -> int:
+def _failed(folder: data.Folder, model: str) -> set[str]:
+    """The questions that a model could not answer."""
     path = folder.answers(model).with_suffix(".generation.json")
-    failed = json.loads(path.read_bytes()).get("failed", {}) if path.is_file() else {}
-    return sum(uid in questions and questions[uid].category == category for uid in failed)
+    return set(json.loads(path.read_bytes()).get("failed", ())) if path.is_file() else set()
 
 
 def games(

@@ -230,7 +230,7 @@ def test_categories_judges_and_deviations(tmp_path, caplog):
     pools = load(Folder(tmp_path, V2), ["gpt-4.1"])
     assert [pool.category for pool in pools] == ["hard_prompt", "creative_writing"]
     assert [pool.baseline for pool in pools] == [HARD["baseline"], CREATIVE["baseline"]]
-    assert "but another: score them with --baseline another" in caplog.text
+    assert "but another: score them with --category hard_prompt --baseline another" in caplog.text
     found = board(pools[1], ["gpt-4.1"], Plan(much_weight=2)).rows[0]
     assert found["deviations"] == [
         "creative_writing is officially judged by gpt-4.1 and gemini-2.5, pooled",

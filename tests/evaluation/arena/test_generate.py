@@ -1,0 +1,110 @@
+"""Answers while they are made: resumed, refused, recorded and exported."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from judged_bench import read_lines, write_bench, write_lines
+
+from openrlhf_js.evaluation.arena.data import Folder, read_answers, read_questions
+from openrlhf_js.evaluation.arena.generate import generate
+from openrlhf_js.sampling.endpoint import NoReply
+from openrlhf_js.sampling.sampler import Parameters, Sampled
+
+PARAMETERS = Parameters(0.0, 1.0, 10, 0)
+
+
+class Fake:
+    """A sampler that says what `say` returns, one request at a time."""
+
+    name, identity = "fake", {"model": "f", "model_sha256": "1"}
+
+    def __init__(self, say):
+        self.say, self.asked = say, []
+
+    def make_room(self, requests, parameters):
+        pass
+
+    def run(self, requests, parameters, on_samples):
+        for request in requests:
+            self.asked.append((request.number, [each["role"] for each in request.messages]))
+            found = self.say(request.number)
+            if isinstance(found, str):
+                found = Sampled(found, "", "stop", len(found), 0, 0.0)
+            on_samples([(request, found)])
+
+
+@pytest.fixture
+def place(tmp_path):
+    write_bench(tmp_path, 3, ())
+    folder = Folder(tmp_path, "own")
+
+    def run(say, parameters=PARAMETERS, wanted=None, **named):
+        questions = read_questions(folder)
+        sampler = Fake(say)
+        chosen = {uid: questions[uid] for uid in wanted or questions}
+        found = generate(folder, "m", sampler, questions, chosen, parameters, len, **named)
+        return found, sampler.asked
+
+    run.folder = folder
+    return run
+
+
+def test_a_stop_loses_nothing_and_the_same_call_resumes(place):
+    def stopped(number):
+        if number == 2:
+            raise KeyboardInterrupt
+        return f"<think>hm</think>answer {number}"
+
+    with pytest.raises(KeyboardInterrupt):
+        place(stopped)
+    assert list(read_answers(place.folder, "m")) == ["q0", "q1"]
+    found, asked = place(lambda number: f"answer {number}")
+    assert asked == [(2, ["user"])]  # its number is its own, whatever else is asked
+    assert (found.answered, found.cut_off, found.empty, found.failed, found.open) == (
+        3,
+        0,
+        0,
+        {},
+        {},
+    )
+    rows = read_lines(place.folder.answers("m"))
+    assert [row["uid"] for row in rows] == ["q0", "q1", "q2"]
+    content = rows[0]["messages"][-1]["content"]
+    assert content == {"answer": "answer 0", "thought": "hm"}
+    assert rows[0]["metadata"]["token_len"] == len("answer 0")
+    assert list(rows[0]["metadata"]) == ["token_len", "header_count", "list_count", "bold_count"]
+    assert rows[0]["finish_reason"] == "stop" and rows[0]["completion_tokens"] == 25
+    assert place(pytest.fail)[1] == []
+
+
+def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
+    def say(number):
+        if number == 2:
+            return "yes"
+        return NoReply(["too long", "time-out"][number], refused=number == 0)
+
+    found, _ = place(say, system="be brief")
+    assert found.failed == {"q0": "too long"} and found.open == {"q1": "time-out"}
+    kept = json.loads(place.folder.answers("m").with_suffix(".generation.json").read_bytes())
+    assert kept["failed"] == {"q0": "too long"} and kept["settings"]["system"] == "be brief"
+    found, asked = place(lambda number: "", system="be brief")
+    assert asked == [(1, ["system", "user"])] and found.empty == 1
+    found, asked = place(lambda number: "now", system="be brief", retry_failed=True)
+    assert asked == [(0, ["system", "user"])] and found.answered == 3 and not found.failed
+
+
+def test_other_settings_and_other_programs_are_refused(place):
+    place(lambda number: "a", wanted=["q0"])
+    with pytest.raises(ValueError, match=r"temperature: 0\.0 there, 1\.0 now"):
+        place(pytest.fail, PARAMETERS._replace(temperature=1.0))
+    (place.folder.root / "generation" / "m.jsonl").unlink()
+    write_lines(place.folder.answers("m"), [])
+    with pytest.raises(ValueError, match=r"another program made .* another --name"):
+        place(pytest.fail)
+
+
+def test_cut_off_answers_and_unfinished_thinking_are_counted(place):
+    found, _ = place(lambda number: Sampled("<think>hm", "", "length", 10, 0, 0.0))
+    assert (found.answered, found.cut_off, found.empty) == (3, 3, 3)
