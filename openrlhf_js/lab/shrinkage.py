@@ -162,10 +162,11 @@ def heterogeneity(
         plan: the batches of every set.
         measure: the distances of SWEPT on the batches of a set, given with its name.
     """
-    rows, found = [], {}
+    rows, found, every = [], {}, []
     for name, chosen in sets(pool.groups).items():
         batches = SmallBatches(pool.at(chosen), plan)
         found[name] = sweep(batches, measure(batches, name), prompts=name)
+        every.append(batches)
         rewards = batches.pool.rewards
         for m in plan.responses:
             v = rewards.var(1, ddof=1).mean() / (m - 1)
@@ -181,4 +182,5 @@ def heterogeneity(
         "precise": {name: one.notes["precise"] for name, one in found.items()},
     }
     arrays = {**arrays, **same, "sets": np.array(list(found))}
-    return LabResult(rows, _finding(rows, batches), arrays, notes)
+    sharing = min(every, key=lambda batches: batches.disjoint)  # intervals cover no more than its
+    return LabResult(rows, _finding(rows, sharing), arrays, notes)
