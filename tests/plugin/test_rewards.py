@@ -181,7 +181,8 @@ def test_the_other_server_makes_up_for_a_bad_one(bad, short_rests, caplog):
 def test_a_server_that_stops_and_returns_gives_every_reward_once(short_rests, caplog):
     async def run():
         server = await Server(length).start()
-        rewards = RemoteRewards([RewardSource("", 1.0, (server.url,))], PATIENT)
+        # less than the longest rest: 40 queries that fail together are one failure of the server
+        rewards = RemoteRewards([RewardSource("", 1.0, (server.url,))], timeout_seconds=14)
         asking = asyncio.gather(*(rewards.grade(query, "", "") for query in QUERIES))
         await server.stop()
         await asyncio.sleep(1)
