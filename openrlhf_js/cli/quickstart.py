@@ -13,13 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import parse, run
 from openrlhf_js.tiny.quickstart import MODEL, Quickstart, QuickstartSettings, prepare_libraries
-from openrlhf_js.tiny.screen import Screen
 from openrlhf_js.tiny.supervise import ProgramFailed, last_lines
 
 if TYPE_CHECKING:
@@ -49,48 +46,41 @@ def work(settings: QuickstartSettings) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise ValueError(f"--out {folder} is not empty; name a new folder")
-    began = time.monotonic()
-    arms = [f"{verb} {name}" for name in settings.estimators for verb in ("train with", "evaluate")]
-    stages = ["load libraries", "warm start", "evaluate before", *arms, "report"]
-    title = f"quickstart: {settings.task} with {', '.join(settings.estimators)}"
-    with Screen(f"{title}, seed {settings.seed}, in {folder}", stages, Console()) as screen:
-        with screen.stage("load libraries", "torch, transformers"):
-            from openrlhf_js.report import quickstart as report
-            from openrlhf_js.report.runs import Scalars
+    began, stack = time.monotonic(), Quickstart(settings, folder)
+    names = ", ".join(settings.estimators)
+    say(f"quickstart: {settings.task} with {names}, seed {settings.seed}, in {folder}")
+    with stack.stage("load libraries"):
+        from openrlhf_js.report import quickstart as report
+        from openrlhf_js.report.runs import Scalars
 
-            prepare_libraries()
-        stack = Quickstart(settings, folder, screen)
-        split = stack.make_data()
-        stack.warm_start(split)
-        before = stack.measure(
-            "evaluate before", split, folder / "warm_start", folder / "evaluation_before.json"
-        )
-        for name, own in settings.folders(folder).items():
-            own.mkdir(exist_ok=True)
-            logged = Scalars(folder / "tensorboard" / name)
-            stack.train(name, own, partial(progress, logged, before))
-            stack.measure(f"evaluate {name}", split, own / "model", own / "evaluation_after.json")
-        with screen.stage("report", "curves, summary"):
-            result = {
-                "settings": {**settings.manifest(), "estimators": settings.estimators},
-                "warm_start": {"slip": stack.task.slip, "steps": stack.task.warm_start_steps},
-                "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "versions": _versions(),
-                "cpu_count": os.cpu_count(),
-                **report.summarise(folder, settings.task, settings.folders(folder)),
-            }
-            size = (
-                f"{settings.prompts_per_step} prompts x {settings.responses_per_prompt} responses"
-            )
-            what = f"{settings.task}, {MODEL}, {size} a step, seed {settings.seed}"
-            write_json(folder / "summary.json", result)  # has the intervals of the picture
-            report.draw(folder, settings.estimators, folder / "curves.png", what)
-    result["seconds"] = {**screen.seconds, "all": round(time.monotonic() - began, 1)}
-    write_json(folder / "summary.json", result)
+        prepare_libraries()
+    split = stack.make_data()
+    stack.warm_start(split)
+    before = stack.measure(
+        "evaluate before", split, folder / "warm_start", folder / "evaluation_before.json"
+    )
+    for name, own in settings.folders(folder).items():
+        own.mkdir(exist_ok=True)
+        logged = Scalars(folder / "tensorboard" / name)
+        stack.train(name, own, partial(watch, logged, before))
+        stack.measure(f"evaluate {name}", split, own / "model", own / "evaluation_after.json")
+    result = {
+        "settings": {**settings.manifest(), "estimators": settings.estimators},
+        "warm_start": {"slip": stack.task.slip, "steps": stack.task.warm_start_steps},
+        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": _versions(),
+        "cpu_count": os.cpu_count(),
+        **report.summarise(folder, settings.task, settings.folders(folder)),
+        "seconds": {**stack.seconds, "all": round(time.monotonic() - began, 1)},
+    }
+    write_json(folder / "summary.json", result)  # the picture takes intervals from it
+    batch = f"{settings.prompts_per_step} prompts x {settings.responses_per_prompt} responses"
+    what = f"{settings.task}, {MODEL}, {batch} a step, seed {settings.seed}"
+    report.draw(folder, settings.estimators, folder / "curves.png", what)
     show(settings, folder, result)
 
 
-def progress(logged: Scalars, before: float) -> tuple[int, str]:
+def watch(logged: Scalars, before: float) -> tuple[int, str]:
     """The steps that TensorBoard knows of, with the last reward and held-out pass@1."""
     from openrlhf_js.report import runs
 

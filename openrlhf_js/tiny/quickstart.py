@@ -10,16 +10,17 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import model_validator
 from tyro.conf import Suppress
 
+from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.settings import Field, Settings
-from openrlhf_js.tiny.screen import Screen
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised
 from openrlhf_js.tiny.tasks import TASKS, Split, TinyTask, draw
 
@@ -104,11 +105,31 @@ class QuickstartSettings(Settings):
 
 @dataclass(frozen=True)
 class Quickstart:
-    """One run: each method is a stage that is shown on the screen and leaves its files."""
+    """One run: each method is a stage that shows its progress and leaves its files."""
 
     settings: QuickstartSettings
     folder: Path
-    screen: Screen
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of each stage."""
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Callable[[int, str], None]]:
+        """Shows progress while the block lasts: it calls what this yields with steps and a note."""
+        began, mark, note = time.monotonic(), "✗", ""
+        with progress(name, total, "steps") as bar:
+
+            def show(done: int, text: str) -> None:
+                nonlocal note
+                note = text
+                if total:
+                    bar.update(done, text)
+
+            try:
+                yield show
+                mark = "✓"
+            finally:
+                self.seconds[name] = round(time.monotonic() - began, 1)
+                say(f"{mark} {name}, {self.seconds[name]:.0f} s: {note}")
 
     @property
     def task(self) -> TinyTask:
@@ -131,8 +152,8 @@ class Quickstart:
         from openrlhf_js.tiny import model
         from openrlhf_js.tiny.warm_start import imitate
 
-        seed, task, screen = self.settings.seed, self.task, self.screen
-        with screen.stage("warm start", "imitating", task.warm_start_steps) as stage:
+        seed, task = self.settings.seed, self.task
+        with self.stage("warm start", task.warm_start_steps) as show:
             tokenizer = model.make_tokenizer(task)
             policy = model.make_model(tokenizer, seed)
             imitate(
@@ -141,7 +162,7 @@ class Quickstart:
                 task,
                 split.train,
                 seed=seed,
-                on_step=lambda step, loss: screen.step(stage, step, f"loss {loss:.2f}"),
+                on_step=lambda step, loss: show(step, f"loss {loss:.2f}"),
             )
             model.save(policy, tokenizer, self.folder / "warm_start")
 
@@ -150,36 +171,36 @@ class Quickstart:
         from openrlhf_js.tiny.evaluate import grade, sample_texts, write_scores
 
         items, samples, seed = split.held_out, self.settings.evaluation_samples, self.settings.seed
-        with self.screen.stage(stage_name, f"{len(items)} held-out prompts") as stage:
+        with self.stage(stage_name) as show:
             texts = sample_texts(model_folder, self.task, items, samples=samples, seed=seed)
             scores = grade(self.task, items, texts)
             write_scores(path, [self.task.prompt(item) for item in items], scores)
             mean = sum(map(sum, scores)) / (len(scores) * samples)
-            stage.note = f"pass@1 {mean:.1%}"
+            show(0, f"pass@1 {mean:.1%} on {len(items)} held-out prompts")
         return mean
 
-    def train(self, estimator: str, folder: Path, progress: Callable[[], tuple[int, str]]) -> None:
+    def train(self, estimator: str, folder: Path, watch: Callable[[], tuple[int, str]]) -> None:
         """Runs the training program, which leaves `folder/model` and `tensorboard/<estimator>`.
 
-        `progress` returns the number of steps done so far, and a note. Raises ProgramFailed.
+        `watch` returns the number of steps done so far, and a note. Raises ProgramFailed.
         """
         import torch
 
         words = command(self.settings, estimator, self.folder, folder, torch.cuda.is_available())
         (folder / "command.txt").write_text(shlex.join(words) + "\n", encoding="utf-8")
-        log, name = folder / "train.log", f"train with {estimator}"
+        log = folder / "train.log"
         with (
-            self.screen.stage(name, "starting Ray, vLLM, DeepSpeed", self.settings.steps) as stage,
+            self.stage(f"train with {estimator}", self.settings.steps) as show,
             tempfile.TemporaryDirectory() as cache,
             supervised(words, log, training_environment(cache)) as process,
         ):
             try:
                 while process.poll() is None:
                     time.sleep(POLL_SECONDS)
-                    done, note = progress()
-                    self.screen.step(stage, done, note or stage.note)
+                    done, note = watch()
+                    show(done, note or "starting Ray, vLLM, DeepSpeed")
             except KeyboardInterrupt:
-                self.screen.say(stage, "stopping")
+                say("stopping the training")
                 raise
             if process.returncode:
                 raise ProgramFailed(process.returncode, log)

@@ -103,7 +103,7 @@ def test_an_interrupted_run_says_so(tmp_path, capsys, monkeypatch, small):
                           "time.sleep(600)")  # fmt: skip
     assert quickstart.main(["--out", str(tmp_path / "run")]) == 130
     shown = capsys.readouterr()
-    assert "✗ train with js: stopping" in shown.out
+    assert "✗ train with js" in shown.out
     assert "quickstart: stopped" in shown.err
 
 
