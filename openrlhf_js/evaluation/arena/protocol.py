@@ -8,9 +8,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import yaml  # type: ignore[import-untyped]
 from pydantic import AliasChoices, field_validator
 
@@ -18,6 +17,9 @@ from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena.data import MEANING, TEMPLATE, Bench, Folder, file_name
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Messages = list[dict[str, str]]
 

@@ -15,14 +15,16 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from openrlhf_js.stats import Difference, Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats: TypeAlias = NDArray[np.float64]
 CountTokens = Callable[[str], int]
@@ -227,8 +229,8 @@ class Controlled(NamedTuple):
         along = slope[0] - slope[1]
         value, error = scores[0] - scores[1], float(np.sqrt(along @ self.covariance @ along))
         df = self.degrees_of_freedom
-        half = float(stats.t.ppf(0.975, df)) * error
-        p_value = float(2 * stats.t.sf(abs(value) / error, df)) if error else 1.0
+        half = float(special.stdtrit(df, 0.975)) * error
+        p_value = float(2 * special.stdtr(df, -abs(value) / error)) if error else 1.0
         return Difference(value, value - half, value + half, p_value, error, df)
 
     def _row(self, model: str, equal_style: bool) -> Floats:
@@ -239,7 +241,7 @@ class Controlled(NamedTuple):
         return row
 
     def _ends(self, row: Floats) -> Floats:
-        half = stats.t.ppf(0.975, self.degrees_of_freedom)
+        half = special.stdtrit(self.degrees_of_freedom, 0.975)
         half *= np.sqrt(row @ self.covariance @ row)
         return row @ self.parameters + np.array([0, -half, half])
 
@@ -251,6 +253,7 @@ def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
         games: rows with model, uid, points in [0, 1], weight, and the features' differences. Every
             model has won and lost something, or its strength would be infinite.
     """
+    import pandas as pd
     import statsmodels.api as sm
 
     weight = games.weight.to_numpy(float)
