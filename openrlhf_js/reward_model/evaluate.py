@@ -132,8 +132,7 @@ def evaluate(
     Args:
         rewards: (pairs, 2) of the chosen and the rejected response, not normalised.
         lengths: (pairs, 2) tokens of the chosen and the rejected response.
-        prompts: what tells prompts apart: pairs of the same prompt are not independent.
-        subsets: names of groups to report separately, or "".
+        prompts, subsets: as in `HeldOut`.
     """
     if not len(rewards):
         raise ValueError("there is no pair to evaluate on")

@@ -99,7 +99,7 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """The number of texts that no batch has taken."""
+        """The texts that no batch has taken."""
         return len(self._queue)
 
     async def score(self, texts: Sequence[str]) -> list[float]:
@@ -356,27 +356,23 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class RewardServer(uvicorn.Server):
-    """uvicorn, which on SIGINT or SIGTERM answers the requests that it has, and ends.
+    """uvicorn, which on SIGINT or SIGTERM takes `drain_seconds` to answer what is left, and ends.
 
-    Args:
-        app: of `make_app`.
-        drain_seconds: to answer what is left at the end.
-        ready: called once the server listens.
+    `ready` is called once it listens.
     """
 
     def __init__(
         self, app: FastAPI, drain_seconds: int = 60, ready: Callable[[], None] = lambda: None
     ):
-        quiet = {"log_level": "warning", "access_log": False, "server_header": False}
         config = uvicorn.Config(
             app,
             ws="none",
-            date_header=False,
+            log_level="warning",
+            access_log=False,
             proxy_headers=False,
             limit_concurrency=CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=drain_seconds,
-            **quiet,  # type: ignore[arg-type]
         )
         super().__init__(config)
         self._ready = ready
