@@ -27,7 +27,6 @@ import threading
 import time
 import traceback
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -62,15 +61,12 @@ class GradingPool(contextlib.AbstractContextManager):
     """
 
     def __init__(
-        self,
-        workers: int | None = None,
-        timeout_seconds: float = 5.0,
-        memory_bytes: int = 1 << 30,
+        self, workers: int | None = None, timeout_seconds: float = 5.0, memory_bytes: int = 1 << 30
     ):
         self.workers = workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
         self.timeout_seconds = timeout_seconds
         self.memory_bytes = memory_bytes
-        self._scores: OrderedDict[tuple[str, str, str], Score] = OrderedDict()
+        self._scores: dict[tuple[str, str, str], Score] = {}
         self._alive: set[_Worker] = set()
         self._closed = False
         self._begin()
@@ -95,7 +91,6 @@ class GradingPool(contextlib.AbstractContextManager):
         key = (function, answer, label)
         with self._lock:
             if key in self._scores:
-                self._scores.move_to_end(key)
                 return self._scores[key]
         left_seconds = self.timeout_seconds
         for fresh in (False, True):  # once more, if somebody has killed the worker
@@ -111,8 +106,8 @@ class GradingPool(contextlib.AbstractContextManager):
             score = scored(status, detail)
             with self._lock:
                 self._scores[key] = score
-                while len(self._scores) > CACHED_SCORES:
-                    self._scores.popitem(last=False)
+                if len(self._scores) > CACHED_SCORES:
+                    del self._scores[next(iter(self._scores))]
             return score
         return scored("error", "the grading process died")
 
@@ -123,24 +118,19 @@ class GradingPool(contextlib.AbstractContextManager):
             if self._closed:
                 raise RuntimeError("the grading pool is closed")
             idle = self._idle.setdefault(function, [])
-            new = fresh or not idle
-            worker = (
-                _Worker(function, self.timeout_seconds, self.memory_bytes) if new else idle.pop()
-            )
+            limits = self.timeout_seconds, self.memory_bytes
+            worker = _Worker(function, *limits) if fresh or not idle else idle.pop()
             self._alive.add(worker)
         try:
-            if new and (failure := worker.failure()):
+            if failure := worker.failure():
                 raise RuntimeError(f"cannot load the grading function {function!r}:\n{failure}")
             worker.reusable = False
             yield worker
         finally:
             with self._lock:
-                worker.reusable = worker.reusable and not self._closed
-                if worker.reusable:
-                    idle.append(worker)
-                else:
-                    self._alive.discard(worker)
-            if not worker.reusable:
+                kept = worker.reusable and not self._closed
+                (idle.append if kept else self._alive.discard)(worker)
+            if not kept:
                 worker.end()
 
     def close(self, *_: object) -> None:
@@ -162,7 +152,7 @@ class _Worker:
         self.reusable = False
         self.connection, theirs = socket.socketpair()
         arguments = [theirs.fileno(), function, timeout_seconds, memory_bytes]
-        path = [os.path.abspath(entry) for entry in sys.path if entry]
+        path = [os.path.abspath(entry or os.environ.get("PWD", "/")) for entry in sys.path]
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _CHILD, *map(str, arguments), *path],
@@ -188,12 +178,12 @@ class _Worker:
             if not received:
                 raise EOFError
             reply += received
-        return _unpack(reply)
+        return json.loads(reply.decode("utf-8", "surrogatepass"))
 
     def failure(self) -> str:
         """Why it cannot grade, once it has imported what grading needs."""
         try:
-            return str(self.ask(b"", _START_SECONDS)[0])
+            return "" if self.reusable else str(self.ask(b"", _START_SECONDS)[0])
         except (EOFError, ConnectionError, TimeoutError) as error:
             return f"its process did not start ({error!r})"
 
@@ -206,10 +196,6 @@ class _Worker:
 def _pack(*values: str | float | bool) -> bytes:
     """One message, in one line; any text comes back the same, lone surrogates included."""
     return json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
-
-
-def _unpack(message: bytes) -> list[Any]:
-    return json.loads(message.decode("utf-8", "surrogatepass"))
 
 
 def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes: int) -> None:
@@ -232,7 +218,7 @@ def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, timeout_seconds + 1.0)
         try:
-            status, detail = grader(*_unpack(request))
+            status, detail = grader(*json.loads(request.decode("utf-8", "surrogatepass")))
             if status not in STATUSES or not isinstance(detail, str):
                 raise TypeError(f"a grading function returned {status!r}, {detail!r}")
         except BaseException as error:  # whatever an answer brings about is its own loss

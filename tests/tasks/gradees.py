@@ -55,13 +55,9 @@ def hostile(answer: str, label: str) -> tuple[str, str]:
     return "correct", "survived"
 
 
-def _loop(_: str) -> None:
+def _for_ever(deed) -> None:
     while True:
-        pass
-
-
-def _in_c(_: str) -> None:
-    9**9**9  # one instruction, which holds the interpreter for hours
+        deed()
 
 
 def _in_c_without_alarm(_: str) -> None:
@@ -69,24 +65,18 @@ def _in_c_without_alarm(_: str) -> None:
     9**9**9
 
 
-def _pieces(_: str) -> None:
-    pieces = []
-    while True:
-        pieces.append(bytearray(1 << 24))
-
-
 def _recurse(place: str) -> None:
     _recurse(place)
 
 
 _DEEDS = {
-    "loop": _loop,
-    "in C": _in_c,
+    "loop": lambda _: _for_ever(int),
+    "in C": lambda _: 9**9**9,  # one instruction, which holds the interpreter for hours
     "in C, alarm off": _in_c_without_alarm,
     "sleep": lambda _: time.sleep(1000),
     "stop": lambda _: signal.raise_signal(signal.SIGSTOP),
     "one block": lambda _: bytearray(1 << 40),
-    "pieces": _pieces,
+    "pieces": lambda _: _for_ever(lambda: _kept.append(bytearray(1 << 24))),
     "recurse": _recurse,
     "leave": lambda _: os._exit(0),
     "abort": lambda _: os.abort(),

@@ -77,9 +77,6 @@ def _value(tree: Tree, max_bits: int) -> Fraction:
     return value
 
 
-# verdicts
-
-
 def every(verdicts: Iterable[Verdict]) -> Verdict:
     """The conjunction, which stops at the first False."""
     result: Verdict = True
@@ -116,9 +113,6 @@ def matched(answers: Sequence[Tree], golds: Sequence[Callable[[Tree], Verdict]])
                 return False
             undecided = True
     return None if undecided else True
-
-
-# units
 
 
 _SYNONYMS = """m meter metre,km kilometer kilometre,cm centimeter centimetre,mm millimeter,
@@ -212,9 +206,6 @@ def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
             yield (node(sign, left), right) if mine else (left, node(sign, right))
     elif mine == wanted:
         yield left, right
-
-
-# what a tree is
 
 
 def is_name(tree: Tree) -> bool:
@@ -324,10 +315,9 @@ def _named_tuple(tree: Tree, other: Tree) -> Tree:
     """The tuple that `x = 1, y = 2` gives, in the order of the names, beside another tuple."""
     if tree.kind != "list" or other.kind != "group" or other.args[0] != "(":
         return tree
-    given = [
-        item for item in map(_plain, tree.args) if item.kind == "rel" and item.args[0] == ("=",)
-    ]
-    values = {item.args[1].args[0]: item.args[2] for item in given if item.args[1].kind == "sym"}
+    items = [item.args for item in map(_plain, tree.args) if item.kind == "rel"]
+    named = [args for args in items if args[0] == ("=",) and args[1].kind == "sym"]
+    values = {args[1].args[0]: args[2] for args in named}
     if len(values) != len(tree.args):
         return tree
     return node("group", "(", ")", *(values[name] for name in sorted(values)))

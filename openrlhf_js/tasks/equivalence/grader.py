@@ -20,7 +20,6 @@ from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import (
     FUNCTIONS,
     LETTER_UNITS,
-    NUMBER_WORDS,
     SIZES,
     NotRead,
     Tree,
@@ -106,19 +105,12 @@ def _shown(text: object, most: int = 80) -> str:
 
 
 class Gold(NamedTuple):
-    """A gold answer.
+    """A gold answer, which may be several that are all needed."""
 
-    Attributes:
-        texts: each answer in canonical spelling.
-        trees: the readings of each; none for a text that only math-verify may read.
-        tolerances: the greatest difference that each allows, or None.
-        value: the one number that the answer is, if it is a plain rational one.
-    """
-
-    texts: tuple[str, ...]
-    trees: tuple[tuple[Tree, ...], ...]
-    tolerances: tuple[Fraction | None, ...]
-    value: Fraction | None
+    texts: tuple[str, ...]  # in canonical spelling
+    trees: tuple[tuple[Tree, ...], ...]  # the readings of each; none where our grammar ends
+    tolerances: tuple[Fraction | None, ...]  # the greatest difference that each allows
+    value: Fraction | None  # the one number that it is, if it is a plain rational one
 
 
 def check_label(label: str) -> None:
@@ -181,12 +173,13 @@ def _checked(answer: str) -> str:
 
 
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
-    try:
+    found: tuple[Tree, ...] = ()
+    with contextlib.suppress(NotRead):
         found = tuple(readings(text))
-        measured = readings(f"1 {normal(unit)}")[0] if unit else None
-    except NotRead:
-        return ()
-    return tuple(_with_unit(tree, measured) for tree in found) if measured else found
+        if unit:
+            measured = readings(f"1 {normal(unit)}")[0]
+            return tuple(_with_unit(tree, measured) for tree in found)
+    return found
 
 
 def _with_unit(tree: Tree, measured: Tree) -> Tree:
@@ -238,8 +231,7 @@ _CHOICE = re.compile(  # with its value behind it, which begins as no operation 
 )
 _OPTION = re.compile(r"(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?\Z|\(?([A-J])\)\Z")
 _PROSE = re.compile(r"[A-Za-z]+(?:[ '-]+[A-Za-z]+)+\Z")
-_COUNTED = re.compile(rf"(?:{'|'.join(NUMBER_WORDS)}) (?:{'|'.join(SIZES)})\Z", re.IGNORECASE)
-_NOT_PROSE = FUNCTIONS | frozenset(("and", "or", "to", "pi", "in"))
+_NOT_PROSE = FUNCTIONS | SIZES.keys() | {"and", "or", "to", "pi", "in"}
 _IN_LETTERS = re.compile(rf"(\S.*?) ([{LETTER_UNITS}])\Z")
 _MEANT: dict[str, Tree] = {
     **{words: node("empty") for words in ("none", "empty set")},
@@ -284,7 +276,7 @@ def readings(text: str) -> list[Tree]:
         text = plain[choice.end() :]
         if re.fullmatch(r"\(?[A-J]\)?", text):  # one option's letter before another's
             return [node("text", plain)]
-    prose = _PROSE.match(plain) and len(plain) > 5 and not _COUNTED.match(plain)
+    prose = _PROSE.match(plain) and len(plain) > 5
     if prose and not _NOT_PROSE & set(re.split("[^A-Za-z]+", plain)):
         return [_words(plain)]
     try:
@@ -309,9 +301,7 @@ def readings(text: str) -> list[Tree]:
 
 def _words(text: str) -> Tree:
     """Words in lower case without articles and punctuation, or what they are known to mean."""
-    words = [
-        word for word in re.findall("[a-z0-9]+", text.lower()) if word not in ("the", "a", "an")
-    ]
+    words = [w for w in re.findall("[a-z0-9]+", text.lower()) if w not in ("the", "a", "an")]
     words = words[len(words) == 2 and words[0] in ("on", "in", "at") :]  # `on Tuesday`
     canonical = " ".join(words)
     if _NOTHING.match(canonical):
@@ -334,10 +324,8 @@ def _with_one_parameter(tree: Tree) -> Tree:
     `k \pi, k \in \mathbb{Z}` and `n \pi, n \in \mathbb{Z}` are then the same. The solutions of an
     equation between angles may leave the proviso out: `x = \frac{\pi}{4} + n \pi`.
     """
-    provisos = (
-        [item for item in tree.args if compare.is_proviso(item)] if tree.kind == "list" else []
-    )
-    if provisos:
+    items = tree.args if tree.kind == "list" else ()
+    if provisos := [item for item in items if compare.is_proviso(item)]:
         found = {item.args[1].args[0] for item in provisos if item.args[1].kind == "sym"}
     else:
         found = names(tree) if "\\pi" in names(tree) else set()

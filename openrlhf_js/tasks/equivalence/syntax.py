@@ -55,6 +55,7 @@ _RELATIONS |= {"==": "=", "leq": "<=", "geq": ">=", "neq": "!=", "rightarrow": "
 _RELATIONS |= {"approx": "~", "sim": "~"}
 _SET_SIGNS = {"cup": "union", "setminus": "minus", "cap": "meet"}
 _CLOSING = {"(": ")", "[": "]", "]": "[", "\\{": "\\}"}
+_SCALARS = words("num sym neg add mul div pow call measure pct deg fact inf")
 _CLOSING |= {"langle": "rangle", "lfloor": "rfloor", "lceil": "rceil"}
 
 
@@ -294,18 +295,16 @@ class _Parser:
 
     def items(self) -> list[Tree]:
         items = [self.relation()]
-        while separators := self.separators():
+        while True:
+            separators = set()
+            while self.next.kind == "separator" or self.sees(",", ";", "\\\\", "vee"):
+                separators.add(self.take().text)
+            if not separators:
+                return items
             items.append(self.relation())
             inequalities = [each.kind == "rel" and each.args[0] != ("=",) for each in items[-2:]]
             if {"or", "vee"} & separators and all(inequalities):  # alternatives, not a system
                 items[-2:] = [node("union", *items[-2:])]
-        return items
-
-    def separators(self) -> set[str]:
-        found = set()
-        while self.next.kind == "separator" or self.sees(",", ";", "\\\\", "vee"):
-            found.add(self.take().text)
-        return found
 
     def relation(self) -> Tree:
         self.takes("=", "approx")  # `= 5`
@@ -338,17 +337,13 @@ class _Parser:
         money = self.take().text if self.next.kind == "money" else ""
         value = self.sum()
         value = node("neg", value) if minus else value
-        while self.next.kind == "word" and (size := self.size()):
+        while size := SIZES.get(self.next.text.lower().removesuffix("s")):
             value = node("mul", value, number(size))
+            self.take()
         unit = self.unit()
         if money and unit not in ("", "usd", "dollars"):
             unit = f"{money} {unit}"
         return node("measure", value, unit or money) if unit or money else value
-
-    def size(self) -> int:
-        size = SIZES.get(self.next.text.lower().removesuffix("s"), 0)
-        self.at += size > 0
-        return size
 
     def unit(self) -> str:
         """The words of a unit and the signs between them: `km / h`, `cm ^ 2`."""
@@ -436,7 +431,7 @@ class _Parser:
                 self.at += circ * 3
                 tree = node("deg", tree)
             elif sign == "^":
-                tree = node("pow", _inner(tree), self.exponent())
+                tree = node("pow", tree, self.exponent())
             else:
                 tree = node("fact" if sign == "!" else "pct", tree)
         return tree
@@ -513,7 +508,7 @@ class _Parser:
         return (tree,)
 
     def group(self, opening: str) -> Tree:
-        braces = opening == "\\{"
+        braces, first = opening == "\\{", self.at == 1
         if braces and self.takes("\\}"):
             return node("empty")
         in_set, self.in_set = self.in_set, braces
@@ -526,6 +521,8 @@ class _Parser:
             tree = items[0] if len(items) == 1 else Tree("list", tuple(items))
         else:
             tree = self.closed(opening, items)
+            if opening == "[" and first and self.next.kind == "end" and tree.kind in _SCALARS:
+                tree = node("group", "[", "]", tree)  # else square brackets only group
         self.in_set = in_set
         return tree
 
@@ -540,9 +537,7 @@ class _Parser:
         if opening + closing == "[]" and len(square) == len(items):
             return _matrix([item.args[2:] for item in square])
         if len(items) == 1 and opening[0] in "([l":
-            bracketed = opening == "[" and items[0].kind != "matrix"
-            bare = node("group", "[", "]", items[0]) if bracketed else items[0]
-            return node("call", opening[1:], bare) if opening[0] == "l" else bare
+            return node("call", opening[1:], items[0]) if opening[0] == "l" else items[0]
         opening, closing = ("(", ")") if opening == "langle" else (opening, closing)
         return node("group", opening, closing, *items)
 
@@ -597,15 +592,8 @@ _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
 }
 
 
-def _inner(tree: Tree) -> Tree:
-    """What square brackets that only group hold."""
-    bracketed = tree.kind == "group" and tree.args[0] == "[" and len(tree.args) == 3
-    return tree.args[2] if bracketed else tree
-
-
 def _multiplied(left: Tree, right: Tree) -> Tree:
     """The product, which for a number and a matrix is a matrix."""
-    left, right = _inner(left), _inner(right)
     if right.kind == "matrix" and left.kind != "matrix":
         return Tree("matrix", tuple(tuple(node("mul", left, x) for x in row) for row in right.args))
     return node("mul", left, right)

@@ -22,26 +22,15 @@ RIGHT = [
     for pair in map(json.loads, table.open(encoding="utf-8"))
     if pair["right"]
 ]
-OTHER_RELATION = {
-    **{"<": ">", ">": "<", r"\le": r"\ge", r"\leq": r"\geq", r"\ge": r"\le", r"\geq": r"\leq"},
-    **{"≤": "≥", "≥": "≤"},
-}
-OTHER_STRICTNESS = {
-    **{"<": r"\le ", ">": r"\ge ", r"\le": "<", r"\leq": "<", r"\ge": ">", r"\geq": ">"},
-    **{"≤": "<", "≥": ">"},
-}
+SIGNS = {r"\le": r"\ge", r"\leq": r"\geq", "<": ">", "≤": "≥"}
+OTHER_RELATION = SIGNS | {other: sign for sign, other in SIGNS.items()}
+OTHER_STRICTNESS = dict.fromkeys((r"\le", r"\leq", "≤"), "<") | {"<": r"\le ", ">": r"\ge "}
+OTHER_STRICTNESS |= dict.fromkeys((r"\ge", r"\geq", "≥"), ">")
 OTHER_BRACKET = {"(": "[", "[": "(", ")": "]", "]": ")"}
-OTHER_FUNCTION = {
-    "sin": r"\cos",
-    "cos": r"\sin",
-    "ln": r"\log_2 ",
-    "sqrt": r"\sqrt[5]",
-    "cup": r"\cap",
-}
-OTHER_UNIT = {
-    "cm": "mm", "km": "cm", "kg": "mg", "hours": "minutes", "minutes": "hours",
-    "dollars": "cents", "cents": "dollars", "PM": "AM", "AM": "PM",
-}  # fmt: skip
+OTHER_FUNCTION = {"sin": r"\cos", "cos": r"\sin", "ln": r"\log_2 "}
+OTHER_FUNCTION |= {"sqrt": r"\sqrt[5]", "cup": r"\cap"}
+OTHER_UNIT = {"cm": "mm", "km": "cm", "kg": "mg", "hours": "minutes", "minutes": "hours"}
+OTHER_UNIT |= {"dollars": "cents", "cents": "dollars", "PM": "AM", "AM": "PM"}
 _RELATION = r"\\(?:leq|geq|le|ge)(?![a-z])|[<>≤≥]"
 
 Mutation = Callable[[str], Iterator[str]]

@@ -14,41 +14,29 @@ SPELLINGS = r"""
 42 ~ 42
  42.  ~ 42
 \boxed{42} ~ 42
-$42$ ~ 42
-\(42\) ~ 42
-**42** ~ 42
 <answer>42</answer> ~ 42
 $5$ and $6$ ~ 5 and 6
 $5 and $6 ~ \usd 5 and \usd 6
 \$5 ~ \usd 5
-£5 ~ \gbp 5
 \dfrac12 ~ \frac{1}{2}
-\frac1{23} ~ \frac{1}{23}
 \left( 1,\, 2 \right) ~ ( 1, 2 )
 \mathrm{cm} ~ \text{cm}
-50\% ~ 50%
 1\,000\,000 ~ 1000000
-10{,}080 ~ 10080
 1 234 567 ~ 1234567
 1,234 ~ 1,234
 3{,}14 ~ 3.14
 ½ ~ \frac{1}{2}
-x² ~ x^{2}
 10⁻³ ~ 10^{-3}
 a₁₂ ~ a_{12}
 −5 ~ -5
-１２ ~ 12
 λ ~ \lambda
 21^{\text{st}} ~ 21
-4th ~ 4
 12^{st} ~ 12^{st}
 \varnothing ~ \emptyset
-a \leqslant b ~ a \leq b
 0.1666... ~ 0.1\bar{6}
 1011 (base 2) ~ 1011_{2}
 \underline{\textcolor{red}{\Large 7}} ~ {{ 7}}
 \text{$\frac12$} ~ \frac{1}{2}
-5C2 ~ \binom{5}{2}
 {a \over 2} ~ \frac{a }{2}
 18 sq. ft. ~ 18 sq ft
 2x \text{ for all } x > 0 ~ 2x
