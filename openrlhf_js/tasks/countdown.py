@@ -158,10 +158,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _FRACTION = re.compile(r"\\[dt]?frac\s{0,3}\{([^{}]*)\}\s{0,3}\{([^{}]*)\}")
-_TOKEN = re.compile(
-    r"0(?![xX])|[1-9][0-9]*|[-+*/()\[\]xX\u00d7\u00b7\u22c5\u2217\u00f7\u2212]"
-    r"|\\(?:times|cdot|ast|div)(?![A-Za-z])|[ \t\r\n]+"
-)
+_TOKEN = re.compile(r"0[xX]|0|[1-9][0-9]*|\\(?:times|cdot|ast|div)(?![A-Za-z])|.", re.DOTALL)
 _SPELLINGS = dict.fromkeys(("x", "X", "\u00d7", "\u00b7", "\u22c5", "\u2217"), "*")
 _SPELLINGS |= dict.fromkeys(("\\times", "\\cdot", "\\ast"), "*")
 _SPELLINGS |= {"\u00f7": "/", "\\div": "/", "\u2212": "-"}
@@ -207,12 +204,15 @@ def evaluate(text: str) -> Expression:
     operators (`0x10` is no product), square brackets for parentheses; a minus may begin an
     expression. ValueError where the text is no expression, ZeroDivisionError where it has no value.
     """
-    tokens, numbers = _tokens(text), list[int]()
+    if len(text := text.strip(_SPACES)) > MAX_EXPRESSION_CHARACTERS:
+        raise ValueError(f"{len(text)} characters, where {MAX_EXPRESSION_CHARACTERS} are allowed")
+    written = (token for token in reversed(_TOKEN.findall(text)) if token not in _SPACES)
+    tokens, numbers = [_END, *(_SPELLINGS.get(token, token) for token in written)], list[int]()
 
     def value(least: int) -> tuple[int, int]:
         """Of the next operand, and of the operators behind it that bind at least so tightly."""
         token = tokens.pop()
-        if token.isdigit():
+        if token.isdigit() and token.isascii():
             numbers.append(int(token))
             n, d = numbers[-1], 1
         elif token in _CLOSING:
@@ -237,32 +237,17 @@ def evaluate(text: str) -> Expression:
     return Expression(Fraction(*result), numbers)
 
 
-def _tokens(text: str) -> list[str]:
-    """Numbers, the four signs and brackets, in reverse; ValueError at anything else."""
-    position, text, tokens = 0, text.strip(_SPACES), list[str]()
-    if len(text) > MAX_EXPRESSION_CHARACTERS:
-        raise ValueError(f"{len(text)} characters, where {MAX_EXPRESSION_CHARACTERS} are allowed")
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise ValueError(f"{text[position]!r} is no part of an expression")
-        tokens.append(_SPELLINGS.get(match[0], match[0]))
-        position = match.end()
-    return [_END, *(token for token in reversed(tokens) if token[0] not in _SPACES)]
-
-
 # Solving problems
 
-Value = tuple[int, int]  # a positive fraction in lowest terms: numerator, denominator
-Table = dict[Value, str]  # values that can be reached, in a fixed order, and the last operation
+Table = dict[tuple[int, int], str]  # numerator, denominator in lowest terms: an expression
 
 
 def solve(numbers: Sequence[int], target: int) -> str | None:
     """An expression for the target with as few of the numbers as possible, or None."""
     tables = _reachable(numbers)
     for subset in sorted(range(len(tables)), key=int.bit_count):
-        if (target, 1) in tables[subset]:
-            return _written(tables, subset, (target, 1)).removeprefix("(").removesuffix(")")
+        if found := tables[subset].get((target, 1)):
+            return found.removeprefix("(").removesuffix(")")
     return None
 
 
@@ -278,42 +263,29 @@ def _reachable(numbers: Sequence[int]) -> list[Table]:
         raise ValueError(f"at most {MAX_NUMBERS} numbers can be searched, got {len(numbers)}")
     tables: list[Table] = [{} for _ in range(1 << len(numbers))]
     for i, number in enumerate(numbers):
-        tables[1 << i][number, 1] = ""
+        tables[1 << i][number, 1] = str(number)
     for subset, table in enumerate(tables):
-        for part, rest in _halves(subset):
-            for x in tables[part]:
-                for y in tables[rest]:
-                    table.update(_combined(x, y))
+        part = (subset - 1) & subset
+        while part > subset ^ part:  # every way to divide the subset into two, each once
+            for x, left in tables[part].items():
+                for y, right in tables[subset ^ part].items():
+                    _combine(x, left, y, right, table)
+            part = (part - 1) & subset
     return tables
 
 
-def _halves(subset: int) -> Iterator[tuple[int, int]]:
-    """Every way to divide a subset into two that are not empty, each once."""
-    part = (subset - 1) & subset
-    while part > subset ^ part:
-        yield part, subset ^ part
-        part = (part - 1) & subset
-
-
-def _combined(x: Value, y: Value) -> Table:
-    """What one operation can make of two values, and how to write it."""
+def _combine(x: tuple[int, int], left: str, y: tuple[int, int], right: str, table: Table) -> None:
+    """Adds what one operation can make of two values."""
     (a, b), (c, d) = x, y
     ad, bc, bd = a * d, b * c, b * d
-    results = [
-        ("({} + {})", ad + bc, bd),
-        ("({} - {})", ad - bc, bd) if ad > bc else ("({1} - {0})", bc - ad, bd),
-        ("({} * {})", a * c, bd),
-        ("({} / {})", ad, bc),
-        ("({1} / {0})", bc, ad),
-    ]
-    return {(n // (g := gcd(n, m)), m // g): form for form, n, m in results if n}
-
-
-def _written(tables: list[Table], subset: int, value: Value) -> str:
-    """An expression that uses exactly the numbers of a subset and equals one of its values."""
-    for part, rest in _halves(subset):
-        for x in tables[part]:
-            for y in tables[rest]:
-                if form := _combined(x, y).get(value):
-                    return form.format(_written(tables, part, x), _written(tables, rest, y))
-    return str(value[0])
+    low, high = (right, left) if ad > bc else (left, right)
+    for n, m, made in (
+        (ad + bc, bd, f"({left} + {right})"),
+        (abs(ad - bc), bd, f"({high} - {low})"),
+        (a * c, bd, f"({left} * {right})"),
+        (ad, bc, f"({left} / {right})"),
+        (bc, ad, f"({right} / {left})"),
+    ):
+        if n:
+            g = gcd(n, m)
+            table[n // g, m // g] = made

@@ -34,17 +34,10 @@ def rows(
 ) -> Iterator[Row]:
     """The rows of one split, as plain dicts of the named columns; images stay encoded bytes.
 
-    Args:
-        source: a local file (`.parquet`, `.jsonl`, `.json`), a folder as `hf download` leaves it,
-            or a hub id such as `openai/gsm8k`.
-        split: its name in the data set. Files that name no split are taken whole, with a warning
-            unless `split` is None.
-        columns: what every row must have.
-        config: the configuration, a folder of its name in a downloaded copy.
-        progress: called with the number of rows so far.
-
-    Raises:
-        ValueError: the source cannot be read, has no such split or no rows, or lacks a column.
+    `source` is a local file (`.parquet`, `.jsonl`, `.json`), a folder as `hf download` leaves it,
+    or a hub id; `config` is a folder of its name in a downloaded copy. Files that name no split
+    are taken whole, with a warning unless `split` is None. ValueError where the source cannot be
+    read, has no such split or no rows, or lacks a column.
     """
     if split is not None and not has_splits(source, config):
         warnings.warn(
@@ -153,10 +146,10 @@ def distinct(
 ) -> Iterator[Item]:
     """The items made of the rows, each problem once, in the order of their first rows.
 
-    Problems are the same if their text is, whatever its white space and Unicode form. One whose
-    rows give different gold answers is left out: nobody can say which of them is right. A warning
-    says how many those are, and how many problems there are where another number was `expected`.
-    All rows are read before the first item comes. ValueError names a bad row, counted from 1.
+    Problems are the same if their text is, whatever its white space and Unicode form. One with
+    several gold answers is left out, since nobody can say which is right; a warning gives their
+    number, and the number of problems where it is not the `expected` one. All rows are read before
+    the first item comes. ValueError names a bad row, counted from 1.
     """
     kept: dict[str, tuple[Item, str]] = {}
     contested = set()

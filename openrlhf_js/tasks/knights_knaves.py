@@ -204,10 +204,8 @@ def _plural(role: str) -> str:
 
 
 def _listed(parts: Sequence[str]) -> str:
-    """Such as "Owen, Liam, and Emily", or "Owen and Liam"."""
-    if len(parts) < 3:
-        return " and ".join(parts)
-    return f"{', '.join(parts[:-1])}, and {parts[-1]}"
+    last = f"{',' if len(parts) > 2 else ''} and {parts[-1]}"
+    return ", ".join(parts[:-1]) + last if len(parts) > 1 else parts[0]
 
 
 def label(item: Item) -> str:
@@ -268,9 +266,9 @@ def _solution(label: str) -> tuple[dict[str, str], tuple[str, str]]:
 def score(response: str, label: str) -> Score:
     """Grades the last box, or without one the last `<answer>`, such as "Owen is a sage, ...".
 
-    `correct` has everybody's role; saying one twice does no harm. `wrong` has somebody's other
-    role, both roles, or none. `malformed` holds anything but names and roles of this puzzle and
-    what joins them: other names or roles, "or", "if". ValueError if the label is malformed.
+    `correct` has everybody's role, `wrong` somebody's other role, both or none; `malformed` holds
+    anything but names and roles of this puzzle and what joins them. ValueError if the label is
+    malformed.
     """
     roles, pair = _solution(label)
     answer = answer_of(response)

@@ -29,10 +29,9 @@ def reward_function(task: str) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
     It returns one number per response in each tensor: `rewards` and `scores` (1 for a correct
-    answer, else 0), and in `extra_logs` what OpenRLHF averages over a step's responses: `accuracy`,
-    `status/<status>` (1 for the response's own status, else 0) and `grading_seconds`. It raises
-    ValueError for a malformed label and for a query in which the response cannot be told from the
-    prompt.
+    answer, else 0), and in `extra_logs`, which OpenRLHF averages, `accuracy`, `status/<status>` and
+    `grading_seconds`. It raises ValueError for a malformed label and for a query in which the
+    response cannot be told from the prompt.
     """
     if task not in TASKS:
         raise ValueError(f"there is no task {task!r}; there are {', '.join(sorted(TASKS))}")
