@@ -37,7 +37,7 @@ Trains a reward model on preferences with OpenRLHF, after a check of every pair:
 
 On several GPUs, through DeepSpeed's launcher, with the same flags:
 
-  deepspeed --module openrlhf_js.cli.rm train --model.model_name_or_path ...
+  deepspeed --no_local_rank --module openrlhf_js.cli.rm train --model.model_name_or_path ...
 
 Each line of a preference file has a chosen and a rejected side: two conversations that differ in
 their last message, or two texts, whose prompt may stand under a key of its own (--data.prompt_key).

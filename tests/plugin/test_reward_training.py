@@ -130,7 +130,7 @@ def test_texts_and_cuts_are_those_of_upstreams_dataset(kind, chat, input_templat
 
 def test_help_starts_with_an_example_and_ends_with_our_group():
     text = PARSER.format_help()
-    assert text.index("deepspeed --module") < text.index("--ckpt.save_steps")
+    assert text.index("deepspeed --no_local_rank --module") < text.index("--ckpt.save_steps")
     assert text.rindex("--js.device") > text.rindex("--use_ms")
     assert "--js.allow KIND [KIND ...]" in text
     example = re.search(r"openrlhf-js rm train (--.*?)\n\n", text, re.S)
