@@ -346,13 +346,14 @@ def admitted(header: str, token: str) -> bool:
 
 def bind(host: str, port: int) -> socket.socket:
     """A bound socket that does not listen yet: clients are refused while the model loads."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host.strip("[]"), port, type=socket.SOCK_STREAM
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(address)
-    return listener
+    try:
+        where = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(*where[:3])
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where[4])
+        return listener
+    except OSError as error:
+        raise ValueError(f"cannot listen on {host} port {port}: {error.strerror}") from None
 
 
 class RewardServer(uvicorn.Server):

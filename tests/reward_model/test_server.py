@@ -384,7 +384,11 @@ def test_what_cannot_be_served(problem, tmp_path: Path, monkeypatch) -> None:
     assert "No such file" in problem(tmp_path, "--token_file", str(tmp_path / "missing"))
 
 
-def test_hosts_and_tokens(tmp_path: Path) -> None:
+def test_hosts_ports_and_tokens(tmp_path: Path) -> None:
+    with bind("127.0.0.1", 0) as other:
+        other.listen()
+        with pytest.raises(ValueError, match=r"port [0-9]+: Address already in use"):
+            bind("127.0.0.1", other.getsockname()[1])
     for host in ("127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"):
         assert is_loopback(host)
     for host in ("0.0.0.0", "::", "", "10.0.0.1", "localhost.example.org", "127.0.0.1.nip.io"):
