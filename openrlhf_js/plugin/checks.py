@@ -148,9 +148,7 @@ def reward_model_problems(
 
     from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 
-    problems = checkpoint_problems(
-        folder, value_head_prefix, normalize=normalize
-    )
+    problems = checkpoint_problems(folder, value_head_prefix, normalize=normalize)
     yield from (f"--reward.model_name_or_path: {problem}" for problem in problems)
     if problems or not policy or not Path(policy, "tokenizer_config.json").is_file():
         return

@@ -221,7 +221,9 @@ def _loaded_rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileR
     from openrlhf.datasets.utils import blending_datasets
 
     path = name.split("@")[0].strip()
-    is_here = bool(glob.glob(path)) or looks_local(path) or path.endswith(ROW_FORMATS)
+    is_here = "://" not in path and (
+        os.path.exists(path) or looks_local(path) or path.endswith(ROW_FORMATS)
+    )
     if not is_here:
         print(f"openrlhf_js: loading {name} from a hub", flush=True)
     strategy = SimpleNamespace(
