@@ -101,7 +101,8 @@ class GenerateSettings(BenchSettings, EngineSettings):
     Thinking before an answer is kept apart from what the judge sees. The same command resumes, and
     asks nothing twice. It leaves model_answer/NAME.jsonl and NAME.generation.json in data/BENCH.
 
-    exit status: 0 done, 1 questions are open or failed, 2 bad input, 130 stopped
+    exit status: 0 no question is open, 1 some are, 2 bad input, 130 stopped. Prompts that do not
+    fit into the model's context are recorded as failed.
     """
 
     model: str = Field(description="folder, hub id, or address such as http://host:8000/v1#NAME")
@@ -147,7 +148,7 @@ def _generate(settings: GenerateSettings) -> int:
         if problems:
             uid, why = next(iter(problems.items()))
             say(f"{len(problems)} questions {said}, such as {uid}: {why}", error=True)
-    return int(found.answered < len(wanted))
+    return int(found.answered + len(found.failed) < len(wanted))
 
 
 class JudgeFlags(BenchSettings):
@@ -156,8 +157,8 @@ class JudgeFlags(BenchSettings):
     Every reply is written to judge_ledger/ with its cost, and judgments to model_judgment/. The
     same command resumes, also after a kill, and pays for nothing twice but what was under way. A
     game that has no verdict after --tries replies, or is refused, is recorded so and not asked
-    again without --retry_failed. --dry_run says what is left and what it may cost: tokens are bytes
-    / 4 and 900 for a reply, or what the ledger has.
+    again without --retry_failed. --dry_run says what is left and what it may cost; without replies
+    so far, a token is taken as 4 bytes and a reply as 900 tokens.
 
     exit status: 0 no game is open (or --dry_run), 1 some are, or answers are missing, 2 bad input,
     130 stopped

@@ -273,6 +273,12 @@ def read_answers(folder: Folder, model: str) -> dict[str, Answer]:
     return found
 
 
+def failed_answers(folder: Folder, model: str) -> set[str]:
+    """The questions that `generate` has recorded as failed, such as prompts that are too long."""
+    path = folder.answers(model).with_suffix(".generation.json")
+    return set(json.loads(path.read_bytes()).get("failed", ())) if path.is_file() else set()
+
+
 def read_judgments(path: Path) -> dict[str, Judgment]:
     """A judge's judgments of a model by uid; of several the last complete one counts."""
     found: dict[str, Judgment] = {}

@@ -10,6 +10,7 @@ the ledger, each once, when a call ends.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import logging
 import time
@@ -28,6 +29,7 @@ from openrlhf_js.evaluation.arena.data import (
     Game,
     Judgment,
     Question,
+    failed_answers,
     file_name,
     judgment_row,
     merge_rows,
@@ -203,7 +205,7 @@ class Judging:
     retry_failed: bool = False
     pairs: list[Pair] = field(default_factory=list)
     complete: int = 0  # judgments that are there
-    missing: int = 0  # questions without one of the two answers
+    missing: int = 0  # questions without one of the two answers, but for those that failed
     lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
     out_of_money: bool = False
     still_open: int = 0  # judgments, once a call has ended
@@ -215,6 +217,7 @@ class Judging:
         self.bill = Bill()  # of all replies for these models in these categories
         self.price = self.settings.price(self.judge)
         self._dearest = 0.0  # dollars of a reply
+        self._pending: list[tuple[Ledger, Record]] = []  # replies that are not on the disk yet
 
     def __enter__(self) -> Judging:
         with ExitStack() as stack:
@@ -243,12 +246,13 @@ class Judging:
         questions = [each for each in self.wanted.values() if each.category == category]
         against, settings = identity["baseline"], digest(identity)
         baselines = read_answers(self.folder, against)
-        lacking = 0
+        lacking, failed_there = 0, failed_answers(self.folder, against)
         for model in self.models:
             if model in (against, self.judge, file_name(self.settings.judge_model)):
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
                 continue
             answers = read_answers(self.folder, model)
+            failed = failed_there | failed_answers(self.folder, model)
             judged = read_judgments(self.folder.judgments(self.judge, model))
             for question in questions:
                 there = judged.get(question.uid)
@@ -257,7 +261,7 @@ class Judging:
                     self.complete += 1
                     continue
                 if question.uid not in answers or question.uid not in baselines:
-                    lacking += 1
+                    lacking += question.uid not in failed
                     continue
                 pair = Pair(
                     *(self.ledgers[category], prompt, question, model),
@@ -339,7 +343,7 @@ class Judging:
                 under_way += 1
                 yield Job(key, pair, game)
 
-        async def ask(job: Job) -> Record:
+        async def ask(job: Job) -> None:
             nonlocal under_way
             parameters = self.settings.request()
             if parameters.get("seed") is not None:  # another one where it had no verdict
@@ -348,38 +352,37 @@ class Judging:
                 reply = await endpoint.chat(job.pair.messages(job.game), **parameters)
                 record = {**job.record(), **reply._asdict()}
                 self._pay(record)
-                return record
+            except NoReply as error:
+                if not error.refused:
+                    raise
+                nothing = {"text": "", "thinking": "", "prompt_tokens": 0, "completion_tokens": 0}
+                record = {**job.record(), **nothing, "prompt_bytes": 0, "refused": str(error)}
             finally:
                 under_way -= 1
+            self._pending.append((job.pair.ledger, record))
+            async with writing:  # the next game begins once this reply is on the disk
+                batch, self._pending = self._pending, []
+                if batch:
+                    await asyncio.to_thread(_save, batch)
 
-        def save(results: Sequence[tuple[Job, Record | NoReply]]) -> None:
-            self._save(results)
+        def ended(results: Sequence[tuple[Job, NoReply | None]]) -> None:
+            self.lost.update({job.key: str(error) for job, error in results if error})
             spent = self.bill.dollars(self.price) - before
             bar.advance(len(results), f"${spent:,.2f}" if self.price else "")
 
         try:
             while passes < self.tries and (asks := self.open_games()):
                 self.out_of_money = False
+                writing = asyncio.Lock()
                 with progress("judging", len(asks), "games") as bar:
-                    run_all(endpoint, jobs(), ask, save, concurrency)
+                    run_all(endpoint, jobs(), ask, ended, concurrency)
                 if self.out_of_money and not affordable(1):
                     break
                 passes += not self.out_of_money
         finally:
+            _save(self._pending)  # of games that were stopped
+            self._pending = []
             self.write()
-
-    def _save(self, results: Sequence[tuple[Job, Record | NoReply]]) -> None:
-        records: dict[str, list[Record]] = defaultdict(list)
-        for job, found in results:
-            if isinstance(found, NoReply) and not found.refused:
-                self.lost[job.key] = str(found)
-                continue
-            if isinstance(found, NoReply):
-                nothing = {"text": "", "thinking": "", "prompt_tokens": 0, "completion_tokens": 0}
-                found = {**job.record(), **nothing, "prompt_bytes": 0, "refused": str(found)}
-            records[job.pair.question.category].append(found)
-        for category, own in records.items():
-            self.ledgers[category].add(own)
 
     def _pay(self, record: Record) -> None:
         before = self.bill.dollars(self.price)
@@ -430,6 +433,11 @@ class Judging:
             yield "the budget allows no more games; the same command with a larger one resumes"
         if self.still_open:
             yield f"{self.still_open:,} judgments are open; the same command resumes"
+
+
+def _save(batch: Sequence[tuple[Ledger, Record]]) -> None:
+    for ledger in {id(ledger): ledger for ledger, _ in batch}.values():
+        ledger.add([record for own, record in batch if own is ledger])
 
 
 def _bytes(messages: Messages) -> int:

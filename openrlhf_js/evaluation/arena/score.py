@@ -11,7 +11,6 @@ independent, so they are too narrow: on Arena-Hard by a factor of 1.6 to 1.7.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections import Counter
@@ -114,7 +113,9 @@ def load(
                 styles[model] = _styles(folder, model, questions, count_tokens)
             counts = pd.concat([styles[model] for model in models])
             asked = {uid for uid, each in questions.items() if each.category == name}
-            unanswered = {model: len(asked & _failed(folder, model)) for model in models}
+            unanswered = {
+                model: len(asked & data.failed_answers(folder, model)) for model in models
+            }
             table = pd.DataFrame(map(_row, kept))
             pools.append(Pool(folder, bench, name, against, table, len(asked), counts, unanswered))
     if not pools:
@@ -171,12 +172,6 @@ def _styles(
         )
     index = pd.MultiIndex.from_product([[model], list(found)], names=["model", "uid"])
     return pd.DataFrame(found.values(), index=index, columns=list(style.Style._fields), dtype=float)
-
-
-def _failed(folder: data.Folder, model: str) -> set[str]:
-    """The questions that a model could not answer."""
-    path = folder.answers(model).with_suffix(".generation.json")
-    return set(json.loads(path.read_bytes()).get("failed", ())) if path.is_file() else set()
 
 
 def games(
