@@ -321,7 +321,8 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
     # From each file in turn, so that fewer prompts are always the first of more.
     wanted = [each for turn in zip_longest(*groups) for each in turn if each is not None]
     check_lengths(wanted, settings.max_new_tokens, of_model.context)
-    rows_sha256 = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    content = json.dumps(list(files.values()), sort_keys=True, default=str)
+    rows_sha256 = hashlib.sha256(content.encode()).hexdigest()
     source = {
         "model_sha256": model_fingerprint(of_model.folder),
         **{"prompts": name, "prompts_sha256": rows_sha256, **form.__dict__},
@@ -338,7 +339,7 @@ def _task_rows(settings: LabSettings, name: str) -> list[Row]:
     task = TASKS[name]
     made = isinstance(task, Generated)
     count = max(TASK_POOL, settings.prompts_count or 0) if made else None
-    with progress(f"building {name}", 1, "") as bar:
+    with progress(f"building {name}") as bar:
         found = items(task, settings.split, count, settings.seed, options_of(task), bar.update)
         return [row(task, each) for each in found]
 

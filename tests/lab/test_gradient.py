@@ -130,19 +130,6 @@ def test_the_squared_errors_of_the_baselines(wide, name):
             assert found == pytest.approx(total / 5)
 
 
-def test_the_squared_error_of_rloo_is_its_variance_on_average(kit):
-    """E (b - mu)^2 = sigma^2 / (m - 1), without the error of the value that it is compared to."""
-    found, right = [], []
-    for seed in range(60):
-        samples = kit.pool(prompts=8, responses=40, seed=seed)
-        batches = SmallBatches(samples, BatchPlan(2, 8, (3,), seed))
-        found.append(batches.squared_errors(3, "rloo").mean())
-        right.append(samples.rewards.var(1, ddof=1).mean() / 2)
-    spread = np.std(np.subtract(found, right)) / np.sqrt(60)
-    assert np.mean(found) == pytest.approx(np.mean(right), abs=4 * spread)
-    assert spread < 0.05 * np.mean(right)
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [

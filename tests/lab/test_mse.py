@@ -62,8 +62,14 @@ def test_values_by_hand():
     ("rewards", "finding"),
     [
         (np.zeros((3, 4)), "All 3 x 4 rewards are 0: every baseline but"),
-        ([[0, 1, 1]], "says nothing of other prompts"),
-        ([[1], [0]], r"Mean value 0.500 \(95 % interval .* over 2 prompts\)\.$"),
+        (
+            [[0, 1, 1]],
+            r"Mean value 0.667 \(no interval, over 1 prompts\); how the values spread needs",
+        ),
+        (
+            [[1], [0]],
+            r"Mean value 0.500 \(95 % interval .* over 2 prompts\); how the values spread",
+        ),
     ],
 )
 def test_values_where_little_can_be_said(rewards, finding):
