@@ -46,8 +46,8 @@ def main(argv: list[str] | None = None) -> int:
         from openrlhf_js.cli import rm
 
         return rm.train(flags)
-    # DeepSpeed's launcher starts one process for each GPU, and passes --local_rank to each
-    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--module"]
+    # DeepSpeed's launcher starts one process for each GPU
+    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--no_local_rank", "--module"]
     os.execv(sys.executable, [*launcher, "openrlhf_js.cli.rm", "train", *flags])
 
 

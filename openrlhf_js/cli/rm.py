@@ -35,10 +35,7 @@ Dtype = Literal["bf16", "fp16", "float32"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one of the programs, and returns its exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0].startswith("--local_rank="):  # so DeepSpeed's launcher calls a module
-        words[:2] = words[1::-1]
-    return choose("openrlhf-js rm", PROGRAMS, words)
+    return choose("openrlhf-js rm", PROGRAMS, sys.argv[1:] if argv is None else argv)
 
 
 def spare_cores(cores: int, load: float) -> int:

@@ -86,11 +86,12 @@ def test_the_server_script(capsys, tmp_path, monkeypatch):
     assert '"max_len": 8192' in shown.out and "none is not a folder" in shown.err
 
 
-def test_deepspeeds_launcher_puts_the_rank_before_the_program(monkeypatch):
+def test_a_recipe_for_gpus_starts_deepspeeds_launcher(monkeypatch):
     called = []
-    monkeypatch.setattr(rm, "train", lambda argv: called.append(argv) or 0)
-    assert rm.main(["--local_rank=1", "train", "--adam.lr", "1e-3"]) == 0
-    assert called == [["--local_rank=1", "--adam.lr", "1e-3"]]
+    monkeypatch.setattr(os, "execv", lambda program, argv: called.append(argv))
+    recipe.main(["rm-train", "--adam.lr", "1e-3"])
+    launcher = ["-m", "deepspeed.launcher.runner", "--no_local_rank", "--module"]
+    assert called[0][1:] == [*launcher, "openrlhf_js.cli.rm", "train", "--adam.lr", "1e-3"]
 
 
 @pytest.mark.integration
