@@ -79,9 +79,9 @@ class Measured(NamedTuple):
     true_scores: Floats
     rewards: Floats
 
-    @classmethod
-    def read(cls, plain: dict[str, Any]) -> Measured:
-        return cls(*(np.array(plain[field]) for field in cls._fields))
+
+def arrays(plain: dict[str, Any]) -> Measured:
+    return Measured(np.array(plain["true_scores"]), np.array(plain["rewards"]))
 
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -240,18 +240,18 @@ def work(settings: TrueScoreSettings) -> None:
         preferences.prepare(folder, train=settings.pairs)
     quality = kept(folder / "reward_model.json", partial(reward_model, folder))
     look = partial(measure, folder / POLICY, folder, samples, seed=0)
-    before = Measured.read(kept(folder / f"before-{samples}.json", look))
+    before = arrays(kept(folder / f"before-{samples}.json", look))
     rest = (settings.steps, settings.learning_rate, settings.kl)
-    after, seconds = {}, {}
+    after = {}
     for each in [Run(name, s, *rest) for s in settings.seeds for name in settings.estimators]:
         own = folder / each.name
-        seconds[each.name] = kept(own / "trained.json", partial(train, each, folder, own))
+        kept(own / "trained.json", partial(train, each, folder, own))
         look = partial(measure, own / "model", folder, samples, seed=1 + each.seed)
-        after[each] = Measured.read(kept(own / f"after-{samples}.json", look))
+        after[each] = arrays(kept(own / f"after-{samples}.json", look))
     rows = rises(before, after)
     gaps = [against(after, settings.estimators[0], each) for each in settings.estimators[1:]]
     result = {"settings": settings.manifest(), "reward_model": quality, "rows": rows}
-    write_json(folder / "results.json", {**result, "differences": gaps, "seconds": seconds})
+    write_json(folder / "results.json", {**result, "differences": gaps})
     accuracy, truth = Estimate(**quality["accuracy"]), quality["accuracy_of_truth"]
     say(f"Reward model: accuracy {shown(accuracy)}, of the true scores {truth:.3f}")
     best = preferences.true_score("abc", "abc")
