@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -28,7 +29,7 @@ from openrlhf_js.tasks.equivalence.syntax import (
 )
 
 Verdict = bool | None
-Unit = frozenset[str]  # names of units, powers and signs
+Unit = tuple[str, ...]  # names of units, their powers and signs
 Region = Callable[[Sequence[Any]], frozenset[int]]  # which of some points are in a set
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 MAX_MEMBERS = 64
@@ -131,7 +132,9 @@ _SENTENCE = words(
     five six seven eight nine ten eleven twelve dozen hundred thousand million billion trillion half
     halve third quarter score gross"""
 )
-_DEGREE, _PERCENT = frozenset(["degree"]), frozenset(["percent"])
+_SKIPPED = words("of the a an ^ * { } 1")
+_DEGREE: Unit = ("degree",)
+_PERCENT: Unit = ("percent",)
 
 
 def _singular(word: str) -> str:
@@ -150,14 +153,14 @@ def unit(text: str) -> Unit:
 
     Words that are no known unit stand for themselves, so that `5 apples` is not `5 oranges`.
     """
+    text = re.sub(r"\b(square|sq|cubic|cu) (\w+)", r"\2 \1", text)
     said = " ".join(_SPEEDS.get(word, word) for word in text.split()).split()
     if len(said) > 10 or is_sentence(said) or said[-1:] == ["^"]:
         raise NotRead("a number in a sentence")
-    found = {_NAMES.get(_singular(word), _singular(word)) for word in said}
-    found -= {"of", "the", "a", "an", "^", "*", "{", "}", "1"}
+    found = tuple(_NAMES.get(_singular(w), _singular(w)) for w in said if w not in _SKIPPED)
     if said and not any(name[0].isalpha() for name in found):
         raise NotRead("words that are no unit")
-    return frozenset(found)
+    return found
 
 
 def quantity(tree: Tree) -> tuple[Tree, Unit | None]:
@@ -198,7 +201,7 @@ def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
     left, mine = _in_unit_of(left, mine, wanted)
     right, wanted = _in_unit_of(right, wanted, mine)
     if mine is None or wanted is None:
-        sign = {_PERCENT: "pct", _DEGREE: "deg"}.get(mine or wanted or frozenset())
+        sign = {_PERCENT: "pct", _DEGREE: "deg"}.get(mine or wanted or ())
         size = rational(left if mine else right)
         if sign != "pct" or size is None or abs(size) >= 1:
             yield left, right
@@ -283,9 +286,7 @@ def _signed(tree: Tree, negative: bool) -> Tree:
 
 def infinite(tree: Tree) -> float:
     """Plus or minus infinity, or 0."""
-    if tree.kind == "neg":
-        return -infinite(tree.args[0])
-    return math.inf if tree.kind == "inf" else 0
+    return -infinite(tree.args[0]) if tree.kind == "neg" else math.inf if tree.kind == "inf" else 0
 
 
 def _sides(tree: Tree) -> tuple[Tree, ...]:
