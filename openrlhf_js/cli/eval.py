@@ -133,11 +133,11 @@ def compare(settings: PasskSettings) -> None:
     sides = [_side(settings, place, letter) for place, letter in zip(places, "ab", strict=True)]
     found = paired.compare(sides[0], sides[1], settings.metric)
     say(f"\nA: {found['a']} ({places[0]})\nB: {found['b']} ({places[1]})")
-    title = f"{settings.metric}, B - A, paired by item"
     _show([report.differences(found)], found["notes"])
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
         write_json(settings.out / "comparison.json", found)
+        title = f"{settings.metric}, B - A, paired by item"
         page = report.markdown(title, [report.differences(found)], found["notes"])
         _write(settings.out / "comparison.md", page)
         names = [f"{letter}: {_short(place)}" for letter, place in zip("AB", places, strict=True)]
@@ -152,12 +152,11 @@ def _evaluated(settings: PasskSettings, model: str, out: Path) -> Results:
     from openrlhf_js.sampling.endpoint import Endpoint
     from openrlhf_js.sampling.sampler import LocalSampler, Sampler, ServedSampler
 
-    given = {name: getattr(settings, name) for name in OVERRIDES}
-    overrides = {name: value for name, value in given.items() if value is not None}
+    overrides = settings.model_dump(include={*OVERRIDES}, exclude_none=True)
     sources = dict(each.split("=", 1) for each in settings.source)
     asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
-    said = ", ".join(f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
-    say(said, error=True)
+    names = (f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
+    say(", ".join(names), error=True)
     sampler: Sampler
     if model.startswith(("http://", "https://")):
         if settings.prompt_form == "text":
