@@ -13,27 +13,37 @@ would reach. Standard errors stand below the table.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from value_distributions import BETAS, DISTRIBUTIONS, draw_groups
+from value_distributions import DISTRIBUTIONS, draw_groups, statistics_of
 
+from openrlhf_js.common.console import progress
+from openrlhf_js.common.settings import Field, Settings, parse
+from openrlhf_js.estimators import GroupStatistics, group_statistics
 from openrlhf_js.estimators.coefficients import corrected_coefficient
-from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
+from openrlhf_js.lab.simulate import best_coefficient
 from openrlhf_js.lab.values import Values
 
 PROMPTS = (4, 8, 16, 32, 64, 512)
 RESPONSES = (2, 4, 8, 16)
+BETAS = DISTRIBUTIONS[:2]
 
 
-@dataclass(frozen=True)
-class Cell:
+class MseSettings(Settings):
+    """Squared errors of baselines where the values are known."""
+
+    seed: int = 0
+    rounds: int = Field(20_000, ge=2, description="batches of a cell; fewer at n > 64")
+    figure: Path | None = Field(None, description="write a PNG of part of the table there")
+
+
+class Cell(NamedTuple):
     """Reductions of the mean squared error against RLOO, in percent, with standard errors."""
 
     values: Values
@@ -46,44 +56,15 @@ class Cell:
     best: float
 
 
-def others_statistics(
+def held_out_statistics(
     values: Values, n: int, m: int, rounds: int, generator: np.random.Generator
 ) -> GroupStatistics:
-    """Return the statistics of one held-out prompt per batch; every field is (rounds,)."""
-    mean, variance = draw_groups(values, (rounds, n - 1), m, generator)
-    return _statistics(torch.from_numpy(mean), torch.from_numpy(variance), m)
-
-
-def _statistics(mean: torch.Tensor, variance: torch.Tensor, m: int) -> GroupStatistics:
-    rounds, p = mean.shape
-    batch_mean = mean.mean(1)
-    between = (mean - batch_mean[:, None]).square().mean(1)
-    sigma2 = variance.mean(1)
-    v = sigma2 / m
-    none = torch.zeros(rounds, dtype=mean.dtype)
-    return GroupStatistics(
-        prompt_mean=none,
-        loo_prompt_mean=none,
-        loo_batch_mean=batch_mean,
-        within_variance=v,
-        between_variance=between,
-        shrinkage=p / (p + 1) * torch.nan_to_num(v / (v + between)),
-        reward_variance=none,
-        other_reward_variance=sigma2,
-        valid_responses=none + m,
-        other_prompts=none + p,
-    )
-
-
-def check_statistics() -> None:
-    """Compare the statistics used here with those of the package on one batch."""
-    rewards = torch.rand(9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    package = group_statistics(rewards)
-    here = _statistics(rewards.mean(1)[None, 1:], rewards.var(1)[None, 1:], 4)
-    for field in ("loo_batch_mean", "within_variance", "between_variance", "shrinkage"):
-        torch.testing.assert_close(getattr(package, field)[:1], getattr(here, field))
-    assert torch.equal(package.other_prompts[:1], here.other_prompts)
-    torch.testing.assert_close(corrected_coefficient(package)[:1], corrected_coefficient(here))
+    """What a held-out prompt's n - 1 others show, in (rounds, 1) batches."""
+    drawn = draw_groups(values, (rounds, n - 1), m, generator)
+    # a zero for the held-out prompt, which its own statistics do not know
+    padded = (torch.from_numpy(np.pad(each, ((0, 0), (1, 0)))) for each in drawn)
+    every = statistics_of(*padded, torch.full((rounds, 1), float(m), dtype=torch.float64))
+    return GroupStatistics(*(field[:, :1] if field.ndim == 2 else field for field in every))
 
 
 def measure(values: Values, n: int, m: int, rounds: int, seed: int) -> Cell:
@@ -92,16 +73,24 @@ def measure(values: Values, n: int, m: int, rounds: int, seed: int) -> Cell:
     reductions = []
     chunk = max(1, 2_000_000 // n)
     for start in range(0, rounds, chunk):
-        stats = others_statistics(values, n, m, min(chunk, rounds - start), generator)
+        stats = held_out_statistics(values, n, m, min(chunk, rounds - start), generator)
         distance = values.s2 + (stats.loo_batch_mean - values.mean).square()
-        weights = torch.stack([stats.shrinkage, corrected_coefficient(stats)])
-        reductions.append(1 - (1 - weights).square() - weights.square() * distance / v2)
-    found = 100 * torch.cat(reductions, 1)
-    (js, plus), (js_error, plus_error) = found.mean(1).tolist(), found.std(1).tolist()
-    distance_best = values.s2 * n / (n - 1) + values.sigma2 / m / (n - 1)
-    best = 100 * v2 / (v2 + distance_best)
-    root = rounds**0.5
-    return Cell(values, n, m, js, js_error / root, plus, plus_error / root, best)
+        shrinkage = torch.cat([stats.shrinkage, corrected_coefficient(stats)], 1)
+        reductions.append(1 - (1 - shrinkage).square() - shrinkage.square() * distance / v2)
+    found = 100 * torch.cat(reductions)
+    (js, plus), (js_error, plus_error) = found.mean(0), found.std(0) / rounds**0.5
+    figures = map(float, (js, js_error, plus, plus_error, 100 * best_coefficient(values, n, m)))
+    return Cell(values, n, m, *figures)
+
+
+def check_statistics() -> None:
+    """The statistics used here are those of the package."""
+    rewards = torch.rand(9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ours = statistics_of(rewards.mean(1)[None], rewards.var(1)[None], torch.full((1, 9), 4.0))
+    package = group_statistics(rewards)
+    for field in set(package._fields) - {"loo_prompt_mean"}:
+        found, expected = getattr(ours, field)[0], getattr(package, field)
+        torch.testing.assert_close(found, expected, check_dtype=False)
 
 
 def print_table(cells: list[Cell]) -> None:
@@ -154,27 +143,25 @@ def print_goals(cells: list[Cell]) -> None:
         print(f"- **{title}**: met in {len(asked) - len(missed)} of {len(asked)} cells.")
         for values in dict.fromkeys(cell.values for cell in missed):
             own = [c for c in missed if c.values == values]
-            worst = own[0]
             print(
-                f"  - {values.title}: missed in {len(own)}, by up to {shortfall(worst):.1f} "
-                f"(n = {worst.n}, m = {worst.m})"
+                f"  - {values.title}: missed in {len(own)}, by up to {shortfall(own[0]):.1f} "
+                f"(n = {own[0].n}, m = {own[0].m})"
             )
 
 
 def draw_figure(cells: list[Cell], path: Path) -> None:
-    """Draw the reduction over n at m = 4 for three of the distributions."""
-    shown = (BETAS[0], BETAS[1], next(v for v in DISTRIBUTIONS if "0.1 or 0.9" in v.title))
+    """Draws the reduction over n at m = 4 for three of the distributions."""
+    shown = (*BETAS, next(v for v in DISTRIBUTIONS if "0.1 or 0.9" in v.title))
     figure, axes = plt.subplots(1, len(shown), figsize=(10, 3.2), sharey=True)
     for axis, values in zip(axes, shown, strict=True):
         row = [cell for cell in cells if cell.values == values and cell.m == 4]
-        prompts = [cell.n for cell in row]
-        axis.plot(prompts, [cell.best for cell in row], "k:", label="best constant coefficient")
-        axis.plot(prompts, [cell.plus for cell in row], "o-", color="tab:blue", label="js_plus")
-        axis.plot(prompts, [cell.js for cell in row], "s--", color="tab:orange", label="js")
+        axis.plot(PROMPTS, [c.best for c in row], "k:", label="best constant coefficient")
+        axis.plot(PROMPTS, [c.plus for c in row], "o-", color="tab:blue", label="js_plus")
+        axis.plot(PROMPTS, [c.js for c in row], "s--", color="tab:orange", label="js")
         axis.axhline(0, color="gray", linewidth=0.8)
         axis.set_xscale("log", base=2)
         axis.set_xlabel("prompts n")
-        axis.set_title(values.title.removeprefix("Bernoulli, "), fontsize=10)
+        axis.set_title(values.description, fontsize=10)
     axes[0].set_ylabel("error below RLOO's (%), m = 4")
     axes[0].legend(frameon=False, fontsize=8)
     figure.tight_layout()
@@ -182,30 +169,20 @@ def draw_figure(cells: list[Cell], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=20_000,
-        help="batches per cell; fewer at n >= 64 (default: 20000)",
-    )
-    parser.add_argument("--figure", type=Path, help="write a PNG of part of the table there")
-    arguments = parser.parse_args()
+    settings = parse(MseSettings, "benchmarks/estimator_mse.py", sys.argv[1:])
     torch.set_num_threads(1)
     check_statistics()
     cells = []
-    for number, values in enumerate(DISTRIBUTIONS, 1):
-        print(f"[{number}/{len(DISTRIBUTIONS)}] {values.title}", file=sys.stderr, flush=True)
-        for n in PROMPTS:
-            rounds = max(2, arguments.rounds * min(n, 64) // n)
-            cells += [measure(values, n, m, rounds, arguments.seed) for m in RESPONSES]
+    with progress("measuring", len(DISTRIBUTIONS), "distributions") as bar:
+        for values in DISTRIBUTIONS:
+            for n in PROMPTS:
+                rounds = max(2, settings.rounds * min(n, 64) // n)
+                cells += [measure(values, n, m, rounds, settings.seed) for m in RESPONSES]
+            bar.advance()
     print_table(cells)
     print_goals(cells)
-    if arguments.figure is not None:
-        draw_figure(cells, arguments.figure)
+    if settings.figure:
+        draw_figure(cells, settings.figure)
 
 
 if __name__ == "__main__":
