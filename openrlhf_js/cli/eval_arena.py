@@ -296,7 +296,7 @@ class ScoreSettings(PoolSettings):
     html: Path | None = Field(None, description="the page of `show`")
 
 
-class ShowSettings(PoolSettings):
+class PageSettings(PoolSettings):
     """Open a page with the leaderboards, and every question with its answers and verdicts.
 
     exit status: 0 done, 1 a file cannot be written, 2 bad input, 130 stopped
@@ -371,7 +371,7 @@ def _write(path: Path | None, content: Callable[[], bytes]) -> None:
         say(f"wrote {path}", error=True)
 
 
-def _show(settings: ShowSettings) -> int:
+def _show(settings: PageSettings) -> int:
     from openrlhf_js.evaluation.arena.page import page_of
 
     if (settings.page is None) == (not settings.bench):
@@ -389,4 +389,4 @@ fetch = partial(_run, "fetch", FetchSettings, _fetch)
 generate = partial(_run, "generate", GenerateSettings, _generate)
 judge = partial(_run, "judge", JudgeFlags, _judge)
 score = partial(_run, "score", ScoreSettings, _score)
-show = partial(_run, "show", ShowSettings, _show)
+show = partial(_run, "show", PageSettings, _show)

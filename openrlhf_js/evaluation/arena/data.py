@@ -174,7 +174,7 @@ class Question(NamedTuple):
     cluster: str = ""
 
 
-class Answer(NamedTuple):
+class ModelAnswer(NamedTuple):
     """A model's answer as the judge sees it, and the thinking before it."""
 
     uid: str
@@ -251,7 +251,7 @@ def select(questions: Mapping[str, Question], categories: Sequence[str]) -> dict
     }
 
 
-def read_answers(folder: Folder, model: str) -> dict[str, Answer]:
+def read_answers(folder: Folder, model: str) -> dict[str, ModelAnswer]:
     """A model's answers by uid, the last one of several; {} without a file.
 
     Thinking that another program left in an answer is cut out, and its style counts with it.
@@ -288,7 +288,7 @@ def read_judgments(path: Path) -> dict[str, Judgment]:
     return found
 
 
-def answer_row(answer: Answer, prompt: str, metadata: Row, **more: Any) -> dict[str, Any]:
+def answer_row(answer: ModelAnswer, prompt: str, metadata: Row, **more: Any) -> dict[str, Any]:
     """A row of `model_answer`, in the schema of v2.0.
 
     Of `metadata` the official style control takes every value, by position.
@@ -339,7 +339,7 @@ def _question(row: Row) -> Question:
     return Question(_text(row, "uid", "question_id"), _text(row, "category"), prompt, cluster)
 
 
-def _answer(row: Row) -> Answer:
+def _answer(row: Row) -> ModelAnswer:
     if "messages" in row:
         last = _list(row, "messages")[-1:]
         content: Any = last[0].get("content") if last and isinstance(last[0], dict) else None
@@ -357,7 +357,7 @@ def _answer(row: Row) -> Answer:
         log.warning("%s; the answer is kept without its style", error)
         style = None
     uid, model = _text(row, "uid", "question_id"), _text(row, "model", "model_id")
-    return Answer(uid, model, content, style, thinking)
+    return ModelAnswer(uid, model, content, style, thinking)
 
 
 def _judgment(row: Row) -> Judgment:

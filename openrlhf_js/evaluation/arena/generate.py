@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.common.store import Record, Store, json_line
-from openrlhf_js.evaluation.arena.data import Answer, Folder, Question, answer_row, file_name
+from openrlhf_js.evaluation.arena.data import Folder, ModelAnswer, Question, answer_row, file_name
 from openrlhf_js.evaluation.arena.protocol import digest
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata, split_thinking
 from openrlhf_js.sampling.endpoint import NoReply
@@ -23,7 +23,7 @@ from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler
 NOTES = ("model", "url", "device")  # of the settings, what may change between calls
 
 
-class Generated(NamedTuple):
+class AnswerCounts(NamedTuple):
     """What became of the questions that were asked."""
 
     answered: int
@@ -43,7 +43,7 @@ def generate(
     count_tokens: CountTokens,
     system: str = "",
     retry_failed: bool = False,
-) -> Generated:
+) -> AnswerCounts:
     """Has a model answer the questions that it has not answered yet.
 
     Args:
@@ -114,7 +114,7 @@ def _export(
             said = records[uid]
             text, thinking = split_thinking(said["text"], said["thinking"])
             row = answer_row(
-                Answer(uid, name, text, None, thinking),
+                ModelAnswer(uid, name, text, None, thinking),
                 question.prompt,
                 metadata(text, count_tokens),
                 ans_id=digest([uid, name, said["text"]])[:22],
@@ -128,9 +128,9 @@ def _export(
 
 def _counted(
     records: Mapping[Any, Record], wanted: Mapping[str, Question], problems: Mapping[str, str]
-) -> Generated:
+) -> AnswerCounts:
     own = [records[uid] for uid in wanted if uid in records and "failed" not in records[uid]]
-    return Generated(
+    return AnswerCounts(
         answered=len(own),
         cut_off=sum(each["finish_reason"] == "length" for each in own),
         empty=sum(not split_thinking(each["text"], each["thinking"])[0] for each in own),

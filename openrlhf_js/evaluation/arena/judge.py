@@ -37,10 +37,10 @@ from openrlhf_js.evaluation.arena.data import (
     read_judgments,
 )
 from openrlhf_js.evaluation.arena.protocol import (
+    JudgePrompt,
     JudgeSettings,
     Messages,
     Price,
-    Prompt,
     digest,
     identity_of,
     parse_verdict,
@@ -125,7 +125,7 @@ class Pair:
     """A model's answer and the baseline's to one question, in two games."""
 
     ledger: Ledger
-    prompt: Prompt
+    prompt: JudgePrompt
     question: Question
     model: str
     answer: str
@@ -242,7 +242,7 @@ class Judging:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _plan(self, category: str, prompt: Prompt, identity: Mapping[str, Any]) -> None:
+    def _plan(self, category: str, prompt: JudgePrompt, identity: Mapping[str, Any]) -> None:
         questions = [each for each in self.wanted.values() if each.category == category]
         against, settings = identity["baseline"], digest(identity)
         baselines = read_answers(self.folder, against)

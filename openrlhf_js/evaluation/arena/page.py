@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 from openrlhf_js import __version__
 from openrlhf_js.common.console import visible
 from openrlhf_js.evaluation.arena.data import (
-    Answer,
     Folder,
+    ModelAnswer,
     read_answers,
     read_judgments,
     read_questions,
@@ -210,7 +210,7 @@ def questions_of(folder: Folder, pools: Sequence[Pool], models: Sequence[str]) -
     return {"models": list(models), "judges": judges, "questions": ordered}
 
 
-def _answer(of: Answer | None) -> dict[str, str | None]:
+def _answer(of: ModelAnswer | None) -> dict[str, str | None]:
     return {"text": None} if of is None else {"text": of.text, "thinking": of.thinking}
 
 

@@ -204,7 +204,7 @@ def _constant(path: Path, wanted: str) -> dict[str, Any]:
         raise ValueError(f"{path} has no {wanted} that can be read without running it") from None
 
 
-class Prompt(NamedTuple):
+class JudgePrompt(NamedTuple):
     """What the judge of a category is told."""
 
     system: str
@@ -217,7 +217,7 @@ class Prompt(NamedTuple):
         return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
 
 
-def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> Prompt:
+def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> JudgePrompt:
     """The prompt of a category: of the settings, or official as fetched, or our own."""
     path = folder.root / PROMPTS_FILE
     fetched: Any = {"system": {}, "template": ""}
@@ -226,7 +226,7 @@ def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> Prompt:
     given = settings.system_prompt
     systems = [each.get(name) for each in (given, fetched["system"]) for name in (category, "*")]
     own_answer = "" if category == "creative_writing" else _OWN_ANSWER
-    return Prompt(
+    return JudgePrompt(
         next(filter(None, systems), _OWN_SYSTEM.format(own_answer=own_answer)),
         settings.prompt_template or fetched["template"] or _OWN_TEMPLATE,
     )
@@ -239,7 +239,7 @@ def digest(value: Any) -> str:
 
 
 def identity_of(
-    bench: Bench, category: str, judge: str, settings: JudgeSettings, prompt: Prompt
+    bench: Bench, category: str, judge: str, settings: JudgeSettings, prompt: JudgePrompt
 ) -> dict[str, Any]:
     """The settings that judgments of one category depend on, and may not mix."""
     return {

@@ -12,10 +12,10 @@ from judged_bench import answer_row, counts, judgment_row, read_lines, write_lin
 
 from openrlhf_js.evaluation.arena import data, protocol
 from openrlhf_js.evaluation.arena.data import (
-    Answer,
     Folder,
     Game,
     Judgment,
+    ModelAnswer,
     Question,
     bench_of,
     fetch,
@@ -74,10 +74,10 @@ def test_answers_of_both_schemas(folder, caplog):
     rows[3]["messages"][-1]["content"]["thought"] = "apart"
     write_lines(folder.answers("m"), rows)
     found = read_answers(folder, "m")
-    assert found["a"] == Answer("a", "m", "yes", None, "hm")  # counts were of the thinking too
-    assert found["b"] == Answer("b", "m", "old", data.Style(3, 1, 0, 0))
+    assert found["a"] == ModelAnswer("a", "m", "yes", None, "hm")  # counts were of the thinking too
+    assert found["b"] == ModelAnswer("b", "m", "old", data.Style(3, 1, 0, 0))
     assert found["c"].text == "plain"
-    assert found["d"] == Answer("d", "m", "fine", None, "apart")
+    assert found["d"] == ModelAnswer("d", "m", "fine", None, "apart")
     assert "e" not in found and "there is no answer" in caplog.text
     assert "1 answers begin with their model's thinking" in caplog.text
     assert read_answers(folder, "other") == {}

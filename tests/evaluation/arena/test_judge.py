@@ -23,8 +23,8 @@ from openrlhf_js.evaluation.arena.data import (
 )
 from openrlhf_js.evaluation.arena.judge import Judging
 from openrlhf_js.evaluation.arena.protocol import (
+    JudgePrompt,
     JudgeSettings,
-    Prompt,
     deviations,
     digest,
     identity_of,
@@ -95,7 +95,7 @@ def test_hostile_texts_take_no_time(part):
 
 
 def test_messages_hold_the_texts_as_they_are():
-    prompt = Prompt("s", "{QUESTION}|{ANSWER_A}|{ANSWER_B}")
+    prompt = JudgePrompt("s", "{QUESTION}|{ANSWER_A}|{ANSWER_B}")
     assert prompt.messages("{ANSWER_A} \\1", "{QUESTION}", "b")[1]["content"] == (
         "{ANSWER_A} \\1|{QUESTION}|b"
     )
@@ -144,7 +144,7 @@ def test_settings_that_are_wrong(tmp_path, text, said):
 
 def test_deviations(monkeypatch):
     bench, category = bench_of("arena-hard-v2.0"), "hard_prompt"
-    told = Prompt("s", "t")
+    told = JudgePrompt("s", "t")
     given = JudgeSettings(judge_model="gpt-4.1-2025-04-14", temperature=0.0)
     ours = identity_of(bench, category, "gpt-4.1", given, told)
     assert deviations(bench, category, ["gpt-4.1"], {"gpt-4.1": ours}) == [
