@@ -139,7 +139,7 @@ async function show(number) {
   const below = line.offsetTop + line.offsetHeight > list.scrollTop + list.clientHeight;
   if (above || below) list.scrollTop = line.offsetTop - list.clientHeight / 2;
   const of = (await texts(question.number))[question.number % data.group];
-  if (question !== shown[place]) return;  // gone on meanwhile
+  if (question !== shown[place]) return;  // another one was chosen meanwhile
   const own = of.models[at("model").value] || {};
   const judged = (own.judged || {})[at("judge").value] || [null, null];
   const of_games = verdicts(question) || [null, null];
