@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import special
 
 from openrlhf_js.stats.clustered import Labels, checked, codes
 from openrlhf_js.stats.estimate import CONFIDENCE, Estimate, Floats, t_quantile
@@ -151,6 +151,8 @@ def correlation(
     Raises:
         ValueError: different lengths, or a constant column, which has no correlation.
     """
+    from scipy.stats import rankdata  # takes a second to import
+
     first, second = checked(x, "x"), checked(y, "y")
     if len(first) != len(second):
         raise ValueError(f"x has {len(first)} rows and y {len(second)}")
@@ -158,7 +160,7 @@ def correlation(
         if column.min() == column.max():
             raise ValueError(f"{name} is constant, {column[0]:g}: it has no correlation")
     numbers, count = codes(clusters, len(first))
-    rank = stats.rankdata if kind == "spearman" else np.asarray
+    rank = rankdata if kind == "spearman" else np.asarray
 
     def fisher(rows: np.ndarray) -> float:
         a, b = rank(first[rows]), rank(second[rows])

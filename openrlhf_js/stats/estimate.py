@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -113,6 +113,8 @@ def detectable_effect(
     """
     if degrees_of_freedom <= 0 or math.isinf(standard_error):
         return math.inf
+    from scipy.optimize import brentq  # takes half a second to import
+
     critical = float(t_quantile(degrees_of_freedom, CONFIDENCE))
 
     def excess(noncentrality: float) -> float:
@@ -124,7 +126,7 @@ def detectable_effect(
     upper = 1.0
     while excess(upper) < 0:
         upper *= 2
-    return standard_error * float(optimize.brentq(excess, 0, upper, xtol=1e-10))
+    return standard_error * float(brentq(excess, 0, upper, xtol=1e-10))
 
 
 def check_confidence(confidence: float) -> None:
