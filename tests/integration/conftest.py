@@ -72,7 +72,7 @@ class Finished:
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with random weights, as a Hugging Face folder."""
     folder = tmp_path_factory.mktemp("policy")
-    tokenizer = model.make_tokenizer(sort.TASK)
+    tokenizer = model.make_tokenizer(sort)
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
     return folder
 
@@ -96,7 +96,7 @@ class Running:
     def __init__(self, folder: Path, arguments: list[str]):
         self.folder = folder
         self.log = folder / "log.txt"
-        command = [sys.executable, "-m", "openrlhf_js.cli.train_ppo_ray", *arguments]
+        command = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command,
@@ -144,7 +144,7 @@ def start(tmp_path: Path, policy: Path, prompts: Path):
             "--train.batch_size": PROMPTS * RESPONSES,
             "--train.micro_batch_size": 8,
             "--data.max_len": 32,
-            "--rollout.max_new_tokens": sort.TASK.max_new_tokens,
+            "--rollout.max_new_tokens": sort.max_new_tokens,
             "--algo.kl.init_coef": 0,
             "--actor.adam.lr": 1e-3,
             "--actor.lr_warmup_ratio": 0,

@@ -39,7 +39,7 @@ def save_reward_model(policy: Path, folder: Path, seed: int, **config: float) ->
     scorer = AutoModelForSequenceClassification.from_config(settings)
     scorer.score.weight.data.normal_(std=0.3)
     scorer.to(torch.bfloat16).save_pretrained(folder)
-    model.make_tokenizer(sort.TASK).save_pretrained(folder)
+    model.make_tokenizer(sort).save_pretrained(folder)
     return folder
 
 
@@ -144,20 +144,26 @@ def served(*folders: Path) -> Iterator[list[Served]]:
             server.close()
 
 
-def test_twenty_kills_lose_no_step_train_none_twice_and_make_no_reward_wrong(
+def test_kills_of_served_models_lose_no_step_train_none_twice_and_make_no_reward_wrong(
     start, policy, tmp_path
 ):
-    steps, kills = 40, 20
-    folder = save_reward_model(policy, tmp_path / "reward-model", seed=1)
+    """Two models with weights; one or both of their servers are killed at every other step."""
+    steps, kills = 16, 8
+    folders = [
+        save_reward_model(policy, tmp_path / name, seed=i)
+        for i, name in enumerate(("help", "harm"))
+    ]
     numbers = range(10, 10 + PROMPTS * steps)
     rows = [{"input": sort.prompt(str(i)), "label": sort.label(str(i))} for i in numbers]
     data = tmp_path / "many.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     draw = random.Random(0)
-    with served(folder, folder) as servers:
+    with served(*folders) as servers:
+        help_, harm = (server.url for server in servers)
         running = start(
             *("--algo.advantage.estimator", "js", "--data.prompt_dataset", str(data)),
-            *("--reward.remote_url", ",".join(server.url for server in servers)),
+            *("--reward.remote_url", f"help={help_},harm={harm}"),
+            *("--js.reward_weights", "help=0.75,harm=-2"),
             grader=None,
         )
         saved = tmp_path / "batches"
@@ -184,38 +190,7 @@ def test_twenty_kills_lose_no_step_train_none_twice_and_make_no_reward_wrong(
     assert sorted(trained) == sorted(row["input"] for row in rows)
     for batch in batches:
         assert batch["valid"].all()
-        np.testing.assert_allclose(batch["rewards"], scores(folder, batch), atol=1e-4)
-
-
-def test_two_served_models_are_added_up_with_their_weights(start, policy, tmp_path):
-    help_, harm = (
-        save_reward_model(policy, tmp_path / name, seed=i)
-        for i, name in enumerate(("help", "harm"))
-    )
-    with served(help_, harm) as (first, second):
-        run = start(
-            *("--algo.advantage.estimator", "js_plus"),
-            *("--reward.remote_url", f"help={first.url},harm={second.url}"),
-            *("--js.reward_weights", "help=0.75,harm=-2"),
-            grader=None,
-        ).finish()
-    assert run.status == 0, run.output[-3000:]
-    run.check_advantages()
-    for batch in run.batches():
-        expected = 0.75 * scores(help_, batch) - 2 * scores(harm, batch)
+        expected = 0.75 * scores(folders[0], batch) - 2 * scores(folders[1], batch)
         np.testing.assert_allclose(batch["rewards"], expected, atol=1e-4)
-    logged = run.scalars()
-    means = [scores(help_, batch).mean() for batch in run.batches()]
-    np.testing.assert_allclose(logged["train/reward/help"], means, atol=1e-4)
-
-
-def test_servers_that_stay_away_stop_the_run_with_one_clear_line(start, tmp_path):
-    run = start(
-        *("--algo.advantage.estimator", "js", "--js.reward_timeout_seconds", "3"),
-        *("--reward.remote_url", "http://127.0.0.1:9/get_reward"),
-        grader=None,
-    ).finish()
-    assert run.status == 1
-    last = run.output.strip().splitlines()[-1]
-    assert "no reward within 3 s" in last and "http://127.0.0.1:9/get_reward" in last, last
-    assert not run.batches()
+    means = [scores(folders[0], batch).mean() for batch in batches]
+    np.testing.assert_allclose(run.scalars()["train/reward/help"], means, atol=1e-4)
