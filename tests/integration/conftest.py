@@ -48,7 +48,9 @@ class Finished:
     def scalars(self) -> dict[str, list[float]]:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        events = EventAccumulator(str(next((self.folder / "tensorboard").iterdir()))).Reload()
+        runs = (self.folder / "tensorboard").iterdir()
+        last = max(runs, key=lambda run: run.stat().st_mtime)  # a resumed run has a log of its own
+        events = EventAccumulator(str(last)).Reload()
         return {tag: [e.value for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
     def check_advantages(self, steps: int | None = STEPS) -> None:
