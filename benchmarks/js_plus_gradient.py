@@ -24,6 +24,8 @@ import random
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import product
+from math import isnan, nan
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -32,19 +34,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import model_validator
-from tiny_policies import REWARDS, Drawn, Floats, engine_of, sample, train, training_items
+from tiny_policies import REWARDS, engine_of, sample, train, training_items
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, parse, run
 from openrlhf_js.common.store import Store
 from openrlhf_js.estimators import RunningStatistics, baseline, start_history, update_history
 from openrlhf_js.lab.mse import best_coefficient
 from openrlhf_js.lab.policy_gradient import ScoreSum, Vector, terms
-from openrlhf_js.lab.results import reduction, rows_of
 from openrlhf_js.sampling.engines import key
-from openrlhf_js.stats import clustered_mean
+from openrlhf_js.stats import Estimate, clustered_mean
+from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny.model import make_tokenizer
 from openrlhf_js.tiny.quickstart import prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS, draw
@@ -55,6 +55,8 @@ COMPARED = ("rloo", "bloo", "js", "js_plus", HISTORY)
 BEST = "best constant"  # the lambda in [0, 1] at which this very pool's batches are nearest
 RULES = ("js", "js_plus", HISTORY)
 PAIRS = (("js_plus", "rloo"), ("js_plus", "js"), (HISTORY, "js_plus"), (HISTORY, "js"))
+Place = tuple[str, int, int, int]  # task, step, n, m
+Table = dict[Place, dict[tuple[str, str], Estimate]]  # by place, then by quantity and rule
 PROMPTS_IN_BATCH, RESPONSES = (16, 64), (2, 4, 8)
 
 
@@ -70,14 +72,6 @@ class StudySettings(Settings):
     batches: int = Field(300, ge=1, description="of 64 prompts; of 16, four times as many")
     dimensions: int = Field(4096, ge=2, description="of the sketch")
     workers: int = Field(2, ge=1, description="processes")
-
-    @model_validator(mode="after")
-    def _known(self) -> StudySettings:
-        if unknown := set(self.tasks) - set(TASKS):
-            raise ValueError(f"--tasks {min(unknown)}: choose from {', '.join(TASKS)}")
-        if min(self.seeds) < 0 or min(self.steps) < 0 or max(self.steps) == 0:
-            raise ValueError("--seeds and --steps are 0 or more, and the last step is 1 or more")
-        return self
 
     def folder(self, task: str, seed: int) -> Path:
         """Of one training."""
@@ -106,7 +100,7 @@ def make_pool(settings: StudySettings, name: str, seed: int, step: int) -> Score
     engine = engine_of(task, settings.folder(name, seed) / f"step-{step}", tokenizer)
     rng = random.Random(f"pool/{seed}/{step}")
     items = draw(training_items(task, seed), settings.prompts, rng)
-    drawn: Drawn = sample(engine, tokenizer, task, items, settings.responses, key(seed, 1, step))
+    drawn = sample(engine, tokenizer, task, items, settings.responses, key(seed, 1, step))
     scores, found = ScoreSum(engine.model), np.empty((len(drawn.responses), k), dtype=np.float32)
     # A sketch must not know the model's weights, which came out of a generator with the same seed.
     generator = torch.Generator().manual_seed(key(seed, 2, step))
@@ -132,11 +126,10 @@ def history_of(rewards: Floats) -> RunningStatistics:
 def compare(
     pool: ScorePool, n: int, m: int, batches: int, seed: int, history: RunningStatistics
 ) -> dict[str, Any]:
-    """Draws batches of n prompts and m responses, and measures all baselines on them.
+    """Every baseline on `batches` batches of n prompts and m responses.
 
-    Returns:
-        distances E ||g - grad J||^2 and errors E (b - mu)^2 by baseline, and the constant lambda
-        that would have been best for the gradient.
+    By baseline, `distances` are E ||g - grad J||^2 and `errors` E (b - mu)^2; `best` is the
+    constant lambda that would have been best for the gradient.
     """
     rng = np.random.default_rng([seed, n, m])
     flat, responses = pool.scores.reshape(pool.rewards.size, -1), pool.rewards.shape[1]
@@ -158,17 +151,16 @@ def compare(
         noise = (rest.var(1, ddof=1) / rest.shape[1]).mean()
         errors += np.square(found - rest.mean(1)[:, None]).mean((1, 2)) - noise
     norms, errors, product = norms / batches, errors / batches, product / batches
-    if norms[0] == 0:
-        raise ValueError(
-            f"rloo's gradient is 0 with n = {n}, m = {m}: all rewards of each prompt are equal; "
-            "take an earlier policy, or another task"
-        )
-    truth, best = signal_of(pool), best_coefficient(norms[0], norms[1], product)
+    best = best_coefficient(norms[0], norms[1], product)
     least = (1 - best) ** 2 * norms[0] + best**2 * norms[1] + 2 * best * (1 - best) * product
-    nearer = [float(each - truth) for each in (*norms, least)]
-    distances = dict(zip((*COMPARED, BEST), nearer, strict=True))
-    of_baselines = dict(zip(COMPARED, map(float, errors), strict=True))
-    return {"n": n, "m": m, "distances": distances, "errors": of_baselines, "best": best}
+    distances = (np.array([*norms, least]) - signal_of(pool)).tolist()
+    return {
+        "n": n,
+        "m": m,
+        "distances": dict(zip((*COMPARED, BEST), distances, strict=True)),
+        "errors": dict(zip(COMPARED, errors.tolist(), strict=True)),
+        "best": best,
+    }
 
 
 def signal_of(pool: ScorePool) -> float:
@@ -194,78 +186,72 @@ def measure(job: tuple[StudySettings, str, int, int]) -> dict[str, Any]:
     return {"task": task, "seed": seed, "step": step, "mean_reward": reward, "cells": cells}
 
 
-def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Tidy rows for each task, step and size of batches, with intervals over seeds, in percent."""
-    rows = []
-    for task, step in dict.fromkeys((each["task"], each["step"]) for each in records):
-        own = [each for each in records if (each["task"], each["step"]) == (task, step)]
-        reward = fmean(each["mean_reward"] for each in own)
-        for cells in zip(*(each["cells"] for each in own), strict=True):
-
-            def reduced(field: str, name: str, cells: Any = cells) -> Floats:
-                pairs = [(cell[field][name], cell[field]["rloo"]) for cell in cells]
-                found = [reduction(*np.array(pair)[:, None]).value for pair in pairs]
-                if np.isnan(found).any():
-                    raise ValueError("rloo's mean error is not above 0: give a larger pool")
-                return np.array(found)
-
-            distance = {name: reduced("distances", name) for name in (*COMPARED, BEST)}
-            place = {"task": task, "step": step, "n": cells[0]["n"], "m": cells[0]["m"]}
-            for name in RULES if step else RULES[:-1]:
-                error = clustered_mean(reduced("errors", name))
-                quantities = {"distance": clustered_mean(distance[name]), "error": error}
-                rows += rows_of(quantities, **place, rule=name)
-            for a, b in PAIRS if step else PAIRS[:2]:
-                gap = clustered_mean(distance[a] - distance[b])
-                rows += rows_of({"gap": gap}, **place, rule=f"{a} against {b}")
-            least = {"distance": distance[BEST].mean(), "lambda": fmean(c["best"] for c in cells)}
-            rows += rows_of({**least, "mean_reward": reward}, **place, rule=BEST)
-    return rows
+def reductions(cells: Sequence[Any], field: str, name: str) -> Floats:
+    """(seeds,) how much lower than rloo's a distance or error is, in percent."""
+    of_rloo = np.array([cell[field]["rloo"] for cell in cells])
+    if of_rloo.min() <= 0:
+        raise ValueError("rloo's mean error is not above 0: give a larger pool")
+    return 100 * (1 - np.array([cell[field][name] for cell in cells]) / of_rloo)
 
 
-def verdicts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For each pair, in how many settings the first is nearer to the truth, and where farther."""
-    found = []
-    gaps = [row for row in rows if row["quantity"] == "gap"]
-    for pair in dict.fromkeys(row["rule"] for row in gaps):
-        own = [row for row in gaps if row["rule"] == pair]
-        better, worse = sum(row["low"] > 0 for row in own), [r for r in own if r["high"] < 0]
-        mean = fmean(row["value"] for row in own)
-        places = "; ".join(
-            f"{r['task']}, step {r['step']}, n = {r['n']}, m = {r['m']} ({shown(r)})" for r in worse
-        )
-        found.append(
-            f"{pair}: the gradient's variance is lower in {better} of {len(own)} settings, higher "
-            f"in {len(worse)}, and in {len(own) - better - len(worse)} the seeds cannot tell; on "
-            f"average {'lower' if mean >= 0 else 'higher'} by {abs(mean):.1f} points of rloo's."
-            + (f" Higher: {places}." if worse else "")
-        )
-    return found
+def summarise(records: Sequence[Mapping[str, Any]]) -> Table:
+    """What the seeds say together, in percent."""
+    by_place: dict[Place, list[Any]] = {}
+    for each in records:
+        for cell in each["cells"]:
+            place = each["task"], each["step"], cell["n"], cell["m"]
+            by_place.setdefault(place, []).append(cell)
+    table: Table = {}
+    for place, cells in by_place.items():
+        saved = {name: reductions(cells, "distances", name) for name in (*COMPARED, BEST)}
+        found = table[place] = {}
+        trained = place[1] > 0  # before a step of training there is no history
+        for name in RULES if trained else RULES[:-1]:
+            found["distance", name] = clustered_mean(saved[name])
+            found["error", name] = clustered_mean(reductions(cells, "errors", name))
+        for a, b in PAIRS if trained else PAIRS[:2]:
+            found["gap", f"{a} against {b}"] = clustered_mean(saved[a] - saved[b])
+        found["distance", BEST] = Estimate(float(saved[BEST].mean()), nan, nan)
+    return table
 
 
-def shown(row: Mapping[str, Any]) -> str:
+def verdict(table: Table, pair: str) -> str:
+    """In how many settings the first is nearer to the truth, and where it is farther."""
+    gaps = {place: found["gap", pair] for place, found in table.items() if ("gap", pair) in found}
+    lower = sum(gap.low > 0 for gap in gaps.values())
+    higher = {place: gap for place, gap in gaps.items() if gap.high < 0}
+    mean = fmean(gap.value for gap in gaps.values())
+    places = "; ".join(
+        f"{task}, step {step}, n = {n}, m = {m} ({shown(gap)})"
+        for (task, step, n, m), gap in higher.items()
+    )
+    return (
+        f"- {pair}: the gradient's variance is lower in {lower} of {len(gaps)} settings, higher "
+        f"in {len(higher)}, and in {len(gaps) - lower - len(higher)} the seeds cannot tell; on "
+        f"average {'lower' if mean >= 0 else 'higher'} by {abs(mean):.1f} points of rloo's."
+        + (f" Higher: {places}." if higher else "")
+    )
+
+
+def shown(estimate: Estimate) -> str:
     """Such as 12.3 (10.1 to 14.5)."""
-    ends = "" if row["low"] is None else f" ({row['low']:.1f} to {row['high']:.1f})"
-    return f"{row['value']:.1f}{ends}"
+    ends = "" if isnan(estimate.low) else f" ({estimate.low:.1f} to {estimate.high:.1f})"
+    return f"{estimate.value:.1f}{ends}"
 
 
-def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+def print_tables(table: Table) -> None:
     """Verdicts, and how much lower than rloo's distance and error are, in percent."""
-    lines = [f"- {sentence}" for sentence in verdicts(rows)]
-    by_place: dict[tuple[Any, ...], dict[tuple[str, str], str]] = {}
-    for row in rows:
-        place = row["task"], row["step"], row["n"], row["m"]
-        by_place.setdefault(place, {})[row["quantity"], row["rule"]] = shown(row)
-    against = "js_plus against js"
-    for quantity, more in (("distance", [("gap", against), ("distance", BEST)]), ("error", [])):
-        columns = [*((quantity, rule) for rule in RULES), *more]
-        names = [rule for _, rule in columns]
-        lines += ["", f"| {quantity}: task | step | n | m | {' | '.join(names)} |"]
-        lines += [f"|---|---:|---:|---:|{'---:|' * len(columns)}"]
-        for place, cells in by_place.items():
-            shown_cells = (cells.get(column, "-") for column in columns)
-            lines.append(f"| {' | '.join(map(str, (*place, *shown_cells)))} |")
-    return "\n".join(lines)
+    names = [name for found in table.values() for kind, name in found if kind == "gap"]
+    print(*(verdict(table, pair) for pair in dict.fromkeys(names)), sep="\n")
+    more = [("gap", "js_plus against js"), ("distance", BEST)]
+    for quantity in ("distance", "error"):
+        columns = [(quantity, rule) for rule in RULES] + more * (quantity == "distance")
+        names = " | ".join(rule for _, rule in columns)
+        print(f"\n| {quantity}: task | step | n | m | {names} |")
+        print(f"|---|---:|---:|---:|{'---:|' * len(columns)}")
+        for place, found in table.items():
+            texts = (shown(found[each]) if each in found else "-" for each in columns)
+            print(f"| {' | '.join(map(str, (*place, *texts)))} |")
 
 
 def start_worker() -> None:
@@ -278,27 +264,31 @@ def work(settings: StudySettings) -> None:
     """Trains and measures what is missing, and prints the tables."""
     settings.out.mkdir(parents=True, exist_ok=True)
     size = settings.model_dump(include={"prompts", "responses", "batches", "dimensions"})
-    trainings = [(task, seed) for seed in settings.seeds for task in settings.tasks]
     with (
         Store(settings.out / "measured.jsonl", size, ("task", "seed", "step")) as store,
         get_context("spawn").Pool(settings.workers, start_worker) as pool,
     ):
+        trainings = [(task, seed) for seed in settings.seeds for task in settings.tasks]
         jobs = [(t, s, settings.steps, settings.folder(t, s)) for t, s in trainings]
         with progress("training", len(jobs), "trainings") as bar:
             for each in [pool.apply_async(train, job) for job in jobs]:
                 each.get()
                 bar.advance()
-        every = [(task, seed, step) for task, seed in trainings for step in settings.steps]
+        every = list(product(settings.tasks, settings.seeds, settings.steps))
         missing = [(settings, *each) for each in every if each not in store]
         with progress("measuring", len(missing), "policies") as bar:
             for record in pool.imap_unordered(measure, missing):
                 store.append([record])
                 bar.advance()
-        rows = summarise([store.records[each] for each in sorted(every)])
-    write_json(settings.out / "results.json", {"settings": settings.manifest(), "rows": rows})
-    print(markdown(rows))
+        records = [store.records[each] for each in every]
+    print_tables(summarise(records))
+    print("\nMean rewards:")
+    for task, step in product(settings.tasks, settings.steps):
+        own = [r["mean_reward"] for r in records if (r["task"], r["step"]) == (task, step)]
+        print(f"- {task}, step {step}: {fmean(own):.2f}")
 
 
 if __name__ == "__main__":
-    given = parse(StudySettings, "js_plus_gradient.py", sys.argv[1:])
-    sys.exit(run("js_plus_gradient.py", lambda: work(given), resumes=True))
+    prog = "benchmarks/js_plus_gradient.py"
+    given = parse(StudySettings, prog, sys.argv[1:])
+    sys.exit(run(prog, lambda: work(given), resumes=True))

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.estimators import advantage
 from openrlhf_js.lab.policy_gradient import Response, ScoreSum, terms
 from openrlhf_js.sampling.engines import Policy, Transformers, key
+from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny.model import make_model, make_tokenizer, save
 from openrlhf_js.tiny.quickstart import QuickstartSettings
 from openrlhf_js.tiny.tasks import TASKS, TinyTask, draw
@@ -31,7 +31,6 @@ PROMPTS, LEARNED_FROM = QUICKSTART.prompts_per_step, QUICKSTART.responses_per_pr
 RECORDED = 8  # responses to a prompt that are drawn in a step of training
 BETAS, MAX_NORM = (0.9, 0.95), 1.0  # of AdamW and of the gradient, as OpenRLHF's
 REWARDS = "rewards.npy"
-Floats = NDArray[np.float64]
 
 
 class Drawn(NamedTuple):
@@ -73,14 +72,13 @@ def sample(
     seed: int,
 ) -> Drawn:
     """m graded responses to each item's prompt, all in one batch."""
-    asked = [tokenizer.encode(task.prompt(item)) for item in items for _ in range(m)]
-    keys = [key(seed, i, j) for i in range(len(items)) for j in range(m)]
-    said = engine.sample(asked, keys)
-    labels = [task.label(item) for item in items for _ in range(m)]
-    texts = tokenizer.batch_decode(said)
-    rewards = [task.score(*each).value for each in zip(texts, labels, strict=True)]
-    responses = [Response(*each) for each in zip(asked, said, strict=True)]
-    return Drawn(responses, np.array(rewards).reshape(len(items), m))
+    asked = [item for item in items for _ in range(m)]
+    prompts = [tokenizer.encode(task.prompt(item)) for item in asked]
+    responses = engine.sample(prompts, [key(seed, *divmod(row, m)) for row in range(len(asked))])
+    texts = zip(tokenizer.batch_decode(responses), asked, strict=True)
+    rewards = [task.score(text, task.label(item)).value for text, item in texts]
+    pairs = zip(prompts, responses, strict=True)
+    return Drawn([Response(*pair) for pair in pairs], np.array(rewards).reshape(len(items), m))
 
 
 def train(name: str, seed: int, steps: Sequence[int], folder: Path) -> None:

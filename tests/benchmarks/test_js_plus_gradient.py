@@ -1,23 +1,24 @@
+import sys
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.common.settings import SettingsError
 from openrlhf_js.estimators import baseline, start_history, update_history
-from openrlhf_js.lab.policy_gradient import Response, ScoreSum
-from openrlhf_js.tiny.model import make_model, make_tokenizer
-from openrlhf_js.tiny.tasks import TASKS
+from openrlhf_js.stats import Estimate
 
 T_1 = 12.706  # 97.5 % of Student's t with 1 degree of freedom
 
 
 @pytest.fixture(scope="module")
 def study():
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # as for a script
     import js_plus_gradient
 
-    return js_plus_gradient
+    yield js_plus_gradient
+    sys.path.pop(0)
 
 
 def pool_of(study, rng, prompts=6, responses=5, dimensions=3):
@@ -98,104 +99,33 @@ def test_a_sketch_keeps_products(study):
     assert np.mean(norms) == pytest.approx(exact, abs=4 * exact * np.sqrt(2 / 32 / 400))
 
 
-def test_a_step_of_training_learns_from_the_first_responses_alone():
-    from tiny_policies import LEARNED_FROM, RECORDED, Drawn, learn
-
-    tokenizer = make_tokenizer(TASKS["sort"])
-    rng = np.random.default_rng(0)
-    responses = [
-        Response([3, 4], rng.integers(2, len(tokenizer), 3).astype(np.int32))
-        for _ in range(2 * RECORDED)
-    ]
-    rewards = np.zeros((2, RECORDED))
-    rewards[0, 0] = 1.0
-
-    def learned(values):
-        scores = ScoreSum(make_model(tokenizer, 0))
-        learn(scores, torch.optim.SGD(scores.parameters, lr=0.1), Drawn(responses, values))
-        return scores.model
-
-    def surprise(model):
-        tokens = torch.tensor([[*responses[0].prompt, *responses[0].response]])
-        labels = tokens.clone()
-        labels[:, :2] = -100
-        return model(tokens, labels=labels).loss.item()
-
-    model, other = learned(rewards), rewards.copy()
-    other[:, LEARNED_FROM:] = 1.0
-    assert surprise(model) < surprise(make_model(tokenizer, 0)) - 0.01
-    for a, b in zip(model.parameters(), learned(other).parameters(), strict=True):
-        assert torch.equal(a, b) and a.grad is None
-
-
-@pytest.fixture
-def records(study):
+def test_intervals_are_over_seeds_and_gaps_are_paired(study):
     """Two seeds whose distances are 100 for rloo; js saves 10 and 14, js_plus 12 and 18."""
 
-    def record(seed, reward, *saved, step=9):
-        values = {
-            "rloo": 0,
-            "bloo": -20,
-            study.BEST: 30,
-            **dict(zip(study.RULES, saved, strict=True)),
-        }
+    def record(seed, *saved):
+        values = {"rloo": 0, "bloo": -20, study.BEST: 30} | dict(
+            zip(study.RULES, saved, strict=True)
+        )
         distances = {name: 100.0 - each for name, each in values.items()}
         errors = {name: 1.0 - each / 200 for name, each in values.items()}
-        cell = {"n": 16, "m": 2, "distances": distances, "errors": errors, "best": 0.25}
-        of = {"task": "sort", "step": step, "seed": seed, "mean_reward": reward}
-        return {**of, "cells": [cell]}
+        cell = {"n": 16, "m": 2, "distances": distances, "errors": errors}
+        return {"task": "sort", "step": 9, "seed": seed, "cells": [cell]}
 
-    return [record(0, 0.2, 10, 12, 5), record(1, 0.4, 14, 18, 6)]
-
-
-def test_rows_have_intervals_over_seeds_and_gaps_are_paired(study, records):
-    rows = study.summarise(records)
-    found = {(row["quantity"], row["rule"]): row for row in rows}
-    ends = [found["distance", "js"][end] for end in ("value", "low", "high")]
-    assert ends == pytest.approx((12, 12 - 2 * T_1, 12 + 2 * T_1), abs=1e-2)
-    ends = [found["error", "js"][end] for end in ("value", "low", "high")]
-    assert ends == pytest.approx((6, 6 - T_1, 6 + T_1), abs=1e-2)
-    gap = found["gap", "js_plus against js"]
-    assert [gap[end] for end in ("value", "low", "high")] == pytest.approx(
-        (3, 3 - T_1, 3 + T_1), abs=1e-2
-    )
-    assert found["mean_reward", study.BEST]["value"] == pytest.approx(0.3)
-    assert found["distance", study.BEST]["value"] == pytest.approx(30)
-    against_rloo, against_js, *_ = study.verdicts(rows)
-    assert "lower in 0 of 1 settings, higher in 0, and in 1 the seeds cannot tell" in against_js
-    assert "on average lower by 15.0 points" in against_rloo
-    surely = [{**row, "value": -2.0, "low": -3.0, "high": -1.0} for row in rows]
-    said = study.verdicts(surely)[1]
-    assert "on average higher by 2.0 points" in said
+    records = [record(0, 10, 12, 5), record(1, 14, 18, 6)]
+    table = study.summarise(records)
+    found = table["sort", 9, 16, 2]
+    expected = {("distance", "js"): (12, 2), ("error", "js"): (6, 1)}
+    expected["gap", "js_plus against js"] = 3, 1
+    for place, (mean, error) in expected.items():
+        ends = mean, mean - error * T_1, mean + error * T_1
+        assert found[place] == pytest.approx(ends, abs=1e-2)
+    said = study.verdict(table, "js_plus against js")
+    assert "lower in 0 of 1 settings, higher in 0, and in 1 the seeds cannot tell" in said
+    found["gap", "js_plus against js"] = Estimate(-2.0, -3.0, -1.0)
+    said = study.verdict(table, "js_plus against js")
     assert "Higher: sort, step 9, n = 16, m = 2 (-2.0 (-3.0 to -1.0))" in said
-    tables = [line for line in study.markdown(rows).splitlines() if line.startswith("|")]
-    assert len({line.count("|") for line in tables[:3]}) == 1
-    assert tables[2].startswith("| sort | 9 | 16 | 2 | 12.0 (") and tables[2].endswith("| 30.0 |")
-
-
-def test_a_policy_without_a_step_before_it_says_nothing_of_a_history(study, records):
-    rows = study.summarise([{**each, "step": 0} for each in records])
-    assert len(study.verdicts(rows)) == 2
-    assert study.HISTORY not in {row["rule"] for row in rows}
-
-
-def test_pools_without_differences_are_refused(study, records):
-    pool = study.ScorePool(np.ones((4, 4)), np.ones((4, 4, 2), np.float32))
-    with pytest.raises(ValueError, match="is 0 with n = 2, m = 2: all rewards of each prompt"):
-        study.compare(pool, 2, 2, 2, 0, start_history(50))
+    untrained = study.summarise([{**each, "step": 0} for each in records])
+    assert ("distance", study.HISTORY) not in untrained["sort", 0, 16, 2]
     records[0]["cells"][0]["distances"]["rloo"] = -1.0
     with pytest.raises(ValueError, match="give a larger pool"):
         study.summarise(records)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"tasks": ("chess",)}, "choose from sort"),
-        ({"steps": (0,)}, "last step"),
-        ({"seeds": (0,)}, "2"),
-    ],
-)
-def test_wrong_settings_are_refused(study, settings, said):
-    with pytest.raises(SettingsError, match=said):
-        study.StudySettings(**settings)
