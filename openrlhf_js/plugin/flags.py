@@ -106,25 +106,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     estimator.choices = [*estimator.choices, *ours]
     described = "; ".join(f"{name}: {text}" for name, text in ours.items())
     estimator.help = f"{estimator.help}. Added by openrlhf_js: {described}"
-    group = our_group(parser, "openrlhf-js train", DESCRIPTION)
+    group = our_group(parser, "openrlhf-js train", DESCRIPTION, "Ray, DeepSpeed and vLLM")
     for name, options in FLAGS.items():
         group.add_argument(f"--js.{name}", **options)
-    add_run_flags(group, cpu="Ray, DeepSpeed and vLLM")
 
 
 def our_group(
-    parser: argparse.ArgumentParser, program: str, description: str
+    parser: argparse.ArgumentParser, program: str, description: str, on_cpu: str
 ) -> argparse._ArgumentGroup:
-    """Gives upstream's parser our name and description, and a group for our flags."""
-    parser.prog = program
-    parser.usage = "%(prog)s [flags]"
-    parser.description = description
+    """Gives upstream's parser our name, and a group with the flags of every training program."""
+    parser.prog, parser.usage, parser.description = program, "%(prog)s [flags]", description
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    return parser.add_argument_group("openrlhf_js")
-
-
-def add_run_flags(group: argparse._ArgumentGroup, cpu: str) -> None:
-    """The flags of every training program: whether to run, and on what."""
+    group = parser.add_argument_group("openrlhf_js")
     group.add_argument(
         "--js.dry_run",
         action="store_true",
@@ -134,9 +127,10 @@ def add_run_flags(group: argparse._ArgumentGroup, cpu: str) -> None:
         "--js.device",
         choices=["auto", "cpu", "gpu"],
         default="auto",
-        help=f"auto takes the GPU when there is one; cpu runs {cpu} without any GPU, for small "
+        help=f"auto takes the GPU when there is one; cpu runs {on_cpu} without any GPU, for small "
         "models (default: %(default)s)",
     )
+    return group
 
 
 # --- old spellings -----------------------------------------------------------------------------

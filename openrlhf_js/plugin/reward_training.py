@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from openrlhf_js.common.files import ROW_FORMATS, FileRow, read_rows
 from openrlhf_js.plugin import run, upstream
 from openrlhf_js.plugin.checks import Flat, at_least_one, looks_local
-from openrlhf_js.plugin.flags import REWARD_MODEL, add_run_flags, our_group
+from openrlhf_js.plugin.flags import REWARD_MODEL, our_group
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Budget, Making, Report, check
@@ -64,7 +64,7 @@ class NotReachable(BadInput):
 def reward_parser() -> argparse.ArgumentParser:
     """Upstream's parser of `train_rm` with our flags in a group of their own."""
     parser = upstream_parser(PROGRAM, REWARD_MODEL)
-    group = our_group(parser, "openrlhf-js rm train", DESCRIPTION)
+    group = our_group(parser, "openrlhf-js rm train", DESCRIPTION, "DeepSpeed")
     kinds = "; ".join(
         f"{name}: {KINDS[name].text}"
         + (f" (up to {KINDS[name].share:.0%} pass anyway)" if KINDS[name].share else "")
@@ -78,7 +78,6 @@ def reward_parser() -> argparse.ArgumentParser:
         metavar="KIND",
         help=f"train although there are problems of these kinds: {kinds}",
     )
-    add_run_flags(group, cpu="DeepSpeed")
     return parser
 
 
