@@ -334,6 +334,7 @@ def main() -> None:
     print_table(moving, above_js, np.max)
     print(f"### Drifting: the same in the worst {WINDOW} steps\n")
     print_table(moving, worst_window, np.max)
+    print("### Goals\n")
     print_goals(still, moving)
 
 

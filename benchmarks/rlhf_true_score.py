@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, parse, run
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.stats import Estimate, clustered_mean, paired_difference
+from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny import preferences
 from openrlhf_js.tiny.evaluate import grade, sample_texts
 from openrlhf_js.tiny.preferences import HELD_OUT_PROMPTS, POLICY, TASK
@@ -41,8 +41,8 @@ from openrlhf_js.tiny.supervise import ProgramFailed, last_lines, supervised
 from openrlhf_js.tiny.tasks import draw
 
 PROMPTS_PER_STEP, RESPONSES_PER_PROMPT = 64, 4  # as the quickstart
+LEARNING_RATE = 1e-3
 POLL_SECONDS = 0.5
-Floats = NDArray[np.float64]
 
 
 class TrueScoreSettings(Settings):
@@ -52,25 +52,8 @@ class TrueScoreSettings(Settings):
     seeds: list[int] = Field([0, 1, 2], description="of prompts, their order and all sampling")
     estimators: list[str] = Field(["js", "rloo"], description="the first is compared to the rest")
     steps: int = Field(50, ge=2, description="of a run")
-    learning_rate: float = Field(1e-3, gt=0, description="of the policy")
-    kl: float = Field(0.0, ge=0, description="coefficient of the KL term")
     samples: int = Field(32, ge=2, description="responses to each held-out prompt")
     pairs: int = Field(64_000, ge=64, description="for the reward model")
-
-
-class Run(NamedTuple):
-    """One training of the policy, in a folder of its name."""
-
-    estimator: str
-    seed: int
-    steps: int
-    learning_rate: float
-    kl: float
-
-    @property
-    def name(self) -> str:
-        kl = f"-kl{self.kl:g}" if self.kl else ""
-        return f"{self.estimator}-{self.steps}x{self.learning_rate:g}{kl}-seed{self.seed}"
 
 
 class Measured(NamedTuple):
@@ -78,10 +61,6 @@ class Measured(NamedTuple):
 
     true_scores: Floats
     rewards: Floats
-
-
-def arrays(plain: dict[str, Any]) -> Measured:
-    return Measured(np.array(plain["true_scores"]), np.array(plain["rewards"]))
 
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -93,11 +72,9 @@ def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def program(module: str, log: Path, flags: dict[str, Any], *words: str) -> dict[str, float]:
-    """Runs one of our programs to its end; its seconds."""
-    began = time.monotonic()
-    given = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    command = [sys.executable, "-m", f"openrlhf_js.cli.{module}", *words, *given]
+def program(log: Path, words: str) -> None:
+    """Runs one of our programs to its end; no path may have a space."""
+    command = [sys.executable, "-m", *words.split()]
     with (
         tempfile.TemporaryDirectory() as cache,
         supervised(command, log, training_environment(cache)) as process,
@@ -106,29 +83,24 @@ def program(module: str, log: Path, flags: dict[str, Any], *words: str) -> dict[
             time.sleep(POLL_SECONDS)
         if process.returncode:
             raise ProgramFailed(process.returncode, log)
-    return {"seconds": time.monotonic() - began}
 
 
 def reward_model(folder: Path) -> dict[str, Any]:
     """Trains `rm/`; its accuracy and calibration on held-out pairs, and that of the true scores."""
-    flags = {
-        "model.model_name_or_path": folder / POLICY,
-        "data.dataset": folder / "train.jsonl",
-        "data.prompt_key": "prompt",
-        "data.max_len": 16,
-        "train.batch_size": 64,
-        "train.micro_batch_size": 64,
-        "adam.lr": 1e-3,
-        "ds.zero_stage": 0,
-        "ds.attn_implementation": "sdpa",
-        "ckpt.output_dir": folder / "rm",
-        "ckpt.path": folder / "rm.checkpoints",
-        "js.device": "cpu",
-    }
-    program("rm", folder / "rm.log", flags, "train")
-    flags = {"model": folder / "rm", "max_len": 16, "prompt_key": "prompt", "device": "cpu"}
     pairs, out = folder / "held_out.jsonl", folder / "rm_eval"
-    program("rm", folder / "rm_eval.log", {**flags, "out": out}, "eval", str(pairs))
+    program(
+        folder / "rm.log",
+        f"openrlhf_js.cli.rm train --model.model_name_or_path {folder / POLICY} "
+        f"--data.dataset {folder / 'train.jsonl'} --data.prompt_key prompt --data.max_len 16 "
+        "--train.batch_size 64 --train.micro_batch_size 64 --adam.lr 1e-3 --ds.zero_stage 0 "
+        f"--ds.attn_implementation sdpa --ckpt.output_dir {folder / 'rm'} "
+        f"--ckpt.path {folder / 'rm.checkpoints'} --js.device cpu",
+    )
+    program(
+        folder / "rm_eval.log",
+        f"openrlhf_js.cli.rm eval {pairs} --model {folder / 'rm'} --max_len 16 "
+        f"--prompt_key prompt --device cpu --out {out}",
+    )
     found = json.loads((out / "evaluation.json").read_text())
     return {
         "accuracy": found["accuracy"],
@@ -137,40 +109,33 @@ def reward_model(folder: Path) -> dict[str, Any]:
     }
 
 
-def train(run: Run, data: Path, folder: Path) -> dict[str, float]:
+def train(estimator: str, seed: int, steps: int, data: Path, folder: Path) -> dict[str, Any]:
     """Leaves the trained policy in `folder/model`; the seconds that it took, start-up included."""
+    began = time.monotonic()
     shutil.rmtree(folder)  # of a run that was stopped
     folder.mkdir()
     items = TASK.split(0, HELD_OUT_PROMPTS).train
-    drawn = draw(items, run.steps * PROMPTS_PER_STEP, random.Random(f"rlhf/{run.seed}"))
+    drawn = draw(items, steps * PROMPTS_PER_STEP, random.Random(f"rlhf/{seed}"))
     write_prompts(folder / "prompts.jsonl", TASK, drawn, "train")
     roles = ("actor", "reward", "ref", "critic")
-    flags = {
-        "actor.model_name_or_path": data / POLICY,
-        "actor.adam.lr": run.learning_rate,
-        "reward.model_name_or_path": data / "rm",
-        **{f"{role}.num_gpus_per_node": 1 for role in roles},
-        "vllm.num_engines": 1,
-        "algo.advantage.estimator": run.estimator,
-        "algo.kl.init_coef": run.kl,
-        "data.prompt_dataset": folder / "prompts.jsonl",
-        "data.max_len": TASK.max_tokens,
-        "rollout.batch_size": PROMPTS_PER_STEP,
-        "rollout.n_samples_per_prompt": RESPONSES_PER_PROMPT,
-        "rollout.micro_batch_size": 128,
-        "rollout.max_new_tokens": TASK.max_new_tokens,
-        "train.batch_size": PROMPTS_PER_STEP * RESPONSES_PER_PROMPT,
-        "train.micro_batch_size": 128,
-        "train.seed": run.seed,
-        "ds.zero_stage": 2,
-        "ds.attn_implementation": "sdpa",
-        "ckpt.output_dir": folder / "model",
-        "ckpt.path": folder / "checkpoints",
-        "ckpt.best_metric_key": "none",
-        "logger.tensorboard_dir": folder / "tensorboard",
-        "js.device": "cpu",
-    }
-    return program("train", folder / "train.log", flags, "--vllm.enforce_eager")
+    program(
+        folder / "train.log",
+        f"openrlhf_js.cli.train --actor.model_name_or_path {data / POLICY} "
+        f"--actor.adam.lr {LEARNING_RATE} --reward.model_name_or_path {data / 'rm'} "
+        f"{' '.join(f'--{role}.num_gpus_per_node 1' for role in roles)} "
+        "--vllm.num_engines 1 --vllm.enforce_eager "
+        f"--algo.advantage.estimator {estimator} --algo.kl.init_coef 0 "
+        f"--data.prompt_dataset {folder / 'prompts.jsonl'} --data.max_len {TASK.max_tokens} "
+        f"--rollout.batch_size {PROMPTS_PER_STEP} --rollout.micro_batch_size 128 "
+        f"--rollout.n_samples_per_prompt {RESPONSES_PER_PROMPT} "
+        f"--rollout.max_new_tokens {TASK.max_new_tokens} "
+        f"--train.batch_size {PROMPTS_PER_STEP * RESPONSES_PER_PROMPT} "
+        f"--train.micro_batch_size 128 --train.seed {seed} "
+        "--ds.zero_stage 2 --ds.attn_implementation sdpa "
+        f"--ckpt.output_dir {folder / 'model'} --ckpt.path {folder / 'checkpoints'} "
+        "--ckpt.best_metric_key none --js.device cpu",
+    )
+    return {"seconds": time.monotonic() - began}
 
 
 def measure(policy: Path, data: Path, samples: int, seed: int) -> dict[str, Any]:
@@ -185,51 +150,54 @@ def measure(policy: Path, data: Path, samples: int, seed: int) -> dict[str, Any]
     return {"true_scores": grade(TASK, held_out, texts), "rewards": rewards}
 
 
-def rise(after: Floats, before: Floats) -> Estimate:
-    """The difference of the means of (prompts, responses), with an interval over prompts."""
+def arrays(plain: dict[str, Any]) -> Measured:
+    return Measured(np.array(plain["true_scores"]), np.array(plain["rewards"]))
+
+
+def difference(after: Floats, before: Floats) -> Estimate:
+    """Of the means of (prompts, responses), with an interval over prompts."""
     return paired_difference(after.mean(1), before.mean(1)).estimate
 
 
-def rises(before: Measured, after: dict[Run, Measured]) -> list[dict[str, Any]]:
+def shown(estimate: Estimate, unit: float = 1.0) -> str:
+    """Such as 3.10 (3.02 to 3.18)."""
+    value, low, high = (each / unit for each in estimate)
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
+def rises(before: Measured, after: dict[tuple[str, int], Measured]) -> list[dict[str, Any]]:
     """A row for each run, with intervals over prompts, and for each estimator, over seeds."""
     sd = float(before.true_scores.std(ddof=1))
-    found: list[tuple[str, float, Estimate, Estimate]] = []
-    for run_, now in after.items():
-        scores = rise(now.true_scores, before.true_scores)
-        rewards = rise(now.rewards, before.rewards)
-        found.append((run_.name, float(now.true_scores.mean()), scores, rewards))
-    for name in dict.fromkeys(run_.estimator for run_ in after):
-        own = [row for run_, row in zip(after, found, strict=False) if run_.estimator == name]
+
+    def row(name: str, mean: float, scores: Estimate, rewards: Estimate) -> dict[str, Any]:
+        rise = {"rise": shown(scores), "rise_in_sds": shown(scores, sd)}
+        return {"run": name, "true_score": mean, **rise, "rise_of_reward": shown(rewards)}
+
+    rows = []
+    for (name, seed), now in after.items():
+        changes = (difference(*pair) for pair in zip(now, before, strict=True))
+        rows.append(row(f"{name}, seed {seed}", float(now.true_scores.mean()), *changes))
+    for name in dict.fromkeys(name for name, _ in after):
+        own = [now for (estimator, _), now in after.items() if estimator == name]
         if len(own) > 1:
-            scores, rewards = (clustered_mean([row[i].value for row in own]) for i in (2, 3))
-            mean = float(np.mean([row[1] for row in own]))
-            found.append((f"{name}, {len(own)} seeds", mean, scores, rewards))
-    return [
-        {
-            "run": name,
-            "true_score": mean,
-            "rise": shown(scores),
-            "rise_in_sds": shown(Estimate(*(each / sd for each in scores))),
-            "rise_of_reward": shown(rewards),
-        }
-        for name, mean, scores, rewards in found
-    ]
+            scores, rewards = ([each.mean() for each in field] for field in zip(*own, strict=True))
+            changes = (
+                clustered_mean(np.array(scores) - before.true_scores.mean()),
+                clustered_mean(np.array(rewards) - before.rewards.mean()),
+            )
+            rows.append(row(f"{name}, {len(own)} seeds", float(np.mean(scores)), *changes))
+    return rows
 
 
-def shown(value: Estimate) -> str:
-    """Such as 3.10 (3.02 to 3.18)."""
-    return f"{value.value:.2f} ({value.low:.2f} to {value.high:.2f})"
-
-
-def against(after: dict[Run, Measured], estimator: str, other: str) -> str:
-    """The difference of the mean true scores of two estimators, by seed where there are several."""
-    scores = {(run_.estimator, run_.seed): each.true_scores for run_, each in after.items()}
-    seeds = [seed for name, seed in scores if name == estimator and (other, seed) in scores]
-    if len(seeds) == 1:
-        gap, over = rise(scores[estimator, seeds[0]], scores[other, seeds[0]]), "prompts"
+def against(after: dict[tuple[str, int], Measured], estimator: str, other: str) -> str:
+    """The difference of two estimators' mean true scores, by seed where there are several."""
+    seeds = [seed for name, seed in after if name == estimator]
+    pairs = [(after[estimator, s].true_scores, after[other, s].true_scores) for s in seeds]
+    if len(pairs) == 1:
+        gap, over = difference(*pairs[0]), "prompts"
     else:
-        gaps = [scores[estimator, s].mean() - scores[other, s].mean() for s in seeds]
-        gap, over = clustered_mean(gaps), f"{len(seeds)} seeds"
+        gap = clustered_mean([a.mean() - b.mean() for a, b in pairs])
+        over = f"{len(seeds)} seeds"
     return f"{estimator} - {other}, true score: {shown(gap)}, over {over}"
 
 
@@ -241,32 +209,31 @@ def work(settings: TrueScoreSettings) -> None:
     quality = kept(folder / "reward_model.json", partial(reward_model, folder))
     look = partial(measure, folder / POLICY, folder, samples, seed=0)
     before = arrays(kept(folder / f"before-{samples}.json", look))
-    rest = (settings.steps, settings.learning_rate, settings.kl)
     after = {}
-    for each in [Run(name, s, *rest) for s in settings.seeds for name in settings.estimators]:
-        own = folder / each.name
-        kept(own / "trained.json", partial(train, each, folder, own))
-        look = partial(measure, own / "model", folder, samples, seed=1 + each.seed)
-        after[each] = arrays(kept(own / f"after-{samples}.json", look))
-    rows = rises(before, after)
-    gaps = [against(after, settings.estimators[0], each) for each in settings.estimators[1:]]
-    result = {"settings": settings.manifest(), "reward_model": quality, "rows": rows}
-    write_json(folder / "results.json", {**result, "differences": gaps})
+    for seed in settings.seeds:
+        for name in settings.estimators:
+            own = folder / f"{name}-{settings.steps}-seed{seed}"
+            make = partial(train, name, seed, settings.steps, folder, own)
+            kept(own / "trained.json", make)
+            look = partial(measure, own / "model", folder, samples, seed=1 + seed)
+            after[name, seed] = arrays(kept(own / f"after-{samples}.json", look))
     accuracy, truth = Estimate(**quality["accuracy"]), quality["accuracy_of_truth"]
     say(f"Reward model: accuracy {shown(accuracy)}, of the true scores {truth:.3f}")
+    say(f"Its calibration error: {quality['calibration_error']:.3f}")
     best = preferences.true_score("abc", "abc")
     say(f"Before: true score {before.true_scores.mean():.2f}; best possible {best:.2f}")
-    table(rows)
-    for gap in gaps:
-        say(gap)
+    table(rises(before, after))
+    first, *rest = settings.estimators
+    for other in rest:
+        say(against(after, first, other))
+
+
+def explained(error: ProgramFailed) -> str:
+    return "\n".join([f"{error}; see {error.log}", *last_lines(error.log)])
 
 
 if __name__ == "__main__":
-    failures = {
-        ProgramFailed: lambda error: "\n".join(
-            [f"{error}; see {error.log}", *last_lines(error.log)]
-        )
-    }
     prog = "benchmarks/rlhf_true_score.py"
     settings = parse(TrueScoreSettings, prog, sys.argv[1:])
+    failures = {ProgramFailed: explained}
     sys.exit(run(prog, partial(work, settings), resumes=True, failures=failures))
