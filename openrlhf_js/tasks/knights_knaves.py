@@ -274,51 +274,65 @@ def score(response: str, label: str) -> Score:
     answer = answer_of(response)
     if answer is None:
         return scored("no_answer", "nothing in \\boxed{}")
-    if len(answer) > MAX_ANSWER_CHARACTERS:
-        return scored("malformed", f"{len(answer)} characters in \\boxed{{}}")
     try:
-        claims = _claims(answer.casefold(), roles, pair)
+        claims = _claims(answer)
     except ValueError as error:
         return scored("malformed", str(error))
-    if mistaken := {name.title() for name, _ in claims ^ roles.items()}:
+    if strange := (claims.keys() - roles.keys()) | (set(claims.values()) - {*pair, "both"}):
+        return scored("malformed", f"not in this puzzle: {sorted(strange)!r:.80}")
+    if mistaken := [name.title() for name, role in roles.items() if claims.get(name) != role]:
         return scored("wrong", f"wrong role, both or none: {', '.join(sorted(mistaken))}")
     return scored("correct", f"the roles of all {len(roles)}")
 
 
-def _claims(answer: str, roles: dict[str, str], pair: tuple[str, str]) -> set[tuple[str, str]]:
-    """Pairs of name and role that an answer claims, all in lower case; ValueError if unclear.
+def claims_of(response: str) -> dict[str, str] | None:
+    """Who has which role (or "both") by a response, in lower case; None if it cannot be read."""
+    answer = answer_of(response)
+    try:
+        return None if answer is None else _claims(answer)
+    except ValueError:
+        return None
+
+
+def _claims(answer: str) -> dict[str, str]:
+    """The role of everyone an answer names, in lower case; ValueError if it is unclear.
 
     Roles follow names, as in "Ann and Bob are fools" or "Eve is not a sage", or all of them are
     headings, as in "Sages: Eve; fools: Ann, Bob". Names share a role only if commas or "and" are
     all that stands between them: "Owen; Liam is a fool" is unclear.
     """
+    if len(answer) > MAX_ANSWER_CHARACTERS:
+        raise ValueError(f"an answer of {len(answer)} characters")
+    answer = answer.casefold()
     start, *sections = _HEADING.split(answer)
     if sections and not start.strip(_ENDS):
         below = [names.strip(_ENDS) for names in sections[1::2]]
         if any(word in SINGULAR or word == "not" for _, word in WORDS.findall("; ".join(below))):
             raise ValueError("it holds a role or a negation below a heading")
         answer = "; ".join(map("{} {}".format, below, sections[::2]))
-    claims: set[tuple[str, str]] = set()
+    claims: dict[str, str] = {}
     waiting: list[str] = []  # names that have no role yet, as the first in "Ann and Bob are fools"
     negated = False
     for joint, word in WORDS.findall(answer):
-        role = SINGULAR.get(word)
         if not word:
             break
-        if word in roles and not negated:
-            if waiting and not _joins_names(joint):
-                break
-            waiting.append(word)
-        elif word == "not" and len(waiting) == 1 and not negated:
+        if word == "not" and len(waiting) == 1 and not negated:
             negated = True
-        elif role in pair and waiting and not (negated and "both" in joint):
-            claimed = pair[role == pair[0]] if negated else role
-            claims.update((name, claimed) for name in waiting)
+        elif word in SINGULAR and waiting and not (negated and "both" in joint):
+            role = SINGULAR[word]
+            role = PAIRS[role][role == PAIRS[role][0]] if negated else role
+            claims.update(
+                (name, role if claims.get(name, role) == role else "both") for name in waiting
+            )
             waiting, negated = [], False
-        else:
+        elif word in SINGULAR or word == "not" or negated:
             raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
+        elif waiting and not _joins_names(joint):
+            break
+        else:
+            waiting.append(word)
     if waiting:
-        raise ValueError(f"no role follows {waiting[-1]!r}")
+        raise ValueError(f"no role follows {waiting[-1][:40]!r}")
     return claims
 
 

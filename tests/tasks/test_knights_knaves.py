@@ -301,6 +301,18 @@ def test_answers(answer, status):
     assert score[:2] == (float(status == "correct"), status)
 
 
+def test_claims_need_no_label():
+    said = "\\boxed{Liam and Bob are fools, Owen is not a sage, Eve is a knight. Liam is a sage}"
+    assert knights_knaves.claims_of(said) == {
+        "liam": "both",
+        "bob": "fool",
+        "owen": "fool",
+        "eve": "knight",
+    }
+    for unread in ("Owen is a sage", "\\boxed{Owen is tall}", ""):
+        assert knights_knaves.claims_of(unread) is None
+
+
 def test_the_answer_is_in_the_last_box_or_without_one_in_the_last_tag():
     right, wrong = each(RIGHT)[0], each(WRONG)[0]
     for response, status in [
