@@ -12,6 +12,7 @@ import argparse
 import functools
 import importlib.abc
 import importlib.util
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -358,6 +359,20 @@ def _keep_weights(module: ModuleType) -> None:
         layer.cpu_linear = torch.nn.functional.linear
 
 
+# A spawned engine imports torch and vLLM once more, and its worker again: a third of the time to
+# the first step. Nothing here has touched a GPU, which is what makes a fork unsafe elsewhere.
+@_stands_in_for(
+    "vllm.utils.system_utils",
+    "mp_method = envs.VLLM_WORKER_MULTIPROC_METHOD",
+    'vllm.platforms.cpu | os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"',
+)
+def _fork_engines(module: ModuleType) -> None:
+    @_replace(module, "get_mp_context")
+    def _() -> Any:
+        return multiprocessing.get_context("fork")
+
+
+@functools.cache  # a forked engine inherits what was installed
 def install() -> None:
     """Makes this process ready for OpenRLHF without a GPU. Safe to call twice."""
     install_flash_attn()

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -84,15 +85,19 @@ def train(args: argparse.Namespace, device: str) -> None:
         args: OpenRLHF's nested arguments with our `args.js`, after its own validation.
         device: what `prepare_device` returned.
     """
-    for notice in fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU):
-        print(notice, flush=True)
+    # Ray takes seconds to start, and OpenRLHF to be imported: one while the other.
+    program = "openrlhf.cli.train_ppo_ray"
+    importing = threading.Thread(target=importlib.import_module, args=(program,), daemon=True)
+    importing.start()
+    with _ray(args, device):
+        importing.join()
+        for notice in fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU):
+            print(notice, flush=True)
 
-    from openrlhf.cli import train_ppo_ray as upstream_program
+        from openrlhf_js.plugin.trainer import our_actors
 
-    from openrlhf_js.plugin.trainer import our_actors
-
-    with _ray(args, device), our_actors(args):
-        upstream_program.train(args)
+        with our_actors(args):
+            importlib.import_module(program).train(args)
 
 
 @contextlib.contextmanager
