@@ -9,32 +9,11 @@ NAN = float("nan")
 VALID = dict(greedy_rewards=torch.zeros(4), shrinkage=0.3)
 
 
-def test_all_rewards_equal():
-    rewards = torch.full((4, 3), 0.1)
-    assert (group_statistics(rewards).shrinkage == 0).all()
-    for name in ESTIMATORS:
-        if name in ("reinforce", "remax"):
-            continue
-        torch.testing.assert_close(advantage(name, rewards, **VALID), torch.zeros(4, 3))
-
-
 def test_one_equal_group_is_measured_against_the_batch():
     rewards = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
     for name in ("js", "js_plus"):
         assert (advantage(name, rewards)[0] > 0).all()
     assert (advantage("grpo", rewards)[0] == 0).all()
-
-
-@pytest.mark.parametrize("name", ["js", "js_plus"])
-def test_one_prompt_falls_back_to_rloo(name):
-    rewards = torch.tensor([[1.0, 0.0, 0.5]])
-    assert torch.equal(baseline(name, rewards), baseline("rloo", rewards))
-
-
-@pytest.mark.parametrize("name", ["js", "js_plus"])
-def test_one_response_falls_back_to_the_batch_mean(name):
-    rewards = torch.tensor([[1.0], [0.0], [0.5]])
-    assert torch.equal(baseline(name, rewards), baseline("bloo", rewards))
 
 
 def test_two_prompts():
@@ -52,16 +31,11 @@ def test_two_prompts():
     ("name", "shape", "what"),
     [
         ("rloo", (4, 1), "2 responses"),
-        ("grpo", (4, 1), "2 responses"),
-        ("dr_grpo", (4, 1), "2 responses"),
         ("js1", (4, 1), "2 responses"),
-        ("js_fixed", (4, 1), "2 responses"),
         ("bloo", (1, 4), "2 prompts"),
-        ("js1", (1, 4), "2 prompts"),
         ("js_fixed", (1, 4), "2 prompts"),
         ("js", (1, 1), "2 rewards"),
         ("js_plus", (1, 1), "2 rewards"),
-        ("reinforce++", (1, 1), "2 rewards"),
     ],
 )
 def test_too_few(name, shape, what):
@@ -82,15 +56,6 @@ def test_group_of_one_valid_response():
     assert stats.within_variance.tolist() == [0.125, 0.0, 0.25]
 
 
-def test_group_without_a_valid_response():
-    rewards = torch.tensor([[NAN, NAN], [0.0, 1.0], [1.0, 1.0]])
-    mask = ~rewards.isnan()
-    for name in ("js", "js_plus", "rloo", "bloo"):
-        a = advantage(name, rewards, mask=mask)
-        assert a[0].tolist() == [0.0, 0.0]
-        torch.testing.assert_close(a[1:], advantage(name, rewards[1:]))
-
-
 def test_only_one_valid_response_at_all():
     rewards = torch.tensor([[1.0, NAN], [NAN, NAN]])
     for name in ("rloo", "bloo", "js", "js_plus", "js_fixed", "js1", "grpo", "reinforce++"):
@@ -107,12 +72,6 @@ def test_nothing_valid():
         assert values.isfinite().all()
 
 
-def test_unknown_name_lists_all():
-    with pytest.raises(ValueError, match="unknown estimator 'jss'") as caught:
-        advantage("jss", torch.zeros(2, 2))
-    assert all(name in str(caught.value) for name in ESTIMATORS)
-
-
 @pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf"), 1e30])
 def test_unusable_reward_names_its_prompt(value):
     rewards = torch.zeros(3, 2)
@@ -123,40 +82,37 @@ def test_unusable_reward_names_its_prompt(value):
     assert advantage("js", rewards, mask=mask).isfinite().all()
 
 
+@pytest.mark.parametrize("value", [0.1, 1e6 + 1 / 16, 1e-20])
+def test_all_rewards_equal(value):
+    rewards = torch.full((6, 7), value)
+    assert (group_statistics(rewards).shrinkage == 0).all()
+    assert diagnostics("js", rewards)["js/all_equal_groups"] == 1
+    for name in ESTIMATORS:
+        if name not in ("reinforce", "remax"):
+            assert not advantage(name, rewards, shrinkage=0.3).any()
+
+
+EQUAL = torch.zeros(3, 2)
+
+
 @pytest.mark.parametrize(
-    ("rewards", "message"),
+    ("name", "rewards", "options", "message"),
     [
-        (torch.zeros(3), "prompts, responses"),
-        (torch.zeros(3, 2, 1), "prompts, responses"),
-        (torch.zeros(0, 2), "not empty"),
-        ([[1.0, 2.0]], "must be a tensor"),
-        (torch.zeros(3, 2, dtype=torch.int64), r"pass rewards.float\(\)"),
-        (torch.zeros(3, 2, dtype=torch.bool), r"pass rewards.float\(\)"),
+        ("jss", EQUAL, {}, "unknown estimator 'jss'.*js_plus"),
+        ("js", torch.zeros(3), {}, "prompts, responses"),
+        ("js", torch.zeros(0, 2), {}, "not empty"),
+        ("js", [[1.0, 2.0]], {}, "must be a tensor"),
+        ("js", torch.zeros(3, 2, dtype=torch.int64), {}, r"pass rewards.float\(\)"),
+        ("js", EQUAL, {"mask": torch.ones(3, 2)}, "mask must be a torch.bool tensor"),
+        ("js", EQUAL, {"mask": torch.ones(2, 3, dtype=torch.bool)}, "mask must be a torch.bool"),
+        ("remax", EQUAL, {}, r"remax needs greedy_rewards.*\(3,\)"),
+        ("remax", EQUAL, {"greedy_rewards": torch.zeros(2)}, r"remax needs greedy_rewards.*\(3,\)"),
+        ("remax", EQUAL, {"greedy_rewards": torch.tensor([0, 1, NAN])}, "prompt 2 is nan"),
+        ("js_fixed", EQUAL, {}, "js_fixed needs shrinkage between 0"),
+        ("js_fixed", EQUAL, {"shrinkage": 1.1}, "js_fixed needs shrinkage between 0"),
+        ("js_fixed", EQUAL, {"shrinkage": NAN}, "js_fixed needs shrinkage between 0"),
     ],
 )
-def test_wrong_rewards(rewards, message):
+def test_wrong_input(name, rewards, options, message):
     with pytest.raises(ValueError, match=message):
-        advantage("js", rewards)
-
-
-@pytest.mark.parametrize("mask", [torch.ones(3, 2), torch.ones(2, 3, dtype=torch.bool), [True]])
-def test_wrong_mask(mask):
-    with pytest.raises(ValueError, match=r"mask must be a torch.bool tensor"):
-        advantage("js", torch.zeros(3, 2), mask=mask)
-
-
-@pytest.mark.parametrize("greedy", [None, torch.zeros(2), torch.zeros(3, dtype=torch.int64)])
-def test_wrong_greedy_rewards(greedy):
-    with pytest.raises(ValueError, match=r"remax needs greedy_rewards.*\(3,\)"):
-        advantage("remax", torch.zeros(3, 2), greedy_rewards=greedy)
-
-
-def test_unusable_greedy_reward_names_its_prompt():
-    with pytest.raises(ValueError, match="greedy reward of prompt 2 is nan"):
-        advantage("remax", torch.zeros(3, 2), greedy_rewards=torch.tensor([0.0, 1.0, NAN]))
-
-
-@pytest.mark.parametrize("shrinkage", [None, -0.1, 1.1, NAN])
-def test_wrong_shrinkage(shrinkage):
-    with pytest.raises(ValueError, match="js_fixed needs shrinkage between 0"):
-        advantage("js_fixed", torch.zeros(3, 2), shrinkage=shrinkage)
+        advantage(name, rewards, **options)

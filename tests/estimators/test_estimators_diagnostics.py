@@ -55,7 +55,7 @@ def test_masked_responses_are_counted_and_equal_groups_judged_without_them():
 def test_estimated_errors_match_the_true_ones(name):
     """Mean over many batches of the estimate against the measured distance to the values."""
     draw = torch.Generator().manual_seed(1)
-    n, m, rounds = 24, 4, 150
+    n, m, rounds = 24, 4, 60
     truth, estimate = 0.0, 0.0
     for _ in range(rounds):
         values = torch.randn(n, 1, generator=draw, dtype=torch.float64)
@@ -64,4 +64,4 @@ def test_estimated_errors_match_the_true_ones(name):
         options = dict(greedy_rewards=greedy, shrinkage=0.3)
         truth += (baseline(name, rewards, **options) - values).square().mean().item()
         estimate += diagnostics(name, rewards, **options)["js/baseline_mse"]
-    assert estimate / truth == pytest.approx(1, abs=0.05)
+    assert estimate / truth == pytest.approx(1, abs=0.07)

@@ -60,7 +60,7 @@ def test_scaled_advantages_by_hand():
     close(advantage("reinforce++", REWARDS), [[one, -one], [one, one], [-one, -one]])
 
 
-SIZES = [(2, 2), (3, 5), (4, 2), (9, 4), (33, 3), (1, 3), (5, 1)]
+SIZES = [(2, 2), (3, 5), (33, 3), (1, 3), (5, 1)]
 CASES = [
     (name, n, m)
     for name, estimator in ESTIMATORS.items()

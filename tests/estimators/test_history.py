@@ -4,6 +4,8 @@ import itertools
 import json
 import math
 import random
+from statistics import fmean as mean
+from statistics import variance
 
 import pytest
 import torch
@@ -22,7 +24,7 @@ from openrlhf_js.estimators import (
 )
 from openrlhf_js.estimators.history import rule_weights, running_coefficient
 
-OPTIONS = settings(max_examples=15, deadline=None)
+OPTIONS = settings(max_examples=10, deadline=None)
 
 
 def history_of(batches, half_life=3.0):
@@ -38,16 +40,6 @@ def earlier(batch):
 
 
 # the slow oracle: lists of earlier batches, and a numerical optimiser for the weights
-
-
-def mean(values):
-    values = list(values)
-    return math.fsum(values) / len(values)
-
-
-def variance(values):
-    center = mean(values)
-    return math.fsum((x - center) ** 2 for x in values) / (len(values) - 1)
 
 
 def slow_coefficients(others, m, older):
@@ -168,28 +160,13 @@ def test_weights_on_the_edges(gain, expected):
 # reduces to
 
 
-def test_without_a_batch_it_is_js_plus(batch):
+@pytest.mark.parametrize(("half_life", "batches"), [(1e-4, 6), (0.02, 6), (20, 0)])
+def test_a_half_life_near_zero_and_a_first_batch_are_js_plus(half_life, batches, batch, earlier):
     rewards = batch(6, 4)
-    history = start_history(20)
+    history = history_of(earlier[:batches], half_life)
     torch.testing.assert_close(
         advantage("js_plus", rewards, history=history), advantage("js_plus", rewards)
     )
-    assert rule_weights(history) == (1.0, 0.0, 0.0)
-
-
-@pytest.mark.parametrize("half_life", [1e-4, 0.02])
-def test_a_half_life_near_zero_is_js_plus(half_life, batch, earlier):
-    rewards = batch(6, 4)
-    history = history_of(earlier, half_life)
-    torch.testing.assert_close(
-        advantage("js_plus", rewards, history=history), advantage("js_plus", rewards)
-    )
-
-
-def test_other_estimators_do_not_look_at_it(batch, earlier):
-    rewards, history = batch(6, 4), history_of(earlier)
-    assert torch.equal(advantage("js", rewards, history=history), advantage("js", rewards))
-    assert diagnostics("js", rewards, history=history) == diagnostics("js", rewards)
 
 
 def test_it_comes_near_the_best_coefficient_on_a_stationary_stream():
@@ -200,7 +177,7 @@ def test_it_comes_near_the_best_coefficient_on_a_stationary_stream():
         values = torch.randn(6, 1, generator=generator, dtype=torch.float64) * 0.5**0.5
         return values + torch.randn(6, 4, generator=generator, dtype=torch.float64)
 
-    history = history_of((draw() for _ in range(300)), half_life=100)
+    history = history_of((draw() for _ in range(150)), half_life=100)
     v2, distance = 1 / 3, 0.5 * (1 + 1 / 5) + 1 / 4 / 5
     found = running_coefficient(group_statistics(draw()), history)
     assert found.mean().item() == pytest.approx(v2 / (v2 + distance), abs=0.05)
@@ -222,12 +199,11 @@ def streams(draw):
     ]
 
 
-def enough(stream):
-    return stream[-1].numel() >= 2
-
-
 @OPTIONS
-@given(stream=streams().filter(enough), own=st.sampled_from([-1e6, 0.37, 1e9]))
+@given(
+    stream=streams().filter(lambda stream: stream[-1].numel() >= 2),
+    own=st.sampled_from([-1e6, 0.37, 1e9]),
+)
 def test_own_reward_leaves_no_trace(stream, own):
     history, today = history_of(stream[:-1]), stream[-1]
     before = baseline("js_plus", today, history=history)
@@ -235,13 +211,12 @@ def test_own_reward_leaves_no_trace(stream, own):
         changed = today.clone()
         changed[i, j] = own
         after = baseline("js_plus", changed, history=history)
-        if today.shape[1] > 1 or today.shape[0] > 1:
-            assert torch.equal(after[i, j], before[i, j])
+        assert torch.equal(after[i, j], before[i, j])
 
 
 @OPTIONS
 @given(
-    stream=streams().filter(enough),
+    stream=streams().filter(lambda stream: stream[-1].numel() >= 2),
     factor=st.sampled_from([0.25, 2.0, 64.0]),
     shift=st.integers(-50, 50),
 )
@@ -257,7 +232,7 @@ def test_units_and_zero_of_the_rewards_do_not_matter(stream, factor, shift):
 
 
 @OPTIONS
-@given(stream=streams().filter(enough), data=st.data())
+@given(stream=streams().filter(lambda stream: stream[-1].numel() >= 2), data=st.data())
 def test_masks_of_any_kind_give_finite_numbers(stream, data):
     history = start_history(2)
     for rewards in stream:
@@ -333,23 +308,6 @@ def test_much_smaller_rewards_bring_the_history_into_their_units(earlier):
     assert update_history(history, 100 * stream).net > 1000 * history.net
 
 
-def test_rewards_far_from_zero_keep_their_statistics(earlier):
-    far = history_of([rewards + 1e7 for rewards in earlier])
-    near = history_of(earlier)
-    assert far[1:6] == pytest.approx(near[1:6], rel=1e-5)
-
-
-def test_a_batch_unlike_the_history_is_believed_at_once():
-    """Earlier prompts were alike; today's differ by far more than chance could make them."""
-    generator = torch.Generator().manual_seed(0)
-    history = history_of((torch.randn(32, 4, generator=generator) for _ in range(40)), 20)
-    alike = torch.randn(32, 4, generator=generator)
-    apart = alike + 3 * torch.randn(32, 1, generator=generator)
-    shrunk = [running_coefficient(group_statistics(rewards), history) for rewards in (alike, apart)]
-    assert shrunk[0].min() > 0.9
-    assert shrunk[1].max() < 0.2
-
-
 # for checkpoints, and bad input
 
 
@@ -366,11 +324,6 @@ def test_it_is_plain_numbers(earlier):
 def test_a_half_life_that_is_none(half_life):
     with pytest.raises(ValueError, match="finite number of batches above 0"):
         start_history(half_life)
-
-
-def test_bad_rewards_are_refused(earlier):
-    with pytest.raises(ValueError, match="prompt 0, response 1 is nan"):
-        update_history(history_of(earlier), torch.tensor([[0.0, math.nan]]))
 
 
 def test_what_is_logged(batch, earlier):
