@@ -14,27 +14,21 @@ js_fixed with the constant coefficient of the least mean error, which no data ca
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import torch
+from value_distributions import LOGNORMAL, NORMAL, SAME, STUDENT
 
 from openrlhf_js.common.settings import Field, Settings, parse
 from openrlhf_js.estimators import baseline
+from openrlhf_js.lab.values import Draw
 from openrlhf_js.stats import ratio_of_means
 
-Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+SKEWED: Draw = lambda g, shape: g.standard_exponential(shape) - 1  # noqa: E731
 
-SHAPES: dict[str, Draw] = {
-    "Gaussian": lambda g, shape: g.standard_normal(shape),
-    "Student t(3)": lambda g, shape: g.standard_t(3, shape) / 3**0.5,
-    "skewed": lambda g, shape: g.standard_exponential(shape) - 1,
-}
-SPREADS: dict[str, Draw] = {
-    "the same": lambda g, shape: np.ones(shape),
-    "by prompt": lambda g, shape: np.exp(0.8 * g.standard_normal(shape) - 0.64),
-}
+SHAPES: dict[str, Draw] = {"Gaussian": NORMAL, "Student t(3)": STUDENT, "skewed": SKEWED}
+SPREADS: dict[str, Draw] = {"the same": SAME, "by prompt": LOGNORMAL}
 VALUE_VARIANCES = (0.25, 1.0, 4.0)
 RESPONSES = (2, 4, 8)
 COLUMNS = ("bloo", "js", "js_plus", "best")
@@ -78,12 +72,10 @@ def main() -> None:
         errors = {name: np.array([each[name] for each in batches]) for name in batches[0]}
         cells = []
         for name in COLUMNS:
-            ratio, wins = (
-                ratio_of_means(errors[name], errors["rloo"]),
-                errors[name] < errors["rloo"],
-            )
+            ratio = ratio_of_means(errors[name], errors["rloo"])
+            wins = (errors[name] < errors["rloo"]).mean()
             less, half = 100 * (1 - ratio.value), 50 * (ratio.high - ratio.low)
-            cells.append(f"{less:.1f} ± {half:.1f} ({100 * wins.mean():.0f} %)")
+            cells.append(f"{less:.1f} ± {half:.1f} ({100 * wins:.0f} %)")
         print(f"| {shape} | {spread} | {s2:g} | {m} |", " | ".join(cells), "|", flush=True)
 
 

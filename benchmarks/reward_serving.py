@@ -14,16 +14,15 @@ import contextlib
 import json
 import os
 import random
-import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median, quantiles
 
 from openrlhf_js.common.settings import Field, Settings, parse
 
@@ -34,6 +33,10 @@ install_flash_attn()  # OpenRLHF imports it, and uses it on GPUs only
 sys.argv[0] = "serve_rm"
 runpy.run_module("openrlhf.cli.serve_rm", run_name="__main__")
 """
+COMMANDS = {
+    "OpenRLHF": ["-c", UPSTREAM, "--ds.attn_implementation", "sdpa"],
+    "openrlhf_js": ["-m", "openrlhf_js.cli.rm", "serve", "--device", "cpu"],
+}
 START_SECONDS = 120
 WARM_UP_SECONDS = 1.0
 
@@ -45,15 +48,6 @@ class ServingSettings(Settings):
     rounds: int = Field(6, ge=1, description="of each server")
     seconds: float = Field(8.0, gt=0, description="of a round")
     new_connections: bool = Field(False, description="one for every request")
-    load: int = Field(0, description="port; be the clients of one round (used by itself)")
-
-
-class Round(NamedTuple):
-    """What one server did in one round; latencies in seconds."""
-
-    requests_per_second: float
-    p50: float
-    p99: float
 
 
 @contextlib.contextmanager
@@ -73,55 +67,53 @@ def serving(command: list[str], port: int, log: Path) -> Iterator[None]:
             time.sleep(0.1)
         yield
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
         process.kill()
 
 
-async def load(settings: ServingSettings) -> list[float]:
-    """The seconds of each request of one round, after the warm-up."""
-    draws, requests = random.Random(0), []
+def requests() -> list[bytes]:
+    draws, found = random.Random(0), []
     for _ in range(256):
         digits = draws.choices("0123456789", k=draws.randint(2, 6))
         query = f"sort({''.join(digits)})={''.join(sorted(digits))}<eos>"
         body = json.dumps({"query": [query], "prompts": [""], "labels": [""]}).encode()
         head = "POST /get_reward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        requests.append(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        found.append(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    return found
+
+
+async def load(settings: ServingSettings, port: int) -> list[float]:
+    """The seconds of each request of one round, after the warm-up."""
+    given, times = requests(), []
     start = time.perf_counter() + WARM_UP_SECONDS
-    times: list[float] = []
 
     async def client() -> None:
         connection = None
         while time.perf_counter() < start + settings.seconds:
             began = time.perf_counter()
-            connection = connection or await asyncio.open_connection("127.0.0.1", settings.load)
+            connection = connection or await asyncio.open_connection("127.0.0.1", port)
             reader, writer = connection
-            writer.write(random.choice(requests))
+            writer.write(random.choice(given))
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
             answer = json.loads(await reader.readexactly(length))
             if began >= start:
                 times.append(time.perf_counter() - began)
-            if not head.startswith(b"HTTP/1.1 200") or len(answer["rewards"]) != 1:
-                raise SystemExit(f"not one reward: {head!r} {answer!r}")
+            assert head.startswith(b"HTTP/1.1 200") and len(answer["rewards"]) == 1, (head, answer)
             if settings.new_connections:
                 writer.close()
                 connection = None
 
     await asyncio.gather(*(client() for _ in range(settings.clients)))
-    return sorted(times)
+    return times
 
 
-def measure(port: int, clients: int, seconds: float, new_connections: bool) -> Round:
-    """One round, in a process of its own."""
-    flags = {"load": port, "clients": clients, "seconds": seconds}
-    words = [f"--{name}={value}" for name, value in flags.items()]
-    command = [sys.executable, __file__, *words, *["--new_connections"] * new_connections]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(done.stdout + done.stderr)
-    return Round(*json.loads(done.stdout))
+def measure(settings: ServingSettings, port: int) -> tuple[float, float, float]:
+    """Requests per second, and the median and 99th percentile of their seconds."""
+    times = asyncio.run(load(settings, port))
+    return len(times) / settings.seconds, median(times), quantiles(times, n=100)[98]
 
 
 def free_port() -> int:
@@ -131,44 +123,33 @@ def free_port() -> int:
 
 def main() -> None:
     settings = parse(ServingSettings, "benchmarks/reward_serving.py", sys.argv[1:])
-    if settings.load:
-        times = asyncio.run(load(settings))
-        rate = len(times) / settings.seconds
-        print(json.dumps([rate, times[len(times) // 2], times[int(len(times) * 0.99)]]))
-        return
     from openrlhf_js.tiny.preferences import write_reward_model  # loads torch
     from openrlhf_js.tiny.tasks import sort
 
-    rounds: dict[str, list[Round]] = {"OpenRLHF": [], "openrlhf_js": []}
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as servers:
+    rounds: dict[str, list[tuple[float, float, float]]] = {server: [] for server in COMMANDS}
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         write_reward_model(folder / "model", task=sort)
-        model = ["--reward.model_name_or_path", str(folder / "model"), "--data.max_len", "32"]
-        commands = {
-            "OpenRLHF": ["-c", UPSTREAM, *model, "--ds.attn_implementation", "sdpa"],
-            "openrlhf_js": ["-m", "openrlhf_js.cli.rm", "serve", *model, "--device", "cpu"],
-        }
-        ports = {server: free_port() for server in rounds}
-        for server, words in commands.items():
-            where = ["--host", "127.0.0.1", "--port", str(ports[server])]
-            command = [sys.executable, *words, *where]
-            servers.enter_context(serving(command, ports[server], folder / f"{server}.log"))
-        how = (settings.clients, settings.seconds, settings.new_connections)
-        for number in range(-1, settings.rounds):
-            for server in list(rounds)[:: 1 if number % 2 else -1]:
-                done = measure(ports[server], *how)
-                if number >= 0:  # the first requests are slow
-                    rounds[server].append(done)
+        ports = {server: free_port() for server in COMMANDS}
+        for server, words in COMMANDS.items():
+            command = [sys.executable, *words, "--host", "127.0.0.1", "--data.max_len", "32"]
+            command += ["--reward.model_name_or_path", str(folder / "model")]
+            command += ["--port", str(ports[server])]
+            stack.enter_context(serving(command, ports[server], folder / f"{server}.log"))
+        clients = stack.enter_context(get_context("spawn").Pool(1))
+        for number in range(-1, settings.rounds):  # the first requests are slow
+            for server in list(COMMANDS)[:: 1 if number % 2 else -1]:
+                done = clients.apply(measure, (settings, ports[server]))
+                rounds[server] += [done] * (number >= 0)
     print("| round | server | requests/s | p50, ms | p99, ms |\n|---|---|---:|---:|---:|")
-    for number in range(settings.rounds):
-        for server, found in rounds.items():
-            rate, p50, p99 = found[number]
-            print(f"| {number + 1} | {server} | {rate:.0f} | {p50 * 1e3:.1f} | {p99 * 1e3:.1f} |")
-    pairs = list(zip(rounds["openrlhf_js"], rounds["OpenRLHF"], strict=True))
+    for server, found in rounds.items():
+        for number, (rate, p50, p99) in enumerate(found, 1):
+            print(f"| {number} | {server} | {rate:.0f} | {p50 * 1e3:.1f} | {p99 * 1e3:.1f} |")
     for what, place in (("requests/s", 0), ("p99", 2)):
+        pairs = zip(rounds["openrlhf_js"], rounds["OpenRLHF"], strict=True)
         ratios = [ours[place] / theirs[place] for ours, theirs in pairs]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {len(ratios)} rounds"
-        print(f"{what}, ours to theirs: median {statistics.median(ratios):.2f}, {spread}")
+        print(f"{what}, ours to theirs: median {median(ratios):.2f}, {spread}")
 
 
 if __name__ == "__main__":
