@@ -29,7 +29,7 @@ MEANING = {
     **{"B<<A": "A>>B", "B<A": "A>B", "B=A": "A=B", "A<B": "B>A", "A<<B": "B>>A"},
 }
 FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
-MOST_WARNINGS = 10  # per file
+MOST_SHOWN = 5  # unreadable lines of a file
 LONGEST_NAME_BYTES = 200
 
 # sha256 of the official judge's system messages, as in the repository's utils/judge_utils.py
@@ -40,12 +40,11 @@ TEMPLATE = "80fb20ab2eaae6d38a19f707f3f051f0456bcb977b0086bebe15f9bd23ce45f8"
 
 
 class Category(NamedTuple):
-    """Questions with one baseline and one judge prompt; the last three are the official values."""
+    """Questions with one baseline, and the official judge's system message."""
 
     baseline: str
     questions: int = 0
     system_sha256: str = ""
-    official_baseline: str = ""
     judges: tuple[str, ...] = ()  # whose verdicts are pooled officially; () for one of the bench's
 
 
@@ -77,26 +76,22 @@ class Bench(NamedTuple):
         )
 
 
-def _official(baseline: str, questions: int, system: str, *judges: str) -> Category:
-    return Category(baseline, questions, system, baseline, judges)
-
-
 BENCHES = {
     "arena-hard-v0.1": Bench(
         "arena-hard-v0.1",
-        {"arena-hard-v0.1": _official("gpt-4-0314", 500, HARD_SYSTEM)},
+        {"arena-hard-v0.1": Category("gpt-4-0314", 500, HARD_SYSTEM)},
         "v0.1",
         (OfficialJudge("gpt-4-1106-preview", 0.0, 4096),),
     ),
     "arena-hard-v2.0": Bench(
         "arena-hard-v2.0",
         {
-            "hard_prompt": _official("o3-mini-2025-01-31", 500, HARD_SYSTEM),
-            "creative_writing": _official(
-                "gemini-2.0-flash-001", 250, CREATIVE_SYSTEM, "gpt-4.1", "gemini-2.5"
+            "hard_prompt": Category("o3-mini-2025-01-31", 500, HARD_SYSTEM),
+            "creative_writing": Category(
+                "gemini-2.0-flash-001", 250, CREATIVE_SYSTEM, ("gpt-4.1", "gemini-2.5")
             ),
-            "coding": _official("o3-mini-2025-01-31", 0, HARD_SYSTEM),
-            "math": _official("o3-mini-2025-01-31", 0, HARD_SYSTEM),
+            "coding": Category("o3-mini-2025-01-31", 0, HARD_SYSTEM),
+            "math": Category("o3-mini-2025-01-31", 0, HARD_SYSTEM),
         },
         "v2.0",
         (OfficialJudge("gpt-4.1", 0.0, 16000), OfficialJudge("gemini-2.5", 1.0, 32000)),
@@ -105,11 +100,7 @@ BENCHES = {
 
 
 def bench_of(name: str, baselines: Mapping[str, str] | str = "") -> Bench:
-    """An official bench, or one's own, with other baselines where they are given.
-
-    Args:
-        baselines: one for all categories, or by category with "*" for the rest.
-    """
+    """An official bench, or your own; `baselines` is one, or by category ("*": the rest)."""
     given = {"*": baselines} if isinstance(baselines, str) else dict(baselines)
     rest = given.pop("*", "")
     bench = BENCHES.get(name)
@@ -211,18 +202,17 @@ class Judgment(NamedTuple):
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
     """What `read` makes of a file's rows; what cannot be read is logged and left out."""
-    bad = 0
+    bad = []
     for row in read_rows(path):
         try:
             if isinstance(row.value, ValueError):
                 raise row.value
             yield read(row.value)
         except ValueError as error:
-            bad += 1
-            if bad <= MOST_WARNINGS:
-                log.warning("%s, %s: %s; the line is left out", path, row.place, error)
-    if bad > MOST_WARNINGS:
-        log.warning("%s: %d more lines cannot be read", path, bad - MOST_WARNINGS)
+            bad.append(f"{row.place}: {error}")
+    if bad:
+        said = "; ".join(bad[:MOST_SHOWN])
+        log.warning("%s: %d rows cannot be read and are left out: %s", path, len(bad), said)
 
 
 def read_questions(folder: Folder) -> dict[str, Question]:
@@ -252,25 +242,9 @@ def select(questions: Mapping[str, Question], categories: Sequence[str]) -> dict
 
 
 def read_answers(folder: Folder, model: str) -> dict[str, ModelAnswer]:
-    """A model's answers by uid, the last one of several; {} without a file.
-
-    Thinking that another program left in an answer is cut out, and its style counts with it.
-    """
+    """A model's answers by uid, the last one of several; {} without a file."""
     path = folder.answers(model)
-    found = {each.uid: each for each in records(path, _answer)} if path.is_file() else {}
-    thinking = 0
-    for uid, answer in found.items():
-        text, thoughts = split_thinking(answer.text, answer.thinking)
-        if text != answer.text:
-            found[uid] = answer._replace(text=text, style=None, thinking=thoughts)
-            thinking += 1
-    if thinking:
-        log.warning(
-            "%s: %d answers begin with their model's thinking, which is left out here; another "
-            "program may have judged it too",
-            *(path, thinking),
-        )
-    return found
+    return {each.uid: each for each in records(path, _answer)} if path.is_file() else {}
 
 
 def failed_answers(folder: Folder, model: str) -> set[str]:
@@ -310,18 +284,11 @@ def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
 
 def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
     """Rewrites a file atomically: rows by uid replace those that are there, all others stay."""
-    kept = []
-    if path.is_file():
-        with path.open("rb") as file:
-            same = [line for line in file if line.strip()]
-        names = {place: _name(line) for place, line in enumerate(same)}
-        kept = [line for place, line in enumerate(same) if names[place] not in rows]
+    there = path.read_bytes().split(b"\n") if path.is_file() else []
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
-        for line in kept:
-            file.write(line if line.endswith(b"\n") else line + b"\n")
-        for row in rows.values():
-            file.write(json_line(row))
+        file.writelines(line + b"\n" for line in there if line.strip() and _name(line) not in rows)
+        file.writelines(map(json_line, rows.values()))
 
 
 def _name(line: bytes) -> str:
@@ -351,13 +318,10 @@ def _answer(row: Row) -> ModelAnswer:
         content, thinking = content.get("answer"), content.get("thought") or ""
     if content == FAILED_ANSWER or not isinstance(content, str) or not isinstance(thinking, str):
         raise ValueError("there is no answer")
-    try:
-        style = style_of(row.get("metadata", row.get("conv_metadata")))
-    except ValueError as error:
-        log.warning("%s; the answer is kept without its style", error)
-        style = None
+    text, thoughts = split_thinking(content, thinking)  # another program may have left it in
+    counts = row.get("metadata", row.get("conv_metadata")) if text == content else None
     uid, model = _text(row, "uid", "question_id"), _text(row, "model", "model_id")
-    return ModelAnswer(uid, model, content, style, thinking)
+    return ModelAnswer(uid, model, text, style_of(counts), thoughts)
 
 
 def _judgment(row: Row) -> Judgment:
@@ -386,14 +350,9 @@ def _game(game: Any) -> Game | None:
         return None
     if not isinstance(game, dict):
         raise ValueError(f"a game must be an object or null, not {type(game).__name__}")
-    said, score = game.get("judgment"), game.get("score")
+    said = game.get("judgment")
     text = said.get("answer") if isinstance(said, dict) else said
-    if text is not None and not isinstance(text, str):
-        raise ValueError("a game's 'judgment' must be text")
-    if score is not None and (not isinstance(score, str) or score not in MEANING):
-        log.warning("the score %.40r is no verdict; the game counts as one without", score)
-        score = None
-    return Game(MEANING.get(score), text or "")  # type: ignore[arg-type]
+    return Game(MEANING.get(str(game.get("score"))), str(text or ""))
 
 
 def _only_turn(row: Row) -> Any:
@@ -452,15 +411,10 @@ def download(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Path
 def fetch(
     folder: Folder, bench: Bench, source: Path, models: Sequence[str], judges: Sequence[str]
 ) -> list[str]:
-    """Copies a bench's files from a clone or a download; what is there already stays.
+    """Copies a bench's files from a clone or a download, and returns what is missing.
 
-    Args:
-        source: has `data/BENCH`.
-        models: whose answers are wanted besides the baselines'.
-        judges: whose judgments are wanted, of these models or of all.
-
-    Returns:
-        What is missing, a line each.
+    What is there already stays. Besides the baselines' answers it copies those of `models`, and the
+    judgments of `judges`, of these models or of all.
     """
     theirs = Folder(source / "data", bench.name)
     if not theirs.questions.is_file():

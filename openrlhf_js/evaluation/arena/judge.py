@@ -4,21 +4,19 @@
     judge_ledger/JUDGE/CATEGORY.jsonl   every reply that was paid for, under its settings
 
 A game is known by the hash of its settings and messages, so that the same call after a kill, or
-another model with the same answer, gets its reply from the ledger. The judgments are written from
-the ledger, each once, when a call ends.
+another model with the same answer, gets its reply from the ledger. Judgments are written from the
+ledger when a call ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
@@ -53,18 +51,19 @@ log = logging.getLogger(__name__)
 
 BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
 OUTPUT_TOKENS = 900  # of the official judges' replies, on average
+NO_REPLY = {"text": "", "thinking": "", "prompt_tokens": 0, "completion_tokens": 0}
 
 
 class Ledger:
     """The replies of one judge in one category, by game.
 
-    Args:
-        tries: replies without a verdict after which a game is given up.
-        retry: whether games that were given up in earlier calls are asked again.
+    A game is given up after `tries` replies without a verdict; with `retry` those of earlier calls
+    do not count.
     """
 
     def __init__(self, store: Store, tries: int, retry: bool):
         self.store, self.tries = store, tries
+        self.settings = digest(store.identity)
         self.replies: dict[str, list[Record]] = defaultdict(list)
         for record in store.records.values():
             self.replies[record["game"]].append(record)
@@ -131,24 +130,10 @@ class Pair:
     answer: str
     baseline: str
     there: Judgment | None  # in the file
-    keys: tuple[str, str] = ("", "")  # of its games
-    known: tuple[Game | None, Game | None] = (None, None)  # another program's verdicts
-    stale: bool = False  # whether the file's games are of other texts than those of now
 
-    def find(self, settings: str) -> None:
-        """Sets its games' hashes, and finds what another program has judged."""
-        first, second = (digest([settings, self.messages(game)]) for game in (0, 1))
-        self.keys = (first, second)
-        if self.there:
-            marks = self.there.asked if len(self.there.asked) == 2 else ("", "")
-            self.stale = any(
-                mark not in ("", key) for mark, key in zip(marks, self.keys, strict=True)
-            )
-            one, two = (
-                game if game and game.verdict and not mark else None
-                for game, mark in zip(self.there.games, marks, strict=True)
-            )
-            self.known = (one, two)
+    def __post_init__(self) -> None:
+        settings = self.ledger.settings
+        self.keys = tuple(digest([settings, self.messages(game)]) for game in (0, 1))
 
     def messages(self, game: int) -> Messages:
         """What the judge is asked; in game 0 A is the baseline, in game 1 A is the model."""
@@ -157,20 +142,18 @@ class Pair:
 
     def judgment(self) -> Judgment | None:
         """Its judgment, once no game is open."""
-        both = list(zip(self.keys, self.known, strict=True))
-        if any(self.ledger.open(key) for key, known in both if not known):
+        if any(map(self.ledger.open, self.keys)):
             return None
-        first, second = (known or self.ledger.game(key) for key, known in both)
+        first, second = map(self.ledger.game, self.keys)
         identity = self.ledger.store.identity
         return Judgment(
             *(self.question.uid, self.question.category, identity["judge"], self.model),
-            *(identity["baseline"], (first, second), digest(identity)),
-            tuple("" if known else key for key, known in both),
+            *(identity["baseline"], (first, second), self.ledger.settings, self.keys),
         )
 
 
 class Job(NamedTuple):
-    """One game to ask: its hash, its pair, and which of the two games it is."""
+    """One of the two games of a pair, to be asked."""
 
     key: str
     pair: Pair
@@ -187,13 +170,7 @@ class Job(NamedTuple):
 
 @dataclass
 class Judging:
-    """One call of judging: what is there, what is open, and how it is asked.
-
-    Args:
-        wanted: the questions to judge.
-        models: whose answers are judged.
-        tries: replies without a verdict after which a game is given up.
-    """
+    """One call of judging: what is there, what is open, and how it is asked."""
 
     folder: Folder
     bench: Bench
@@ -203,9 +180,11 @@ class Judging:
     models: Sequence[str]
     tries: int = 2
     retry_failed: bool = False
-    pairs: list[Pair] = field(default_factory=list)
+    ledgers: dict[str, Ledger] = field(default_factory=dict)  # by category
+    pairs: list[Pair] = field(default_factory=list)  # without a judgment
     complete: int = 0  # judgments that are there
     missing: int = 0  # questions without one of the two answers, but for those that failed
+    bill: Bill = field(default_factory=Bill)  # of all replies for these models and categories
     lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
     out_of_money: bool = False
     still_open: int = 0  # judgments, once a call has ended
@@ -213,8 +192,6 @@ class Judging:
 
     def __post_init__(self) -> None:
         self._stack = ExitStack()
-        self.ledgers: dict[str, Ledger] = {}
-        self.bill = Bill()  # of all replies for these models in these categories
         self.price = self.settings.price(self.judge)
         self._dearest = 0.0  # dollars of a reply
         self._pending: list[tuple[Ledger, Record]] = []  # replies that are not on the disk yet
@@ -225,28 +202,31 @@ class Judging:
                 prompt = prompt_of(self.folder, category, self.settings)
                 identity = identity_of(self.bench, category, self.judge, self.settings, prompt)
                 path = self.folder.ledger(self.judge, category)
-                stack.callback(_drop_empty, path)
-                _drop_empty(path)
                 try:
                     store = stack.enter_context(Store(path, identity, ("game", "attempt")))
                 except ValueError as error:
                     raise ValueError(f"{error}\n--judge_name keeps judgments apart") from None
-                self.ledgers[category] = Ledger(store, self.tries, self.retry_failed)
+                stack.callback(_drop_empty, store)
+                ledger = self.ledgers[category] = Ledger(store, self.tries, self.retry_failed)
                 for record in store.records.values():
                     if record["model"] in self.models:
                         self._pay(record)
-                self._plan(category, prompt, identity)
+                self._plan(category, prompt, ledger)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _plan(self, category: str, prompt: JudgePrompt, identity: Mapping[str, Any]) -> None:
+    def _plan(self, category: str, prompt: JudgePrompt, ledger: Ledger) -> None:
+        """Finds the pairs of a category that have no judgment."""
         questions = [each for each in self.wanted.values() if each.category == category]
-        against, settings = identity["baseline"], digest(identity)
-        baselines = read_answers(self.folder, against)
-        lacking, failed_there = 0, failed_answers(self.folder, against)
+        against = ledger.store.identity["baseline"]
+        baselines, failed_there = (
+            read_answers(self.folder, against),
+            failed_answers(self.folder, against),
+        )
+        lacking = 0
         for model in self.models:
             if model in (against, self.judge, file_name(self.settings.judge_model)):
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
@@ -256,19 +236,16 @@ class Judging:
             judged = read_judgments(self.folder.judgments(self.judge, model))
             for question in questions:
                 there = judged.get(question.uid)
-                self._check(there, against, settings)
-                if there and there.complete and not there.settings:
+                self._check(there, against, ledger.settings)
+                if there and there.complete and not there.settings:  # by another program
                     self.complete += 1
                     continue
                 if question.uid not in answers or question.uid not in baselines:
                     lacking += question.uid not in failed
                     continue
-                pair = Pair(
-                    *(self.ledgers[category], prompt, question, model),
-                    *(answers[question.uid].text, baselines[question.uid].text, there),
-                )
-                pair.find(settings)
-                if there and there.complete and not pair.stale:
+                texts = answers[question.uid].text, baselines[question.uid].text
+                pair = Pair(ledger, prompt, question, model, *texts, there)
+                if there and there.complete and there.asked == pair.keys:
                     self.complete += 1
                 else:
                     self.pairs.append(pair)
@@ -292,13 +269,13 @@ class Judging:
             "--judge_name keeps the new judgments apart"
         )
 
-    def open_games(self) -> dict[str, tuple[Pair, int]]:
+    def open_games(self) -> dict[str, Job]:
         """The games to ask; one for all that show the judge the same."""
-        found: dict[str, tuple[Pair, int]] = {}
+        found: dict[str, Job] = {}
         for pair in self.pairs:
-            for game, (key, known) in enumerate(zip(pair.keys, pair.known, strict=True)):
-                if not known and key not in self.lost and pair.ledger.open(key):
-                    found.setdefault(key, (pair, game))
+            for game, key in enumerate(pair.keys):
+                if key not in self.lost and pair.ledger.open(key):
+                    found.setdefault(key, Job(key, pair, game))
         return found
 
     def estimate(self) -> tuple[int, float, float, float]:
@@ -306,8 +283,8 @@ class Judging:
 
         From replies so far; without any, from bytes, and the official judges' mean reply.
         """
-        asks = self.open_games()
-        size = sum(_bytes(pair.messages(game)) for pair, game in asks.values())
+        asks = self.open_games().values()
+        size = sum(_bytes(job.pair.messages(job.game)) for job in asks)
         bill = Bill()
         for ledger in self.ledgers.values():
             for record in ledger.store.records.values():
@@ -322,9 +299,8 @@ class Judging:
     def run(self, endpoint: Endpoint, concurrency: int, budget: float | None = None) -> None:
         """Has the open games judged, and writes the judgments, whatever ends it.
 
-        Args:
-            budget: dollars for all replies that these models ever had. No game begins that might
-                pass it with those under way, each as dear as the dearest so far.
+        `budget` is in dollars for all replies that these models ever had. No game begins that might
+        pass it with those under way, each as dear as the dearest so far.
         """
         games, _, _, dollars = self.estimate()
         before, under_way, passes = self.bill.dollars(self.price), 0, 0
@@ -336,34 +312,30 @@ class Judging:
 
         def jobs() -> Iterator[Job]:
             nonlocal under_way
-            for key, (pair, game) in asks.items():
+            for job in asks.values():
                 if not affordable(under_way + 1):
                     self.out_of_money = True
                     return
                 under_way += 1
-                yield Job(key, pair, game)
+                yield job
 
         async def ask(job: Job) -> None:
             nonlocal under_way
-            parameters = self.settings.request()
-            if parameters.get("seed") is not None:  # another one where it had no verdict
-                parameters["seed"] += len(job.pair.ledger.replies.get(job.key, ()))
             try:
-                reply = await endpoint.chat(job.pair.messages(job.game), **parameters)
+                messages = job.pair.messages(job.game)
+                reply = await endpoint.chat(messages, **self.settings.request())
                 record = {**job.record(), **reply._asdict()}
                 self._pay(record)
             except NoReply as error:
                 if not error.refused:
                     raise
-                nothing = {"text": "", "thinking": "", "prompt_tokens": 0, "completion_tokens": 0}
-                record = {**job.record(), **nothing, "prompt_bytes": 0, "refused": str(error)}
+                record = {**job.record(), **NO_REPLY, "prompt_bytes": 0, "refused": str(error)}
             finally:
                 under_way -= 1
             self._pending.append((job.pair.ledger, record))
             async with writing:  # the next game begins once this reply is on the disk
-                batch, self._pending = self._pending, []
-                if batch:
-                    await asyncio.to_thread(_save, batch)
+                if self._pending:
+                    await asyncio.to_thread(self._save)
 
         def ended(results: Sequence[tuple[Job, NoReply | None]]) -> None:
             self.lost.update({job.key: str(error) for job, error in results if error})
@@ -380,14 +352,19 @@ class Judging:
                     break
                 passes += not self.out_of_money
         finally:
-            _save(self._pending)  # of games that were stopped
-            self._pending = []
+            self._save()  # of games that were stopped
             self.write()
 
     def _pay(self, record: Record) -> None:
         before = self.bill.dollars(self.price)
         self.bill.add(record)
         self._dearest = max(self._dearest, self.bill.dollars(self.price) - before)
+
+    def _save(self) -> None:
+        batch, self._pending = self._pending, []
+        for ledger in self.ledgers.values():
+            if own := [record for of, record in batch if of is ledger]:
+                ledger.add(own)
 
     def write(self) -> None:
         """Writes each judgment whose games are over."""
@@ -399,7 +376,7 @@ class Judging:
                 self.still_open += 1
                 continue
             self.given_up += sum(game is None or not game.verdict for game in judgment.games)
-            if pair.there is None or judgment != pair.there._replace(judge=judgment.judge):
+            if judgment != pair.there:
                 prompts = [pair.messages(game) for game in (0, 1)]
                 rows[pair.model][judgment.uid] = judgment_row(judgment, prompts)
                 pair.there = judgment
@@ -435,24 +412,11 @@ class Judging:
             yield f"{self.still_open:,} judgments are open; the same command resumes"
 
 
-def _save(batch: Sequence[tuple[Ledger, Record]]) -> None:
-    for ledger in {id(ledger): ledger for ledger, _ in batch}.values():
-        ledger.add([record for own, record in batch if own is ledger])
-
-
 def _bytes(messages: Messages) -> int:
     return sum(len(each["content"].encode(errors="replace")) for each in messages)
 
 
-def _drop_empty(path: Path) -> None:
+def _drop_empty(store: Store) -> None:
     """Removes a ledger without replies, which would bind later calls to its settings."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # another process has just begun it
-            return
-        file.readline()
-        if not file.readline().endswith(b"\n"):
-            path.unlink()
+    if not store.records:
+        store.path.unlink()

@@ -16,7 +16,7 @@ from pydantic import AliasChoices, field_validator
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.common.store import read_store
-from openrlhf_js.evaluation.arena.data import MEANING, TEMPLATE, Bench, Folder, file_name
+from openrlhf_js.evaluation.arena.data import BENCHES, MEANING, TEMPLATE, Bench, Folder, file_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,6 @@ class JudgeSettings(Settings):
     prices: dict[str, Price] = Field({})
     concurrency: int = Field(32, ge=1)
     timeout_seconds: float = Field(600.0, gt=0)
-    regex_patterns: list[str] = Field(list(PATTERNS))
 
     @field_validator("system_prompt", "baselines", mode="before")
     @classmethod
@@ -110,13 +109,6 @@ class JudgeSettings(Settings):
     @classmethod
     def _template(cls, value: Any) -> Any:
         return template_of(value) if value else ""
-
-    @field_validator("regex_patterns")
-    @classmethod
-    def _patterns(cls, value: list[str]) -> list[str]:
-        if list(value) != list(PATTERNS):
-            raise ValueError(f"other patterns than the official {PATTERNS} are not supported")
-        return value
 
     def request(self) -> dict[str, Any]:
         """The parameters of a request."""
@@ -138,9 +130,10 @@ def read_settings(path: Path) -> JudgeSettings:
     """The settings of a judge from YAML: the official repository's, or one as in eval/."""
     try:
         values = yaml.safe_load(path.read_bytes())
-        given = {str(name): each for name, each in dict(values).items() if name not in IGNORED}
-        given["regex_patterns"] = given.get("regex_patterns") or list(PATTERNS)
-        return JudgeSettings(**{name: each for name, each in given.items() if each is not None})
+        given = {str(name): each for name, each in dict(values).items() if each is not None}
+        if given.pop("regex_patterns", list(PATTERNS)) != list(PATTERNS):
+            raise SettingsError(f"other patterns than the official {PATTERNS} are not supported")
+        return JudgeSettings(**{name: given[name] for name in given.keys() - {*IGNORED}})
     except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)  # the error itself may quote a key
         where = f", line {mark.line + 1}" if mark else ""
@@ -277,21 +270,20 @@ def deviations(
 ) -> list[str]:
     """In what judging is not as officially, or what of it is not known; [] if it is followed.
 
-    Args:
-        recorded: `identity_of` each judge.
-        judged: judgments with judge, model and the hash of their settings.
+    `recorded` is `identity_of` each judge; `judged` has columns judge, model, and the hash of the
+    settings.
     """
     if not bench.judges:
         return [f"{bench.name} is no official benchmark"]
     official = {each.name: each for each in bench.judges}
-    own = bench.category(category)
+    own, against = bench.category(category), BENCHES[bench.name].category(category).baseline
     found = []
     if own.judges and set(judges) != set(own.judges) and len(judges) == 1:
         found.append(f"{category} is officially judged by {' and '.join(own.judges)}, pooled")
     if not own.judges and len(judges) > 1:
         found.append(f"{category} is officially judged by one judge")
-    if file_name(own.baseline) != own.official_baseline:
-        found.append(f"the baseline is {own.baseline}; officially {own.official_baseline}")
+    if file_name(own.baseline) != against:
+        found.append(f"the baseline is {own.baseline}; officially {against}")
     if much_weight != MUCH_WEIGHT:
         found.append(f"much better counts as {much_weight:g} rows; officially {MUCH_WEIGHT}")
     for judge in judges:

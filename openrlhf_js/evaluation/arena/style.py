@@ -47,8 +47,6 @@ AROUND = (
     ("<|start|>assistant<|channel|>final<|message|>", "<|return|>"),
     ("<|channel|>final<|message|>", "<|return|>"),
 )
-# Special tokens that must survive decoding, or the thinking could not be told from the answer.
-MARKS = frozenset(mark for pair in TAGS for mark in pair) | {"<|channel|>"}
 
 
 def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
@@ -56,11 +54,8 @@ def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
 
     Thinking stands between two tags at the beginning. A closing tag without its opening one counts
     too where a line begins or ends with it, since chat templates write the opening one into the
-    prompt. A tag later in an answer belongs to the answer.
-
-    Args:
-        text: all that a model wrote.
-        thinking: what the endpoint has already split off.
+    prompt. A tag later in an answer belongs to the answer. `thinking` is what the endpoint has
+    already split off.
     """
     thoughts, rest = [thinking], text
     while pair := next((pair for pair in TAGS if rest.lstrip().startswith(pair[0])), None):
@@ -138,17 +133,14 @@ def without_code(text: str) -> str:
 
 
 def style_of(metadata: Any) -> Style | None:
-    """The counts in an answer's `metadata`; None where there is none."""
-    if metadata is None:
-        return None
+    """The counts in an answer's `metadata`; None where there are none."""
     try:
         values = [metadata[name] for name in COUNTS]
         sums = [sum(each.values()) if isinstance(each, dict) else each for each in values]
-        if all(0 <= each <= 2**53 and each == int(each) for each in sums):
-            return Style(*map(int, sums))
+        whole = all(0 <= each <= 2**53 and each == int(each) for each in sums)
+        return Style(*map(int, sums)) if whole else None
     except (KeyError, TypeError, OverflowError):
-        pass
-    raise ValueError(f"'metadata' must hold counts, {', '.join(COUNTS)}: {metadata!r:.80}")
+        return None
 
 
 def load_tokenizer(bench: str) -> CountTokens:
@@ -249,9 +241,8 @@ class Controlled(NamedTuple):
 def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
     """Fits all models with style held equal.
 
-    Args:
-        games: rows with model, uid, points in [0, 1], weight, and the features' differences. Every
-            model has won and lost something, or its strength would be infinite.
+    `games` has columns model, uid, points in [0, 1], weight, and the features' differences. Every
+    model has won and lost something, or its strength would be infinite.
     """
     import pandas as pd
     import statsmodels.api as sm

@@ -79,7 +79,6 @@ def test_answers_of_both_schemas(folder, caplog):
     assert found["c"].text == "plain"
     assert found["d"] == ModelAnswer("d", "m", "fine", None, "apart")
     assert "e" not in found and "there is no answer" in caplog.text
-    assert "1 answers begin with their model's thinking" in caplog.text
     assert read_answers(folder, "other") == {}
 
 
@@ -94,13 +93,7 @@ def test_judgments_of_both_schemas(folder, caplog):
     assert (found["b"].model, found["b"].category, found["b"].baseline) == ("m", V1, "gpt-4-0314")
     assert found["b"].games == (Game("B>A", "text"), Game(None, ""))
     assert found["c"].complete  # the last complete one counts
-    assert "'[[C]]' is no verdict" in caplog.text and "line 5: 0 games" in caplog.text
-
-
-def test_many_bad_lines_are_told_of_once(folder, caplog):
-    write_lines(folder.questions, [{"uid": "a", "category": "c", "prompt": "p"}, *[[]] * 30])
-    read_questions(folder)
-    assert len(caplog.records) == 11 and "20 more lines cannot be read" in caplog.text
+    assert "line 5: 0 games" in caplog.text
 
 
 def test_the_official_programs_read_what_is_written(folder):
@@ -144,9 +137,7 @@ def test_names(tmp_path):
 
 def test_benches():
     assert bench_of(V2).category("creative_writing").baseline == "gemini-2.0-flash-001"
-    other = bench_of(V2, {"hard_prompt": "b"})
-    assert other.category("hard_prompt").baseline == "b"
-    assert other.category("hard_prompt").official_baseline == "o3-mini-2025-01-31"
+    assert bench_of(V2, {"hard_prompt": "b"}).category("hard_prompt").baseline == "b"
     assert bench_of("mine", "b").category("any").baseline == "b"
     with pytest.raises(ValueError, match="has no category 'x'"):
         bench_of(V2, {"x": "b"})
