@@ -12,12 +12,14 @@ import argparse
 import math
 import multiprocessing
 import os
-import statistics
 import tempfile
 import time
+from statistics import median
 from typing import Any
 
-from scipy import stats
+import numpy as np
+
+from openrlhf_js.stats import clustered_mean
 
 SIZES = ((256, 768, 6), (512, 1536, 6))  # hidden, intermediate, layers
 RESPONSES, TOKENS, MICRO_BATCHES, VOCABULARY = 4, 128, 4, 16_000
@@ -66,8 +68,8 @@ def make_trainer(hidden: int, intermediate: int, layers: int) -> Any:
     return ActorPPOTrainer(strategy, actor, None, optimizer, scheduler, RESPONSES)
 
 
-def run(size: tuple[int, int, int], steps: int) -> tuple[int, list[list[float]], list[float]]:
-    """Parameters, seconds of the measured and of the other steps, and those in the hooks."""
+def run(size: tuple[int, int, int], steps: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """Parameters, and the CPU seconds of each step and of the hooks in it."""
     from openrlhf_js.plugin.run import prepare_device
 
     prepare_device("cpu")
@@ -81,23 +83,19 @@ def run(size: tuple[int, int, int], steps: int) -> tuple[int, list[list[float]],
     store = f"file://{tempfile.mkdtemp()}/store"
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     squared_norm = gradient_variance.squared_norm
-    in_hooks = 0.0
+    seconds, hooks = np.zeros(WARM_UP_STEPS + steps), np.zeros(WARM_UP_STEPS + steps)
 
     def timed(gradient: Any) -> Any:
-        nonlocal in_hooks
         began = time.process_time()
         found = squared_norm(gradient)
-        in_hooks += time.process_time() - began
+        hooks[step] += time.process_time() - began
         return found
 
     gradient_variance.squared_norm = timed
     trainer = make_trainer(*size)
     gradient_variance.GradientVariance(trainer, every=2)
-    seconds: list[list[float]] = [[], []]
-    hooks = []
     shape = RESPONSES, TOKENS - 1
     for step in range(WARM_UP_STEPS + steps):
-        in_hooks = taken = 0.0
         for _ in range(MICRO_BATCHES):
             experience = Experience(
                 sequences=torch.randint(0, VOCABULARY, (RESPONSES, TOKENS)),
@@ -109,11 +107,9 @@ def run(size: tuple[int, int, int], steps: int) -> tuple[int, list[list[float]],
             )
             began = time.process_time()
             trainer.training_step(experience, 0.0, step)
-            taken += time.process_time() - began
-        if step >= WARM_UP_STEPS:
-            seconds[step % 2].append(taken)
-            hooks += [in_hooks] * (step % 2 == 0)
-    return sum(p.numel() for p in trainer.actor.parameters()), seconds, hooks
+            seconds[step] += time.process_time() - began
+    parameters = sum(p.numel() for p in trainer.actor.parameters())
+    return parameters, seconds[WARM_UP_STEPS:], hooks[WARM_UP_STEPS:]
 
 
 def main() -> None:
@@ -123,16 +119,12 @@ def main() -> None:
     print("| parameters | off | on | hooks' share | on/off (95 %) |\n|---:|---:|---:|---:|---:|")
     for size in SIZES:  # each in a process of its own, which has its own process group
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            parameters, (on, off), hooks = pool.apply(run, (size, options.steps))
-        logs = [math.log(a / b) for a, b in zip(on, off, strict=True)]
-        half = stats.t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / len(logs) ** 0.5
-        mean = statistics.fmean(logs)
-        ratio, low, high = (100 * math.expm1(x) for x in (mean, mean - half, mean + half))
-        share = statistics.median(h / s for h, s in zip(hooks, on, strict=True))
+            parameters, seconds, hooks = pool.apply(run, (size, options.steps))
+        on, off = seconds[::2], seconds[1::2]
+        ratio, low, high = (100 * math.expm1(x) for x in clustered_mean(np.log(on / off)))
         print(
-            f"| {parameters / 1e6:.1f}M | {statistics.median(off):.2f} s | "
-            f"{statistics.median(on):.2f} s | {100 * share:.2f} % | "
-            f"{ratio:+.1f} % ({low:+.1f} to {high:+.1f}) |",
+            f"| {parameters / 1e6:.1f}M | {median(off):.2f} s | {median(on):.2f} s | "
+            f"{100 * median(hooks[::2] / on):.2f} % | {ratio:+.1f} % ({low:+.1f} to {high:+.1f}) |",
             flush=True,
         )
 

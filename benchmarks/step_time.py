@@ -8,10 +8,9 @@ the folder of `scripts/quickstart.sh --compare rloo,js`, also the times of its r
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import SimpleNamespace as Namespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from openrlhf_js.plugin.run import prepare_device
 
 PHASES = ("train/timing/make_experience", "train/timing/ppo_train")
 WARM_UP_STEPS = 3
+PROMPTS, RESPONSES, TOKENS, MICRO_BATCH = 64, 4, 6, 128
 
 
 def median_step(tensorboard: Path) -> float:
@@ -29,10 +29,10 @@ def median_step(tensorboard: Path) -> float:
 
     events = EventAccumulator(str(tensorboard)).Reload()
     phases = [[event.value for event in events.Scalars(tag)] for tag in PHASES]
-    return statistics.median(map(sum, list(zip(*phases, strict=True))[WARM_UP_STEPS:]))
+    return float(np.median(np.sum(phases, 0)[WARM_UP_STEPS:]))
 
 
-def alone(rounds: int, prompts: int = 64, responses: int = 4) -> dict[str, list[float]]:
+def alone(rounds: int) -> dict[str, list[float]]:
     """Seconds of compute_advantages_and_returns, `rounds` times each, in turn."""
     prepare_device("cpu")
     from openrlhf.trainer.ppo_utils.experience import Experience
@@ -40,43 +40,37 @@ def alone(rounds: int, prompts: int = 64, responses: int = 4) -> dict[str, list[
 
     from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
 
-    count, length = prompts * responses, 6
+    count = PROMPTS * RESPONSES
     rewards = (torch.rand(count, generator=torch.Generator().manual_seed(0)) > 0.5).float()
 
     def maker(cls: Any, estimator: str) -> Any:
-        js = {"shrinkage": None, "half_life": None, "on_bad_reward": "stop", "save_batches": None}
-        reward = {"overlong_buffer_len": None, "stop_properly_penalty_coef": None}
-        args = SimpleNamespace(
-            algo=SimpleNamespace(
-                advantage=SimpleNamespace(estimator=estimator, gamma=1.0, no_std_norm=False)
+        advantage = Namespace(estimator=estimator, gamma=1.0, no_std_norm=False)
+        args = Namespace(
+            algo=Namespace(advantage=advantage),
+            rollout=Namespace(n_samples_per_prompt=RESPONSES),
+            reward=Namespace(
+                clip_range=(-10, 10), overlong_buffer_len=None, stop_properly_penalty_coef=None
             ),
-            rollout=SimpleNamespace(n_samples_per_prompt=responses),
-            reward=SimpleNamespace(clip_range=(-10, 10), **reward),
-            js=SimpleNamespace(**js),
+            js=Namespace(shrinkage=None, half_life=None, on_bad_reward="stop", save_batches=None),
         )
-        kl = SimpleNamespace(value=0.0)
-        return cls(None, None, None, None, kl, SimpleNamespace(args=args), None)
+        return cls(None, None, None, None, Namespace(value=0.0), Namespace(args=args), None)
 
-    def experiences() -> list[Any]:
-        return [
-            Experience(
-                index=list(range(i, i + 128)),
-                rewards=rewards[i : i + 128].clone(),
-                kl=torch.zeros(128, length),
-                action_mask=torch.ones(128, length, dtype=torch.bool),
-                info={"reward": rewards[i : i + 128]},
-            )
-            for i in range(0, count, 128)
-        ]
+    def experience(start: int) -> Any:
+        own = rewards[start : start + MICRO_BATCH]
+        return Experience(
+            index=list(range(start, start + MICRO_BATCH)),
+            rewards=own.clone(),
+            kl=torch.zeros(MICRO_BATCH, TOKENS),
+            action_mask=torch.ones(MICRO_BATCH, TOKENS, dtype=torch.bool),
+            info={"reward": own},
+        )
 
-    makers = {
-        "rloo": maker(RemoteExperienceMaker, "rloo"),
-        "js": maker(ShrinkageExperienceMaker, "js"),
-    }
+    classes = {"rloo": RemoteExperienceMaker, "js": ShrinkageExperienceMaker}
+    makers = {name: maker(cls, name) for name, cls in classes.items()}
     times: dict[str, list[float]] = {name: [] for name in makers}
     for _ in range(rounds):
         for name, made in makers.items():
-            batch = experiences()
+            batch = [experience(start) for start in range(0, count, MICRO_BATCH)]
             began = time.perf_counter()
             made.compute_advantages_and_returns(batch)
             times[name].append(time.perf_counter() - began)
@@ -93,7 +87,7 @@ def main() -> None:
     for name, values in times.items():
         low, middle, high = np.percentile(values, (25, 50, 75)) * 1e3
         print(f"| {name} | {low:.2f} / {middle:.2f} / {high:.2f} ms |")
-    extra = statistics.median(times["js"]) - statistics.median(times["rloo"])
+    extra = np.median(times["js"]) - np.median(times["rloo"])
     print(f"\njs adds {extra * 1e3:.2f} ms to a step")
     if options.quickstart:
         steps = {name: median_step(options.quickstart / "tensorboard" / name) for name in times}
