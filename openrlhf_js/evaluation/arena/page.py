@@ -8,17 +8,17 @@ runs, by its hash.
 from __future__ import annotations
 
 import base64
-import csv
 import gzip
 import hashlib
 import io
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -26,8 +26,7 @@ from matplotlib.figure import Figure
 from openrlhf_js import __version__
 from openrlhf_js.common.console import visible
 from openrlhf_js.evaluation.arena.data import (
-    Folder,
-    ModelAnswer,
+    Judgment,
     read_answers,
     read_judgments,
     read_questions,
@@ -91,21 +90,9 @@ def as_json(boards: Sequence[Board]) -> str:
 
 
 def as_csv(boards: Sequence[Board]) -> str:
-    """The same as CSV; a text that a spreadsheet would take for a formula gets a ' before it."""
-
-    def plain(value: Any) -> Any:
-        text = "; ".join(value) if isinstance(value, list) else value
-        return (
-            f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@")) else text
-        )
-
-    rows = [row for board in boards for row in board.rows]
-    text = io.StringIO()
-    names = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(text, list(names), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: plain(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
+    """The same as CSV."""
+    rows = [{**row, "deviations": "; ".join(row["deviations"])} for b in boards for row in b.rows]
+    return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
 
 
 def forest(boards: Sequence[Board]) -> Figure:
@@ -141,34 +128,26 @@ def image(boards: Sequence[Board], kind: str) -> bytes:
     return made.getvalue()
 
 
-def page_of(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]) -> str:
-    """The page of what was scored."""
+def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str] = ()) -> str:
+    """The page of what was scored: one file that opens offline."""
     baselines = {pool.baseline for pool in pools}
     models = dict.fromkeys(row["model"] for board in boards for row in board.rows)
-    data = questions_of(pools[0].folder, pools, [name for name in models if name not in baselines])
-    heading = f"{pools[0].bench.name}, judged by {', '.join(data['judges'])}"
-    return page(heading, boards, data, compared)
-
-
-def page(heading: str, boards: Sequence[Board], data: Row, compared: Sequence[str] = ()) -> str:
-    """The page: one file that opens offline.
-
-    Args:
-        data: of `questions_of`.
-    """
+    judges = list(dict.fromkeys(judge for pool in pools for judge in pool.judges))
     script = (TEMPLATES / "arena.js").read_text("utf-8")
-    pictures = [base64.b64encode(image([board], "svg")).decode() for board in boards]
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(), trim_blocks=True
     )
     text = environment.get_template("arena.html").render(
-        heading=heading,
+        heading=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
         written=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        boards=[(board, cells(board), each) for board, each in zip(boards, pictures, strict=True)],
+        boards=[
+            (board, cells(board), base64.b64encode(image([board], "svg")).decode())
+            for board in boards
+        ],
         compared=compared,
         key=KEY,
-        packed=packed(data),
+        packed=packed(pools, judges, [name for name in models if name not in baselines]),
         style=(TEMPLATES / "arena.css").read_text("utf-8"),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -178,79 +157,48 @@ def page(heading: str, boards: Sequence[Board], data: Row, compared: Sequence[st
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-def questions_of(folder: Folder, pools: Sequence[Pool], models: Sequence[str]) -> Row:
-    """The questions that one of the models was judged on, with all texts, for JSON.
+def packed(pools: Sequence[Pool], judges: Sequence[str], models: Sequence[str]) -> dict[str, str]:
+    """By name, the questions with verdicts for the page's filters, and all texts in groups.
 
-    Each has uid, category, cluster, prompt, baseline {name, text, thinking} and models {place of
-    the model: {text, thinking, judged: {place of the judge: [game, game]}}}; a game is [verdict,
-    text], or None if it failed.
+    Of a question, models are by their place among `models`, judges among `judges`; of its two games
+    the listing has the verdicts, the group the judge's texts, and both None where one failed.
     """
-    asked = read_questions(folder)
-    judges = list(dict.fromkeys(judge for pool in pools for judge in pool.judges))
+    folder = pools[0].folder
     baselines = {pool.category: pool.baseline for pool in pools}
     answers = {name: read_answers(folder, name) for name in {*models, *baselines.values()}}
-    found: dict[str, Row] = {}
+
+    def answer(model: str, uid: str) -> Row:
+        of = answers[model].get(uid)
+        return {"text": of and of.text, "thinking": of and of.thinking}
+
+    judged: dict[str, dict[str, dict[str, Judgment]]] = {}
     for place, model in enumerate(models):
         for number, judge in enumerate(judges):
             for uid, each in read_judgments(folder.judgments(judge, model)).items():
-                against = baselines.get(each.category, "")
-                if uid not in asked or not against or (each.baseline or against) != against:
-                    continue
-                question = found.setdefault(
-                    uid,
-                    asked[uid]._asdict()
-                    | {"baseline": {"name": against, **_answer(answers[against].get(uid))}}
-                    | {"models": {}},
-                )
-                own = question["models"].setdefault(
-                    str(place), {**_answer(answers[model].get(uid)), "judged": {}}
-                )
-                own["judged"][str(number)] = [game and list(game) for game in each.games]
-    ordered = [found[uid] for uid in asked if uid in found]
-    return {"models": list(models), "judges": judges, "questions": ordered}
-
-
-def _answer(of: ModelAnswer | None) -> dict[str, str | None]:
-    return {"text": None} if of is None else {"text": of.text, "thinking": of.thinking}
-
-
-def packed(data: Row) -> dict[str, str]:
-    """By name, the listing that filters need, and the texts in groups of questions."""
+                if each.baseline in ("", baselines.get(each.category)):
+                    judged.setdefault(uid, {}).setdefault(str(place), {})[str(number)] = each
     entries, texts = [], []
-    for question in data["questions"]:
-        own = question["models"]
-        shown = {place: _sides(each["judged"], 0) for place, each in own.items()}
-        entries.append(
+    for uid, question in read_questions(folder).items():
+        against = baselines.get(question.category)
+        if uid not in judged or against is None:
+            continue
+        verdicts, said = (
             {
-                **{name: question[name] for name in ("uid", "category", "cluster")},
-                "title": " ".join(question["prompt"][: 4 * TITLE].split())[:TITLE],
-                "baseline": question["baseline"]["name"],
-                "models": shown,
+                place: {judge: [g and g[part] for g in of.games] for judge, of in own.items()}
+                for place, own in judged[uid].items()
             }
+            for part in (0, 1)
         )
-        texts.append(
-            {
-                "prompt": question["prompt"],
-                "baseline": question["baseline"],
-                "models": {
-                    place: {**each, "judged": _sides(each["judged"], 1)}
-                    for place, each in own.items()
-                },
-            }
-        )
-    index = {"models": data["models"], "judges": data["judges"], "group": GROUP}
+        entry: Row = {"uid": uid, "category": question.category, "cluster": question.cluster}
+        title = " ".join(question.prompt[: 4 * TITLE].split())[:TITLE]
+        entries.append(entry | {"title": title, "baseline": against, "models": verdicts})
+        own = {i: {**answer(models[int(i)], uid), "judged": each} for i, each in said.items()}
+        baseline = {"name": against, **answer(against, uid)}
+        texts.append({"prompt": question.prompt, "baseline": baseline, "models": own})
+    index = {"models": models, "judges": judges, "group": GROUP, "questions": entries}
     groups = [texts[start : start + GROUP] for start in range(0, len(texts), GROUP)]
-    return {
-        "listing": _pack({**index, "questions": entries}),
-        **{f"texts-{number}": _pack(group) for number, group in enumerate(groups)},
-    }
-
-
-def _sides(judged: Mapping[str, Sequence[Any]], part: int) -> Row:
-    """Verdicts (0) or texts (1) of the games by judge; None where a game failed."""
-    return {
-        judge: [None if game is None else game[part] for game in games]
-        for judge, games in judged.items()
+    return {"listing": _pack(index)} | {
+        f"texts-{number}": _pack(group) for number, group in enumerate(groups)
     }
 
 

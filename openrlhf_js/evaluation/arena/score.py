@@ -44,8 +44,6 @@ class Plan(NamedTuple):
 
     ci: Literal["clustered", "official"] = "clustered"
     style_control: str = "none"
-    seed: int = 0  # of the bootstrap of official intervals
-    rounds: int = OFFICIAL_ROUNDS
     much_weight: float = protocol.MUCH_WEIGHT  # rows that a verdict of much better counts as
 
 
@@ -72,17 +70,11 @@ def load(
     judges: Sequence[str],
     categories: Sequence[str] = (),
     baseline: str = "",
-    count_tokens: style.CountTokens | None = None,
 ) -> list[Pool]:
-    """Reads what judges judged, by category in the bench's order.
+    """What judges judged, by category (default: all) in the bench's order.
 
     Left out, with a warning: judgments of unknown questions, or against another baseline; and, as
     in the official scripts, those that a judge made of itself.
-
-    Args:
-        categories: those wanted; all that were judged by default.
-        baseline: instead of the bench's.
-        count_tokens: counts the style of answers whose file has no counts.
     """
     questions = data.read_questions(folder)
     judgments = list(_judgments(folder, [data.file_name(name) for name in judges], questions))
@@ -110,7 +102,7 @@ def load(
         if kept:
             models = sorted({against, *(each.model for each in kept)})
             for model in {*models} - {*styles}:
-                styles[model] = _styles(folder, model, questions, count_tokens)
+                styles[model] = _styles(folder, model, questions)
             counts = pd.concat([styles[model] for model in models])
             asked = {uid for uid, each in questions.items() if each.category == name}
             unanswered = {
@@ -157,19 +149,12 @@ def _row(of: data.Judgment) -> Row:
     }
 
 
-def _styles(
-    folder: data.Folder, model: str, questions: Questions, count: style.CountTokens | None
-) -> pd.DataFrame:
+def _styles(folder: data.Folder, model: str, questions: Questions) -> pd.DataFrame:
     answers = {uid: a for uid, a in data.read_answers(folder, model).items() if uid in questions}
-    found: dict[str, Any] = {uid: each.style for uid, each in answers.items() if each.style}
-    if count:
-        for uid in answers.keys() - found.keys():
-            found[uid] = style.style_of(style.metadata(answers[uid].text, count))
-    elif len(found) < len(answers):
-        log.warning(
-            "%s: %d of %d answers have no style counts; --count_style counts them",
-            *(folder.answers(model), len(answers) - len(found), len(answers)),
-        )
+    found = {uid: each.style for uid, each in answers.items() if each.style}
+    if lacking := len(answers) - len(found):
+        path = folder.answers(model)
+        log.warning("%s: %d of %d answers have no style counts", path, lacking, len(answers))
     index = pd.MultiIndex.from_product([[model], list(found)], names=["model", "uid"])
     return pd.DataFrame(found.values(), index=index, columns=list(style.Style._fields), dtype=float)
 
@@ -179,9 +164,8 @@ def games(
 ) -> pd.DataFrame:
     """The games that count, a row each: model, uid, points in {0, 1/2, 1}, weight.
 
-    Args:
-        both: whether a judgment counts only if both games have a verdict: one game alone would
-            favour the side that the judge favours.
+    With `both` a judgment counts only if both games have a verdict: one game alone would favour the
+    side that the judge favours.
     """
     if both:
         judged = judged[judged[["margin_1", "margin_2"]].notna().all(axis=1)]
@@ -210,7 +194,7 @@ def tallies(rows: pd.DataFrame) -> dict[str, style.Floats]:
 
 
 def official(
-    counts: Mapping[str, style.Floats], rule: str, seed: int, rounds: int = OFFICIAL_ROUNDS
+    counts: Mapping[str, style.Floats], rule: str, seed: int = 0, rounds: int = OFFICIAL_ROUNDS
 ) -> dict[str, tuple[Estimate, float]]:
     """Each model's score with the interval that a version of Arena-Hard prints, and its mean.
 
@@ -247,8 +231,8 @@ def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     known = known[np.isfinite(values).all(axis=1)]
     if known.empty:
         raise ValueError(
-            "style control needs the counts (metadata) of the models' and the baseline's answers: "
-            "put the answers into model_answer, or count them with --count_style"
+            "style control needs the models' and the baseline's answers in model_answer, with the "
+            "counts (metadata) that `eval arena generate` writes"
         )
     notes = []
     for model, own in rows.groupby("model"):
@@ -274,11 +258,7 @@ class Board(NamedTuple):
 
 
 def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:
-    """Scores what these judges judged, together.
-
-    Args:
-        models: those to show, all by default; style is fitted over all of them in any case.
-    """
+    """Scores what these judges judged, together; style is fitted over all models, shown or not."""
     judged = pool.judged[pool.judged.judge.isin(list(judges))]
     shown = [name for name in sorted(judged.model.unique()) if not models or name in models]
     by_rule = plan.ci == "official"
@@ -302,8 +282,6 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         "confidence": round(high - low, 3),
         "style_control": plan.style_control,
         "much_weight": plan.much_weight,
-        "seed": plan.seed if by_rule else None,
-        "rounds": plan.rounds if by_rule else None,
         "questions_of_category": pool.questions,
         "deviations": departures,
     }
@@ -341,7 +319,7 @@ def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row],
             )
         return _controlled(pool, rows, plan)
     if plan.ci == "official":
-        found = official(counts, rule, plan.seed, plan.rounds)
+        found = official(counts, rule)
         return {
             model: _percent(each) | {"bootstrap_mean": 100 * mean}
             for model, (each, mean) in found.items()

@@ -22,8 +22,7 @@ from openrlhf_js.evaluation.arena.page import (
     cells,
     image,
     packed,
-    page_of,
-    questions_of,
+    page,
 )
 from openrlhf_js.evaluation.arena.score import Plan, board, load
 
@@ -69,7 +68,7 @@ def unpack(text):
 
 
 def test_the_page_holds_every_text_once_unpacked(bench):
-    found = Parsed(page_of(*bench, []))
+    found = Parsed(page(*bench, []))
     listing, texts = unpack(found.scripts["listing"]), unpack(found.scripts["texts-0"])
     assert sorted(listing["models"]) == ["m0", "m1"] and listing["judges"] == ["j"]
     place = str(listing["models"].index("m0"))
@@ -82,7 +81,7 @@ def test_the_page_holds_every_text_once_unpacked(bench):
 
 
 def test_nothing_but_our_script_can_run(bench):
-    text = page_of(*bench, [])
+    text = page(*bench, [])
     found, script = Parsed(text), (TEMPLATES / "arena.js").read_text("utf-8")
     policy = next(a["content"] for tag, a in found.elements if a.get("http-equiv"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -106,7 +105,7 @@ def test_hostile_texts_stay_texts(tmp_path):
     write_judged(tmp_path, rows)
     write_lines(folder.answers(name), [answer_row(HOSTILE, name, HOSTILE)])
     pools = load(folder, ["j"])
-    text = page_of(pools, [board(pools[0], ["j"], Plan())], [HOSTILE])
+    text = page(pools, [board(pools[0], ["j"], Plan())], [HOSTILE])
     found = Parsed(text)
     assert [tag for tag, _ in found.elements].count("script") == 3
     assert not any(name.startswith("on") for _, own in found.elements for name in own)
@@ -116,30 +115,20 @@ def test_hostile_texts_stay_texts(tmp_path):
     assert HOSTILE[:30] in found.text and name in found.text  # shown, not run
 
 
-def test_thinking_and_missing_answers(bench):
-    pools, _ = bench
-    folder = pools[0].folder
-    lines = [answer_row(f"q{n}", "m0", "answer") for n in range(3)]
+def test_thinking_missing_answers_and_groups(tmp_path):
+    uids = [f"q{n}" for n in range(GROUP + 1)]
+    folder = Folder(tmp_path, "own")
+    write_judged(tmp_path, [judgment_row(uid, 1, "failed", model="m0") for uid in uids])
+    lines = [answer_row(uid, "m0", "answer") for uid in uids[:3]]
     lines[0]["messages"][-1]["content"]["thought"] = "let me think"
     write_lines(folder.answers("m0"), lines)
-    questions = questions_of(folder, pools, ["m0"])["questions"]
-    assert questions[0]["models"]["0"]["thinking"] == "let me think"
-    assert questions[3]["models"]["0"]["text"] is None
-
-
-def test_questions_are_packed_in_groups():
-    question = {
-        **{"category": "c", "cluster": "", "prompt": "  why \n ask  " * 100},
-        "baseline": {"name": "base", "text": "b"},
-        "models": {"0": {"text": "a", "thinking": "t", "judged": {"0": [["A>B", "x"], None]}}},
-    }
-    questions = [{"uid": f"q{number}", **question} for number in range(GROUP + 1)]
-    found = packed({"models": ["m"], "judges": ["j"], "questions": questions})
-    assert [len(unpack(found[f"texts-{number}"])) for number in (0, 1)] == [GROUP, 1]
-    first = unpack(found["listing"])["questions"][0]
-    assert first["title"].startswith("why ask why ask") and len(first["title"]) <= 120
-    assert first["models"] == {"0": {"0": ["A>B", None]}}
-    assert unpack(found["texts-1"])[0]["models"]["0"]["judged"] == {"0": ["x", None]}
+    found = packed(load(folder, ["j"]), ["j"], ["m0"])
+    first, second = unpack(found["texts-0"]), unpack(found["texts-1"])
+    assert (len(first), len(second)) == (GROUP, 1)
+    assert first[0]["models"]["0"]["thinking"] == "let me think"
+    assert first[3]["models"]["0"]["text"] is None
+    assert first[0]["models"]["0"]["judged"] == {"0": ["because", None]}
+    assert unpack(found["listing"])["questions"][0]["models"] == {"0": {"0": ["B>A", None]}}
 
 
 def test_cells_and_files(bench):
@@ -153,12 +142,6 @@ def test_cells_and_files(bench):
     assert controlled.title == "all, judged by j, style controlled: length"
     assert any("Style, in log-odds" in note and "length" in note for note in controlled.notes)
     assert "equal style" in cells(controlled)[0]
+    (line, *_) = csv.DictReader(io.StringIO(as_csv(boards)))
+    assert float(line["score"]) == pytest.approx(plain[0]["score"]) and line["deviations"]
     assert image([*boards, controlled], "svg") == image([*boards, controlled], "svg")
-
-
-@pytest.mark.parametrize("sign", ["=", "+", "-", "@"])
-def test_a_name_is_no_formula_and_a_number_stays_one(bench, sign):
-    _, (found,) = bench
-    row = {**found.rows[0], "model": f"{sign}1+1", "ci_low": -1.5}
-    (read,) = csv.DictReader(io.StringIO(as_csv([found._replace(rows=[row])]), newline=""))
-    assert read["model"] == f"'{sign}1+1" and read["ci_low"] == "-1.5"

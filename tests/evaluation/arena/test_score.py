@@ -213,11 +213,9 @@ def test_official_plans_follow_the_bench(pool):
     found = pool(rows, bench="arena-hard-v0.1")
     line = board(found, ["j"], Plan(ci="official")).rows[0]
     assert line["ci"] == "official v0.1" and line["confidence"] == 0.95
-    assert (line["seed"], line["rounds"]) == (0, 100)
     # v0.1 counts every game that has a verdict, clustered scores complete judgments
     fair = {row["model"]: row for row in board(found, ["j"], Plan()).rows}
     assert fair[line["model"]]["questions"] < line["questions"]
-    assert fair[line["model"]]["seed"] is None
     with pytest.raises(ValueError, match="leave out --ci official"):
         board(found, ["j"], Plan(ci="official", style_control="all"))
 
