@@ -6,8 +6,8 @@ are measured, which neither has seen. Policy and reward model start from the sam
 and the prompts of the measurements are held out from both.
 
 The rise is that of the mean true score, responses being sampled at temperature 1 before and after.
-A run's interval is over prompts, that of several runs over seeds (Student's t). "In sds": divided
-by the standard deviation over all responses before training. True scores and rewards are both in
+Intervals are over seeds (Student's t). "In sds": divided by the standard deviation over all
+responses before training. True scores and rewards are both in
 log-odds of being preferred: where the reward rises more than the true score, the policy has found
 what only the reward model likes. The same command resumes, and measures nothing twice.
 """
@@ -20,10 +20,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, parse, run
 from openrlhf_js.reward_model.model import RewardModel
-from openrlhf_js.stats import Estimate, clustered_mean, paired_difference
+from openrlhf_js.stats import Estimate, clustered_mean
 from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny import preferences
 from openrlhf_js.tiny.evaluate import grade, sample_texts
@@ -49,18 +49,11 @@ class TrueScoreSettings(Settings):
     """Train policies with a reward model, and measure the true scores of their responses."""
 
     out: Path = Field(Path("runs/rlhf-true-score"), description="folder of everything")
-    seeds: list[int] = Field([0, 1, 2], description="of prompts, their order and all sampling")
+    seeds: list[int] = Field([0, 1], min_length=2, description="of prompts and all sampling")
     estimators: list[str] = Field(["js", "rloo"], description="the first is compared to the rest")
     steps: int = Field(50, ge=2, description="of a run")
     samples: int = Field(32, ge=2, description="responses to each held-out prompt")
     pairs: int = Field(64_000, ge=64, description="for the reward model")
-
-
-class Measured(NamedTuple):
-    """Of fresh responses to the held-out prompts, (prompts, responses) each."""
-
-    true_scores: Floats
-    rewards: Floats
 
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -139,7 +132,7 @@ def train(estimator: str, seed: int, steps: int, data: Path, folder: Path) -> di
 
 
 def measure(policy: Path, data: Path, samples: int, seed: int) -> dict[str, Any]:
-    """True scores and rewards of fresh responses to the held-out prompts."""
+    """True scores and rewards (prompts, responses) of fresh responses to the held-out prompts."""
     held_out = TASK.split(0, HELD_OUT_PROMPTS).held_out
     texts = sample_texts(policy, TASK, held_out, samples=samples, seed=seed)
     model = RewardModel.load(data / "rm", max_len=16)
@@ -150,55 +143,10 @@ def measure(policy: Path, data: Path, samples: int, seed: int) -> dict[str, Any]
     return {"true_scores": grade(TASK, held_out, texts), "rewards": rewards}
 
 
-def arrays(plain: dict[str, Any]) -> Measured:
-    return Measured(np.array(plain["true_scores"]), np.array(plain["rewards"]))
-
-
-def difference(after: Floats, before: Floats) -> Estimate:
-    """Of the means of (prompts, responses), with an interval over prompts."""
-    return paired_difference(after.mean(1), before.mean(1)).estimate
-
-
 def shown(estimate: Estimate, unit: float = 1.0) -> str:
     """Such as 3.10 (3.02 to 3.18)."""
     value, low, high = (each / unit for each in estimate)
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
-
-
-def rises(before: Measured, after: dict[tuple[str, int], Measured]) -> list[dict[str, Any]]:
-    """A row for each run, with intervals over prompts, and for each estimator, over seeds."""
-    sd = float(before.true_scores.std(ddof=1))
-
-    def row(name: str, mean: float, scores: Estimate, rewards: Estimate) -> dict[str, Any]:
-        rise = {"rise": shown(scores), "rise_in_sds": shown(scores, sd)}
-        return {"run": name, "true_score": mean, **rise, "rise_of_reward": shown(rewards)}
-
-    rows = []
-    for (name, seed), now in after.items():
-        changes = (difference(*pair) for pair in zip(now, before, strict=True))
-        rows.append(row(f"{name}, seed {seed}", float(now.true_scores.mean()), *changes))
-    for name in dict.fromkeys(name for name, _ in after):
-        own = [now for (estimator, _), now in after.items() if estimator == name]
-        if len(own) > 1:
-            scores, rewards = ([each.mean() for each in field] for field in zip(*own, strict=True))
-            changes = (
-                clustered_mean(np.array(scores) - before.true_scores.mean()),
-                clustered_mean(np.array(rewards) - before.rewards.mean()),
-            )
-            rows.append(row(f"{name}, {len(own)} seeds", float(np.mean(scores)), *changes))
-    return rows
-
-
-def against(after: dict[tuple[str, int], Measured], estimator: str, other: str) -> str:
-    """The difference of two estimators' mean true scores, by seed where there are several."""
-    seeds = [seed for name, seed in after if name == estimator]
-    pairs = [(after[estimator, s].true_scores, after[other, s].true_scores) for s in seeds]
-    if len(pairs) == 1:
-        gap, over = difference(*pairs[0]), "prompts"
-    else:
-        gap = clustered_mean([a.mean() - b.mean() for a, b in pairs])
-        over = f"{len(seeds)} seeds"
-    return f"{estimator} - {other}, true score: {shown(gap)}, over {over}"
 
 
 def work(settings: TrueScoreSettings) -> None:
@@ -208,24 +156,43 @@ def work(settings: TrueScoreSettings) -> None:
         preferences.prepare(folder, train=settings.pairs)
     quality = kept(folder / "reward_model.json", partial(reward_model, folder))
     look = partial(measure, folder / POLICY, folder, samples, seed=0)
-    before = arrays(kept(folder / f"before-{samples}.json", look))
-    after = {}
+    before = kept(folder / f"before-{samples}.json", look)
+    after: dict[str, list[Any]] = {name: [] for name in settings.estimators}
     for seed in settings.seeds:
-        for name in settings.estimators:
+        for name, runs in after.items():
             own = folder / f"{name}-{settings.steps}-seed{seed}"
             make = partial(train, name, seed, settings.steps, folder, own)
             kept(own / "trained.json", make)
             look = partial(measure, own / "model", folder, samples, seed=1 + seed)
-            after[name, seed] = arrays(kept(own / f"after-{samples}.json", look))
+            runs.append(kept(own / f"after-{samples}.json", look))
     accuracy, truth = Estimate(**quality["accuracy"]), quality["accuracy_of_truth"]
     say(f"Reward model: accuracy {shown(accuracy)}, of the true scores {truth:.3f}")
     say(f"Its calibration error: {quality['calibration_error']:.3f}")
     best = preferences.true_score("abc", "abc")
-    say(f"Before: true score {before.true_scores.mean():.2f}; best possible {best:.2f}")
+    say(f"Before: true score {np.mean(before['true_scores']):.2f}; best possible {best:.2f}")
     table(rises(before, after))
     first, *rest = settings.estimators
     for other in rest:
-        say(against(after, first, other))
+        gaps = means(after[first], "true_scores") - means(after[other], "true_scores")
+        say(f"{first} - {other}, true score: {shown(clustered_mean(gaps))}, over {len(gaps)} seeds")
+
+
+def means(runs: Sequence[Mapping[str, Any]], field: str) -> Floats:
+    return np.array([np.mean(each[field]) for each in runs])
+
+
+def rises(before: Mapping[str, Any], after: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """A row for each estimator, with intervals over seeds."""
+    sd, rows = float(np.std(before["true_scores"], ddof=1)), []
+    for name, runs in after.items():
+        scores, rewards = (
+            clustered_mean(means(runs, field) - np.mean(before[field]))
+            for field in ("true_scores", "rewards")
+        )
+        row = {"estimator": name, "true_score": float(means(runs, "true_scores").mean())}
+        row |= {"rise": shown(scores), "rise_in_sds": shown(scores, sd)}
+        rows.append({**row, "rise_of_reward": shown(rewards)})
+    return rows
 
 
 def explained(error: ProgramFailed) -> str:
