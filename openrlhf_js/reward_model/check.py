@@ -18,17 +18,15 @@ from typing import Any, NamedTuple
 from openrlhf_js.common.files import FileRow
 from openrlhf_js.reward_model.preferences import (
     Keys,
-    Messages,
     PreferencePair,
-    Side,
     Template,
     ended,
     pair,
     rendered,
+    response,
 )
 
 BATCH = 512  # pairs that are tokenized together
-COUNTED_FIRST, COUNTED_EVERY = 20, 32  # batches whose tokens are counted: the first, then every
 INITIALS = {"system": "s", "developer": "s", "user": "u", "assistant": "a", "tool": "t"}
 ROLE_ORDER = re.compile(r"s?(ua(t+a)*)+")
 
@@ -57,10 +55,9 @@ ALLOWABLE = [name for name, kind in KINDS.items() if kind.share is not None]
 
 @dataclass
 class Tally:
-    """What was found in one file; `tokens` are of the longer side, for a part of its pairs."""
+    """What was found in one file; `tokens` are of the longer side of each pair."""
 
     pairs: int = 0
-    batches: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     tokens: array[int] = field(default_factory=lambda: array("I"))
 
@@ -123,13 +120,6 @@ class Budget:
         self._tokenizer = tokenizer
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
 
-    def fits(self, text: str) -> bool:
-        """Whether the text is certainly short enough, without tokenizing it.
-
-        A token covers at least a byte of the normalised text, and normalisation does not double it.
-        """
-        return 2 * len(text.encode()) < self.max_len
-
     def encode(self, texts: Sequence[str]) -> list[Any]:
         """The tokens of each text, uncut, on several cores where the tokenizer can; see `len`."""
         try:
@@ -171,10 +161,18 @@ def check(
     report = Report(shown)
     seen: dict[bytes, tuple[bool, str, str]] = {}  # order of the digests, file, place
     for name, rows in files:
-        report.tallies[name], before = Tally(), 0
-        remaining = iter(rows)
+        report.tallies[name], before, remaining = Tally(), 0, iter(rows)
         while batch := list(islice(remaining, BATCH)):
-            _check_batch(batch, name, making, report, seen)
+            made: dict[str, tuple[str, str]] = {}  # chosen and rejected text, by place
+            for row in batch:
+                for kind, text in _row_problems(
+                    row, name, making, report.tallies[name], made, seen
+                ):
+                    report.add(kind, name, row.place, text)
+            if making.budget and made:
+                tally = report.tallies[name]
+                for kind, place, text in _length_problems(name, made, making.budget, tally):
+                    report.add(kind, name, place, text)
             progress(len(batch), batch[-1].read_bytes - before)
             before = batch[-1].read_bytes
         if not report.tallies[name].pairs and not report.tallies[name].counts:
@@ -182,95 +180,79 @@ def check(
     return report
 
 
-def _check_batch(
-    batch: list[FileRow],
+def _row_problems(
+    row: FileRow,
     name: str,
     making: Making,
-    report: Report,
+    tally: Tally,
+    made: dict[str, tuple[str, str]],
     seen: dict[bytes, tuple[bool, str, str]],
-) -> None:
-    places: list[str] = []
-    texts: list[str] = []  # chosen and rejected of the first place, then of the second, ...
-    for row in batch:
-        try:
-            found = pair(row.value, making.keys, row.place)
-        except ValueError as error:
-            report.add("no pair", name, row.place, str(error))
-            continue
-        report.tallies[name].pairs += 1
-        for kind, text in _conversation_problems(found, making.keys):
-            report.add(kind, name, row.place, text)
-        try:
-            made = rendered(found, making.template, making.input_template)
-        except ValueError as error:
-            report.add("no text", name, row.place, str(error))
-            continue
-        if not made.whole:
-            text = "prompt and response do not begin with the prompt and its generation prompt"
-            report.add("torn", name, row.place, text)
-        sides = [ended(text, making.eos_token) for text in (made.chosen, made.rejected)]
-        if sides[0] == sides[1]:
-            report.add("same", name, row.place, "chosen and rejected are the same text")
-        else:
-            digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in sides]
-            here = (digests[0] < digests[1], name, row.place)
-            first = seen.setdefault(b"".join(sorted(digests)), here)
-            if first is not here:
-                kind = "repeated" if first[0] == here[0] else "reversed"
-                place = first[2] if first[1] == name else f"{first[1]}, {first[2]}"
-                report.add(kind, name, row.place, f"see {place}")
-        places.append(row.place)
-        texts += sides
-    if making.budget:
-        _check_lengths(places, texts, name, making.budget, report)
-
-
-def _check_lengths(
-    places: list[str], texts: list[str], name: str, budget: Budget, report: Report
-) -> None:
-    """Finds the pairs that would be cut, and counts the tokens of a part of all pairs."""
-    tally = report.tallies[name]
-    tally.batches += 1
-    if counted := tally.batches <= COUNTED_FIRST or tally.batches % COUNTED_EVERY == 0:
-        unsure = list(range(len(places)))
-    else:
-        fits = [budget.fits(text) for text in texts]
-        unsure = [i for i in range(len(places)) if not (fits[2 * i] and fits[2 * i + 1])]
+) -> Iterator[tuple[str, str]]:
+    """Kind and text of each problem of a row, whose texts are added to `made` and `seen`."""
     try:
-        encoded = budget.encode([text for i in unsure for text in texts[2 * i : 2 * i + 2]])
+        found = pair(row.value, making.keys, row.place)
     except ValueError as error:
-        raise ValueError(f"{name}, {places[0]} to {places[-1]}: {error}") from error
-    for index, chosen, rejected in zip(unsure, encoded[::2], encoded[1::2], strict=True):
+        yield "no pair", str(error)
+        return
+    tally.pairs += 1
+    yield from _conversation_problems(found, making.keys)
+    try:
+        *texts, whole = rendered(found, making.template, making.input_template)
+    except ValueError as error:
+        yield "no text", str(error)
+        return
+    if not whole:
+        yield "torn", "prompt and response do not begin with the prompt and its generation prompt"
+    chosen, rejected = (ended(text, making.eos_token) for text in texts)
+    made[row.place] = chosen, rejected
+    if chosen == rejected:
+        yield "same", "chosen and rejected are the same text"
+        return
+    one, two = (
+        hashlib.blake2b(text.encode(), digest_size=16).digest() for text in (chosen, rejected)
+    )
+    here = (one < two, name, row.place)
+    order, file, place = first = seen.setdefault(min(one, two) + max(one, two), here)
+    if first is not here:
+        kind = "repeated" if order == here[0] else "reversed"
+        yield kind, f"see {place}" if file == name else f"see {file}, {place}"
+
+
+def _length_problems(
+    file: str, made: dict[str, tuple[str, str]], budget: Budget, tally: Tally
+) -> Iterator[tuple[str, str, str]]:
+    """Kind, place and text of the pairs that would be cut; counts the tokens of all."""
+    places = list(made)
+    try:
+        encoded = budget.encode([text for sides in made.values() for text in sides])
+    except ValueError as error:
+        raise ValueError(f"{file}, {places[0]} to {places[-1]}: {error}") from error
+    for place, chosen, rejected in zip(places, encoded[::2], encoded[1::2], strict=True):
         longest = max(len(chosen), len(rejected))
-        if counted:
-            tally.tokens.append(longest)
-        if longest <= budget.max_len:
-            continue
-        place = places[index]
-        report.add("cut", name, place, f"takes {longest:,} tokens of {budget.max_len:,}")
-        different = texts[2 * index] != texts[2 * index + 1]
-        if different and budget.kept(chosen) == budget.kept(rejected):
-            report.add("same", name, place, f"the same once cut to {budget.max_len:,} tokens")
+        tally.tokens.append(longest)
+        if longest > budget.max_len:
+            yield "cut", place, f"takes {longest:,} tokens of {budget.max_len:,}"
+            if len({*made[place]}) > 1 and budget.kept(chosen) == budget.kept(rejected):
+                yield "same", place, f"the same once cut to {budget.max_len:,} tokens"
 
 
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
     """Kind and text of problems with the order of messages, and of sides without a response."""
-
-    sides: list[tuple[str, Side]] = [(keys.chosen, pair.chosen), (keys.rejected, pair.rejected)]
-    for key, side in sides:
-        if not (side if isinstance(side, str) else side[-1]["content"]).strip():
+    sides = {keys.chosen: pair.chosen, keys.rejected: pair.rejected}
+    for key, side in sides.items():
+        if not response(side).strip():
             yield "empty", f"{key!r} has no response"
     if isinstance(pair.chosen, str) or isinstance(pair.rejected, str):
         return
     before = pair.prompt if isinstance(pair.prompt, list) else []
-    for key, messages in ((keys.chosen, pair.chosen), (keys.rejected, pair.rejected)):
-        roles = [message["role"] for message in before + messages]
+    for key, messages in sides.items():
+        roles = [message["role"] for message in [*before, *messages]]  # type: ignore[index]
         if not ROLE_ORDER.fullmatch("".join(INITIALS.get(role, "?") for role in roles)):
             yield "roles", f"{key!r} has {', '.join(roles[:8])}{', ...' if len(roles) > 8 else ''}"
             return
-    if _said(pair.chosen[:-1]) != _said(pair.rejected[:-1]):
+    said, other = (
+        [(message["role"], message["content"]) for message in messages[:-1]]
+        for messages in (pair.chosen, pair.rejected)
+    )
+    if said != other:
         yield "prompts", f"{keys.chosen!r} and {keys.rejected!r} differ before the last message"
-
-
-def _said(messages: Messages) -> list[tuple[str, str]]:
-    return [(message["role"], message["content"]) for message in messages]

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from openrlhf_js.reward_model.checkpoint import (
-    Normalisation,
     checkpoint_problems,
     first_line,
     head_prefix,
@@ -51,7 +50,7 @@ class RewardModel:
         backbone: Any,
         head: torch.nn.Linear,
         tokenizer: Any,
-        scale: Normalisation | None,
+        scale: tuple[float, float] | None,
         description: Description,
     ):
         self.description = description
@@ -73,24 +72,14 @@ class RewardModel:
         *,
         attention: str = "sdpa",
     ) -> RewardModel:
-        """Loads a checkpoint of OpenRLHF's reward model training; ValueError lists its problems.
+        """Loads a folder, or a name on the hub, of OpenRLHF's reward model training.
 
-        Args:
-            name_or_path: a folder, or a name on the hub.
-            max_len: as in training (`--data.max_len`), in tokens.
-            device: such as `cpu` or `cuda`; None is a GPU if there is one.
-            dtype: a key of `DTYPES`.
-            normalize: whether scores are (reward - mean) / std (`--reward.normalize_enable`).
-            value_head_prefix: the head's name, unless config.json gives another.
-            attention: transformers' `attn_implementation`.
+        `max_len` is in tokens, as in training; without a `device` it is a GPU if there is one;
+        `normalize` gives (reward - mean) / std. ValueError lists what is wrong.
         """
-        from transformers import AutoConfig, AutoModel, AutoTokenizer
+        from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
 
-        if dtype not in DTYPES:
-            raise ValueError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
-        if max_len < 1:
-            raise ValueError(f"max_len is {max_len}; it must be 1 or more tokens")
         place = _device(device)
         folder = local_folder(name_or_path)
         if problems := checkpoint_problems(folder, value_head_prefix, normalize=normalize):
@@ -109,7 +98,7 @@ class RewardModel:
         try:
             backbone, loaded = AutoModel.from_pretrained(
                 folder,
-                config=AutoConfig.from_pretrained(folder, trust_remote_code=False),
+                config=config,
                 dtype=DTYPES[dtype],
                 attn_implementation=attention,
                 trust_remote_code=False,
@@ -134,8 +123,8 @@ class RewardModel:
             max_len=max_len,
             truncation_side=tokenizer.truncation_side,
             normalized=normalize,
-            mean=scale.mean if scale else None,
-            std=scale.std if scale else None,
+            mean=scale[0] if scale else None,
+            std=scale[1] if scale else None,
         )
         return cls(
             backbone.to(place).eval(),
@@ -194,7 +183,7 @@ class RewardModel:
         ).last_hidden_state[:, -1]
         rewards = self._head(hidden).squeeze(-1).float()
         if self._scale:
-            rewards = (rewards - self._scale.mean) / self._scale.std
+            rewards = (rewards - self._scale[0]) / self._scale[1]
         return rewards.tolist()
 
 

@@ -99,6 +99,11 @@ def _check_side(row: Mapping[str, Any], key: str) -> None:
             )
 
 
+def response(side: Side) -> str:
+    """The response of a side; of text that holds its prompt too, all of it."""
+    return side if isinstance(side, str) else side[-1]["content"]
+
+
 class Texts(NamedTuple):
     """Both sides of a pair as text, each with the prompt.
 
@@ -119,11 +124,7 @@ def texts(
 ) -> tuple[str, str]:
     """The chosen and the rejected text as OpenRLHF's training gives them to its tokenizer.
 
-    Args:
-        pair: as `read_pairs` gives it.
-        template: the tokenizer's `apply_chat_template`; None if the sides are text.
-        eos_token: the tokenizer's; None adds no end.
-        input_template: `--data.input_template`, for prompts that are text.
+    Without `eos_token` they have no end; `input_template` is for prompts that are text.
     """
     chosen, rejected, _ = rendered(pair, template, input_template)
     if eos_token is None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.common.files import FileRow
@@ -26,17 +24,6 @@ def words() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=EOS, pad_token="<pad>", unk_token="<unk>"
     )
-
-
-def byte_level(normalizer: object = None) -> PreTrainedTokenizerFast:
-    """A tokenizer with a token for each byte and one for `aaaa`."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate([EOS, *alphabet, "aa", "aaaa"])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [("a", "a"), ("aa", "aa")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
-    if normalizer:
-        tokenizer.normalizer = normalizer
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=EOS)
 
 
 def rows(values: Iterable[object]) -> list[FileRow]:
@@ -143,35 +130,14 @@ def test_a_text_that_the_tokenizer_cannot_encode():
         found(sides(("a", "a a"), ("a", "b")), budget=budget)
 
 
-@settings(deadline=None)
-@given(
-    st.text(max_size=12) | st.text("a é\u0301\u1100\u1161\U0001d160", max_size=12),
-    st.sampled_from([None, normalizers.NFC()]),
-)
-def test_a_text_that_certainly_fits_does(text, normalizer):
-    budget = Budget(byte_level(normalizer), 17)
-    assert budget.fits("aé" * 2) and not budget.fits("é" * 5)
-    if budget.fits(text):
-        assert len(budget.encode([text])[0]) <= 17
-
-
-def test_every_pair_that_is_cut_is_found_whether_its_tokens_are_counted_or_not(monkeypatch):
-    for name, value in (("BATCH", 2), ("COUNTED_FIRST", 1), ("COUNTED_EVERY", 3)):
-        monkeypatch.setattr(f"openrlhf_js.reward_model.check.{name}", value)
-    data = sides(*[("b" * n, "aaaa" * n) for n in range(1, 13)])  # spaces and end: 3 more tokens
-    report = found(data, budget=Budget(byte_level(), 11))
-    assert report.counts["cut"] == 4  # 9, 10, 11 and 12
-    assert list(report.tallies["f"].tokens) == [4, 5, 8, 9, 14, 15]  # batches 1, 3 and 6
-
-
-@pytest.mark.parametrize("roles", ["ua", "sua", "uaua", "suata", "uatta"])
+@pytest.mark.parametrize("roles", ["ua", "sua", "uaua", "suatta"])
 def test_roles_in_order(roles):
     side = turns(*"abcdef"[: len(roles)], roles=roles)
     row = {"chosen": side, "rejected": [*side[:-1], {**side[-1], "content": "z"}]}
     assert not found(rows([row]), template=template).counts
 
 
-@pytest.mark.parametrize("roles", ["a", "u", "su", "uua", "uaa", "usa", "uta", "uat", "ussa", "xa"])
+@pytest.mark.parametrize("roles", ["a", "su", "uua", "uaa", "usa", "uta", "uat", "xa"])
 def test_roles_out_of_order(roles):
     side = turns(*"abcdef"[: len(roles)], roles=roles)
     row = {"chosen": side, "rejected": [*side[:-1], {**side[-1], "content": "z"}]}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from openrlhf_js.reward_model.checkpoint import (
-    Normalisation,
     checkpoint_problems,
     normalisation,
     read_tensor,
@@ -32,17 +32,16 @@ def test_a_reward_model_has_no_problems_and_its_head_any_name(tmp_path: Path) ->
     assert checkpoint_problems(tmp_path, "score", normalize=True) == []
     change_json(tmp_path / "config.json", value_head_prefix=None)
     assert checkpoint_problems(tmp_path, "value_head") == []
-    assert "but value_head.weight" in only(checkpoint_problems(tmp_path, "score"))
+    assert "--ds.value_head_prefix" in only(checkpoint_problems(tmp_path, "score"))
 
 
 @pytest.mark.parametrize(
     ("tensors", "expected"),
     [
         ({"score.weight": None}, "no value head score.weight"),
-        ({"score.weight": None, "lm_head.weight": torch.zeros(19, 32)}, "is a causal model"),
-        ({"score.weight": torch.zeros(2, 32)}, "has shape [2, 32]; a reward is one output"),
+        ({"score.weight": torch.zeros(2, 32)}, "has shape [2, 32], a reward needs [1, 32]"),
         ({"score.weight": torch.zeros(32)}, "has shape [32]"),
-        ({"score.weight": torch.zeros(1, 31)}, "takes 31 values, the model gives 32"),
+        ({"score.weight": torch.zeros(1, 31)}, "has shape [1, 31]"),
         ({"score.bias": torch.zeros(1)}, "has a bias"),
     ],
 )
@@ -52,21 +51,13 @@ def test_heads_that_give_no_reward(tmp_path: Path, tensors: dict, expected: str)
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("{", "cannot be read as JSON"),
-        ("[1]", "is not a JSON object"),
-        ("[" * 100_000, "cannot be read as JSON"),
-        ('{"model_type": "none_such", "hidden_size": 32}', "no model of type 'none_such'"),
-        ('{"model_type": ["qwen2"], "hidden_size": 32}', "no model of type"),
-    ],
+    "content",
+    ["{", "[1]", "[" * 100_000, '{"model_type": "none_such"}', '{"model_type": ["qwen2"]}'],
 )
-def test_a_broken_config(tmp_path: Path, content: str, expected: str) -> None:
+def test_a_broken_config(tmp_path: Path, content: str) -> None:
     save_reward_model(tmp_path)
     (tmp_path / "config.json").write_text(content)
-    found = checkpoint_problems(tmp_path)
-    assert expected in found[0]
-    assert all("\n" not in problem for problem in found)
+    assert "no config.json that loads" in only(checkpoint_problems(tmp_path))
 
 
 def test_missing_files(tmp_path: Path) -> None:
@@ -74,7 +65,7 @@ def test_missing_files(tmp_path: Path) -> None:
     assert "has no config.json" in only(checkpoint_problems(tmp_path))
     save_reward_model(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    assert "has no weights" in only(checkpoint_problems(tmp_path))
+    assert "neither model.safetensors nor" in only(checkpoint_problems(tmp_path))
     (tmp_path / "adapter_config.json").write_text("{}")
     assert "LoRA adapter" in only(checkpoint_problems(tmp_path))
 
@@ -84,7 +75,7 @@ def test_a_truncated_file(tmp_path: Path, kept: int) -> None:
     save_reward_model(tmp_path)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
-    assert "is damaged" in only(checkpoint_problems(tmp_path))
+    assert "copy the checkpoint again" in only(checkpoint_problems(tmp_path))
 
 
 def test_shards(tmp_path: Path) -> None:
@@ -123,7 +114,7 @@ def test_pickled_weights_are_read_and_never_run(tmp_path: Path, monkeypatch) -> 
     assert read_tensor(tmp_path / "model", "score.weight").shape == (1, 32)
     monkeypatch.chdir(tmp_path)
     torch.save({"score.weight": Hostile()}, tmp_path / "model" / "pytorch_model.bin")
-    assert "is damaged" in only(checkpoint_problems(tmp_path / "model"))
+    assert "copy the checkpoint again" in only(checkpoint_problems(tmp_path / "model"))
     assert not (tmp_path / "ran").exists()
 
 
@@ -149,13 +140,12 @@ def test_a_special_token_without_an_embedding(tmp_path: Path) -> None:
 
 
 def test_normalisation(tmp_path: Path) -> None:
-    assert normalisation({"mean": 1, "std": 0.5}) == Normalisation(1.0, 0.5)
-    assert normalisation({}) is None
+    assert normalisation(SimpleNamespace(mean=1, std=0.5)) == (1.0, 0.5)
+    assert normalisation(SimpleNamespace()) is None
     nan, infinite = float("nan"), float("inf")
-    values = [(0, 0), (0, -1), (nan, 1), (0, infinite), (None, 1), (1, None), ("0", 1)]
-    for mean, std in [*values, (10**400, 1)]:
+    for mean, std in [(0, 0), (0, -1), (nan, 1), (0, infinite), (None, 1), ("a", 1), (10**400, 1)]:
         with pytest.raises(ValueError, match="std above 0"):
-            normalisation({"mean": mean, "std": std})
+            normalisation(SimpleNamespace(mean=mean, std=std))
     save_reward_model(tmp_path)
     assert "no mean and std" in only(checkpoint_problems(tmp_path, normalize=True))
     change_json(tmp_path / "config.json", mean=0.0, std=0.0)

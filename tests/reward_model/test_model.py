@@ -138,8 +138,6 @@ def test_a_score_that_is_no_number(tmp_path: Path, model: RewardModel) -> None:
 
 def test_what_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:
     for wrong, expected in [
-        ({"dtype": "int8"}, "not one of bf16, fp16, float32"),
-        ({"max_len": 0}, "must be 1 or more"),
         ({"device": "nonsense"}, "cannot be used here"),
         ({"attention": "nonsense"}, "cannot be loaded"),
     ]:
@@ -149,7 +147,7 @@ def test_what_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="lacks 1 weights, such as norm"):
         RewardModel.load(tmp_path)
     save_reward_model(tmp_path, outputs=2)
-    with pytest.raises(ValueError, match="a reward is one output"):
+    with pytest.raises(ValueError, match="a reward needs"):
         RewardModel.load(tmp_path)
 
 

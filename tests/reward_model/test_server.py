@@ -367,8 +367,8 @@ def problem(capsys, monkeypatch):
 
 def test_what_cannot_be_served(problem, tmp_path: Path, monkeypatch) -> None:
     folder = save_reward_model(tmp_path / "model", outputs=2)
-    assert "a reward is one output" in problem(folder)
-    assert "a reward is one output" in problem(folder, "--dry-run")
+    assert "a reward needs [1, 32]" in problem(folder)
+    assert "a reward needs [1, 32]" in problem(folder, "--dry-run")
     save_reward_model(folder)
     assert "no mean and std" in problem(folder, "--reward.normalize_enable")
     assert "cannot be used here" in problem(folder, "--device", "tape")
