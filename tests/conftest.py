@@ -7,7 +7,7 @@ import signal
 import hypothesis
 import pytest
 
-INTEGRATION_TIMEOUT_SECONDS = 400
+INTEGRATION_TIMEOUT_SECONDS = 600
 
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")

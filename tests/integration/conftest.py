@@ -110,7 +110,7 @@ class Running:
                 env={**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"},
             )
 
-    def wait_for(self, text: str, timeout_seconds: float = 120) -> None:
+    def wait_for(self, text: str, timeout_seconds: float = 300) -> None:
         deadline = time.monotonic() + timeout_seconds
         while text not in self.log.read_text(errors="replace"):
             assert self.process.poll() is None, self.log.read_text(errors="replace")[-3000:]

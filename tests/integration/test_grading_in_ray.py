@@ -19,7 +19,7 @@ import ray
 from openrlhf_js.tasks import pool as grading_pool
 from openrlhf_js.tasks.base import Score
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 COUNT = 100

@@ -21,7 +21,7 @@ from openrlhf_js.tasks import math as mathematics
 from openrlhf_js.tasks import prompt_files as writing
 from openrlhf_js.tiny import model
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.integration
 
 MIXED = Path(__file__).parents[2] / "reward_models" / "mixed.py"
 PROMPTS, RESPONSES, STEPS = 8, 4, 3

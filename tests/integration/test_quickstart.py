@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.integration
 
 
 def start(folder: Path, *flags: str) -> subprocess.Popen[str]:

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "reward_model"))
 from real_server import serving
 from small_models import LONG, TEXTS, save_reward_model
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 MAX_LEN = 20
 MEAN, STD = 0.75, 1.25

@@ -22,7 +22,7 @@ from openrlhf_js.tiny.model import make_model, make_tokenizer, save
 from openrlhf_js.tiny.preferences import accuracy_of_truth
 from openrlhf_js.tiny.tasks import sort
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 PAIRS, BATCH = 4096, 64
 STEPS = PAIRS // BATCH

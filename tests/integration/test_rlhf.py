@@ -23,7 +23,7 @@ from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.tasks import sort
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 PROMPTS, RESPONSES = 8, 4  # of a step, as the fixture `start` has them
 NURSERY = Path(__file__).with_name("reward_nursery.py")

@@ -17,7 +17,7 @@ import torch
 
 from openrlhf_js import estimators
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.integration
 
 JS_METRICS = (
     "js/shrinkage_mean",
