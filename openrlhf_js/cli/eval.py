@@ -6,14 +6,14 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator, model_validator
 
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.common.settings import Field, choose, parse, run
-from openrlhf_js.sampling.settings import EngineSettings
+from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
 if TYPE_CHECKING:
     from openrlhf_js.evaluation.passk.evaluate import Results
@@ -26,7 +26,7 @@ PASSK = "openrlhf-js eval passk"
 OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
 
 
-class PasskSettings(EngineSettings):
+class PasskSettings(ServerSettings):
     """Samples k responses to every item of a benchmark and grades them: mean@k, pass@j up to k and
     majority vote, with intervals by item. Or compares two models, paired by item.
 
@@ -59,19 +59,11 @@ class PasskSettings(EngineSettings):
     top_p: float | None = Field(None, gt=0, le=1, description="default: the benchmark's")
     max_new_tokens: int | None = Field(None, ge=1, description="default: the benchmark's")
     items: int | None = Field(None, ge=1, description="only the first N of each, for a trial")
-    prompt_form: Literal["auto", "chat", "text"] = Field(
+    prompt_form: PromptForm = Field(
         "auto", description="chat: with the tokenizer's chat template; auto: if it has one"
     )
     source: list[str] = Field(
         [], description="NAME=PATH: file or folder of a benchmark's data, instead of the hub"
-    )
-    key_env: str | None = Field(
-        None, description="environment variable that holds the server's API key"
-    )
-    concurrency: int = Field(64, ge=1, description="requests at the same time")
-    timeout: float = Field(600.0, gt=0, description="seconds for one reply")
-    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
-        "max_tokens", description="what the server calls it"
     )
     leave_out_refused: bool = Field(
         False, description="leave out items that the model refuses (filtered, or too long)"
@@ -108,23 +100,20 @@ def passk(argv: list[str] | None = None) -> int:
             f"{str(error).splitlines()[0]}\nGive a smaller --batch_size; the same command resumes"
         )
 
-    work = compare if settings.compare else evaluate
-    return run(PASSK, lambda: work(settings), True, {OutOfMemoryError: no_memory})
+    def work() -> None:
+        if settings.compare:
+            compare(settings, *settings.compare)
+        elif settings.model and settings.out:
+            evaluate(settings, settings.model, settings.out)
+
+    return run(PASSK, work, True, {OutOfMemoryError: no_memory})
 
 
-def evaluate(settings: PasskSettings) -> None:
-    """Samples what is missing of one model, then writes and shows the results."""
-    assert settings.model and settings.out
-    _evaluated(settings, settings.model, settings.out)
-
-
-def compare(settings: PasskSettings) -> None:
+def compare(settings: PasskSettings, *places: str) -> None:
     """Compares two results item by item, after evaluating those that are models."""
     from openrlhf_js.evaluation.passk import compare as paired
     from openrlhf_js.report import passk as report
 
-    assert settings.compare
-    places = settings.compare
     models = [place for place in places if _is_model(place)]
     if models and not (settings.tasks and settings.out):
         raise ValueError(
@@ -144,32 +133,22 @@ def compare(settings: PasskSettings) -> None:
         say(str(report.draw(sides, names, settings.out / "comparison.png")))
 
 
-def _evaluated(settings: PasskSettings, model: str, out: Path) -> Results:
+def evaluate(settings: PasskSettings, model: str, out: Path) -> Results:
+    """Samples what is missing of one model, then writes and shows the results."""
     from openrlhf_js.evaluation.passk import benchmarks
     from openrlhf_js.evaluation.passk.evaluate import FILE
     from openrlhf_js.evaluation.passk.evaluate import evaluate as results_of
     from openrlhf_js.report import passk as report
-    from openrlhf_js.sampling.endpoint import Endpoint
-    from openrlhf_js.sampling.sampler import LocalSampler, Sampler, ServedSampler
 
     overrides = settings.model_dump(include={*OVERRIDES}, exclude_none=True)
     sources = dict(each.split("=", 1) for each in settings.source)
     asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
     names = (f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
     say(", ".join(names), error=True)
-    sampler: Sampler
-    if model.startswith(("http://", "https://")):
-        if settings.prompt_form == "text":
-            raise ValueError("--prompt_form text: a server puts its chat template around prompts")
-        endpoint = Endpoint(model, api_key_env=settings.key_env, timeout_seconds=settings.timeout)
-        sampler = ServedSampler(endpoint.connect(), settings.concurrency, settings.max_tokens_name)
-    else:
-        sampler = LocalSampler(settings, model, settings.prompt_form)
+    sampler = settings.sampler(model, settings.prompt_form)
     found = results_of(sampler, asked, out, settings.seed, settings.leave_out_refused)
-    tables, notes = (
-        [report.scores(found), report.passes(found), report.details(found)],
-        report.notes(found),
-    )
+    tables = [report.scores(found), report.passes(found), report.details(found)]
+    notes = report.notes(found)
     write_json(out / FILE, found)
     page = report.markdown(f"pass@k of {found['model']}", [*tables, report.settings(found)], notes)
     _write(out / "results.md", page)
@@ -188,7 +167,7 @@ def _side(settings: PasskSettings, place: str, letter: str) -> Results:
 
     if _is_model(place):
         assert settings.out
-        return _evaluated(settings, place, settings.out / letter)
+        return evaluate(settings, place, settings.out / letter)
     found = read_results(Path(place))
     names = [benchmarks.name_of(task) for task in settings.tasks] or [*found["tasks"]]
     if missing := [name for name in names if name not in found["tasks"]]:

@@ -14,7 +14,7 @@ import tyro
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.settings import Field, Settings, choose, parse, run
-from openrlhf_js.sampling.settings import EngineSettings
+from openrlhf_js.sampling.settings import ServerSettings
 
 if TYPE_CHECKING:  # pandas, scipy, statsmodels and matplotlib: not for --help
     from openrlhf_js.evaluation.arena.data import Folder
@@ -95,7 +95,7 @@ def _fetch(settings: FetchSettings) -> int:
     return int(bool(missing))
 
 
-class GenerateSettings(BenchSettings, EngineSettings):
+class GenerateSettings(BenchSettings, ServerSettings):
     """Have a model answer the questions of a bench that was fetched.
 
     Thinking before an answer is kept apart from what the judge sees. The same command resumes, and
@@ -113,36 +113,27 @@ class GenerateSettings(BenchSettings, EngineSettings):
     top_p: float = Field(1.0, gt=0, le=1)
     max_new_tokens: int = Field(4096, ge=1, description="of an answer, thinking included")
     system: str = Field("", description="system message")
-    key_env: str | None = Field(None, description="environment variable of the endpoint's API key")
-    concurrency: int = Field(64, ge=1, description="requests at the same time")
-    timeout: float = Field(600.0, gt=0, description="seconds for a reply")
     retry_failed: bool = Field(False, description="ask again what failed, such as long prompts")
 
 
 def _generate(settings: GenerateSettings) -> int:
     from openrlhf_js.evaluation.arena import data, style
     from openrlhf_js.evaluation.arena.generate import generate as answer
-    from openrlhf_js.sampling.endpoint import Endpoint
-    from openrlhf_js.sampling.sampler import LocalSampler, Parameters, Sampler, ServedSampler
+    from openrlhf_js.sampling.sampler import Parameters
 
     questions = data.read_questions(settings.folder)
     wanted = data.select(dict(list(questions.items())[: settings.questions]), settings.category)
     count_tokens = style.load_tokenizer(settings.bench)
-    sampler: Sampler
-    if settings.model.startswith(("http://", "https://")):
-        endpoint = Endpoint(settings.model, "", settings.key_env, settings.timeout).connect()
-        sampler, name = ServedSampler(endpoint, settings.concurrency), endpoint.model
-    else:
-        sampler, name = LocalSampler(settings, settings.model, "chat"), settings.model
+    sampler = settings.sampler(settings.model, "chat")
+    name = settings.name or sampler.name.rpartition("#")[2]
     found = answer(
-        *(settings.folder, settings.name or name, sampler, questions, wanted),
+        *(settings.folder, name, sampler, questions, wanted),
         Parameters(settings.temperature, settings.top_p, settings.max_new_tokens, settings.seed),
         *(count_tokens, settings.system, settings.retry_failed),
     )
-    path = settings.folder.answers(settings.name or name)
     say(
-        f"{path}: answers to {found.answered} of {len(wanted)} questions; {found.cut_off} were cut "
-        f"off at {settings.max_new_tokens} tokens, {found.empty} are empty"
+        f"{settings.folder.answers(name)}: answers to {found.answered} of {len(wanted)} questions; "
+        f"{found.cut_off} were cut off at {settings.max_new_tokens} tokens, {found.empty} are empty"
     )
     for problems, said in ((found.failed, "failed"), (found.open, "are open")):
         if problems:
@@ -268,15 +259,12 @@ class PoolSettings(BenchSettings):
         description="all, length, markdown, header, list, bold, or sums such as length+bold; each "
         "gives a table, fitted over all models that were judged",
     )
-    count_style: bool = Field(False, description="count the style of answers without counts")
     compare: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = Field(
         (), description="a test of A against B, paired by question; may be repeated"
     )
     much_weight: float = Field(
         3.0, gt=0, allow_inf_nan=False, description="rows of a verdict of much better; official: 3"
     )
-    seed: int = Field(0, ge=0, description="of the bootstrap of --ci official")
-    rounds: int = Field(100, ge=2, description="of the same bootstrap")
 
 
 class ScoreSettings(PoolSettings):
@@ -309,23 +297,21 @@ class PageSettings(PoolSettings):
 
 def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]:
     """What was judged, leaderboards of each judge and of all pooled, and comparisons."""
-    from openrlhf_js.evaluation.arena import score, style
+    from openrlhf_js.evaluation.arena import score
     from openrlhf_js.evaluation.arena.data import file_name
 
     folder = settings.folder
     judges = [file_name(name) for name in settings.judge] or folder.judges()
     if not settings.judge and len(judges) != 1:
         raise ValueError(f"--judge says whose judgments; {folder.root} has {judges or 'none'}")
-    count_tokens = style.load_tokenizer(settings.bench) if settings.count_style else None
-    pools = score.load(folder, judges, settings.category, settings.baseline, count_tokens)
+    pools = score.load(folder, judges, settings.category, settings.baseline)
     models = [file_name(name) for name in settings.models]
-    how = {name: getattr(settings, name) for name in ("ci", "much_weight", "seed", "rounds")}
     boards, sentences, problems = [], [], []
     for pool in pools:
         alone = [[name] for name in judges if name in pool.judges]
         for names in [*alone, pool.judges] if len(alone) > 1 else alone:
             for control in settings.style_control:
-                plan = score.Plan(**how, style_control=control)
+                plan = score.Plan(settings.ci, control, settings.much_weight)
                 try:
                     boards.append(score.board(pool, names, plan, models))
                     for a, b in settings.compare:
@@ -359,7 +345,7 @@ def _score(settings: ScoreSettings) -> int:
     _write(settings.json_file, lambda: page.as_json(boards).encode())
     _write(settings.csv, lambda: page.as_csv(boards).encode())
     _write(settings.figure, lambda: page.image(boards, "png"))
-    _write(settings.html, lambda: page.page_of(pools, boards, compared).encode())
+    _write(settings.html, lambda: page.page(pools, boards, compared).encode())
     return 0
 
 
@@ -372,13 +358,13 @@ def _write(path: Path | None, content: Callable[[], bytes]) -> None:
 
 
 def _show(settings: PageSettings) -> int:
-    from openrlhf_js.evaluation.arena.page import page_of
+    from openrlhf_js.evaluation.arena.page import page
 
     if (settings.page is None) == (not settings.bench):
         raise ValueError("name a PAGE, or a --bench to make one of")
     path = settings.page or settings.html or settings.folder.root / "arena.html"
     if settings.bench:
-        _write(path, lambda: page_of(*_boards(settings)).encode())
+        _write(path, lambda: page(*_boards(settings)).encode())
     path.stat()  # before a browser says in its own way that it is not there
     if not webbrowser.open(path.resolve().as_uri()):
         say(f"no browser was found: open {path} by hand", error=True)

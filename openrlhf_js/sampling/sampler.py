@@ -1,6 +1,6 @@
 """One way to sample text, whether an engine in this process or an endpoint answers.
 
-sampler = LocalSampler(settings, model)  # or ServedSampler(Endpoint(...).connect(), concurrency)
+sampler = settings.sampler(model)  # of `ServerSettings`
 sampler.make_room(requests, parameters)  # for everything that will be asked
 sampler.run(requests, parameters, on_samples)
 """
@@ -15,18 +15,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
 from openrlhf_js.sampling.engines import Engine, key
 from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
 from openrlhf_js.sampling.prompts import Form, Prompt, asked
-from openrlhf_js.sampling.settings import EngineSettings
+from openrlhf_js.sampling.settings import EngineSettings, PromptForm
 
 IMAGE_TAG = "<image>"
 OPEN_THOUGHT = re.compile(r"(<(think|thinking|thought|reasoning|seed:think)>|\[THINK\])\s*\Z")
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
-PromptForm = Literal["auto", "chat", "text"]
 
 
 class Parameters(NamedTuple):
@@ -66,13 +65,10 @@ OnSamples = Callable[[list[tuple[Request, Sampled | NoReply]]], None]
 
 
 class Sampler(Protocol):
-    """Samples from one model.
+    """Samples from one model."""
 
-    `name` is for people; `identity` is what samples depend on, besides the parameters.
-    """
-
-    name: str
-    identity: dict[str, Any]
+    name: str  # for people
+    identity: dict[str, Any]  # what samples depend on, besides the parameters
 
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
         """Checks requests that will be made, before anything is sampled."""
@@ -84,13 +80,7 @@ class Sampler(Protocol):
 
 
 class LocalSampler:
-    """A folder or hub id, sampled in this process; a `Sampler`.
-
-    Args:
-        settings: where it runs.
-        model: folder or hub id.
-        prompt_form: chat: with the tokenizer's chat template; auto: with it if there is one.
-    """
+    """A folder or hub id, sampled in this process; a `Sampler`."""
 
     def __init__(self, settings: EngineSettings, model: str, prompt_form: PromptForm = "auto"):
         self.name, self.settings = model, settings
@@ -99,7 +89,7 @@ class LocalSampler:
         has_template = bool(getattr(self.tokenizer, "chat_template", None))
         if prompt_form == "chat" and not has_template:
             raise ValueError(f"{model} has no chat template; take --prompt_form text")
-        self.chat = has_template if prompt_form == "auto" else prompt_form == "chat"
+        self.chat = has_template and prompt_form != "text"
         self.identity = {
             "model": model,
             "model_sha256": model_fingerprint(self.files.folder),
@@ -120,11 +110,17 @@ class LocalSampler:
         self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
     ) -> None:
         """As `Sampler`, batch after batch."""
-        pairs = self._asked(requests)
         room = (self.files.context or math.inf) - parameters.max_new_tokens
-        if long := [each for each in pairs if len(each[1].tokens) > room]:
-            on_samples([(request, self._too_long(prompt, room)) for request, prompt in long])
-        pairs = [each for each in pairs if len(each[1].tokens) <= room]
+        pairs: list[tuple[Request, Prompt]] = []
+        long: list[tuple[Request, Prompt]] = []
+        for pair in self._asked(requests):
+            (pairs if len(pair[1].tokens) <= room else long).append(pair)
+        if long:
+            said = (
+                "the prompt has {} tokens, and --max_new_tokens leaves room for "
+                f"{room:.0f} in the model's context of {self.files.context}"
+            )
+            on_samples([(r, NoReply(said.format(len(p.tokens)), refused=True)) for r, p in long])
         for start in range(0, len(pairs), self.settings.rows):
             on_samples(self._batch(pairs[start : start + self.settings.rows], parameters))
 
@@ -141,13 +137,6 @@ class LocalSampler:
         form = Form(label_key=None, apply_chat_template=self.chat)
         prompts = dict(zip(own, asked(rows, form, self.tokenizer), strict=True))
         return [(request, prompts[request.number]) for request in requests]
-
-    def _too_long(self, prompt: Prompt, room: float) -> NoReply:
-        return NoReply(
-            f"the prompt has {len(prompt.tokens)} tokens, and --max_new_tokens leaves room for "
-            f"{room:.0f} in the model's context of {self.files.context}",
-            refused=True,
-        )
 
     def _batch(
         self, pairs: Sequence[tuple[Request, Prompt]], parameters: Parameters
@@ -188,13 +177,7 @@ def plain_text(messages: Sequence[dict[str, Any]]) -> str:
 
 
 class ServedSampler:
-    """A model behind an endpoint; a `Sampler`.
-
-    Args:
-        endpoint: connected.
-        concurrency: requests at the same time.
-        max_tokens_name: what it calls the most tokens of a response.
-    """
+    """A model behind a connected endpoint; a `Sampler`."""
 
     def __init__(
         self, endpoint: Endpoint, concurrency: int = 64, max_tokens_name: str = "max_tokens"
@@ -207,8 +190,7 @@ class ServedSampler:
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
         """As `Sampler`: images must exist."""
         for request in requests:
-            if request.images:
-                messages_of(request)
+            messages_of(request)
 
     def run(
         self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
@@ -236,10 +218,8 @@ class ServedSampler:
                 raise
             now = time.perf_counter()  # shares add up to the whole, however many at a time
             seconds, last = now - last, now
-            return Sampled(
-                reply.text, reply.thinking, reply.finish_reason, reply.completion_tokens, seed,
-                seconds,
-            )  # fmt: skip
+            tokens = reply.completion_tokens
+            return Sampled(*reply[:3], tokens, seed, seconds)
 
         run_all(self.endpoint, requests, ask, on_samples, self.concurrency)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from openrlhf_js.common.console import say
 from openrlhf_js.common.settings import Field, Settings
@@ -11,7 +11,9 @@ from openrlhf_js.common.settings import Field, Settings
 if TYPE_CHECKING:  # torch is imported once the flags are right
     from openrlhf_js.sampling.engines import Engine, Policy
     from openrlhf_js.sampling.models import ModelFiles
+    from openrlhf_js.sampling.sampler import Sampler
 
+PromptForm: TypeAlias = Literal["auto", "chat", "text"]
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "float32": "float32"}
 
 
@@ -64,11 +66,8 @@ class EngineSettings(Settings):
 
     def engine_identity(self) -> dict[str, str]:
         """What samples depend on, beside the model and the parameters."""
-        return {
-            "engine": self.engine_name,
-            "dtype": self.dtype_name,
-            "device": self.device_name,
-        }
+        names = self.engine_name, self.dtype_name, self.device_name
+        return dict(zip(("engine", "dtype", "device"), names, strict=True))
 
     def policy(
         self,
@@ -81,16 +80,8 @@ class EngineSettings(Settings):
         """The policy that an engine samples from."""
         from openrlhf_js.sampling.engines import Policy
 
-        return Policy(
-            files.folder,
-            self.device_name,
-            self.dtype_name,
-            temperature,
-            top_p,
-            max_new_tokens,
-            files.ends(),
-            longest_prompt,
-        )
+        of_response = (temperature, top_p, max_new_tokens, files.ends())
+        return Policy(files.folder, self.device_name, self.dtype_name, *of_response, longest_prompt)
 
     def load(self, policy: Policy) -> Engine:
         """The engine, with the model's weights."""
@@ -98,6 +89,29 @@ class EngineSettings(Settings):
 
         say(f"loading {policy.folder} for {self.engine_name} on {policy.device} ...", error=True)
         return ENGINES[self.engine_name](policy)
+
+
+class ServerSettings(EngineSettings):
+    """Where a model runs: in this process, or behind an address."""
+
+    key_env: str | None = Field(None, description="environment variable of the server's API key")
+    concurrency: int = Field(64, ge=1, description="requests at the same time")
+    timeout: float = Field(600.0, gt=0, description="seconds for one reply")
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="what the server calls it"
+    )
+
+    def sampler(self, model: str, prompt_form: PromptForm = "auto") -> Sampler:
+        """Samples from a folder, a hub id or an address."""
+        from openrlhf_js.sampling.endpoint import Endpoint
+        from openrlhf_js.sampling.sampler import LocalSampler, ServedSampler
+
+        if not model.startswith(("http://", "https://")):
+            return LocalSampler(self, model, prompt_form)
+        if prompt_form == "text":
+            raise ValueError("--prompt_form text: a server puts its chat template around prompts")
+        endpoint = Endpoint(model, "", self.key_env, self.timeout).connect()
+        return ServedSampler(endpoint, self.concurrency, self.max_tokens_name)
 
 
 class SamplingSettings(EngineSettings):
