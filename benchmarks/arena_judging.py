@@ -31,6 +31,8 @@ HELPERS = Path(__file__).parents[1] / "tests" / "evaluation"
 sys.path.insert(0, str(HELPERS))
 from judged_bench import BASELINE, read_lines, write_bench  # noqa: E402
 
+CONCURRENCY, SECONDS, ANSWER_CHARACTERS = 64, 0.2, 4000
+ERRORS, GARBAGE, KILLS = 0.1, 0.05, 3  # shares of requests and of replies, number
 CLIENT = httpx.Client(trust_env=False)
 
 
@@ -50,44 +52,44 @@ def counts(url: str) -> dict[str, Any]:
     return CLIENT.get(f"{url}/counts").json()
 
 
-def start(folder: Path, url: str, concurrency: int) -> subprocess.Popen:
+def start(folder: Path, url: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", "judge"]
     command += ["--data", str(folder.parent), "--bench", folder.name, "--baseline", BASELINE]
     command += ["--models", "m", "--judge", "stub", "--url", f"{url}/v1", "--tries", "4"]
-    command += ["--concurrency", str(concurrency)]
+    command += ["--concurrency", str(CONCURRENCY)]
     return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def timed(args: argparse.Namespace, folder: Path) -> None:
+def timed(questions: int, folder: Path) -> None:
     """One undisturbed run, and its memory."""
-    games = 2 * args.questions
-    ideal, memory = games / args.concurrency * args.seconds, 0.0
-    with stub(args.seconds, 0, 0, args.seed) as url:
+    games = 2 * questions
+    ideal, memory = games / CONCURRENCY * SECONDS, 0.0
+    with stub(SECONDS, 0, 0, 0) as url:
         began = time.time()
-        process = start(folder, url, args.concurrency)
+        process = start(folder, url)
         while process.poll() is None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 memory = max(memory, psutil.Process(process.pid).memory_info().rss / 2**20)
             time.sleep(0.2)
         ended, found = time.time(), counts(url)
-    judging = ended - found["first"]
-    print(f"{games} games, {args.concurrency} at once (most seen: {found['most_at_once']})")
-    print(f"ideal {ideal:.2f} s; from the first request to the end {judging:.2f} s, ratio")
-    print(f"  {judging / ideal:.2f}; with start and reading {ended - began:.2f} s, ratio")
-    print(f"  {(ended - began) / ideal:.2f}; most memory {memory:.0f} MiB")
     assert process.returncode == 0
+    judging, whole = ended - found["first"], ended - began
+    print(f"{games} games, {CONCURRENCY} at once (most seen: {found['most_at_once']})")
+    print(f"ideal {ideal:.2f} s; from the first request on {judging:.2f} s, {judging / ideal:.2f}")
+    print(f"times that; with start and reading {whole:.2f} s, {whole / ideal:.2f} times")
+    print(f"most memory {memory:.0f} MiB\n")
 
 
-def disturbed(args: argparse.Namespace, folder: Path) -> None:
+def disturbed(questions: int, folder: Path) -> None:
     """Runs with faults and kills, until all is judged."""
-    games = 2 * args.questions
-    kills = [games * (i + 1) // (args.kills + 1) for i in range(args.kills)]
-    print(f"{args.errors:.0%} errors, {args.garbage:.0%} without verdict, {args.kills} kills")
-    with stub(args.seconds, args.errors, args.garbage, args.seed) as url:
+    games = 2 * questions
+    kills = [games * (i + 1) // (KILLS + 1) for i in range(KILLS)]
+    print(f"{ERRORS:.0%} errors, {GARBAGE:.0%} without verdict, {KILLS} kills")
+    with stub(SECONDS, ERRORS, GARBAGE, 0) as url:
         began, calls, status = time.monotonic(), 0, 1
         while status:
             calls += 1
-            process = start(folder, url, args.concurrency)
+            process = start(folder, url)
             while process.poll() is None:
                 if kills and sum(counts(url)["paid"].values()) >= kills[0]:
                     kills.pop(0)
@@ -98,31 +100,23 @@ def disturbed(args: argparse.Namespace, folder: Path) -> None:
         seconds, found = time.monotonic() - began, counts(url)
     paid = Counter(found["paid"])
     rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
-    assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(args.questions))
+    assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(questions))
     assert all(game["score"] for row in rows for game in row["games"])
-    assert len(paid) == games and paid.total() - games <= args.kills * args.concurrency
+    assert len(paid) == games and paid.total() - games <= KILLS * CONCURRENCY
     print(
         f"{calls} calls, {seconds:.1f} s; {found['requests']} requests, {found['errors']} errors,"
     )
-    print(f"  {sum(found['garbage'].values())} replies without a verdict")
-    print(f"every game judged once; paid for again {paid.total() - games}, at most {args.kills}")
-    print(f"  kills of {args.concurrency} games under way")
+    print(f"{sum(found['garbage'].values())} replies without a verdict; every game judged once;")
+    print(f"paid for again {paid.total() - games}, at most {KILLS * CONCURRENCY} were under way")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=750)
-    parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=0.2, help="that the stub takes")
-    parser.add_argument("--errors", type=float, default=0.1, help="share of the requests")
-    parser.add_argument("--garbage", type=float, default=0.05, help="share of the replies")
-    parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--characters", type=int, default=4000, help="of an answer")
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    questions = parser.parse_args().questions
     for part in (timed, disturbed):
         with tempfile.TemporaryDirectory() as place:
-            part(args, write_bench(Path(place), args.questions, characters=args.characters))
+            part(questions, write_bench(Path(place), questions, characters=ANSWER_CHARACTERS))
 
 
 if __name__ == "__main__":

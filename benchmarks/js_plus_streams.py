@@ -28,24 +28,15 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.settings import Field, Settings, parse
 from openrlhf_js.estimators import (
     GroupStatistics,
+    coefficients,
     group_statistics,
+    history,
     start_history,
     update_history,
 )
-from openrlhf_js.estimators.coefficients import (
-    GUARD,
-    best_coefficient,
-    corrected_coefficient,
-    net_dispersion,
-)
+from openrlhf_js.estimators.coefficients import GUARD, net_dispersion
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.estimators.history import (
-    OTHER_UNITS,
-    STANDARD_ERRORS,
-    rule_weights,
-    running_coefficient,
-)
-from openrlhf_js.lab.simulate import best_coefficient as best_constant
+from openrlhf_js.lab.simulate import best_coefficient
 from openrlhf_js.lab.values import Values, beta, constant, two_point
 
 PROMPTS = (4, 8, 16, 32, 64)
@@ -153,14 +144,14 @@ class Running:
         """(k, h, r, n) coefficients by all batches, of `js` and of `js_plus`."""
         p, earlier = self.n - 1, (self.n - 1) * self.batches[..., None]
         net = ((p - 1) * net_dispersion(stats) + self.net[..., None]) / (p - 1 + earlier)
-        margin = 1 + STANDARD_ERRORS * (2 / (p - 1)) ** 0.5
+        margin = 1 + history.STANDARD_ERRORS * (2 / (p - 1)) ** 0.5
         dispersion = net_dispersion(stats) + stats.within_variance
         net = net.maximum(dispersion / margin - stats.within_variance)
         sigma2 = p * stats.other_reward_variance + self.variance[..., None]
         sigma2 = sigma2 / (p + self.n * self.batches[..., None])
         guard = GUARD / (GUARD + (p - 1 + earlier**2).sqrt())
-        pooled = best_coefficient(stats, net, sigma2, guard)
-        today = (stats.shrinkage, corrected_coefficient(stats))
+        pooled = coefficients.best_coefficient(stats, net, sigma2, guard)
+        today = (stats.shrinkage, coefficients.corrected_coefficient(stats))
         return torch.stack([pooled, *(each.expand_as(pooled) for each in today)])
 
     def weights(self) -> Tensor:
@@ -193,7 +184,7 @@ class Running:
         degrees = (self.n - 1) * self.batches
         earlier = ratio(self.variance, self.n * self.batches)
         earlier = earlier + ratio(self.net.clamp(min=0), degrees)
-        smaller = (spread > 0) & (spread < earlier / OTHER_UNITS)
+        smaller = (spread > 0) & (spread < earlier / history.OTHER_UNITS)
         units = torch.where(smaller, ratio(spread, earlier), 1.0)
         both = v2 + (stats.prompt_mean - stats.loo_batch_mean).square() - own
         gain = torch.einsum("khrn,rn->khr", rules, v2)
@@ -217,9 +208,9 @@ def check() -> None:
         rules, weights = ours.rules(stats), ours.weights()
         shrinkage = (weights[..., None] * rules).sum(0)[0]
         for r, batch in enumerate(batches):
-            expected = torch.tensor(rule_weights(histories[r]))
+            expected = torch.tensor(history.rule_weights(histories[r]))
             torch.testing.assert_close(weights[:, 0, r], expected, atol=1e-6, rtol=0)
-            expected = running_coefficient(group_statistics(batch), histories[r])
+            expected = history.running_coefficient(group_statistics(batch), histories[r])
             torch.testing.assert_close(shrinkage[r], expected, atol=1e-9, rtol=0)
             histories[r] = update_history(histories[r], batch)
         ours.update(stats, rules)
@@ -239,21 +230,21 @@ def measure(title: str, steps: tuple[Step, ...], n: int, seed: int) -> list[Cell
     generator = np.random.default_rng([seed, n])
     copies = max(8, PROMPTS_PER_STEP // n)
     m = np.repeat(RESPONSES, copies)[:, None]
-    history = Running(HALF_LIVES, len(m), n)
+    running = Running(HALF_LIVES, len(m), n)
     errors = []
     for values, scale in steps:
         mean, variance = draw_groups(values, (len(m), n), m, generator)
         given = map(torch.from_numpy, (mean * scale, variance * scale**2, m.astype(float)))
         stats = statistics_of(*given)
-        rules = history.rules(stats)
-        shrinkage = (history.weights()[..., None] * rules).sum(0)[..., 0]
+        rules = running.rules(stats)
+        shrinkage = (running.weights()[..., None] * rules).sum(0)[..., 0]
         held_out = torch.cat([rules[1:, 0, :, 0], shrinkage]).numpy()
         off = stats.loo_batch_mean[:, 0].numpy() / scale - values.mean
         distance = (values.s2 + off**2) / (values.sigma2 / (m[:, 0] - 1))
         found = (1 - held_out) ** 2 + held_out**2 * distance
-        best = [1 - best_constant(values, n, each) for each in RESPONSES]
+        best = [1 - best_coefficient(values, n, each) for each in RESPONSES]
         errors.append(np.vstack([found.reshape(-1, len(RESPONSES), copies).mean(2), best]))
-        history.update(stats, rules)
+        running.update(stats, rules)
     by_step = np.array(errors)  # (steps, rules, responses)
     return [Cell(title, n, each, by_step[:, :, k].T) for k, each in enumerate(RESPONSES)]
 
@@ -294,23 +285,23 @@ def print_table(cells: list[Cell], figures: Callable[[Cell], np.ndarray], worst:
 
 
 def print_goals(still: list[Cell], moving: list[Cell]) -> None:
+    def place(cell: Cell) -> str:
+        return f"({cell.title}; n = {cell.n}, m = {cell.m})"
+
     for k, half_life in enumerate(HALF_LIVES, 2):
+        shares, above = [share_of_best(c)[k] for c in still], [above_js(c)[k] for c in moving]
         if still:
-            low = min(still, key=lambda c: share_of_best(c)[k])
-            met = sum(share_of_best(c)[k] >= 97 for c in still)
             print(
                 f"- Half-life {half_life:g}, stationary, n >= 8: at least 97 % of the best in "
-                f"{met} of {len(still)} cells; lowest {share_of_best(low)[k]:.1f} % "
-                f"({low.title}; n = {low.n}, m = {low.m})."
+                f"{sum(np.array(shares) >= 97)} of {len(still)} cells; lowest {min(shares):.1f} % "
+                f"{place(still[np.argmin(shares)])}."
             )
         if moving:
-            high = max(moving, key=lambda c: above_js(c)[k])
-            fine = sum(above_js(c)[k] <= 1 for c in moving)
-            median = np.median([above_js(c)[k] for c in moving])
             print(
-                f"- Half-life {half_life:g}, drifting: at most 1 % worse than js in {fine} of "
-                f"{len(moving)} cells; median {median:+.1f} %, worst {above_js(high)[k]:+.2f} % "
-                f"({high.title}; n = {high.n}, m = {high.m})."
+                f"- Half-life {half_life:g}, drifting: at most 1 % worse than js in "
+                f"{sum(np.array(above) <= 1)} of {len(moving)} cells; median "
+                f"{np.median(above):+.1f} %, worst {max(above):+.2f} % "
+                f"{place(moving[np.argmax(above)])}."
             )
 
 
