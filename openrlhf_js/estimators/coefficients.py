@@ -22,7 +22,7 @@ def corrected_coefficient(stats: GroupStatistics) -> Tensor:
     their mean. s_net is the dispersion of the values, without the noise of the means. Few prompts
     show too small an s_net when a rare kind of prompt is not among them, and then the coefficient
     is largest where it hurts most. So s2 leans on the variance of all other rewards, the largest
-    that values can have, as if c sqrt(p - 1) more prompts had shown it. See docs/derivations.md.
+    that values can have, as if c sqrt(p - 1) more prompts had shown it. See docs/js_plus.md.
     """
     others = stats.other_prompts.clamp(min=1)
     guard = GUARD / (GUARD + (others - 1).sqrt())

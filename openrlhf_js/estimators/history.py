@@ -2,7 +2,7 @@
 
 Earlier responses are independent of today's, given the policy. A coefficient that is made of them
 and of today's other prompts leaves the gradient unbiased. Formulas and their reasons:
-docs/derivations.md; what was measured: docs/js_plus_streams.md.
+docs/js_plus.md; what was measured: docs/js_plus_streams.md.
 """
 
 from __future__ import annotations
