@@ -172,18 +172,21 @@ def signal_of(pool: ScorePool) -> float:
     return float(pairs / (len(own) * (len(own) - 1)))
 
 
-def measure(job: tuple[StudySettings, str, int, int]) -> dict[str, Any]:
-    """All batch sizes at one policy, as a record."""
-    settings, task, seed, step = job
-    pool = make_pool(*job)
-    seen = np.load(settings.folder(task, seed) / REWARDS)[:step]
-    cells = []
-    for n in PROMPTS_IN_BATCH:
-        batches = settings.batches * max(PROMPTS_IN_BATCH) // n
-        for m in RESPONSES:
+def measure(job: tuple[StudySettings, str, int]) -> list[dict[str, Any]]:
+    """Trains a policy, and measures all batch sizes: a record for each of the steps."""
+    settings, task, seed = job
+    folder = settings.folder(task, seed)
+    train(task, seed, settings.steps, folder)
+    records = []
+    for step in settings.steps:
+        pool, seen = make_pool(*job, step), np.load(folder / REWARDS)[:step]
+        cells = []
+        for n, m in product(PROMPTS_IN_BATCH, RESPONSES):
+            batches = settings.batches * max(PROMPTS_IN_BATCH) // n
             cells.append(compare(pool, n, m, batches, seed, history_of(seen[:, :n, :m])))
-    reward = float(pool.rewards.mean())
-    return {"task": task, "seed": seed, "step": step, "mean_reward": reward, "cells": cells}
+        found = {"mean_reward": float(pool.rewards.mean()), "cells": cells}
+        records.append({"task": task, "seed": seed, "step": step, **found})
+    return records
 
 
 def reductions(cells: Sequence[Any], field: str, name: str) -> Floats:
@@ -268,17 +271,11 @@ def work(settings: StudySettings) -> None:
         Store(settings.out / "measured.jsonl", size, ("task", "seed", "step")) as store,
         get_context("spawn").Pool(settings.workers, start_worker) as pool,
     ):
-        trainings = [(task, seed) for seed in settings.seeds for task in settings.tasks]
-        jobs = [(t, s, settings.steps, settings.folder(t, s)) for t, s in trainings]
-        with progress("training", len(jobs), "trainings") as bar:
-            for each in [pool.apply_async(train, job) for job in jobs]:
-                each.get()
-                bar.advance()
         every = list(product(settings.tasks, settings.seeds, settings.steps))
-        missing = [(settings, *each) for each in every if each not in store]
-        with progress("measuring", len(missing), "policies") as bar:
-            for record in pool.imap_unordered(measure, missing):
-                store.append([record])
+        missing = dict.fromkeys((settings, *each[:2]) for each in every if each not in store)
+        with progress("training and measuring", len(missing), "policies") as bar:
+            for found in pool.imap_unordered(measure, missing):
+                store.append(found)
                 bar.advance()
         records = [store.records[each] for each in every]
     print_tables(summarise(records))
