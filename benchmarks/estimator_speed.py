@@ -8,7 +8,6 @@ alternate, so that a busy machine slows all of them alike.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import partial
 from statistics import median, quantiles
 from timeit import timeit
@@ -19,8 +18,7 @@ from torch import Tensor
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import advantage
 
-SIZES = ((1024, 8), (16384, 8), (65536, 16))
-LOOPED = SIZES[0]
+SIZE = (1024, 8)  # prompts, responses
 ROUNDS, LOOP_ROUNDS, REPEATS = 15, 3, 20
 
 
@@ -61,33 +59,26 @@ def definition(rewards: Tensor) -> Tensor:
 
 def main() -> None:
     torch.set_num_threads(1)
-    generator = torch.Generator().manual_seed(0)
-    batches = {size: torch.rand(size, generator=generator) for size in SIZES}
-    loops = {"listing": listing, "definition": definition}
-    for loop in loops.values():  # a check, and the warm-up
-        expected = advantage("js", batches[LOOPED])
-        torch.testing.assert_close(loop(batches[LOOPED]), expected, rtol=1e-4, atol=1e-5)
-
-    times: dict[tuple[str, tuple[int, int]], list[float]] = defaultdict(list)
+    rewards = torch.rand(SIZE, generator=torch.Generator().manual_seed(0))
+    functions = {"js": partial(advantage, "js"), "listing": listing, "definition": definition}
+    expected = advantage("js", rewards)
+    for function in functions.values():  # a check, and the warm-up
+        torch.testing.assert_close(function(rewards), expected, rtol=1e-4, atol=1e-5)
+    times: dict[str, list[float]] = {name: [] for name in functions}
     with progress("timing", ROUNDS, "rounds") as bar:
         for number in range(ROUNDS):
-            for size, rewards in batches.items():
-                for name in ("js", "js_plus", "rloo"):
-                    call = partial(advantage, name, rewards)
-                    once = median(timeit(call, number=1) for _ in range(REPEATS))
-                    times[name, size].append(1e3 * once)
-            for name, loop in loops.items() if number < LOOP_ROUNDS else ():
-                times[name, LOOPED].append(1e3 * timeit(partial(loop, batches[LOOPED]), number=1))
+            for name, function in functions.items():
+                if name == "js" or number < LOOP_ROUNDS:
+                    call, repeats = partial(function, rewards), REPEATS if name == "js" else 1
+                    taken = median(timeit(call, number=1) for _ in range(repeats))
+                    times[name].append(1e3 * taken)
             bar.advance()
-
-    print(f"torch {torch.__version__}, float32, one thread; milliseconds over rounds\n")
-    print("| what | n x m | median | quartiles |\n|---|---:|---:|---:|")
-    for (what, (n, m)), found in sorted(times.items()):
+    print(f"torch {torch.__version__}, float32, one thread, {SIZE[0]} x {SIZE[1]} rewards\n")
+    print("| what | median, ms | quartiles | times as long as js |\n|---|---:|---:|---:|")
+    for name, found in times.items():
         low, middle, high = quantiles(found, n=4)
-        print(f"| {what} | {n} x {m} | {middle:.3f} | {low:.3f} to {high:.3f} |")
-    for name in loops:
-        longer = median(times[name, LOOPED]) / median(times["js", LOOPED])
-        print(f"At 1024 x 8 the {name} takes {longer:.0f} times as long as js.")
+        ratio = middle / median(times["js"])
+        print(f"| {name} | {middle:.3f} | {low:.3f} to {high:.3f} | {ratio:,.0f} |")
 
 
 if __name__ == "__main__":
