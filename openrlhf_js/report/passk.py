@@ -56,13 +56,10 @@ def details(found: Mapping[str, Any]) -> Table:
 def settings(found: Mapping[str, Any]) -> Table:
     """How each benchmark was sampled, and graded."""
     tasks = found["tasks"]
-    names = [name for name in next(iter(tasks.values()))["settings"] if name != "versions"]
     rows = [
-        {
-            "sampled with": name.replace("_", " "),
-            **{task: str(each["settings"].get(name, "-")) for task, each in tasks.items()},
-        }
-        for name in names
+        {"sampled with": name.replace("_", " ")}
+        | {task: str(each["settings"].get(name, "-")) for task, each in tasks.items()}
+        for name in next(iter(tasks.values()))["settings"]
     ]
     graded = {task: each["graded_by"] for task, each in tasks.items()}
     return [*rows, {"sampled with": "graded by", **graded}]

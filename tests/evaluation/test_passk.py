@@ -20,7 +20,14 @@ from openrlhf_js.evaluation.passk.benchmarks import (
 )
 from openrlhf_js.evaluation.passk.compare import values_of
 from openrlhf_js.evaluation.passk.evaluate import summarise, tries
-from openrlhf_js.evaluation.passk.grading import FORMS, LONGEST_ANSWER, grade, grade_all, majority
+from openrlhf_js.evaluation.passk.grading import (
+    ANSWER_OF,
+    LONGEST_ANSWER,
+    grade,
+    grade_all,
+    majority,
+    same_answer,
+)
 from openrlhf_js.report.passk import value_of
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Sampled
@@ -134,7 +141,7 @@ def item(datasource, label):
         ("countdown/3", COUNTDOWN, "<answer> (4) * 3 * 2 = 24 </answer>", "correct", "24"),
         ("countdown/3", COUNTDOWN, "<answer> 4 / 3 </answer>", "wrong", "4/3"),
         ("countdown/3", COUNTDOWN, "<answer> 4 / (3 - 3) </answer>", "wrong", "division by zero"),
-        ("countdown/3", COUNTDOWN, "<answer> 4 ** 3 </answer>", "malformed", "4 ** 3"),
+        ("countdown/3", COUNTDOWN, "<answer> 4 ** 3 </answer>", "malformed", None),
         ("maze/6x4", MAZE, "<answer> Right, right -> R </answer>", "correct", "RRR"),
         ("maze/6x4", MAZE, "<answer> ['D', 'R'] </answer>", "wrong", "DR"),
     ],
@@ -149,17 +156,17 @@ def test_answers_that_mean_the_same_are_the_same():
         for said in ("Owen is a fool, and Liam is a fool", "Liam and Owen are fools")
     }
     assert found == {"liam: fool, owen: fool"}
-    same = FORMS["math"].same
-    assert same(r"\frac{1}{2}", "0.5")
-    assert not same("1", "2")
-    assert not same("1", "{")  # which can be no gold answer
-    assert not FORMS["countdown"].same("1", "1.0")
+    mathematics, countdown = TASKS["math"], TASKS["countdown"]
+    assert same_answer(mathematics, r"\frac{1}{2}", "0.5")
+    assert not same_answer(mathematics, "1", "2")
+    assert not same_answer(mathematics, "1", "{")  # which can be no gold answer
+    assert not same_answer(countdown, "1", "1.0")
 
 
 def test_every_task_has_a_form_for_its_own_responses():
     labels = {"countdown": COUNTDOWN, "knights_knaves": KNK, "maze": MAZE}
     labels |= dict.fromkeys(("math", "gsm8k", "geometry3k"), "7")
-    assert FORMS.keys() == TASKS.keys() == labels.keys()
+    assert ANSWER_OF.keys() == TASKS.keys() == labels.keys()
     for name, label in labels.items():
         right, wrong = (
             grade(item(name, label), respond(label))
@@ -170,7 +177,7 @@ def test_every_task_has_a_form_for_its_own_responses():
 
 
 def test_long_answers_are_cut_and_the_order_is_kept():
-    found = grade_all([item("math", "7")] * 3, [rf"\boxed{{{'9' * 900}}}", "", r"\boxed{7}"])
+    found = grade_all([item("math", "7")] * 3, ["\\boxed{" + "1 + " * 200 + "1}", "", r"\boxed{7}"])
     assert [each.status for each in found][1:] == ["no_answer", "correct"]
     assert len(found[0].answer) == LONGEST_ANSWER
 

@@ -79,7 +79,7 @@ def test_several_benchmarks_and_their_mean():
 
 def test_the_mean_of_differences_by_hand():
     parts = [Difference(0.1, 0, 0, 0, 0.03, 9.0), Difference(0.3, 0, 0, 0, 0.04, 9.0)]
-    found = mean_difference(parts)
+    found = mean_difference(parts, 20)
     assert found.value == pytest.approx(0.2)
     assert found.standard_error == pytest.approx(0.025)  # sqrt(0.03^2 + 0.04^2) / 2
     degrees = (9e-4 + 16e-4) ** 2 / (9e-4**2 / 9 + 16e-4**2 / 9)
@@ -87,7 +87,7 @@ def test_the_mean_of_differences_by_hand():
     assert found.p_value == pytest.approx(2 * stats.t.sf(0.2 / 0.025, degrees))
     half = stats.t.ppf(0.975, degrees) * 0.025
     assert (found.low, found.high) == pytest.approx((0.2 - half, 0.2 + half))
-    assert mean_difference([Difference(0.5, 0, 1, 1.0, np.inf, 0.0)] * 2).p_value == 1.0
+    assert mean_difference([Difference(0.5, 0, 1, 1.0, np.inf, 0.0)] * 2, 2).p_value == 1.0
 
 
 @pytest.mark.parametrize(

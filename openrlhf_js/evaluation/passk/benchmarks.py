@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 from pydantic import model_validator
 
-from openrlhf_js.common.console import progress, say
+from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import ROW_FORMATS
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.tasks import TASKS, Message, Task, task_of
@@ -108,14 +107,10 @@ def asked_of(
     sources: Mapping[str, str],
     limit: int | None = None,
 ) -> list[Asked]:
-    """The benchmarks that --tasks names, each with its items.
+    """The benchmarks that --tasks names, each with its (first `limit`) items.
 
-    Args:
-        tasks: names, YAML files, or files of prompts.
-        out: gets `images/`, where a data set has figures.
-        overrides: of the fields of `Benchmark`.
-        sources: files or folders instead of the hub, by benchmark.
-        limit: only so many first items.
+    `overrides` are of the fields of `Benchmark`; `sources` are files or folders instead of the hub,
+    by benchmark. `out` gets `images/`, where a data set has figures.
     """
     found = [_benchmark(task).model_copy(update=dict(overrides)) for task in tasks]
     names = [each.name for each in found]
@@ -180,16 +175,11 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Problem]
     options = {**takes, **given}
     if not isinstance(task, Generated):
         options = task.used(benchmark.split, **options)
-    with warnings.catch_warnings(record=True) as notes:
-        warnings.simplefilter("always", UserWarning)
-        with progress(f"building {benchmark.name}") as bar:
-            made = problems_of(
-                task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
-            )
-            found = numbered([item_of(example(row(task, problem))) for problem in made])
-    for note in notes:
-        say(f"note: {note.message}", error=True)
-    return found
+    with progress(f"building {benchmark.name}") as bar:
+        made = problems_of(
+            task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
+        )
+        return numbered([item_of(example(row(task, problem))) for problem in made])
 
 
 def item_of(asked: Example) -> Problem:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats as scipy_stats
 
 from openrlhf_js.evaluation.passk.benchmarks import cluster_of
 from openrlhf_js.evaluation.passk.evaluate import Results
@@ -18,6 +17,7 @@ from openrlhf_js.stats import (
     paired_difference,
     pass_at_k,
 )
+from openrlhf_js.stats.estimate import t_difference, welch
 
 COARSE = 0.05  # a test that cannot detect this much is too coarse for what training usually changes
 SETTINGS = ("temperature", "top_p", "max_new_tokens")  # must be the same
@@ -25,18 +25,9 @@ LOCAL_SETTINGS = ("prompt_form",)  # likewise where both have them: a server for
 
 
 def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
-    """The differences B - A on every benchmark, and their mean.
+    """The differences B - A on every benchmark, and their mean: models, `rows`, and `notes`.
 
-    Args:
-        a, b: of `evaluate.read_results`.
-        metric: as `values_of` takes it.
-
-    Returns:
-        For JSON: `a` and `b` (the models), `metric`, `rows` by benchmark (and `mean`, if there are
-        several), and `notes`.
-
-    Raises:
-        ValueError: they were not measured on the same items with the same settings.
+    ValueError if the two were not measured on the same items with the same settings.
     """
     if alone := {*a["tasks"]} ^ {*b["tasks"]}:
         raise ValueError(
@@ -66,7 +57,8 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
         raise ValueError("\n".join(["no fair comparison:", *problems]))
     if len(rows) > 1:
         means = [sum(row[side] for row in rows) / len(rows) for side in ("a", "b")]
-        rows.append(_row("mean", sum(row["items"] for row in rows), means, mean_difference(found)))
+        items = sum(row["items"] for row in rows)
+        rows.append(_row("mean", items, means, mean_difference(found, items)))
     notes += [in_words(row) for row in rows]
     return {"a": a["model"], "b": b["model"], "metric": metric, "rows": rows, "notes": notes}
 
@@ -82,27 +74,15 @@ def values_of(task: dict[str, Any], metric: str) -> np.ndarray:
     return pass_at_k(k, per_item["correct"], int(number))
 
 
-def mean_difference(found: Sequence[Difference]) -> Difference:
+def mean_difference(found: Sequence[Difference], clusters: int) -> Difference:
     """The mean of differences on benchmarks without common items, each with the same weight.
 
     Var = sum_t Var_t / T^2, with Welch and Satterthwaite's degrees of freedom.
     """
-    count = len(found)
-    value = sum(each.value for each in found) / count
-    variances = [(each.standard_error / count) ** 2 for each in found]
-    error = math.sqrt(sum(variances))
-    if not math.isfinite(error):
-        return Difference(value, -math.inf, math.inf, 1.0, math.inf, 0.0)
-    if error == 0:
-        return Difference(value, value, value, min(each.p_value for each in found), 0.0, math.inf)
-    degrees = sum(variances) ** 2 / sum(
-        variance**2 / each.degrees_of_freedom
-        for variance, each in zip(variances, found, strict=True)
-        if variance > 0
-    )
-    half = float(scipy_stats.t.ppf((1 + CONFIDENCE) / 2, degrees)) * error
-    p_value = float(2 * scipy_stats.t.sf(abs(value) / error, degrees))
-    return Difference(value, value - half, value + half, p_value, error, degrees)
+    value = sum(each.value for each in found) / len(found)
+    variances = [(each.standard_error / len(found)) ** 2 for each in found]
+    degrees = welch(variances, [each.degrees_of_freedom for each in found])
+    return t_difference(value, math.sqrt(sum(variances)), degrees, clusters)
 
 
 def in_words(row: dict[str, Any]) -> str:

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
-import platform
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,11 @@ from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Record, Store, json_line, read_store
 from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark, Problem, cluster_of
 from openrlhf_js.evaluation.passk.grading import (
-    FORMS,
     THREADS,
     grade_all,
     grader_version,
     majority,
+    same_answer,
 )
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler
@@ -39,7 +39,7 @@ from openrlhf_js.stats import (
 from openrlhf_js.tasks import STATUSES
 
 FILE, FORMAT = "results.json", "openrlhf_js passk 2"
-NOTES = ("model", "url", "device", "versions")  # samples do not depend on it, or no more than this
+NOTES = ("model", "url", "device", "versions")  # what may change between calls
 IDENTITY = ("model_sha256", "served_model")  # which model it is
 PACKAGES = ("numpy", "torch", "transformers", "vllm")
 UNGRADED = ("timeout", "error")  # statuses that say nothing of the answer: graded again
@@ -53,16 +53,8 @@ def evaluate(
 ) -> Results:
     """The results of a model on benchmarks, with those of others that the folder has of it.
 
-    Args:
-        sampler: of the model.
-        asked: benchmarks with their items.
-        out: folder of samples and results.
-        seed: of the samples.
-        leave_out_refused: leaves out items that the model refuses; else the first one is an error.
-
-    Raises:
-        ValueError: the folder has samples of other settings, or an item is refused.
-        EndpointError: no or not all replies; what came is kept.
+    ValueError: the folder has samples of other settings, or the model refuses an item and
+    `leave_out_refused` is not set. EndpointError: some replies are missing; what came is kept.
     """
     there = read_results(out)["tasks"] if (out / FILE).is_file() else {}
     for name, task in there.items():
@@ -75,34 +67,30 @@ def evaluate(
         )
     tasks = {}
     for each in asked:
-        benchmark = each.benchmark
-        settings = {
-            **sampler.identity,
-            **parameters_of(benchmark, seed)._asdict(),
-            "versions": versions(),
-        }
-        path = out / "samples" / f"{benchmark.name}.jsonl"
+        name, k = each.benchmark.name, each.benchmark.samples
+        settings = {**sampler.identity, **parameters_of(each.benchmark, seed)._asdict()}
+        path = out / "samples" / f"{name}.jsonl"
         with Store(path, settings, ("uid", "draw"), NOTES, keep=_without_text) as store:
             with atomic_write(path.with_suffix(".items.jsonl")) as file:
                 file.writelines(json_line(item._asdict()) for item in each.items)
             regrade(store, each.items)
             sample_missing(store, each, sampler, seed, leave_out_refused)
-            k, there_are = benchmark.samples, store.records
-            complete = [i for i in each.items if all((i.uid, j) in there_are for j in range(k))]
+            complete = [i for i in each.items if all((i.uid, j) in store for j in range(k))]
             if not complete:
-                raise ValueError(f"{benchmark.name}: the model refuses every item")
-            groups = [[store.records[item.uid, j] for j in range(k)] for item in complete]
-            left_out = sorted({item.uid for item in each.items} - {item.uid for item in complete})
-            tasks[benchmark.name] = {
+                raise ValueError(f"{name}: the model refuses every item")
+            tasks[name] = {
                 "settings": store.identity,
-                "left_out": left_out,
-                **summarise(complete, groups),
+                "left_out": sorted({i.uid for i in each.items} - {i.uid for i in complete}),
+                **summarise(
+                    complete, [[store.records[i.uid, j] for j in range(k)] for i in complete]
+                ),
             }
+    versions = {name: sys.modules[name].__version__ for name in PACKAGES if name in sys.modules}
     return {
         "format": FORMAT,
         "model": sampler.name,
         "tasks": {**there, **tasks},
-        "versions": versions(),
+        "versions": {"openrlhf_js": __version__, **versions},
     }
 
 
@@ -200,15 +188,10 @@ def regrade(store: Store, items: Sequence[Problem]) -> int:
 
 
 def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
-    """Rates and lengths with intervals, clustered by equal items.
+    """Rates and lengths with intervals, clustered by equal items, for JSON.
 
-    Args:
-        items: n of them.
-        groups: n lists of k graded samples.
-
-    Returns:
-        For JSON: counts; `rows`, one for each figure (`j` is that of pass@j, else None); and
-        `per_item`, from which comparisons are made.
+    `groups` are k graded samples for each item. `rows` has one row for each figure (`j` is that of
+    pass@j, else None), and `per_item` what comparisons are made from.
     """
     k, uids = len(groups[0]), [item.uid for item in items]
     clusters = [cluster_of(uid) for uid in uids]
@@ -276,19 +259,8 @@ def read_results(place: Path) -> Results:
     return found
 
 
-def versions() -> dict[str, str]:
-    """Of Python, of this package, and of what samples."""
-    found = {"python": platform.python_version(), "openrlhf_js": __version__}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def _majority(item: Problem, group: Sequence[Record]) -> float:
-    same = FORMS[item.task.NAME].same
+    same = partial(same_answer, item.task)
     return majority([each["status"] for each in group], [each["answer"] for each in group], same)
 
 

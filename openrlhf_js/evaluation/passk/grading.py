@@ -13,13 +13,12 @@ import openrlhf_js.tasks
 from openrlhf_js import __version__
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.evaluation.passk.benchmarks import Problem
-from openrlhf_js.tasks import countdown, geometry3k, gsm8k, knights_knaves, math, maze
+from openrlhf_js.tasks import Task, countdown, geometry3k, gsm8k, knights_knaves, math, maze
 from openrlhf_js.tasks.equivalence import grader
 
 THREADS = 32  # answers that take long do so side by side
 LONGEST_ANSWER = 500  # characters that are kept
-READ = ("correct", "wrong")  # statuses of answers that could be read
-VOTES = (*READ, "timeout", "error")  # the others have no answer that could be voted for
+NOT_VOTING = ("no_answer", "malformed")
 
 
 class Grade(NamedTuple):
@@ -27,14 +26,6 @@ class Grade(NamedTuple):
 
     status: str
     answer: str | None
-
-
-class AnswerForm(NamedTuple):
-    """How answers of a task are found and compared."""
-
-    find: Callable[[str], str | None]
-    canonical: Callable[[str], str]  # the one spelling of an answer that could be read
-    same: Callable[[str, str], bool]  # whether two spellings are the same answer
 
 
 @cache
@@ -46,12 +37,8 @@ def grader_version() -> str:
 
 def grade(item: Problem, text: str) -> Grade:
     """The verdict on one response."""
-    task = item.task
-    status = task.score(text, item.label).status
-    form = FORMS[task.NAME]
-    answer = form.find(text)
-    if answer is not None and status in READ:
-        answer = form.canonical(answer)
+    status = item.task.score(text, item.label).status
+    answer = None if status in NOT_VOTING else ANSWER_OF[item.task.NAME](text)
     return Grade(status, None if answer is None else answer.strip()[:LONGEST_ANSWER])
 
 
@@ -74,7 +61,7 @@ def majority(
     wrong = Counter(
         answer or ""
         for status, answer in zip(statuses, answers, strict=True)
-        if status in VOTES and status != "correct"
+        if status not in ("correct", *NOT_VOTING)
     )
     if not right or wrong.total() < right:
         return float(right > 0)
@@ -91,47 +78,41 @@ def majority(
     return 1 / (1 + sum(votes == most for _, votes in groups))
 
 
-def _equal_text(a: str, b: str) -> bool:
-    return a == b
-
-
-def _equal_mathematics(a: str, b: str) -> bool:
+def same_answer(task: Task, a: str, b: str) -> bool:
+    """Whether two wrong answers are one: the same text, or the same mathematics."""
+    if a == b or task.NAME not in MATHEMATICS:
+        return a == b
     try:
-        return a == b or grader.grade(a, b).status == "correct"
+        return grader.grade(a, b).status == "correct"
     except ValueError:  # it cannot be a gold answer
         return False
 
 
-def _value(answer: str) -> str:
+def _value(response: str) -> str:
     """The value of an expression."""
     try:
+        answer = countdown.answer_of(response) or ""
         return str(countdown.evaluate(countdown.sides(answer)[0]).value)
     except ZeroDivisionError:
         return "division by zero"
 
 
-def _roles(answer: str) -> str:
+def _roles(response: str) -> str:
     """Who is what, in alphabetical order."""
-    found: set[str] = set()
-    waiting: list[str] = []
-    for _, word in knights_knaves.WORDS.findall(answer.casefold()):
-        if word in knights_knaves.SINGULAR:
-            found.update(f"{name}: {knights_knaves.SINGULAR[word]}" for name in waiting)
-            waiting = []
-        elif word:
-            waiting.append(word)
-    return ", ".join(sorted(found))
+    claims = knights_knaves.claims_of(response) or {}
+    return ", ".join(f"{name}: {role}" for name, role in sorted(claims.items()))
 
 
-def _moves(answer: str) -> str:
-    return maze.moves_of(answer)[0]
+def _moves(response: str) -> str:
+    return maze.moves_of(maze.answer_of(response) or "")[0]
 
 
-FORMS: dict[str, AnswerForm] = {
-    math.NAME: AnswerForm(math.answer_of, str.strip, _equal_mathematics),
-    geometry3k.NAME: AnswerForm(geometry3k.answer_of, str.strip, _equal_mathematics),
-    gsm8k.NAME: AnswerForm(gsm8k.answer_of, str.strip, _equal_mathematics),
-    countdown.NAME: AnswerForm(countdown.answer_of, _value, _equal_text),
-    knights_knaves.NAME: AnswerForm(knights_knaves.answer_of, _roles, _equal_text),
-    maze.NAME: AnswerForm(maze.answer_of, _moves, _equal_text),
+MATHEMATICS = (math.NAME, geometry3k.NAME, gsm8k.NAME)
+ANSWER_OF: dict[str, Callable[[str], str | None]] = {  # in the one spelling that is voted on
+    math.NAME: math.answer_of,
+    geometry3k.NAME: geometry3k.answer_of,
+    gsm8k.NAME: gsm8k.answer_of,
+    countdown.NAME: _value,
+    knights_knaves.NAME: _roles,
+    maze.NAME: _moves,
 }
