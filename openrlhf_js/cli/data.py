@@ -19,16 +19,9 @@ from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, 
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.base import Generated, Loaded, Split
 from openrlhf_js.tasks.check import ChatTemplate, check
-from openrlhf_js.tasks.prompt_files import (
-    Example,
-    items,
-    options_of,
-    read,
-    sampled,
-    write,
-)
+from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, sampled, write
 
-PROG = "openrlhf-js data"
+PROG, CHECK, SHOW = "openrlhf-js data", "openrlhf-js data check", "openrlhf-js data show"
 PLACES = ("images_dir", "source")  # options that say where problems are, not which
 COUNTS = {  # as many problems as the paper's
     "countdown": {"train": 20_000, "test": 200},
@@ -172,12 +165,6 @@ class CheckSettings(ReadSettings):
     problems: int = Field(3, ge=1, description="how many of each kind to print")
 
 
-def check_files(argv: list[str]) -> int:
-    """`data check`."""
-    prog = f"{PROG} check"
-    return run(prog, lambda: _check(parse(CheckSettings, prog, argv)))
-
-
 def _check(settings: CheckSettings) -> int:
     every = [*settings.files, *settings.against]
     if len({path.resolve() for path in every}) < len(every) or not settings.files:
@@ -212,12 +199,6 @@ class ShowSettings(ReadSettings):
     seed: int | None = Field(None, description="draw them at random; else they are the first")
 
 
-def show(argv: list[str]) -> int:
-    """`data show`."""
-    prog = f"{PROG} show"
-    return run(prog, lambda: _show(parse(ShowSettings, prog, argv)))
-
-
 def _show(settings: ShowSettings) -> int:
     lines = read(settings.file, settings.input_key, settings.label_key)
     if settings.seed is not None:
@@ -238,11 +219,11 @@ def _show(settings: ShowSettings) -> int:
 
 
 def _show_example(shown: Example, template: ChatTemplate | None) -> None:
+    prompt = [(message["role"], message["content"]) for message in shown.messages]
     if template:
-        _block("prompt, as the chat template makes it", template.text(shown))
-    else:
-        for message in shown.messages:
-            _block(message["role"], message["content"])
+        prompt = [("prompt, as the chat template makes it", template.text(shown))]
+    for title, text in prompt:
+        _block(title, text)
     for image in shown.images:
         say(f"image {image}")
     _block(f"label ({shown.datasource})", shown.label)
@@ -250,6 +231,16 @@ def _show_example(shown: Example, template: ChatTemplate | None) -> None:
         response = getattr(shown.task, f"{kind}_response")(shown.label)
         score = shown.task.score(response, shown.label)
         _block(f"a {kind} answer scores {score.value:g}: {score.status}, {score.detail}", response)
+
+
+def check_files(argv: list[str]) -> int:
+    """`data check`."""
+    return run(CHECK, lambda: _check(parse(CheckSettings, CHECK, argv)))
+
+
+def show(argv: list[str]) -> int:
+    """`data show`."""
+    return run(SHOW, lambda: _show(parse(ShowSettings, SHOW, argv)))
 
 
 def _block(title: str, text: str) -> None:

@@ -38,18 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return choose("openrlhf-js rm", PROGRAMS, sys.argv[1:] if argv is None else argv)
 
 
-def spare_cores(cores: int, load: float) -> int:
-    """The cores that a load leaves idle, at least 1; torch is slow where threads share a core."""
-    return max(1, cores - round(load))
-
-
-def _use_spare_cores() -> None:
-    import torch
-
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(spare_cores(len(os.sched_getaffinity(0)), os.getloadavg()[0]))
-
-
 class RewardEvalSettings(Settings):
     """Measure a reward model on preferences that it has not seen.
 
@@ -117,7 +105,6 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     folder = settings.out or Path("runs", f"rm-eval-{digest}")
-    _use_spare_cores()
     with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
         # not normalised: margins are in the units of training
         where = (settings.max_len, settings.device, settings.dtype)
@@ -231,11 +218,7 @@ def _serve(settings: RewardServeSettings) -> None:
 
 
 def train(argv: Sequence[str]) -> int:
-    """`openrlhf-js rm train`: checks every pair, then runs OpenRLHF's reward model training.
-
-    Returns:
-        The exit status: 0 done, 1 failed, 2 bad input, 130 interrupted.
-    """
+    """`openrlhf-js rm train`: checks every pair, then runs OpenRLHF's reward model training."""
     from openrlhf_js.plugin import reward_training
     from openrlhf_js.plugin import run as plugin_run
     from openrlhf_js.plugin.parser import flag_values, validate_upstream
@@ -251,8 +234,6 @@ def train(argv: Sequence[str]) -> int:
         if reward_training.is_first():
             reward_training.check_flags(flat)
         device = plugin_run.prepare_device(flat["js.device"])
-        if device == "cpu" and "WORLD_SIZE" not in os.environ:  # a launcher shares cores out
-            _use_spare_cores()
         if reward_training.is_first():
             try:
                 _check_pairs(flat)

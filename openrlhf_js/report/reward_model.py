@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from openrlhf_js.report import style
@@ -26,34 +26,24 @@ Interval = dict[str, float | None]
 
 def share(of: Interval | None) -> str:
     """An interval of a share, such as `84.2 % (82.9 to 85.5)`; "-" where there is none."""
-    return _interval(of, 100, ".1f", " %")
+    return _interval(of, ".1f", 100, " %")
 
 
 def number(of: Interval | None) -> str:
     """An interval of a number, such as `1.84 (1.7 to 1.98)`; "-" where there is none."""
-    return _interval(of, 1, ".3g")
+    return _interval(of)
 
 
-def _interval(of: Interval | None, scale: float, form: str, unit: str = "") -> str:
-    if of is None or of["value"] is None:
-        return "-"
-    low, high = of["low"], of["high"]
-    bounded = low is not None and high is not None
-    ends = f" ({scale * low:{form}} to {scale * high:{form}})" if bounded else ""  # type: ignore[operator]
-    return f"{scale * of['value']:{form}}{unit}{ends}"
+def _interval(of: Interval | None, *form: Any) -> str:
+    return style.interval(of["value"], of["low"], of["high"], *form) if of else "-"
 
 
 def figures(found: Found) -> list[dict[str, str]]:
     """The rows of the table: figure, value and meaning."""
     calibration, length, reward = found["calibration"], found["length"], found["reward"]
-    best, within, weight = calibration["temperature"], length["correlation_within_pairs"], "-"
-    if length["regression"]:
-        of = length["regression"]["length"]
-        weight = f"{100 * of['value']:+.3g} ± {196 * of['standard_error']:.2g}"
+    best, within = calibration["temperature"], length["correlation_within_pairs"]
     exact = f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}"
-    pairs = "-" if within is None else f"{within:.2f}"
     over, under = length["share_chosen_longer"], length["share_chosen_shorter"]
-    alike = length["share_of_matched_length"]
     rows = {
         "pairs": (f"{found['pairs']:,}", f"of {found['prompts']:,} prompts"),
         "accuracy": (share(found["accuracy"]), "95 % interval by prompt; a tie counts half"),
@@ -70,8 +60,8 @@ def figures(found: Found) -> list[dict[str, str]]:
             "mean and std, to normalise with",
         ),
         "length and reward": (
-            number(length["correlation"]),
-            f"correlation over responses, {pairs} within pairs; length in tokens",
+            "-" if within is None else f"{within:.2f}",
+            "correlation within pairs; length in tokens",
         ),
         "accuracy of length": (
             share(length["accuracy_of_length_alone"]),
@@ -89,11 +79,6 @@ def figures(found: Found) -> list[dict[str, str]]:
             share(length["accuracy_where_chosen_is_shorter"]),
             f"accuracy there, {under:.0%} of pairs",
         ),
-        "similar lengths": (
-            share(length["accuracy_at_matched_length"]),
-            f"accuracy within 10 %, {alike:.0%} of pairs",
-        ),
-        "weight of length": (weight, "log-odds per 100 tokens beside the margin's"),
     }
     return [{"figure": k, "value": v, "meaning": meaning} for k, (v, meaning) in rows.items()]
 
@@ -142,10 +127,6 @@ def in_words(found: Found) -> list[str]:
 
 def page(found: Found) -> str:
     """The evaluation as one HTML file that needs no other."""
-    sources = {
-        title: f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-        for title, svg in pictures(found).items()
-    }
     identity = {f"sha256 of {name}": found["identity"][name] for name in ("model", "texts")}
     return render(
         "reward_model.html",
@@ -154,38 +135,30 @@ def page(found: Found) -> str:
         words=in_words(found),
         figures=figures(found),
         subsets=subsets(found),
-        pictures=sources,
+        pictures={title: style.svg_source(drawn) for title, drawn in pictures(found).items()},
         settings=list({**found["description"], **identity}.items()),
     )
 
 
-def pictures(found: Found) -> dict[str, str]:
-    """Title and SVG of each picture."""
-    drawn = {
-        "Reliability": _drawn(_reliability, found),
-        "Margins": _drawn(_margins, found),
-        "Reward and length": _drawn(_lengths, found),
-    }
+def pictures(found: Found) -> dict[str, Figure]:
+    """The pictures by title."""
+    drawn = {"Reliability": _reliability, "Margins": _margins, "Reward and length": _lengths}
     if found["subsets"]:
-        shown = min(len(found["subsets"]), SHOWN_SUBSETS)
-        drawn["Accuracy by subset"] = _drawn(_subsets, found, 1.4 + 0.32 * shown)
-    return drawn
+        drawn["Accuracy by subset"] = _subsets
+    return {title: _drawn(draw, found) for title, draw in drawn.items()}
 
 
-def _drawn(draw: Callable[[Axes, Found], None], found: Found, height: float = 4.4) -> str:
+def _drawn(draw: Callable[[Axes, Found], None], found: Found) -> Figure:
+    shown = min(len(found["subsets"]), SHOWN_SUBSETS)
     with rc_context(style.HOUSE):
-        figure = style.figure(height=height)
+        figure = style.figure(height=1.4 + 0.32 * shown if draw is _subsets else 4.4)
         (axes,) = figure.axes
         draw(axes, found)
-        above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3}
-        for handle in axes.legend(frameon=False, markerscale=2, **above).legend_handles:
+        style.dress(axes, "", axes.get_xlabel(), axes.get_ylabel())
+        for handle in axes.legend(frameon=False, markerscale=2, ncols=3).legend_handles:
             if isinstance(handle, PathCollection):  # as faint as the points, it is hard to read
                 handle.set_alpha(1)
-        axes.grid(color=style.GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.tick_params(length=0)
-        axes.spines[["top", "right"]].set_visible(False)
-        return style.svg(figure)
+    return figure
 
 
 def _reliability(axes: Axes, found: Found) -> None:

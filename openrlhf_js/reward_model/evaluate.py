@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openrlhf_js import stats
 from openrlhf_js.common.store import Store
-from openrlhf_js.reward_model.preferences import PreferencePair, Side, Template, rendered
+from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered, response
 
 Floats = NDArray[np.float64]
 Interval = dict[str, float | None]  # value, low and high
 
 BINS = 15  # of confidence
 LEAST_PER_BIN = 20  # pairs; fewer bins where there are not so many
-MATCHED_SHARE = 0.1  # lengths of a matched pair differ by at most so much of their mean
-CORRELATION_ROUNDS = 200  # which leave its standard error uncertain by 5 %
 HISTOGRAM_BINS = 40
 SHOWN_POINTS = 2_000  # of reward over length
 
@@ -68,15 +65,10 @@ def held_out(
         else:
             prompt = json.dumps(pair.chosen[:-1], sort_keys=True)
         found.texts.append((made.chosen, made.rejected))
-        found.responses.append((_response(pair.chosen), _response(pair.rejected)))
+        found.responses.append((response(pair.chosen), response(pair.rejected)))
         found.prompts.append(prompt)
         found.subsets.append(pair.subset)
     return found
-
-
-def _response(side: Side) -> str:
-    """The response; a text that holds its prompt too is longer by the same on both sides."""
-    return side if isinstance(side, str) else side[-1]["content"]
 
 
 def score_pairs(
@@ -88,12 +80,8 @@ def score_pairs(
 ) -> Floats:
     """The rewards (pairs, 2) of chosen and rejected texts; those in the store are not repeated.
 
-    Args:
-        texts: chosen and rejected text of every pair.
-        score: one reward for each text.
-        store: of records with pair, chosen and rejected.
-        at_once: pairs that are scored and stored together.
-        progress: called with the number of pairs that have rewards.
+    The store has records with pair, chosen and rejected; `at_once` pairs are scored and stored
+    together; `progress` gets the number of pairs that have rewards.
     """
     left = [pair for pair in range(len(texts)) if (pair,) not in store]
     for start in range(0, len(left), at_once):
@@ -129,10 +117,8 @@ def evaluate(
     An interval is {"value", "low", "high"} at 95 %, clustered by prompt. An end is None where the
     pairs do not bound it; an interval is None where there is nothing to average.
 
-    Args:
-        rewards: (pairs, 2) of the chosen and the rejected response, not normalised.
-        lengths: (pairs, 2) tokens of the chosen and the rejected response.
-        prompts, subsets: as in `HeldOut`.
+    Rewards, not normalised, and lengths in tokens are (pairs, 2): chosen and rejected; `prompts`
+    and `subsets` are as in `HeldOut`.
     """
     if not len(rewards):
         raise ValueError("there is no pair to evaluate on")
@@ -152,7 +138,7 @@ def evaluate(
             "rejected_mean": float(rewards[:, 1].mean()),
         },
         "calibration": _calibration(margins),
-        "length": _length(rewards, lengths, margins, clusters),
+        "length": _length(lengths, margins, clusters),
         "pictures": _pictures(rewards, lengths, margins),
     }
 
@@ -180,20 +166,16 @@ def hits(margins: Floats) -> Floats:
 # Calibration: do margins mean the probabilities that Bradley and Terry give them?
 
 
-class Bin(NamedTuple):
-    """Pairs of similar confidence: mean sigmoid(|margin|), in [1/2, 1], and their accuracy."""
-
-    confidence: float
-    accuracy: float
-    pairs: int
-
-
-def reliability(margins: Floats, bins: int = BINS) -> list[Bin]:
-    """Confidence and accuracy in at most so many bins of as many pairs each, least first."""
+def reliability(margins: Floats, bins: int = BINS) -> list[dict[str, float]]:
+    """Mean confidence and accuracy in at most so many bins of as many pairs each, least first."""
     confidence, right = _confidence(margins), hits(margins)
     order = np.argsort(confidence, kind="stable")
     return [
-        Bin(float(confidence[part].mean()), float(right[part].mean()), len(part))
+        {
+            "confidence": float(confidence[part].mean()),
+            "accuracy": float(right[part].mean()),
+            "pairs": len(part),
+        }
         for part in np.array_split(order, _bin_count(len(margins), bins))
     ]
 
@@ -206,14 +188,14 @@ def _bin_count(pairs: int, bins: int) -> int:
     return max(1, min(bins, pairs // LEAST_PER_BIN))
 
 
-def calibration_error(bins: list[Bin]) -> float:
+def calibration_error(bins: list[dict[str, float]]) -> float:
     """The expected calibration error: mean |confidence - accuracy| over bins, weighted by pairs.
 
     Bins with as many pairs each: Nguyen and O'Connor (2015), "Posterior calibration and exploratory
     analysis for natural language processing models".
     """
-    total = sum(each.pairs for each in bins)
-    return sum(each.pairs * abs(each.confidence - each.accuracy) for each in bins) / total
+    off = [each["pairs"] * abs(each["confidence"] - each["accuracy"]) for each in bins]
+    return sum(off) / sum(each["pairs"] for each in bins)
 
 
 def error_by_chance(margins: Floats, bins: int = BINS) -> float:
@@ -264,7 +246,7 @@ def _calibration(margins: Floats) -> dict[str, Any]:
         "error_by_chance": error_by_chance(margins),
         "log_loss": log_loss(margins),
         "temperature": best,
-        "bins": [each._asdict() for each in bins],
+        "bins": bins,
     }
     if best is not None:
         found["error_at_temperature"] = calibration_error(reliability(margins / best))
@@ -273,53 +255,6 @@ def _calibration(margins: Floats) -> dict[str, Any]:
 
 
 # Length: how far does the model follow it, and how good is it apart from that?
-
-
-def preference_regression(
-    margins: Floats, differences: Floats, clusters: NDArray[np.int64]
-) -> dict[str, dict[str, float]] | None:
-    """Which response was chosen, by margin and length difference together.
-
-        P(the first of two is chosen) = sigmoid(a (its reward - the other's) + b (its length - ...))
-
-    There is no constant, since neither response is the first. Where b > 0, the model undervalues
-    length; where b < 0, it overvalues it.
-
-    Args:
-        margins: (pairs,).
-        differences: (pairs,) lengths of the chosen responses minus those of the rejected ones.
-        clusters: (pairs,) the prompt of each; standard errors are robust to it.
-
-    Returns:
-        Value and standard error of the weights of `margin` and `length`, in log-odds a unit. None
-        where one does not vary or follows from the other, or both separate chosen from rejected.
-    """
-    import statsmodels.api as sm
-    from statsmodels.tools.sm_exceptions import PerfectSeparationWarning
-
-    regressors = np.stack([margins, differences], axis=1)
-    scale = np.sqrt((regressors**2).mean(axis=0))
-    if not (scale > 0).all() or np.linalg.cond(regressors / scale) > 1e5:
-        return None
-    try:
-        with np.errstate(over="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("error", PerfectSeparationWarning)
-            fit = sm.Logit(np.ones(len(margins)), regressors / scale).fit(
-                disp=0,
-                warn_convergence=False,
-                cov_type="cluster",
-                cov_kwds={"groups": clusters, "use_correction": False},
-            )
-    except (np.linalg.LinAlgError, PerfectSeparationWarning):
-        return None
-    if not fit.mle_retvals["converged"] or (regressors / scale @ fit.params >= 0).all():
-        return None
-    return {
-        name: {"value": float(value), "standard_error": float(error)}
-        for name, value, error in zip(
-            ("margin", "length"), fit.params / scale, fit.bse / scale, strict=True
-        )
-    }
 
 
 def correlation_within_pairs(margins: Floats, differences: Floats) -> float | None:
@@ -331,22 +266,9 @@ def correlation_within_pairs(margins: Floats, differences: Floats) -> float | No
     return float(np.clip(margins @ differences / norm, -1, 1)) if norm > 0 else None
 
 
-def _length(
-    rewards: Floats, lengths: Floats, margins: Floats, clusters: NDArray[np.int64]
-) -> dict[str, Any]:
+def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:
     differences, right = lengths[:, 0] - lengths[:, 1], hits(margins)
     longer, shorter = differences > 0, differences < 0
-    matched = np.abs(differences) <= MATCHED_SHARE * lengths.mean(axis=1)
-    correlation = None
-    if np.ptp(rewards) > 0 and np.ptp(lengths) > 0:
-        correlation = stats.correlation(
-            rewards.ravel(),
-            lengths.ravel(),
-            np.repeat(clusters, 2),
-            kind="pearson",
-            seed=0,
-            rounds=CORRELATION_ROUNDS,
-        ).plain()
     balanced = None  # length alone would get exactly one half; equal lengths are left out
     if longer.any() and shorter.any():
         unequal = longer | shorter
@@ -356,15 +278,11 @@ def _length(
         "mean_rejected": float(lengths[:, 1].mean()),
         "share_chosen_longer": float(longer.mean()),
         "share_chosen_shorter": float(shorter.mean()),
-        "share_of_matched_length": float(matched.mean()),
-        "correlation": correlation,
         "correlation_within_pairs": correlation_within_pairs(margins, differences),
         "accuracy_of_length_alone": _share(hits(differences), clusters),
         "accuracy_where_chosen_is_longer": _share(right[longer], clusters[longer]),
         "accuracy_where_chosen_is_shorter": _share(right[shorter], clusters[shorter]),
         "accuracy_balanced": balanced,
-        "accuracy_at_matched_length": _share(right[matched], clusters[matched]),
-        "regression": preference_regression(margins, differences, clusters),
     }
 
 

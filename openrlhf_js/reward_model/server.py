@@ -32,7 +32,6 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, ValidationError
-from starlette.requests import ClientDisconnect
 
 from openrlhf_js.reward_model.model import Description
 
@@ -44,7 +43,6 @@ BODY_BYTES = 8 << 20
 CONNECTIONS = 4096  # more get status 503
 QUERIES = 1024  # in a request
 FAILURES_IN_A_ROW = 3  # of the model, until /health reports it
-CLIENT_GONE = 499  # a status for the metrics alone
 RETRY_LATER = {"retry-after": "1"}
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -74,12 +72,8 @@ class Batcher:
     Texts that arrive while the model works form the next batch. A batch starts when it is full, or
     `max_wait_seconds` after the model is free and a text waits.
 
-    Args:
-        score: runs in a thread of its own.
-        batch_size: the most texts that are passed to `score` together.
-        max_wait_seconds: for a batch to fill up.
-        queue_size: the most texts that may wait.
-        on_batch: called in that thread with texts, seconds and whether the model failed.
+    `score` runs in a thread of its own, as does `on_batch`, which gets a batch's number of texts,
+    seconds and whether the model failed; `queue_size` texts may wait.
     """
 
     def __init__(
@@ -197,12 +191,8 @@ def make_app(
 ) -> FastAPI:
     """The application.
 
-    Args:
-        score: as `RewardModel.score_batches`.
-        description: of the model, for `/health`.
-        token: that clients must send; None admits everybody.
-        answer_seconds: how long a request may wait for its scores.
-        batching: see `Batcher`.
+    `score` is as `RewardModel.score_batches`; without a `token` everybody is admitted; a request
+    waits `answer_seconds` at most; for `batching` see `Batcher`.
     """
     metrics = _Metrics(lambda: batcher.waiting)
     batcher = Batcher(score, on_batch=metrics.batch, **batching)
@@ -226,25 +216,16 @@ def make_app(
         texts = await _queries(request)
         if not texts:
             return []
-        scoring = asyncio.ensure_future(batcher.score(texts))
-        leaving = asyncio.ensure_future(_disconnected(request))
         try:
-            await asyncio.wait(
-                {scoring, leaving}, timeout=answer_seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-            if scoring.done():
-                return scoring.result()
-            if leaving.done():
-                raise HTTPException(CLIENT_GONE, "the client has disconnected")
-            raise HTTPException(503, f"no scores within {answer_seconds:g} s", RETRY_LATER)
+            return await asyncio.wait_for(batcher.score(texts), answer_seconds)
+        except asyncio.TimeoutError:
+            late = f"no scores within {answer_seconds:g} s"
+            raise HTTPException(503, late, RETRY_LATER) from None
         except QueueFull as error:
             raise HTTPException(503, str(error), RETRY_LATER) from None
         except BatchFailed as error:
             log.error("the model failed: %s", error)
             raise HTTPException(500, "the model failed on this batch") from None
-        finally:
-            scoring.cancel()
-            leaving.cancel()
 
     @app.post("/get_reward")
     async def get_reward(request: Request) -> Response:
@@ -288,8 +269,6 @@ async def _queries(request: Request) -> list[str]:
             if len(body) > BODY_BYTES:
                 raise HTTPException(413, f"the body is larger than {BODY_BYTES} bytes")
         texts = RewardRequest.model_validate_json(bytes(body)).query
-    except ClientDisconnect:
-        raise HTTPException(CLIENT_GONE, "the client has disconnected") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "body"
@@ -297,11 +276,6 @@ async def _queries(request: Request) -> list[str]:
     if len(texts) > QUERIES:
         raise HTTPException(413, f"{len(texts)} queries; at most {QUERIES} at once")
     return texts
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def is_loopback(host: str) -> bool:

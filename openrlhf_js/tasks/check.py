@@ -22,9 +22,9 @@ COUNTED = ("items", "graded_right", "repeated", "overlap")
 
 @dataclass
 class Findings:
-    """Figures by datasource, and the first problems of each kind with their place."""
+    """Figures by datasource, and the first `shown` problems of each kind with their place."""
 
-    shown: int = 3  # problems of each kind that are kept
+    shown: int = 3
     tallies: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     problems: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -58,8 +58,7 @@ def check(
 ) -> Findings:
     """Checks files as one data set, which may not share a prompt with the files `against`.
 
-    `keys` are the columns of prompt and label; `shown` problems of each kind are kept. Of each
-    prompt it remembers a digest and a place. ValueError or OSError where a file cannot be read.
+    `keys` are the columns of prompt and label. Of each prompt it remembers a digest and a place.
     """
     found, done = Findings(shown), 0
     elsewhere: dict[bytes, str] = {}
@@ -153,10 +152,7 @@ def fingerprint(example: Example) -> bytes:
 
 
 class ChatTemplate:
-    """Turns messages into the text and the tokens that OpenRLHF hands to the policy.
-
-    `model` is the folder or hub id of a model or tokenizer; ValueError if it has no chat template.
-    """
+    """Turns messages into the text and the tokens that OpenRLHF hands to the policy."""
 
     def __init__(self, model: str):
         from huggingface_hub import hf_hub_download
@@ -171,9 +167,8 @@ class ChatTemplate:
             raise ValueError(f"no tokenizer in {model}: {str(error).splitlines()[0]}") from error
         if not getattr(self._processor, "chat_template", None):
             raise ValueError(
-                f"the tokenizer in {model} has no chat template, which training with "
-                "--data.apply_chat_template needs: take the model's instruct variant, or add "
-                "`chat_template` to its tokenizer_config.json"
+                f"the tokenizer in {model} has no chat template: take the model's instruct "
+                "variant, or add `chat_template` to its tokenizer_config.json"
             )
 
     def text(self, example: Example) -> str:
@@ -209,7 +204,8 @@ def _parts(content: str) -> str | list[dict[str, str]]:
     """What chat templates of multimodal models take: text and images, as OpenRLHF splits them."""
     if IMAGE_TAG not in content:
         return content
-    texts = [
-        [{"type": "text", "text": t.strip()}] if t.strip() else [] for t in content.split(IMAGE_TAG)
-    ]
-    return texts[0] + [part for text in texts[1:] for part in ({"type": "image"}, *text)]
+    parts = []
+    for place, text in enumerate(content.split(IMAGE_TAG)):
+        parts += [{"type": "image"}] if place else []
+        parts += [{"type": "text", "text": text.strip()}] if text.strip() else []
+    return parts

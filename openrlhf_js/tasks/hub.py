@@ -36,8 +36,7 @@ def rows(
 
     `source` is a local file (`.parquet`, `.jsonl`, `.json`), a folder as `hf download` leaves it,
     or a hub id; `config` is a folder of its name in a downloaded copy. Files that name no split
-    are taken whole, with a warning unless `split` is None. ValueError where the source cannot be
-    read, has no such split or no rows, or lacks a column.
+    are taken whole, with a warning unless `split` is None.
     """
     if split is not None and not has_splits(source, config):
         warnings.warn(
@@ -67,16 +66,14 @@ def has_splits(source: str, config: str | None = None) -> bool:
 def _named_files(path: Path, config: str | None) -> dict[Path, str | None]:
     """The data files at a path, of one configuration, each with the split that its name says."""
     if path.is_file():
-        names = [Path(path.name)]
-        path = path.parent
+        path, names = path.parent, [Path(path.name)]
     else:
-        names = sorted(
-            file.relative_to(path) for file in path.rglob("*") if file.suffix in _FORMATS
-        )
+        found = sorted(file.relative_to(path) for file in path.rglob("*"))
         names = [
             name
-            for name in names
-            if not name.stem.startswith(("dataset_info", "state"))
+            for name in found
+            if name.suffix in _FORMATS
+            and not name.stem.startswith(("dataset_info", "state"))
             and not any(part.startswith(".") for part in name.parts)
         ]
         if config:  # the folder may also be the configuration's own
@@ -148,8 +145,7 @@ def distinct(
 
     Problems are the same if their text is, whatever its white space and Unicode form. One with
     several gold answers is left out, since nobody can say which is right; a warning gives their
-    number, and the number of problems where it is not the `expected` one. All rows are read before
-    the first item comes. ValueError names a bad row, counted from 1.
+    number, and the number of problems where it is not the `expected` one.
     """
     kept: dict[str, tuple[Item, str]] = {}
     contested = set()

@@ -35,7 +35,6 @@ from openrlhf_js.tasks.base import STATUSES, Score, scored
 MOST_WORKERS = 16
 CACHED_SCORES = 1 << 15
 _START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
-_ANSWERS_PER_WORKER = 1000  # then a fresh one, so that what answers leave behind cannot add up
 _LONGEST_DETAIL = 500  # characters
 _CHILD = (
     "import sys; sys.path[:] = sys.argv[5:]; from openrlhf_js.tasks.pool import _serve; "
@@ -213,7 +212,7 @@ def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes:
     usual_bytes = _virtual_bytes()
     _confine(usual_bytes + memory_bytes)
     connection.sendall(_pack(""))
-    for count, request in enumerate(connection.makefile("rb"), start=1):
+    for request in connection.makefile("rb"):
         # The kernel ends even C code that holds the interpreter, should the parent be gone.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, timeout_seconds + 1.0)
@@ -226,7 +225,7 @@ def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes:
             reasons = [part for part in error.args if isinstance(part, str)]
             status, detail = "error", ": ".join([type(error).__name__, *reasons])
         signal.setitimer(signal.ITIMER_REAL, 0)
-        last = count == _ANSWERS_PER_WORKER or _virtual_bytes() > usual_bytes + memory_bytes // 4
+        last = _virtual_bytes() > usual_bytes + memory_bytes // 4  # left behind by answers
         detail = " ".join(detail[:_LONGEST_DETAIL].split())
         connection.sendall(_pack(status, detail, not last))
         if last:

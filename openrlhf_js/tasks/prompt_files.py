@@ -69,8 +69,6 @@ def items(
     """The problems of a split, exactly `count` of them where it is given.
 
     Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
-    `progress` follows the problems that are generated, or the rows that are read before the first
-    problem comes. ValueError where there are fewer than `count`, or the task refuses an option.
     """
     if isinstance(task, Generated):
         if count is None:
@@ -101,12 +99,7 @@ def sampled(found: Iterable[T], count: int, seed: str) -> list[T]:
 def write(
     path: Path, task: Task, found: Iterable[Item], parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Writes a prompt file and then its manifest, atomically, in memory that does not grow.
-
-    The manifest, which is returned, has the `parameters` that the items were made from, versions,
-    the number of rows by datasource, the most images of a prompt and the file's SHA-256. ValueError
-    where an item has no label, or there is none.
-    """
+    """Writes a prompt file and then its manifest, which is returned; `parameters` go into it."""
     digest = hashlib.sha256()
     sources: Counter[str] = Counter()
     images = 0

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,14 +25,6 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _handlers() -> Iterator[None]:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def run(*argv: str | Path) -> int:
@@ -93,7 +84,6 @@ def test_the_manifest_and_the_name_tell_what_was_asked_for(tmp_path: Path) -> No
     manifest = json.loads(path.with_suffix(".manifest.json").read_text())
     asked = {"task": "maze", "split": "train", "count": 12, "seed": 0}
     assert manifest["parameters"] == {**asked, "size": 7, "lengths": [4, 5, 6, 7, 8]}
-    assert manifest["rows_by_datasource"] == {"maze/7x7": 12}
     build(tmp_path, "knights_knaves", "test", "--people", "2", "9")
     assert (tmp_path / "knights_knaves-2-9-test.jsonl").exists()
 
@@ -105,18 +95,13 @@ def test_every_task_explains_its_options(task: str, capsys: Captured) -> None:
     for option in ["count", "seed", "out", *options_of(TASKS[task])]:
         assert f"--{option} " in text
     assert (task in data.COUNTS) == isinstance(TASKS[task], Generated)
-    paper = {"countdown": "20,000 to train or 200", "knights_knaves": "30,000 to train or 300"}
-    assert paper.get(task, "") in " ".join(re.sub("[│\n]", " ", text).split())
-    assert all(
-        f" {name}" in data.OPTIONS["dataset"][1] or name == "plain" for name in math.DATASETS
-    )
+    assert all(f" {name}" in data.OPTIONS["dataset"][1] for name in {*math.DATASETS} - {"plain"})
 
 
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
         (["maze", "--people", "4"], "people"),
-        (["math", "--split", "validation"], "validation"),
         (["gsm8k", "--source", "a/b.parquet"], "there is no file or folder a/b.parquet"),
         (["maze", "--count", "0"], "greater than or equal to 1"),
         (["maze", "--name", "a,b"], "must not contain ,"),
@@ -161,25 +146,18 @@ def test_gsm8k_from_a_local_file(tmp_path: Path, capsys: Captured) -> None:
     assert path.read_bytes() == before and not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_the_flags_that_it_names_are_upstreams(
-    split: str, tmp_path: Path, capsys: Captured
-) -> None:
+def test_the_flags_that_it_names_are_upstreams(tmp_path: Path, capsys: Captured) -> None:
     from openrlhf_js.plugin.parser import upstream_parser
 
-    data._built(
-        tmp_path / "a b.jsonl",
-        TASKS["maze"],
-        split,
-        {"rows": 1, "rows_by_datasource": {}, "images_per_prompt": 2},
-    )
-    said = capsys.readouterr().out
-    assert f"'{tmp_path / 'a b.jsonl'}'" in said
-    flags = set(re.findall(r"--(?:data|eval|reward)\.\w+", said))
-    assert {"--data.image_key", "--data.max_images_per_prompt"} <= flags
-    assert flags <= set(upstream_parser()._option_string_actions)
-    (reward,) = set(re.findall(r"remote_url (\S+)", said))
-    assert (Path(__file__).parents[2] / reward).is_file()
+    manifest = {"rows": 1, "rows_by_datasource": {}, "images_per_prompt": 2}
+    for split in ("train", "test"):
+        data._built(tmp_path / "a b.jsonl", TASKS["maze"], split, manifest)
+        said = capsys.readouterr().out
+        assert f"'{tmp_path / 'a b.jsonl'}'" in said
+        flags = set(re.findall(r"--(?:data|eval|reward)\.\w+", said))
+        assert "--data.image_key" in flags <= set(upstream_parser()._option_string_actions)
+        (reward,) = set(re.findall(r"remote_url (\S+)", said))
+        assert (Path(__file__).parents[2] / reward).is_file()
 
 
 def test_upstream_reads_a_mix_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +221,7 @@ def test_prompts_are_measured_in_tokens(tmp_path: Path, tokenizer: Path, capsys:
     assert run("show", *flags, "--count", "1") == 0
     assert "<|assistant|>" in capsys.readouterr().out
     assert run("check", path, "--tokenizer", tokenizer / "plain") == 2
-    assert re.search(r"no chat template, .*: take the model's", capsys.readouterr().err)
+    assert re.search(r"no chat template: take the model's", capsys.readouterr().err)
 
 
 def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:
@@ -282,12 +260,7 @@ def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Capture
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (
-            ["check", "nothing.jsonl", "--tokenizer", "nobody/nothing"],
-            "nothing.jsonl: No such file",
-        ),
         (["show", "nothing.jsonl"], "nothing.jsonl: No such file"),
-        (["check", "."], "its name must end in"),
         (["check", "good.jsonl", "--against", "./good.jsonl"], "each file must be named once"),
         (["check", "good.jsonl", "--tokenizer", "."], "no tokenizer in ."),
         (["show", "empty.jsonl"], "empty.jsonl holds no row"),

@@ -77,9 +77,3 @@ def test_one_key_in_so_many_is_a_test_key():
     splits = Counter(base.split_of(str(number)) for number in range(20_000))
     assert splits["test"] / 20_000 == pytest.approx(1 / base.TEST_SHARE, rel=0.1)
     assert [n for n in range(40) if base.split_of(str(n)) == "test"] == [22]  # in every version
-
-
-def test_a_problem_is_new_once():
-    seen = set()
-    keys = [str(number % 500) for number in range(1000)]
-    assert [base.is_new(seen, key) for key in keys] == [True] * 500 + [False] * 500

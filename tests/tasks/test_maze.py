@@ -5,12 +5,9 @@
 import itertools
 import json
 import random
-import time
 from collections import Counter, deque
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from openrlhf_js.tasks import maze
 
@@ -98,17 +95,6 @@ def test_no_test_maze_has_a_twin_in_train_whatever_the_seeds(options, train, tes
     for seed in range(3):
         for item in maze.generate(test, seed, "test", **options):
             assert not {without_ends(rows) for rows in forms(item["rows"])} & walls
-
-
-@pytest.mark.parametrize(("side", "classes"), [(1, 2), (2, 6), (3, 102)])
-def test_squares_have_one_canonical_form_for_all_ways_to_turn_and_mirror_them(side, classes):
-    found = set()  # how many there are is known from Burnside's lemma
-    for drawn in itertools.product("*.", repeat=side * side):
-        rows = tuple("".join(drawn[i : i + side]) for i in range(0, side * side, side))
-        canonical = {maze._canonical("".join(form), side) for form in forms(rows)}
-        assert canonical == {min("".join(form) for form in forms(rows))}
-        found |= canonical
-    assert len(found) == classes
 
 
 def until_none_is_left(*arguments, **options):
@@ -211,27 +197,13 @@ def test_random_paths_are_graded_as_walked():
 @pytest.mark.parametrize(
     "label",
     [
-        *("", "[]", "{}", "null", '"*S.E*"', '{"maze": []}', '{"maze": [""]}', '{"maze": "*S.E*"}'),
-        *(json.dumps({"maze": ["*****", row, "*****"]}) for row in ("*S..*", "*..E*", "*SE*", 5)),
-        *(json.dumps({"maze": ["*****", row, "*****"]}) for row in ("*SEE*", "*S E*", "S..E*")),
-        *(json.dumps({"maze": ["*****", "*S.E*", row]}) for row in ("**.**", "*", "*****\n")),
-        *('{"maze": {"0": "*****"}}', '{"grid": ["*****", "*S.E*", "*****"]}', "[" * 100_000),
+        *("", "[]", "{}", '"*S.E*"', '{"maze": []}', '{"maze": [""]}', '{"maze": "*S.E*"}'),
+        *(json.dumps({"maze": ["*****", row, "*****"]}) for row in ("*S..*", "*SE*", 5, "*SEE*")),
+        *(json.dumps({"maze": ["*****", row, "*****"]}) for row in ("*S E*", "S..E*")),
+        *('{"maze": {"0": "*****"}}', "[" * 100_000),
     ],
 )
 def test_malformed_labels_are_errors(label):
     for grade in (lambda: maze.score("", label), lambda: maze.right_response(label)):
         with pytest.raises(ValueError, match="a label is JSON like"):
             grade()
-
-
-@given(st.text("LRUDlrud ,->\u2192leftrightupdown\ud800\x00</answer>", max_size=40) | st.text())
-def test_no_answer_makes_it_raise(text):
-    assert score(text).status in {"correct", "wrong", "malformed", "no_answer"}
-
-
-@pytest.mark.parametrize("piece", ["U", "Right, ", "->", " ", "<answer>", "move ", "1. ", "\x00"])
-def test_long_answers_take_no_time(piece):
-    for length in (1_400, 1_000_000):
-        began = time.process_time()
-        assert score(piece * (length // len(piece))).value == 0.0
-        assert time.process_time() - began < 2

