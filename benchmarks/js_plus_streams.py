@@ -108,7 +108,7 @@ DRIFTING: Streams = {
     "a shift half-way: Beta(5, 2), then Beta(0.5, 0.5)": halves(beta(5, 2), beta(0.5, 0.5)),
     **{
         f"two data sets in turns of {length}: Beta(20, 20), Beta(0.3, 0.3)": stream(
-            lambda t, length=length: APART if t // length % 2 == 0 else ALIKE
+            lambda t, length=length: APART if t // length % 2 == 0 else ALIKE  # type: ignore[misc]
         )
         for length in (1, 5, 20, 50)
     },
@@ -117,7 +117,9 @@ DRIFTING: Streams = {
     ),
     **{
         f"seasons of {period} steps: a + b between 0.6 and 40": spreading(
-            0.6, 40, lambda t, period=period: 0.5 + 0.5 * sin(2 * pi * t / period)
+            0.6,
+            40,
+            lambda t, period=period: 0.5 + 0.5 * sin(2 * pi * t / period),  # type: ignore[misc]
         )
         for period in (20, 100)
     },
