@@ -95,10 +95,7 @@ def passk(argv: list[str] | None = None) -> int:
     settings = parse(PasskSettings, PASSK, sys.argv[1:] if argv is None else argv)
     from torch import OutOfMemoryError
 
-    def no_memory(error: BaseException) -> str:
-        return (
-            f"{str(error).splitlines()[0]}\nGive a smaller --batch_size; the same command resumes"
-        )
+    said = "no memory is left: give a smaller --batch_size; the same command resumes"
 
     def work() -> None:
         if settings.compare:
@@ -106,7 +103,7 @@ def passk(argv: list[str] | None = None) -> int:
         elif settings.model and settings.out:
             evaluate(settings, settings.model, settings.out)
 
-    return run(PASSK, work, True, {OutOfMemoryError: no_memory})
+    return run(PASSK, work, True, {OutOfMemoryError: lambda error: said})
 
 
 def compare(settings: PasskSettings, *places: str) -> None:

@@ -6,6 +6,7 @@ import json
 import webbrowser
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,7 +31,6 @@ PROGRAMS = {
     "score": (f"{MODULE}:score", "win rates with intervals, style control, comparisons"),
     "show": (f"{MODULE}:show", "the page with every question, answer and verdict"),
 }
-MANY_COMPARISONS = 5
 Names = tuple[str, ...]
 
 
@@ -186,22 +186,21 @@ def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
 
     if not flags.settings and not flags.judge:
         raise ValueError("--judge names the judge, or --settings a file that does")
-    try:
-        more = dict(json.loads(flags.parameters))
-    except (ValueError, TypeError):
-        raise ValueError(f"--parameters {flags.parameters!r:.80} is no JSON object") from None
     base: dict[str, Any] = {"temperature": 0.0}
     if flags.settings:
         base = read_settings(flags.settings).model_dump()
     elif bench := BENCHES.get(flags.bench or "arena-hard-v2.0"):
-        official = [each for each in bench.judges if each.name == file_name(flags.judge)]
-        base |= {k: v for each in official for k, v in each._asdict().items() if k != "name"}
-    own = {
-        **{"judge_model": flags.judge, "timeout_seconds": flags.timeout},
-        **{name: getattr(flags, name) for name in ("temperature", "max_tokens", "concurrency")},
-        "parameters": base.get("parameters", {}) | more,
-    }
-    return JudgeSettings(**base | {k: v for k, v in own.items() if v not in (None, "")})
+        for each in bench.judges:
+            if each.name == file_name(flags.judge):
+                base = {"temperature": each.temperature, "max_tokens": each.max_tokens}
+    try:
+        more = base.get("parameters", {}) | dict(json.loads(flags.parameters))
+    except (ValueError, TypeError):
+        raise ValueError(f"--parameters {flags.parameters!r:.80} is no JSON object") from None
+    own = flags.model_dump(include={"temperature", "max_tokens", "concurrency"}, exclude_none=True)
+    own |= {"judge_model": flags.judge or base.get("judge_model"), "parameters": more}
+    timeout = flags.timeout or base.get("timeout_seconds", 600.0)
+    return JudgeSettings(**{**base, **own, "timeout_seconds": timeout})
 
 
 def _judge(flags: JudgeFlags) -> int:
@@ -211,10 +210,8 @@ def _judge(flags: JudgeFlags) -> int:
 
     settings = _judge_settings(flags)
     name = data.file_name(flags.judge_name or settings.judge_model)
-    bench = data.bench_of(
-        flags.bench or settings.bench_name or "arena-hard-v2.0",
-        flags.baseline or settings.baselines or "",
-    )
+    bench_name = flags.bench or settings.bench_name or "arena-hard-v2.0"
+    bench = data.bench_of(bench_name, flags.baseline or settings.baselines)
     models = list(dict.fromkeys(map(data.file_name, flags.models or settings.model_list)))
     if not models:
         raise ValueError("--models says whose answers to judge")
@@ -309,25 +306,20 @@ def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]
     boards, sentences, problems = [], [], []
     for pool in pools:
         alone = [[name] for name in judges if name in pool.judges]
-        for names in [*alone, pool.judges] if len(alone) > 1 else alone:
-            for control in settings.style_control:
-                plan = score.Plan(settings.ci, control, settings.much_weight)
-                try:
-                    boards.append(score.board(pool, names, plan, models))
-                    for a, b in settings.compare:
-                        found = score.compare(pool, names, plan, file_name(a), file_name(b))
-                        sentences.append(found.sentence(boards[-1].title))
-                except ValueError as error:  # another category may have it
-                    problems.append(str(error))
+        together = [*alone, pool.judges] if len(alone) > 1 else alone
+        for names, control in product(together, settings.style_control):
+            plan = score.Plan(settings.ci, control, settings.much_weight)
+            try:
+                boards.append(score.board(pool, names, plan, models))
+                for pair in settings.compare:
+                    found = score.compare(pool, names, plan, *map(file_name, pair))
+                    sentences.append(found.sentence(boards[-1].title))
+            except ValueError as error:  # another category may have it
+                problems.append(str(error))
     if problems and (not boards or (settings.compare and not sentences)):
         raise ValueError(problems[0])
     for problem in problems:
         say(f"note: {problem}", error=True)
-    if len(sentences) >= MANY_COMPARISONS:
-        sentences.append(
-            f"Of these {len(sentences)} comparisons about {0.05 * len(sentences):.2g} would have "
-            f"p < 0.05 by chance: ask for p < {0.05 / len(sentences):.2g}."
-        )
     return pools, boards, sentences
 
 
@@ -342,19 +334,22 @@ def _score(settings: ScoreSettings) -> int:
             say(line)
     for sentence in compared:
         say(sentence)
-    _write(settings.json_file, lambda: page.as_json(boards).encode())
-    _write(settings.csv, lambda: page.as_csv(boards).encode())
-    _write(settings.figure, lambda: page.image(boards, "png"))
-    _write(settings.html, lambda: page.page(pools, boards, compared).encode())
+    if settings.json_file:
+        _write(settings.json_file, page.as_json(boards))
+    if settings.csv:
+        _write(settings.csv, page.as_csv(boards))
+    if settings.figure:
+        _write(settings.figure, page.image(boards, "png"))
+    if settings.html:
+        _write(settings.html, page.page(pools, boards, compared))
     return 0
 
 
-def _write(path: Path | None, content: Callable[[], bytes]) -> None:
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            file.write(content())
-        say(f"wrote {path}", error=True)
+def _write(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    say(f"wrote {path}", error=True)
 
 
 def _show(settings: PageSettings) -> int:
@@ -364,7 +359,7 @@ def _show(settings: PageSettings) -> int:
         raise ValueError("name a PAGE, or a --bench to make one of")
     path = settings.page or settings.html or settings.folder.root / "arena.html"
     if settings.bench:
-        _write(path, lambda: page(*_boards(settings)).encode())
+        _write(path, page(*_boards(settings)))
     path.stat()  # before a browser says in its own way that it is not there
     if not webbrowser.open(path.resolve().as_uri()):
         say(f"no browser was found: open {path} by hand", error=True)

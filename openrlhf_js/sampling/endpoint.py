@@ -69,11 +69,8 @@ class NoReply(RuntimeError):
 class Endpoint:
     """A model at an OpenAI-compatible address; an async context manager.
 
-    Args:
-        base_url: such as http://localhost:8000/v1; `#NAME` after it names the model.
-        model: its name there; "" takes the name in the address, or the only model served.
-        api_key_env: the environment variable that holds the key, if one is needed.
-        timeout_seconds: for one reply, retries included.
+    `#NAME` after the address names the model; without it or `model` it is the only one served. The
+    timeout is for one reply, retries included.
     """
 
     def __init__(
@@ -140,11 +137,7 @@ class Endpoint:
             await self._client.close()
 
     async def chat(self, messages: Sequence[Any], **parameters: Any) -> Reply:
-        """One reply; parameters that are None are not sent.
-
-        Raises:
-            NoReply: to this request. EndpointError: to any request.
-        """
+        """One reply, or NoReply or EndpointError; parameters that are None are not sent."""
         assert self._client, "an endpoint is used inside `async with`"
         sent = {name: value for name, value in parameters.items() if value is not None}
         began = time.monotonic()

@@ -164,16 +164,10 @@ ENGINES: dict[str, type[Transformers] | type[Vllm]] = {"transformers": Transform
 
 
 def invert(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
-    """Tokens drawn from softmax(logits / temperature): where its cumulative sum passes u.
+    """Tokens (b,) drawn from softmax(logits / temperature): where its cumulative sum passes u.
 
-    Args:
-        logits: (b, V).
-        uniform: (b,) float64 in [0, 1).
-        temperature: above 0.
-        top_p: in (0, 1]; below 1 the least likely tokens beyond this probability are left out.
-
-    Returns:
-        (b,) int64.
+    `logits` are (b, V), `uniform` (b,) float64 in [0, 1); with `top_p` below 1 the least likely
+    tokens beyond this probability are left out.
     """
     probabilities = (logits.double() / temperature).softmax(-1)
     if top_p < 1:

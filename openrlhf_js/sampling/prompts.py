@@ -66,14 +66,9 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any) -> list[Prompt]:
     for row in rows:
         text = _text(row, form, tokenizer)
         tokens = tokenizer(text, add_special_tokens=False).input_ids
-        if not tokens:
-            raise ValueError(f"a prompt is empty, without a single token: {row!r:.200}")
         label = "" if form.label_key is None else _value(row, form.label_key, "--label_key")
-        if not isinstance(label, str):
-            raise ValueError(
-                f"the label {label!r:.100} under {form.label_key!r} is {type(label).__name__}; it "
-                "must be text"
-            )
+        if not tokens or not isinstance(label, str):
+            raise ValueError(f"a prompt is empty, or its label is not text: {row!r:.200}")
         found.append(Prompt(text, label, str(row.get(form.group_key) or ""), list(tokens)))
     return found
 
@@ -87,12 +82,11 @@ def _text(row: Row, form: Form, tokenizer: Any) -> str:
     value = _value(row, form.input_key, "--input_key")
     if form.apply_chat_template:
         chat = [{"role": "user", "content": value}] if isinstance(value, str) else value
-        text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        return text
+        return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
     if not isinstance(value, str):
+        kind = type(value).__name__
         raise ValueError(
-            f"{form.input_key!r} holds {type(value).__name__}, not text; messages need "
-            "--apply_chat_template"
+            f"{form.input_key!r} holds {kind}, not text; messages need --apply_chat_template"
         )
     return form.input_template.format(value) if form.input_template else value
 
@@ -106,11 +100,9 @@ def _value(row: Row, key: str, flag: str) -> Any:
 
 def check_lengths(prompts: Sequence[Prompt], max_new_tokens: int, context: int | None) -> None:
     """Raises ValueError for a prompt that leaves no room for a response in the model's context."""
-    lengths = [len(each.tokens) for each in prompts]
-    long = [each for each in lengths if context is not None and each + max_new_tokens > context]
-    if long:
+    longest = max(len(each.tokens) for each in prompts)
+    if context is not None and longest + max_new_tokens > context:
         raise ValueError(
-            f"{len(long)} of {len(prompts)} prompts, of up to {max(long)} tokens, leave no room "
-            f"for {max_new_tokens} new ones: the model takes {context} together. Lower "
-            "--max_new_tokens, or take the long prompts out of the data"
+            f"a prompt of {longest} tokens leaves no room for {max_new_tokens} new ones: the model "
+            f"takes {context} together. Lower --max_new_tokens, or take out the long prompts"
         )

@@ -15,7 +15,8 @@ from openrlhf_js.sampling.settings import EngineSettings
 from openrlhf_js.tasks import TASKS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
-from passk_kit import CONTEXT, items, lines, reply, rows, serving, write_model, write_rows
+from passk_kit import CONTEXT, items, lines, rows, write_model, write_rows
+from stub_judge import reply, serving
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
 

@@ -1,15 +1,8 @@
-"""Items and samples made by hand, a small model whose random responses are sometimes right, and an
-OpenAI-compatible server in a thread of this process.
-"""
+"""Items and samples made by hand, and a small model whose random responses are sometimes right."""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -91,93 +84,3 @@ def lines(path: Path) -> list[dict[str, Any]]:
     for each in found:
         del each["seconds"]
     return found
-
-
-Answer = tuple[int, Any]  # status, and a body; with headers as a third
-
-
-def reply(text: Any, finish: Any = "stop", tokens: int | None = 3, **message: Any) -> Answer:
-    """A chat completion with this text."""
-    usage = {} if tokens is None else {"usage": {"prompt_tokens": 2, "completion_tokens": tokens}}
-    said = {"role": "assistant", "content": text, **message}
-    return 200, {"choices": [{"message": said, "finish_reason": finish}], **usage}
-
-
-def by_seed(request: dict[str, Any], number: int) -> Answer:
-    """1, 2 or 3, by the seed."""
-    return reply(rf"It is \boxed{{{request['seed'] % 3 + 1}}}.")
-
-
-class Served:
-    """What was asked, and where."""
-
-    def __init__(self, url: str):
-        self.url = url
-        self.requests: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.times: list[float] = []
-        self.now = self.most_at_once = 0
-
-
-@contextmanager
-def serving(
-    answer: Callable[[dict[str, Any], int], Any] = by_seed, models: tuple[str, ...] = ("small",)
-) -> Iterator[Served]:
-    """Serves while the block lasts.
-
-    Args:
-        answer: called with a request and its number from 1, gives status, body (bytes, or what
-            JSON is made of), and perhaps headers.
-        models: that are listed.
-    """
-    lock = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._send(200, {"data": [{"id": name} for name in models]})
-
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                served.requests.append(request)
-                served.keys.append(self.headers["Authorization"])
-                served.times.append(time.monotonic())
-                served.now += 1
-                served.most_at_once = max(served.most_at_once, served.now)
-                number = len(served.requests)
-            made = answer(request, number)
-            with lock:
-                served.now -= 1
-            self._send(*made)
-
-        def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-            content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 256  # else connections that come together wait for seconds
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            """Says nothing of clients that hang up."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    served = Served(f"http://127.0.0.1:{server.server_port}/v1")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,4 +1,4 @@
-"""A judge that answers at once, late, wrongly or not at all: a real HTTP server.
+"""An OpenAI-compatible server in a thread of this process, or a faulty judge in its own.
 
 `python stub_judge.py SECONDS ERRORS GARBAGE SEED` serves on a free port, which it prints, until it
 is told to end: of all requests the share ERRORS fails in one of several ways, and of the others the
@@ -7,8 +7,6 @@ share GARBAGE is answered, and paid for, without a verdict. `GET /counts` says w
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import json
 import random
@@ -17,181 +15,150 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
-HTML = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
 VERDICTS = ("A>>B", "A>B", "A=B", "B>A", "B>>A")
+Answer = tuple[int, Any]  # status, and a body; with headers as a third
+Request = dict[str, Any]
 
 
-class Request(NamedTuple):
-    headers: dict[str, str]  # by name in small letters
-    body: Any
-    number: int  # from 1
-    time: float
-
-    @property
-    def user(self) -> str:
-        return self.body["messages"][-1]["content"]
-
-
-class Answer(NamedTuple):
-    """`cut` hangs up in the middle of it; `seconds` is how long it takes."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: tuple[tuple[str, str], ...] = ()
-    seconds: float = 0.0
-    cut: bool = False
-
-
-def completion(text: Any, usage: Any = (100, 10), finish: Any = "stop", **message: Any) -> bytes:
+def reply(
+    text: Any, finish: Any = "stop", tokens: int | None = 3, asked: int = 2, **message: Any
+) -> Answer:
     """A chat completion with this text."""
-    found = {
-        "object": "chat.completion",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": text, **message},
-                "finish_reason": finish,
-            }
-        ],
-    }
-    if usage is not None:
-        found["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
-    return json.dumps(found).encode()
+    usage = {"prompt_tokens": asked, "completion_tokens": tokens}
+    said = {"role": "assistant", "content": text, **message}
+    found = {"choices": [{"message": said, "finish_reason": finish}]}
+    return 200, found if tokens is None else {**found, "usage": usage}
 
 
-def verdict_of(body: Any) -> str:
-    """What the stub says to these messages: always the same."""
-    digest = hashlib.sha256(json.dumps(body["messages"]).encode()).digest()
-    return VERDICTS[digest[0] % len(VERDICTS)]
+def by_seed(request: Request, number: int = 0) -> Answer:
+    """1, 2 or 3, by the seed."""
+    return reply(rf"It is \boxed{{{request['seed'] % 3 + 1}}}.")
 
 
-class Stub:
-    """A server on loopback, in a loop of its own; `answer` may be changed while it runs."""
+def verdict_of(request: Request) -> str:
+    """What a judge says to these messages: always the same."""
+    return VERDICTS[hashlib.sha256(json.dumps(request["messages"]).encode()).digest()[0] % 5]
 
-    def __init__(self, answer: Callable[[Request], Answer]):
-        self.answer = answer
+
+def by_hash(request: Request, number: int = 0) -> Answer:
+    return reply(f"[[{verdict_of(request)}]]", tokens=10, asked=100)
+
+
+def user(request: Request) -> str:
+    return request["messages"][-1]["content"]
+
+
+class Served:
+    """What was asked, and where; `answer` may be changed."""
+
+    def __init__(self, answer: Callable[[Request, int], Any]):
+        self.answer, self.url = answer, ""
         self.requests: list[Request] = []
+        self.keys: list[str | None] = []
+        self.times: list[float] = []
         self.counts: dict[str, Any] = {}
-        self.keep = True  # the requests
-        self.most_at_once = self.now = self.number = 0
-        self.port = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    async def start(self) -> asyncio.Server:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 24, backlog=512)
-        self.port = server.sockets[0].getsockname()[1]
-        return server
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while await self._one(reader, writer):
-                pass
-        writer.close()
-
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {
-            name.lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines if line)
-        }
-        content = await reader.readexactly(int(headers.get("content-length", 0)))
-        if first.startswith("GET /counts"):
-            answer = Answer(body=json.dumps(self.counts).encode())
-        elif not first.startswith("POST /v1/chat/completions "):
-            answer = Answer(404, b'{"detail": "Not Found"}')
-        else:
-            self.number += 1
-            self.now += 1
-            self.most_at_once = max(self.most_at_once, self.now)
-            request = Request(headers, json.loads(content), self.number, time.monotonic())
-            if self.keep:
-                self.requests.append(request)
-            try:
-                answer = self.answer(request)
-                await asyncio.sleep(answer.seconds)
-            finally:
-                self.now -= 1
-        more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers)
-        size = len(answer.body) + (100 if answer.cut else 0)
-        writer.write(
-            f"HTTP/1.1 {answer.status} X\r\nContent-Length: {size}\r\n{more}\r\n".encode()
-            + answer.body
-        )
-        await writer.drain()
-        return not answer.cut
+        self.now = self.most_at_once = 0
 
 
-@contextlib.contextmanager
-def serving(answer: Callable[[Request], Answer]) -> Iterator[Stub]:
-    """A stub in a thread of this process."""
-    stub, loop, started = Stub(answer), asyncio.new_event_loop(), threading.Event()
+@contextmanager
+def serving(
+    answer: Callable[[Request, int], Any] = by_seed, models: tuple[str, ...] = ("small",)
+) -> Iterator[Served]:
+    """Serves while the block lasts; `answer` gets a request and its number from 1."""
+    lock, served = threading.Lock(), Served(answer)
 
-    async def serve() -> None:
-        async with await stub.start():
-            started.set()
-            await end.wait()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
-    end = asyncio.Event()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+        def do_GET(self) -> None:
+            counts = self.path == "/counts"
+            self._send(200, served.counts if counts else {"data": [{"id": m} for m in models]})
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                served.requests.append(request)
+                served.keys.append(self.headers["Authorization"])
+                served.times.append(time.monotonic())
+                served.now += 1
+                served.most_at_once = max(served.most_at_once, served.now)
+                number = len(served.requests)
+            made = served.answer(request, number)
+            with lock:
+                served.now -= 1
+            self._send(*made)
+
+        def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 256  # else connections that come together wait for seconds
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            """Says nothing of clients that hang up."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    served.url = f"http://127.0.0.1:{server.server_port}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        assert started.wait(10)
-        yield stub
+        yield served
     finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join(10)
-        loop.close()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
-def faulty(seconds: float, errors: float, garbage: float, seed: int, stub: Stub) -> Any:
+def faulty(served: Served, seconds: float, errors: float, garbage: float, seed: float) -> Any:
     """Answers that fail as often as asked for; what is paid for is counted by its messages."""
-    chance = random.Random(seed)
+    chance, lock = random.Random(int(seed)), threading.Lock()
     paid: Counter[str] = Counter()
     without: Counter[str] = Counter()
-    stub.keep = False
-    stub.counts = {"paid": paid, "garbage": without, "errors": 0, "requests": 0, "first": 0.0}
+    served.counts = {"paid": paid, "garbage": without, "errors": 0, "requests": 0, "first": 0.0}
+    html = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
     failures = (
-        Answer(429, b'{"error": {"message": "slow down"}}', (("Retry-After", "0.1"),), seconds / 4),
-        Answer(500, b'{"error": {"message": "oops"}}', (), seconds / 4),
-        Answer(200, b'{"choices": [', (), seconds / 4, True),
-        Answer(200, HTML, (("Content-Type", "text/html"),), seconds / 4),
-        Answer(502, HTML, (("Content-Type", "text/html"),), seconds / 4),
+        (429, b'{"error": {"message": "slow down"}}', {"Retry-After": "0.1"}),
+        (500, b'{"error": {"message": "oops"}}'),
+        (200, b'{"choices": ['),
+        (200, html, {"Content-Type": "text/html"}),
+        (502, html, {"Content-Type": "text/html"}),
     )
 
-    def answer(request: Request) -> Answer:
-        stub.counts["requests"] += 1
-        stub.counts["first"] = stub.counts["first"] or time.time()
-        stub.counts["most_at_once"] = stub.most_at_once
-        if chance.random() < errors:
-            stub.counts["errors"] += 1
+    def answer(request: Request, number: int) -> Any:
+        with lock:
+            served.counts["requests"] += 1
+            served.counts["first"] = served.counts["first"] or time.time()
+            served.counts["most_at_once"] = served.most_at_once
+            fails, vague = chance.random() < errors, chance.random() < garbage
+            served.counts["errors"] += fails
+            key = hashlib.sha256(json.dumps(request["messages"]).encode()).hexdigest()
+            if not fails:
+                (without if vague else paid)[key] += 1
+        time.sleep(seconds / 4 if fails else seconds)
+        if fails:
             return chance.choice(failures)
-        key = hashlib.sha256(json.dumps(request.body["messages"]).encode()).hexdigest()
-        if chance.random() < garbage:
-            without[key] += 1
-            return Answer(body=completion("I cannot decide [[C]]"), seconds=seconds)
-        paid[key] += 1
-        text = f"Both are answers.\u2028My verdict is [[{verdict_of(request.body)}]]"
-        return Answer(body=completion(text), seconds=seconds)
+        said = "C" if vague else verdict_of(request)
+        return reply(f"Both are answers.\u2028My verdict is [[{said}]]", tokens=10, asked=100)
 
     return answer
 
 
-async def main() -> None:
-    seconds, errors, garbage, seed = map(float, sys.argv[1:])
-    stub = Stub(lambda request: Answer())
-    stub.answer = faulty(seconds, errors, garbage, int(seed), stub)
-    async with await stub.start() as server:
-        print(stub.port, flush=True)
-        await server.serve_forever()
-
-
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main())
+    with suppress(KeyboardInterrupt), serving() as stub:
+        stub.answer = faulty(stub, *map(float, sys.argv[1:]))
+        print(stub.url.split(":")[2].removesuffix("/v1"), flush=True)
+        threading.Event().wait()

@@ -17,7 +17,7 @@ from openrlhf_js.sampling import endpoint
 from openrlhf_js.sampling.endpoint import Endpoint, EndpointError, NoReply, Reply, run_all
 
 sys.path.insert(0, str(Path(__file__).parent))
-from passk_kit import reply, serving
+from stub_judge import reply, serving
 
 KEY = "sk-very-secret-0123456789/abc"
 ASKED = [{"role": "system", "content": "Judge."}, {"role": "user", "content": "A or B?"}]

@@ -20,7 +20,8 @@ from openrlhf_js.sampling.sampler import (
 from openrlhf_js.sampling.settings import EngineSettings, SamplingSettings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
-from passk_kit import CONTEXT, by_seed, serving, write_model
+from passk_kit import CONTEXT, write_model
+from stub_judge import by_seed, serving
 
 PARAMETERS = Parameters(1.0, 1.0, 6, 3)
 CPU = {"device": "cpu", "engine": "transformers"}

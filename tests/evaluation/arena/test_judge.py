@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_bench import BASELINE, answer_row, judgment_row, read_lines, write_bench, write_lines
-from stub_judge import Answer, completion, serving, verdict_of
+from stub_judge import by_hash, reply, serving, user, verdict_of
 
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import protocol
@@ -170,10 +170,6 @@ def test_deviations(monkeypatch):
     assert deviations(bench_of("mine", "b"), "c", ["x"], {}) == ["mine is no official benchmark"]
 
 
-def by_hash(request):
-    return Answer(body=completion(f"[[{verdict_of(request.body)}]]"))
-
-
 class Place:
     """A bench with a stub judge."""
 
@@ -221,7 +217,7 @@ def test_two_games_for_each_question_with_the_answers_swapped(place):
         for game in row["games"]:
             assert game["score"] == verdict_of({"messages": game["prompt"]})
         assert (row["judge"], row["model"], row["baseline"]) == ("j", "m", BASELINE)
-    body = place.stub.requests[0].body
+    body = place.stub.requests[0]
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("stub", 0.0, 100)
     assert [each["prompt_tokens"] for each in place.replies()] == [100] * 8
 
@@ -259,11 +255,11 @@ def test_answers_that_changed_are_judged_anew(place):
 
 
 def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
-    place.stub.answer = lambda request: (
-        Answer(body=completion("[[C]]")) if "q2" in request.user else by_hash(request)
+    place.stub.answer = lambda request, _: (
+        reply("[[C]]") if "q2" in user(request) else by_hash(request)
     )
     assert place.judge(tries=3) == 0
-    asked = Counter(request.user for request in place.stub.requests)
+    asked = Counter(map(user, place.stub.requests))
     assert sorted(asked.values()) == [1] * 6 + [3] * 2
     assert place.last.given_up == 2
     (row,) = (row for row in place.rows() if row["uid"] == "q2")
@@ -279,15 +275,15 @@ def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
 
 
 def test_a_verdict_in_thinking_is_none(place):
-    place.stub.answer = lambda request: Answer(body=completion("<think>[[A>B]]</think> hm"))
+    place.stub.answer = lambda request, _: reply("<think>[[A>B]]</think> hm")
     place.judge(tries=1)
     assert {game["score"] for row in place.rows() for game in row["games"]} == {None}
 
 
 def test_refused_games_are_recorded_and_stop_no_other(place):
     body = b'{"error": {"message": "content_filter"}}'
-    place.stub.answer = lambda request: (
-        Answer(400, body) if "q1" in request.user else by_hash(request)
+    place.stub.answer = lambda request, _: (
+        (400, body) if "q1" in user(request) else by_hash(request)
     )
     assert place.judge() == 0
     (row,) = (row for row in place.rows() if row["uid"] == "q1")
@@ -301,8 +297,8 @@ def test_refused_games_are_recorded_and_stop_no_other(place):
 
 
 def test_lost_replies_leave_a_game_open(place):
-    lost = Answer(body=b"<html>502</html>", headers=(("Content-Type", "text/html"),))
-    place.stub.answer = lambda request: lost if "q3" in request.user else by_hash(request)
+    lost = (200, b"<html>502</html>")
+    place.stub.answer = lambda request, _: lost if "q3" in user(request) else by_hash(request)
     assert place.judge(concurrency=1) == 1
     assert [row["uid"] for row in place.rows()] == ["q0", "q1", "q2"]
     assert len(place.last.lost) == 2
@@ -311,7 +307,7 @@ def test_lost_replies_leave_a_game_open(place):
 
 
 def test_what_an_endpoint_refuses_at_all_stops_at_once(place):
-    place.stub.answer = lambda request: Answer(401, b'{"error": {"message": "no key"}}')
+    place.stub.answer = lambda request, _: (401, b'{"error": {"message": "no key"}}')
     with pytest.raises(EndpointError, match="--key_env"):
         place.judge(concurrency=1)
     assert len(place.stub.requests) == 1
@@ -361,7 +357,7 @@ PRICES = {"stub": {"input": 1.0, "output": 1.0}}
 
 
 def test_a_budget_is_kept_and_a_larger_one_resumes(place):
-    place.stub.answer = lambda request: Answer(body=completion("[[A>B]]", usage=(1000, 1000)))
+    place.stub.answer = lambda request, _: reply("[[A>B]]", tokens=1000, asked=1000)
     assert place.judge(budget=0.007, prices=PRICES, concurrency=2) > 0  # a game costs $0.002
     assert place.last.out_of_money and len(place.stub.requests) == 3
     assert place.last.bill.dollars(place.last.price) == pytest.approx(0.006)
@@ -387,7 +383,7 @@ def test_an_estimate_goes_by_bytes_and_then_by_what_was_counted(place):
 
 def test_replies_without_counts_count_by_their_bytes(place):
     text = "[[A>B]]"
-    place.stub.answer = lambda request: Answer(body=completion(text, usage=None))
+    place.stub.answer = lambda request, _: reply(text, tokens=None)
     place.judge()
     assert place.last.bill.completion_tokens == 8 * len(text)
     assert place.last.bill.prompt_tokens == place.last.bill.prompt_bytes

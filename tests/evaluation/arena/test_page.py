@@ -15,13 +15,12 @@ from judged_bench import answer_row, judgment_row, random_rows, write_judged, wr
 
 from openrlhf_js.evaluation.arena.data import Folder
 from openrlhf_js.evaluation.arena.page import (
-    GROUP,
     TEMPLATES,
     as_csv,
     as_json,
     cells,
     image,
-    packed,
+    pack,
     page,
 )
 from openrlhf_js.evaluation.arena.score import Plan, board, load
@@ -69,15 +68,14 @@ def unpack(text):
 
 def test_the_page_holds_every_text_once_unpacked(bench):
     found = Parsed(page(*bench, []))
-    listing, texts = unpack(found.scripts["listing"]), unpack(found.scripts["texts-0"])
-    assert sorted(listing["models"]) == ["m0", "m1"] and listing["judges"] == ["j"]
-    place = str(listing["models"].index("m0"))
-    first = listing["questions"][0]
-    assert (first["uid"], first["title"], first["baseline"]) == ("q0", "prompt of q0", "base")
-    assert first["models"][place]["0"] == [None, None]
-    assert texts[0]["models"][place]["judged"]["0"] == ["because", None]
-    assert texts[1]["baseline"]["text"] == "base on q1"
-    assert texts[1]["models"][place]["text"] == "m0 on q1"
+    data = unpack(found.scripts["data"])
+    assert sorted(data["models"]) == ["m0", "m1"] and data["judges"] == ["j"]
+    place = str(data["models"].index("m0"))
+    first, second = data["questions"][:2]
+    assert (first["uid"], first["prompt"]) == ("q0", "prompt of q0")
+    assert first["models"][place]["judged"]["0"] == [[None, "because"], None]
+    assert second["baseline"] == {"name": "base", "text": "base on q1", "thinking": ""}
+    assert second["models"][place]["text"] == "m0 on q1"
 
 
 def test_nothing_but_our_script_can_run(bench):
@@ -107,28 +105,22 @@ def test_hostile_texts_stay_texts(tmp_path):
     pools = load(folder, ["j"])
     text = page(pools, [board(pools[0], ["j"], Plan())], [HOSTILE])
     found = Parsed(text)
-    assert [tag for tag, _ in found.elements].count("script") == 3
+    assert [tag for tag, _ in found.elements].count("script") == 2
     assert not any(name.startswith("on") for _, own in found.elements for name in own)
     assert "alert(1)" not in "".join(found.scripts.values())
-    assert unpack(found.scripts["texts-0"])[0]["models"]["0"]["text"] == HOSTILE
+    assert unpack(found.scripts["data"])["questions"][0]["models"]["0"]["text"] == HOSTILE
     assert "\x00" not in text and "{{7*7}}" in found.text
     assert HOSTILE[:30] in found.text and name in found.text  # shown, not run
 
 
-def test_thinking_missing_answers_and_groups(tmp_path):
-    uids = [f"q{n}" for n in range(GROUP + 1)]
-    folder = Folder(tmp_path, "own")
-    write_judged(tmp_path, [judgment_row(uid, 1, "failed", model="m0") for uid in uids])
-    lines = [answer_row(uid, "m0", "answer") for uid in uids[:3]]
+def test_thinking_and_missing_answers(bench):
+    folder = bench[0][0].folder
+    lines = [answer_row("q0", "m0", "answer")]
     lines[0]["messages"][-1]["content"]["thought"] = "let me think"
     write_lines(folder.answers("m0"), lines)
-    found = packed(load(folder, ["j"]), ["j"], ["m0"])
-    first, second = unpack(found["texts-0"]), unpack(found["texts-1"])
-    assert (len(first), len(second)) == (GROUP, 1)
-    assert first[0]["models"]["0"]["thinking"] == "let me think"
-    assert first[3]["models"]["0"]["text"] is None
-    assert first[0]["models"]["0"]["judged"] == {"0": ["because", None]}
-    assert unpack(found["listing"])["questions"][0]["models"] == {"0": {"0": ["B>A", None]}}
+    first, second, *_ = unpack(pack(bench[0], ["j"], ["m0"]))["questions"]
+    assert first["models"]["0"]["thinking"] == "let me think"
+    assert second["models"]["0"]["text"] is None
 
 
 def test_cells_and_files(bench):
