@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # torch is imported once the flags are right
     from openrlhf_js.lab.policy_gradient import ScoreSum
     from openrlhf_js.lab.pool import Samples
     from openrlhf_js.lab.results import LabResult
-    from openrlhf_js.lab.values import Values
     from openrlhf_js.sampling.prompts import Row
 
 PROG = "openrlhf-js lab"
@@ -77,11 +76,9 @@ class LabSettings(SamplingSettings):
             for name, field in LabSettings.model_fields.items():
                 if name not in kept and getattr(self, name) != field.default:
                     raise ValueError(f"--{name} needs --model: without it, samples are taken as is")
-        if self.input_template is not None:
-            if self.apply_chat_template or self.task:
-                raise ValueError("--input_template excludes --apply_chat_template and --task")
-            if self.input_template.count("{") != 1 or "{}" not in self.input_template:
-                raise ValueError("--input_template needs {} where the prompt goes, and no other {")
+        template = self.input_template
+        if template is not None and (self.apply_chat_template or self.task or "{}" not in template):
+            raise ValueError("--input_template needs a {} and no --apply_chat_template or --task")
         return self
 
 
@@ -164,18 +161,12 @@ class SimulateSettings(Settings):
     rewards: Literal["bernoulli", "gaussian"] = Field(
         "bernoulli", description="bernoulli: 1 with the value as probability, else 0"
     )
-    noise: float | None = Field(None, description="std of gaussian rewards (default 1)")
-    noise_spread: float | None = Field(None, description="std of its logarithm over prompts (0)")
+    noise: float = Field(1.0, gt=0, description="std of gaussian rewards")
+    noise_spread: float = Field(0.0, ge=0, description="std of its logarithm over prompts")
     prompts_count: int = Field(64, ge=2, description="in a batch")
     m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt")
     rounds: int = Field(4000, ge=2, description="batches for each m")
     seed: int = Field(0, ge=0, description="of the draws")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> SimulateSettings:
-        if self.rewards == "bernoulli" and (self.noise, self.noise_spread) != (None, None):
-            raise ValueError("--noise and --noise_spread are of --rewards gaussian")
-        return self
 
 
 PROGRAMS: dict[str, type[Settings]] = {
@@ -214,12 +205,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def analyse(settings: Any) -> LabResult:
     """Samples what is missing, and analyses it."""
-    from openrlhf_js.lab import gradient, mse, shrinkage
+    from openrlhf_js.lab import gradient, mse, shrinkage, values
     from openrlhf_js.lab.simulate import simulate
 
     if isinstance(settings, SimulateSettings):
-        n, responses, rounds = settings.prompts_count, sorted(set(settings.m)), settings.rounds
-        return simulate(_distribution(settings), n, responses, rounds, settings.seed)
+        parsed, n, m = values.parse(settings.values), settings.prompts_count, settings.m
+        if settings.rewards == "bernoulli":
+            made = values.bernoulli_rewards(parsed)
+        else:
+            made = values.gaussian_rewards(parsed, settings.noise, settings.noise_spread)
+        return simulate(made, n, sorted(set(m)), settings.rounds, settings.seed)
     pool = sampled(settings)
     if isinstance(settings, ValueSettings):
         return mse.values_of(pool)
@@ -266,16 +261,6 @@ def finish(name: str, settings: Any, result: LabResult) -> None:
     for each in (path, path.with_suffix(".npz"), picture):
         say(str(each))
     say(f"\n{result.finding}")
-
-
-def _distribution(settings: SimulateSettings) -> Values:
-    from openrlhf_js.lab import values as v
-
-    values = v.parse(settings.values)
-    if settings.rewards == "bernoulli":
-        return v.bernoulli_rewards(values)
-    noise = 1.0 if settings.noise is None else settings.noise
-    return v.gaussian_rewards(values, noise, settings.noise_spread or 0.0)
 
 
 def sampled(settings: LabSettings) -> Samples:
@@ -355,15 +340,10 @@ def _scores(settings: BatchSettings, pool: Samples) -> ScoreSum:
 
     known = pool.settings
     if known["top_p"] != 1:
-        raise ValueError(
-            f"the samples are of top_p = {known['top_p']}, whose distribution leaves tokens out; "
-            "its gradient is not that of the log-probabilities. Sample with --top_p 1"
-        )
+        raise ValueError("log-probabilities are of all tokens: sample with --top_p 1, not less")
     folder = Path(known["model"])
-    if not folder.is_dir():
-        raise ValueError(f"the model that was sampled, {folder}, no longer exists")
     if model_fingerprint(folder) != known["model_sha256"]:
-        raise ValueError(f"{folder} has changed since it was sampled; give another --out")
+        raise ValueError(f"{folder} is not the model that was sampled; give another --out")
     logging.disable_progress_bar()
     dtype = getattr(torch, DTYPES[settings.gradient_dtype])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(settings.device_name)

@@ -23,6 +23,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,8 +48,6 @@ Ints = NDArray[np.int64]
 
 MIDDLE = "js_fixed 0.5"
 """The baseline halfway between rloo and bloo, the third point of `lab sweep`'s parabolas."""
-SCALED = {"dr_grpo": "rloo"}
-"""Baselines whose advantages are (m - 1) / m times those of another one: they need no passes."""
 LEAST_HALF = 2  # responses a prompt; the precise gradient's baseline is rloo
 LARGEST_RESERVE = 2 / 3  # of the pool
 SAVE_SECONDS = 60.0  # between two saves of a half that is not done
@@ -84,11 +83,8 @@ class SmallBatches:
         self.pool, self.plan = pool, plan
         (prompts, responses), n, largest = pool.rewards.shape, plan.prompts, max(plan.responses)
         least = largest + 2 * LEAST_HALF
-        if plan.batches < 2 or n < 2 or min(plan.responses) < 2:
-            raise ValueError(
-                f"needs 2 or more batches, prompts in each, and responses; got {plan.batches}, {n} "
-                f"and {min(plan.responses)}"
-            )
+        if min(plan.responses) < 2:
+            raise ValueError(f"m = {min(plan.responses)}: rloo needs 2 or more responses")
         if n > prompts or least > responses:
             raise ValueError(
                 f"batches of {n} prompts with {largest} responses need {n} prompts with {least} "
@@ -202,23 +198,14 @@ def check_names(names: Sequence[str], pool: Samples) -> None:
 
 
 class Distances(NamedTuple):
-    """What batches and their baselines came to. Axes: names, numbers of responses, B batches.
-
-    Attributes:
-        names: of the baselines.
-        squared_norms: ||g||^2.
-        products: <g, G>.
-        squared_norm: ||G||^2.
-        error: ||G_1 - G_2||^2 / 4.
-        signal: <G_1, G_2>, which noise may make negative.
-    """
+    """What batches and their baselines came to. Axes: names, numbers of responses, B batches."""
 
     names: tuple[str, ...]
-    squared_norms: Floats
-    products: Floats
-    squared_norm: float
-    error: float
-    signal: float
+    squared_norms: Floats  # ||g||^2
+    products: Floats  # <g, G>
+    squared_norm: float  # ||G||^2
+    error: float  # ||G_1 - G_2||^2 / 4
+    signal: float  # <G_1, G_2>, which noise may make negative
 
     @property
     def plain(self) -> Floats:
@@ -255,13 +242,13 @@ def measure(
     settings = _identity(batches, scores)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     folder = out / "gradients" / digest[:12]
-    passed = dict.fromkeys(SCALED.get(name, name) for name in names)
-    keys = [(b, m, name) for b in range(plan.batches) for m in plan.responses for name in passed]
+    every = range(plan.batches)
+    keys = list(product(every, plan.responses, names))
     with Store(folder / "batches.jsonl", settings, ("batch", "m", "estimator")) as store:
         tasks = {key: batches.terms(*key) for key in keys if key not in store}
         halves = batches.halves()
-        left = sum(len(each.responses) for each in tasks.values()) + _left(halves, folder)
-        with progress(what, left, "responses") as bar:
+        total = sum(len(each.responses) for each in (*halves, *tasks.values()))
+        with progress(what, total, "responses") as bar:
             vector, known = _precise(scores, halves, folder, bar.advance)
             for key, each in tasks.items():
                 scores.clear()
@@ -270,14 +257,12 @@ def measure(
                 numbers["product"] = pg.dot(scores.total, vector)
                 store.append([dict(zip(store.key_fields, key, strict=True), **numbers)])
                 bar.advance(len(each.responses))
-        shape = len(names), len(plan.responses), plan.batches
-        norms, products = np.empty(shape), np.empty(shape)
-        for a, c, b in np.ndindex(shape):
-            name, m = names[a], plan.responses[c]
-            scale = (m - 1) / m if name in SCALED else 1.0
-            record = store.records[b, m, SCALED.get(name, name)]
-            norms[a, c, b] = scale**2 * record["squared_norm"]
-            products[a, c, b] = scale * record["product"]
+        records = [store.records[b, m, a] for a, m, b in product(names, plan.responses, every)]
+    shape = len(names), len(plan.responses), plan.batches
+    norms, products = (
+        np.array([record[number] for record in records]).reshape(shape)
+        for number in ("squared_norm", "product")
+    )
     return Distances(names, norms, products, **known)
 
 
@@ -299,43 +284,24 @@ def _identity(batches: SmallBatches, scores: pg.ScoreSum) -> dict[str, Any]:
     }
 
 
-def _left(halves: Sequence[pg.ScoreTerms], folder: Path) -> int:
-    """How many responses `_precise` would add."""
-    if (folder / "precise.pt").exists():
-        return 0
-    paths = [folder / f"half-{number}.pt" for number in range(2)]
-    done = sum(int(_load(path)["done"]) for path in paths if path.exists())
-    return sum(len(each.responses) for each in halves) - done
-
-
 def _precise(
     scores: pg.ScoreSum,
     halves: Sequence[pg.ScoreTerms],
     folder: Path,
     advance: Callable[[int], None],
 ) -> tuple[pg.Vector, dict[str, float]]:
-    """G and the last three fields of `Distances`; resumes from the files of an earlier call.
+    """G and the last three fields of `Distances`; resumes from `half-0.pt` and `half-1.pt`.
 
     The first half is kept while the second is summed, so there are two vectors beside the model.
-    Files are `precise.pt`, and before it `half-0.pt` and `half-1.pt`, each of the model's size.
     """
-    path = folder / "precise.pt"
-    if path.exists():
-        found = _load(path)
-        device = scores.total[0].device
-        return [part.to(device) for part in found.pop("vector")], found
     _sum_up(scores, halves[0], folder / "half-0.pt", advance)
     vector = [total.clone() for total in scores.total]
     _sum_up(scores, halves[1], folder / "half-1.pt", advance)
-    error, signal = pg.squared_distance(vector, scores.total) / 4, pg.dot(vector, scores.total)
+    known = {"error": pg.squared_distance(vector, scores.total) / 4}
+    known["signal"] = pg.dot(vector, scores.total)
     for first, second in zip(vector, scores.total, strict=True):
         first.add_(second).div_(2)
-    known = {"squared_norm": pg.dot(vector, vector), "error": error, "signal": signal}
-    with atomic_write(path) as file:
-        torch.save({"vector": vector, **known}, file)
-    for number in range(2):
-        (folder / f"half-{number}.pt").unlink(missing_ok=True)
-    return vector, known
+    return vector, known | {"squared_norm": pg.dot(vector, vector)}
 
 
 def _sum_up(
@@ -344,11 +310,12 @@ def _sum_up(
     """Leaves the half's gradient in `scores.total` and in the file."""
     scores.clear()
     now, saved = 0, time.monotonic()
-    if path.exists():
-        found = _load(path)
+    if path.exists():  # mapped: there may be no room in memory for a whole vector more
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         now = found["done"]
         for total, part in zip(scores.total, found["vector"], strict=True):
             total.copy_(part)
+        advance(now)
 
     def on_pass(done: int) -> None:
         nonlocal saved, now
@@ -360,12 +327,6 @@ def _sum_up(
             saved = time.monotonic()
 
     scores.add(half, now, on_pass)
-
-
-def _load(path: Path) -> dict[str, Any]:
-    # Mapped from the file: there may be no room in memory for a whole vector more.
-    found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    return found
 
 
 def compare(batches: SmallBatches, found: Distances) -> LabResult:
@@ -383,15 +344,11 @@ def compare(batches: SmallBatches, found: Distances) -> LabResult:
                 "shrinkage": batches.shrinkage(m, name).mean(),
             }
             rows += results.rows_of(quantities, m=m, estimator=name)
-    arrays = {
-        "estimators": np.array(found.names),
-        "m": np.array(batches.plan.responses),
-        "squared_norms": found.squared_norms,
-        "products": found.products,
-        "distances": found.unbiased,
-    }
+    arrays = {"estimators": np.array(found.names), "m": np.array(batches.plan.responses)}
+    arrays |= {"squared_norms": found.squared_norms, "products": found.products}
+    arrays["distances"] = found.unbiased
     kinds = {name: results.gradient_of(name) for name in found.names}
-    said = results.effects("the squared distance to the true gradient", results.estimates(rows))
+    said = results.effects("the squared distance to the true gradient", rows)
     finding = f"Against {REFERENCE}, {said} ({batches.covered()})."
     return LabResult(rows, finding, arrays, {"gradients": kinds, **notes_of(batches, found)})
 

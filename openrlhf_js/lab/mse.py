@@ -92,40 +92,26 @@ def spread(rewards: Floats) -> float:
 def _value_finding(rewards: Floats) -> str:
     n, m = rewards.shape
     if np.ptp(rewards) == 0:
-        return (
-            f"All {n} x {m} rewards are {rewards.flat[0]:g}: every baseline but that of plain "
-            "REINFORCE is exact. Take other prompts, or an earlier or later model."
-        )
+        return f"All {n} x {m} rewards are {rewards.flat[0]:g}: no baseline has an error to reduce."
     mean = mean_value(rewards)
-    interval = f"95 % interval {mean.low:.3f} to {mean.high:.3f}" if n > 1 else "no interval"
-    said = f"Mean value {mean.value:.3f} ({interval}, over {n} prompts)"
-    if min(n, m) == 1:
-        return f"{said}; how the values spread needs two prompts with two responses or more."
     return (
-        f"{said}; the values have a standard deviation of {spread(rewards):.3f}, each is measured "
-        f"with a standard error of {math.sqrt(rewards.var(1, ddof=1).mean() / m):.3f}, and for "
+        f"Mean value {mean.value:.3f} (95 % interval {mean.low:.3f} to {mean.high:.3f}, over {n} "
+        f"prompts); the values have a standard deviation of {spread(rewards):.3f}, and for "
         f"{(np.ptp(rewards, axis=1) == 0).mean():.0%} of the prompts all {m} rewards are equal."
     )
 
 
 class Errors(NamedTuple):
-    """What was measured for one m.
+    """What was measured for one m."""
 
-    Attributes:
-        names: of the e estimators.
-        sums: (e, N) squared errors, averaged over a prompt's m responses and summed over the
-            batches that it was in.
-        counts: (N,) number of these batches.
-        cross: (e, N) what a prompt adds to the sum of the other prompts' squared errors, by moving
-            the mean and the coefficient that they are shrunk with; a mean over batches.
-        shrinkage: (e,) mean coefficient; NaN for estimators that have none.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the e estimators
     sums: Floats
-    counts: NDArray[np.int64]
+    """(e, N) squared errors, averaged over a prompt's m responses and summed over batches."""
+    counts: NDArray[np.int64]  # (N,) batches that a prompt was in
     cross: Floats
-    shrinkage: Floats
+    """(e, N) what a prompt adds to the sum of the other prompts' squared errors, by moving the mean
+    and the coefficient that they are shrunk with; a mean over batches."""
+    shrinkage: Floats  # (e,) mean coefficient; NaN for estimators that have none
 
     def influences(self) -> Floats:
         """(e, N) sums, each prompt's with what it adds to others; the same in total.
@@ -182,29 +168,17 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
         **{"prompts": len(pool.rewards), "batch_prompts": n, "batches": batches},
         "samples": pool.settings,
     }
-    finding = f"{len(pool.rewards)} prompts, {n} to a batch: {_mse_finding(rows, pool.rewards, n)}"
+    finding = f"{len(pool.rewards)} prompts, {n} to a batch: {error_finding(rows, 'prompts')}"
     return LabResult(rows, finding, arrays, notes)
-
-
-def _mse_finding(rows: Sequence[results.Row], pool: Floats, n: int) -> str:
-    if np.ptp(pool, axis=1).max() == 0:
-        return (
-            f"the {pool.shape[1]} rewards of every prompt are equal, so rloo has no error to "
-            "reduce. Take other prompts, or an earlier or later model."
-        )
-    if n == 1:
-        return "with one prompt there is no other one to shrink to, and js is rloo."
-    return error_finding(rows, "prompts")
 
 
 def error_finding(rows: Sequence[results.Row], draws: str) -> str:
     """What js, js_plus and the best constant coefficient do to rloo's squared error."""
-    found = results.estimates(rows)
-    best = results.listed([f"{each.value:.1f} % {at}" for at, each in found.pop(ORACLE).items()])
+    best = results.quoted(rows, estimator=ORACLE)
     return (
-        f"{results.effects('the squared error of the baseline', found)}; the best constant lambda, "
-        f"which only the truth tells, lowers it by {best} (against rloo; 95 % intervals over "
-        f"{draws})."
+        f"{results.effects('the squared error of the baseline', rows)}"
+        + f"; the best constant lambda, which only the truth tells, by {best}" * bool(best)
+        + f" (against rloo; 95 % intervals over {draws})."
     )
 
 
@@ -319,16 +293,9 @@ def squared(
 ) -> Tensor:
     """What e baselines are off by on one batch of rewards (n, m), by prompt.
 
-    Args:
-        names: of the estimators.
-        rewards: (n, m).
-        value, noise: (n,) values, and squared standard errors of these.
-        greedy: (n,) rewards of greedy responses; read by remax only.
-        present: (n,) which prompts are in the batch; None: all.
-        shrinkage: of js_fixed.
-
-    Returns:
-        (2 e + 3, n): mean squared errors; rloo's, bloo's and their product; coefficients or NaN.
+    From (n,) values, the squared standard errors of these, greedy rewards and which prompts are
+    `present` (None: all) come (2 e + 3, n) mean squared errors; rloo's, bloo's and their product;
+    coefficients or NaN.
     """
     mask = torch.ones_like(rewards, dtype=torch.bool)
     if present is not None:

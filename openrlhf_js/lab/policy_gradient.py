@@ -66,12 +66,6 @@ class ScoreSum:
     finished with it, and freed: besides the sum, only single parameters have a gradient in memory.
 
     The model runs without dropout, and the gradient is of its parameters that require one.
-
-    Args:
-        model: in any mode.
-        temperature: of the sampling.
-        max_tokens: of a micro-batch, with padding; a longer response goes alone.
-        checkpointing: compute activations again in the backward pass instead of keeping them.
     """
 
     def __init__(
@@ -82,16 +76,16 @@ class ScoreSum:
         checkpointing: bool = False,
     ):
         if not 0 < temperature < float("inf"):
-            raise ValueError(
-                f"temperature is {temperature}: a greedy response has no gradient; sample with one "
-                "above 0, such as 1"
-            )
+            raise ValueError(f"temperature is {temperature}: sample with one above 0, such as 1")
         self.model, self.temperature, self.max_tokens = model.eval(), temperature, max_tokens
         self.parameters = [each for each in model.parameters() if each.requires_grad]
-        if not self.parameters:
-            raise ValueError("no parameter of the model requires a gradient; set requires_grad")
         if checkpointing:
-            _checkpoint(model)
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            # transformers checkpoints a layer only in training mode. The layer alone is put there:
+            # what is in it keeps its dropout off.
+            for layer in model.modules():
+                if isinstance(layer, GradientCheckpointingLayer):
+                    layer.training = True
         self.total: Vector = [
             torch.zeros_like(each, dtype=torch.promote_types(each.dtype, torch.float32))
             for each in self.parameters
@@ -161,12 +155,3 @@ def _add(total: Tensor, parameter: Tensor) -> None:
     assert parameter.grad is not None
     total.add_(parameter.grad)
     parameter.grad = None
-
-
-def _checkpoint(model: PreTrainedModel) -> None:
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    # transformers checkpoints a layer only in training mode. The layer alone is put there: what is
-    # in it keeps its dropout off.
-    for layer in model.modules():
-        if isinstance(layer, GradientCheckpointingLayer):
-            layer.training = True

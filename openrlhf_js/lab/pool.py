@@ -8,8 +8,8 @@ function `rewards-HASH.jsonl`, so that another one grades again without sampling
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
+import runpy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -30,12 +30,8 @@ from openrlhf_js.sampling.prompts import Prompt
 from openrlhf_js.sampling.settings import SamplingSettings
 from openrlhf_js.tasks.rewards import RewardFunction, reward_function
 
-FOLDER, SETTINGS, PROMPTS, RESPONSES = (
-    "samples",
-    "settings.json",
-    "prompts.jsonl",
-    "responses.jsonl",
-)
+FOLDER, SETTINGS = "samples", "settings.json"
+PROMPTS, RESPONSES = "prompts.jsonl", "responses.jsonl"
 NOTES = ("model", "prompts", "device", "versions")  # settings whose change does not matter
 DRAWING = ("max_new_tokens", "temperature", "top_p")
 GREEDY = -1  # the draw of the greedy response
@@ -43,37 +39,24 @@ SHOWN = 200  # characters of a prompt and of a response
 
 
 class Samples(NamedTuple):
-    """Responses of a policy with their rewards, everything in prompt order.
+    """Responses of a policy with their rewards: n prompts in order, m responses to each."""
 
-    Attributes:
-        prompts: n texts, with the chat template if there is one.
-        labels: n gold labels.
-        groups: n data sources, such as `math/level_3`; "" for none.
-        prompt_tokens: n lists of token ids.
-        response_tokens: n lists of m arrays of token ids, with the end token where the model ended.
-        rewards: (n, m), finite.
-        finished: (n, m) whether the model ended the response.
-        greedy_rewards: (n,) of the greedy responses; None unless every prompt has one.
-        settings: what the samples depend on.
-    """
-
-    prompts: list[str]
+    prompts: list[str]  # with the chat template if there is one
     labels: list[str]
-    groups: list[str]
+    groups: list[str]  # data sources, such as `math/level_3`; "" for none
     prompt_tokens: list[list[int]]
-    response_tokens: list[list[NDArray[np.int32]]]
-    rewards: NDArray[np.float64]
-    finished: NDArray[np.bool_]
-    greedy_rewards: NDArray[np.float64] | None
-    settings: dict[str, Any]
+    response_tokens: list[list[NDArray[np.int32]]]  # with the end token where the model ended
+    rewards: NDArray[np.float64]  # (n, m), finite
+    finished: NDArray[np.bool_]  # (n, m) whether the model ended the response
+    greedy_rewards: NDArray[np.float64] | None  # (n,); None unless every prompt has one
+    settings: dict[str, Any]  # what the samples depend on
 
     def at(self, rows: Sequence[int] | NDArray[np.int64], responses: int | None = None) -> Samples:
         """The pool of some prompts, and of these the first responses."""
         greedy = self.greedy_rewards
+        prompts, labels, groups = ([each[i] for i in rows] for each in self[:3])
         return Samples(
-            [self.prompts[i] for i in rows],
-            [self.labels[i] for i in rows],
-            [self.groups[i] for i in rows],
+            *(prompts, labels, groups),
             [self.prompt_tokens[i] for i in rows],
             [self.response_tokens[i][:responses] for i in rows],
             self.rewards[rows, :responses],
@@ -113,11 +96,11 @@ class Grader:
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]
     ) -> NDArray[np.float64]:
         """The reward of each query; RewardFailed unless each is one finite number."""
-        lists = list(queries), list(prompts), list(labels)
         try:
-            rewards = _numbers(self.function(*lists))
+            rewards = _numbers(self.function(list(queries), list(prompts), list(labels)))
         except Exception as error:  # whatever a user's own file raises
-            raise RewardFailed(self._blamed(error, *lists)) from error
+            message = f"{self.name}: {type(error).__name__}: {error}"
+            raise RewardFailed(f"{message}\namong responses to {prompts[0]!r:.200}") from error
         if rewards.shape != (len(queries),):
             raise RewardFailed(
                 f"{self.name}: gave rewards of shape {rewards.shape} for {len(queries)} responses; "
@@ -126,19 +109,10 @@ class Grader:
         if not np.isfinite(rewards).all():
             bad = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise RewardFailed(
-                f"{self.name}: the reward is {rewards[bad]}, which must be a finite number"
-                + _shown(lists[0][bad], lists[1][bad])
+                f"{self.name}: the reward is {rewards[bad]}, which must be a finite number, for "
+                f"{queries[bad][-SHOWN:]!r}"
             )
         return rewards
-
-    def _blamed(self, error: Exception, *lists: list[str]) -> str:
-        """The error, with the first query that raises one by itself, if one does."""
-        for one in zip(*lists, strict=True):
-            try:
-                self.function(*([each] for each in one))
-            except Exception as alone:  # whatever a user's own file raises
-                return f"{self.name}: {type(alone).__name__}: {alone}" + _shown(one[0], one[1])
-        return f"{self.name}: {type(error).__name__}: {error}"
 
 
 def _numbers(answer: Any) -> NDArray[np.float64]:
@@ -149,31 +123,18 @@ def _numbers(answer: Any) -> NDArray[np.float64]:
     return values.squeeze(1) if values.ndim == 2 and values.shape[1] == 1 else values
 
 
-def _shown(query: str, prompt: str) -> str:
-    response = query.removeprefix(prompt)
-    cut = f"{response[:SHOWN]!r}{' ...' if len(response) > SHOWN else ''}"
-    return f"\nfor the prompt ending in {prompt[-SHOWN:]!r}\nand the response {cut}"
-
-
 def file_grader(path: Path) -> Grader:
     """The `reward_func` of a Python file."""
     if path.suffix != ".py" or not path.is_file():
-        raise ValueError(
-            f"--reward {path} is not a Python file with reward_func in it; to ask a server, name a "
-            "file whose reward_func asks it"
-        )
-    spec = importlib.util.spec_from_file_location("reward_func", path)
-    assert spec and spec.loader  # for a path that ends in .py
-    module = importlib.util.module_from_spec(spec)
+        raise ValueError(f"--reward {path} is not a Python file with reward_func in it")
     try:
-        spec.loader.exec_module(module)
+        function = runpy.run_path(str(path))["reward_func"]
+    except KeyError:
+        raise ValueError(f"--reward {path} has no reward_func(queries, prompts, labels)") from None
     except Exception as error:  # whatever a user's own file raises
         raise ValueError(
             f"--reward {path} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    function = getattr(module, "reward_func", None)
-    if not callable(function):
-        raise ValueError(f"--reward {path} has no reward_func(queries, prompts, labels)")
     return Grader(function, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
@@ -194,14 +155,7 @@ def fill(
 ) -> None:
     """Samples and grades what `out/samples` lacks; responses are kept before they are graded.
 
-    Args:
-        out: folder.
-        settings: how to sample.
-        files: of the model.
-        source: what the responses depend on as well: prompts, form and model.
-        wanted: prompts, in order; more than there are, or the first of these.
-        responses: to each, and a greedy one.
-        grader: grades what it has not graded yet.
+    `source` is what the responses depend on beside the settings: prompts, form and model.
     """
     folder = out / FOLDER
     longest = max(len(each.tokens) for each in wanted)
@@ -296,12 +250,7 @@ def _tokens(text: str) -> NDArray[np.int32]:
 
 
 def open_samples(out: Path, prompts: int | None = None) -> Samples:
-    """The pool in the folder that was given as --out, with the responses that every prompt has.
-
-    Args:
-        out: holds `samples/`.
-        prompts: how many of the first ones; None: all.
-    """
+    """The pool below --out: the first prompts (or all) with the responses that each of them has."""
     folder = out / FOLDER
     if not (folder / SETTINGS).is_file():
         raise ValueError(
@@ -316,17 +265,13 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
     m = min((next(j for j in count() if (i, j) not in said) for i in range(n)), default=0)
     keys = [(i, j) for i in range(n) for j in range(m)]
     if not keys or any(each not in rewards for each in keys):
-        done = sum((i, 0) in said for i in range(n))
-        raise ValueError(
-            f"{folder} is unfinished: {done} of {n} prompts have responses, or some have no "
-            "reward; give the command that sampled them again, and it resumes"
-        )
+        raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
     greedy = [rewards.get((i, GREEDY)) for i in range(n)]
+    texts, labels, groups, tokens = (
+        [getattr(each, name) for each in asked] for name in ("text", "label", "group", "tokens")
+    )
     return Samples(
-        [each.text for each in asked],
-        [each.label for each in asked],
-        [each.group for each in asked],
-        [each.tokens for each in asked],
+        *(texts, labels, groups, tokens),
         [[_tokens(said[i, j]["tokens"]) for j in range(m)] for i in range(n)],
         np.array([rewards[each] for each in keys], dtype=np.float64).reshape(n, m),
         np.array([said[each]["finished"] for each in keys]).reshape(n, m),

@@ -7,8 +7,7 @@ import json
 import math
 import platform
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,24 +25,15 @@ ORACLE = "js_fixed"  # with the best constant coefficient
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")
 
 Row = dict[str, Any]
-Effects = Mapping[str, Estimate]
-"""Reductions in percent by where they were measured, such as "at m = 2"."""
 
 
 class LabResult(NamedTuple):
-    """What an analysis found.
+    """What an analysis found."""
 
-    Attributes:
-        rows: of settings (m, estimator, ...), quantity, value, low and high.
-        finding: one sentence.
-        arrays: the raw numbers by name.
-        notes: what else the JSON file says, such as the number of batches.
-    """
-
-    rows: list[Row]
-    finding: str
-    arrays: dict[str, np.ndarray]
-    notes: dict[str, Any]
+    rows: list[Row]  # settings (m, estimator, ...), quantity, value, low and high
+    finding: str  # one sentence
+    arrays: dict[str, np.ndarray]  # the raw numbers
+    notes: dict[str, Any]  # what else the JSON file says, such as the number of batches
 
 
 def rows_of(quantities: Mapping[str, Any], **settings: Any) -> list[Row]:
@@ -57,20 +47,6 @@ def rows_of(quantities: Mapping[str, Any], **settings: Any) -> list[Row]:
         value, low, high = each if isinstance(each, Estimate) else (each, None, None)
         ends = {"value": number(value), "low": number(low), "high": number(high)}
         found.append({**settings, "quantity": name, **ends})
-    return found
-
-
-def estimates(
-    rows: Iterable[Row], quantity: str = "reduction_percent", series: str = "estimator"
-) -> dict[str, dict[str, Estimate]]:
-    """The estimates of a quantity by series and place ("at m = 2"); an end that is None is NaN."""
-    found: dict[str, dict[str, Estimate]] = {}
-    for row in rows:
-        if row["quantity"] == quantity:
-            numbers = (row[end] for end in Estimate._fields)
-            estimate = Estimate(*(math.nan if each is None else each for each in numbers))
-            place = f"on {row['prompts']} " if "prompts" in row else ""
-            found.setdefault(row[series], {})[f"{place}at m = {row['m']}"] = estimate
     return found
 
 
@@ -102,61 +78,27 @@ def gradient_of(name: str) -> str:
     return "unbiased" if ESTIMATORS[name].independent else "biased"
 
 
-def effects(what: str, found: Mapping[str, Effects]) -> str:
-    """What js and js_plus do to rloo's error, and where another unbiased baseline is better.
-
-    Args:
-        what: is reduced, such as "the squared error of the baseline".
-        found: reductions by baseline.
-    """
-    names = [name for name in OURS if name in found] or [name for name in found if name != "rloo"]
-    said = [f"{name} {_changes('it' if i else what, found[name])}" for i, name in enumerate(names)]
-    for name, own in found.items():
-        if name in names or name == REFERENCE or gradient_of(name) != "unbiased":
-            continue
-        for place, effect in own.items():
-            if beaten := [each for each in names if found[each][place].value < effect.value]:
-                said.append(f"better than {listed(beaten)} {place}: {name} {change('it', effect)}")
-    return "; ".join(said)
+def effects(what: str, rows: Sequence[Row], series: str = "estimator") -> str:
+    """How much js and js_plus (or, without these, all others) lower rloo's error."""
+    there = dict.fromkeys(row[series] for row in rows)
+    names = [name for name in OURS if name in there] or [name for name in there if name != "rloo"]
+    said = [f"{name} by {quoted(rows, **{series: name})}" for name in names]
+    return "; ".join(said).replace(" by", f" lowers {what} by", 1)
 
 
-def change(what: str, effect: Estimate) -> str:
-    """Such as "raises WHAT by 3.0 % (2.0 to 4.0)" for a reduction of -3 %."""
-    return _changes(what, {"": effect}).rstrip()
-
-
-def _changes(what: str, effects: Effects) -> str:
-    """Such as "lowers WHAT by 9.0 % (8.0 to 10.0) at m = 2 and raises it by ... at m = 4"."""
-    parts: list[str] = []
-    for verb, group in groupby(effects.items(), lambda item: _verb(item[1])):
-        numbers = listed([f"{_number(effect)} {place}" for place, effect in group])
-        parts.append(f"{verb} {'it' if parts else what} {'by ' * verb.endswith('s')}{numbers}")
-    return listed(parts)
-
-
-def _verb(effect: Estimate) -> str:
-    return (
-        "lowers" if effect.low > 0 else "raises" if effect.high < 0 else "does not clearly change"
-    )
-
-
-def _number(effect: Estimate) -> str:
-    """The size of a change with its interval, and its direction where that is not clear."""
-    if not math.isfinite(effect.value):
-        return "(unknown)"
-    sign = 1 if effect.value >= 0 else -1
-    ends = sorted(sign * end for end in effect[1:])
-    low, high = (f"{end:.1f}" if math.isfinite(end) else "unknown" for end in ends)
-    size = f"{abs(effect.value):.1f} %"
-    if effect.low > 0 or effect.high < 0:
-        return f"{size} ({low} to {high})"
-    return f"({size} {'lower' if sign > 0 else 'higher'}, {low} to {high})"
-
-
-def listed(parts: Sequence[str]) -> str:
-    """Parts of a sentence, with commas and "and"."""
-    *first, last = parts
-    return f"{', '.join(first)} and {last}" if first else last
+def quoted(
+    rows: Sequence[Row], quantity: str = "reduction_percent", form: str = ".1f", **settings: Any
+) -> str:
+    """A quantity with its intervals at every m, such as `9.0 % (8.0 to 10.0) at m = 2, ...`."""
+    said = []
+    for row in rows:
+        if row["quantity"] == quantity and settings.items() <= row.items():
+            ends = [row[end] for end in ("value", "low", "high")]
+            value, low, high = ("unknown" if end is None else f"{end:{form}}" for end in ends)
+            unit = " %" * quantity.endswith("percent")
+            place = f"on {row['prompts']} " if "prompts" in row else ""
+            said.append(f"{value}{unit} ({low} to {high}) {place}at m = {row['m']}")
+    return ", ".join(said)
 
 
 def save(folder: Path, name: str, result: LabResult, settings: Mapping[str, Any]) -> Path:

@@ -110,21 +110,12 @@ def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult
 
 
 def _finding(rows: Sequence[Row], batches: SmallBatches) -> str:
-    """Where the distance is least, where js and js_plus are, and what they do to it."""
-    lambdas = results.estimates(rows, "shrinkage", "point")
-    effects = results.estimates(rows, "reduction_percent", "point")
-    said = []
-    for place, least in lambdas[LEAST_DISTANCE].items():
-        ours = results.listed([f"{name} has {lambdas[name][place].value:.2f}" for name in OURS])
-        change = results.change("it", effects[LEAST_DISTANCE][place])
-        said.append(
-            f"{place} it is least at lambda = {least.value:.2f} ({least.low:.2f} to "
-            f"{least.high:.2f}; {ours}), which {change}"
-        )
-    said.append(results.effects("it", {name: effects[name] for name in (*OURS, "bloo")}))
+    """Where the distance is least, and what js and js_plus do to it."""
+    least = results.quoted(rows, "shrinkage", ".2f", point=LEAST_DISTANCE)
+    saved = results.quoted(rows, point=LEAST_DISTANCE)
     return (
-        f"Squared distance to the true gradient, against {REFERENCE}: {'; '.join(said)} "
-        f"({batches.covered()})."
+        f"The squared distance to the true gradient is least at lambda = {least}, lower than "
+        f"{REFERENCE}'s by {saved}; {results.effects('it', rows, 'point')} ({batches.covered()})."
     )
 
 
@@ -155,13 +146,7 @@ def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
 def heterogeneity(
     pool: Samples, plan: BatchPlan, measure: Callable[[SmallBatches, str], Distances]
 ) -> LabResult:
-    """The result of `lab heterogeneity`.
-
-    Args:
-        pool: of several groups.
-        plan: the batches of every set.
-        measure: the distances of SWEPT on the batches of a set, given with its name.
-    """
+    """The result of `lab heterogeneity`; `measure` gives the distances of SWEPT on a named set."""
     rows, found, every = [], {}, []
     for name, chosen in sets(pool.groups).items():
         batches = SmallBatches(pool.at(chosen), plan)

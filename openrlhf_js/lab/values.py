@@ -49,16 +49,12 @@ def _values(
 
 def beta(a: float, b: float) -> Values:
     """Values ~ Beta(a, b), a and b greater than 0."""
-    if a <= 0 or b <= 0:
-        raise ValueError(f"beta needs A and B greater than 0; got {a:g} and {b:g}")
     mean, s2 = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
     return _values(f"values Beta({a:g}, {b:g})", lambda g, shape: g.beta(a, b, shape), mean, s2)
 
 
 def two_point(low: float, high: float, share: float) -> Values:
     """Values that are `high` with probability `share`, else `low`."""
-    if not 0 <= share <= 1:
-        raise ValueError(f"two_point needs a SHARE of prompts from 0 to 1; got {share:g}")
     return _values(
         f"values {low:g} or {high:g} (share {share:g})",
         lambda g, shape: np.where(g.random(shape) < share, float(high), float(low)),
@@ -70,11 +66,8 @@ def two_point(low: float, high: float, share: float) -> Values:
 
 def constant(value: float) -> Values:
     """The same value for every prompt."""
-    same = float(value)
-    bounds = (value, value)
-    return _values(
-        f"every value {value:g}", lambda g, shape: np.full(shape, same), value, 0.0, bounds
-    )
+    draw: Draw = lambda g, shape: np.full(shape, float(value))  # noqa: E731
+    return _values(f"every value {value:g}", draw, value, 0.0, (value, value))
 
 
 def logit_normal(mean: float, std: float) -> Values:
@@ -117,14 +110,8 @@ def gaussian_rewards(values: Values, noise: float, spread: float = 0.0) -> Value
     `noise` is the standard deviation of a prompt's rewards (the root of its mean square over
     prompts), and `spread` that of its logarithm over prompts.
     """
-    if not 0 < noise < inf or not 0 <= spread < inf:
-        raise ValueError(
-            f"noise must be greater than 0 and its spread 0 or more; got {noise} and {spread}"
-        )
 
     def draw(generator: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-        if spread == 0:
-            return np.full(shape, noise)
         return noise * np.exp(spread * generator.standard_normal(shape) - spread**2)
 
     words = f"{values.description}, noise {noise:g}" + (f" spread {spread:g}" if spread else "")
@@ -141,32 +128,30 @@ def bernoulli_rewards(values: Values) -> Values:
     return values
 
 
-KINDS: dict[str, tuple[Callable[..., Values], tuple[str, ...]]] = {
-    "beta": (beta, ("A", "B")),
-    "uniform": (lambda: beta(1, 1), ()),
-    "two_point": (two_point, ("LOW", "HIGH", "SHARE")),
-    "logit_normal": (logit_normal, ("MEAN", "STD")),
-    "constant": (constant, ("VALUE",)),
-    "normal": (normal, ("MEAN", "STD")),
+KINDS: dict[str, Callable[..., Values]] = {
+    "beta:A,B": beta,
+    "uniform": lambda: beta(1, 1),
+    "two_point:LOW,HIGH,SHARE": two_point,
+    "logit_normal:MEAN,STD": logit_normal,
+    "constant:VALUE": constant,
+    "normal:MEAN,STD": normal,
+    "file:PATH": lambda path: drawn_from(read(Path(path)), Path(path).name),
 }
-FORMS = {kind: f"{kind}:{','.join(names)}" if names else kind for kind, (_, names) in KINDS.items()}
 
 
 def parse(text: str) -> Values:
     """The distribution that a flag names, for `bernoulli_rewards` or `gaussian_rewards`."""
     kind, _, rest = text.partition(":")
-    if kind == "file" and rest:
-        return drawn_from(read(Path(rest)), Path(rest).name)
-    if kind not in KINDS:
-        raise ValueError(f"no values {text!r}; give one of {', '.join(FORMS.values())}, file:PATH")
-    function, names = KINDS[kind]
+    if kind == "file":
+        return KINDS["file:PATH"](rest)
     try:
-        numbers = [float(number) for number in rest.split(",")] if rest else []
-    except ValueError:
-        numbers = []
-    if len(numbers) != len(names) or not all(map(isfinite, numbers)):
-        raise ValueError(f"values {text!r} do not have the form {FORMS[kind]}, with finite numbers")
-    return function(*numbers)
+        numbers = [float(number) for number in rest.split(",") if rest]
+        found = {form.partition(":")[0]: make for form, make in KINDS.items()}[kind](*numbers)
+    except (KeyError, ValueError, TypeError, ZeroDivisionError):
+        raise ValueError(f"no values {text!r}; give one of {' '.join(KINDS)}") from None
+    if not (isfinite(found.mean) and 0 <= found.s2 < inf):
+        raise ValueError(f"{found.title} have no mean or variance; give other numbers")
+    return found
 
 
 def read(path: Path) -> Floats:
@@ -179,8 +164,7 @@ def read(path: Path) -> Floats:
             values = np.array(path.read_text(encoding="utf-8").split(), dtype=np.float64)
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
-            f"{path} is neither an npz of openrlhf-js lab value nor text with one value a line: "
-            f"{error}"
+            f"{path} is neither an npz of lab value nor text with one value a line: {error}"
         ) from error
     if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
         raise ValueError(

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from openrlhf_js.common.console import cell
 from openrlhf_js.report import style
@@ -20,10 +18,7 @@ Summary = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
 
 NORMAL_95 = 1.96
-BINS = 20
-MAX_GROUPS = 6  # told apart in a picture
 FAR = -100.0  # percent: a baseline below would leave no room for the others
-CURVE = "#5f5e5b"
 ERRORS = {  # the quantity of the left panel, and what it is
     "mse": ("Error of the baseline to the true value", "mean squared error"),
     "distance": ("Distance to the true gradient", "squared distance ‖g - ∇J‖²"),
@@ -40,12 +35,11 @@ def picture(path: Path) -> Path:
 
 def draw(summary: Summary, arrays: Arrays) -> Figure:
     """The picture of a result."""
-    with rc_context(style.HOUSE):
-        if summary["lab"] == "value":
-            return _values(summary, arrays)
-        if summary["lab"] in ("sweep", "heterogeneity"):
-            return _curves(summary, arrays)
-        return _by_m(summary)
+    if summary["lab"] == "value":
+        return _values(summary, arrays)
+    return (_curves if "shrinkage" in arrays and "point" in summary["rows"][0] else _by_m)(
+        summary, arrays
+    )
 
 
 def table(summary: Summary) -> list[dict[str, str]]:
@@ -58,43 +52,27 @@ def table(summary: Summary) -> list[dict[str, str]]:
         line.update({name: cell(row[name]) for name in names})
         if row.get("estimator") in kinds:
             line["gradient"] = kinds[row["estimator"]]
-        ends = [row["low"], row["high"]]
-        interval = "" if None in ends else " ({:.3g} to {:.3g})".format(*ends)
-        text = "-" if row["value"] is None else f"{row['value']:.3g}"
-        line[row["quantity"]] = text + interval
+        line[row["quantity"]] = style.interval(row["value"], row["low"], row["high"])
     columns = dict.fromkeys(name for line in lines.values() for name in line)
     return [{name: line.get(name, "-") for name in columns} for line in lines.values()]
 
 
-def _by_m(summary: Summary) -> Figure:
+def _by_m(summary: Summary, arrays: Arrays) -> Figure:
     """Over m: the error of every baseline, and how much lower than rloo's it is."""
     rows, kinds = summary["rows"], summary["gradients"]
     quantity = next(row["quantity"] for row in rows if row["quantity"] in ERRORS)
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        if row["quantity"] == quantity:
-            values.setdefault(row["estimator"], []).append(row["value"])
     reduced = [row for row in rows if row["quantity"] == "reduction_percent"]
     far = sorted({row["estimator"] for row in reduced if (row["value"] or 0) < FAR})
-    hidden = {
-        quantity: [n for n in kinds if kinds[n] == "oracle"],
-        "reduction_percent": ["rloo", *far],
-    }
-    names, shown = {}, {}
-    for name, own in values.items():  # baselines with the same errors share a line
-        same = [each for each in values if values[each] == own]
-        names[name] = ", ".join(same) + " (biased)" * (kinds[name] == "biased")
-        names[name] = "best constant" if kinds[name] == "oracle" else names[name]
-    for row in rows:
-        name = row["estimator"]
-        if name not in hidden.get(row["quantity"], [name]):
-            shown[names[name], row["m"], row["quantity"]] = {**row, "estimator": names[name]}
+    oracle = [name for name, kind in kinds.items() if kind == "oracle"]
+    hidden = {quantity: oracle, "reduction_percent": ["rloo", *far]}
+    names = {name: name + " (biased)" * (kind == "biased") for name, kind in kinds.items()}
+    names |= dict.fromkeys(oracle, "best constant")
     title, ylabel = ERRORS[quantity]
     note = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts, 95 % intervals"
     beyond = f"far higher: {', '.join(far)}" if far else "paired, with 95 % intervals"
-    looks = style.series_styles(list(values))
+    shown = [row for row in rows if row["estimator"] not in hidden.get(row["quantity"], ())]
     return plot(
-        shown.values(),
+        [{**row, "estimator": names[row["estimator"]]} for row in shown],
         {
             quantity: Panel(title, ylabel, note, log=True),
             "reduction_percent": Panel(
@@ -106,100 +84,73 @@ def _by_m(summary: Summary) -> Figure:
         scale="categories",
         size=(5.9, 4.4),
         title=summary.get("title", ""),
-        looks={names[name]: look for name, look in looks.items()},
+        looks={names[name]: look for name, look in style.series_styles(list(kinds)).items()},
     )
 
 
 def _curves(summary: Summary, arrays: Arrays) -> Figure:
     """For every set of prompts and m: what every shrinkage saves, and where the rules are."""
-    points: dict[tuple[Any, int], dict[str, dict[str, list[float]]]] = {}
+    notes: dict[str, list[str]] = {}
+    points: dict[tuple[str, str], dict[str, Any]] = {}
     for row in summary["rows"]:
-        point = points.setdefault((row.get("prompts"), row["m"]), {}).setdefault(row["point"], {})
-        sides = (row["value"] if row[end] is None else row[end] for end in ("low", "high"))
-        point[row["quantity"]] = [row["value"], *sides]
-    value, low, high = (
-        arrays[f"reduction_{end}"].reshape(len(points), -1) for end in ("percent", "low", "high")
-    )
-    x, figure = arrays["shrinkage"], style.figure(1, len(points), 4.6, 4.2)
-    for i, (axes, ((prompts, m), own)) in enumerate(zip(figure.axes, points.items(), strict=True)):
-        bounded = np.isfinite(low[i]) & np.isfinite(high[i])
-        shade: dict[str, Any] = {"color": CURVE, "alpha": 0.16, "linewidth": 0}
-        axes.fill_between(x, low[i], high[i], bounded, **shade)
-        axes.plot(x, value[i], color=CURVE, linewidth=1.8, label="the same λ for all")
-        axes.axhline(0, color=style.INK, linewidth=1)
-        moments = own.pop("all rewards", {})
-        least, first, last = own.pop("least distance")["shrinkage"]
-        axes.axvline(least, color=style.INK, linewidth=1, linestyle=style.DOTTED)
-        strip: dict[str, Any] = {"edgecolor": style.RULE, "hatch": "///", "linewidth": 0}
-        axes.axvspan(first, last, facecolor="none", label="least distance", **strip)
-        looks = style.series_styles(list(own))
-        for name, point in own.items():
-            at, height = point["shrinkage"], point["reduction_percent"]
-            across, up = ([[v - a], [b - v]] for v, a, b in (at, height))
-            look = {**looks[name], "linestyle": "none", "markersize": 8, "label": name}
-            axes.errorbar(at[0], height[0], up, across, capsize=3, elinewidth=1.2, **look)
-        said = ", ".join(f"{name} {each[0]:.3g}" for name, each in moments.items())
-        style.dress(
-            axes,
-            f"{prompts}, m = {m}" if prompts else f"m = {m}",
-            "shrinkage λ: 0 is rloo, 1 is bloo",
-            "" if i else "squared distance lower than rloo's by, %",
-            said or "distance to the true gradient; 95 % intervals",
-        )
+        where = ", ".join([*filter(None, [row.get("prompts")]), f"m = {row['m']}"])
+        note = notes.setdefault(where, [])
+        value, quantity, point = row["value"], row["quantity"], row["point"]
+        if point == "all rewards":
+            note.append(f"{quantity} {value:.3g}")
+        elif quantity == "shrinkage":
+            points[where, point] = {"panel": where, "line": point, "shrinkage": value}
+            if point == "least distance":
+                note.append(f"least at {style.interval(value, row['low'], row['high'], '.2f')}")
+        elif quantity == "reduction_percent":
+            points[where, point] |= {end: row[end] for end in ("value", "low", "high")}
+    ends = [f"reduction_{end}" for end in ("percent", "low", "high")]
+    value, low, high = (arrays[end].reshape(len(notes), -1) for end in ends)
     top = float(np.nanmax(value))
     bottom = max(float(np.nanmin(value)), -2 * top)  # bloo may be worse by any amount
-    for axes in figure.axes:
-        axes.set_ylim(bottom - 0.3 * (top - bottom), top + 0.3 * (top - bottom))
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    columns = len(labels) if len(figure.axes) > 1 else 2
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False)
-    return figure
+    limits = bottom - 0.3 * (top - bottom), top + 0.3 * (top - bottom)
+    same = "the same λ for all"
+    curves = [
+        {"panel": where, "line": same, "shrinkage": x, "value": a, "low": b, "high": c}
+        for where, *numbers in zip(notes, value, low, high, strict=True)
+        for x, a, b, c in zip(arrays["shrinkage"], *numbers, strict=True)
+    ]
+    looks = style.series_styles([same, *dict.fromkeys(line for _, line in points)])
+    return plot(
+        [*curves, *points.values()],
+        {
+            where: Panel(where, "lower than rloo by, %", ", ".join(note), limits, reference=0)
+            for where, note in notes.items()
+        },
+        x="shrinkage",
+        xlabel="shrinkage λ: 0 is rloo, 1 is bloo",
+        line="line",
+        panel="panel",
+        columns=4,
+        title="Squared distance to the true gradient, 95 % intervals",
+        looks=looks | {same: {**looks[same], "marker": "", "linestyle": "-"}},
+    )
 
 
 def _values(summary: Summary, arrays: Arrays) -> Figure:
-    """The values in ascending order with their errors, and their distribution."""
-    figure = style.figure(1, 2, height=4.2)
-    ascending, distribution = figure.axes
+    """The values in ascending order with their errors."""
     found = {row["quantity"]: row for row in summary["rows"] if row["group"] == "all"}
-    order = np.argsort(arrays["values"], kind="stable")
-    values, errors = arrays["values"][order], np.nan_to_num(arrays["standard_errors"][order])
-    groups = arrays["groups"][order]
-    names = sorted(set(groups.tolist()))
-    shown = names if 1 < len(names) <= MAX_GROUPS else [""]
+    values, errors = arrays["values"], NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
     least, greatest = arrays["rewards"].min(), arrays["rewards"].max()  # no value is beyond
-    ends = [(values + side * NORMAL_95 * errors).clip(least, greatest) for side in (-1, 1)]
-    reach, place = np.abs(np.stack(ends) - values), np.arange(1, len(values) + 1)
-    looks = style.series_styles(list(style.LOOKS)[: len(shown)])
-    for name, look in zip(shown, looks.values(), strict=True):
-        own = (groups == name) | (name == "")
-        bars = {"linestyle": "none", "markersize": 3.5, "elinewidth": 0.8, "linewidth": 0}
-        axes_label = style.printable(name)
-        ascending.errorbar(
-            place[own], values[own], reach[:, own], label=axes_label, **{**look, **bars}
-        )
-    if len(shown) > 1:
-        ascending.legend(frameon=False, loc="upper left")
-    ascending.xaxis.set_major_locator(MaxNLocator(integer=True))
-    distribution.hist(values, bins=BINS, color=style.LOOKS["js"][0], edgecolor="white")
-    mean = found["mean_value"]
-    if None not in (mean["low"], mean["high"]):
-        distribution.axvspan(mean["low"], mean["high"], color=style.INK, alpha=0.15, linewidth=0)
-    distribution.axvline(mean["value"], color=style.INK, linestyle="--")
-    distribution.yaxis.set_major_locator(MaxNLocator(integer=True))
-    equal = found["all_rewards_equal"]["value"]
-    style.dress(
-        ascending,
-        "The value of each prompt",
-        "prompts, by their value",
-        "mean reward, with 1.96 standard errors",
-        f"{summary['prompts']} prompts, {summary['responses']} responses to each; all rewards "
-        f"equal for {equal:.0%}",
+    low, high = ((values + side * errors).clip(least, greatest) for side in (-1, 1))
+    rows = []
+    for group in dict.fromkeys(arrays["groups"].tolist()):
+        own = np.flatnonzero(arrays["groups"] == group)
+        for place, i in enumerate(own[np.argsort(values[own], kind="stable")], 1):
+            row = {"group": group, "quantity": "value", "place": place / len(own)}
+            rows.append({**row, "value": values[i], "low": low[i], "high": high[i]})
+    mean = style.interval(*(found["mean_value"][end] for end in ("value", "low", "high")))
+    note = f"mean {mean}; all rewards equal for {found['all_rewards_equal']['value']:.0%}"
+    return plot(
+        rows,
+        {"value": Panel("The value of each prompt", "mean reward, 1.96 standard errors", note)},
+        x="place",
+        xlabel="share of the prompts whose value is no greater",
+        line="group",
+        size=(8, 4.2),
     )
-    style.dress(
-        distribution,
-        "How the values are distributed",
-        "mean reward",
-        "prompts",
-        "dashed: their mean, with its 95 % interval in grey",
-    )
-    return figure

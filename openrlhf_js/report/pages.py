@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import functools
 import json
@@ -31,8 +30,7 @@ class Written(NamedTuple):
 
     page: Path
     pictures: list[Path]
-    left_out: list[str]
-    """Titles of panels whose scalars are nowhere, or always 0, and the flag that logs them."""
+    left_out: list[str]  # titles of panels that nobody logged, with the flag that logs them
 
 
 def render(template: str, **context: Any) -> str:
@@ -59,14 +57,8 @@ def write(
 ) -> Written:
     """Writes the page and its PNGs into a folder, in place of an earlier report.
 
-    Args:
-        conditions: what is compared, if anything; the first one is what ratios are to.
-        labs: folders with results of the variance lab.
-        folder: made if it does not exist.
-        smooth: logged values of the running averages, None for a share of long runs.
-
-    Raises:
-        ValueError: a folder of the lab holds no result.
+    Ratios are to the first condition; `smooth` is of the running averages, None for a share of
+    long runs.
     """
     results = [result for each in labs for result in lab_results(each)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +74,11 @@ def write(
             for panel, rows in drawn:
                 figure = _figure(panel, rows, looks)
                 pictures.append(style.save_png(figure, folder / _free_name(panel.title, pictures)))
-                picture = {"title": panel.title, "note": panel.note, "source": svg_source(figure)}
+                picture = {
+                    "title": panel.title,
+                    "note": panel.note,
+                    "source": style.svg_source(figure),
+                }
                 sections.setdefault(section, []).append(picture)
     now, (differing, agreeing) = time.time(), compare_flags(conditions)
     unknown = [c.name for c in conditions if not any(run.config for run in c.runs)]
@@ -137,25 +133,13 @@ def lab_results(folder: Path) -> list[dict[str, Any]]:
             continue
         if not isinstance(summary, dict) or summary.get("lab") not in LAB_RESULTS:
             continue
-        try:
-            shown = {"finding": summary["finding"], "rows": lab.table(summary)}
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path} is damaged ({error!r}); run the lab again") from error
         png, title = path.with_suffix(".png"), f"{path.resolve().parent.name}: {path.stem}"
-        source = _source("image/png", png.read_bytes()) if png.is_file() else ""
+        source = style.source("image/png", png.read_bytes()) if png.is_file() else ""
+        shown = {"finding": summary.get("finding"), "rows": lab.table(summary)}
         found.append({"title": title, "source": source, **shown})
     if not found:
         raise ValueError(f"{folder} holds no result of openrlhf-js lab; give its --out")
     return found
-
-
-def svg_source(figure: Figure) -> str:
-    """A picture as the address of an image; two inlined SVGs would share names of their parts."""
-    return _source("image/svg+xml", style.svg(figure).encode())
-
-
-def _source(kind: str, data: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _free_name(title: str, taken: Sequence[Path]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from openrlhf_js.report import runs
+from openrlhf_js.report import runs, style
 from openrlhf_js.report.plot import Panel, Row
 from openrlhf_js.report.runs import Condition, Series
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
@@ -23,7 +22,7 @@ SHARE, FROM_ZERO, FREE = (0.0, 1.0), (0.0, None), (None, None)  # limits of an a
 GRADIENT_FLAG = "--js.gradient_variance"
 NOTE = (
     "Reward, length and KL are means over the last tenth of the steps, held-out pass@1 is the last "
-    "one measured, and the rest are means over all steps. Brackets are 95 % intervals: over seeds, "
+    "one measured, and the rest are means over all steps. Brackets: 95 % intervals, over seeds, "
     "for pass@1 of a single seed over held-out prompts, for a ratio of single seeds over steps."
 )
 
@@ -32,18 +31,15 @@ NOTE = (
 class Curve:
     """A scalar that a report shows."""
 
-    tag: str
-    """A regular expression; what its group matches is added to the title."""
+    tag: str  # a regular expression; what its group matches is added to the title
     title: str
     ylabel: str
     note: str = ""
     limits: tuple[float | None, float | None] = FROM_ZERO
     log: bool = False
-    summary: str = ""
-    """In the table: the mean over the "last" tenth of the steps, or over "all"; "": not at all."""
+    summary: str = ""  # in the table: mean over the "last" tenth of the steps or "all"; "": not
     format: str = ".3g"
-    how: str = ""
-    """The flag that has it logged, where not every run does."""
+    how: str = ""  # the flag that has it logged, where not every run does
 
 
 # fmt: off
@@ -184,13 +180,7 @@ def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> 
 def draw(
     curve: Curve, conditions: Sequence[Condition], smooth: int | None = None
 ) -> list[tuple[Panel, list[Row]]]:
-    """The panels of a curve with their rows: one for each tag, none if nobody logged it.
-
-    Args:
-        curve: what to draw.
-        conditions: a line each; the setting `run` of the rows.
-        smooth: values of the running average, None for a share of long runs.
-    """
+    """The panels of a curve with their rows: one for each tag, a `run` for each condition."""
     drawn = []
     for tag, title in titles(curve, conditions).items():
         shown = [c for c in conditions if c.series(tag)]
@@ -217,19 +207,16 @@ def draw(
 
 
 def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
-    """A row for each quantity that a condition has, with a column for each condition.
-
-    The cells are numbers with 95 % intervals, such as `0.71 [0.69, 0.73]`.
-    """
+    """A row for each quantity that a condition has, with a column for each condition."""
     rows = []
     for curve in (curve for section in SECTIONS.values() for curve in section if curve.summary):
         for tag, title in titles(curve, conditions).items():
-            cells = {c.name: cell(_final(curve, tag, c), curve.format) for c in conditions}
+            cells = {c.name: _cell(_final(curve, tag, c), curve.format) for c in conditions}
             rows.append({"": title} | cells)
             first, *others = (c for c in conditions if c.series(tag))
             if curve is VARIANCE and others:
                 shares = {c.name: ratio(c.series(tag), first.series(tag)) for c in others}
-                cells = {c.name: cell(shares.get(c.name), ".3f") for c in conditions}
+                cells = {c.name: _cell(shares.get(c.name), ".3f") for c in conditions}
                 rows.append({"": f"{title} over that of {first.name}"} | cells)
     return rows
 
@@ -246,9 +233,5 @@ def _final(curve: Curve, tag: str, condition: Condition) -> Estimate | None:
     return clustered_mean([float(np.mean(values)) for values in kept])
 
 
-def cell(of: Estimate | None, form: str) -> str:
-    """An estimate as `0.71 [0.69, 0.73]`, without brackets where it has no interval."""
-    if of is None:
-        return "-"
-    bounded = math.isfinite(of.low) and math.isfinite(of.high)
-    return f"{of.value:{form}}" + f" [{of.low:{form}}, {of.high:{form}}]" * bounded
+def _cell(of: Estimate | None, form: str) -> str:
+    return style.interval(of.value, of.low, of.high, form) if of else "-"

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from openrlhf_js.report import style
-from openrlhf_js.report.style import Label
 
 MAX_NAME_LENGTH = 24  # of a name beside its line
 MAX_MARKERS = 8  # on a line
@@ -62,19 +61,9 @@ def plot(
         style.save_png(figure, path)
 
     A missing, None or NaN `value` leaves out a point, and such a `low` or `high` its interval.
-
-    Args:
-        rows: dictionaries with `value`, perhaps `low` and `high`, and the settings named below.
-        panels: by the value of the setting `panel`; they decide what is drawn, in their order.
-        x: the setting along the horizontal axis.
-        xlabel: its label, with the unit.
-        line: the setting that tells the lines apart; a known estimator always looks the same.
-        panel: the setting that tells the panels apart.
-        scale: `categories` puts all values of `x`, which may be text, at equal distances.
-        columns: panels beside one another.
-        size: of one panel, width and height in inches.
-        title: of the whole picture.
-        looks: of the lines, as `style.series_styles` gives them.
+    `x`, `line` and `panel` name settings of the rows; `panels` decides what is drawn, in its order.
+    The scale `categories` puts all values of `x` at equal distances. `size` is of one panel, in
+    inches, and `looks` are those of `style.series_styles`.
     """
     rows = [row for row in rows if row[panel] in panels]
     names = list(dict.fromkeys(str(row[line]) for row in rows))
@@ -96,16 +85,15 @@ def plot(
             if scale != "linear":
                 axes.set_xticks(list(places.values()), [str(each) for each in places])
                 axes.xaxis.set_minor_locator(NullLocator())
-            else:
-                steps = MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10])
-                axes.xaxis.set_major_locator(steps)
+            elif all(float(each).is_integer() for each in places):
+                axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
             axes.margins(x=0.04)
             style.dress(axes, shown.title, xlabel, shown.ylabel, shown.note or " " * noted)
             if len(names) > 1:
                 style.label_ends(
                     axes,
                     [
-                        Label(at[name][-1], own[-1]["value"], short(name), looks[name]["color"])
+                        (at[name][-1], own[-1]["value"], short(name), looks[name]["color"])
                         for name, own in lines.items()
                     ],
                 )
@@ -136,8 +124,9 @@ def _draw(
             np.array([row[key] if _finite(row.get(key)) else math.nan for row in own], dtype=float)
             for key in ("value", "low", "high")
         )
-        if panel.intervals == "bars":  # side by side, so that none hides another
-            at = _dodged(at, (i - (len(lines) - 1) / 2) * DODGE, scale)
+        if panel.intervals == "bars" or len(at) == 1:
+            if len(at) > 1:  # side by side, so that none hides another
+                at = _dodged(at, (i - (len(lines) - 1) / 2) * DODGE, scale)
             reach = np.array([value - low, high - value])
             axes.errorbar(at, value, reach, fmt="none", ecolor=colour, capsize=3, linewidth=1.2)
         else:
@@ -154,12 +143,8 @@ def _draw(
 
 def _places(rows: Sequence[Row], x: str, scale: Scale) -> dict[Any, float]:
     """Where each value of the horizontal setting is."""
-    values = list(dict.fromkeys(row[x] for row in rows))
-    if scale == "categories":
-        if not any(isinstance(each, str) for each in values):
-            values.sort()
-        return {value: float(i) for i, value in enumerate(values)}
-    return {value: float(value) for value in sorted(values)}
+    values = sorted({row[x] for row in rows})
+    return {value: i if scale == "categories" else value for i, value in enumerate(values)}
 
 
 def _dodged(at: np.ndarray, by: float, scale: Scale) -> np.ndarray:

@@ -17,7 +17,7 @@ SHRINKING = ("js", "js_plus", "js1")  # the estimators that find their λ in eve
 
 
 def read_scores(path: Path) -> dict[str, float]:
-    """The mean score of each prompt in a file of `tiny.evaluate.write_scores`."""
+    """The mean score of each prompt in an evaluation of the quickstart."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     return {row["prompt"]: fmean(row["scores"]) for row in rows}
 

@@ -12,7 +12,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-from tensorboard.compat import tf
 from tensorboard.compat.proto import event_pb2
 
 from openrlhf_js.stats import Estimate
@@ -58,122 +57,72 @@ class Series(NamedTuple):
 class Scalars:
     """The scalars in the event files of one folder, which may grow and need not exist yet.
 
-    Where a run was resumed, each of its event files counts from its first step on: what an earlier
-    file says about later steps was undone.
+    Where a run was resumed, what was logged of later steps before was undone.
     """
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._files: dict[Path, _EventFile] = {}
+        self._loaders: dict[Path, RawEventFileLoader] = {}
+        self._bytes: Counter[Path] = Counter()
+        self._series: dict[str, dict[int, float]] = {}
+        self.written: float | None = None  # when the last scalar was logged, in seconds since 1970
         self.reload()
 
     def reload(self) -> None:
-        """Reads what has been written since."""
-        for path in self._folder.glob(EVENT_FILES):
-            self._files.setdefault(path, _EventFile(path))
-        self._files = dict(sorted(self._files.items()))  # a name begins with its time
-        for file in self._files.values():
-            file.read()
+        """Reads the complete records that have been written since."""
+        for path in sorted(self._folder.glob(EVENT_FILES)):  # a name begins with its time
+            if path not in self._loaders:
+                self._loaders[path] = RawEventFileLoader(str(path))
+            for record in self._loaders[path].Load():
+                self._bytes[path] += len(record) + FRAME_BYTES
+                event = event_pb2.Event.FromString(record)
+                for value in event.summary.value:
+                    if value.HasField("simple_value"):
+                        self._take(value.tag, event.step, value.simple_value)
+                        self.written = event.wall_time
+
+    def _take(self, tag: str, step: int, value: float) -> None:
+        series = self._series.setdefault(tag, {})
+        while series and next(reversed(series)) >= step:
+            series.popitem()
+        series[step] = value
 
     def __getitem__(self, tag: str) -> Series:
         """The series of a tag, empty if nothing was logged under it."""
-        merged: dict[int, float] = {}
-        for file in self._files.values():
-            if logged := file.values.get(tag):
-                first = min(logged)
-                merged = {step: value for step, value in merged.items() if step < first} | logged
-        steps = sorted(merged)
-        return Series(steps, [merged[step] for step in steps])
+        series = self._series.get(tag, {})
+        return Series(list(series), list(series.values()))
 
     @property
     def tags(self) -> list[str]:
         """Everything that was logged, in alphabetical order."""
-        return sorted({tag for file in self._files.values() for tag in file.values})
+        return sorted(self._series)
 
     @property
     def last_step(self) -> int | None:
         """The last step of any scalar, None before the first."""
-        steps = [max(series) for file in self._files.values() for series in file.values.values()]
-        return max(steps, default=None)
-
-    @property
-    def written(self) -> float | None:
-        """When the last scalar was logged, in seconds since 1970, None before the first."""
-        return max((f.written for f in self._files.values() if f.written), default=None)
+        return max((next(reversed(series)) for series in self._series.values()), default=None)
 
     @property
     def unread(self) -> dict[Path, int]:
         """Bytes at the end of an event file that are no record, or not yet."""
-        return {path: file.unread for path, file in self._files.items() if file.unread}
-
-    @property
-    def lost(self) -> dict[Path, str]:
-        """The event files that could not be read to their end, and what happened to them."""
-        return {path: file.lost for path, file in self._files.items() if file.lost}
-
-    def __bool__(self) -> bool:
-        return bool(self._files)
-
-
-class _EventFile:
-    """What has been read of one event file so far: values by tag and step."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._loader: RawEventFileLoader | None = None
-        self.values: dict[str, dict[int, float]] = {}
-        self.bytes = self.unread = 0
-        self.written: float | None = None
-        self.lost = ""
-
-    def read(self) -> None:
-        """Reads the complete records that are there by now; after a failure, from the first one."""
-        self.lost, self.unread = "", 0
-        try:
-            if self._loader is None:
-                self._loader = RawEventFileLoader(str(self._path))
-                self.values, self.bytes, self.written = {}, 0, None
-            for record in self._loader.Load():
-                self._take(record)
-            left = self._path.stat().st_size - self.bytes
-        except (FileNotFoundError, tf.errors.NotFoundError):
-            self.lost = "was removed while it was read"
-        except OSError as error:
-            self.lost = f"could not be read: {error.strerror}"
-        else:
-            self.unread = max(left, 0)
-            if left < 0:
-                self.lost = "was cut off or replaced while it was read"
-        if self.lost:
-            self._loader = None  # which has lost its place
-
-    def _take(self, record: bytes) -> None:
-        self.bytes += len(record) + FRAME_BYTES
-        event = event_pb2.Event.FromString(record)
-        for value in event.summary.value:
-            if value.HasField("simple_value"):
-                self.values.setdefault(value.tag, {})[event.step] = value.simple_value
-                self.written = event.wall_time
+        left = {path: path.stat().st_size - self._bytes[path] for path in self._loaders}
+        return {path: count for path, count in left.items() if count > 0}
 
 
 class Config(NamedTuple):
     """How a run was started, from the file that training leaves beside its log."""
 
-    settings: dict[str, str]
-    """Flags, as `--train.seed`, and versions, as `torch (version)`."""
-    outcome: str | None
-    """How it ended; None while it goes on."""
+    settings: dict[str, str]  # flags, as `--train.seed`, and versions, as `torch (version)`
+    outcome: str | None  # how it ended; None while it goes on
 
 
 class Run(NamedTuple):
     """One training."""
 
-    folder: Path
-    """Holds its event files."""
+    folder: Path  # of its event files
     logged: Scalars
     config: Config | None
-    evaluations: dict[int, Estimate]
-    """Held-out pass@1 over prompts by step, where files have it."""
+    evaluations: dict[int, Estimate]  # held-out pass@1 over prompts by step, where files have it
 
     def running(self, now: float) -> bool:
         """Whether it logged something lately, and has not recorded its end."""
@@ -194,14 +143,8 @@ class Run(NamedTuple):
 
     def warnings(self, now: float) -> list[str]:
         """What is wrong with its log."""
-        lost = self.logged.lost.items()
-        found = [f"{path} {why}; earlier records are used." for path, why in lost]
-        if not self.running(now):
-            found += [
-                f"{path} ends in {count:,} bytes that cannot be read: it is damaged or was cut off "
-                "there, and what came after is missing here."
-                for path, count in self.logged.unread.items()
-            ]
+        unread = {} if self.running(now) else self.logged.unread
+        found = [f"{path} ends in {n:,} bytes that cannot be read." for path, n in unread.items()]
         odd = [tag for tag in self.logged.tags if self.logged[tag].finite() != self.logged[tag]]
         not_finite = f"{self.folder}: values that are not finite are left out: {', '.join(odd)}."
         return [*found, not_finite] if odd else found
@@ -228,12 +171,7 @@ def find_conditions(words: Sequence[str]) -> list[Condition]:
     """The conditions that the command line names.
 
     Each word is `FOLDER`, `NAME=FOLDER` or `NAME=FOLDER,FOLDER,...`, whose folders are seeds of one
-    condition. A folder may hold several runs below it, which are conditions of their own, named
-    after their folders.
-
-    Raises:
-        ValueError: a folder does not exist or holds no event files, seeds do not hold the same
-            conditions, two conditions have one name, or a file cannot be read.
+    condition. Several runs below a folder are conditions, named after their folders.
     """
     found = [condition for word in words for condition in _conditions(word)]
     for name, count in Counter(name for name, _ in found).items():
@@ -274,16 +212,10 @@ def _event_folders(path: Path) -> dict[str, Path]:
 
 
 def read_run(folder: Path) -> Run:
-    """The run whose event files a folder holds.
-
-    Raises:
-        ValueError: nothing can be read of any of its event files, or a file beside them is damaged.
-    """
+    """The run whose event files a folder holds; ValueError if they are of something else."""
     logged = Scalars(folder)
-    if logged.last_step is None and (logged.lost or logged.unread or not logged):
-        cut = {path: "is not a TensorBoard event file" for path in logged.unread}
-        path, why = next(iter((logged.lost | cut).items()), (folder, "was removed"))
-        raise ValueError(f"{path} {why}, and its run has nothing else; name other folders.")
+    if logged.last_step is None and logged.unread:
+        raise ValueError(f"{next(iter(logged.unread))} is not a TensorBoard event file.")
     return Run(folder, logged, read_config(folder), _evaluations(folder))
 
 

@@ -6,16 +6,16 @@ marker, and bears its name at its end, so that no colour has to be looked up.
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -50,15 +50,6 @@ HOUSE: Any = {  # text stays text in an SVG, which keeps a page small and lets i
     "hatch.linewidth": 0.8,
     "text.parse_math": False,  # a run may be called "$1"
 }
-
-
-class Label(NamedTuple):
-    """A name to write at the end of its line."""
-
-    x: float
-    y: float
-    text: str
-    colour: str
 
 
 def series_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -106,23 +97,25 @@ def log_scale(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
-    """Writes names beside the ends of their lines; fixes the limits, so draw all else before."""
+def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> None:
+    """Writes names beside the ends of lines: x, y, name and colour; fixes the limits."""
     axes.set_xlim(axes.get_xlim())
     axes.set_ylim(axes.get_ylim())
     to_axes = axes.transData + axes.transAxes.inverted()
-    ends = to_axes.transform([(each.x, each.y) for each in labels]).tolist() if labels else []
+    ends = to_axes.transform([(x, y) for x, y, *_ in labels]).tolist() if labels else []
     inches = axes.get_window_extent().height / axes.figure.dpi
     heights = spread([y for _, y in ends], LABEL_GAP_INCHES / inches)
-    colours = [each.colour for each in labels]
-    paths = [[(x + 0.01, y), (1.035, height)] for (x, y), height in zip(ends, heights, strict=True)]
-    leaders = LineCollection(paths, colors=colours, linewidths=0.6, transform=axes.transAxes)
-    leaders.set_clip_on(False)
-    axes.add_collection(leaders, autolim=False)
-    for each, height in zip(labels, heights, strict=True):
-        look: dict[str, Any] = {"color": each.colour, "fontsize": 9, "fontweight": "bold"}
-        name = printable(each.text)
-        axes.text(1.04, height, name, transform=axes.transAxes, va="center", **look)
+    for (x, y), height, (*_, name, colour) in zip(ends, heights, labels, strict=True):
+        axes.annotate(
+            name,
+            (x + 0.01, min(max(y, 0), 1)),
+            (1.04, height),
+            "axes fraction",
+            "axes fraction",
+            {"arrowstyle": "-", "color": colour, "linewidth": 0.6},
+            annotation_clip=False,
+            **{"va": "center", "color": colour, "fontsize": 9, "fontweight": "bold"},
+        )
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
@@ -138,6 +131,23 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     return [float(height) for height in placed]
 
 
+def interval(
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    form: str = ".3g",
+    scale: float = 1,
+    unit: str = "",
+) -> str:
+    """A number with its interval, such as `84.2 % (82.9 to 85.5)`; "-" where there is none."""
+    if value is None:
+        return "-"
+    text = f"{scale * value:{form}}{unit}"
+    if low is None or high is None or not np.isfinite([low, high]).all():
+        return text
+    return f"{text} ({scale * low:{form}} to {scale * high:{form}})"
+
+
 def svg(drawn: Figure) -> str:
     """The picture from its first tag on, the same bytes every time."""
     text = io.StringIO()
@@ -145,6 +155,16 @@ def svg(drawn: Figure) -> str:
         drawn.savefig(text, format="svg", metadata={"Date": None})
     _, tag, rest = text.getvalue().partition("<svg")
     return re.sub(r"<metadata>.*?</metadata>", "", tag + rest, flags=re.DOTALL)
+
+
+def svg_source(drawn: Figure) -> str:
+    """A picture as the address of an image; two inlined SVGs would share names of their parts."""
+    return source("image/svg+xml", svg(drawn).encode())
+
+
+def source(kind: str, data: bytes) -> str:
+    """An image as its own address."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def save_png(drawn: Figure, path: Path) -> Path:

@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from openrlhf_js.lab.pool import Samples
 
@@ -38,13 +32,6 @@ def small_model(dtype=torch.float32):
     """Random weights, in training mode and with dropout, which the lab has to turn off."""
     sizes = {"vocab_size": TOKENS, "max_position_embeddings": 64, "tie_word_embeddings": True}
     return qwen(**sizes, attention_dropout=0.5, initializer_range=0.3).to(dtype).train()
-
-
-def float64_model():
-    """A model of another kind, all in float64: Qwen2 takes its norms in float32 whatever it is."""
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=TOKENS, n_positions=64, n_embd=16, n_layer=2, n_head=2)
-    return GPT2LMHeadModel(config).double().train()
 
 
 def pool(prompts=6, responses=30, seed=0, longest=9):
@@ -90,7 +77,7 @@ def score_gradients(model, samples, temperature=1.0):
 @pytest.fixture(scope="session")
 def kit():
     """The functions above."""
-    functions = (small_model, float64_model, pool, score_gradients)
+    functions = (small_model, pool, score_gradients)
     return SimpleNamespace(**{each.__name__: each for each in functions})
 
 

@@ -128,9 +128,8 @@ def test_gradients_need_the_model_that_was_sampled_and_its_distribution(sampled,
     right = settings.read_text()
     try:
         for name, value, message in (
-            ("top_p", 0.9, "Sample with --top_p 1"),
-            ("model", str(tmp_path / "gone"), "no longer exists"),
-            ("model_sha256", "other", "has changed since it was sampled"),
+            ("top_p", 0.9, "sample with --top_p 1"),
+            ("model", str(tmp_path / "gone"), "is not the model that was sampled"),
         ):
             settings.write_text(json.dumps({**json.loads(right), name: value}))
             assert lab.main(["sweep", "--out", str(sampled), *SMALL]) == 2
@@ -145,7 +144,7 @@ def test_a_reward_file_that_was_repaired(given, tmp_path, capsys):
     call = ["value", *words(given, tmp_path / "out", "--prompts_count", 4), "--reward", str(reward)]
     assert lab.main(call) == 1
     said = capsys.readouterr().err
-    assert re.search(r"(?s)ZeroDivisionError.*for the prompt ending in.*same command resumes", said)
+    assert re.search(r"(?s)ZeroDivisionError.*same command resumes", said)
     reward.write_text(right)
     assert lab.main(call) == 0
     assert "graded 4 responses anew" in capsys.readouterr().err
@@ -174,11 +173,9 @@ def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, statu
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--model", "/no/such/folder"], "/no/such/folder"),
         (["--prompts", "/no/such.jsonl"], "/no/such.jsonl: No such file"),
         (["--reward", "/no/such.py"], "is not a Python file"),
         (["--prompts_count", "17"], "17 prompts are asked for, and there are 16"),
-        (["--max_new_tokens", "15"], "leave no room for 15 new ones"),
         (["--label_key", "gold"], "nothing under 'gold' (--label_key)"),
     ],
 )
@@ -187,29 +184,18 @@ def test_what_cannot_be_used(given, tmp_path, capsys, flags, message):
     assert message in capsys.readouterr().err
 
 
-def test_no_samples_yet(tmp_path, capsys):
-    assert lab.main(["mse", "--out", str(tmp_path)]) == 2
-    assert "holds no samples: say with --model" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("name", "flags", "message"),
     [
-        ("mse", "--model x", "--model and --prompts (or --task) need each other"),
         ("mse", "--task maze", "--model and --prompts (or --task) need each other"),
         ("mse", "--model x --prompts y", "--prompts needs --reward FILE"),
         ("mse", "--model x --prompts y --task maze", "--prompts or --task, not both"),
         ("mse", "--model x --reward r --prompts a/y b/y", "have the same name"),
         ("mse", "--temperature 0.5", "--temperature needs --model: without it, samples"),
-        ("mse", "--reward y", "--reward needs --model"),
-        ("mse", "--model x --task maze --input_template {}", "--input_template excludes"),
-        ("mse", "--model x --prompts y --reward z --input_template Q:", "needs {} where"),
-        ("mse", "--responses 0", "greater than or equal to 1"),
-        ("mse", "--temperature 0", "greater than 0"),
+        ("mse", "--model x --task maze --input_template {}", "--input_template needs"),
+        ("mse", "--model x --prompts y --reward z --input_template Q:", "needs a {}"),
         ("gradient", "--batches 1", "greater than or equal to 2"),
-        ("simulate", "--noise 2", "are of --rewards gaussian"),
-        ("simulate", "--rounds 1", "greater than or equal to 2"),
-        ("simulate", "--seed -1", "greater than or equal to 0"),
+        ("simulate", "--noise 0", "greater than 0"),
     ],
 )
 def test_wrong_flags_are_one_message(tmp_path, capsys, name, flags, message):
@@ -217,15 +203,6 @@ def test_wrong_flags_are_one_message(tmp_path, capsys, name, flags, message):
         lab.main([name, "--out", str(tmp_path), *flags.split()])
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_a_task_brings_its_own_prompts(monkeypatch, tmp_path):
-    monkeypatch.setattr(lab, "TASK_POOL", 50)
-    settings = lab.LabSettings(model="m", task="countdown", out=tmp_path)
-    rows = lab._task_rows(settings, "countdown")
-    assert len(rows) == 50 and rows == lab._task_rows(settings, "countdown")
-    few = lab.LabSettings(model="m", task="countdown", out=tmp_path, prompts_count=5)
-    assert lab._task_rows(few, "countdown") == rows
 
 
 SIMULATED = ["--prompts_count", "8", "--rounds", "40", "--m", "4", "2"]
@@ -250,8 +227,6 @@ def test_simulate_leaves_its_files_and_ends_with_its_finding(tmp_path, capsys):
     [
         (["--values", "gamma:1"], "no values 'gamma:1'; give one of beta:A,B"),
         (["--values", "normal:0,1"], "take Gaussian rewards"),
-        (["--values", "file:/nowhere/x.txt"], "/nowhere/x.txt: No such file"),
-        (["--rewards", "gaussian", "--noise", "0"], "noise must be greater than 0"),
     ],
 )
 def test_values_that_cannot_be_used_leave_nothing(tmp_path, capsys, flags, message):

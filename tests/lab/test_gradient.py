@@ -1,6 +1,5 @@
 """Distances of small-batch gradients against brute force: every response's gradient is stored."""
 
-import gc
 import json
 import re
 
@@ -63,7 +62,7 @@ def test_no_response_is_used_for_two_purposes(N, M, batches, n, responses, seed)
 
 def test_every_prompt_and_response_of_the_reserve_is_drawn_alike():
     chosen, counts = np.zeros(6), np.zeros((6, 13))
-    for seed in range(400):
+    for seed in range(150):
         batches = drawn(6, 12, 2, 3, (2,), seed)
         needed = 2 * np.bincount(batches.prompts.ravel()).max()
         assert (batches.disjoint, batches.half) == (True, (12 - needed) // 2)
@@ -71,49 +70,13 @@ def test_every_prompt_and_response_of_the_reserve_is_drawn_alike():
         batches = drawn(6, 13, 9, 3, (4,), seed)
         assert (batches.disjoint, batches.half) == (False, 3)
         counts[batches.prompts[-1][:, None], batches.columns[-1]] += 1
-    assert chosen / 400 == pytest.approx(np.full(6, 0.5), abs=0.1)
-    assert counts[:, 6:] / 400 == pytest.approx(np.full((6, 7), 0.5 * 4 / 7), abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("pool_size", "plan", "message"),
-    [
-        ((8, 20), (2, 4, (1, 2)), "2 or more batches.*got 2, 4 and 1"),
-        ((8, 20), (1, 4, (2,)), "2 or more batches"),
-        ((8, 20), (2, 1, (2,)), "prompts in each"),
-        ((8, 20), (2, 9, (2,)), "need 9 prompts.*there are 8 with 20.*take smaller batches"),
-        ((8, 11), (2, 4, (8,)), "with 12 responses or more; there are 8 with 11. Sample more"),
-    ],
-)
-def test_a_pool_that_does_not_suffice(pool_size, plan, message):
-    with pytest.raises(ValueError, match=message):
-        drawn(*pool_size, *plan)
+    assert chosen / 150 == pytest.approx(np.full(6, 0.5), abs=0.15)
+    assert counts[:, 6:] / 150 == pytest.approx(np.full((6, 7), 0.5 * 4 / 7), abs=0.15)
 
 
 @pytest.fixture(scope="module")
 def wide(kit):
     return kit.pool(prompts=8, responses=40)
-
-
-def test_baselines_of_a_batch(wide):
-    batches = SmallBatches(wide, BatchPlan(3, 8, (2, 4)))
-    rloo, bloo, middle = (batches.baseline(0, 2, name) for name in ("rloo", "bloo", MIDDLE))
-    assert middle == pytest.approx((rloo + bloo) / 2)
-    rewards = batches.rewards(1, 4)
-    for row, i in enumerate(batches.prompts[1]):
-        assert rewards[row].tolist() == wide.rewards[i, batches.columns[1, row]].tolist()
-    greedy = batches.baseline(0, 2, "remax")
-    assert greedy[:, 1].tolist() == wide.greedy_rewards[batches.prompts[0]].tolist()
-    for batch, found in enumerate(batches.shrinkage(2, "js")):
-        rewards = batches.rewards(batch, 2)
-        means, coefficients = rewards.mean(1), []
-        for i in range(8):  # the paper's listing
-            others = np.delete(np.arange(8), i)
-            v = np.mean([rewards[k].var(ddof=1) / 2 for k in others])
-            s = np.mean((means[others] - means[others].mean()) ** 2)
-            coefficients.append(7 / 8 * v / (v + s))
-        assert found == pytest.approx(np.mean(coefficients))
-    assert np.isnan(batches.shrinkage(2, "rloo")).all()
 
 
 @pytest.mark.parametrize("name", ["rloo", "js_plus"])
@@ -205,7 +168,7 @@ def passed(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("after", [0, 40, 110])
+@pytest.mark.parametrize("after", [40, 110])
 def test_a_measurement_that_was_stopped_resumes(kit, tmp_path, samples, monkeypatch, passed, after):
     monkeypatch.setattr(gradient, "SAVE_SECONDS", 0.0)
     names = ("rloo", "js", "bloo")
@@ -226,7 +189,7 @@ def test_a_measurement_that_was_stopped_resumes(kit, tmp_path, samples, monkeypa
 def test_another_baseline_costs_only_itself(kit, tmp_path, samples, passed):
     measured(kit, samples, tmp_path, ("rloo", "js"))
     passed["responses"] = 0
-    more = ("rloo", "js", "dr_grpo", "bloo")
+    more = ("rloo", "js", "bloo")
     found = measured(kit, samples, tmp_path, more)
     assert 0 < passed["responses"] <= PLAN.batches * PLAN.prompts * sum(PLAN.responses)
     fresh = measured(kit, samples, tmp_path / "fresh", more)
@@ -252,33 +215,6 @@ def test_other_samples_are_measured_anew_but_not_other_notes(kit, tmp_path, samp
     assert passed["responses"] == 0
 
 
-def held():
-    """Numbers in all tensors that are alive, each storage once."""
-    found = {}
-    for each in gc.get_objects():
-        if type(each) in (torch.Tensor, torch.nn.Parameter):
-            storage = each.untyped_storage()
-            found[storage.data_ptr()] = storage.nbytes() // 4
-    return sum(found.values())
-
-
-def test_there_are_two_vectors_beside_the_model(kit, tmp_path, samples, monkeypatch):
-    gc.collect()
-    before, model = held(), kit.small_model()
-    size, most, calls = sum(each.numel() for each in model.parameters()), [0], [0]
-    add = ScoreSum.add
-
-    def watched(self, *args):
-        add(self, *args)
-        calls[0] += 1
-        if calls[0] in (2, 4, 9):  # looking at every object is slow
-            most.append(held() - before)
-
-    monkeypatch.setattr(ScoreSum, "add", watched)
-    measure(ScoreSum(model), SmallBatches(samples, PLAN), ("rloo", "js"), tmp_path)
-    assert 1.9 < max(most) / size - 1 < 2.5  # and a few tokens and logits
-
-
 def made(distances, names, error=0.5):
     """A measurement with these distances."""
     products = np.ones_like(distances)
@@ -286,7 +222,7 @@ def made(distances, names, error=0.5):
     return Distances(names, norms, products, 3.0, error, 2.0)
 
 
-def test_rows_and_finding(wide):
+def test_rows_and_finding(kit, wide):
     rloo = np.array([[4.0, 6.0, 5.0, 5.0], [2.0, 2.0, 3.0, 1.0]])
     distances = np.stack([rloo, 0.9 * rloo, rloo + [[1], [0.0]] * np.array([1, -1, 1, -1])])
     batches = SmallBatches(wide, BatchPlan(4, 5, (2, 4)))
@@ -306,19 +242,17 @@ def test_rows_and_finding(wide):
     assert found.notes["gradients"]["js_plus"] == "unbiased"
     assert found.finding.startswith(
         "Against rloo, js lowers the squared distance to the true gradient by 10.0 % (10.0 to "
-        "10.0) at m = 2 and 10.0 % (10.0 to 10.0) at m = 4; js_plus does not clearly change it"
+        "10.0) at m = 2, 10.0 % (10.0 to 10.0) at m = 4; js_plus by"
     )
-    assert found.finding.endswith(
-        "(4 batches of 5 of 8 prompts; 95 % intervals, for further batches of the same prompts)."
-    )
-
-
-def test_the_sentence_says_that_responses_are_shared(kit):
-    """The pool is too small for batches without common responses: other ones are not covered."""
-    batches = SmallBatches(kit.pool(prompts=5, responses=9), BatchPlan(4, 5, (2, 4)))
-    found = compare(batches, made(np.ones((2, 2, 4)), ("rloo", "bloo")))
-    assert found.finding.endswith("for further batches of the same prompts and responses).")
-    assert not found.notes["disjoint"]
+    assert found.finding.endswith("for further batches of the same prompts).")
+    shared = SmallBatches(kit.pool(prompts=5, responses=9), BatchPlan(4, 5, (2, 4)))
+    assert shared.covered().endswith("same prompts and responses") and not shared.disjoint
+    for plan, message in (
+        ((2, 9, (2,)), "need 9 prompts"),
+        ((2, 4, (40,)), "44 responses or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SmallBatches(wide, BatchPlan(*plan))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])

@@ -1,7 +1,6 @@
 """Values and squared errors against slow loops, enumeration, and simulated coverage."""
 
 import itertools
-import re
 
 import numpy as np
 import pytest
@@ -9,10 +8,9 @@ import torch
 
 from openrlhf_js.estimators import ESTIMATORS, baseline
 from openrlhf_js.lab import mse
-from openrlhf_js.lab.mse import best_coefficient, check, draw, left_out, mean_value, measure, spread
+from openrlhf_js.lab.mse import best_coefficient, check, draw, left_out, measure, spread
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import reduction
-from openrlhf_js.stats import clustered_mean, clustered_proportion
 
 VALUES = np.array([0.1, 0.5, 0.8, 0.95, 0.3])
 N = len(VALUES)
@@ -58,38 +56,9 @@ def test_values_by_hand():
     assert "for 33% of the prompts all 4 rewards are equal" in found.finding
 
 
-@pytest.mark.parametrize(
-    ("rewards", "finding"),
-    [
-        (np.zeros((3, 4)), "All 3 x 4 rewards are 0: every baseline but"),
-        (
-            [[0, 1, 1]],
-            r"Mean value 0.667 \(no interval, over 1 prompts\); how the values spread needs",
-        ),
-        (
-            [[1], [0]],
-            r"Mean value 0.500 \(95 % interval .* over 2 prompts\); how the values spread",
-        ),
-    ],
-)
-def test_values_where_little_can_be_said(rewards, finding):
-    found = mse.values_of(samples(rewards))
-    assert re.search(finding, found.finding)
-    assert {row["group"] for row in found.rows} == {"all"}
-    assert quantities(found)["greedy_reward"]["value"] is None
-
-
-def test_the_mean_is_clustered_by_prompt():
-    rewards = np.array([[0.0, 1], [1, 1], [0, 0]])
-    clusters = [0, 0, 1, 1, 2, 2]
-    assert mean_value(rewards) == clustered_proportion([0, 1, 1, 1, 0, 0], clusters)
-    assert mean_value(3 * rewards) == clustered_mean([0, 3, 3, 3, 0, 0], clusters)
-
-
 def test_the_spread_is_that_of_the_true_values():
     """Without the correction it would be sqrt(0.09 + 0.24 / 4) = 0.39 instead of 0.3."""
-    values = np.where(np.arange(4000) % 2, 0.2, 0.8)
-    rewards = pool(4, values=values)
+    rewards = pool(4, values=np.where(np.arange(4000) % 2, 0.2, 0.8))
     assert spread(rewards) == pytest.approx(0.3, abs=0.01)
     assert rewards.mean(1).std() > 0.34
     assert spread(np.array([[0.0, 1], [1, 0]])) == 0
@@ -163,9 +132,9 @@ def test_cross_is_what_a_batch_without_the_prompt_shows(monkeypatch):
 
 
 def test_intervals_of_js_cover():
-    """With 5 % outside, 8 or more of 60 come up once in 90 times; own errors alone miss 20."""
+    """With 5 % outside, 6 or more of 40 come up once in 70 times; own errors alone miss 15."""
     reductions, errors, references = [], [], []
-    for seed in range(60):
+    for seed in range(40):
         values = np.random.default_rng([seed, 1]).beta(0.5, 0.5, 32)
         found = measure(pool(16, seed, values), 16, 2, 40, seed)
         shares = found.influences()
@@ -174,7 +143,7 @@ def test_intervals_of_js_cover():
         errors.append(js.sum())
         references.append(rloo.sum())
     truth = 100 * (1 - sum(errors) / sum(references))
-    assert sum(not each.low <= truth <= each.high for each in reductions) < 8
+    assert sum(not each.low <= truth <= each.high for each in reductions) < 6
 
 
 @pytest.mark.parametrize(
@@ -199,7 +168,7 @@ def exact(name, m):
 def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool(monkeypatch):
     """With 4 responses left, the value's own error is as large as that of a good baseline."""
     monkeypatch.setattr(mse, "CROSS_BATCHES", 0)  # for intervals, and slow
-    pools = 300
+    pools = 250
     found = [measure(pool(6, seed, VALUES[:3]), 3, 2, 20, seed) for seed in range(pools)]
     means = np.stack([each.sums.sum(1) / 60 for each in found], 1)
     noise = (VALUES[:3] * (1 - VALUES[:3])).mean() / 4
@@ -208,20 +177,6 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool(monkeypa
         standard_error = errors.std(ddof=1) / np.sqrt(pools)
         assert abs(errors.mean() - exact(name, 2)) < 3.5 * standard_error, name
         assert noise > 5 * standard_error  # what would be off without the correction
-
-
-def test_where_there_is_no_error_or_no_other_prompt():
-    equal = mse.mse(samples(np.ones((4, 8))), 3, (2,), 5, 0)
-    assert "equal, so rloo has no error to reduce" in equal.finding
-    for name in ("rloo", "bloo", "js", "js_plus", "js_fixed"):
-        found = quantities(equal, estimator=name)
-        assert found["mse"]["value"] == 0 and found["reduction_percent"]["value"] is None
-    one = mse.mse(samples(pool(16)[1:2]), 1, (2,), 30, 0)
-    assert "no other one to shrink to, and js is rloo" in one.finding
-    assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "remax"}
-    js, rloo = (quantities(one, estimator=name)["mse"]["value"] for name in ("js", "rloo"))
-    assert js == pytest.approx(rloo)
-    assert left_out(2, True) == {}
 
 
 @pytest.mark.parametrize(
@@ -249,19 +204,11 @@ def test_rows_and_finding():
     assert 0 < js["shrinkage"]["value"] < 1 and rloo["shrinkage"]["value"] is None
     kinds = found.notes["gradients"]
     assert (kinds["js"], kinds["js1"], kinds["js_fixed"]) == ("unbiased", "biased", "oracle")
-    assert "5 prompts, 4 to a batch: js " in found.finding
-    assert f"{abs(reduced['value']):.1f} % (" in found.finding
-    assert "95 % intervals over prompts" in found.finding
+    assert found.finding.startswith("5 prompts, 4 to a batch: js lowers the squared error")
+    assert f"{reduced['value']:.1f} % (" in found.finding
+    one = mse.mse(samples(np.ones((1, 16))), 1, (2,), 3, 0)  # no other prompt, and no error
+    assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "remax"}
+    assert quantities(one, estimator="js")["mse"]["value"] == 0 and left_out(2, True) == {}
+    assert "are 1: no baseline" in mse.values_of(samples(np.ones((1, 16)))).finding
     assert found.arrays["squared_error_sums"].shape == (2, len(kinds), N)
     assert found.arrays["counts"].sum(1).tolist() == [800, 800]
-
-
-def test_prompts_that_were_never_drawn_do_not_make_an_interval_narrower():
-    rewards = np.tile(pool(16), (8, 1))
-    result = mse.mse(samples(rewards), 3, (2,), 1, 0)
-    found = measure(rewards, 3, 2, 1, 0)
-    drawn = found.counts > 0
-    assert drawn.sum() == 3
-    own = found.influences()[found.names.index("js"), drawn]
-    mean = quantities(result, estimator="js")["mse"]
-    assert (mean["value"], mean["low"], mean["high"]) == pytest.approx(clustered_mean(own))

@@ -36,7 +36,7 @@ def relative(found, right):
 
 @pytest.mark.parametrize(
     ("max_tokens", "temperature", "checkpointing"),
-    [(1, 1.0, False), (30, 0.6, True), (10_000, 1.0, True), (10_000, 0.6, False)],
+    [(1, 1.0, False), (30, 0.6, True), (10_000, 0.6, False)],
 )
 def test_the_sum_is_that_of_every_response_s_own_gradient(
     kit, samples, responses, weights, max_tokens, temperature, checkpointing
@@ -54,14 +54,6 @@ def test_the_sum_is_that_of_every_response_s_own_gradient(
     assert not flat(scores.total).any()
 
 
-def test_float64_is_exact(kit, samples, responses, weights):
-    model = kit.float64_model()
-    own = kit.score_gradients(model, samples).reshape(len(responses), -1)
-    scores = ScoreSum(model)
-    scores.add(terms(responses, weights))
-    assert relative(flat(scores.total), weights @ own) < 1e-12
-
-
 def test_a_bfloat16_model_has_a_float32_sum_that_keeps_growing(kit, responses):
     scores = ScoreSum(kit.small_model(dtype=torch.bfloat16))
     one = terms(responses[1:2], np.ones(1))
@@ -75,9 +67,8 @@ def test_a_bfloat16_model_has_a_float32_sum_that_keeps_growing(kit, responses):
     assert relative(flat(scores.total), 300 * once) < 1e-2
 
 
-@pytest.mark.parametrize("max_tokens", [20, 60])
-def test_a_sum_resumes_after_any_micro_batch(kit, responses, weights, max_tokens):
-    scores = ScoreSum(kit.small_model(), max_tokens=max_tokens)
+def test_a_sum_resumes_after_any_micro_batch(kit, responses, weights):
+    scores = ScoreSum(kit.small_model(), max_tokens=20)
     summands, steps = terms(responses, weights), []
     scores.add(summands, on_pass=steps.append)
     whole = flat(scores.total)
@@ -127,10 +118,3 @@ def test_terms_that_count():
             terms([Response([1], [2])] * 2, np.array(bad))
     with pytest.raises(ValueError, match="prompt of response 1 has no token; leave it out"):
         terms([Response([1], [2]), Response([], [2])], np.ones(2))
-
-
-def test_what_has_no_gradient(kit):
-    with pytest.raises(ValueError, match=r"temperature is 0.*above 0"):
-        ScoreSum(kit.small_model(), temperature=0)
-    with pytest.raises(ValueError, match="set requires_grad"):
-        ScoreSum(kit.small_model().requires_grad_(False))

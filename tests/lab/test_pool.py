@@ -56,6 +56,7 @@ def decode(tokens, skip_special_tokens):
 
 def digits(queries, texts, labels):
     """The mean of a response's digits: a reward that differs from response to response."""
+    assert all(label.datasource == f"g{int(label[1:]) % 2}" for label in labels)
     responses = [query[len(text) :] for query, text in zip(queries, texts, strict=True)]
     return {"rewards": [sum(map(int, each)) / max(len(each), 1) for each in responses]}
 
@@ -142,38 +143,15 @@ def test_a_reward_function_that_fails_costs_no_sampling(tmp_path, capsys):
             raise KeyError("no such label")
         return digits(queries, texts, labels)
 
-    with pytest.raises(RewardFailed, match=r"broken.py: KeyError: 'no such label'\nfor the prompt"):
+    with pytest.raises(RewardFailed, match=r"broken.py: KeyError: 'no such label'\namong resp"):
         run(tmp_path, grader=Grader(broken, "broken.py", "b1"))
-    with pytest.raises(ValueError, match="is unfinished: 0 of 5 prompts have responses"):
+    with pytest.raises(ValueError, match="is unfinished"):
         open_samples(tmp_path)
     mended = Grader(digits, "mended.py", "b2")
     again = run(tmp_path, grader=mended)
     assert "graded 4 responses anew, with mended.py" in capsys.readouterr().err  # greedy ones
     assert again.calls == run(tmp_path / "new").calls - 1
     same(open_samples(tmp_path), open_samples(tmp_path / "new"))
-
-
-def test_another_reward_function_grades_anew_and_the_first_one_is_kept(tmp_path):
-    run(tmp_path)
-    before = open_samples(tmp_path)
-    halved = Grader(lambda *lists: [each / 2 for each in digits(*lists)["rewards"]], "h.py", "h")
-    assert run(tmp_path, n=2, grader=halved).calls == 0
-    after = open_samples(tmp_path)
-    assert after.rewards == pytest.approx(before.rewards / 2)
-    assert after.greedy_rewards == pytest.approx(before.greedy_rewards / 2)
-    run(tmp_path, grader=Grader(lambda *_: 1 / 0, "digits.py", "d1"))  # graded, so never called
-    same(open_samples(tmp_path), before)
-
-
-def test_labels_have_their_data_source(tmp_path):
-    seen = []
-
-    def by_source(queries, texts, labels):
-        seen.extend((str(label), label.datasource) for label in labels)
-        return digits(queries, texts, labels)
-
-    run(tmp_path, n=2, m=1, grader=Grader(by_source, "s.py", "s"))
-    assert set(seen) == {("l0", "g0"), ("l1", "g1")}
 
 
 def test_other_settings_and_prompts_are_refused(tmp_path):
@@ -224,13 +202,9 @@ def test_what_a_reward_function_may_return(answer):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (
-            [1.0, None],
-            r"(?s)the reward is nan, which must be finite|a finite number.*response 'bb'",
-        ),
-        ([1.0, float("inf")], r"(?s)a finite number.*the prompt ending in 'a'.*response 'bb'"),
+        ([1.0, None], "the reward is nan, which must be a finite number, for 'abb'"),
+        ([1.0, float("inf")], "a finite number, for 'abb'"),
         ([1.0], "for 2 responses; reward_func must give one"),
-        (torch.ones(2, 2), "for 2 responses; reward_func must give one"),
         (None, r"r.py: TypeError"),
         (["x", "y"], r"r.py: ValueError"),
     ],
@@ -244,26 +218,16 @@ def test_reward_files_and_tasks(tmp_path):
     path = tmp_path / "r.py"
     path.write_text("def reward_func(queries, prompts, labels):\n    return [1.0] * len(queries)\n")
     found = file_grader(path)
+    for text, message in (
+        ("1 / 0", "ZeroDivisionError"),
+        ("x = 1", "has no reward_func"),
+    ):
+        (tmp_path / "bad.py").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            file_grader(tmp_path / "bad.py")
     assert found.grade(QUERIES, PROMPTS, LABELS).tolist() == [1, 1] and found.name == str(path)
     path.write_text(path.read_text() + "\n")
     assert file_grader(path).sha256 != found.sha256
     prompt, label = "Make 3 of 1 and 2, please", '{"numbers": [1, 2], "target": 3}'
     task = task_grader("countdown")
     assert task.grade([f"{prompt}<answer>1 + 2</answer>"], [prompt], [label]).tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("r.txt", "", "is not a Python file"),
-        ("absent.py", None, "is not a Python file"),
-        ("r.py", "1 / 0", "cannot be imported: ZeroDivisionError"),
-        ("r.py", "def (", "cannot be imported: SyntaxError"),
-        ("r.py", "x = 1", "has no reward_func"),
-    ],
-)
-def test_bad_reward_files(tmp_path, name, text, message):
-    if text is not None:
-        (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=message):
-        file_grader(tmp_path / name)

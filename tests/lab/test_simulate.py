@@ -46,88 +46,6 @@ def test_the_moments_are_those_of_the_draws(values):
     assert noise == pytest.approx(values.sigma2, abs=0.005 * (1 + abs(noise)))
 
 
-def test_gaussian_rewards_keep_the_values_and_have_the_noise_asked_for():
-    same = v.gaussian_rewards(v.normal(0, 1), 2)
-    assert same.sigma2 == 4
-    assert same.title == "Gaussian, values N(0, 1^2), noise 2"
-    np.testing.assert_array_equal(same.noise(np.random.default_rng(0), (2, 3)), np.full((2, 3), 2))
-    spread = v.gaussian_rewards(v.normal(0, 1), 2, 0.5)
-    noise = spread.noise(np.random.default_rng(0), (DRAWS,))
-    assert spread.sigma2 == 4 and np.square(noise).mean() == pytest.approx(4, rel=0.02)
-    assert np.log(noise).std() == pytest.approx(0.5, rel=0.02)
-    for bad in ((0, 0), (np.nan, 0), (1, -1)):
-        with pytest.raises(ValueError, match="noise must be greater than 0"):
-            v.gaussian_rewards(v.normal(0, 1), *bad)
-
-
-def test_bernoulli_rewards_need_probabilities():
-    assert v.bernoulli_rewards(ARCSINE) is ARCSINE
-    for values in (v.normal(0, 1), v.two_point(-0.1, 0.5, 0.5), v.constant(1.5)):
-        with pytest.raises(ValueError, match="take Gaussian rewards"):
-            v.bernoulli_rewards(values)
-
-
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ("beta:0.5,2", "Bernoulli, values Beta(0.5, 2)"),
-        ("uniform", "Bernoulli, values Beta(1, 1)"),
-        ("two_point:0.1,0.9,0.3", "Bernoulli, values 0.1 or 0.9 (share 0.3)"),
-        ("logit_normal:-1,1.5", "Bernoulli, logits N(-1, 1.5^2)"),
-        ("constant:0.5", "Bernoulli, every value 0.5"),
-        ("normal:0,1", "Bernoulli, values N(0, 1^2)"),
-    ],
-)
-def test_a_flag_names_its_distribution(text, title):
-    assert v.parse(text).title == title
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("gamma:1,2", r"no values 'gamma:1,2'; give one of beta:A,B, uniform, .*file:PATH"),
-        ("file:", "give one of"),
-        ("beta:1", "do not have the form beta:A,B"),
-        ("beta:1,inf", "with finite numbers"),
-        ("uniform:1", "do not have the form uniform"),
-        ("beta:0,1", "greater than 0; got 0 and 1"),
-        ("two_point:0,1,2", "from 0 to 1; got 2"),
-    ],
-)
-def test_values_that_do_not_exist(text, message):
-    with pytest.raises(ValueError, match=message):
-        v.parse(text)
-
-
-def test_values_of_a_file(tmp_path):
-    text, arrays = tmp_path / "v.txt", tmp_path / "value.npz"
-    text.write_text("0.5\n\n1\n0\n")
-    np.savez(arrays, values=np.array([0.25, 0.75]), rewards=np.ones((2, 3)))
-    assert v.parse(f"file:{text}").title == "Bernoulli, 3 values of v.txt"
-    found = v.parse(f"file:{arrays}")
-    assert (found.mean, found.s2) == (0.5, 0.0625)
-    assert set(found.draw(np.random.default_rng(0), (50, 3)).ravel()) == {0.25, 0.75}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("v.txt", b"0.5\nx\n", "neither an npz .* nor text with one value a line"),
-        ("v.txt", b"\xff\xfe", "neither an npz"),
-        ("v.txt", b"\n", "one finite value for each prompt"),
-        ("v.txt", b"nan", "one finite value"),
-        ("v.npz", b"PK\x03\x04", "neither an npz"),
-    ],
-)
-def test_files_without_values(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        v.read(tmp_path / name)
-    np.savez(tmp_path / "other.npz", x=[1.0])
-    with pytest.raises(ValueError, match="neither an npz of openrlhf-js lab value"):
-        v.read(tmp_path / "other.npz")
-
-
 def errors_of(found, name):
     return found[0][NAMES.index(name)]
 
@@ -152,7 +70,7 @@ def test_errors_are_those_of_one_batch_after_the_other(values, n, m, monkeypatch
 
 @pytest.mark.parametrize("values", [ARCSINE, v.logit_normal(-1, 1.5), SKEWED], ids=by_title)
 def test_errors_without_shrinkage_are_those_of_theory(values):
-    n, m, rounds = 8, 4, 3000
+    n, m, rounds = 8, 4, 1500
     found = measure(values, n, m, rounds, 0)
     expected = {
         "reinforce": values.s2 + values.mean**2,
@@ -181,24 +99,6 @@ def test_the_error_rises_alike_on_both_sides_of_the_best_coefficient(s2, sigma2,
     assert error(best) < error(best + 0.1) == pytest.approx(error(best - 0.1))
 
 
-@pytest.mark.parametrize(
-    ("values", "n", "m", "rounds", "message"),
-    [
-        (ARCSINE, 1, 2, 2, "2 or more prompts, responses and batches"),
-        (ARCSINE, 1_000_000, 2, 2, "at most 1,000,000 rewards in a batch"),
-        (v.two_point(0, 1, 0.5), 4, 2, 2, "every reward equals its value"),
-    ],
-)
-def test_what_cannot_be_simulated(values, n, m, rounds, message):
-    with pytest.raises(ValueError, match=message):
-        measure(values, n, m, rounds, 0)
-
-
-def test_a_reference_without_error_is_refused():
-    with pytest.raises(ValueError, match=r"rloo had no error in any of 2 batches.*more rounds"):
-        simulate(v.beta(1e-9, 1e-9), 2, (2,), 2, 0)
-
-
 def test_the_known_reductions_and_what_the_oracle_reaches():
     found = simulate(ARCSINE, 64, (2, 4, 8), 600, seed=0)
     rows = {(row["m"], row["estimator"], row["quantity"]): row for row in found.rows}
@@ -207,8 +107,6 @@ def test_the_known_reductions_and_what_the_oracle_reaches():
             each = rows[m, name, "reduction_percent"]
             assert each["value"] == pytest.approx(percent, abs=1.0)
             assert each["low"] < each["value"] < each["high"] < each["low"] + 2
-            said = f"{each['value']:.1f} % ({each['low']:.1f} to {each['high']:.1f})"
-            assert said in found.finding
     for m in (2, 4, 8):
         best = best_coefficient(ARCSINE, 64, m)
         assert rows[m, "js_fixed", "shrinkage"]["value"] == pytest.approx(best)
@@ -219,7 +117,49 @@ def test_the_known_reductions_and_what_the_oracle_reaches():
     assert found.arrays["squared_errors"].shape == (3, len(NAMES), 600)
     assert found.finding.startswith("Bernoulli, values Beta(0.5, 0.5), 64 prompts: js lowers")
     assert found.notes["gradients"]["js_fixed"] == "oracle"
-    again = simulate(ARCSINE, 64, (2,), 600, seed=0)
-    np.testing.assert_array_equal(
-        again.arrays["squared_errors"][0], found.arrays["squared_errors"][0]
-    )
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("beta:0.5,2", "Bernoulli, values Beta(0.5, 2)"),
+        ("uniform", "Bernoulli, values Beta(1, 1)"),
+        ("two_point:0.1,0.9,0.3", "Bernoulli, values 0.1 or 0.9 (share 0.3)"),
+        ("normal:0,1", "Bernoulli, values N(0, 1^2)"),
+    ],
+)
+def test_a_flag_names_its_distribution(text, title):
+    assert v.parse(text).title == title
+
+
+@pytest.mark.parametrize("text", ["gamma:1,2", "beta:1", "beta:1,inf", "uniform:1", "constant:x"])
+def test_values_that_do_not_exist(text):
+    with pytest.raises(ValueError, match="give "):
+        v.parse(text)
+
+
+def test_values_of_a_file(tmp_path):
+    text, arrays = tmp_path / "v.txt", tmp_path / "value.npz"
+    text.write_text("0.5\n\n1\n0\n")
+    np.savez(arrays, values=np.array([0.25, 0.75]), rewards=np.ones((2, 3)))
+    assert v.parse(f"file:{text}").title == "Bernoulli, 3 values of v.txt"
+    found = v.parse(f"file:{arrays}")
+    assert (found.mean, found.s2) == (0.5, 0.0625)
+    assert set(found.draw(np.random.default_rng(0), (50, 3)).ravel()) == {0.25, 0.75}
+    for content, message in ((b"0.5\nx\n", "neither an npz"), (b"nan", "one finite value")):
+        text.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            v.read(text)
+
+
+def test_gaussian_noise_and_what_cannot_be_simulated():
+    spread = v.gaussian_rewards(v.normal(0, 1), 2, 0.5)
+    noise = spread.noise(np.random.default_rng(0), (DRAWS,))
+    assert spread.sigma2 == 4 and np.square(noise).mean() == pytest.approx(4, rel=0.02)
+    assert np.log(noise).std() == pytest.approx(0.5, rel=0.02)
+    with pytest.raises(ValueError, match="take Gaussian rewards"):
+        v.bernoulli_rewards(v.constant(1.5))
+    with pytest.raises(ValueError, match="at most 1,000,000 rewards in a batch"):
+        measure(ARCSINE, 1_000_000, 2, 2, 0)
+    with pytest.raises(ValueError, match="every reward equals its value"):
+        measure(v.two_point(0, 1, 0.5), 4, 2, 2, 0)

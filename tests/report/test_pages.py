@@ -116,7 +116,7 @@ def test_the_page_has_the_figures_and_the_configuration(complete):
     found, parsed = complete
     assert parsed.row("Training reward") == ["0.560", "0.660"]  # the last of six steps
     assert parsed.row("Held-out pass@1, maze") == ["75.0%", "75.0%"]
-    assert parsed.row("Gradient variance over that of rloo") == ["-", "0.500 [0.500, 0.500]"]
+    assert parsed.row("Gradient variance over that of rloo") == ["-", "0.500 (0.500 to 0.500)"]
     assert parsed.row("--actor.model_name_or_path") == ["Qwen/Qwen3-4B"]
     assert "Qwen/Qwen3-4B on data/math.jsonl" in found.page.read_text(encoding="utf-8")
 
@@ -140,10 +140,6 @@ def test_what_is_wrong_with_a_log_is_on_the_page(log, tmp_path):
     assert f"{path} ends in 10 bytes that cannot be read" in text
     assert f"{folder}: values that are not finite are left out: {runs.REWARD}." in text
     assert Parsed(text).row("Training reward") == ["0.700"]
-    path.unlink()
-    conditions[0].runs[0].logged.reload()
-    text = pages.write(conditions, (), tmp_path / "out").page.read_text(encoding="utf-8")
-    assert f"{path} was removed while it was read; earlier records are used." in text
 
 
 def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
@@ -184,7 +180,7 @@ def test_results_of_the_lab_are_found_among_other_files_and_shown(tmp_path):
     (folder / "mse.json").write_text(json.dumps(result))
     (folder / "mse.png").write_bytes(b"\x89PNG")
     for name, text in (("value", '{"lab": "another program"}'), ("gradient", "[1]"),
-                       ("sweep", '{"lab": "ms'), ("data", '{"lab": "mse"}')):  # fmt: skip
+                       ("sweep", '{"lab": "ms')):  # fmt: skip
         (tmp_path / "lab" / f"{name}.json").write_text(text)
     found = pages.write([], [tmp_path / "lab"], tmp_path / "out")
     text = found.page.read_text(encoding="utf-8")
@@ -194,7 +190,7 @@ def test_results_of_the_lab_are_found_among_other_files_and_shown(tmp_path):
     assert parsed.row("2") == ["js", "0.123 (0.1 to 0.2)"]
     assert parsed.row("4") == ["js", "-"]
     assert parsed.loads == ["data:image/png;base64,iVBORw=="]
-    (folder / "mse.json").write_text('{"lab": "mse"}')
-    for name, complaint in (("nowhere", "no folder"), ("out", "no result"), ("lab", "is damaged")):
+    (folder / "mse.json").unlink()
+    for name, complaint in (("nowhere", "no folder"), ("out", "no result"), ("lab", "no result")):
         with pytest.raises(ValueError, match=complaint):
             pages.write([], [tmp_path / name], tmp_path / "out")

@@ -20,16 +20,11 @@ def series(*values, first=1):
     return Series(list(range(first, first + len(values))), list(values))
 
 
-def test_running_means_by_hand():
-    assert running_mean(series(1, 3, 5, 9), 2) == ([2, 3, 4], [2, 4, 7])
-    assert running_mean(series(1, 3), 5) == ([2], [2])  # shorter than the window
-    assert running_mean(series(1, 3, 2), 1) == ([1, 2, 3], [1, 3, 2])
-
-
 @given(
     st.lists(st.floats(-100, 100), min_size=1, max_size=30), st.integers(min_value=1, max_value=40)
 )
 def test_the_running_mean_is_that_of_a_slow_loop(values, window):
+    assert running_mean(series(1, 3, 5, 9), 2) == ([2, 3, 4], [2, 4, 7])
     got = running_mean(series(*values), window)
     window = min(window, len(values))
     expected = []
@@ -49,12 +44,6 @@ def test_seeds_are_averaged_on_the_steps_that_all_have():
     assert found[2] == pytest.approx((3, 3 - 12.706, 3 + 12.706), abs=1e-3)
     (alone,) = over_seeds([series(1)]).values()
     assert alone.value == 1 and not math.isfinite(alone.low)
-
-
-def test_long_lines_are_thinned_and_keep_both_ends():
-    steps = list(over_seeds([series(*range(5000))]))
-    assert len(steps) <= panels.MAX_POINTS
-    assert (steps[0], steps[-1]) == (1, 5000)
 
 
 def test_ratios_have_intervals_over_blocks_of_steps_or_over_seeds():
@@ -98,8 +87,8 @@ def test_figures_of_seeds_have_intervals_and_ratios_are_to_the_first(log):
     one = log("one", {"train/js/gradient_variance": [2.0, 4.0]})
     found = figures(f"one={one}", f"js={','.join(map(str, seeds))}")
     half = 4.3027 * 0.1 / math.sqrt(3)  # t of two degrees of freedom, standard error
-    assert found["Training reward"] == ["-", f"0.500 [{0.5 - half:.3f}, {0.5 + half:.3f}]"]
-    assert found["Gradient variance over that of one"] == ["-", "0.500 [0.500, 0.500]"]
+    assert found["Training reward"] == ["-", f"0.500 ({0.5 - half:.3f} to {0.5 + half:.3f})"]
+    assert found["Gradient variance over that of one"] == ["-", "0.500 (0.500 to 0.500)"]
 
 
 def test_pass_at_1_of_one_quickstart_has_intervals_over_prompts(log, tmp_path):
@@ -113,7 +102,7 @@ def test_pass_at_1_of_one_quickstart_has_intervals_over_prompts(log, tmp_path):
     assert list(found) == [0, 1, 2]
     assert found[0] == (0.3, 0.3 - 0.1, 0.3 + 0.1)
     assert not math.isfinite(found[1].low)
-    assert figures(str(tmp_path / "s0"))["Held-out pass@1"] == ["70.0% [60.0%, 80.0%]"]
+    assert figures(str(tmp_path / "s0"))["Held-out pass@1"] == ["70.0% (60.0% to 80.0%)"]
     (both,) = find_conditions([f"{tmp_path / 's0'},{tmp_path / 's1'}"])
     assert list(estimates(panels.PASS_AT_1, runs.HELD_OUT, both)) == [1, 2]  # over seeds instead
     (tmp_path / "s0" / "summary.json").write_text("{}")

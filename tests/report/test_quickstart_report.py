@@ -57,15 +57,6 @@ def test_summary_holds_what_the_files_say(run):
     assert json.loads(json.dumps(found)) == found
 
 
-def test_what_was_not_logged_is_not_made_up(tmp_path):
-    write_scores(tmp_path / "evaluation_before.json", [0], [1])
-    write_scores(tmp_path / "evaluation_after.json", [1], [1])
-    found = quickstart.summarise(tmp_path, "sort", {"js": tmp_path})
-    assert found["results"]["js"]["baseline_mse_over_rloo"] is None
-    assert list(quickstart.table(found)[0].values())[4:] == [None, None, None]
-    assert len(quickstart.in_words(found)) == 1
-
-
 @pytest.mark.parametrize(
     ("estimate", "word"),
     [((0.3, 0.2, 0.4), "rose"), ((-0.3, -0.4, -0.2), "fell"), ((0.1, -0.1, 0.3), "went")],
@@ -76,11 +67,7 @@ def test_words_claim_no_more_than_the_interval(run, estimate, word):
     sentence = quickstart.in_words(found)[0]
     assert f"On held-out prompts of maze pass@1 {word} from 25.0 ± " in sentence
     assert f"{100 * estimate[0]:+.1f} ± " in sentence
-
-
-def test_words_say_what_the_baseline_saved(run):
-    assert "50 % less squared error" in quickstart.in_words(summarised(run, "js"))[1]
-    assert len(quickstart.in_words(summarised(run, "rloo"))) == 1
+    assert "50 % less squared error" in quickstart.in_words(found)[1]
 
 
 def test_a_comparison_is_a_table_and_a_caution(run):

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from openrlhf_js.report import reward_model
+from openrlhf_js.report import reward_model, style
 
 
 def interval(value, low=None, high=None):

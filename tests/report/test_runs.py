@@ -22,13 +22,10 @@ def named(*words):
     }
 
 
-def test_a_folder_is_a_run_of_its_name_and_event_files_may_lie_deeper(log, tmp_path):
+def test_a_folder_of_several_runs_is_several_in_the_order_in_which_they_began(log, tmp_path):
     assert named(log("some run", REWARD)) == {"some run": ["some run"]}
     log("mine/tensorboard/ppo_1121T15:03", REWARD)
     assert named(tmp_path / "mine") == {"mine": ["ppo_1121T15:03"]}
-
-
-def test_a_folder_of_several_runs_is_several_in_the_order_in_which_they_began(log, tmp_path):
     log("quick/tensorboard/js", REWARD, began=1_700_000_500)
     log("quick/tensorboard/rloo", REWARD, began=1_700_000_100)
     assert list(named(tmp_path / "quick")) == ["rloo", "js"]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import math
-from pathlib import Path
 
 import pytest
 
-from openrlhf_js.report import runs
 from openrlhf_js.report.runs import Scalars, find_conditions
 
 
@@ -67,86 +64,6 @@ def test_a_folder_that_appears_and_grows_is_followed(tmp_path, log):
         logged.reload()
         assert logged["a"].steps == list(range(1, step + 1))
     assert logged["a"].mean == 0.5
-
-
-@pytest.fixture
-def meddled(monkeypatch):
-    """Has something done to each event file once its first record is read: meddled(action)."""
-
-    def after_the_first_record(action):
-        class Meddled(runs.RawEventFileLoader):
-            def __init__(self, path):
-                super().__init__(path)
-                self.path = Path(path)
-
-            def Load(self):
-                for number, record in enumerate(super().Load()):
-                    yield record
-                    if number == 0:
-                        action(self.path)
-
-        monkeypatch.setattr(runs, "RawEventFileLoader", Meddled)
-
-    return after_the_first_record
-
-
-@pytest.mark.parametrize(
-    ("action", "lost"),
-    [
-        (lambda path: path.unlink(), "was removed while it was read"),
-        (lambda path: path.write_bytes(b""), "was cut off or replaced while it was read"),
-    ],
-)
-def test_a_file_that_vanishes_while_it_is_read_leaves_the_others(log, meddled, action, lost):
-    folder = log("run", {"a": [1, 2, 3]})
-    (first,) = folder.iterdir()
-    log("run", {"b": [5]}, began=1_700_000_100)
-    meddled(lambda path: action(path) if path == first else None)
-    logged = Scalars(folder)
-    assert logged["a"].values[:1] == [1]
-    assert logged["b"] == ([1], [5])
-    assert (logged.lost, logged.unread) == ({first: lost}, {})
-
-
-def test_a_file_that_is_gone_at_the_next_look_and_then_back(log):
-    folder = log("run", {"a": [1, 2]})
-    (path,) = folder.iterdir()
-    logged, content = Scalars(folder), path.read_bytes()
-    path.unlink()
-    for _ in range(2):
-        logged.reload()
-        assert logged["a"] == ([1, 2], [1, 2])
-        assert logged.lost == {path: "was removed while it was read"}
-    path.write_bytes(content)
-    log("run", {"a": {3: 3.0}})
-    logged.reload()
-    assert logged["a"] == ([1, 2, 3], [1, 2, 3])
-    assert logged.lost == {}
-
-
-def forbidden(path):
-    raise PermissionError(errno.EACCES, "Permission denied", path)
-
-
-@pytest.mark.parametrize(
-    ("replaced", "by", "complaint"),
-    [
-        ("RawEventFileLoader", forbidden, "could not be read: Permission denied"),
-        ("RawEventFileLoader", "too late", "was removed while it was read"),
-        ("Scalars", "too late", "was removed"),
-    ],
-)
-def test_a_run_of_which_nothing_can_be_read_is_refused(log, monkeypatch, replaced, by, complaint):
-    folder, former = log("run", {"a": [1]}), getattr(runs, replaced)
-    (path,) = folder.iterdir()
-
-    def too_late(where):
-        path.unlink()
-        return former(where)
-
-    monkeypatch.setattr(runs, replaced, too_late if by == "too late" else by)
-    with pytest.raises(ValueError, match=f"{complaint}.*name other folders"):
-        find_conditions([str(folder)])
 
 
 @pytest.mark.parametrize("content", [b"not an event file at all, but long enough", b"x"])
