@@ -21,8 +21,8 @@ from tiny_policies import training_items, warm_start
 from openrlhf_js.cli import lab
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.settings import Field, Settings, parse
-from openrlhf_js.tiny.quickstart import GRADERS, prepare_libraries, write_prompts
-from openrlhf_js.tiny.tasks import TASKS, draw
+from openrlhf_js.tiny.quickstart import GRADERS, prepare_libraries
+from openrlhf_js.tiny.tasks import TASKS, draw, write_prompts
 
 TASK = TASKS["sort"]
 PROGRAMS = ("value", "mse", "gradient", "sweep", "simulate")

@@ -34,11 +34,11 @@ from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.stats import Estimate, clustered_mean
 from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny import preferences
-from openrlhf_js.tiny.evaluate import grade, sample_texts
+from openrlhf_js.tiny.model import sample_texts
 from openrlhf_js.tiny.preferences import HELD_OUT_PROMPTS, POLICY, TASK
-from openrlhf_js.tiny.quickstart import prepare_libraries, training_environment, write_prompts
+from openrlhf_js.tiny.quickstart import prepare_libraries, training_environment
 from openrlhf_js.tiny.supervise import ProgramFailed, last_lines, supervised
-from openrlhf_js.tiny.tasks import draw
+from openrlhf_js.tiny.tasks import draw, grade, write_prompts
 
 PROMPTS_PER_STEP, RESPONSES_PER_PROMPT = 64, 4  # as the quickstart
 LEARNING_RATE = 1e-3

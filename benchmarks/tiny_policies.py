@@ -21,10 +21,9 @@ from openrlhf_js.estimators import advantage
 from openrlhf_js.lab.policy_gradient import Response, ScoreSum, terms
 from openrlhf_js.sampling.engines import Policy, Transformers, key
 from openrlhf_js.stats.estimate import Floats
-from openrlhf_js.tiny.model import make_model, make_tokenizer, save
+from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, save
 from openrlhf_js.tiny.quickstart import QuickstartSettings
 from openrlhf_js.tiny.tasks import TASKS, TinyTask, draw
-from openrlhf_js.tiny.warm_start import imitate
 
 QUICKSTART = QuickstartSettings()
 PROMPTS, LEARNED_FROM = QUICKSTART.prompts_per_step, QUICKSTART.responses_per_prompt

@@ -68,7 +68,7 @@ def work(settings: QuickstartSettings) -> None:
         "settings": {**settings.manifest(), "estimators": settings.estimators},
         "warm_start": {"slip": stack.task.slip, "steps": stack.task.warm_start_steps},
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "versions": _versions(),
+        "versions": {"python": platform.python_version(), **_installed()},
         "cpu_count": os.cpu_count(),
         **report.summarise(folder, settings.task, settings.folders(folder)),
         "seconds": {**stack.seconds, "all": round(time.monotonic() - began, 1)},
@@ -92,10 +92,9 @@ def watch(logged: Scalars, before: float) -> tuple[int, str]:
     return reward.steps[-1], f"reward {reward.values[-1]:.2f}, held-out pass@1 {held_out:.0%}"
 
 
-def _versions() -> dict[str, str]:
-    installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
-    known = {name: installed[name] for name in PACKAGES if name in installed}
-    return {"python": platform.python_version(), **known}
+def _installed() -> dict[str, str]:
+    every = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+    return {name: every[name] for name in PACKAGES if name in every}
 
 
 def show(settings: QuickstartSettings, folder: Path, summary: dict[str, Any]) -> None:

@@ -1,17 +1,29 @@
-"""The model: Qwen2 with 3 layers of 128, 0.65M parameters, and few tokens, those of its task."""
+"""The tiny model: Qwen2 with 3 layers of 128, 0.65M parameters, and few tokens, those of its task.
+
+Before reinforcement it imitates careless demonstrations, in which each digit, move or operator is
+wrong with probability `slip`: its most likely answer is right, but it often slips, so that
+reinforcement has work left to do.
+"""
 
 from __future__ import annotations
 
+import random
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from torch.nn.functional import cross_entropy
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from openrlhf_js.tiny.tasks import END, TinyTask
+from openrlhf_js.tiny.tasks import END, TinyTask, draw
 
 PAD = "<pad>"
+LEARNING_RATE = 2e-3
+WARM_UP_STEPS = 10
+IGNORED = -100  # cross_entropy's mark for "no loss here"
 
 
 def make_tokenizer(task: TinyTask) -> PreTrainedTokenizerFast:
@@ -56,3 +68,89 @@ def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
     """Writes a Hugging Face folder, in bfloat16 as OpenRLHF trains and vLLM samples."""
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def imitate(
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    task: TinyTask,
+    train: list[list[Any]],
+    *,
+    seed: int,
+    batch_size: int = 64,
+    on_step: Callable[[int, float], None] = lambda step, loss: None,
+) -> None:
+    """Trains a float32 model in place on demonstrations for the training items (by kind).
+
+    `on_step` is called after each step with its number, from 1, and its loss in nats per token.
+    """
+    rng, steps = random.Random(seed), task.warm_start_steps
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda done: min(1.0, (done + 1) / WARM_UP_STEPS) * (1 - done / (steps + 1))
+    )
+    model.train()
+    for step in range(1, steps + 1):
+        tokens, targets = _demonstrations(tokenizer, task, draw(train, batch_size, rng), rng)
+        logits = model(tokens, use_cache=False).logits
+        loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        on_step(step, loss.item())
+
+
+def _demonstrations(
+    tokenizer: PreTrainedTokenizerFast, task: TinyTask, items: Sequence[Any], rng: random.Random
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens (b, T), padded on the right, and the next token at each place of a response (b, T)."""
+    shape = len(items), task.max_tokens
+    tokens = torch.full(shape, tokenizer.pad_token_id)
+    targets = torch.full(shape, IGNORED)
+    slips = tokenizer.convert_tokens_to_ids(list(task.slips))
+    for row, item in enumerate(items):
+        asked = tokenizer.encode(task.prompt(item))
+        response = tokenizer.encode(task.right_response(task.label(item)) + END)
+        for i, right in enumerate(response):
+            if right in slips and rng.random() < task.slip:
+                response[i] = rng.choice([other for other in slips if other != right])
+        end = len(asked) + len(response)
+        tokens[row, :end] = torch.tensor(asked + response)
+        targets[row, len(asked) - 1 : end - 1] = torch.tensor(response)
+    return tokens, targets
+
+
+@torch.no_grad()
+def sample_texts(
+    model_folder: Path,
+    task: TinyTask,
+    items: Sequence[Any],
+    *,
+    samples: int,
+    seed: int,
+    batch: int = 50,
+) -> list[list[str]]:
+    """Responses of a Hugging Face model at temperature 1, (prompts, samples), up to their ends."""
+    tokenizer = AutoTokenizer.from_pretrained(model_folder, padding_side="left")
+    model = Qwen2ForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16).eval()
+    torch.manual_seed(seed)
+    texts: list[list[str]] = []
+    for start in range(0, len(items), batch):
+        prompts = [task.prompt(item) for item in items[start : start + batch]]
+        asked = tokenizer(prompts, return_tensors="pt", padding=True)
+        generated = model.generate(
+            input_ids=asked.input_ids,
+            attention_mask=asked.attention_mask,
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            num_return_sequences=samples,
+            max_new_tokens=task.max_new_tokens,
+            pad_token_id=tokenizer.pad_token_id,
+        )[:, asked.input_ids.shape[1] :]
+        # Up to the end: what follows it is padding.
+        found = ["".join(text.partition(END)[:2]) for text in tokenizer.batch_decode(generated)]
+        texts += [found[i : i + samples] for i in range(0, len(found), samples)]
+    return texts

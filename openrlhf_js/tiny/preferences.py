@@ -14,17 +14,16 @@ import json
 import math
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import read_rows
 from openrlhf_js.common.settings import Field, Settings, parse, run
 from openrlhf_js.tasks.base import Score
-from openrlhf_js.tiny.tasks import END, Split, TinyTask, draw
+from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw, write_lines, write_prompts
 
 LETTERS = "abcdefgh"
 ASKED = 3  # letters of a prompt
@@ -71,14 +70,14 @@ def true_score(letters: str, response: str) -> float:
     return SCALE * (near - abs(len(said) - len(letters)))
 
 
-def split(seed: int, held_out: int) -> Split:
+def split(seed: int, held_out: int) -> TinySplit:
     """All prompts, divided into training prompts and so many held-out ones."""
     every = ["".join(letters) for letters in product(LETTERS, repeat=ASKED)]
     random.Random(f"split/{seed}").shuffle(every)
     border = len(every) // HELD_OUT_SHARE
     if not 1 <= held_out <= border:
         raise ValueError(f"held_out is {held_out}; give 1 to {border}")
-    return Split([every[border:]], every[:held_out])
+    return TinySplit([every[border:]], every[:held_out])
 
 
 def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[Preference]:
@@ -137,11 +136,6 @@ TASK = TinyTask(  # the policy to begin with echoes, but often slips
 )
 
 
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows as JSON lines."""
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-
-
 def write(folder: Path, *, seed: int = 0, train: int = 20_000, held_out: int = 4_000) -> None:
     """Writes so many pairs to `train.jsonl` and `held_out.jsonl`, whose prompts are disjoint."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -195,13 +189,10 @@ def prepare(
 ) -> None:
     """Writes what reward training, its evaluation and reinforcement learning need.
 
-    The folder gets `train.jsonl` and `held_out.jsonl`, pairs; `prompts.jsonl` and
-    `prompts_held_out.jsonl`; and `policy/`, which has imitated careless responses: the start of
-    policy and reward model alike. `on_step` gets number and loss of each step of the imitation.
+    Pairs, prompts, and `policy/`, which has imitated careless responses: the start of policy and
+    reward model alike. `on_step` gets number and loss of each step of the imitation.
     """
-    from openrlhf_js.tiny.model import make_model, make_tokenizer, save
-    from openrlhf_js.tiny.quickstart import write_prompts
-    from openrlhf_js.tiny.warm_start import imitate
+    from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, save
 
     write(folder, seed=seed, train=train, held_out=held_out)
     parts = TASK.split(seed, HELD_OUT_PROMPTS)

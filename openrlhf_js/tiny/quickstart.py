@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -10,7 +9,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +19,10 @@ from pydantic import model_validator
 from tyro.conf import Suppress
 
 from openrlhf_js.common.console import progress, say
+from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised
-from openrlhf_js.tiny.tasks import TASKS, Split, TinyTask, draw
+from openrlhf_js.tiny.tasks import TASKS, TinySplit, TinyTask, draw, grade, write_prompts
 
 # Every estimator that needs neither a critic (gae) nor a further flag (js_fixed).
 ESTIMATORS = (
@@ -136,7 +136,7 @@ class Quickstart:
         """What the model learns."""
         return TASKS[self.settings.task]
 
-    def make_data(self) -> Split:
+    def make_data(self) -> TinySplit:
         """Writes the prompts of training, new ones for every step, and the held-out ones."""
         settings, data = self.settings, self.folder / "data"
         data.mkdir()
@@ -147,34 +147,28 @@ class Quickstart:
         write_prompts(data / "held_out.jsonl", self.task, split.held_out, "held_out")
         return split
 
-    def warm_start(self, split: Split) -> None:
+    def warm_start(self, split: TinySplit) -> None:
         """Makes `warm_start/`: a model that has imitated careless demonstrations."""
         from openrlhf_js.tiny import model
-        from openrlhf_js.tiny.warm_start import imitate
 
         seed, task = self.settings.seed, self.task
         with self.stage("warm start", task.warm_start_steps) as show:
             tokenizer = model.make_tokenizer(task)
             policy = model.make_model(tokenizer, seed)
-            imitate(
-                policy,
-                tokenizer,
-                task,
-                split.train,
-                seed=seed,
-                on_step=lambda step, loss: show(step, f"loss {loss:.2f}"),
-            )
+            on_step: Any = lambda step, loss: show(step, f"loss {loss:.2f}")  # noqa: E731
+            model.imitate(policy, tokenizer, task, split.train, seed=seed, on_step=on_step)
             model.save(policy, tokenizer, self.folder / "warm_start")
 
-    def measure(self, stage_name: str, split: Split, model_folder: Path, path: Path) -> float:
+    def measure(self, stage_name: str, split: TinySplit, model_folder: Path, path: Path) -> float:
         """Measures pass@1 on the held-out prompts, and saves the scores."""
-        from openrlhf_js.tiny.evaluate import grade, sample_texts, write_scores
+        from openrlhf_js.tiny.model import sample_texts
 
         items, samples, seed = split.held_out, self.settings.evaluation_samples, self.settings.seed
         with self.stage(stage_name) as show:
             texts = sample_texts(model_folder, self.task, items, samples=samples, seed=seed)
             scores = grade(self.task, items, texts)
-            write_scores(path, [self.task.prompt(item) for item in items], scores)
+            rows = zip(map(self.task.prompt, items), scores, strict=True)
+            write_json(path, [{"prompt": prompt, "scores": each} for prompt, each in rows])
             mean = sum(map(sum, scores)) / (len(scores) * samples)
             show(0, f"pass@1 {mean:.1%} on {len(items)} held-out prompts")
         return mean
@@ -253,15 +247,6 @@ def command(
     switches = ["--vllm.enforce_eager", *(["--train.colocate_all"] if gpu else [])]
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     return [sys.executable, "-m", "openrlhf_js.cli.train", *words, *switches]
-
-
-def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str) -> None:
-    """Writes prompts as OpenRLHF reads them: JSON lines with input, label and datasource."""
-    rows = (
-        {"input": task.prompt(item), "label": task.label(item), "datasource": source}
-        for item in items
-    )
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def prepare_libraries() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.tiny import model, preferences
+from openrlhf_js.tiny.tasks import write_lines
 
 PROMPTS, PROMPTS_PER_STEP = 64, 16
 PAIRS, HELD_OUT_PAIRS, PAIRS_PER_STEP = 512, 128, 64
@@ -34,7 +35,7 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
     updates = max(1, step // _count(given, "train.batch_size", 128))
     key, messages = given.get("data.input_key", ["input"])[0], "data.apply_chat_template" in given
     prompts = [pair.prompt for pair in _pairs(PROMPTS, held_out=False)]
-    preferences.write_lines(
+    write_lines(
         folder / "prompts.jsonl",
         ({key: [{"role": "user", "content": p}] if messages else p} for p in prompts),
     )
@@ -68,7 +69,7 @@ def tiny_reward_training(argv: list[str], folder: Path) -> list[str]:
     _write_policy(folder / "policy")
     for name, count in (("train", PAIRS), ("held_out", HELD_OUT_PAIRS)):
         pairs = _pairs(count, held_out=name == "held_out")
-        preferences.write_lines(folder / f"{name}.jsonl", map(_conversations, pairs))
+        write_lines(folder / f"{name}.jsonl", map(_conversations, pairs))
     sizes = {
         "model.model_name_or_path": folder / "policy",
         "data.dataset": folder / "train.jsonl",

@@ -37,43 +37,34 @@ def supervised(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Starts a command that prints into `log`; when the block ends, all its processes end."""
     mark = uuid.uuid4().hex
-    process = None
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**environment, MARK: mark},
+            start_new_session=True,  # a Ctrl-C of the terminal reaches it through us alone
+        )
     try:
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**environment, MARK: mark},
-                start_new_session=True,  # a Ctrl-C of the terminal reaches it through us alone
-            )
         yield process
-    finally:
-        with _ignoring_signals():
+    finally:  # which a second Ctrl-C does not interrupt
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        former = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+        try:
             _end(process, mark)
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
 
 
-@contextlib.contextmanager
-def _ignoring_signals() -> Iterator[None]:
-    """A second Ctrl-C does not interrupt the clean-up."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    former = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-def _end(process: subprocess.Popen[bytes] | None, mark: str) -> None:
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     # Ray's and vLLM's processes have sessions of their own. They are found as descendants and, once
     # their parent is gone, by the mark: some have overwritten their environment with their title.
     known: list[psutil.Process] = []
-    if process:
-        with contextlib.suppress(psutil.Error):
-            known = psutil.Process(process.pid).children(recursive=True)
-    if process and process.poll() is None:
+    with contextlib.suppress(psutil.Error):
+        known = psutil.Process(process.pid).children(recursive=True)
+    if process.poll() is None:
         process.send_signal(signal.SIGINT)  # Ray takes SIGTERM for itself, and ends at once
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_SECONDS)

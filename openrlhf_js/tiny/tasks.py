@@ -6,9 +6,11 @@ on two CPU cores.
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import countdown as large_countdown
@@ -19,7 +21,7 @@ END = "<eos>"  # the token that ends a response
 OPEN, CLOSE = "<answer> ", " </answer>"
 
 
-class Split(NamedTuple):
+class TinySplit(NamedTuple):
     """The items to train on, by kind, and the held-out ones. No problem is in both."""
 
     train: list[list[Any]]
@@ -28,29 +30,20 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class TinyTask:
-    """A task of the quickstart."""
+    """A task of the quickstart: of items come prompts and labels, of labels right responses."""
 
-    tokens: tuple[str, ...]
-    """What prompts and responses are written with."""
-    slips: tuple[str, ...]
-    """Tokens that a careless demonstration confuses."""
-    slip: float
-    """The probability that it does."""
-    warm_start_steps: int
-    """Of imitation, enough for the right answer to become the most likely one."""
+    tokens: tuple[str, ...]  # what prompts and responses are written with
+    slips: tuple[str, ...]  # tokens that a careless demonstration confuses
+    slip: float  # the probability that it does
+    warm_start_steps: int  # of imitation, enough for the right answer to become the most likely
     max_prompt_tokens: int
-    max_new_tokens: int
-    """Of the longest right response, with its end."""
-    grader: str
-    """The file in `reward_models/` that grades training."""
-    split: Callable[[int, int], Split]
-    """From a seed and the number of held-out items."""
+    max_new_tokens: int  # of the longest right response, with its end
+    grader: str  # the file in `reward_models/` that grades training
+    split: Callable[[int, int], TinySplit]  # from a seed and the number of held-out items
     prompt: Callable[[Any], str]
     label: Callable[[Any], str]
-    right_response: Callable[[str], str]
-    """A response that scores 1, from a label."""
-    score: Callable[[str, str], Score]
-    """Of a response and a label."""
+    right_response: Callable[[str], str]  # one that scores 1
+    score: Callable[[str, str], Score]  # of a response and a label
 
     @property
     def max_tokens(self) -> int:
@@ -63,6 +56,27 @@ def draw(train: list[list[Any]], count: int, rng: random.Random) -> list[Any]:
     return [rng.choice(rng.choice(train)) for _ in range(count)]
 
 
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes rows as JSON lines."""
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str) -> None:
+    """Writes prompts as OpenRLHF reads them."""
+    rows = ({"input": task.prompt(item), "label": task.label(item)} for item in items)
+    write_lines(path, ({**row, "datasource": source} for row in rows))
+
+
+def grade(
+    task: TinyTask, items: Sequence[Any], texts: Sequence[Sequence[str]]
+) -> list[list[float]]:
+    """The scores of texts (prompts, samples), in the same order."""
+    return [
+        [task.score(text, task.label(item)).value for text in group]
+        for item, group in zip(items, texts, strict=True)
+    ]
+
+
 # Sort: put 2 to 5 digits in order, `sort(7294)=` -> `2479`. Prompts of several lengths differ in
 # difficulty. The grader is exact: nothing but the digits, and then the end.
 
@@ -70,7 +84,7 @@ DIGITS = "0123456789"
 LENGTHS = (2, 3, 4, 5)  # digits per prompt
 
 
-def _sort_split(seed: int, held_out: int) -> Split:
+def _sort_split(seed: int, held_out: int) -> TinySplit:
     """All digits of each length, of which equally many are held out."""
     most = len(LENGTHS) * 10 ** min(LENGTHS) // 2
     if not len(LENGTHS) <= held_out <= most:
@@ -84,7 +98,7 @@ def _sort_split(seed: int, held_out: int) -> Split:
         rng.shuffle(every)
         apart += every[:of_each]
         train.append(every[of_each:])
-    return Split(train, apart)
+    return TinySplit(train, apart)
 
 
 def _sort_score(response: str, label: str) -> Score:
@@ -93,11 +107,7 @@ def _sort_score(response: str, label: str) -> Score:
 
 
 def score_query(query: str, prompt: str, label: str) -> Score:
-    """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader.
-
-    Raises:
-        ValueError: the query does not begin with the prompt: another tokenizer wrote it.
-    """
+    """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader."""
     if not query.startswith(prompt):
         raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
     return _sort_score(query[len(prompt) :], label)
@@ -130,11 +140,13 @@ def _small_case(
 ) -> TinyTask:
     """A task with the problems, splits and grader of `openrlhf_js.tasks`, made with `options`."""
 
-    def split(seed: int, held_out: int) -> Split:
+    def split(seed: int, held_out: int) -> TinySplit:
         train: dict[Hashable, list[Item]] = {}
         for item in task.generate(training_items, seed, "train", **options):
             train.setdefault(kind(item), []).append(item)
-        return Split(list(train.values()), list(task.generate(held_out, seed, "test", **options)))
+        return TinySplit(
+            list(train.values()), list(task.generate(held_out, seed, "test", **options))
+        )
 
     return TinyTask(
         tokens=(*tokens, OPEN, CLOSE),

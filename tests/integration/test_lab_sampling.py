@@ -14,8 +14,7 @@ import pytest
 
 from openrlhf_js.lab.pool import Samples, open_samples
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.quickstart import write_prompts
-from openrlhf_js.tiny.tasks import TASKS, draw
+from openrlhf_js.tiny.tasks import TASKS, draw, write_prompts
 
 ROOT = Path(__file__).parents[2]
 PROMPTS, RESPONSES = 8, 32

@@ -7,7 +7,6 @@ import math
 import re
 from collections import defaultdict
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from transformers import AutoTokenizer, Qwen2ForCausalLM
@@ -50,14 +49,6 @@ def test_true_scores_by_hand(response, score):
     assert true_score("hbea", response) == pytest.approx(SCALE * score)
     assert true_score("hbea", response + END) == pytest.approx(SCALE * score)
     assert TASK.score(response + END, TASK.label("hbea")).value == pytest.approx(SCALE * score)
-
-
-def test_the_prompt_itself_is_the_best_response():
-    best = max(
-        ("".join(each) for size in range(6) for each in product("aceh", repeat=size)),
-        key=lambda response: true_score("ceah", response),
-    )
-    assert best == TASK.right_response("ceah") == "ceah"
 
 
 def test_split_divides_all_prompts():
@@ -105,15 +96,6 @@ def test_the_accuracy_of_true_scores(folder, tmp_path):
     lines = [json.dumps({"chosen_score": a, "rejected_score": b}) for a, b in gaps]
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     assert preferences.accuracy_of_truth(tmp_path / "pairs.jsonl") == 2.5 / 4
-
-
-def test_the_seed_decides_everything(folder, tmp_path):
-    for name, seed in (("same", 3), ("other", 4)):
-        preferences.write(tmp_path / name, seed=seed, train=4000, held_out=2000)
-    for side in SIDES:
-        first = (folder / f"{side}.jsonl").read_text()
-        assert (tmp_path / "same" / f"{side}.jsonl").read_text() == first
-        assert (tmp_path / "other" / f"{side}.jsonl").read_text() != first
 
 
 def test_reward_training_gets_the_tokens_that_a_policy_writes(folder):

@@ -37,15 +37,11 @@ def as_it_was():
     [
         (["--task", "chess"], "unknown task 'chess'; choose from sort, countdown, maze"),
         (["--estimator", "jsx"], "unknown estimator 'jsx'; choose from js, js_plus"),
-        (["--estimator", "js,rloo"], "unknown estimator 'js,rloo'"),
         (["--compare", "rloo,gae"], "unknown estimator 'gae'"),
         (["--compare", "js,js"], "names an estimator twice"),
         (["--estimator", "js", "--compare", "js,rloo"], "--estimator or --compare, not both"),
         (["--steps", "1"], "--steps 1: input should be greater than or equal to 2"),
-        (["--steps", "many"], "many"),
         (["--out", "a,b"], "must not contain ,"),
-        (["--seed", "-1"], "--seed -1: input should be greater than or equal to 0"),
-        (["--frobnicate"], "--frobnicate"),
     ],
 )
 def test_wrong_flags_get_a_message_and_status_2(flags, told, capsys, tmp_path, monkeypatch):
@@ -158,39 +154,27 @@ def flags(task="sort", **options):
     }
 
 
-def test_the_command_trains_the_estimator_on_the_runs_files():
-    found = flags(gpu=False)
-    assert found["--algo.advantage.estimator"] == "js"
-    assert found["--data.prompt_dataset"] == "/run/data/train.jsonl"
-    assert found["--ckpt.output_dir"] == "/run/js/model"
-    assert "--train.colocate_all" not in found
-    assert "--train.colocate_all" in flags(gpu=True)
-
-
 @pytest.mark.parametrize("name", TASKS)
 def test_the_command_knows_the_tasks_grader_and_lengths(name):
     found, task = flags(name, gpu=False), TASKS[name]
     assert Path(found["--reward.remote_url"]).is_file()
+    assert found["--algo.advantage.estimator"] == "js"
+    assert found["--ckpt.output_dir"] == "/run/js/model"
+    assert "--train.colocate_all" in flags(gpu=True).keys() - found.keys()
+    settings = QuickstartSettings()  # every step trains once on one whole batch
+    batch = settings.prompts_per_step * settings.responses_per_prompt
+    assert int(found["--train.batch_size"]) == batch
     assert int(found["--rollout.max_new_tokens"]) == task.max_new_tokens
     assert int(found["--data.max_len"]) == task.max_prompt_tokens + task.max_new_tokens
 
 
-def test_every_step_trains_once_on_one_whole_batch():
-    found, settings = flags(gpu=False), QuickstartSettings()
-    batch = settings.prompts_per_step * settings.responses_per_prompt
-    assert int(found["--train.batch_size"]) == batch
-    assert batch % int(found["--train.micro_batch_size"]) == 0
-    assert batch % int(found["--rollout.micro_batch_size"]) == 0
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_the_training_program_knows_every_flag_and_estimator(estimator):
+def test_the_training_program_knows_every_flag_and_estimator():
     pytest.importorskip("openrlhf")
     from openrlhf_js.plugin import flags as plugin_flags
     from openrlhf_js.plugin.parser import upstream_parser
 
     parser = upstream_parser()
     plugin_flags.add_flags(parser)
-    words = stages.command(QuickstartSettings(), estimator, RUN, RUN, gpu=True)
-    args = parser.parse_args(words[3:])
-    assert vars(args)["algo.advantage.estimator"] == estimator
+    for estimator in ESTIMATORS:
+        words = stages.command(QuickstartSettings(), estimator, RUN, RUN, gpu=True)
+        assert vars(parser.parse_args(words[3:]))["algo.advantage.estimator"] == estimator

