@@ -109,12 +109,6 @@ def test_sides_that_a_cut_makes_the_same(side, pairs):
     assert report.counts == {"cut": 2, "same": 1}
 
 
-def test_encoding_is_uncut_whatever_the_tokenizer_did_before():
-    tokenizer = words()
-    assert [len(each) for each in Budget(tokenizer, 3).encode(["a b c d e", "a"])] == [5, 1]
-    assert tokenizer("a b c", truncation=True, max_length=2)["input_ids"] == [3, 4]
-
-
 def test_a_text_that_the_tokenizer_cannot_encode():
     tokenizer = Tokenizer(models.WordLevel({EOS: 0, "a": 1}))  # without an unknown token
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -75,14 +75,6 @@ def test_intervals_are_clustered_by_prompt():
     assert alone["margin"] == {"value": 0.0, "low": None, "high": None}
 
 
-def test_subsets_are_reported_where_there_are_several():
-    found = evaluated([1.0, 0.0, 1.0], [0.0, 1.0, 1.0], subsets=["x", "y", "y"])["subsets"]
-    assert {name: part["pairs"] for name, part in found.items()} == {"x": 1, "y": 2}
-    assert found["x"]["accuracy"]["value"] == 1
-    assert (found["y"]["accuracy"]["value"], found["y"]["ties"]) == (0.25, 0.5)
-    assert evaluated([1.0], [0.0], subsets=["x"])["subsets"] == {}
-
-
 def test_a_model_that_only_counts_tokens_is_at_chance_once_length_is_balanced():
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 100, (2, 500)) + np.array([[10], [0]])
@@ -145,15 +137,6 @@ def test_error_by_chance_is_the_mean_error_of_exact_models():
         ev.calibration_error(ev.reliability(exact_margins(600, seed=seed))) for seed in range(300)
     ]
     assert np.mean(errors) == pytest.approx(ev.error_by_chance(exact_margins(600)), rel=0.06)
-
-
-@pytest.mark.parametrize("factor", [0.25, 1.0, 3.0])
-def test_temperature_undoes_a_factor(factor):
-    margins = exact_margins(40_000)
-    found = ev.temperature(margins * factor)
-    assert found == pytest.approx(factor, rel=0.05)
-    losses = [ev.log_loss(margins * factor / (found * by)) for by in (0.98, 1.0, 1.02)]
-    assert min(losses) == losses[1]
 
 
 def test_temperature_by_hand():

@@ -89,12 +89,6 @@ def test_a_row_that_is_not_a_pair_is_named_with_its_line(line, problem, tmp_path
     assert problem in str(caught.value)
 
 
-def test_an_empty_file_holds_no_pair(tmp_path):
-    (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(ValueError, match="holds no pair"):
-        list(read_pairs(tmp_path / "empty.jsonl"))
-
-
 @pytest.mark.parametrize("margin", [None, "1", True, float("nan"), 10**400])
 def test_the_margin_loss_wants_a_finite_number(margin):
     row = {"chosen": "a", "rejected": "b", "margin": margin}

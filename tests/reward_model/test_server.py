@@ -109,21 +109,6 @@ def test_each_request_gets_its_own_scores_in_order() -> None:
     assert all(len(batch) <= 7 for batch in scorer.batches)
 
 
-def test_texts_that_come_while_the_model_works_form_the_next_batch() -> None:
-    scorer = Scorer()
-
-    async def test(batcher: Batcher) -> None:
-        first = await hold(batcher, scorer)
-        others = [asyncio.ensure_future(batcher.score([str(i)])) for i in range(10)]
-        await asyncio.sleep(0)
-        assert batcher.waiting == 10
-        scorer.gate.set()
-        await asyncio.gather(first, *others)
-
-    run(test, scorer, max_wait_seconds=0)
-    assert scorer.batches == [["hold"], [str(i) for i in range(10)]]
-
-
 @pytest.mark.parametrize(("size", "wait"), [(4, 3600.0), (64, 0.5)])
 def test_a_batch_starts_when_it_is_full_or_the_wait_is_over(size: int, wait: float) -> None:
     scorer = Scorer()

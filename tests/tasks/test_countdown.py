@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from openrlhf_js.tasks import countdown
-from openrlhf_js.tasks.countdown import MAX_EXPRESSION_CHARACTERS, evaluate, sides
+from openrlhf_js.tasks.countdown import MAX_EXPRESSION_CHARACTERS, evaluate
 
 PAPER = json.dumps({"numbers": [55, 53, 59, 22], "target": 71})
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
@@ -79,15 +79,6 @@ def test_whatever_can_be_solved_is_solved(numbers):
         if solution:
             assert score(solution, json.dumps({"numbers": numbers, "target": target})).value == 1.0
     assert score(countdown.solve([3, 3, 8, 8], 24), '{"numbers": [3, 3, 8, 8], "target": 24}').value
-
-
-def test_no_set_of_numbers_is_in_both_splits_whatever_their_order_and_the_seeds():
-    found = {"train": set(), "test": set()}
-    for split, seed in itertools.product(found, range(4)):
-        for item in countdown.generate(150, seed, split, numbers=(3,), largest=15):
-            found[split].add(tuple(sorted(item["numbers"])))
-    assert len(found["train"]) > 200 and len(found["test"]) > 30
-    assert not found["train"] & found["test"]
 
 
 def test_both_splits_together_hold_every_problem_there_is():
@@ -245,15 +236,6 @@ def test_values():
 def test_what_is_no_expression(text):
     with pytest.raises(ValueError):
         evaluate(text)
-
-
-def test_the_sides_of_an_equation():
-    for equation in ("8 * 3 = 24", "24 = 8 * 3", "x = 8 * 3 = 24"):
-        assert sides(equation) == ("8 * 3", "24")
-    assert sides("8 * 3") == ("8 * 3", "")
-    for equation in ("8 * 3 =", "8 * 3 = 20 + 4", "24 = 8 * 3 = 24"):
-        with pytest.raises(ValueError, match="equals sign"):
-            sides(equation)
 
 
 trees = st.recursive(

@@ -23,7 +23,7 @@ from openrlhf_js.tasks import pool as pools
 sys.path.insert(0, str(Path(__file__).parent))
 import hostile
 
-LIMIT_SECONDS = 1.0
+LIMIT_SECONDS = 0.5
 MOST_OWN_SECONDS = 0.5  # of a thread of this process, which reads up to a megabyte
 MOST_GROWTH = 50 << 20  # bytes
 THREADS = 4
@@ -34,13 +34,12 @@ WATCHED = frozenset(("open", "exec", "compile", "import", "socket.connect", "os.
 
 
 class Graded(NamedTuple):
-    """What became of one response."""
+    """What became of one response; `own_seconds` are of this process's thread."""
 
     kind: hostile.Kind
-    task: str
     score: Score | Exception
     seconds: float
-    own_seconds: float  # of this process's thread
+    own_seconds: float
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +61,8 @@ def graded(number: int, kind: hostile.Kind) -> list[Graded]:
     """A kind by every task: as each response, against its first label and another one in turn."""
     found = []
     for name, task in TASKS.items():
+        if name != "math" and task.score is TASKS["math"].score:
+            continue
         first, *others = hostile.LABELS[name]
         labels = [first, others[number % len(others)]] if others else [first]
         for place, response in enumerate(hostile.responses(name, kind.text)):
@@ -72,7 +73,7 @@ def graded(number: int, kind: hostile.Kind) -> list[Graded]:
                 except Exception as error:  # which is what must not be
                     score = error
                 own, seconds = time.thread_time() - own, time.perf_counter() - began
-                found.append(Graded(kind, name, score, seconds, own))
+                found.append(Graded(kind, score, seconds, own))
     return found
 
 
@@ -110,14 +111,16 @@ def test_every_response_gets_a_score_in_time_none_a_reward_and_nothing_else_happ
     assert not Path(tempfile.gettempdir(), hostile.CANARY).exists()
     assert psutil.Process().memory_info().rss - before < MOST_GROWTH
     assert len(psutil.Process().children(recursive=True)) <= THREADS
+    pool.timeout_seconds = 10  # for a machine that is busy; the worker's own limit stays
     for name, task in TASKS.items():
         for label in hostile.LABELS[name]:
             assert task.score(task.right_response(label), label).status == "correct"
             assert task.score(task.wrong_response(label), label).status == "wrong"
+    pool.timeout_seconds = LIMIT_SECONDS
 
 
 @pytest.mark.parametrize("name", TASKS)
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_response_gets_the_same_score_each_time(pool, name, data):
     response = data.draw(hostile.drawn_responses(name))
@@ -126,4 +129,5 @@ def test_any_response_gets_the_same_score_each_time(pool, name, data):
     assert type(score) is Score
     assert score.status in STATUSES and score.status != "error"
     assert score.value == (score.status == "correct")
-    assert TASKS[name].score(response, label) == score
+    again = TASKS[name].score(response, label)
+    assert again == score or "timeout" in (again.status, score.status)

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from openrlhf_js.tasks import knights_knaves
 
@@ -309,13 +307,6 @@ def test_people_whose_name_is_an_article():
         assert knights_knaves.score(f"\\boxed{{{answer}}}", label).status == status
 
 
-def test_everybody_may_have_the_same_role():
-    label = '{"Ann": "knave", "Bob": "knave"}'
-    assert "{Ann is a knave and Bob is a knave}" in knights_knaves.right_response(label)
-    assert "{Ann is a knight and Bob is a knave}" in knights_knaves.wrong_response(label)
-    assert knights_knaves.score("\\boxed{Ann and Bob are knights}", label).status == "wrong"
-
-
 LABELS = """Owen is a sage ; [] ; {} ; ["Owen", "sage"] ; {"Owen": true} ; {"Owen": "wizard"} ;
     {"Owen": "sage", "Liam": "knave"} ; {"Owen": "sage", "owen": "fool"} ; {"": "sage"} ;
     {"and": "sage"} ; {"Owen Smith": "sage"} ; {"Sage": "sage"} ; {"Not": "sage"}"""
@@ -330,12 +321,3 @@ def test_malformed_labels_are_errors(label):
     ):
         with pytest.raises(ValueError, match="a label is a JSON object"):
             function()
-
-
-@given(st.permutations(["Owen is a sage", "Liam is a fool", "Mary-Ann is a fool"]), st.data())
-def test_order_case_and_joints_make_no_difference(claims, data):
-    joints = st.sampled_from([", ", " and ", ", and ", "; ", ".\n", " \\\\ ", ",", "\n"])
-    cases = st.sampled_from([str.lower, str.upper, str.title, str])
-    answer = "".join(data.draw(cases)(claim) + data.draw(joints) for claim in claims[:-1])
-    answer += data.draw(cases)(claims[-1])
-    assert knights_knaves.score(f"\\boxed{{{answer}}}", LABEL).status == "correct"

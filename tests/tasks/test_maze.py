@@ -117,24 +117,12 @@ def test_both_splits_together_hold_every_maze_there_is():
     assert len(train) + len(test) == len(every) == 44
 
 
-def test_a_length_that_is_exhausted_leaves_the_rest_to_the_others():
-    lengths = Counter(item["length"] for item in maze.generate(60, 0, size=5, lengths=(6, 1)))
-    assert 12 <= lengths[6] <= 16 and lengths[1] == 60 - lengths[6]
-    assert len(until_none_is_left(10, 0, size=4, lengths=(1, 3))) == 1  # 3 is impossible
-
-
 @pytest.mark.parametrize(
     "options", [{"split": "dev"}, {"size": 3}, {"size": 65}, {"lengths": ()}, {"lengths": (0, 4)}]
 )
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(ValueError, match=r"must be .* got"):
         next(maze.generate(1, 0, **options))
-
-
-def test_the_prompt_shows_the_grid():
-    (message,) = maze.prompt({"rows": json.loads(PAPER)["maze"], "length": 4})
-    grid = "## Maze\n******\n*.*.E*\n*....*\n**.*.*\n**.S.*\n******"
-    assert message["content"].endswith(grid) and "<answer>" in message["content"]
 
 
 RIGHT = r"""RUUU ; R U U U ; r, u, u, u ; R->U -> U→U ; Right, Up, Up, Up ; rightUpUup ; RUUU. ;

@@ -169,11 +169,6 @@ def test_the_twin_of_a_lost_tail_is_not_taken_for_it():
     assert response_of(prompt.replace("three?", "three!") + "six", prompt) == "six"
 
 
-def test_a_response_that_repeats_the_prompt_keeps_its_first_words_where_the_prompt_is_whole():
-    assert response_of(PROMPT + "mine" + PROMPT, PROMPT).startswith("mine")
-    assert response_of(PROMPT.replace(" ,", ",") + "mine" + PROMPT, PROMPT).startswith("mine")
-
-
 SECRET = "\\boxed{secret}"
 text = st.text("ab<|> \n.\\{}", max_size=40)
 
