@@ -44,21 +44,13 @@ def generate(
     system: str = "",
     retry_failed: bool = False,
 ) -> AnswerCounts:
-    """Has a model answer the questions that it has not answered yet.
+    """Has a model answer the `wanted` questions that it has not answered yet.
 
-    Args:
-        name: of the model in the results.
-        questions: all of the bench; a question's number among them determines its seed.
-        wanted: those to answer.
-        count_tokens: of `style.load_tokenizer`.
-        retry_failed: also asks those that failed before, such as prompts that were too long.
-
-    Raises:
-        ValueError: there are answers made with other settings, or by another program.
+    A question's number among all `questions` determines its seed. ValueError if there are answers
+    made with other settings, or by another program.
     """
     name, path = file_name(name), folder.root / "generation" / f"{file_name(name)}.jsonl"
-    answers = folder.answers(name)
-    if answers.is_file() and not path.is_file():
+    if (answers := folder.answers(name)).is_file() and not path.is_file():
         raise ValueError(f"another program made {answers}: give this model another --name")
     settings = {**sampler.identity, **parameters._asdict(), "system": system}
     numbers = {uid: number for number, uid in enumerate(questions)}
@@ -93,7 +85,15 @@ def generate(
         finally:
             records = {key[0]: record for key, record in store.records.items()}
             _export(folder, name, records, settings, questions, count_tokens)
-    return _counted(records, wanted, problems)
+    own = [records[uid] for uid in wanted if uid in records]
+    said = [each for each in own if "failed" not in each]
+    return AnswerCounts(
+        answered=len(said),
+        cut_off=sum(each["finish_reason"] == "length" for each in said),
+        empty=sum(not split_thinking(each["text"], each["thinking"])[0] for each in said),
+        failed={each["uid"]: each["failed"] for each in own if "failed" in each},
+        open=problems,
+    )
 
 
 def _export(
@@ -124,16 +124,3 @@ def _export(
             )
             file.write(json_line(row))
     write_json(path.with_suffix(".generation.json"), {"settings": settings, "failed": failed})
-
-
-def _counted(
-    records: Mapping[Any, Record], wanted: Mapping[str, Question], problems: Mapping[str, str]
-) -> AnswerCounts:
-    own = [records[uid] for uid in wanted if uid in records and "failed" not in records[uid]]
-    return AnswerCounts(
-        answered=len(own),
-        cut_off=sum(each["finish_reason"] == "length" for each in own),
-        empty=sum(not split_thinking(each["text"], each["thinking"])[0] for each in own),
-        failed={uid: records[uid]["failed"] for uid in wanted if "failed" in records.get(uid, {})},
-        open=dict(problems),
-    )

@@ -26,7 +26,6 @@ from matplotlib.figure import Figure
 from openrlhf_js import __version__
 from openrlhf_js.common.console import visible
 from openrlhf_js.evaluation.arena.data import (
-    Judgment,
     read_answers,
     read_judgments,
     read_questions,
@@ -37,8 +36,6 @@ log = logging.getLogger(__name__)
 
 TEMPLATES = Path(__file__).parent / "templates"
 LARGEST_BYTES = 20_000_000  # that browsers open well
-GROUP = 50  # questions that are unpacked together
-TITLE = 120  # characters of a question in the list
 SHOWN_MODELS = 60
 NAME_WIDTH = 36
 INK, GRID = "#37352f", "#e3e2e0"
@@ -70,7 +67,6 @@ def _cells(row: Row, baseline: bool, missing: bool) -> Row:
     found = {"model": row["model"], "score": number("score"), "interval": "baseline"}
     if row["style_control"] != "none":
         found["without control"] = number("score_without_control")
-        found["equal style"] = number("score_at_equal_style")
     if missing:
         found["worst case"] = "" if baseline else ends("worst_case_low", "worst_case_high")
     found |= {"win/loss/tie": "", "questions": ""}
@@ -147,7 +143,7 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
         ],
         compared=compared,
         key=KEY,
-        packed=packed(pools, judges, [name for name in models if name not in baselines]),
+        packed=pack(pools, judges, [name for name in models if name not in baselines]),
         style=(TEMPLATES / "arena.css").read_text("utf-8"),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -157,51 +153,34 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-def packed(pools: Sequence[Pool], judges: Sequence[str], models: Sequence[str]) -> dict[str, str]:
-    """By name, the questions with verdicts for the page's filters, and all texts in groups.
+def pack(pools: Sequence[Pool], judges: Sequence[str], models: Sequence[str]) -> str:
+    """All questions that were judged, with answers and games: JSON, gzip, base64.
 
-    Of a question, models are by their place among `models`, judges among `judges`; of its two games
-    the listing has the verdicts, the group the judge's texts, and both None where one failed.
+    A question's models are by their place among `models`, their judges by that among `judges`.
     """
     folder = pools[0].folder
     baselines = {pool.category: pool.baseline for pool in pools}
     answers = {name: read_answers(folder, name) for name in {*models, *baselines.values()}}
+    questions = read_questions(folder)
 
     def answer(model: str, uid: str) -> Row:
         of = answers[model].get(uid)
         return {"text": of and of.text, "thinking": of and of.thinking}
 
-    judged: dict[str, dict[str, dict[str, Judgment]]] = {}
+    found: dict[str, Row] = {}
     for place, model in enumerate(models):
         for number, judge in enumerate(judges):
             for uid, each in read_judgments(folder.judgments(judge, model)).items():
-                if each.baseline in ("", baselines.get(each.category)):
-                    judged.setdefault(uid, {}).setdefault(str(place), {})[str(number)] = each
-    entries, texts = [], []
-    for uid, question in read_questions(folder).items():
-        against = baselines.get(question.category)
-        if uid not in judged or against is None:
-            continue
-        verdicts, said = (
-            {
-                place: {judge: [g and g[part] for g in of.games] for judge, of in own.items()}
-                for place, own in judged[uid].items()
-            }
-            for part in (0, 1)
-        )
-        entry: Row = {"uid": uid, "category": question.category, "cluster": question.cluster}
-        title = " ".join(question.prompt[: 4 * TITLE].split())[:TITLE]
-        entries.append(entry | {"title": title, "baseline": against, "models": verdicts})
-        own = {i: {**answer(models[int(i)], uid), "judged": each} for i, each in said.items()}
-        baseline = {"name": against, **answer(against, uid)}
-        texts.append({"prompt": question.prompt, "baseline": baseline, "models": own})
-    index = {"models": models, "judges": judges, "group": GROUP, "questions": entries}
-    groups = [texts[start : start + GROUP] for start in range(0, len(texts), GROUP)]
-    return {"listing": _pack(index)} | {
-        f"texts-{number}": _pack(group) for number, group in enumerate(groups)
-    }
-
-
-def _pack(value: Any) -> str:
-    text = json.dumps(value, separators=(",", ":")).encode()
+                against = baselines.get(each.category)
+                if uid not in questions or not against or each.baseline not in ("", against):
+                    continue
+                if uid not in found:
+                    baseline = {"name": against, **answer(against, uid)}
+                    found[uid] = questions[uid]._asdict() | {"baseline": baseline, "models": {}}
+                own = found[uid]["models"]
+                own.setdefault(place, {**answer(model, uid), "judged": {}})
+                own[place]["judged"][number] = each.games
+    ordered = [found[uid] for uid in questions if uid in found]
+    data = {"models": models, "judges": judges, "questions": ordered}
+    text = json.dumps(data, separators=(",", ":")).encode()
     return base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()

@@ -328,7 +328,7 @@ def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row],
 
 
 def _controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row], list[str]]:
-    features = style.features_of(plan.style_control)
+    features = style.CONTROLS[plan.style_control]
     known, notes = styled(pool, rows)
     fit = style.control(known, features)
     found = {}
@@ -337,7 +337,6 @@ def _controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, R
         found[model] = {
             **_percent(fit.score(model)),
             "score_without_control": 100 * float(np.average(own.points, weights=own.weight)),
-            **_percent(fit.score(model, equal_style=True), "equal_style"),
         }
     told = [
         f"{name} {each.value:+.3f} ({each.low:+.3f} to {each.high:+.3f})"
@@ -346,8 +345,7 @@ def _controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, R
     return found, [
         *notes,
         f"Style, in log-odds of one standard deviation: {', '.join(told)}. The score is what a "
-        "model would win at the pool's mean difference of style, as in the official script; equal "
-        "style is what it would win at the baseline's own.",
+        "model would win at the pool's mean difference of style, as in the official script.",
     ]
 
 
@@ -474,7 +472,7 @@ def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Co
         raise ValueError(f"{a} and {b} were judged on no question in common")
     rows = rows[rows.uid.isin(list(shared)) | ~rows.model.isin([a, b])]
     if plan.style_control != "none":
-        fit = style.control(rows, style.features_of(plan.style_control))
+        fit = style.control(rows, style.CONTROLS[plan.style_control])
         found, scores = fit.difference(a, b), [fit.score(name).value for name in (a, b)]
     else:
         pair = rows.assign(won=rows.points * rows.weight)
@@ -490,10 +488,8 @@ def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Co
     )
 
 
-def _percent(of: Estimate, name: str = "") -> Row:
+def _percent(of: Estimate) -> Row:
     value, low, high = (_number(100 * each) for each in of)
-    if name:
-        return {f"score_at_{name}": value, f"{name}_low": low, f"{name}_high": high}
     return {"score": value, "ci_low": low, "ci_high": high}
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from openrlhf_js.stats import Difference, Estimate
+from openrlhf_js.stats.estimate import t_difference, t_estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,18 +169,6 @@ CONTROLS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def features_of(control: str) -> tuple[str, ...]:
-    """The features of a control such as "all", "length" or "length+bold"."""
-    parts = control.split("+")
-    if not set(parts) <= set(CONTROLS) or ("none" in parts and len(parts) > 1):
-        raise ValueError(
-            f"no style control {control!r}; there are {', '.join(CONTROLS)}, and sums such as "
-            "length+bold"
-        )
-    named = {feature for part in parts for feature in CONTROLS[part]}
-    return tuple(feature for feature in FEATURES if feature in named)
-
-
 def differences(ours: Floats, theirs: Floats) -> Floats:
     """Differences (rows, 4) of two answers' counts (rows, 4), in the order of `FEATURES`."""
     tokens = ours[:, :1] + theirs[:, :1]
@@ -200,42 +189,29 @@ class Controlled(NamedTuple):
     features: tuple[str, ...]
     parameters: Floats
     covariance: Floats  # clustered by question
-    offset: Floats  # (features,) mean / standard deviation of each difference, before z-scoring
     degrees_of_freedom: int
 
-    def score(self, model: str, equal_style: bool = False) -> Estimate:
-        """In [0, 1], at the pool's mean difference of style, or at the baseline's own style."""
-        return Estimate(*special.expit(self._ends(self._row(model, equal_style))).tolist())
+    def score(self, model: str) -> Estimate:
+        """In [0, 1], at the pool's mean difference of style."""
+        return Estimate(*special.expit(self._ends(self.models.index(model))).tolist())
 
     def coefficient(self, feature: str) -> Estimate:
         """Log-odds that one standard deviation more of a feature is worth."""
-        row = np.zeros(len(self.parameters))
-        row[len(self.models) + self.features.index(feature)] = 1
-        return Estimate(*self._ends(row).tolist())
+        return Estimate(*self._ends(len(self.models) + self.features.index(feature)).tolist())
 
     def difference(self, a: str, b: str) -> Difference:
         """Score of a minus score of b, by the delta method."""
-        rows = [self._row(name, False) for name in (a, b)]
-        scores = [float(special.expit(row @ self.parameters)) for row in rows]
-        slope = [score * (1 - score) * row for score, row in zip(scores, rows, strict=True)]
-        along = slope[0] - slope[1]
-        value, error = scores[0] - scores[1], float(np.sqrt(along @ self.covariance @ along))
-        df = self.degrees_of_freedom
-        half = float(special.stdtrit(df, 0.975)) * error
-        p_value = float(2 * special.stdtr(df, -abs(value) / error)) if error else 1.0
-        return Difference(value, value - half, value + half, p_value, error, df)
+        along, scores = np.zeros(len(self.parameters)), []
+        for name, sign in ((a, 1), (b, -1)):
+            place = self.models.index(name)
+            scores.append(float(special.expit(self.parameters[place])))
+            along[place] = sign * scores[-1] * (1 - scores[-1])
+        error = float(np.sqrt(along @ self.covariance @ along))
+        return t_difference(scores[0] - scores[1], error, self.degrees_of_freedom, 1)
 
-    def _row(self, model: str, equal_style: bool) -> Floats:
-        row = np.zeros(len(self.parameters))
-        row[self.models.index(model)] = 1
-        if equal_style:
-            row[len(self.models) :] = -self.offset
-        return row
-
-    def _ends(self, row: Floats) -> Floats:
-        half = special.stdtrit(self.degrees_of_freedom, 0.975)
-        half *= np.sqrt(row @ self.covariance @ row)
-        return row @ self.parameters + np.array([0, -half, half])
+    def _ends(self, place: int) -> Floats:
+        value, error = self.parameters[place], np.sqrt(self.covariance[place, place])
+        return np.array(t_estimate(value, error, self.degrees_of_freedom))
 
 
 def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
@@ -267,7 +243,4 @@ def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
     known = np.concatenate([np.full(len(models), True), varies])
     parameters, covariance = np.zeros(len(known)), np.zeros((len(known), len(known)))
     parameters[known], covariance[np.ix_(known, known)] = fit.params, fit.cov_params()
-    offset = np.where(varies, mean / scale, 0.0)
-    return Controlled(
-        tuple(models), tuple(features), parameters, covariance, offset, len(names) - 1
-    )
+    return Controlled(tuple(models), tuple(features), parameters, covariance, len(names) - 1)

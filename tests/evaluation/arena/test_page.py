@@ -133,7 +133,7 @@ def test_cells_and_files(bench):
     controlled = board(pools[0], ["j"], Plan(style_control="length"))
     assert controlled.title == "all, judged by j, style controlled: length"
     assert any("Style, in log-odds" in note and "length" in note for note in controlled.notes)
-    assert "equal style" in cells(controlled)[0]
+    assert "without control" in cells(controlled)[0]
     (line, *_) = csv.DictReader(io.StringIO(as_csv(boards)))
     assert float(line["score"]) == pytest.approx(plain[0]["score"]) and line["deviations"]
     assert image([*boards, controlled], "svg") == image([*boards, controlled], "svg")

@@ -12,8 +12,7 @@ const KINDS = {
   "much better, in a game": (a, b) => Math.abs(a) === 2 || Math.abs(b) === 2,
   "a verdict is missing": (a, b) => a === null || b === null,
 };
-const groups = new Map();
-let data, shown = [], place = 0, asked = 0;
+let data, shown = [], place = 0;
 
 function make(kind, of = {}, ...inside) {
   const node = Object.assign(document.createElement(kind), of);
@@ -44,54 +43,38 @@ function searched() {
   return query && new RegExp(query.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i");
 }
 
+// Of the chosen model and judge.
+const own = question => question.models[at("model").value] || {};
+const games = question => (own(question).judged || {})[at("judge").value] || [null, null];
+
 // How the model fared in both games; null without a verdict.
-function margins(verdicts) {
-  return (verdicts || [null, null]).map((verdict, number) => {
-    const of_a = verdict ? OF_A[verdict] : null;
+function margins(question) {
+  return games(question).map((game, number) => {
+    const of_a = game && game[0] ? OF_A[game[0]] : null;
     return of_a === null || number ? of_a : 0 - of_a;
   });
 }
 
-const verdicts = question => (question.models[at("model").value] || {})[at("judge").value];
-
-// What is packed in a group of questions, a promise of it that is kept.
-function texts(number) {
-  const group = Math.floor(number / data.group);
-  if (!groups.has(group)) groups.set(group, unpack(`texts-${group}`));
-  return groups.get(group);
+function texts(question) {
+  const answers = [question.baseline, own(question)].flatMap(of => [of.text, of.thinking]);
+  return [question.uid, question.prompt, ...answers, ...games(question).map(game => game?.[1])];
 }
 
-async function hits(query) {
-  const model = at("model").value, judge = at("judge").value, found = new Set();
-  for (const question of data.questions) {
-    const of = (await texts(question.number))[question.number % data.group];
-    const own = of.models[model] || {};
-    const all = [question.uid, of.prompt, of.baseline.text, of.baseline.thinking, own.text,
-      own.thinking, ...((own.judged || {})[judge] || [])];
-    if (all.some(text => text && query.test(text))) found.add(question);
-  }
-  return found;
-}
-
-async function filter() {
-  const mine = ++asked;
+function filter() {
   const query = searched(), category = at("category").value, kind = KINDS[at("verdict").value];
-  if (query) at("count").textContent = "searching";
-  const found = query && await hits(query);
-  if (mine !== asked) return;  // another search has begun
   const current = shown[place];
   shown = data.questions.filter(question => question.models[at("model").value]
-    && (!category || question.category === category)
-    && kind(...margins(verdicts(question))) && (!found || found.has(question)));
+    && (!category || question.category === category) && kind(...margins(question))
+    && (!query || texts(question).some(text => text && query.test(text))));
   place = Math.max(0, shown.indexOf(current));
   at("count").textContent = `${shown.length} of ${data.questions.length} questions`;
   at("list").replaceChildren(...shown.map((question, number) => {
-    const signs = margins(verdicts(question)).map(margin => SIGNS[margin]).join(" ");
-    const words = make("span", { textContent: question.title || question.uid });
+    const signs = margins(question).map(margin => SIGNS[margin]).join(" ");
+    const words = make("span", { textContent: question.prompt.trim().slice(0, 120) });
     return make("li", {}, make("button", { onclick: () => show(number) }, words,
       make("span", { textContent: signs })));
   }));
-  await show(place);
+  show(place);
 }
 
 const lost = textContent => make("p", { className: "lost", textContent });
@@ -108,24 +91,24 @@ function answer(title, of) {
   return box;
 }
 
-function game(verdict, text, number) {
+function game(question, number) {
   const [a, b] = number ? ["the model", "the baseline"] : ["the baseline", "the model"];
   const box = make("section", { className: "box" },
     make("h3", { textContent: `Game ${number + 1}: A is ${a}, B is ${b}` }));
-  if (text === null) {
+  const of = games(question)[number], margin = margins(question)[number];
+  if (of === null) {
     box.append(lost("Not held, or the judge's call failed."));
     return box;
   }
-  const margin = margins(number ? [null, verdict] : [verdict, null])[number];
   const better = `${margin > 0 ? "the model" : "the baseline"} is`
     + (Math.abs(margin) > 1 ? " much better" : " better");
   const words = margin === null ? "the judge gave no verdict" : margin === 0 ? "a tie" : better;
-  const mark = make("span", { className: "verdict", textContent: verdict || "none" });
-  box.append(make("p", {}, mark, words), said(text));
+  const mark = make("span", { className: "verdict", textContent: of[0] || "none" });
+  box.append(make("p", {}, mark, words), said(of[1]));
   return box;
 }
 
-async function show(number) {
+function show(number) {
   place = number;
   const question = shown[place], into = at("question");
   const buttons = [...at("list").querySelectorAll("button")];
@@ -138,11 +121,6 @@ async function show(number) {
   const above = line.offsetTop < list.scrollTop;
   const below = line.offsetTop + line.offsetHeight > list.scrollTop + list.clientHeight;
   if (above || below) list.scrollTop = line.offsetTop - list.clientHeight / 2;
-  const of = (await texts(question.number))[question.number % data.group];
-  if (question !== shown[place]) return;  // another one was chosen meanwhile
-  const own = of.models[at("model").value] || {};
-  const judged = (own.judged || {})[at("judge").value] || [null, null];
-  const of_games = verdicts(question) || [null, null];
   const step = (textContent, by) => make("button",
     { textContent, onclick: () => show(place + by), disabled: !shown[place + by] });
   const names = [question.category, question.cluster, question.uid].filter(Boolean).join(", ");
@@ -150,25 +128,15 @@ async function show(number) {
     make("div", { className: "steps" }, step("\u2190 previous", -1), step("next \u2192", 1),
       `${place + 1} of ${shown.length}`, make("span", { className: "quiet", textContent: names })),
     make("section", { className: "box asked" }, make("h3", { textContent: "Question" }),
-      said(of.prompt)),
+      said(question.prompt)),
     make("div", { className: "pair" },
-      answer(`Baseline: ${question.baseline}`, of.baseline),
-      answer(`Model: ${data.models[at("model").value]}`, own)),
-    make("div", { className: "pair" },
-      ...judged.map((text, each) => game(of_games[each], text, each))));
+      answer(`Baseline: ${question.baseline.name}`, question.baseline),
+      answer(`Model: ${data.models[at("model").value]}`, own(question))),
+    make("div", { className: "pair" }, game(question, 0), game(question, 1)));
   for (const box of into.querySelectorAll(".said")) {  // to what was searched for
     const mark = box.querySelector("mark");
     if (mark) box.scrollTop = mark.offsetTop - box.offsetTop - 80;
   }
-  keep();
-}
-
-// The choice stands in the address, so that a question can be linked to and comes back.
-function keep() {
-  const state = new URLSearchParams({ model: data.models[at("model").value],
-    judge: data.judges[at("judge").value], question: shown[place].uid });
-  if (at("search").value) state.set("search", at("search").value);
-  try { history.replaceState(null, "", "#" + state); } catch { /* not in every frame */ }
 }
 
 function choose(id, names) {
@@ -189,19 +157,13 @@ async function start() {
     at("count").textContent = "This browser is too old for the questions: take one of 2023 on.";
     return;
   }
-  data = await unpack("listing");
-  data.questions.forEach((question, number) => { question.number = number; });
+  data = await unpack("data");
   const categories = [...new Set(data.questions.map(question => question.category))];
   choose("model", data.models.map((name, number) => [number, name]));
   choose("judge", data.judges.map((name, number) => [number, name]));
   choose("category", [["", "all"], ...categories.map(name => [name, name])]);
   choose("verdict", Object.keys(KINDS).map(name => [name, name]));
-  const state = new URLSearchParams(location.hash.slice(1));
-  at("model").value = Math.max(0, data.models.indexOf(state.get("model")));
-  at("judge").value = Math.max(0, data.judges.indexOf(state.get("judge")));
-  at("search").value = state.get("search") || "";
-  shown = data.questions.filter(question => question.uid === state.get("question"));
-  await filter();
+  filter();
   for (const id of ["model", "judge", "category", "verdict"]) at(id).onchange = filter;
   let waiting;
   at("search").oninput = () => { clearTimeout(waiting); waiting = setTimeout(filter, 150); };
