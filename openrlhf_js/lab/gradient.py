@@ -46,8 +46,7 @@ from openrlhf_js.stats.estimate import Floats
 
 Ints = NDArray[np.int64]
 
-MIDDLE = "js_fixed 0.5"
-"""The baseline halfway between rloo and bloo, the third point of `lab sweep`'s parabolas."""
+MIDDLE = "js_fixed 0.5"  # halfway between rloo and bloo: the third point of a sweep's parabolas
 LEAST_HALF = 2  # responses a prompt; the precise gradient's baseline is rloo
 LARGEST_RESERVE = 2 / 3  # of the pool
 SAVE_SECONDS = 60.0  # between two saves of a half that is not done

@@ -36,8 +36,7 @@ TOWARDS = "bloo"
 CHUNK_REWARDS = 200_000  # held at a time
 CROSS_BATCHES = 50  # in which every prompt is left out in turn
 
-Advance = Callable[[float], None]
-"""Called with how many more batches are done."""
+Advance = Callable[[float], None]  # called with how many more batches are done
 
 
 def values_of(pool: Samples) -> LabResult:
@@ -140,7 +139,8 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
     for m in responses:
         check(pool.rewards, n, m)
     found, rows = [], []
-    with progress("measuring", len(responses) * measurements(n, batches), "batches") as bar:
+    every = batches + _cross_batches(n, batches) * (n + 1)  # those without each prompt too
+    with progress("measuring", len(responses) * every, "batches") as bar:
         for m in responses:
             errors = measure(pool.rewards, n, m, batches, seed, pool.greedy_rewards, bar.advance)
             found.append(errors)
@@ -191,8 +191,8 @@ def check(pool: Floats, n: int, m: int) -> None:
         raise ValueError(f"m = {m}: rloo averages a prompt's other responses; give 2 or more")
     if 2 * m > responses:
         raise ValueError(
-            f"m = {m} is more than half of the {responses} responses of a prompt, and too few are "
-            f"left to know its value: sample --responses {max(8 * m, 128)} or more, or lower m"
+            f"m = {m} is more than half of the {responses} responses of a prompt: sample more "
+            "--responses, or lower m"
         )
 
 
@@ -247,11 +247,6 @@ def measure(
         total[place], cross[place] = weights @ total[e : e + 3], weights @ cross[e : e + 3]
         shrinkage[place] = best
     return Errors(names, total[:e], counts, cross[:e], shrinkage)
-
-
-def measurements(n: int, batches: int) -> int:
-    """How many batches of n prompts `measure` measures, those without one of their prompts too."""
-    return batches + _cross_batches(n, batches) * (n + 1)
 
 
 def _cross_batches(n: int, batches: int) -> int:

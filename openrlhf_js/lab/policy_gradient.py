@@ -22,8 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import GradientCheckpointingLayer, PreTrainedModel
 
-Vector: TypeAlias = list[Tensor]
-"""One number for each trained parameter, in the parameters' shapes and order."""
+Vector: TypeAlias = list[Tensor]  # one number for each trained parameter, in their order
 
 PIECE = 1 << 24  # numbers that are taken to float64 at a time: 128 MB
 
@@ -49,8 +48,6 @@ class ScoreTerms(NamedTuple):
 
 def terms(responses: Sequence[Response], weights: NDArray[np.float64]) -> ScoreTerms:
     """The responses that count: those with a token and a weight other than 0."""
-    if len(responses) != len(weights) or not np.isfinite(weights).all():
-        raise ValueError(f"needs a finite weight for each of {len(responses)} responses")
     counted = [k for k, weight in enumerate(weights) if weight and len(responses[k].response)]
     if empty := [k for k in counted if not len(responses[k].prompt)]:
         raise ValueError(f"the prompt of response {empty[0]} has no token; leave it out")

@@ -125,13 +125,11 @@ def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     A group gives as many prompts as the smallest one has, its first; the mix takes equal shares.
     """
     names = sorted(set(groups))
-    if len(names) < 2:
+    if len(names) < 2 or MIX in names:
         raise ValueError(
-            f"all {len(groups)} prompts are of one group, {names[:1]}; give prompts of two or more "
-            "groups (a column that --group_key names, or several files)"
+            f"the groups of the prompts are {names}; give two or more (a column that --group_key "
+            f"names, or several files), none called {MIX!r}"
         )
-    if MIX in names:
-        raise ValueError(f"a group is called {MIX!r}, as the mix of all groups is; rename it")
     rows = {name: np.flatnonzero(np.array(groups) == name) for name in names}
     size = min(map(len, rows.values()))
     if size < len(names):

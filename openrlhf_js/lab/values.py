@@ -66,8 +66,8 @@ def two_point(low: float, high: float, share: float) -> Values:
 
 def constant(value: float) -> Values:
     """The same value for every prompt."""
-    draw: Draw = lambda g, shape: np.full(shape, float(value))  # noqa: E731
-    return _values(f"every value {value:g}", draw, value, 0.0, (value, value))
+    title, same = f"every value {value:g}", float(value)
+    return _values(title, lambda g, shape: np.full(shape, same), value, 0.0, (value, value))
 
 
 def logit_normal(mean: float, std: float) -> Values:
@@ -107,8 +107,8 @@ def drawn_from(values: Floats, name: str) -> Values:
 def gaussian_rewards(values: Values, noise: float, spread: float = 0.0) -> Values:
     """The same values with Gaussian rewards around them.
 
-    `noise` is the standard deviation of a prompt's rewards (the root of its mean square over
-    prompts), and `spread` that of its logarithm over prompts.
+    `noise` is the root mean square of the rewards' standard deviation, `spread` the standard
+    deviation of its logarithm over prompts.
     """
 
     def draw(generator: np.random.Generator, shape: tuple[int, ...]) -> Floats:

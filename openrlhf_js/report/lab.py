@@ -35,11 +35,8 @@ def picture(path: Path) -> Path:
 
 def draw(summary: Summary, arrays: Arrays) -> Figure:
     """The picture of a result."""
-    if summary["lab"] == "value":
-        return _values(summary, arrays)
-    return (_curves if "shrinkage" in arrays and "point" in summary["rows"][0] else _by_m)(
-        summary, arrays
-    )
+    drawn = {"value": _values, "sweep": _curves, "heterogeneity": _curves}
+    return drawn.get(summary["lab"], _by_m)(summary, arrays)
 
 
 def table(summary: Summary) -> list[dict[str, str]]:

@@ -120,12 +120,10 @@ def running_mean(series: Series, window: int) -> Series:
 
 
 def over_seeds(seeds: Sequence[Series], window: int = 1) -> dict[int, Estimate]:
-    """By step, the mean over seeds of running averages with its interval.
-
-    Only steps that all seeds have are kept, and of them 200 at most.
-    """
+    """By step that all seeds have (MAX_POINTS at most), the mean of running averages over seeds."""
     steps, values = _common([running_mean(series, window) for series in seeds])
-    return {steps[i]: clustered_mean(values[:, i]) for i in _thinned(len(steps))}
+    drawn = np.linspace(len(steps) - 1, 0, min(len(steps), MAX_POINTS)).round().astype(int)
+    return {steps[i]: clustered_mean(values[:, i]) for i in sorted(set(drawn.tolist()))}
 
 
 def ratio(ours: Sequence[Series], theirs: Sequence[Series]) -> Estimate | None:
@@ -151,11 +149,6 @@ def _common(seeds: Sequence[Series]) -> tuple[list[int], np.ndarray]:
     steps = sorted(set(first).intersection(*others))
     tables = [dict(zip(*series, strict=True)) for series in seeds]
     return steps, np.array([[table[s] for s in steps] for table in tables])
-
-
-def _thinned(count: int) -> list[int]:
-    """Which of so many points are drawn; the first and the last one are."""
-    return sorted({round(i) for i in np.linspace(count - 1, 0, min(count, MAX_POINTS))})
 
 
 def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:

@@ -28,15 +28,11 @@ class Panel:
     """How one quantity is drawn."""
 
     title: str
-    ylabel: str
-    """With its unit."""
-    note: str = ""
-    """A smaller line under the title."""
+    ylabel: str  # with its unit
+    note: str = ""  # a smaller line under the title
     limits: tuple[float | None, float | None] = (None, None)
-    log: bool = False
-    """A logarithmic vertical axis, if all values are above 0."""
-    reference: float | None = None
-    """Where to draw a horizontal line."""
+    log: bool = False  # a logarithmic vertical axis, if all values are above 0
+    reference: float | None = None  # where to draw a horizontal line
     intervals: Literal["band", "bars"] = "band"
 
 

@@ -30,11 +30,7 @@ def gain(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:
 
 
 def summarise(run: Path, task: str, folders: Mapping[str, Path]) -> dict[str, Any]:
-    """The results of a run, as they go into `summary.json`.
-
-    `run` holds `evaluation_before.json` and `tensorboard/<estimator>/`, and the folder of each
-    estimator its `evaluation_after.json`.
-    """
+    """The results of a run, as they go into `summary.json`; `folders` are of the estimators."""
     before = read_scores(run / "evaluation_before.json")
     results = {}
     for estimator, folder in folders.items():

@@ -26,16 +26,18 @@ Interval = dict[str, float | None]
 
 def share(of: Interval | None) -> str:
     """An interval of a share, such as `84.2 % (82.9 to 85.5)`; "-" where there is none."""
-    return _interval(of, ".1f", 100, " %")
+    return number(of, 100, ".1f", " %")
 
 
-def number(of: Interval | None) -> str:
+def number(of: Interval | None, scale: float = 1, form: str = ".3g", unit: str = "") -> str:
     """An interval of a number, such as `1.84 (1.7 to 1.98)`; "-" where there is none."""
-    return _interval(of)
-
-
-def _interval(of: Interval | None, *form: Any) -> str:
-    return style.interval(of["value"], of["low"], of["high"], *form) if of else "-"
+    if of is None or of["value"] is None:
+        return "-"
+    low, high = of["low"], of["high"]
+    ends = (
+        "" if low is None or high is None else f" ({scale * low:{form}} to {scale * high:{form}})"
+    )
+    return f"{scale * of['value']:{form}}{unit}{ends}"
 
 
 def figures(found: Found) -> list[dict[str, str]]:

@@ -253,10 +253,9 @@ def _evaluations(folder: Path) -> dict[int, Estimate]:
 def compare_flags(
     conditions: Sequence[Condition],
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, str]]]:
-    """Flags and versions that differ, with a value for each condition, and those that agree.
+    """Flags and versions that differ, with a value for each known condition, and those that agree.
 
-    Conditions without a known configuration are left out. Seeds of one condition that differ have
-    their values side by side.
+    Seeds of one condition that differ have their values side by side.
     """
     settings = [[run.config.settings for run in c.runs if run.config] for c in conditions]
     known = [runs for runs in settings if runs]

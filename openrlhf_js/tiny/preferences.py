@@ -47,11 +47,6 @@ class Preference:
     rejected_score: float
 
 
-def prompt(letters: str) -> str:
-    """The prompt that asks for these letters."""
-    return f"{letters}="
-
-
 def true_score(letters: str, response: str) -> float:
     """The true score of a response to these letters, in log-odds; defined for any text.
 
@@ -97,7 +92,7 @@ def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[Pre
             first, second = second, first
         different = len(set(letters))
         yield Preference(
-            prompt(letters),
+            TASK.prompt(letters),
             first + END,
             second + END,
             f"{different} different letter{'s' * (different > 1)}",
@@ -115,11 +110,6 @@ def _response(letters: str, rng: random.Random) -> str:
     return "".join(said)
 
 
-def _score(response: str, letters: str) -> Score:
-    value = true_score(letters, response)
-    return Score(value, "correct", f"{response!r:.40} for {letters}: {value:.2f}")
-
-
 TASK = TinyTask(  # the policy to begin with echoes, but often slips
     tokens=("=", *LETTERS),
     slips=tuple(LETTERS),
@@ -129,10 +119,10 @@ TASK = TinyTask(  # the policy to begin with echoes, but often slips
     max_new_tokens=LONGEST + 1,
     grader="",
     split=split,
-    prompt=prompt,
+    prompt=lambda letters: f"{letters}=",
     label=str,
     right_response=str,
-    score=_score,
+    score=lambda response, letters: Score(true_score(letters, response), "correct", letters),
 )
 
 
@@ -147,10 +137,8 @@ def write(folder: Path, *, seed: int = 0, train: int = 20_000, held_out: int = 4
 
 def accuracy_of_truth(path: Path) -> float:
     """The share of a file's labels that its true scores predict; equal scores count half."""
-    gaps = []
-    for row in read_rows(path):
-        pair = row.object(path)
-        gaps.append(pair["chosen_score"] - pair["rejected_score"])
+    pairs = (row.object(path) for row in read_rows(path))
+    gaps = [pair["chosen_score"] - pair["rejected_score"] for pair in pairs]
     return sum(0.5 if abs(gap) < SAME else float(gap > 0) for gap in gaps) / len(gaps)
 
 
@@ -230,13 +218,8 @@ def main(argv: list[str]) -> int:
 
         prepare_libraries()
         with progress("imitating", TASK.warm_start_steps, "steps") as bar:
-            prepare(
-                settings.out,
-                seed=settings.seed,
-                train=settings.pairs,
-                held_out=settings.held_out,
-                on_step=lambda step, loss: bar.update(step),
-            )
+            sizes = {"train": settings.pairs, "held_out": settings.held_out}
+            prepare(settings.out, seed=settings.seed, **sizes, on_step=lambda i, _: bar.update(i))
         share = accuracy_of_truth(settings.out / "held_out.jsonl")
         say(f"{settings.out}: the true scores predict {share:.1%} of the held-out labels")
 

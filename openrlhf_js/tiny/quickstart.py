@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import model_validator
 from tyro.conf import Suppress
@@ -109,8 +109,7 @@ class Quickstart:
 
     settings: QuickstartSettings
     folder: Path
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Of each stage."""
+    seconds: dict[str, float] = field(default_factory=dict)  # of each stage
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Callable[[int, str], None]]:
@@ -155,8 +154,11 @@ class Quickstart:
         with self.stage("warm start", task.warm_start_steps) as show:
             tokenizer = model.make_tokenizer(task)
             policy = model.make_model(tokenizer, seed)
-            on_step: Any = lambda step, loss: show(step, f"loss {loss:.2f}")  # noqa: E731
-            model.imitate(policy, tokenizer, task, split.train, seed=seed, on_step=on_step)
+            model.imitate(
+                *(policy, tokenizer, task, split.train),
+                seed=seed,
+                on_step=lambda step, loss: show(step, f"loss {loss:.2f}"),
+            )
             model.save(policy, tokenizer, self.folder / "warm_start")
 
     def measure(self, stage_name: str, split: TinySplit, model_folder: Path, path: Path) -> float:
@@ -262,11 +264,5 @@ def prepare_libraries() -> None:
 def training_environment(cache: str) -> dict[str, str]:
     """Of the training program: as ours, with its own Ray, a `cache` of prompts, and no network."""
     inherited = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    return {
-        **inherited,
-        "PYTHONUNBUFFERED": "1",
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_CACHE": cache,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
+    return {**inherited, **quiet, "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": cache}
