@@ -33,7 +33,7 @@ NUMBERS, PAIR, TEXT = tuple[int, ...], tuple[int, int], str | None
 OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "dataset": (
         TEXT,
-        "to train: dapo (default) or dapo_raw; to test: math500 (default), amc23 or olympiadbench; "
+        "to train: dapo (default); to test: math500 (default), amc23 or olympiadbench; "
         "plain: your own, with columns problem and answer; files with train or test in their names "
         "are that split, others are divided into the two by the text of each problem",
     ),

@@ -107,11 +107,17 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     folder = settings.out or Path("runs", f"rm-eval-{digest}")
     with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
         # not normalised: margins are in the units of training
-        where = (settings.max_len, settings.device, settings.dtype)
-        model = RewardModel.load(model_folder, *where, value_head_prefix=prefix)
+        model = RewardModel.load(
+            model_folder,
+            settings.max_len,
+            settings.device,
+            settings.dtype,
+            value_head_prefix=prefix,
+        )
         with progress("scoring", len(data.texts), "pairs") as bar:
-            at_once = settings.pairs_at_once
-            rewards = evaluation.score_pairs(data.texts, model.scores, store, at_once, bar.update)
+            rewards = evaluation.score_pairs(
+                data.texts, model.scores, store, settings.pairs_at_once, bar.update
+            )
     lengths = evaluation.token_counts(tokenizer, data.responses)
     found = {
         "model": settings.model,

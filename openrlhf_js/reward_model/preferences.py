@@ -41,16 +41,9 @@ class PreferencePair:
     subset: str = ""  # group to report separately
 
 
-def read_pairs(
-    path: Path | str,
-    prompt_key: str | None = None,
-    chosen_key: str = "chosen",
-    rejected_key: str = "rejected",
-    subset_key: str | None = "subset",
-) -> Iterator[PreferencePair]:
-    """The pairs of a local file; ValueError with its place for a row that is not a pair."""
-    path = Path(path)
-    keys = Keys(prompt_key, chosen_key, rejected_key, subset_key)
+def read_pairs(path: Path | str, *columns: str | None) -> Iterator[PreferencePair]:
+    """The pairs of a local file, with the columns of `Keys`; a bad row is a ValueError."""
+    path, keys = Path(path), Keys(*columns)  # type: ignore[arg-type]
     row = None
     for row in read_rows(path):
         try:

@@ -331,10 +331,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class RewardServer(uvicorn.Server):
-    """uvicorn, which on SIGINT or SIGTERM takes `drain_seconds` to answer what is left, and ends.
-
-    `ready` is called once it listens.
-    """
+    """uvicorn, which answers what is left at a signal; calls `ready` once it listens."""
 
     def __init__(
         self, app: FastAPI, drain_seconds: int = 60, ready: Callable[[], None] = lambda: None
@@ -353,7 +350,6 @@ class RewardServer(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn calls it to listen."""
         await super().startup(sockets)
         self._ready()
 

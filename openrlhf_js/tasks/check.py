@@ -31,7 +31,6 @@ class Findings:
     counts: Counter[str] = field(default_factory=Counter)  # of problems, by kind
 
     def add(self, kind: str, place: str, text: object) -> None:
-        """Counts a problem, and keeps it if it is among the first of its kind."""
         self.counts[kind] += 1
         if len(self.problems[kind]) < self.shown:
             self.problems[kind].append(f"{place}: {text}")

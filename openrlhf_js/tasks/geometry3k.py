@@ -42,15 +42,13 @@ def load(
     beside the file. Figures are written to `images_dir` as PNG, named after the SHA-256 of their
     bytes, and `images` holds absolute paths.
     """
-    if split not in SPLITS:
-        raise ValueError(f"Geometry3k has the splits {', '.join(SPLITS)}, not {split!r}")
     beside = Path(source).expanduser()
     beside = beside.parent if beside.is_file() else beside
     folder = Path(images_dir).expanduser().resolve()
 
     def item(row: Row) -> Item:
         problem, images = text(row, "problem"), row["images"]
-        if not isinstance(images, list) or problem.count(PLACEHOLDER) != len(images) or not images:
+        if problem.count(PLACEHOLDER) != len(images) or not images:
             raise ValueError(
                 f"the problem must say {PLACEHOLDER} once for each of its images, {problem!r:.80}"
             )

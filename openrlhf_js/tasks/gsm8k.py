@@ -32,8 +32,6 @@ def load(
     `answer` is the worked solution of the data set, which ends in `#### ` and the number. `source`
     is a hub id, file or folder with these columns, as `hub.rows` takes them.
     """
-    if split not in SPLITS:
-        raise ValueError(f"GSM8K has the splits {' and '.join(SPLITS)}, not {split!r}")
     return hub.distinct(
         hub.rows(source, split, ("question", "answer"), "main", progress),
         source,

@@ -154,7 +154,7 @@ def distinct(
         try:
             made = item(row)
             answer = gold(made)
-        except ValueError as error:
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise ValueError(f"{name}, row {number}: {error}") from None
         key = canonical(problem(made))
         if kept.setdefault(key, (made, answer))[1] != answer:

@@ -25,8 +25,6 @@ SPLITS: tuple[str, ...] = ("train", "test")
 
 _WHOLE = re.compile(r"-?[0-9]{1,30}")
 _DOLLAR = re.compile(r"(?<!\\)\$")
-# The instructions around each problem of the raw DAPO data: a paragraph before it and one after it.
-_DAPO_WRAPPED = re.compile(r'[^\n]*\$Answer[^\n]*\n\n(.*)\n\n[^\n]*"Answer:"[^\n]*', re.DOTALL)
 
 
 class Layout(NamedTuple):
@@ -44,19 +42,6 @@ def _plain(problem: str, answer: str) -> Callable[[Row], dict[str, Any]]:
     return lambda row: {"problem": text(row, problem), "answer": text(row, answer)}
 
 
-def _dapo_raw(row: Row) -> dict[str, Any]:
-    try:
-        (message,) = row["prompt"]
-        content, answer = message["content"].strip(), row["reward_model"]["ground_truth"]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise ValueError("must have one message in prompt, and reward_model.ground_truth") from None
-    wrapped = _DAPO_WRAPPED.fullmatch(content)
-    problem = wrapped[1] if wrapped else content
-    if "$Answer" in problem or '"Answer:"' in problem:
-        raise ValueError(f"cannot take DAPO's instructions off the prompt {content!r:.120}")
-    return _plain("problem", "answer")({"problem": problem, "answer": answer})
-
-
 def _amc23(row: Row) -> dict[str, Any]:
     answer = str(row["answer"]) if isinstance(row["answer"], int | float) else row["answer"]
     item = _plain("question", "answer")({**row, "answer": answer})
@@ -64,10 +49,7 @@ def _amc23(row: Row) -> dict[str, Any]:
 
 
 def _olympiad(row: Row) -> dict[str, Any]:
-    golds = row["final_answer"]
-    if not isinstance(golds, list) or not all(isinstance(gold, str) for gold in golds):
-        raise ValueError(f"final_answer must be a list of texts, not {golds!r:.80}")
-    golds = [_DOLLAR.sub("", gold).strip() for gold in golds]
+    golds = [_DOLLAR.sub("", gold).strip() for gold in row["final_answer"]]
     if row["is_multiple_answer"]:
         golds = [part for gold in golds for part in _parts(gold)]
     extra = {"unit": row["unit"], "tolerance": row["error"]}
@@ -96,8 +78,6 @@ _TRAIN, _TEST = {"train": "train"}, {"test": "test"}
 DATASETS: dict[str, Layout] = {
     "dapo": Layout("open-r1/DAPO-Math-17k-Processed", "all", _TRAIN,
                    ("prompt", "solution"), _plain("prompt", "solution"), 17_917),
-    "dapo_raw": Layout("BytedTsinghua-SIA/DAPO-Math-17k", None, _TRAIN,
-                       ("prompt", "reward_model"), _dapo_raw, 17_917),
     "math500": Layout("HuggingFaceH4/MATH-500", None, _TEST,
                       ("problem", "answer"), _plain("problem", "answer"), 500),
     "amc23": Layout("math-ai/amc23", None, _TEST, ("question", "answer"), _amc23, 40),
@@ -118,9 +98,8 @@ def load(
 ) -> Iterator[Item]:
     """The items of a data set, each problem once, in its order: `hub.distinct` says how.
 
-    `dataset` is one of `DATASETS`; by default `dapo` to train and `math500` to test. `plain` is
-    data of your own, with columns `problem` and `answer`. `source` has its layout, as `hub.rows`
-    takes it; by default its own hub id. An item has `problem`, `answer` (a list where several are
+    `dataset` is one of `DATASETS`, by default `dapo` to train and `math500` to test; `source` has
+    its layout, by default its own hub id. An item has `problem`, `answer` (a list where several are
     asked for), `source` (the data set's name) and, from OlympiadBench, `unit` and `tolerance`.
     """
     options = used(split, source, dataset)

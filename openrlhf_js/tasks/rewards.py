@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from openrlhf_js.tasks import TASKS, task_of
+from openrlhf_js.tasks import task_of
 from openrlhf_js.tasks.answers import without_end_marks
 from openrlhf_js.tasks.base import STATUSES, Score, Task
 
@@ -28,14 +28,12 @@ _LEAST_TAIL = 16  # characters, white space aside: a tail that cannot occur by a
 def reward_function(task: str) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
-    It returns one number per response in each tensor: `rewards` and `scores` (1 for a correct
-    answer, else 0), and in `extra_logs`, which OpenRLHF averages, `accuracy`, `status/<status>` and
-    `grading_seconds`. It raises ValueError for a malformed label and for a query in which the
-    response cannot be told from the prompt.
+    Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, else
+    0), and in `extra_logs`, which OpenRLHF averages, `accuracy`, `status/<status>` and
+    `grading_seconds`. ValueError for a malformed label, and for a query in which the response
+    cannot be told from the prompt.
     """
-    if task not in TASKS:
-        raise ValueError(f"there is no task {task!r}; there are {', '.join(sorted(TASKS))}")
-    chosen = TASKS[task]
+    chosen = task_of(task)
 
     def reward_func(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
         return _graded([chosen] * len(labels), queries, prompts, labels)

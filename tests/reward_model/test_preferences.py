@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
-from pathlib import Path
-
-import pyarrow
-import pyarrow.parquet
 import pytest
 from jinja2 import TemplateError
 
@@ -21,11 +15,6 @@ from openrlhf_js.reward_model.preferences import (
     texts,
 )
 
-ROWS = [
-    {"p": "2+2=", "chosen": "4", "rejected": "5", "subset": "sums"},
-    {"p": "é\n", "chosen": "\u2028", "rejected": "7\n\n", "subset": None},
-]
-
 
 def said(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
@@ -35,34 +24,6 @@ def template(messages: list, tokenize: bool, add_generation_prompt: bool = False
     assert tokenize is False
     made = "".join(f"<{each['role']}>{each['content']}|\n" for each in messages)
     return made + ("<assistant>" if add_generation_prompt else "")
-
-
-def write(path: Path) -> None:
-    if path.suffix == ".csv":
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(ROWS[0]))
-            writer.writeheader()
-            writer.writerows(ROWS)
-    elif path.suffix == ".parquet":
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
-    else:
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS))
-
-
-@pytest.mark.parametrize(
-    ("name", "places"),
-    [
-        ("a.jsonl", ["line 1", "line 2"]),
-        ("a.csv", ["line 2", "line 6"]),  # where the row ends: a quoted text holds newlines
-        ("a.parquet", ["row 1", "row 2"]),
-    ],
-)
-def test_every_format_holds_the_same_pairs(name, places, tmp_path):
-    write(tmp_path / name)
-    assert list(read_pairs(tmp_path / name, "p")) == [
-        PreferencePair("2+2=", "4", "5", places[0], "sums"),
-        PreferencePair("é\n", "\u2028", "7\n\n", places[1], ""),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -81,9 +42,9 @@ def test_every_format_holds_the_same_pairs(name, places, tmp_path):
 )
 def test_a_row_that_is_not_a_pair_is_named_with_its_line(line, problem, tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"chosen": "a", "rejected": "b"}\n' + line + b"\n")
+    path.write_bytes(b'{"chosen": "a", "rejected": "b", "subset": "sums"}\n' + line + b"\n")
     pairs = read_pairs(path)
-    assert next(pairs) == PreferencePair(None, "a", "b", "line 1")
+    assert next(pairs) == PreferencePair(None, "a", "b", "line 1", "sums")
     with pytest.raises(ValueError, match=r"a\.jsonl, line 2: ") as caught:
         next(pairs)
     assert problem in str(caught.value)

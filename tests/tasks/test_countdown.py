@@ -100,7 +100,6 @@ def test_both_splits_together_hold_every_problem_there_is():
     "options",
     [
         *({"split": "dev"}, {"numbers": (1, 3)}, {"numbers": (6,)}, {"numbers": ()}),
-        *({"numbers": (4,), "largest": 3}, {"targets": (0, 9)}),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options):

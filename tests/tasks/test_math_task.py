@@ -10,16 +10,7 @@ import pytest
 from openrlhf_js.tasks import math
 from openrlhf_js.tasks.base import scored
 
-BEFORE = "Answer this. The last line must be of the form Answer: $Answer, $Answer being the result."
-AFTER = 'Keep the result on a line of its own after "Answer:".'
 PROBLEMS = [("What is 2 + 2?", "4"), ("Two\n\nparagraphs: $x$?", "-7")]
-DAPO_RAW = [
-    {
-        "prompt": [{"role": "user", "content": f"{BEFORE}\n\n{problem}\n\n{AFTER}"}],
-        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
-    }
-    for problem, answer in PROBLEMS * 100
-]
 OLYMPIAD = {"question": "How many?", "is_multiple_answer": False, "unit": None, "error": None}
 
 
@@ -35,38 +26,14 @@ def load(path, rows, dataset, split="test"):
         return list(math.load(split, parquet(path / "data.parquet", rows), dataset))
 
 
-def test_dapo_without_repetitions_in_either_layout(tmp_path):
-    processed = [{"prompt": problem, "solution": answer} for problem, answer in PROBLEMS]
+def test_dapo_without_repetitions(tmp_path):
+    rows = [{"prompt": problem, "solution": answer} for problem, answer in PROBLEMS]
+    parquet(tmp_path / "all" / "train-00000-of-00001.parquet", rows * 100)
+    parquet(tmp_path / "en" / "train-00000-of-00001.parquet", rows[:1])
+    with pytest.warns(UserWarning, match="2 distinct problems in 200 rows; 17,917 are expected"):
+        found = list(math.load("train", str(tmp_path)))
     expected = [{"problem": problem, "answer": answer} for problem, answer in PROBLEMS]
-    raw = parquet(tmp_path / "raw" / "data" / "dapo-math-17k.parquet", DAPO_RAW)
-    for source in (str(tmp_path / "raw"), raw):
-        with pytest.warns(UserWarning, match="2 distinct problems in 200 rows; 17,917 are expec"):
-            found = list(math.load("train", source, "dapo_raw"))
-        assert found == [{**item, "source": "dapo_raw"} for item in expected]
-    parquet(tmp_path / "open" / "all" / "train-00000-of-00001.parquet", processed)
-    parquet(tmp_path / "open" / "en" / "train-00000-of-00001.parquet", processed[:1])
-    with pytest.warns(UserWarning, match="2 distinct problems in 2 rows"):
-        found = list(math.load("train", str(tmp_path / "open")))
     assert found == [{**item, "source": "dapo"} for item in expected]
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"prompt": "text", "reward_model": {"ground_truth": "1"}},
-        {"prompt": [{"role": "user", "content": None}], "reward_model": {"ground_truth": "1"}},
-        {"prompt": [{"role": "user", "content": "What?"}], "reward_model": {}},
-        *(
-            {"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": "1"}}
-            for text in (f"{BEFORE} What is 1?", f"What is 1?\n\n{AFTER}", f"{BEFORE}\n\n{AFTER}")
-        ),
-    ],
-)
-def test_a_broken_dapo_row_is_named(tmp_path, row):
-    file = tmp_path / "dapo.jsonl"
-    file.write_text(json.dumps(DAPO_RAW[0]) + "\n" + json.dumps(row) + "\n")
-    with pytest.raises(ValueError, match=r"dapo_raw \(.*dapo.jsonl\), row 2: "):
-        list(math.load("train", str(file), "dapo_raw"))
 
 
 def test_the_test_sets(tmp_path):

@@ -6,7 +6,6 @@ import importlib.util
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -92,7 +91,7 @@ def test_answers_of_one_call_are_graded_in_parallel_in_order_with_plain_labels(m
 def test_a_malformed_label_and_an_unknown_task_are_errors():
     with pytest.raises(ValueError, match="label"):
         reward_function("countdown")([PROMPT + RIGHT], [PROMPT], ["seventy-one"])
-    with pytest.raises(ValueError, match=r"no task 'count'; there are .*countdown.*maze"):
+    with pytest.raises(ValueError, match=r"'count'; it must be one of .*countdown.*maze"):
         reward_function("count")
     with pytest.raises(ValueError, match=r"longer|shorter"):
         reward_function("countdown")([PROMPT + RIGHT], [PROMPT], [])
@@ -127,16 +126,6 @@ def test_the_tokens_that_end_a_turn_are_not_part_of_the_response(said, end):
     assert response_of(PROMPT + said + end, PROMPT) == said
     assert response_of(PROMPT + end, PROMPT) == ""
     assert response_of("<|im_start|>", "<|im_start|>") == ""  # the prompt's own stay its own
-
-
-@pytest.mark.parametrize("filler", ["<eos>", "<|im_end|>", "</s> ", " ", "<|a", "<"])
-def test_a_megabyte_of_end_marks_or_spaces_takes_no_time(filler):
-    tail = filler * (1_000_000 // len(filler))
-    began = time.process_time()
-    kept = response_of(PROMPT + "said" + tail, PROMPT)
-    response_of(PROMPT.replace(" ,", ",") + tail, PROMPT)  # a changed prompt
-    assert time.process_time() - began < 5
-    assert kept == ("said" + tail if filler in ("<|a", "<") else "said")
 
 
 # Decoding need not give back a prompt's very text
