@@ -214,12 +214,12 @@ def test_the_script_stops_before_it_costs(script):
     status, calls, said = script("runs/js/model/")
     settings = ROOT / "eval" / "arena_hard_v2.0.yaml"
     assert status == 0 and "give BUDGET=DOLLARS" in said
+    place = "--data data --bench arena-hard-v2.0"
     assert calls == [
-        "fetch --data data --bench arena-hard-v2.0",
-        "generate --data data --bench arena-hard-v2.0 --model runs/js/model --name js-model "
-        "--max_new_tokens 4096 --temperature 0",
-        "judge --data data --bench arena-hard-v2.0 --models js-model --judge gpt-4.1 "
-        f"--settings {settings} --dry_run",
+        f"fetch {place}",
+        f"generate {place} --model runs/js/model --name js-model --max_new_tokens 4096 "
+        "--temperature 0",
+        f"judge {place} --models js-model --judge gpt-4.1 --settings {settings} --dry_run",
     ]
 
 
@@ -228,30 +228,19 @@ def test_all_of_the_script(script):
     variables |= {"CATEGORY": "arena-hard-v0.1", "COMPARE": "rloo", "TEXTS": "t"}
     status, calls, said = script("runs/js/model", **variables)
     assert status == 0 and calls[0].endswith("--source my clone --texts t")
-    assert calls[3].endswith(
-        f"--judge gpt-4-1106-preview --settings {ROOT / 'eval' / 'arena_hard_v0.1.yaml'} "
-        "--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25"
-    )
+    assert calls[3].endswith("--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25")
     assert calls[4].startswith(
         "score --data data --bench arena-hard-v0.1 --category arena-hard-v0.1 "
         "--judge gpt-4-1106-preview --compare js rloo --json runs/arena-hard/js/scores.json"
     )
     assert len(calls) == 5 and said.rstrip().endswith("runs/arena-hard/js/arena.html")
-
-
-def test_the_script_with_ones_own(script, tmp_path):
     own = {"BUDGET": "none", "JUDGE_KEY": "none", "JUDGE": "j", "JUDGE_URL": "http://h/v1"}
     _, calls, _ = script("model", **own, JUDGE_NAME="k")
     assert calls[3].endswith("--judge_name k --url http://h/v1") and " --judge k " in calls[4]
-    bench = {
-        "BENCH": "mine",
-        "BASELINE": "base",
-        "SETTINGS": str(ROOT / "eval/arena_hard_v2.0.yaml"),
-    }
-    _, calls, _ = script("model", **bench)
-    assert calls[0].startswith("generate --data data --bench mine --model model")
+    bench = {"BENCH": "mine", "BASELINE": "base"}
+    _, calls, _ = script("model", **bench, SETTINGS=str(ROOT / "eval/arena_hard_v2.0.yaml"))
     assert calls[1].startswith("judge --data data --bench mine --baseline base --models model")
-    assert script("model", BENCH="mine", BASELINE="base")[:2] == (2, [])
+    assert script("model", **bench)[:2] == (2, [])
     assert script()[0] == 2 and script("--help")[0] == 0
 
 

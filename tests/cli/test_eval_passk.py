@@ -11,7 +11,6 @@ import pytest
 
 from openrlhf_js.cli.eval import main
 from openrlhf_js.report.passk import value_of
-from openrlhf_js.sampling.settings import EngineSettings
 from openrlhf_js.tasks import TASKS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
@@ -112,16 +111,6 @@ def test_kill_9_and_resume(given, done, tmp_path):
     assert path.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
     assert lines(path) == lines(done / "model/samples/toy.jsonl")
     assert scores(out) == scores(done / "model")
-
-
-def test_ctrl_c(given, tmp_path, capsys, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(EngineSettings, "load", interrupted)
-    assert main(words(given, tmp_path)) == 130
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "openrlhf-js eval passk: stopped; the same command resumes"
 
 
 def test_a_served_model(given, tmp_path, monkeypatch):

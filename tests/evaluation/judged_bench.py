@@ -46,39 +46,30 @@ def counts(tokens: int, headers: int = 0, lists: int = 0, bold: int = 0) -> dict
     }
 
 
-def write_bench(
-    data: Path,
-    questions: int = 4,
-    models: Iterable[str] = ("m",),
-    *,
-    bench: str = "own",
-    category: str = "all",
-    characters: int = 0,
-    baseline: str = BASELINE,
-) -> Path:
-    """Writes `data/BENCH`; every model's answers differ. Returns its folder."""
-    folder = data / bench
-    uids = [f"q{i}" for i in range(questions)]
-    filling = "word " * (characters // 5)
-    write_lines(
-        folder / "question.jsonl",
-        ({"uid": uid, "category": category, "prompt": f"What is {uid}?"} for uid in uids),
-    )
-    for place, model in enumerate((baseline, *models)):
+def write_answers(
+    folder: Path, models: Iterable[str], uids: Iterable[str], characters: int
+) -> None:
+    """Every model's answers differ, and later models write more."""
+    filling, uids = " word" * (characters // 5), list(uids)
+    for place, model in enumerate(models):
         rng = np.random.default_rng(place)
-        write_lines(
-            folder / "model_answer" / f"{model}.jsonl",
-            (
-                answer_row(
-                    *(uid, model, f"{model} says {uid}. {filling}"),
-                    counts(
-                        int(rng.integers(50, 800)) + 60 * place, *rng.integers(0, 9, 3).tolist()
-                    ),
-                )
-                for uid in uids
-            ),
-        )
-    return folder
+        rows = []
+        for uid in uids:
+            tokens = int(rng.integers(50, 800)) + 60 * place
+            of = counts(tokens, *rng.integers(0, 9, 3).tolist())
+            rows.append(answer_row(uid, model, f"{model} says {uid}.{filling}", of))
+        write_lines(folder / "model_answer" / f"{model}.jsonl", rows)
+
+
+def write_bench(
+    data: Path, questions: int = 4, models: Iterable[str] = ("m",), *, characters: int = 0
+) -> Path:
+    """Writes `data/own`, and returns it."""
+    uids = [f"q{i}" for i in range(questions)]
+    rows = [{"uid": uid, "category": "all", "prompt": f"What is {uid}?"} for uid in uids]
+    write_lines(data / "own" / "question.jsonl", rows)
+    write_answers(data / "own", (BASELINE, *models), uids, characters)
+    return data / "own"
 
 
 def judgment_row(
@@ -149,25 +140,9 @@ def write_judged(
         files.setdefault((row["judge"], row["model"]), []).append(row)
     for (judge, model), own in files.items():
         write_lines(folder / "model_judgment" / judge / f"{model}.jsonl", own)
-    filling = " word" * (characters // 5)
-    categories = {row["category"]: row["baseline"] for row in rows}
     asked = {row["uid"]: row["category"] for row in rows}
-    for category, baseline in categories.items():
-        write_bench(data, 0, (), bench=bench, category=category, baseline=baseline)
     questions = ({"uid": u, "category": c, "prompt": f"prompt of {u}"} for u, c in asked.items())
     write_lines(folder / "question.jsonl", questions)
-    for place, model in enumerate([*categories.values(), *models]):
-        rng = np.random.default_rng(place)
-        write_lines(
-            folder / "model_answer" / f"{model}.jsonl",
-            (
-                answer_row(
-                    *(uid, model, f"{model} on {uid}{filling}"),
-                    counts(
-                        int(rng.integers(50, 800)) + 60 * place, *rng.integers(0, 9, 3).tolist()
-                    ),
-                )
-                for uid in asked
-            ),
-        )
+    baselines = dict.fromkeys(row["baseline"] for row in rows)
+    write_answers(folder, [*baselines, *models], asked, characters)
     return folder

@@ -97,13 +97,6 @@ def test_what_may_pass_is_retried_and_then_unanswered(status):
     assert not error.value.refused
 
 
-def test_retry_after_is_honoured():
-    slow_down = 429, b"", {"Retry-After": "0.4"}
-    with serving(lambda _, number: slow_down if number == 1 else GOOD) as served:
-        ask(served.url)
-    assert served.times[1] - served.times[0] >= 0.4
-
-
 @pytest.mark.parametrize(
     "body",
     [b"<html>", b"", b"[" * 10**5, b'"text"', b'{"choices": []}', b'{"choices": [1]}',
@@ -289,21 +282,6 @@ def test_slow_requests_beside_answered_ones_do_not_end_the_run():
         found = collect(served.url, range(6), concurrency=4, timeout_seconds=2)
         gate.set()
     assert [isinstance(found[job], NoReply) for job in range(6)] == [True] * 3 + [False] * 3
-
-
-def test_results_are_handed_over_in_one_thread_at_a_time():
-    batches, threads = [], set()
-
-    def slowly(batch):
-        threads.add(threading.get_ident())
-        batches.append(len(batch))
-        time.sleep(0.05)
-
-    with serving(lambda *_: GOOD) as served:
-        collect(served.url, range(30), concurrency=10, on_results=slowly)
-    assert sum(batches) == 30
-    assert len(batches) < 30  # what came meanwhile comes together
-    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize("where", ["work", "on_results"])

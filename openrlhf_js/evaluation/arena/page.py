@@ -54,29 +54,26 @@ def cells(board: Board) -> list[Row]:
 
 
 def _cells(row: Row, baseline: bool, missing: bool) -> Row:
-    def number(name: str, digits: int = 1) -> str:
-        return "" if row.get(name) is None else f"{row[name]:.{digits}f}"
+    def number(name: str, form: str = "{:.1f}") -> str:
+        return "" if row.get(name) is None else form.format(row[name])
 
-    def ends(low: str, high: str) -> str:
-        known = row.get(low) is not None and row.get(high) is not None
-        return f"{number(low)} to {number(high)}" if known else "not known"
+    def ends(name: str) -> str:
+        low, high = number(f"{name}_low"), number(f"{name}_high")
+        return f"{low} to {high}" if low and high else "" if baseline else "not known"
 
-    def share(name: str) -> str:
-        return "" if row.get(name) is None else f"{100 * row[name]:.1f} %"
-
-    found = {"model": row["model"], "score": number("score"), "interval": "baseline"}
+    found = {"model": row["model"], "score": number("score")}
+    found["interval"] = "baseline" if baseline else ends("ci")
     if row["style_control"] != "none":
         found["without control"] = number("score_without_control")
     if missing:
-        found["worst case"] = "" if baseline else ends("worst_case_low", "worst_case_high")
-    found |= {"win/loss/tie": "", "questions": ""}
-    if not baseline:
-        found["interval"] = ends("ci_low", "ci_high")
-        found["win/loss/tie"] = "/".join(f"{row[each]:g}" for each in ("wins", "losses", "ties"))
-        found["questions"] = f"{row['questions']} of {row['questions_of_category']}"
-    found |= {"contradicts": share("contradictions"), "first shown": share("side_a")}
-    ratio = f" ({number('tokens_to_baseline', 2)})" if row.get("tokens_to_baseline") else ""
-    return {**found, "tokens": number("mean_tokens", 0) + ("" if baseline else ratio)}
+        found["worst case"] = ends("worst_case")
+    won = [f"{row[each]:g}" for each in ("wins", "losses", "ties") if each in row]
+    of = "" if baseline else f"{row['questions']} of {row['questions_of_category']}"
+    found |= {"win/loss/tie": "/".join(won), "questions": of}
+    found["contradicts"] = number("contradictions", "{:.1%}")
+    found["first shown"] = number("side_a", "{:.1%}")
+    ratio = "" if baseline else number("tokens_to_baseline", " ({:.2f})")
+    return {**found, "tokens": number("mean_tokens", "{:.0f}") + ratio}
 
 
 def as_json(boards: Sequence[Board]) -> str:

@@ -134,32 +134,29 @@ def read_settings(path: Path) -> JudgeSettings:
         if given.pop("regex_patterns", list(PATTERNS)) != list(PATTERNS):
             raise SettingsError(f"other patterns than the official {PATTERNS} are not supported")
         return JudgeSettings(**{name: given[name] for name in given.keys() - {*IGNORED}})
+    except SettingsError as error:
+        raise ValueError(f"{path}: {error}") from None
     except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)  # the error itself may quote a key
         where = f", line {mark.line + 1}" if mark else ""
         raise ValueError(f"{path}{where}: not YAML of 'name: value' lines") from None
-    except SettingsError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def template_of(value: Any) -> str:
     """The template of the user's message, from either version of the official settings."""
-    text = value[0] if isinstance(value, list) and len(value) == 1 else value
-    if not isinstance(text, str):
-        raise ValueError("the template must be text")
+    text = str(value[0] if isinstance(value, list) and len(value) == 1 else value)
     older = {"{question_1}": "{QUESTION}", "{answer_1}": "{ANSWER_A}", "{answer_2}": "{ANSWER_B}"}
     for old, new in older.items():
         text = text.replace(old, new)
-    for place in ("{QUESTION}", "{ANSWER_A}", "{ANSWER_B}"):
-        if text.count(place) != 1:
-            raise ValueError(f"the template must hold {place} once")
+        if text.count(new) != 1:
+            raise ValueError(f"the template must hold {new} once")
     return text
 
 
 def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
     """Copies the official judge's texts from a clone, if it has them, to the questions.
 
-    The clone's Python is parsed and never run.
+    Of the clone's Python only the text constants are read, and known by their hashes.
     """
     settings = [clone / "config" / f"{bench.name}.yaml", clone / "config" / "judge_config.yaml"]
     path = next((each for each in settings if each.is_file()), None)
@@ -169,32 +166,14 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
     system = dict(given.system_prompt)
     code = clone / "utils" / "judge_utils.py"
     if code.is_file():
-        constants = _constant(code, "JUDGE_SETTINGS")
-        system |= {name: str(each["system_prompt"]) for name, each in constants.items()}
+        values = [getattr(each, "value", None) for each in ast.walk(ast.parse(code.read_bytes()))]
+        texts = {digest(value): value for value in values if isinstance(value, str)}
+        for name, category in bench.categories.items():
+            if category.system_sha256 in texts:
+                system[name] = texts[category.system_sha256]
     if given.prompt_template and system:
-        texts = {"template": given.prompt_template, "system": system, "source": str(clone)}
-        write_json(folder.root / PROMPTS_FILE, texts)
-
-
-def _constant(path: Path, wanted: str) -> dict[str, Any]:
-    """A dictionary of constants that a Python file assigns; names of texts in it are replaced."""
-    known: dict[str, Any] = {}
-
-    class Filled(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.AST:
-            return ast.Constant(known[node.id]) if isinstance(known.get(node.id), str) else node
-
-    try:
-        for line in ast.parse(path.read_bytes()).body:
-            if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
-                try:
-                    value = ast.literal_eval(Filled().visit(line.value))
-                except ValueError:  # a call
-                    continue
-                known[line.targets[0].id] = value
-        return dict(known[wanted])
-    except (SyntaxError, ValueError, TypeError, KeyError, RecursionError, MemoryError):
-        raise ValueError(f"{path} has no {wanted} that can be read without running it") from None
+        found = {"template": given.prompt_template, "system": system, "source": str(clone)}
+        write_json(folder.root / PROMPTS_FILE, found)
 
 
 class JudgePrompt(NamedTuple):

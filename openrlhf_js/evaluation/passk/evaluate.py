@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -150,41 +149,30 @@ def sample_missing(
         )
 
 
-def regrade(store: Store, items: Sequence[Problem]) -> int:
-    """Grades again what another version has graded, or could not; returns how many changed."""
-    own = {item.uid: item for item in items}
+def regrade(store: Store, items: Sequence[Problem]) -> None:
+    """Grades again what another version has graded, or could not."""
+    own, version = {item.uid: item for item in items}, grader_version()
     wanted = {
         key
         for key, record in store.records.items()
         if key[0] in own
-        if record["graded_by"] != grader_version() or record["status"] in UNGRADED
+        if record["graded_by"] != version or record["status"] in UNGRADED
     }
     if not wanted:
-        return 0
-    count, changed = len(wanted), 0
-
-    def records() -> Iterator[Record]:  # with texts, which are not kept in memory
-        for record in read_store(store.path)[1]:
-            key = record["uid"], record["draw"]
-            if key in wanted:
-                wanted.remove(key)
-                yield record
-
-    kept = records()
-    with progress(f"grading {store.path.stem} again", count, "responses") as bar:
-        while batch := list(islice(kept, GRADED_AT_ONCE)):
+        return
+    with_text: dict[Any, Record] = {(r["uid"], r["draw"]): r for r in read_store(store.path)[1]}
+    kept = [with_text[key] for key in sorted(wanted)]
+    with progress(f"grading {store.path.stem} again", len(kept), "responses") as bar:
+        for start in range(0, len(kept), GRADED_AT_ONCE):
+            batch = kept[start : start + GRADED_AT_ONCE]
             grades = grade_all([own[each["uid"]] for each in batch], [b["text"] for b in batch])
-            new = []
-            for record, grade in zip(batch, grades, strict=True):
-                before = store.records[record["uid"], record["draw"]]
-                differs = (before["status"], before["answer"]) != grade
-                changed += differs
-                if differs or before["graded_by"] != grader_version():
-                    new.append({**record, **grade._asdict(), "graded_by": grader_version()})
-            store.append(new)
+            store.append(
+                {**record, **grade._asdict(), "graded_by": version}
+                for record, grade in zip(batch, grades, strict=True)
+                if (record["status"], record["answer"], record["graded_by"]) != (*grade, version)
+            )
             bar.advance(len(batch))
-    say(f"{store.path.stem}: graded {count:,} responses again; {changed:,} changed", error=True)
-    return changed
+    say(f"{store.path.stem}: graded {len(kept):,} responses again", error=True)
 
 
 def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:

@@ -43,15 +43,9 @@ from openrlhf_js.sampling.endpoint import Endpoint, EndpointError
         ("At first [[A>B]], but no: [[B>A]]", "B>A"),  # the last wins
         ("[[A>B]] and then only [B>A]", "A>B"),  # double brackets come first
         ("so [A>B] or rather [A=B]", "A=B"),  # single ones where there are no double ones
-        ("[[[A>B]]]", "A>B"),
-        ("[[A>B]", "A>B"),  # the inner bracket is a single one
         ("[[A<<B]]", "B>>A"),  # reversed, as upstream scores it
         ("[[A>B]] with M = [[A]]", "A>B"),  # no verdict, skipped
         ("[[A>>>B]]", None),
-        ("[[A > B]]", None),
-        ("A>B", None),
-        ("[[A>\nB]]", None),
-        ("", None),
         ("\ufb06 \u00df [[a>b]] \u0131", "A>B"),  # characters that grow when upper-cased
     ],
 )
@@ -379,14 +373,6 @@ def test_an_estimate_goes_by_bytes_and_then_by_what_was_counted(place):
     place.judge(models=("n",), prices=PRICES)
     with place.judging(prices=PRICES) as found:
         assert found.estimate()[1:3] == pytest.approx((800, 80), rel=0.01)
-
-
-def test_replies_without_counts_count_by_their_bytes(place):
-    text = "[[A>B]]"
-    place.stub.answer = lambda request, _: reply(text, tokens=None)
-    place.judge()
-    assert place.last.bill.completion_tokens == 8 * len(text)
-    assert place.last.bill.prompt_tokens == place.last.bill.prompt_bytes
 
 
 def test_the_prompt_is_that_of_the_settings_or_fetched_or_our_own(place):

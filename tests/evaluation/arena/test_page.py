@@ -74,8 +74,8 @@ def test_the_page_holds_every_text_once_unpacked(bench):
     first, second = data["questions"][:2]
     assert (first["uid"], first["prompt"]) == ("q0", "prompt of q0")
     assert first["models"][place]["judged"]["0"] == [[None, "because"], None]
-    assert second["baseline"] == {"name": "base", "text": "base on q1", "thinking": ""}
-    assert second["models"][place]["text"] == "m0 on q1"
+    assert second["baseline"] == {"name": "base", "text": "base says q1.", "thinking": ""}
+    assert second["models"][place]["text"] == "m0 says q1."
 
 
 def test_nothing_but_our_script_can_run(bench):

@@ -103,15 +103,6 @@ def test_official_intervals_are_those_of_rows_drawn_one_by_one(rule):
     assert mean == pytest.approx(np.mean(means), abs=0.001)
 
 
-def test_only_v0_1_resamples_the_pool_together():
-    pool = {"big": np.array([50.0, 50, 0]), "two": np.array([1.0, 1, 0])}
-    for rule, varies in (("v0.1", True), ("v2.0", False)):
-        drawn = [official(pool, rule, seed, rounds=1)["two"] for seed in range(60)]
-        assert (not {mean for _, mean in drawn} <= {0.0, 0.5, 1.0}) == varies
-        # a joint resample may have no row of a model
-        assert any(each == (0.5, -math.inf, math.inf) for each, _ in drawn) == varies
-
-
 def test_clustered_intervals_are_by_question(pool):
     # 40 questions with both games alike: 40 draws, not 80 rows
     alike = [judgment_row(f"q{n}", margin, margin) for n, margin in enumerate([1, -1] * 20)]
@@ -197,15 +188,6 @@ def test_missing_games_are_counted_with_worst_cases(pool):
     assert line["worst_case_low"] == pytest.approx(100 * 4.5 / 18)
     assert line["worst_case_high"] == pytest.approx(100 * 16.5 / 18)
     assert any("Games are missing: 4 of m, 6 of other;" in note for note in found.notes)
-
-
-def test_answers_that_failed_are_counted(tmp_path):
-    folder = write_judged(tmp_path, [judgment_row("a", 1, 1), judgment_row("b", 1, 1, model="n")])
-    path = folder / "model_answer" / "m.generation.json"
-    path.write_text('{"failed": {"b": "too long"}}')
-    (pool,) = load(Folder(tmp_path, "own"), ["j"])
-    lines = {row["model"]: row for row in board(pool, ["j"], Plan()).rows}
-    assert lines["m"]["answers_failed"] == 1 and lines["n"]["answers_failed"] == 0
 
 
 def test_official_plans_follow_the_bench(pool):
