@@ -1,20 +1,20 @@
 """Whether two trees are the same answer: True, False, or None where the judge cannot tell.
 
-Structure is compared here: lists in any order, tuples in order, equations as equations, sets of
-reals by the points that they hold, units by name. Scalars are compared as exact rational numbers,
-which is cheap; the judge in `numeric`, which needs a worker, extends this to all that has a value.
+Lists are compared in any order, tuples in order, equations as equations, sets of reals by the
+points that they hold, units by name, and scalars as exact rational numbers. The judge in `numeric`,
+which needs a worker, extends this to all that has a value.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from openrlhf_js.tasks.equivalence.syntax import (
@@ -30,52 +30,52 @@ from openrlhf_js.tasks.equivalence.syntax import (
 
 Verdict = bool | None
 Unit = tuple[str, ...]  # names of units, their powers and signs
-Region = Callable[[Sequence[Any]], frozenset[int]]  # which of some points are in a set
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 MAX_MEMBERS = 64
 _STRUCTURES = words("group list ratio matrix rel union minus meet empty field text clock")
 _SETS = {"union": operator.or_, "minus": operator.sub, "meet": operator.and_}
 _HOLDS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 _HOLDS |= {"!=": operator.ne}
-_EXACT: dict[str, Callable[..., Fraction]] = {
-    **{"neg": operator.neg, "add": operator.add, "mul": operator.mul, "div": operator.truediv},
-    "pct": lambda percent: percent / 100,
-}
 
 
 def rational(tree: Tree, max_bits: int = MAX_BITS) -> Fraction | None:
     """The exact value, or None where it is not rational, not a number, or past the cap."""
-    try:
-        return _value(tree, max_bits)
-    except (ValueError, ZeroDivisionError):
-        return None
-
-
-def _value(tree: Tree, max_bits: int) -> Fraction:
     kind, args = tree
     if kind in ("num", "base"):
         return args[0]
-    if kind not in ("neg", "add", "mul", "div", "pct", "pow", "fact") and args[:1] != ("root",):
+    if kind not in _EXACT:
+        return None
+    values = []
+    for arg in args:
+        value = rational(arg, max_bits)
+        if value is None:
+            return None
+        values.append(value)
+    try:
+        value = _EXACT[kind](*values, *([max_bits] if kind in ("pow", "fact") else []))
+    except (ValueError, ZeroDivisionError):
+        return None
+    size = max(abs(value.numerator), value.denominator).bit_length()
+    return value if size <= max_bits else None
+
+
+def _power(base: Fraction, exponent: Fraction, max_bits: int) -> Fraction:
+    bits = max(abs(base.numerator), base.denominator).bit_length() - (abs(base) == 1)
+    if exponent.denominator > 1 or base == exponent == 0 or bits * abs(exponent) > max_bits:
         raise ValueError
-    first, *rest = (_value(arg, max_bits) for arg in (args[1:] if kind == "call" else args))
-    if kind in _EXACT:
-        value = _EXACT[kind](first, *rest)
-    elif kind == "fact":
-        if first.denominator > 1 or not 0 <= first <= max_bits / 10:
-            raise ValueError
-        value = Fraction(math.factorial(int(first)))
-    elif kind == "pow":
-        bits = max(abs(first.numerator), first.denominator).bit_length() - (abs(first) == 1)
-        if rest[0].denominator > 1 or first == rest[0] == 0 or bits * abs(rest[0]) > max_bits:
-            raise ValueError
-        value = first ** int(rest[0] if abs(first) != 1 else rest[0] % 2)
-    else:
-        value = Fraction(math.isqrt(first.numerator), math.isqrt(first.denominator))
-        if rest != [2] or value**2 != first:
-            raise ValueError
-    if max(abs(value.numerator), value.denominator).bit_length() > max_bits:
+    return base ** int(exponent if abs(base) != 1 else exponent % 2)
+
+
+def _factorial(n: Fraction, max_bits: int) -> Fraction:
+    if n.denominator > 1 or not 0 <= n <= max_bits / 10:
         raise ValueError
-    return value
+    return Fraction(math.factorial(int(n)))
+
+
+_EXACT: dict[str, Callable[..., Fraction]] = {
+    **{"neg": operator.neg, "add": operator.add, "mul": operator.mul, "div": operator.truediv},
+    **{"pct": lambda percent: percent / 100, "pow": _power, "fact": _factorial},
+}
 
 
 def every(verdicts: Iterable[Verdict]) -> Verdict:
@@ -104,10 +104,10 @@ def matched(answers: Sequence[Tree], golds: Sequence[Callable[[Tree], Verdict]])
     left, undecided = list(answers), False
     for is_gold in golds:
         verdicts = []
-        for i, answer in enumerate(left):
+        for answer in left:
             verdicts.append(is_gold(answer))
             if verdicts[-1]:
-                del left[i]
+                left.remove(answer)
                 break
         else:
             if None not in verdicts:
@@ -116,13 +116,14 @@ def matched(answers: Sequence[Tree], golds: Sequence[Callable[[Tree], Verdict]])
     return None if undecided else True
 
 
+# units
+
 _SYNONYMS = """m meter metre,km kilometer kilometre,cm centimeter centimetre,mm millimeter,
 in inch inche,ft foot feet,yd yard,mi mile,s sec second,min minute,h hr hour,year yr,kg kilogram,
 g gram,mg milligram,lb pound,oz ounce,l liter litre,ml milliliter,gallon gal,quart qt,
 dollar usd buck,euro eur,yen jpy,rupee rs inr,degree deg,radian rad,percent pct percentage,
 2 square sq squared,3 cubic cu cubed,/ per"""
 _NAMES = {word: group.split()[0] for group in _SYNONYMS.split(",") for word in group.split()}
-_SPEEDS = {"mph": "mi / h", "kmh": "km / h", "kph": "km / h"}
 # A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
 _SENTENCE = words(
     """is are was not no none than more less least most if when where over time isn't but except
@@ -154,7 +155,7 @@ def unit(text: str) -> Unit:
     Words that are no known unit stand for themselves, so that `5 apples` is not `5 oranges`.
     """
     text = re.sub(r"\b(square|sq|cubic|cu) (\w+)", r"\2 \1", text)
-    said = " ".join(_SPEEDS.get(word, word) for word in text.split()).split()
+    said = text.split()
     if len(said) > 10 or is_sentence(said) or said[-1:] == ["^"]:
         raise NotRead("a number in a sentence")
     found = tuple(_NAMES.get(_singular(w), _singular(w)) for w in said if w not in _SKIPPED)
@@ -166,28 +167,18 @@ def unit(text: str) -> Unit:
 def quantity(tree: Tree) -> tuple[Tree, Unit | None]:
     """The tree as a value with its unit; NotRead if the words behind a number are no unit."""
     kind, args = tree
-    if kind == "mul" and args[0].kind == "deg" and args[1] in (node("sym", "C"), node("sym", "F")):
-        kind, args = "measure", (args[0], args[1].args[0])
     if kind == "measure":
-        value, words = args
-        if value.kind == "deg" and words in ("C", "F"):
-            return value.args[0], unit("degree " + words)
-        measured = unit(words) or None
+        value, measured = args[0], unit(args[1]) or None
         return (value.args[0], _PERCENT) if value.kind == "pct" else (value, measured)
     if kind in ("deg", "pct"):
         return args[0], _DEGREE if kind == "deg" else _PERCENT
-    if kind == "neg":
-        value, measured = quantity(args[0])
-        return (node("neg", value), measured) if measured else (tree, None)
     return tree, None
 
 
 def _in_unit_of(tree: Tree, mine: Unit | None, other: Unit | None) -> tuple[Tree, Unit | None]:
     """`5m` beside `6 cm` is five metres rather than a product."""
-    if mine is None and other and tree.kind == "mul" and tree.args[1].kind == "sym":
-        name = tree.args[1].args[0]
-        if name.isalpha() and unit(name) == other:
-            return tree.args[0], other
+    if other and not mine and tree.kind == "mul" and (tree.args[1].args[0],) == other:
+        return tree.args[0], other
     return tree, mine
 
 
@@ -211,6 +202,9 @@ def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
         yield left, right
 
 
+# what a tree is
+
+
 def is_name(tree: Tree) -> bool:
     """Whether the tree only names something: `x`, `f(x)`, `AB`, `Area`, `(x, y)`, `dy/dx`."""
     kind, args = tree
@@ -218,16 +212,17 @@ def is_name(tree: Tree) -> bool:
         if args[:2] != ("(", ")") or not all(map(is_name, args[2:])):
             return False
         found = "".join(str(arg.args[0]) for arg in args[2:])
-        ordered = found == "".join(sorted(found))
-        return ordered or len(found) > 3 or not set(found) <= set("abcdpqrsuvwxyz")
+        return (
+            found == "".join(sorted(found))
+            or len(found) > 3
+            or not set(found) <= set("abcdpqrsuvwxyz")
+        )
     if kind in ("mul", "div", "ratio"):  # a multiple of a name is none
         return all(is_name(arg) and arg.args[0] not in ("\\pi", "i") for arg in args)
-    if kind == "call":
-        return args[0] == "abs" and is_name(args[1])
     if kind == "pow":  # an inverse function
         return is_name(args[0]) and args[1] == node("neg", number(1))
-    words = args[0].split() if kind == "text" else ["of"]
-    return kind == "sym" or (not is_sentence(words) and words[-1] != "of" and len(words[-1]) > 1)
+    said = args[0].split() if kind == "text" else ["of"]
+    return kind == "sym" or (not is_sentence(said) and said[-1] != "of" and len(said[-1]) > 1)
 
 
 def _is_set(tree: Tree) -> bool:
@@ -250,20 +245,17 @@ def is_proviso(tree: Tree) -> bool:
 
 def _is_domain(tree: Tree) -> bool:
     """Whether the tree is written as a set of reals and in no other way could be read."""
-    if tree.kind != "list":
-        return tree.kind in _SETS or tree.kind == "field"
-    signs = [set(item.args[0]) if item.kind == "rel" else set() for item in tree.args]
-    if {"!="} in signs:  # `x \geq 0, x \neq 1`, `x \neq 0, 1`
-        return not any("=" in each for each in signs)
-    return all(each - {"=", "in"} for each in signs)
+    if tree.kind == "list":
+        signs = (set(item.args[0]) if item.kind == "rel" else set() for item in tree.args)
+        return any(each - {"=", "in"} for each in signs)
+    return tree.kind in _SETS or tree.kind == "field"
 
 
 def members(tree: Tree) -> list[Tree]:
     """The single answers in a list, set or plus-minus, or the tree itself."""
     if tree.kind in ("empty", "list") or _is_set(tree):
         items = [item for item in tree.args[_is_set(tree) * 2 :] if not is_proviso(item)]
-        parts = ([item] if _is_set(item) else members(item) for item in items)
-        return list(itertools.chain(*parts))
+        return list(chain(*([item] if _is_set(item) else members(item) for item in items)))
     if tree.kind == "rel" and is_many(tree.args[-1]):
         named = tree.args[0] == ("in",) and is_name(tree.args[1])
         if named or set(tree.args[0]) == {"="}:
@@ -299,61 +291,69 @@ def _sides(tree: Tree) -> tuple[Tree, ...]:
 
 
 def _plain(tree: Tree) -> Tree:
-    r"""What `x \in (1, 2)` and `P(1, 2)` name; `2 = x` as `x = 2`, a column as a tuple."""
+    r"""What `x \in (1, 2)`, `P(1, 2)` and `V = 36 \pi \approx 113` name; a column as a tuple."""
     kind, args = tree
     if kind == "mul" and args[1].kind == "group" and len(args[1].args) > 3:
         return args[1] if args[0].kind == "sym" and args[0].args[0][0].isupper() else tree
     if kind == "rel" and args[0] == ("in",) and is_name(args[1]):
         return args[2]
-    if kind == "rel" and args[0] == ("=",) and args[2].kind == "sym" and not names(args[1]):
-        return node("rel", ("=",), args[2], args[1])
+    if kind == "rel" and "~" in args[0]:  # a rounding behind a value is not weighed
+        at = args[0].index("~")
+        return Tree("rel", (args[0][:at], *args[1 : at + 2])) if at else args[1 + is_name(args[1])]
     if kind == "matrix" and all(len(row) == 1 for row in args):
         return node("group", "(", ")", *(row[0] for row in args))
     return tree
+
+
+def _quotients(tree: Tree) -> list[Tree]:
+    """The terms of a ratio over its last; a number is the ratio of two that it is equal to."""
+    *terms, last = tree.args if tree.kind == "ratio" else (tree, number(1))
+    return [node("div", term, last) for term in terms]
 
 
 def _named_tuple(tree: Tree, other: Tree) -> Tree:
     """The tuple that `x = 1, y = 2` gives, in the order of the names, beside another tuple."""
     if tree.kind != "list" or other.kind != "group" or other.args[0] != "(":
         return tree
-    items = [item.args for item in map(_plain, tree.args) if item.kind == "rel"]
-    named = [args for args in items if args[0] == ("=",) and args[1].kind == "sym"]
-    values = {args[1].args[0]: args[2] for args in named}
+    named = (item.args for item in tree.args if item.kind == "rel" and item.args[0] == ("=",))
+    values = {args[1].args[0]: args[2] for args in named if args[1].kind == "sym"}
     if len(values) != len(tree.args):
         return tree
     return node("group", "(", ")", *(values[name] for name in sorted(values)))
 
 
+@dataclass(frozen=True)
 class Judge:
-    """Compares answers by exact rational values."""
+    """Compares answers by exact rational values, within a difference that is allowed."""
 
-    def pairs(self, left: Tree, right: Tree) -> list[tuple[Any, Any]]:
-        """Values by which to compare two expressions; none where this judge has none."""
-        values = rational(left), rational(right)
-        return [] if None in values else [values]
+    within: Fraction = Fraction(0)
 
-    def agree(self, left: Any, right: Any, within: Fraction = Fraction(0)) -> bool:
+    def values(self, *trees: Tree) -> Iterator[tuple[Any, ...]]:
+        """Values by which to compare expressions; none where this judge has none."""
+        found = tuple(map(rational, trees))
+        if None not in found:
+            yield found
+
+    def agree(self, left: Any, right: Any) -> bool:
         """Whether two values are the same, or differ by no more than is allowed."""
-        return bool(abs(left - right) <= within)
+        return bool(abs(left - right) <= self.within)
 
     def size(self, tree: Tree) -> Any:
         """A real number that can be compared with others, or None."""
-        return rational(tree)
+        return infinite(tree) or next(self.values(tree), (None,))[0]
 
     def same(self, answer: Tree, gold: Tree) -> Verdict:
         """Whether an answer is the gold answer."""
+        if answer.kind == "rel" and "~" in answer.args[0] and not is_name(answer.args[-2]):
+            return self._rounded(answer, gold)
         answer, gold = _plain(answer), _plain(gold)
         if answer == gold:
             return True
         kinds = {answer.kind, gold.kind}
-        if any(tree.kind == "rel" and "~" in tree.args[0] for tree in (answer, gold)):
-            return self._rounded(answer, gold)
         if "rel" in kinds or _is_domain(answer) or _is_domain(gold):
             return self._relations(answer, gold)
         if is_many(answer) or is_many(gold):
             return self._collections(answer, gold)
-        if kinds == {"ratio"} or kinds == {"ratio", "clock"}:
-            return self._ratios(answer, gold)
         if kinds == {"clock"}:  # the half of the day may be left out
             return answer.args[:2] == gold.args[:2] and "" in answer.args + gold.args
         if kinds == {"group"}:
@@ -361,47 +361,45 @@ class Judge:
         if kinds == {"matrix"} and [*map(len, answer.args)] == [*map(len, gold.args)]:
             return self._pairwise(sum(answer.args, ()), sum(gold.args, ()))
         if gold.kind == "base":  # the base may be left out, but not changed
-            if answer.kind == "num":
-                return str(answer.args[0]) == gold.args[1].partition("_")[0]
-            return False  # equal ones are the same tree
-        answer, gold = (
-            node("div", *tree.args) if tree.kind == "ratio" and len(tree.args) == 2 else tree
-            for tree in (answer, gold)
-        )
-        if _STRUCTURES & {answer.kind, gold.kind}:
+            digits = gold.args[1].partition("_")[0]
+            return answer.kind == "num" and str(answer.args[0]) == digits
+        if "ratio" in kinds:
+            return self._pairwise(_quotients(answer), _quotients(gold))
+        if _STRUCTURES & kinds:
             return False
         return some(self.equal(*pair) for pair in _values(answer, gold))
-
-    def close(self, answer: Tree, gold: Tree, tolerance: Fraction) -> Verdict:
-        """Whether a number is the gold number within the tolerance."""
-        gold = _sides(gold)[-1] if gold.kind == "rel" else gold
-        if answer.kind == "rel":
-            equation = set(answer.args[0]) <= {"=", "~"}
-            return equation and every(self.close(side, gold, tolerance) for side in _sides(answer))
-        if _STRUCTURES & {answer.kind, gold.kind}:
-            return False
-        found = (self.pairs(*values) for values in _values(answer, gold))
-        return some(
-            all(self.agree(*pair, tolerance) for pair in pairs) if pairs else None
-            for pairs in found
-        )
 
     def equal(self, left: Tree, right: Tree) -> Verdict:
         """Whether two expressions have the same value, whatever their variables are."""
         if left == right:
             return True
-        if pairs := self.pairs(left, right):
-            return all(self.agree(*pair) for pair in pairs)
+        found = None
+        for pair in self.values(left, right):
+            if not self.agree(*pair):
+                return False
+            found = True
         # two that differ of numbers, variables and infinities are unequal
         marks = (rational(t) is not None or t.kind == "sym" or infinite(t) for t in (left, right))
-        return False if all(marks) else None
+        return False if not found and not self.within and all(marks) else found
+
+    def _rounded(self, answer: Tree, gold: Tree) -> Verdict:
+        r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
+        (*signs, last), (*sides, rounded) = answer.args[0], answer.args[1:]
+        size = rational(quantity(rounded)[0]) or Fraction(0)
+        near = Judge.same(
+            replace(self, within=min(Fraction(1, size.denominator), abs(size) / 20)),
+            rounded,
+            sides[-1],
+        )
+        exact = Tree("rel", (tuple(signs), *sides)) if signs else sides[0]
+        return last == "~" and every((near, self.same(exact, gold)))
 
     def _proportional(self, answer: Tree, gold: Tree, positive: bool) -> Verdict:
         """Whether the differences of both sides vanish together, or have one sign if so asked."""
         left, right = (node("add", t.args[1], node("neg", t.args[2])) for t in (answer, gold))
         if left == right:
             return True
-        pairs = self.pairs(left, right)
+        pairs = list(self.values(left, right))
         if any(self.agree(value, 0) for pair in pairs for value in pair):
             return False
         ratios = [one / other for one, other in pairs]
@@ -415,37 +413,6 @@ class Judge:
         both = zip(answers[start:], golds[start:], strict=False)
         return len(answers) == len(golds) and every(self.same(*pair) for pair in both)
 
-    def _ratios(self, answer: Tree, gold: Tree) -> Verdict:
-        if "clock" in (answer.kind, gold.kind):  # a time is not reduced
-            return answer.args == gold.args[:2] or answer.args[:2] == gold.args
-        first, wanted = answer.args[0], gold.args[0]
-        return len(answer.args) == len(gold.args) and every(
-            self.same(node("mul", part, wanted), node("mul", other, first))
-            for part, other in zip(answer.args[1:], gold.args[1:], strict=True)
-        )
-
-    def _rounded(self, answer: Tree, gold: Tree) -> Verdict:
-        """Where a value stands with its rounding: either may be meant, if they are close."""
-        tree = gold if gold.kind == "rel" and "~" in gold.args[0] else answer
-        at = tree.args[0].index("~") + 1
-        halves = [
-            Tree("rel", (signs, *sides)) if signs else sides[0]
-            for signs, sides in (
-                (tree.args[0][: at - 1], tree.args[1 : at + 1]),
-                (tree.args[0][at:], tree.args[at + 1 :]),
-            )
-        ]
-        if tree == gold or is_name(halves[0]):
-            other = answer if tree == gold else gold
-            return some(self.same(other, half) for half in halves if not is_name(half))
-        exact, rounded = (_sides(half) if half.kind == "rel" else (half,) for half in halves)
-        size = rational(rounded[0].args[0] if rounded[0].kind == "measure" else rounded[0])
-        if size is None:
-            return False
-        error = min(Fraction(1, size.denominator), abs(size) / 20) if size else Fraction(1, 2)
-        near = (self.close(one, other, error) for one in exact for other in rounded)
-        return every((some(self.same(half, gold) for half in halves), *near))
-
     def _relations(self, answer: Tree, gold: Tree) -> Verdict:
         """Where one is a relation or a set of reals."""
         said, wanted = (t.kind == "rel" and set(t.args[0]) == {"="} for t in (answer, gold))
@@ -454,27 +421,13 @@ class Judge:
         if said:
             return every(self.same(side, gold) for side in _sides(answer))
         if wanted:
-            named = is_name(gold.args[1]) and answer.kind != "rel"
-            return named and self.same(answer, gold.args[-1])
+            sides = _sides(gold)
+            named = len(sides) < len(gold.args) - 1 and answer.kind != "rel"
+            return named and self.same(answer, sides[-1])
         try:
             return self._same_set(answer, gold)
         except NotRead:
-            pass
-        if answer.kind == gold.kind == "rel" and len(answer.args) == len(gold.args) == 3:
-            turn = {">": "<", ">=": "<="}
-            answer, gold = (
-                node("rel", (turn[t.args[0][0]],), t.args[2], t.args[1])
-                if t.args[0][0] in turn
-                else t
-                for t in (answer, gold)
-            )
-            plain = not _STRUCTURES & {side.kind for side in answer.args[1:] + gold.args[1:]}
-            return (
-                answer.args[0] == gold.args[0]
-                and plain
-                and self._proportional(answer, gold, answer.args[0] != ("!=",))
-            )
-        return answer.kind == gold.kind == "list" and self._collections(answer, gold)
+            return answer.kind == gold.kind == "list" and self._collections(answer, gold)
 
     def _equations(self, answer: Tree, gold: Tree) -> Verdict:
         heads = answer.args[1], gold.args[1]
@@ -488,17 +441,11 @@ class Judge:
         return self._proportional(answer, gold, False)
 
     def _collections(self, answer: Tree, gold: Tree) -> Verdict:
-        for one, other in ((answer, gold), (gold, answer)):
-            fields = one.args if one.kind == "list" else ()
-            whole = any(is_proviso(item) and item.args[2].args[0] in "ZNQ" for item in fields)
-            if whole and (_is_interval(other) or _is_domain(other)):
-                return False
         answer, gold = _named_tuple(answer, gold), _named_tuple(gold, answer)
         if answer.kind == gold.kind == "group" and not is_many(answer):
             return answer.args[:2] == gold.args[:2] and self._pairwise(answer.args, gold.args, 2)
         left, right = members(answer), members(gold)
-        tuples = all(item.kind == "group" for item in (*left, *right))
-        if tuples or "group" in (answer.kind, gold.kind):  # a set holds nothing twice
+        if all(item.kind == "group" for item in (*left, *right)):  # a set holds nothing twice
             left, right = list(dict.fromkeys(left)), list(dict.fromkeys(right))
         return matched(left, [functools.partial(self.same, gold=wanted) for wanted in right])
 
@@ -509,92 +456,74 @@ class Judge:
 
         NotRead if one is no set of reals, or an inequality that is not solved for one variable.
         """
-        unknowns: list[set[str]] = [set(), set()]
-        ends: set[Any] = set()
-        regions = [
-            self._region(t, own, ends) for t, own in zip((answer, gold), unknowns, strict=True)
-        ]
-        if max(map(len, unknowns)) > 1:
+        sizes, unknowns = {}, set()
+        for leaf in chain(_leaves(answer), _leaves(gold)):
+            if (unknown := _unknown(leaf)) is None:
+                sizes[leaf] = self.size(leaf)
+            else:
+                unknowns.add(unknown)
+        if len(unknowns) > 1:
             raise NotRead("inequalities of several variables")
-        if all(unknowns) and unknowns[0] != unknowns[1]:
-            return False
-        if None in ends:
+        if None in sizes.values():
             return None
+        ends = {sign * size for size in sizes.values() for sign in (1, -1)}  # of |x| < a
         points = sorted(ends - {math.inf, -math.inf}) or [Fraction(0)]
         points += [(low + high) / 2 for low, high in pairwise(points)]
         points += [min(points) - 1, max(points) + 1]
-        return regions[0](points) == regions[1](points)
+        return _held(answer, sizes, points) == _held(gold, sizes, points)
 
-    def _region(self, tree: Tree, unknowns: set[str], ends: set[Any]) -> Region:
-        """Tells which of some points are in a set; adds where it begins or ends, its variable."""
-        kind, args = tree
 
-        def size(end: Tree) -> Any:
-            ends.add(found := infinite(end) or self.size(end))
-            return found
+def _unknown(tree: Tree) -> str | None:
+    """The variable `x`, where the tree is `x` or `|x|`."""
+    inner = tree.args[1] if tree.args[:1] == ("abs",) else tree
+    return inner.args[0] if inner.kind == "sym" and inner.args[0] not in ("\\pi", "e") else None
 
-        def those(test: Callable[[Any], bool]) -> Region:
-            return lambda points: frozenset(i for i, point in enumerate(points) if test(point))
 
-        if _is_interval(tree):
-            low, high = map(size, args[2:])
-            if (args[0] == "[" and low == -math.inf) or (args[1] == "]" and high == math.inf):
-                raise NotRead("an interval that holds infinity")
-            after = _HOLDS["<=" if args[0] == "[" else "<"]
-            before = _HOLDS["<=" if args[1] == "]" else "<"]
-            return those(lambda point: after(low, point) and before(point, high))
-        if _is_set(tree) or kind not in _STRUCTURES:  # points
-            values = [size(item) for item in (args[2:] if _is_set(tree) else [tree])]
-            return those(lambda point: point in values)
-        if tree == node("field", "R"):
-            return those(lambda point: True)
-        if kind == "rel" and args[0] == ("in",) and is_name(args[1]):
-            return self._region(args[2], unknowns, ends)
-        if kind == "rel":
-            return those(self._inequality(tree, size, unknowns, ends))
-        if kind != "list" and kind not in _SETS:
-            raise NotRead("no set of reals")
-        if kind != "list":
-            parts = [self._region(arg, unknowns, ends) for arg in args]
-            return lambda points: _SETS[kind](*(part(points) for part in parts))
-        negated = [arg for arg in args if arg.kind == "rel" and arg.args[0] == ("!=",)]
-        wholes = [arg for arg in args if arg.kind in ("rel", "group", *_SETS) or not negated]
-        wholes = [self._region(arg, unknowns, ends) for arg in wholes if arg not in negated]
-        values = [arg for arg in args if arg.kind not in ("rel", "group", *_SETS) and negated]
-        if values and wholes:
-            raise NotRead("numbers beside inequalities")
-        negated += [
-            node("rel", ("!=",), negated[0].args[1], value) for value in values
-        ]  # `x != 0, 1`
-        holes = [self._region(arg, unknowns, ends) for arg in negated]
+def _leaves(tree: Tree) -> Iterator[Tree]:
+    """Where a set of reals begins and ends, and its variable; NotRead if the tree is none."""
+    kind, args = tree
+    named = kind == "rel" and args[0] == ("in",) and is_name(args[1])
+    if _is_interval(tree) or _is_set(tree) or named:
+        both = zip(args[:2], args[2:4], strict=False)
+        if any(bracket in ("[", "]") and infinite(end) for bracket, end in both):
+            raise NotRead("an interval that holds infinity")
+        args = args[2:]
+    elif kind == "rel" and set(args[0]) <= _HOLDS.keys() and any(map(_unknown, args[1:])):
+        args = args[1:]
+    elif kind in _STRUCTURES - {"list", *_SETS} and tree != node("field", "R"):
+        raise NotRead("no set of reals")
+    elif kind not in _STRUCTURES:
+        if _unknown(tree) is None and names(tree) - {"\\pi", "e"}:
+            raise NotRead("an inequality that is not solved")
+        yield tree
+        return
+    for arg in args:
+        if isinstance(arg, Tree):
+            yield from _leaves(arg)
 
-        def listed(points: Sequence[Any]) -> frozenset[int]:
-            """What inequalities give together, or each for itself, less the points after a `!=`."""
-            held = [part(points) for part in wholes]
-            everywhere = frozenset(range(len(points)))
-            together = everywhere.intersection(*held) or frozenset().union(*held)
-            return together.intersection(*(part(points) for part in holes))
 
-        return listed
-
-    def _inequality(
-        self, tree: Tree, size: Callable[[Tree], Any], unknowns: set[str], ends: set[Any]
-    ) -> Callable[[Any], bool]:
-        """The test of an inequality in which a variable, or its absolute value, stands alone."""
-        signs, *sides = tree.args
-        inner = [t.args[1] if t.kind == "call" and t.args[0] == "abs" else t for t in sides]
-        alone = [t for t in (inner[1:2] if len(inner) > 2 else inner) if t.kind == "sym"]
-        others = {i: t for i, t in enumerate(sides) if alone and alone[0].args[0] not in names(t)}
-        if set(signs) - _HOLDS.keys() or len(others) + 1 != len(sides):
-            raise NotRead("no inequality, or one that is not solved")
-        unknowns.add(alone[0].args[0])
-        sizes = {i: size(side) for i, side in others.items()}
-        ends.update(None if value is None else -value for value in sizes.values())  # of |x| < a
-
-        def holds(point: Any) -> bool:
-            own = (point if side == alone[0] else abs(point) for side in sides)
-            values = [sizes.get(i, value) for i, value in enumerate(own)]
-            both = zip(signs, pairwise(values), strict=True)
-            return all(_HOLDS[sign](*pair) for sign, pair in both)
-
-        return holds
+def _held(tree: Tree, sizes: dict[Tree, Any], points: Sequence[Any]) -> frozenset[int]:
+    """Which of the points are in a set of reals."""
+    kind, args = tree
+    if kind == "field":
+        return frozenset(range(len(points)))
+    if _is_interval(tree):
+        signs = ("<=" if args[0] == "[" else "<", "<=" if args[1] == "]" else "<")
+        return _held(node("rel", signs, args[2], node("sym", "x"), args[3]), sizes, points)
+    if kind == "rel" and args[0] == ("in",):
+        return _held(args[2], sizes, points)
+    if kind == "rel":
+        found = set()
+        for i, point in enumerate(points):
+            ways = {"sym": point, "call": abs(point)}
+            values = [sizes[side] if side in sizes else ways[side.kind] for side in args[1:]]
+            if all(_HOLDS[sign](*two) for sign, two in zip(args[0], pairwise(values), strict=True)):
+                found.add(i)
+        return frozenset(found)
+    parts = [_held(arg, sizes, points) for arg in args if kind in _SETS or kind == "list"]
+    if kind in _SETS:
+        return _SETS[kind](*parts)
+    if kind == "list":  # all together, or each for itself
+        return frozenset.intersection(*parts) or frozenset().union(*parts)
+    values = [sizes.get(leaf) for leaf in (args[2:] if _is_set(tree) else [tree])]
+    return frozenset(i for i, point in enumerate(points) if point in values)

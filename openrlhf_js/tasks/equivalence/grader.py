@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
-from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field
@@ -18,9 +18,8 @@ from openrlhf_js.tasks.equivalence import compare
 from openrlhf_js.tasks.equivalence.compare import Judge, Verdict
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import (
-    FUNCTIONS,
     LETTER_UNITS,
-    SIZES,
+    ORDINALS,
     NotRead,
     Tree,
     decimal,
@@ -50,17 +49,14 @@ def grade(answer: str | None, label: str) -> Score:
     verdict, problem = None, ""
     try:
         text = normal(answer)
-        if wanted.value is not None and _NUMERAL.match(text):
-            verdict = decimal(text.lstrip("-")) * (-1 if text[0] == "-" else 1) == wanted.value
-        elif text:
-            verdict = decide(text, wanted, _EXACT)
+        if not text:
+            return scored("malformed", "an empty answer")
+        verdict = decide(text, wanted, _EXACT)
     except (NotRead, RecursionError) as error:
         problem = str(error)
     except Exception as bug:
-        return scored("error", f"{type(bug).__name__} on {_shown(answer, 60)}")
-    if not text:
-        return scored("malformed", "an empty answer")
-    compared = f"{_shown(text, 60)} against {_shown(' ; '.join(wanted.texts), 60)}"
+        return scored("error", f"{type(bug).__name__} on {_shown(answer)}")
+    compared = f"{_shown(text)} against {_shown(' ; '.join(wanted.texts))}"
     if problem and "\\" not in text and all(wanted.trees):
         return scored("malformed", f"{compared}: {problem}")
     if verdict is not None:
@@ -73,22 +69,23 @@ def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
     """Whether the canonical text is the gold answer; NotRead if it cannot be read."""
     if (text,) == wanted.texts:
         return True
-    readable = all(wanted.trees)
-    if not readable and _unspaced(text) == _unspaced(wanted.texts[0]):
-        return True
+    if wanted.value is not None and _NUMERAL.match(text):
+        return decimal(text) == wanted.value
+    if not all(wanted.trees):
+        return _unspaced(text) == _unspaced(wanted.texts[0]) or None
+
+    tests = [
+        partial(_fits, golds=golds, judge=replace(judge, within=tolerance))
+        for golds, tolerance in zip(wanted.trees, wanted.tolerances, strict=True)
+    ]
     answers = _alternatives(text)
-    if not readable:
-        return None
-
-    def fits(trees: tuple[Tree, ...], tolerance: Fraction | None) -> Callable[[Tree], Verdict]:
-        if tolerance is None:
-            return lambda answer: compare.some(judge.same(answer, t) for t in trees)
-        return lambda answer: compare.some(judge.close(answer, t, tolerance) for t in trees)
-
-    tests = [fits(*each) for each in zip(wanted.trees, wanted.tolerances, strict=True)]
-    if wanted.tolerances == (None,):
+    if len(tests) == 1 and not wanted.tolerances[0]:
         return compare.some(map(tests[0], answers))
     return compare.some(compare.matched(compare.members(answer), tests) for answer in answers)
+
+
+def _fits(answer: Tree, golds: tuple[Tree, ...], judge: Judge) -> Verdict:
+    return compare.some(judge.same(answer, gold) for gold in golds)
 
 
 def _unspaced(text: str) -> str:
@@ -96,9 +93,9 @@ def _unspaced(text: str) -> str:
     return re.sub(r" (?![A-Za-z0-9])|(?<![A-Za-z0-9]) ", "", text)
 
 
-def _shown(text: object, most: int = 80) -> str:
-    shown = ascii(text) if most == 80 else ascii(text)[1:-1].replace("\\\\", "\\")
-    return shown if len(shown) <= most else shown[: most - 3] + "..."
+def _shown(text: object) -> str:
+    shown = ascii(text)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 # labels
@@ -109,8 +106,16 @@ class Gold(NamedTuple):
 
     texts: tuple[str, ...]  # in canonical spelling
     trees: tuple[tuple[Tree, ...], ...]  # the readings of each; none where our grammar ends
-    tolerances: tuple[Fraction | None, ...]  # the greatest difference that each allows
-    value: Fraction | None  # the one number that it is, if it is a plain rational one
+    tolerances: tuple[Fraction, ...]  # the greatest difference that each allows
+    value: Fraction | None  # the one number that it is, if it is written in digits
+
+
+class _Fields(BaseModel, extra="forbid", strict=True):
+    """A label in JSON."""
+
+    answer: str | Annotated[list[str], Field(min_length=1)]
+    unit: str | None = None
+    tolerance: str | None = None
 
 
 def check_label(label: str) -> None:
@@ -131,29 +136,20 @@ def gold(label: str) -> Gold:
     in_json = re.match(r'\s*\{\s*"', label)
     fields = _Fields.model_validate_json(label) if in_json else _Fields(answer=label)
     answers = [fields.answer] if isinstance(fields.answer, str) else fields.answer
-    unit, tolerance = fields.unit or "", fields.tolerance or ""
     texts = tuple(normal(_checked(answer)) for answer in answers)
     if not all(texts):
         raise ValueError(f"label {_shown(label)} has an empty answer: give the gold answer as text")
-    trees = tuple(_gold_trees(text, unit) for text in texts)
-    if (len(trees) > 1 or tolerance) and all(trees):  # an item may itself be a list: "-1,7"
+    trees = tuple(_gold_trees(text, fields.unit or "") for text in texts)
+    if (len(trees) > 1 or fields.tolerance) and all(trees):  # an item may be a list: "-1,7"
         flat = [
             (text, (member,))
             for text, found in zip(texts, trees, strict=True)
             for member in compare.members(found[0])
         ]
         texts, trees = (tuple(column) for column in zip(*flat, strict=True))
-    single = len(trees) == 1 and trees[0] and trees[0][0].kind in ("num", "neg") and not tolerance
-    value = compare.rational(trees[0][0]) if single else None
-    return Gold(texts, trees, _tolerances(tolerance, len(texts)), value)
-
-
-class _Fields(BaseModel, extra="forbid", strict=True):
-    """A label in JSON."""
-
-    answer: str | Annotated[list[str], Field(min_length=1)]
-    unit: str | None = None
-    tolerance: str | None = None
+    plain = len(texts) == 1 and not fields.tolerance and _NUMERAL.match(texts[0])
+    value = decimal(texts[0]) if plain and len(texts[0]) < 400 else None
+    return Gold(texts, trees, _tolerances(fields.tolerance or "", len(texts)), value)
 
 
 def _checked(answer: str) -> str:
@@ -162,50 +158,33 @@ def _checked(answer: str) -> str:
     odd = (char for char in answer if unicodedata.category(char) in ("Cc", "Cs"))
     if bad := next((char for char in odd if not char.isspace()), None):
         raise ValueError(f"gold answer {_shown(answer)} holds {bad!a}, which no text has")
-    depth = 0
-    for brace in re.findall(r"\\.|[{}]", answer, re.DOTALL):
-        depth += (brace == "{") - (brace == "}")
-        if depth < 0:
-            break
-    if depth:
+    bare = re.sub(r"\\.|[^{}]", "", answer, flags=re.DOTALL)
+    while "{}" in bare:
+        bare = bare.replace("{}", "")
+    if bare:
         raise ValueError(f"gold answer {_shown(answer)} has braces that do not match")
     return answer
 
 
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
-    found: tuple[Tree, ...] = ()
-    with contextlib.suppress(NotRead):
-        found = tuple(readings(text))
-        if unit:
-            measured = readings(f"1 {normal(unit)}")[0]
-            return tuple(_with_unit(tree, measured) for tree in found)
-    return found
+    for spelling in ([f"{text} {normal(unit)}"] if unit else []) + [text]:
+        with contextlib.suppress(NotRead):
+            return tuple(readings(spelling))
+    return ()
 
 
-def _with_unit(tree: Tree, measured: Tree) -> Tree:
-    """The tree in a unit, which is given as a tree of kind `measure`, `deg` or `pct`."""
-    if tree.kind == "list":
-        return Tree("list", tuple(_with_unit(item, measured) for item in tree.args))
-    if tree.kind in ("measure", "deg", "pct", "text", "group", "rel"):
-        return tree
-    if measured.kind == "measure":
-        return node("measure", tree, measured.args[1])
-    return node(measured.kind, tree) if measured.kind in ("deg", "pct") else tree
-
-
-def _tolerances(text: str, count: int) -> tuple[Fraction | None, ...]:
+def _tolerances(text: str, count: int) -> tuple[Fraction, ...]:
     try:
-        values = [decimal(part.strip()) if part.strip() else None for part in text.split(",")]
+        values = [decimal(part.strip() or "0") for part in text.split(",")]
     except (NotRead, ValueError):
         raise ValueError(f"tolerance {_shown(text)}: give a decimal number such as 1e-2") from None
-    if len(values) == 1:
-        return tuple(values * count)
-    given = [value for value in values if value is not None]
-    if len(values) == count or (count == 1 and len(given) == 1):
-        return tuple(values if len(values) == count else given)
-    raise ValueError(
-        f"tolerance {_shown(text)} is for {len(values)} answers, and there are {count}"
-    )
+    if count == 1 < len(values):  # of answers that are now one
+        values = list(filter(None, values))
+    if len(values) not in (1, count):
+        raise ValueError(
+            f"tolerance {_shown(text)} is for {len(values)} answers, and there are {count}"
+        )
+    return tuple(values * count)[:count]
 
 
 # what a text can stand for
@@ -223,24 +202,15 @@ _ANNOUNCED = re.compile(
 _CLOCK = re.compile(r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?([aApP])\.? ?[mM]\.?)?\Z")
 _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) |has )?no (?:(?:real|such|possible|valid|integer|positive) )*"
-    r"(?:solutions?|roots?|values?|numbers?|integers?)(?: exists?)?\Z"
+    r"(?:solutions?|roots?|values?|numbers?|integers?)(?: exists?)?\Z|none\Z|empty set\Z"
 )
 _CHOICE = re.compile(  # with its value behind it, which begins as no operation does
     r"(?:\(([A-J])\)|([A-J])[.):])[ .:]*(?=[^\s.:+^!=/*_'|,<>%])"
     r"(?!\\(?:cup|cap|setminus|pm|neq|leq|geq|approx|pmod|mod|rightarrow)(?![a-z]))"
 )
-_OPTION = re.compile(r"(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?\Z|\(?([A-J])\)\Z")
-_PROSE = re.compile(r"[A-Za-z]+(?:[ '-]+[A-Za-z]+)+\Z")
-_NOT_PROSE = FUNCTIONS | SIZES.keys() | {"and", "or", "to", "pi", "in"}
+_OPTION = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?|\(?([A-J])\))\Z")
 _IN_LETTERS = re.compile(rf"(\S.*?) ([{LETTER_UNITS}])\Z")
-_MEANT: dict[str, Tree] = {
-    **{words: node("empty") for words in ("none", "empty set")},
-    **{words: node("field", "R") for words in ("all real numbers", "all reals", "real numbers")},
-    "dne": node("text", "does not exist"),
-    "all prime numbers": node("text", "all primes"),
-    "positive infinity": node("inf"),
-    "negative infinity": node("neg", node("inf")),
-}
+_PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
 
 
 def _alternatives(text: str) -> list[Tree]:
@@ -248,8 +218,7 @@ def _alternatives(text: str) -> list[Tree]:
     if choice := re.fullmatch(r"\(?([a-e])\)?", text):
         return [node("sym", choice[1]), node("sym", choice[1].upper())]
     found = readings(text)
-    measured = _IN_LETTERS.match(text)
-    if measured:
+    if measured := _IN_LETTERS.match(text):
         with contextlib.suppress(NotRead):
             value = read(measured[1])
             if not names(value) - {"\\pi"} and value.kind != "list":
@@ -267,8 +236,13 @@ def readings(text: str) -> list[Tree]:
         plain = " ".join(re.sub(r"\\text ?\{([^{}]*)\}", r"\1", text).split())
     if option := _OPTION.match(plain):
         return [node("sym", option[1] or option[2])]
-    if special := _clock(plain):
-        return [special]
+    clock = _CLOCK.match(plain)
+    if clock and (clock[2] or clock[3]):
+        hour, late = int(clock[1]), 12 < int(clock[1]) < 24
+        half = "p" if late else (clock[3] or "").lower()
+        return [node("clock", hour - 12 * late, int(clock[2] or 0), half)]
+    if yes := re.match(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", plain, re.IGNORECASE):
+        return [node("text", yes[1].lower())]  # what is said behind it is not weighed
     found = []
     choice = _CHOICE.match(plain)
     if choice and not re.search(r"[,;]|\b(?:or|and)\b", plain[choice.end() :]):
@@ -276,21 +250,14 @@ def readings(text: str) -> list[Tree]:
         text = plain[choice.end() :]
         if re.fullmatch(r"\(?[A-J]\)?", text):  # one option's letter before another's
             return [node("text", plain)]
-    prose = _PROSE.match(plain) and len(plain) > 5
-    if prose and not _NOT_PROSE & set(re.split("[^A-Za-z]+", plain)):
-        return [_words(plain)]
     try:
         tree = read(text)
-        if tree.kind == "measure":
-            compare.quantity(tree)
-        found.append(_words(tree.args[0]) if tree.kind == "text" else tree)
+        compare.quantity(tree)
+        found += [_words(tree.args[0])] if tree.kind == "text" else [tree]
         if (general := _with_one_parameter(tree)) != tree:
             found.append(general)
-        if re.search(r"\d,[1-9]\d\d", text) and tree.kind != "measure":
-            found.append(read(text, grouped=False))
     except NotRead:
-        words = re.fullmatch(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*", plain)
-        if words and re.search("[A-Za-z]{2}", plain):
+        if _PROSE.fullmatch(plain) and re.search("[A-Za-z]{2}", plain):
             found.append(_words(plain))
         elif not found:
             raise
@@ -301,21 +268,15 @@ def readings(text: str) -> list[Tree]:
 
 def _words(text: str) -> Tree:
     """Words in lower case without articles and punctuation, or what they are known to mean."""
-    words = [w for w in re.findall("[a-z0-9]+", text.lower()) if w not in ("the", "a", "an")]
-    words = words[len(words) == 2 and words[0] in ("on", "in", "at") :]  # `on Tuesday`
-    canonical = " ".join(words)
+    said = [w for w in re.findall("[a-z0-9]+", text.lower()) if w not in ("the", "a", "an")]
+    canonical = " ".join(said)
     if _NOTHING.match(canonical):
         return node("empty")
-    return _MEANT.get(canonical, node("text", canonical))
-
-
-def _clock(plain: str) -> Tree | None:
-    """A time of day: its hour, its minute and its half, `a` or `p`, where they are said."""
-    match = _CLOCK.match(plain)
-    if not match or not (match[2] or match[3]) or int(match[1]) > 24 - 12 * bool(match[3]):
-        return None
-    hour, minute = number(int(match[1])), number(int(match[2] or 0))
-    return node("clock", hour, minute, (match[3] or "").lower())
+    if re.fullmatch("(?:all )?reals?(?: numbers)?", canonical):
+        return node("field", "R")
+    if canonical in ORDINALS:
+        return number(ORDINALS[canonical])
+    return node("text", {"dne": "does not exist"}.get(canonical, canonical))
 
 
 def _with_one_parameter(tree: Tree) -> Tree:
@@ -324,13 +285,12 @@ def _with_one_parameter(tree: Tree) -> Tree:
     `k \pi, k \in \mathbb{Z}` and `n \pi, n \in \mathbb{Z}` are then the same. The solutions of an
     equation between angles may leave the proviso out: `x = \frac{\pi}{4} + n \pi`.
     """
-    items = tree.args if tree.kind == "list" else ()
-    if provisos := [item for item in items if compare.is_proviso(item)]:
-        found = {item.args[1].args[0] for item in provisos if item.args[1].kind == "sym"}
-    else:
-        found = names(tree) if "\\pi" in names(tree) else set()
-        found -= {"\\pi", "x", "t", "\\theta"}
-    if len(found) != 1 or not (provisos or found <= set("kmn")):
+    found = names(tree)
+    found = found - {"\\pi", "x", "t", "\\theta"} if "\\pi" in found else set()
+    found = found if found <= set("kmn") else set()
+    if tree.kind == "list" and any(map(compare.is_proviso, tree.args)):
+        found = {item.args[1].args[0] for item in tree.args if compare.is_proviso(item)}
+    if len(found) != 1:
         return tree
     old = node("sym", found.pop())
     return replaced(tree, lambda part: node("sym", "integer") if part == old else None)

@@ -10,11 +10,12 @@ Of math-verify only the LaTeX grammar is used. Its reader of plain expressions h
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -22,7 +23,7 @@ import math_verify
 from mpmath import mp  # type: ignore[import-untyped]
 
 from openrlhf_js.tasks.base import Status
-from openrlhf_js.tasks.equivalence.compare import Judge, Verdict, rational
+from openrlhf_js.tasks.equivalence.compare import Judge, rational
 from openrlhf_js.tasks.equivalence.grader import decide, gold
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, names, words
@@ -42,22 +43,19 @@ class _NoValue(Exception):
 
 
 def _power(base: Value, exponent: Value) -> Value:
-    size = abs(mp.mag(base)) + 1 if base else 1
-    if size * abs(exponent) > MAX_EXPONENT:
+    if (abs(mp.mag(base)) + 1 if base else 1) * abs(exponent) > MAX_EXPONENT:
         raise _NoValue
-    if mp.im(base) == 0 and base < 0 and mp.im(exponent) == 0:
-        for q in range(3, 10, 2):  # the real root, as schools take it
-            p = mp.nint(exponent * q)
-            if abs(exponent * q - p) < _SAME and int(p) % q:
-                return mp.power(-base, exponent) * (-1 if int(p) % 2 else 1)
+    inverse = 1 / exponent if exponent else 0
+    if mp.im(base) == 0 > base and abs(inverse - mp.nint(mp.re(inverse))) < _SAME and inverse % 2:
+        return -mp.power(-base, exponent)  # the real root, as schools take it
     return mp.power(base, exponent)
 
 
-def _bounded(function: Callable[..., Value], most: Callable[[Value], bool]) -> Any:
+def _bounded(function: Callable[..., Value], most: int) -> Callable[..., Value]:
     """A function that refuses arguments at a cost that grows with their size."""
 
     def call(*arguments: Value) -> Value:
-        if not all(map(most, arguments)):
+        if any(mp.mag(argument or 1) > most for argument in arguments):
             raise _NoValue
         return function(*arguments)
 
@@ -65,95 +63,84 @@ def _bounded(function: Callable[..., Value], most: Callable[[Value], bool]) -> A
 
 
 _WORK: dict[str, Callable[..., Value]] = {
-    "neg": lambda a: -a,
-    "add": lambda a, b: a + b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "pow": _power,
+    **{"neg": operator.neg, "add": operator.add, "mul": operator.mul, "div": operator.truediv},
+    **{"pow": _power, "abs": abs, "floor": mp.floor, "ceil": mp.ceil, "max": max, "min": min},
+    **{"ln": mp.log, "lg": mp.log10, "log_base": mp.log, "cis": mp.expj},
     "deg": lambda a: a * mp.pi / 180,
     "pct": lambda a: a / 100,
     "root": lambda a, degree: mp.sqrt(a) if degree == 2 else _power(a, 1 / degree),
-    "abs": abs,
-    "floor": mp.floor,
-    "ceil": mp.ceil,
-    "fact": _bounded(mp.factorial, lambda n: abs(n) < 100_000),
-    "binom": _bounded(mp.binomial, lambda n: abs(n) < 100_000),
     "exp": lambda a: _power(mp.e, a),
-    "cis": mp.expj,
-    "ln": mp.log,
-    "lg": mp.log10,
-    "log_base": lambda a, b: mp.log(a) / mp.log(b),
-    "max": lambda *args: max(args),
-    "min": lambda *args: min(args),
+    "fact": _bounded(mp.factorial, 16),
+    "binom": _bounded(mp.binomial, 16),
 }
 for _name in words("sin cos tan cot sec csc asin acos atan sinh cosh tanh"):
     _WORK[_name.replace("a", "arc", 1) if _name[0] == "a" else _name] = _bounded(
-        getattr(mp, _name), lambda a: not a or mp.mag(a) < 4_000
+        getattr(mp, _name), 4_000
     )
 
 
+@dataclass(frozen=True)
 class Numeric(Judge):
     r"""Judges expressions with variables, roots, logarithms; `\log` is `log`: ln or lg."""
 
-    def __init__(self, log: str = "ln"):
-        self.log = log
+    log: str = "ln"
 
-    def pairs(self, left: Tree, right: Tree) -> list[tuple[Value, Value]]:
-        """The values at the points where both have one.
+    def values(self, *trees: Tree) -> Iterator[tuple[Value, ...]]:
+        """The values at the points where all have one.
 
         At a negative point a root or logarithm may leave the reals: it then says nothing of an
         identity that holds for positive variables.
         """
-        exact = rational(left, MAX_BITS), rational(right, MAX_BITS)
+        exact = tuple(rational(tree, MAX_BITS) for tree in trees)
         if None not in exact:
-            return [exact]
-        variables = (names(left) | names(right)) - _CONSTANTS.keys()
-        found = []
+            yield exact
+            return
+        variables = set().union(*map(names, trees)) - _CONSTANTS.keys()
         for k in range(_POINTS if variables else 1):
-            point = {name: _coordinate(name, k) for name in variables}
-            with contextlib.suppress(_NoValue):
-                pair = [self.value(tree, point, k >= _POSITIVE_POINTS) for tree in (left, right)]
-                digits = max(mp.mag(each) if each else 0 for each in pair)
+            point = _CONSTANTS | {name: _coordinate(name, k) for name in variables}
+            real = k >= _POSITIVE_POINTS
+            try:
+                found = [self.value(tree, point, real) for tree in trees]
+                digits = max(mp.mag(each or 1) for each in found)
                 if _LARGE < digits <= MAX_BITS:  # 2^{2024} + 1 is not 2^{2024}
                     with mp.workprec(digits + mp.prec):
-                        pair = [self.value(tree, point, False) for tree in (left, right)]
-                found.append((pair[0], pair[1]))
-        return found
+                        found = [self.value(tree, point, real) for tree in trees]
+            except _NoValue:
+                continue
+            yield tuple(found)
 
-    def agree(self, left: Value, right: Value, within: Fraction = Fraction(0)) -> bool:
+    def agree(self, left: Value, right: Value) -> bool:
         if isinstance(left, Fraction):
-            return super().agree(left, right, within)
-        if within:
-            return bool(abs(left - right) <= mp.convert(within) + _SAME)
+            return super().agree(left, right)
+        if self.within:
+            return bool(abs(left - right) <= mp.convert(self.within) + _SAME)
         size = max(abs(left), abs(right))
         scale = size if mp.mag(size) > MAX_BITS else min(size, mp.ldexp(1, _LARGE))
         return bool(size < _ZERO or abs(left - right) <= _SAME * scale)
 
     def size(self, tree: Tree) -> Any:
-        try:
-            point = {name: _coordinate(name, 0) for name in names(tree)}
-            return mp.nint(self.value(tree, point, True) / _SAME) * _SAME
-        except _NoValue:
-            return None
+        size = super().size(tree)
+        if size is None or mp.isinf(size) or mp.im(size):
+            return size if size is None or mp.isinf(size) else None
+        return mp.nint(mp.convert(size) / _SAME) * _SAME
 
     def value(self, tree: Tree, point: dict[str, Value], real: bool) -> Value:
         """The value at a point, with only real numbers on the way if so asked; or _NoValue."""
         kind, args = tree
         if kind in ("num", "base"):
             return mp.mpf(args[0].numerator) / args[0].denominator
-        if kind == "sym":
-            if real and args == ("i",):
-                raise _NoValue
-            return +_CONSTANTS[args[0]] if args[0] in _CONSTANTS else point[args[0]]
         name, operands = (args[0], args[1:]) if kind == "call" else (kind, args)
         work = _WORK.get(self.log if name == "log" else name)
-        if work is None:
-            raise _NoValue
         try:
-            result = work(*(self.value(operand, point, real) for operand in operands))
+            if kind == "sym":
+                result = +point[args[0]]
+            elif work is None:
+                raise _NoValue
+            else:
+                result = work(*(self.value(operand, point, real) for operand in operands))
         except (ArithmeticError, ValueError, TypeError) as problem:
             raise _NoValue from problem
-        if not mp.isfinite(result) or abs(mp.mag(result) if result else 0) > MAX_EXPONENT:
+        if not mp.isfinite(result) or abs(mp.mag(result or 1)) > MAX_EXPONENT:
             raise _NoValue
         if real and mp.im(result) != 0:
             raise _NoValue
@@ -176,7 +163,7 @@ _BOUNDS = re.compile(r"_ ?\{[^{}]*\}")  # where `k = 1` and `x \to 0` stand
 _UNFIT = re.compile(
     r"[=,;<>$!]|\\(?:to|or|and|text|approx|sim|neq)(?![a-z])|\d{9}|(?:[({] ?){6}|\^[^+\-]*\^ ?\{"
 )
-_OF_TEN = re.compile(r"\\log ?[({]? ?10+(?!\d)")  # `\log 100` is 2
+_OF_TEN = re.compile(r"\\ln|\\log ?[({]? ?10+(?!\d)")  # `\log 100` is 2
 _MAX_CHARS = 400  # of what math-verify reads
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it warns that there is no time limit
 
@@ -196,21 +183,21 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
     """The status of an answer against a label, and what was compared."""
     wanted, text = gold(label), normal(answer)
     # `\log` without a base may mean either where the label leaves it open.
-    settled = r"\ln" in " ".join(wanted.texts) or _OF_TEN.search(" ".join(wanted.texts))
-    logs = ("ln", "lg") if r"\log" in text + " ".join(wanted.texts) else ("ln",)
-    verdict: Verdict = None
+    golds = " ".join(wanted.texts)
+    logs = ("ln", "lg") if r"\log" in text + golds else ("ln",)
+    if len(logs) > 1 and _OF_TEN.search(golds):
+        logs = ("lg",)
+    verdict, problem = None, "another value"
     try:
-        for log in ("lg",) if settled and len(logs) == 2 else logs:
-            verdict = decide(text, wanted, Numeric(log))
-            if verdict:
-                break
-    except NotRead as problem:
-        if _by_math_verify(text, wanted.texts[0]):
-            return "correct", "math-verify finds them equal"
-        return "malformed", f"cannot be read: {problem}"
-    if verdict is None and len(wanted.texts) == 1 and _by_math_verify(text, wanted.texts[0]):
+        for log in logs:
+            verdict = verdict or decide(text, wanted, Numeric(log=log))
+    except (NotRead, RecursionError) as error:
+        problem = f"cannot be read: {error}"
+    if verdict:
+        return "correct", "equal value"
+    if verdict is None and len(wanted.texts) == 1 and _by_math_verify(text, golds):
         return "correct", "math-verify finds them equal"
-    return ("correct", "equal value") if verdict else ("wrong", "another value")
+    return "wrong" if problem == "another value" else "malformed", problem
 
 
 def _by_math_verify(answer: str, wanted: str) -> bool:

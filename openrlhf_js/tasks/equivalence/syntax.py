@@ -15,7 +15,7 @@ Kinds of node and their arguments, where `tree` is any node:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -36,23 +36,25 @@ _GREEK = words(
     """pi theta alpha beta gamma delta lambda mu omega phi epsilon sigma rho tau psi xi eta zeta
     kappa nu chi Gamma Delta Theta Lambda Phi Psi Omega Sigma ell hbar"""
 )
-_CONSTANTS = {"pi": "pi", "theta": "theta", "inf": "infty", "oo": "infty"}
-_CONSTANTS |= {"infinity": "infty", "Infinity": "infty"}
+_SPELT = dict(pi="pi", theta="theta", inf="infty", oo="infty", infinity="infty", Infinity="infty")
 _FACTORS = FUNCTIONS | _GREEK | words("frac binom lfloor lceil bar begin")
 _MONEY = words("usd euro gbp yen cents USD EUR GBP CAD AUD JPY CNY INR CHF Rs")
 _SHORT_WORDS = words(
     """cm mm km kg mg ft yd lb lbs oz hr hrs min mins sec secs ml mL dL kL mi pm am mph kmh kph sq
     cu ms ounce no yes ton tons day days men cup pen box egg odd even amp amps Hz kHz MHz Pa kPa kJ
-    kW mol deg rad rads degree year mile feet foot inch gal pt qt AM PM Yes No GB MB KB TB"""
+    kW an mol deg rad rads degree year mile feet foot inch gal pt qt AM PM Yes No GB MB KB TB"""
 )
 LETTER_UNITS = "msghLlNJWAVKCFB"
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
     fifteen sixteen seventeen eighteen nineteen twenty"""
 NUMBER_WORDS = {word: value for value, word in enumerate(_COUNTING.split())}
+ORDINALS = {word + "th": value for word, value in NUMBER_WORDS.items()}
+ORDINALS |= dict(first=1, third=3, fifth=5, eighth=8, ninth=9, twelfth=12)
 SIZES = dict(dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9, trillion=10**12)
 _RELATIONS = {sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=", "in")}
 _RELATIONS |= {"==": "=", "leq": "<=", "geq": ">=", "neq": "!=", "rightarrow": "=", "equiv": "="}
 _RELATIONS |= {"approx": "~", "sim": "~"}
+_SEPARATORS = (",", ";", "\\\\", "vee", "and", "or")
 _SET_SIGNS = {"cup": "union", "setminus": "minus", "cap": "meet"}
 _CLOSING = {"(": ")", "[": "]", "]": "[", "\\{": "\\}"}
 _SCALARS = words("num sym neg add mul div pow call measure pct deg fact inf")
@@ -64,12 +66,11 @@ class NotRead(Exception):
 
 
 class Token(NamedTuple):
-    """kind: number, base, name, command, word, money, separator, sign or end."""
+    """kind: number, base, name, command, word, money, sign or end."""
 
     kind: str
     text: str
     value: Fraction = Fraction(0)
-    spaced: bool = False  # whether space stands before it
 
 
 class Tree(NamedTuple):
@@ -89,16 +90,22 @@ def number(value: Fraction | int) -> Tree:
     return Tree("num", (Fraction(value),))
 
 
+def parts(tree: Tree) -> Iterator[Tree]:
+    """The tree and all trees in it."""
+    yield tree
+    for arg in tree.args:
+        if isinstance(arg, Tree):
+            yield from parts(arg)
+
+
 def names(tree: Tree) -> set[str]:
     """The names in a tree."""
-    if tree.kind == "sym":
-        return {tree.args[0]}
-    return set().union(*(names(arg) for arg in tree.args if isinstance(arg, Tree)))
+    return {part.args[0] for part in parts(tree) if part.kind == "sym"}
 
 
 def has(tree: Tree, kind: str) -> bool:
     """Whether a node of this kind stands in the tree."""
-    return tree.kind == kind or any(has(arg, kind) for arg in tree.args if isinstance(arg, Tree))
+    return any(part.kind == kind for part in parts(tree))
 
 
 def replaced(tree: Tree, change: Callable[[Tree], Tree | None]) -> Tree:
@@ -112,28 +119,23 @@ def replaced(tree: Tree, change: Callable[[Tree], Tree | None]) -> Tree:
 
 # tokens
 
-_NUMBER = r"\d+(?:\.\d+|\.(?![\d.]))?|\.\d+"
-_BASE = r"(?:\d|\{\s?\(?(?:\\text\{)?\(?(?:\d{1,2}|[a-z ]{3,}\d{0,2})\}?\)?\s?\d{0,2}\s?\})"
-_TOKEN, _GROUPED_TOKEN = (
-    re.compile(
-        r"(?P<space>\s+)"
-        r"|(?P<base>(?<![0-9A-F])(?!\d*[A-F][0-9A-F]*_(?:\d|\{\d\}))"  # `2C_1` is a product
-        rf"(?=[A-F]*\d|[A-F]{{2}})[0-9A-F]+_{_BASE})"
-        r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
-        rf"|(?P<number>(?:{numeral})(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
-        r"|(?P<text>\\text\s?\{[^{}]*\})"
-        r"|(?P<command>\\(?:[a-zA-Z]+|[\\{}|&]))"
-        r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
-        r"|(?P<sign>\.\.\.+|<=|>=|!=|==|[-+*/^_=<>()\[\]{},;:|!%&'])"
-    )
-    for numeral in (_NUMBER, r"\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|" + _NUMBER)
+_TOKEN = re.compile(
+    r"(?P<space>\s+)"
+    r"|(?P<base>\d[0-9A-F]*_(?:[2-9](?!\d)|\{(?:[2-9]|1[0-6]|[a-z]{3,})\}))"
+    r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
+    r"|(?P<number>(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)"
+    r"(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
+    r"|(?P<text>\\text\s?\{[^{}]*\})"
+    r"|(?P<command>\\(?:[a-zA-Z]+|[\\{}|&]))"
+    r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
+    r"|(?P<sign><=|>=|!=|==|[-+*/^_=<>()\[\]{},;:|!%&'])"
 )
 
 
-def _scan(text: str, pattern: re.Pattern[str], found: list[Token], in_text: bool) -> list[Token]:
+def _scan(text: str, found: list[Token], in_text: bool) -> list[Token]:
     position, spaced = 0, False
     while position < len(text):
-        match = pattern.match(text, position)
+        match = _TOKEN.match(text, position)
         if match is None:
             raise NotRead(f"unexpected {text[position]!a}")
         if len(found) > MAX_TOKENS:
@@ -145,72 +147,62 @@ def _scan(text: str, pattern: re.Pattern[str], found: list[Token], in_text: bool
             if (
                 content.strip() in {*LETTER_UNITS}
                 and found
-                and found[-1].text[-1:] in "})0123456789"
+                and found[-1].text[-1] in "})0123456789"
             ):
                 found.append(Token("word", content.strip()))  # `150\mathrm{m}`
             else:
-                _scan(content, pattern, found, in_text=len(content.strip(" ().")) > 1)
-            spaced = content.endswith(" ")
+                _scan(content, found, in_text=len(content.strip(" ().")) > 1)
         elif kind == "letters":
             alone = position == len(text) or text[position] in " ,;.^/)}"
-            found.extend(_letters(piece, found, spaced, alone, in_text))
+            found.extend(_letters(piece, found, alone and (spaced or not found), in_text))
         elif kind != "space":
-            found.append(_token(kind, piece, spaced))
-        spaced = kind == "space" or (kind == "text" and spaced)
+            found.append(_token(kind, piece))
+        spaced = kind == "space" or (kind == "text" and content.endswith(" "))
     return found
 
 
-def _token(kind: str, piece: str, spaced: bool) -> Token:
+def _token(kind: str, piece: str) -> Token:
     if kind == "number":
-        return Token(kind, piece, decimal(piece), spaced)
-    if kind == "repeating":
-        whole, _, part = re.sub(r"\\bar| ", "", piece).partition(".")
-        fixed, cycle = re.findall(r"(\d*?)[{(]?(\d|(?<=[{(])\d+)[})]?\Z", part)[0]
-        return Token("number", piece, _recurring(whole, fixed, cycle), spaced)
+        return Token(kind, piece, decimal(piece))
+    if kind == "repeating":  # whole.fixed cycle cycle...
+        whole, fixed, cycle = re.findall(r"(\d*)\.(\d*?)\D*(\d|(?<=[{(])\d+)\D?\Z", piece)[0]
+        tail = Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
+        return Token("number", piece, decimal(f"{whole or 0}.{fixed or 0}") + tail)
     if kind == "base":
-        numeral, _, name = re.sub(r"[ {}()]|\\text|base", "", piece).partition("_")
-        base = int(name) if name.isdigit() else NUMBER_WORDS.get(name, 0)
-        if len(numeral) > MAX_DIGITS or not max(int(d, 16) for d in numeral) < base <= 16:
-            raise NotRead(f"{piece[:40]} is no number in a base from 2 to 16")
-        text = f"{numeral.lstrip('0') or '0'}_{base}"
-        return Token("base", text, Fraction(int(numeral, base)), spaced)
+        numeral, name = re.findall("[0-9A-F]+|[a-z]+", piece)
+        base = NUMBER_WORDS.get(name) or int(name if name.isdigit() else 0)
+        if len(numeral) > MAX_DIGITS or max(int(digit, 16) for digit in numeral) >= base:
+            raise NotRead(f"{piece[:40]} is no number in its base")
+        return Token(kind, f"{numeral.lstrip('0') or '0'}_{base}", Fraction(int(numeral, base)))
     name = piece[1:]
-    if kind == "command" and name in _MONEY:
-        return Token("money", name, spaced=spaced)
     if kind == "command" and not name.isalpha():
-        return Token("sign", {"|": "|", "&": ","}.get(name, piece), spaced=spaced)
-    return Token(kind, name if kind == "command" else piece[:3], spaced=spaced)
+        return Token("sign", {"|": "|", "&": ","}.get(name, piece))
+    kind = "money" if kind == "command" and name in _MONEY else kind
+    return Token(kind, piece if kind == "sign" else name)
 
 
-def _letters(
-    run: str, before: list[Token], spaced: bool, alone: bool, in_text: bool
-) -> list[Token]:
+def _letters(run: str, before: list[Token], alone: bool, in_text: bool) -> list[Token]:
     """The tokens of letters that stand together."""
     last = before[-1] if before else Token("start", "")
     if run in _MONEY and run[0].isupper():
-        return [Token("money", run.lower(), spaced=spaced)]
-    if run.lower() in ("and", "or"):
-        return [Token("separator", run.lower())]
-    if run == "to":
-        return [Token("sign", ":", spaced=spaced)]
-    minutes = run == "min" and alone and last.kind == "number"
-    if (run in FUNCTIONS and not minutes) or run in _CONSTANTS:
-        return [Token("command", _CONSTANTS.get(run, run), spaced=spaced)]
+        return [Token("money", run.lower())]
+    if run.lower() in ("and", "or", "to"):
+        return [Token("sign", run.lower().replace("to", ":"))]
+    if (run in FUNCTIONS and (run != "min" or last.kind != "number")) or run in _SPELT:
+        return [Token("command", _SPELT.get(run, run))]
     if run.lower() in NUMBER_WORDS and last.kind != "word":
-        return [Token("number", run, Fraction(NUMBER_WORDS[run.lower()]), spaced)]
+        return [Token("number", run, Fraction(NUMBER_WORDS[run.lower()]))]
     after_value = last.kind in ("number", "word", "money") or last.text in (")", "}", "circ")
     is_word = (
         len(run) >= 4
         or run in _SHORT_WORDS
-        or (len(run) == 3 and alone and (spaced or not before))
+        or (len(run) == 3 and alone)
         or (len(run) >= 2 and last.kind == "word")
         or (in_text and (after_value or run not in "ABCDEFGHJ"))
-        or (run == "in" and alone and last.kind == "number")  # inches
+        or (run == "in" and last.kind == "number")  # inches
         or (run in LETTER_UNITS and last.text == "/" and before[-2:][0].kind == "word")
     )
-    if is_word:
-        return [Token("word", run, spaced=spaced)]
-    return [Token("name", letter, spaced=spaced and i == 0) for i, letter in enumerate(run)]
+    return [Token("word", run)] if is_word else [Token("name", letter) for letter in run]
 
 
 def decimal(piece: str) -> Fraction:
@@ -221,19 +213,12 @@ def decimal(piece: str) -> Fraction:
     return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
 
 
-def _recurring(whole: str, fixed: str, cycle: str) -> Fraction:
-    """The value of whole.fixed cycle cycle cycle..."""
-    tail = Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
-    return decimal(f"{whole or 0}.{fixed or 0}") + tail
-
-
 # grammar
 
 
-def read(text: str, grouped: bool = True) -> Tree:
-    """The tree of a canonical text; `grouped`: `1,234` is one number. NotRead if it has none."""
-    found = _scan(text, _GROUPED_TOKEN if grouped else _TOKEN, [], in_text=False)
-    parser = _Parser([*found, Token("end", "")])
+def read(text: str) -> Tree:
+    """The tree of a canonical text; NotRead if it has none."""
+    parser = _Parser([*_scan(text, [], in_text=False), Token("end", "")])
     try:
         tree = parser.listed()
     except RecursionError:
@@ -242,18 +227,13 @@ def read(text: str, grouped: bool = True) -> Tree:
     return tree
 
 
-def _matrix(rows: list[tuple[Tree, ...]]) -> Tree:
-    if len({len(row) for row in rows}) != 1:
-        raise NotRead("rows of unequal length")
-    return Tree("matrix", tuple(rows))
-
-
 class _Parser:
     def __init__(self, found: list[Token]):
         self.tokens = found
         self.at = 0
         self.bars = sum(token.text == "|" for token in found)  # that are still to come
         self.in_set = False
+        self.money = ""  # before the present value
 
     @property
     def next(self) -> Token:
@@ -282,12 +262,15 @@ class _Parser:
         if text not in (token.text, token.kind):
             raise NotRead(f"expected {text} before {token.text or 'the end'!a}")
 
-    def take_until(self, text: str) -> list[str]:
+    def enclosed(self) -> str:
+        """The text of one token, or of those in braces."""
+        if not self.takes("{"):
+            return self.take().text
         pieces = []
-        while not self.sees(text) and self.next.kind != "end":
+        while not self.sees("}") and self.next.kind != "end":
             pieces.append(self.take().text)
-        self.expect(text)
-        return pieces
+        self.expect("}")
+        return "".join(pieces)
 
     def listed(self) -> Tree:
         items = self.items()
@@ -295,77 +278,66 @@ class _Parser:
 
     def items(self) -> list[Tree]:
         items = [self.relation()]
-        while True:
-            separators = set()
-            while self.next.kind == "separator" or self.sees(",", ";", "\\\\", "vee"):
-                separators.add(self.take().text)
-            if not separators:
-                return items
-            items.append(self.relation())
-            inequalities = [each.kind == "rel" and each.args[0] != ("=",) for each in items[-2:]]
-            if {"or", "vee"} & separators and all(inequalities):  # alternatives, not a system
-                items[-2:] = [node("union", *items[-2:])]
+        while sign := self.takes(*_SEPARATORS):
+            while self.sees(*_SEPARATORS):  # `, or`
+                sign = self.take().text
+            item = self.relation()
+            both = items[-1], item
+            if sign in ("or", "vee") and all(t.kind == "rel" and t.args[0] != ("=",) for t in both):
+                item = node("union", items.pop(), item)  # alternatives, not a system
+            items.append(item)
+        return items
 
     def relation(self) -> Tree:
         self.takes("=", "approx")  # `= 5`
         sides, operators = [self.union()], []
-        while self.next.text in _RELATIONS and self.next.kind in ("sign", "command"):
-            operators.append(_RELATIONS[self.take().text])
+        while sign := self.takes(*_RELATIONS):
+            operators.append(_RELATIONS[sign])
             sides.append(self.union())
         return node("rel", tuple(operators), *sides) if operators else sides[0]
 
     def union(self) -> Tree:
         tree = self.ratio()
-        while self.next.kind == "command" and self.next.text in _SET_SIGNS:
-            tree = node(_SET_SIGNS[self.take().text], tree, self.ratio())
+        while sign := self.takes(*_SET_SIGNS):
+            tree = node(_SET_SIGNS[sign], tree, self.ratio())
         return tree
 
     def ratio(self) -> Tree:
-        parts = [self.measure()]
+        terms = [self.measure()]
         while not self.in_set and self.takes(":"):
-            parts.append(self.measure())
-        return parts[0] if len(parts) == 1 else Tree("ratio", tuple(parts))
+            terms.append(self.measure())
+        return terms[0] if len(terms) == 1 else Tree("ratio", tuple(terms))
 
     def measure(self) -> Tree:
-        """A sum with a unit behind it, or money before it; or words alone."""
+        """A sum with a unit behind it, or words alone."""
+        said: list[str] = []
         if self.next.kind == "word":
-            said = []
             while self.next.kind in ("word", "name", "number") or self.sees("'"):
                 said.append(self.take().text)
             return node("text", " ".join(said))
-        minus = self.sees("-") and self.ahead(2)[1].kind == "money" and self.take().text
-        money = self.take().text if self.next.kind == "money" else ""
+        self.money = ""
         value = self.sum()
-        value = node("neg", value) if minus else value
         while size := SIZES.get(self.next.text.lower().removesuffix("s")):
             value = node("mul", value, number(size))
             self.take()
-        unit = self.unit()
-        if money and unit not in ("", "usd", "dollars"):
-            unit = f"{money} {unit}"
-        return node("measure", value, unit or money) if unit or money else value
-
-    def unit(self) -> str:
-        """The words of a unit and the signs between them: `km / h`, `cm ^ 2`."""
-        pieces: list[str] = []
-        while self.next.kind in ("word", "money") or self.unit_sign(pieces):
-            pieces.append(self.take().text)
-        return " ".join(pieces)
-
-    def unit_sign(self, pieces: list[str]) -> bool:
-        if not pieces or self.next.kind == "end":
-            return self.sees("/") and self.ahead(2)[1].kind in ("word", "name")
-        inside = pieces[-1] in ("/", "*", "^", "{", "-") or pieces[-2:-1] == ["{"]
-        return (
-            inside or self.sees("^") or (self.sees("/", "*") and self.ahead(2)[1].kind != "number")
-        )
+        while True:  # `km / h`, `cm ^ 2`
+            if self.next.kind in ("word", "money"):
+                said.append(self.take().text)
+            elif self.sees("/", "*") and self.ahead(2)[1].kind in ("word", "name"):
+                said += [self.take().text, self.take().text]
+            elif said and self.takes("^"):
+                said += ["^", self.enclosed()]
+            else:
+                break
+        if self.money and said not in ([], ["usd"], ["dollars"]):
+            said.insert(0, self.money)
+        return node("measure", value, " ".join(said) or self.money) if said or self.money else value
 
     def sum(self) -> Tree:
         tree = None
         while tree is None or self.sees("+", "-", "pm", "mp"):
             sign = self.takes("+", "-", "pm", "mp")
-            double = tree is None and sign and self.takes("-")  # `--5`, but not `---5`
-            right = node("neg", self.product()) if double else self.product()
+            right = self.product()
             right = node("neg", right) if sign in ("-", "mp") else right
             if sign in ("pm", "mp"):
                 tree = node("pm", tree or number(0), right)
@@ -375,28 +347,22 @@ class _Parser:
 
     def product(self) -> Tree:
         tree = self.factor()
-        plain_ratio = False  # a/b of two numbers: what follows multiplies the whole
         while True:
             if self.takes("*"):
-                tree = _multiplied(tree, self.signed_factor())
-            elif self.sees("/") and self.ahead(2)[1].kind == "word":
-                return tree  # a price per hour
-            elif self.takes("/"):
-                right = self.signed_factor()
-                plain_ratio = tree.kind == "num" and right.kind == "num"
-                while not plain_ratio and self.starts_factor():
-                    right = node("mul", right, self.factor())
-                tree = node("div", tree, right)
-            elif self.mixed(tree):
+                tree = node("mul", tree, self.signed_factor())
+            elif self.sees("/") and self.ahead(2)[1].kind != "word":  # else a price per hour
+                self.take()
+                tree = node("div", tree, self.signed_factor())
+            elif self.is_mixed(tree):
                 part = self.primary()
                 part = node("div", part, self.primary()) if self.takes("/") else part
                 tree = self.postfixed(node("add", tree, part))
             elif self.starts_factor():
-                tree = _multiplied(tree, self.factor())
+                tree = node("mul", tree, self.factor())
             else:
                 return tree
 
-    def mixed(self, tree: Tree) -> bool:
+    def is_mixed(self, tree: Tree) -> bool:
         """Whether a proper fraction follows a whole number: `3\\frac{1}{2}`, `3 1/2`."""
         whole = tree.kind == "num" and tree.args[0].denominator == 1
         if not whole or self.tokens[self.at - 1].kind != "number":
@@ -414,9 +380,8 @@ class _Parser:
         token = self.next
         if token.kind in ("name", "command"):
             return token.kind == "name" or token.text in _FACTORS
-        before = self.tokens[self.at - 1].text
-        if token.kind == "number":  # beside another it is no product, save after a bracket
-            return before == "!" or (before in (")", "}", "]") and not token.spaced)
+        if token.kind == "number":  # beside another it is no product
+            return self.tokens[self.at - 1].text == "!"
         if token.text == "[":  # which may group, or close `[0, 1[`
             return self.ahead(2)[1].kind in ("number", "name") or self.ahead(2)[1].text == "("
         return token.text in ("(", "{") or (token.text == "|" and self.bars % 2 == 0 < self.bars)
@@ -426,14 +391,12 @@ class _Parser:
 
     def postfixed(self, tree: Tree) -> Tree:
         while sign := self.takes("^", "!", "%"):
-            circ = [token.text for token in self.ahead(3)] == ["{", "circ", "}"]
-            if sign == "^" and (circ or self.takes("circ")):
-                self.at += circ * 3
-                tree = node("deg", tree)
-            elif sign == "^":
-                tree = node("pow", tree, self.exponent())
-            else:
+            if sign != "^":
                 tree = node("fact" if sign == "!" else "pct", tree)
+            elif self.takes("circ"):
+                tree = node("deg", tree)
+            else:
+                tree = node("pow", tree, self.exponent())
         return tree
 
     def exponent(self) -> Tree:
@@ -454,6 +417,9 @@ class _Parser:
             return number(token.value)
         if kind == "base":
             return node("base", token.value, text)
+        if kind == "money":
+            self.money = text
+            return self.primary()
         if kind == "name" or (text in ("max", "min") and self.sees("=")):  # which was asked for
             return self.symbol(text)
         if kind == "command" and text in _COMMANDS:
@@ -468,15 +434,11 @@ class _Parser:
             tree = self.listed() if text == "{" else node("call", "abs", self.sum())
             self.expect("}" if text == "{" else "|")
             return tree
-        if text == "...":
-            return node("sym", "...")
         raise NotRead(f"unexpected {ascii(text) if text else 'end'}")
 
     def symbol(self, name: str) -> Tree:
         while sign := self.takes("'", "_"):
-            name += sign
-            if sign == "_":
-                name += " ".join(self.take_until("}")) if self.takes("{") else self.take().text
+            name += sign + (self.enclosed() if sign == "_" else "")
         return node("sym", name)
 
     def call(self, name: str) -> Tree:
@@ -487,25 +449,22 @@ class _Parser:
                 base = self.exponent()
             else:
                 power = self.exponent()
-        arguments = self.arguments()
         if power == node("neg", number(1)) and name in ("sin", "cos", "tan"):
             name, power = "arc" + name, None
-        tree = node("call", name, *arguments)
+        tree = node("call", name, *self.arguments())
         if base is not None:
-            tree = node("call", "log_base", *arguments, base)
+            tree = node("call", "log_base", *tree.args[1:], base)
         return tree if power is None else node("pow", tree, power)
 
-    def arguments(self) -> tuple[Tree, ...]:
+    def arguments(self) -> list[Tree]:
         if opening := self.takes("(", "{"):
-            in_set, self.in_set = self.in_set, False
             items = self.items()
-            self.in_set = in_set
             self.expect(")" if opening == "(" else "}")
-            return tuple(items)
+            return items
         tree = self.factor()
         while self.starts_factor() and not (self.next.text in FUNCTIONS or self.sees("(", "[")):
             tree = node("mul", tree, self.factor())
-        return (tree,)
+        return [tree]
 
     def group(self, opening: str) -> Tree:
         braces, first = opening == "\\{", self.at == 1
@@ -533,9 +492,6 @@ class _Parser:
         half_open = opening in "([" and closing in (")", "]") and len(items) == 2
         if not half_open and closing != _CLOSING[opening]:
             raise NotRead(f"{opening} closed by {closing or 'nothing'}")
-        square = [item for item in items if item.kind == "group" and item.args[:2] == ("[", "]")]
-        if opening + closing == "[]" and len(square) == len(items):
-            return _matrix([item.args[2:] for item in square])
         if len(items) == 1 and opening[0] in "([l":
             return node("call", opening[1:], items[0]) if opening[0] == "l" else items[0]
         opening, closing = ("(", ")") if opening == "langle" else (opening, closing)
@@ -549,51 +505,34 @@ class _Parser:
         return node("call", "root", self.braced(), degree)
 
     def environment(self) -> Tree:
-        self.expect("{")
-        kind = "".join(self.take_until("}"))
-        if kind == "array" and self.takes("{"):
-            self.take_until("}")
-        rows: list[tuple[Tree, ...]] = []
+        kind = self.enclosed()
+        if kind == "array":
+            self.enclosed()
+        if not re.fullmatch("[pbB]?matrix|array|smallmatrix|cases", kind):
+            raise NotRead(f"environment {kind[:20]!a}")
+        rows = []
         while not self.takes("end"):
-            row = [self.relation() if kind == "cases" else self.sum()]
-            while self.takes("&", ","):
-                self.takes("&")
-                row.append(self.relation() if kind == "cases" else self.sum())
-            rows.append(tuple(row))
+            rows.append(tuple(self.items_of_row()))
             while self.takes("\\\\"):
                 pass
-        self.expect("{")
-        self.take_until("}")
-        if kind == "cases":  # a system, or values with their conditions
-            items = (row[0] if len(row) == 1 else node("group", "(", ")", *row) for row in rows)
-            return Tree("list", tuple(items))
-        if not re.fullmatch("[pbB]?matrix|array|smallmatrix", kind):
-            raise NotRead(f"environment {kind[:20]!a}")
-        return _matrix(rows)
+        self.enclosed()
+        if len({len(row) for row in rows}) != 1:
+            raise NotRead("rows of unequal length")
+        return Tree("matrix", tuple(rows))
 
-    def bar(self) -> Tree:
-        r"""A name of its own: `\bar{x}`, `\bar{AB}`."""
-        letters = self.take_until("}") if self.takes("{") else [self.take().text]
-        return node("sym", "\\bar " + "".join(letters))
-
-    def field(self) -> Tree:
-        self.expect("{")
-        return node("field", "".join(self.take_until("}")))
+    def items_of_row(self) -> Iterator[Tree]:
+        yield self.relation()
+        while self.takes("&", ","):
+            self.takes("&")
+            yield self.relation()
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "frac": lambda parser: node("div", parser.braced(), parser.braced()),
     "binom": lambda parser: node("call", "binom", parser.braced(), parser.braced()),
-    "ldots": lambda _: node("sym", "..."),
     "infty": lambda _: node("inf"),
     "emptyset": lambda _: node("empty"),
+    "bar": lambda parser: node("sym", "\\bar " + parser.enclosed()),  # a name of its own
+    "mathbb": lambda parser: node("field", parser.enclosed()),
     **{"sqrt": _Parser.root, "begin": _Parser.environment},
-    **{"bar": _Parser.bar, "mathbb": _Parser.field},
 }
-
-
-def _multiplied(left: Tree, right: Tree) -> Tree:
-    """The product, which for a number and a matrix is a matrix."""
-    if right.kind == "matrix" and left.kind != "matrix":
-        return Tree("matrix", tuple(tuple(node("mul", left, x) for x in row) for row in right.args))
-    return node("mul", left, right)

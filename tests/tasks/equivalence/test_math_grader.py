@@ -111,7 +111,7 @@ def test_a_bug_of_ours_costs_its_answer_alone(monkeypatch):
         raise IndexError("a bug")
 
     monkeypatch.setattr(grader, "decide", broken)
-    assert grader.grade("x", "7") == scored("error", "IndexError on x")
+    assert grader.grade("x", "7") == scored("error", "IndexError on 'x'")
 
 
 def test_cheap_answers_never_enter_the_pool(monkeypatch):
