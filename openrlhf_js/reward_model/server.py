@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -204,15 +204,19 @@ def make_app(
         running.cancel()
         batcher.close()
 
-    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-
     def admit(request: Request) -> None:
         if token and not admitted(request.headers.get("authorization", ""), token):
             wanted = {"www-authenticate": "Bearer"}
             raise HTTPException(401, "the bearer token is missing or wrong", wanted)
 
+    app = FastAPI(
+        openapi_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        dependencies=[Depends(admit)],
+    )
+
     async def rewards(request: Request) -> list[float]:
-        admit(request)
         texts = await _queries(request)
         if not texts:
             return []
@@ -245,16 +249,14 @@ def make_app(
             metrics.seconds.observe(time.perf_counter() - began)
 
     @app.get("/health")
-    async def health(request: Request, response: Response) -> dict[str, Any]:
-        admit(request)
+    async def health(response: Response) -> dict[str, Any]:
         failing = batcher.failures_in_a_row >= FAILURES_IN_A_ROW
         response.status_code = 503 if failing else 200
         queue = {"texts": batcher.waiting, "most": batcher.queue_size}
         return {"status": "failing" if failing else "ok", **asdict(description), "queue": queue}
 
     @app.get("/metrics")
-    async def show_metrics(request: Request) -> Response:
-        admit(request)
+    async def show_metrics() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return app

@@ -77,17 +77,19 @@ def check(
                     if path not in paths:
                         elsewhere.setdefault(key, place)
                         continue
-                    tally = found.tallies[example.datasource]
-                    tally["items"] += 1
-                    tally["graded_right"] += not problem
+                    first, other = seen.setdefault(key, place), elsewhere.get(key)
+                    found.tallies[example.datasource].update(
+                        items=1,
+                        graded_right=not problem,
+                        repeated=first is not place,
+                        overlap=other is not None,
+                    )
                     if problem:
                         found.add("wrong grade", place, problem)
-                    if (first := seen.setdefault(key, place)) is not place:
-                        tally["repeated"] += 1
+                    if first is not place:
                         found.add("repeated prompt", place, f"the same prompt as {first}")
-                    if key in elsewhere:
-                        tally["overlap"] += 1
-                        found.add("overlap", place, f"the same prompt as {elsewhere[key]}")
+                    if other:
+                        found.add("overlap", place, f"the same prompt as {other}")
                     _look_at(example, place, found, count_tokens, max_tokens)
                 progress(done + batch[-1].read_bytes)
             if empty:

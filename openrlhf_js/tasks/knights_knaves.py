@@ -220,7 +220,7 @@ def label(item: Item) -> str:
 
 
 PAIRS = {role: pair for pair in ROLES for role in pair}
-SINGULAR = {word: role for role in PAIRS for word in (role, _plural(role))}
+_SINGULAR = {word: role for role in PAIRS for word in (role, _plural(role))}
 _LAYOUT = r"[\s{}$*]|\\(?:text|math|boxed)[a-z]*|\\[\s,;:!]"
 _JOINTS = (
     _LAYOUT,
@@ -231,13 +231,13 @@ _JOINTS = (
     r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?",
     r"(?:is|are|and|but|while|both|so|thus|hence|therefore)\b",
     # Only before a role is "a" an article, and not the person A.
-    rf"(?:an?|the)(?:{_LAYOUT})+(?=(?:{'|'.join(SINGULAR)})\b)",
+    rf"(?:an?|the)(?:{_LAYOUT})+(?=(?:{'|'.join(_SINGULAR)})\b)",
 )
 # Finds every word or other character, and what joins it to the one before. Since "." takes
 # whatever is left, the engine never steps back, and time is in proportion to length.
-WORDS = re.compile(rf"((?:{'|'.join(_JOINTS)})*)([^\W_]+(?:['-][^\W_]+)*|.|\Z)", re.DOTALL)
+_WORDS = re.compile(rf"((?:{'|'.join(_JOINTS)})*)([^\W_]+(?:['-][^\W_]+)*|.|\Z)", re.DOTALL)
 
-_HEADING = re.compile(rf"\b({'|'.join(SINGULAR)})(?:{_LAYOUT})*:")
+_HEADING = re.compile(rf"\b({'|'.join(_SINGULAR)})(?:{_LAYOUT})*:")
 _ENDS = " \t\r\n,;.*-"  # around names below headings
 
 
@@ -253,8 +253,8 @@ def _solution(label: str) -> tuple[dict[str, str], tuple[str, str]]:
     def read(found: Any) -> tuple[dict[str, str], tuple[str, str]]:
         roles = {name.casefold(): role.casefold() for name, role in found.items()}
         pair = PAIRS[next(iter(roles.values()), "")]
-        words = [word for _, word in WORDS.findall(",".join(roles))]
-        is_clear = words == [*roles, ""] and not roles.keys() & {*SINGULAR, "not"}
+        words = [word for _, word in _WORDS.findall(",".join(roles))]
+        is_clear = words == [*roles, ""] and not roles.keys() & {*_SINGULAR, "not"}
         if not is_clear or not set(roles.values()) <= set(pair) or len(roles) < len(found):
             raise ValueError("no solution")
         return roles, pair
@@ -307,25 +307,25 @@ def _claims(answer: str) -> dict[str, str]:
     start, *sections = _HEADING.split(answer)
     if sections and not start.strip(_ENDS):
         below = [names.strip(_ENDS) for names in sections[1::2]]
-        if any(word in SINGULAR or word == "not" for _, word in WORDS.findall("; ".join(below))):
+        if any(word in _SINGULAR or word == "not" for _, word in _WORDS.findall("; ".join(below))):
             raise ValueError("it holds a role or a negation below a heading")
         answer = "; ".join(map("{} {}".format, below, sections[::2]))
     claims: dict[str, str] = {}
     waiting: list[str] = []  # names that have no role yet, as the first in "Ann and Bob are fools"
     negated = False
-    for joint, word in WORDS.findall(answer):
+    for joint, word in _WORDS.findall(answer):
         if not word:
             break
         if word == "not" and len(waiting) == 1 and not negated:
             negated = True
-        elif word in SINGULAR and waiting and not (negated and "both" in joint):
-            role = SINGULAR[word]
+        elif word in _SINGULAR and waiting and not (negated and "both" in joint):
+            role = _SINGULAR[word]
             role = PAIRS[role][role == PAIRS[role][0]] if negated else role
             claims.update(
                 (name, role if claims.get(name, role) == role else "both") for name in waiting
             )
             waiting, negated = [], False
-        elif word in SINGULAR or word == "not" or negated:
+        elif word in _SINGULAR or word == "not" or negated:
             raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
         elif waiting and not _joins_names(joint):
             break
