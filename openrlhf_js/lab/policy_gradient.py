@@ -2,11 +2,7 @@
 
 log pi is the sum over the tokens of a response, the end token included, of the log-probabilities
 that they were sampled with: of softmax(logits / temperature). It is not divided by the length: a
-mean over tokens has no gradient that all baselines share, and a distance to "the" gradient would
-mix bias with variance.
-
-Memory beside the model: one vector of its size, the sum, in float32 at least (see `ScoreSum`), and
-the activations of one micro-batch, which is bounded in tokens.
+mean over tokens has no gradient that all baselines share.
 """
 
 from __future__ import annotations

@@ -10,10 +10,8 @@ what it is at 0, 1/2 and 1:
 The mean over batches is least at lambda = -mean(b) / (2 mean(c)). The same holds of the squared
 error of the baseline itself.
 
-Heterogeneity is the same for each group of prompts and for their mix. A mix whose values differ
-more between prompts (a larger s) calls for less shrinkage; a mix of tasks that are alike in value
-but not in kind calls for as much, and may save less of the gradient's variance (the paper's
-appendices on heterogeneity).
+Heterogeneity is the same for each group of prompts and for their mix (the paper's appendices on
+heterogeneity).
 """
 
 from __future__ import annotations
@@ -159,11 +157,8 @@ def heterogeneity(
     each = list(found.values())
     same = {key: each[0].arrays[key] for key in ("m", "shrinkage", "estimators")}
     arrays = {key: np.stack([one.arrays[key] for one in each]) for key in each[0].arrays}
-    notes = {
-        **each[0].notes,
-        "disjoint": all(one.notes["disjoint"] for one in each),
-        "precise": {name: one.notes["precise"] for name, one in found.items()},
-    }
-    arrays = {**arrays, **same, "sets": np.array(list(found))}
+    arrays |= {**same, "sets": np.array(list(found))}
+    notes = {**each[0].notes, "disjoint": all(one.notes["disjoint"] for one in each)}
+    notes["precise"] = {name: one.notes["precise"] for name, one in found.items()}
     sharing = min(every, key=lambda batches: batches.disjoint)  # intervals cover no more than its
     return LabResult(rows, _finding(rows, sharing), arrays, notes)

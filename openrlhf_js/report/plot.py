@@ -122,7 +122,7 @@ def _draw(
         )
         if panel.intervals == "bars" or len(at) == 1:
             if len(at) > 1:  # side by side, so that none hides another
-                at = _dodged(at, (i - (len(lines) - 1) / 2) * DODGE, scale)
+                at = at + (i - (len(lines) - 1) / 2) * DODGE * max(np.ptp(at), 1)
             reach = np.array([value - low, high - value])
             axes.errorbar(at, value, reach, fmt="none", ecolor=colour, capsize=3, linewidth=1.2)
         else:
@@ -141,13 +141,6 @@ def _places(rows: Sequence[Row], x: str, scale: Scale) -> dict[Any, float]:
     """Where each value of the horizontal setting is."""
     values = sorted({row[x] for row in rows})
     return {value: i if scale == "categories" else value for i, value in enumerate(values)}
-
-
-def _dodged(at: np.ndarray, by: float, scale: Scale) -> np.ndarray:
-    """The places of one line, moved aside by a share of the axis."""
-    if scale == "log2":
-        return np.asarray(at * (max(at.max() / at.min(), 2) ** by))
-    return np.asarray(at + by * max(np.ptp(at), 1))
 
 
 def _finite(value: Any) -> bool:

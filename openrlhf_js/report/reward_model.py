@@ -31,13 +31,7 @@ def share(of: Interval | None) -> str:
 
 def number(of: Interval | None, scale: float = 1, form: str = ".3g", unit: str = "") -> str:
     """An interval of a number, such as `1.84 (1.7 to 1.98)`; "-" where there is none."""
-    if of is None or of["value"] is None:
-        return "-"
-    low, high = of["low"], of["high"]
-    ends = (
-        "" if low is None or high is None else f" ({scale * low:{form}} to {scale * high:{form}})"
-    )
-    return f"{scale * of['value']:{form}}{unit}{ends}"
+    return style.interval(of["value"], of["low"], of["high"], form, scale, unit) if of else "-"
 
 
 def figures(found: Found) -> list[dict[str, str]]:

@@ -88,25 +88,21 @@ def test_fixed_shrinkage_spans_rloo_to_bloo(batch):
     assert torch.equal(baseline("js_fixed", rewards, shrinkage=1), baseline("bloo", rewards))
 
 
-def test_reinforce_plus_plus_is_grpo_of_one_prompt(batch):
-    rewards = batch(1, 6)
-    close(advantage("reinforce++", rewards), advantage("grpo", rewards))
-
-
-def test_dr_grpo_is_rloo_scaled(batch):
+def test_dr_grpo_is_rloo_scaled_and_reinforce_plus_plus_grpo_of_one_prompt(batch):
     rewards = batch(4, 5)
     close(advantage("dr_grpo", rewards), advantage("rloo", rewards) * (4 / 5))
+    close(advantage("reinforce++", rewards[:1]), advantage("grpo", rewards[:1]))
 
 
 def test_js_plus_nears_the_best_coefficient_with_many_prompts():
     """With values N(0, 1/2) and noise N(0, 1), m = 4: lambda = (1/3) / (1/3 + 1/2)."""
     draw = torch.Generator().manual_seed(0)
-    values = torch.randn(200_000, 1, generator=draw) * math.sqrt(0.5)
-    rewards = values + torch.randn(200_000, 4, generator=draw)
+    values = torch.randn(50_000, 1, generator=draw) * math.sqrt(0.5)
+    rewards = values + torch.randn(50_000, 4, generator=draw)
     plain, plus = (
         baseline(name, rewards)[0, 0] - baseline("rloo", rewards)[0, 0]
         for name in ("js", "js_plus")
     )
     span = (baseline("bloo", rewards) - baseline("rloo", rewards))[0, 0]
-    assert plus / span == pytest.approx(0.4, abs=0.005)
-    assert plain / span == pytest.approx(0.25, abs=0.005)
+    assert plus / span == pytest.approx(0.4, abs=0.01)
+    assert plain / span == pytest.approx(0.25, abs=0.01)

@@ -261,13 +261,6 @@ def test_a_masked_prompt_and_response_equal_deletion(stream):
     assert [*with_holes[:6], *with_holes.gain, *with_holes.cost] == pytest.approx(flat, abs=1e-9)
 
 
-def test_order_of_prompts_and_responses_does_not_matter(batch, earlier):
-    history = history_of(earlier)
-    mixed = history_of([rewards.flip(0).roll(1, 1) for rewards in earlier])
-    assert rule_weights(mixed) == pytest.approx(rule_weights(history), abs=1e-9)
-    assert mixed.net == pytest.approx(history.net)
-
-
 # degenerate batches
 
 
@@ -311,32 +304,22 @@ def test_much_smaller_rewards_bring_the_history_into_their_units(earlier):
 # for checkpoints, and bad input
 
 
-def test_it_is_plain_numbers(earlier):
-    history = history_of(earlier)
-    saved = json.loads(json.dumps(history._asdict()))
-    again = RunningStatistics(
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
-    )
-    assert again == history
-
-
 @pytest.mark.parametrize("half_life", [0, -1, math.inf, math.nan])
 def test_a_half_life_that_is_none(half_life):
     with pytest.raises(ValueError, match="finite number of batches above 0"):
         start_history(half_life)
 
 
-def test_what_is_logged(batch, earlier):
+def test_what_is_logged_and_saved(batch, earlier):
     shown = diagnostics("js_plus", batch(5, 3), history=history_of(earlier))
     running = {key: value for key, value in shown.items() if key.startswith("js/running_")}
     assert running.keys() == {
-        "js/running_prompts",
-        "js/running_reward_variance",
-        "js/running_value_variance",
-        "js/running_weight_running",
-        "js/running_weight_js",
-        "js/running_weight_js_plus",
+        *("js/running_prompts", "js/running_reward_variance", "js/running_value_variance"),
+        *("js/running_weight_running", "js/running_weight_js", "js/running_weight_js_plus"),
     }
-    # groups around 0, 1 and 2 with variance 1
-    assert running["js/running_reward_variance"] == pytest.approx(1, abs=0.5)
-    assert running["js/running_value_variance"] == pytest.approx(0.7, abs=0.6)
+    history = history_of(earlier)
+    saved = json.loads(json.dumps(history._asdict()))  # as a checkpoint does
+    tuples = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()
+    }
+    assert RunningStatistics(**tuples) == history
