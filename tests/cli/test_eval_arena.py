@@ -8,10 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
-import httpx
 import pytest
 
 from openrlhf_js.cli import eval_arena
@@ -23,7 +21,7 @@ from openrlhf_js.evaluation.arena.protocol import read_settings
 HELPERS = Path(__file__).parents[1] / "evaluation"
 sys.path.insert(0, str(HELPERS))
 from judged_bench import BASELINE, read_lines, write_bench, write_lines  # noqa: E402
-from stub_judge import by_hash, serving  # noqa: E402
+from stub_judge import by_hash, faulty, serving  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,37 +125,21 @@ def test_what_cannot_be_used_is_one_line(words, said, tmp_path, monkeypatch, cap
     assert said in capsys.readouterr().err
 
 
-class Stubbed:
-    """A stub in a process of its own, a tenth of its replies without a verdict, and the program."""
-
-    def __init__(self, folder: Path):
-        self.folder = write_bench(folder, 20)
-        command = [sys.executable, str(HELPERS / "stub_judge.py"), "0.2", "0", "0.1", "3"]
-        self.stub = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.stub.stdout
-        self.url = f"http://127.0.0.1:{int(self.stub.stdout.readline())}"
-
-    def counts(self):
-        with httpx.Client(trust_env=False) as client:
-            return client.get(f"{self.url}/counts").json()
-
-    def start(self, **named):
-        words = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", "judge"]
-        words += ["--data", str(self.folder.parent), "--bench", "own", "--baseline", BASELINE]
-        words += ["--models", "m", "--judge", "stub", "--url", f"{self.url}/v1"]
-        words += ["--concurrency", "4", "--tries", "9"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(words, env=environment, text=True, **named)
-
-
 @pytest.mark.timeout(300)  # starts the program three times
 def test_kills_cost_no_judgment_and_hardly_any_money(tmp_path):
-    run = Stubbed(tmp_path)
-    try:
+    folder = write_bench(tmp_path, 20)
+    words = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", "judge"]
+    words += ["--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE, "--models", "m"]
+    words += ["--judge", "stub", "--concurrency", "4", "--tries", "9", "--url"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with serving() as stub:
+        stub.answer = faulty(stub, 0.2, 0, 0.1, 3)  # a tenth of its replies without a verdict
         for number, after in ((signal.SIGKILL, 8), (signal.SIGINT, 20), (None, 40)):
-            process = run.start(stderr=subprocess.PIPE)
+            process = subprocess.Popen(
+                [*words, stub.url], env=environment, text=True, stderr=subprocess.PIPE
+            )
             while process.poll() is None:
-                if number and sum(run.counts()["paid"].values()) >= after:
+                if number and stub.counts["paid"].total() >= after:
                     process.send_signal(number)
                     break
                 time.sleep(0.02)
@@ -166,17 +148,13 @@ def test_kills_cost_no_judgment_and_hardly_any_money(tmp_path):
                 assert "stopped; the same command resumes" in said
             else:  # a slow test may come too late for the signal
                 assert process.returncode in (0, -signal.SIGKILL)
-        assert process.returncode == 0
-        paid = Counter(run.counts()["paid"])
-    finally:
-        run.stub.kill()
-        run.stub.wait()
-        run.stub.stdout.close()
-    rows = read_lines(run.folder / "model_judgment" / "stub" / "m.jsonl")
+    assert process.returncode == 0
+    paid = stub.counts["paid"]
+    rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
     assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(20))
     assert all(game["score"] for row in rows for game in row["games"])
     assert len(paid) == 40 and paid.total() - 40 <= 2 * 4  # what was under way at two kills
-    ledger = list(read_store(run.folder / "judge_ledger" / "stub" / "all.jsonl")[1])
+    ledger = list(read_store(folder / "judge_ledger" / "stub" / "all.jsonl")[1])
     assert len({each["game"] for each in ledger}) == 40
 
 

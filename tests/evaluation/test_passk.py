@@ -355,18 +355,6 @@ def test_a_new_grader_grades_again(tmp_path, monkeypatch, capsys):
     assert "again" not in capsys.readouterr().err
 
 
-def test_what_could_not_be_graded_is_tried_again(tmp_path, monkeypatch):
-    real = evaluate.grade_all
-    slow = grading.Grade("timeout", None)
-    monkeypatch.setattr(evaluate, "grade_all", lambda items, texts: [slow] * len(texts))
-    assert sum(evaluated(tmp_path, Fake())["tasks"]["toy"]["per_item"]["correct"]) == 0
-    size = (tmp_path / "samples/toy.jsonl").stat().st_size
-    evaluated(tmp_path, Fake())
-    assert (tmp_path / "samples/toy.jsonl").stat().st_size == size  # still not graded
-    monkeypatch.setattr(evaluate, "grade_all", real)
-    assert sum(evaluated(tmp_path, Fake())["tasks"]["toy"]["per_item"]["correct"]) > 0
-
-
 def test_refused_items_are_an_error_or_left_out(tmp_path):
     odd = {1: NoReply("too long", refused=True)}
     with pytest.raises(ValueError, match="toy, item 2: too long\n--leave_out_refused"):

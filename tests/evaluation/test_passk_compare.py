@@ -3,12 +3,11 @@ import json
 import sys
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 from scipy import stats
 
-from openrlhf_js.evaluation.passk.compare import compare, in_words, mean_difference, values_of
+from openrlhf_js.evaluation.passk.compare import compare, mean_difference, values_of
 from openrlhf_js.evaluation.passk.evaluate import FORMAT, read_results, summarise
 from openrlhf_js.report import passk as report
 from openrlhf_js.report import style
@@ -54,19 +53,6 @@ def test_against_the_t_test_of_scipy(metric):
     assert (back["value"], back["p_value"]) == pytest.approx((-row["value"], row["p_value"]))
 
 
-def test_repeated_items_do_not_narrow_the_interval():
-    twice = copy.deepcopy([A, B])
-    for each in twice:
-        per_item = each["tasks"]["toy"]["per_item"]
-        uids = per_item["uid"]
-        for name in per_item:
-            per_item[name] = per_item[name] * 2
-        per_item["uid"] = uids + [f"{uid}-2" for uid in uids]
-    row, once = compare(*twice)["rows"][0], compare(A, B)["rows"][0]
-    assert row["p_value"] == pytest.approx(once["p_value"])
-    assert row["items"] == 12
-
-
 def test_several_benchmarks_and_their_mean():
     shares = np.linspace(0.2, 0.7, 12)
     a = evaluated("a", shares, ("one", "two"))
@@ -102,17 +88,6 @@ def test_where_no_effect_size_can_be_told(a, b, said):
     found = compare(evaluated("a", a), evaluated("b", b))
     assert found["rows"][0]["detectable"] is None
     assert said in found["notes"][-1]
-
-
-def test_words_say_what_a_small_benchmark_could_have_detected():
-    row = {"task": "amc23", "items": 40, "value": 0.025, "low": -0.03, "high": 0.08}
-    assert in_words({**row, "p_value": 0.4, "detectable": 0.1}) == (
-        "amc23: no difference is shown (+2.5 points, p = 0.4); a true one of 10.0 points would be "
-        "detected 8 times in 10. To detect 5.0 points, take about 160 such items."
-    )
-    assert in_words({**row, "value": -0.08, "p_value": 0.001, "detectable": 0.02}) == (
-        "amc23: B is worse by 8.0 points (p = 0.001, 40 items)."
-    )
 
 
 @pytest.mark.parametrize(
@@ -195,18 +170,11 @@ def test_the_picture(tmp_path, monkeypatch):
     kept = []
     real = style.save_png
     monkeypatch.setattr(style, "save_png", lambda f, path: (kept.append(f), real(f, path))[1])
-    names = ["one", "two", "three", "four"]
-    first = evaluated("a", [0.2, 0.4, 0.9], names)
-    second = evaluated("b", [0.5, 0.8, 0.9], names, seed=1)
-    path = report.draw([first, second], ["$a", "$b"], tmp_path / "x.png")
-    assert matplotlib.image.imread(path).shape[2] == 4
+    first, second = (evaluated(name, [0.2, 0.4, 0.9], ["one", "two"]) for name in "ab")
+    report.draw([first, second], ["$a", "$b"], tmp_path / "x.png")
     shown = [axes for axes in kept[0].axes if axes.get_visible()]
-    assert [axes.get_title(loc="left") for axes in shown] == names
-    curve = shown[0].lines[0]
-    expected = [
-        row["value"] for row in first["tasks"]["one"]["rows"] if row["quantity"] == "pass_at"
-    ]
-    assert list(curve.get_xdata()) == [1, 2, 4, 8]
-    assert list(curve.get_ydata()) == pytest.approx(expected)
+    assert [axes.get_title(loc="left") for axes in shown] == ["one", "two"]
+    expected = [r["value"] for r in first["tasks"]["one"]["rows"] if r["quantity"] == "pass_at"]
+    assert list(shown[0].lines[0].get_xdata()) == [1, 2, 4, 8]
+    assert list(shown[0].lines[0].get_ydata()) == pytest.approx(expected)
     assert {"$a", "$b"} <= {each.get_text() for each in shown[0].texts}
-    assert shown[0].get_ylim() == (0, 1)

@@ -123,19 +123,15 @@ def _judgments(
         if not paths:
             there = ", ".join(folder.judges()) or "none"
             raise ValueError(f"no judgments by {judge} in {folder.root}; judges there: {there}")
-        found = {}
+        found: dict[tuple[str, str], data.Judgment] = {}
         for path in paths:
-            strange = 0
-            for uid, each in data.read_judgments(path).items():
-                known = uid in questions
-                strange += not known
-                if known and each.model not in judges:
-                    first, second = (game and game._replace(text="") for game in each.games)
-                    found[each.model, uid] = each._replace(judge=judge, games=(first, second))
-            if path.stem in judges:
-                log.warning("%s: what a judge says of itself is left out", path)
-            if strange:
-                log.warning("%s: %d judgments are of no known question; left out", path, strange)
+            judged = data.read_judgments(path).values()
+            own = [each for each in judged if each.uid in questions and each.model not in judges]
+            if lost := len(judged) - len(own):
+                log.warning("%s: %d of no known question, or of a judge, are left out", path, lost)
+            for each in own:
+                first, second = (game and game._replace(text="") for game in each.games)
+                found[each.model, each.uid] = each._replace(judge=judge, games=(first, second))
         yield from found.values()
 
 
