@@ -159,10 +159,7 @@ def _text(side: Side) -> str:
 def _messages(side: Side) -> Messages:
     if isinstance(side, list):
         return side
-    raise ValueError(
-        "--data.apply_chat_template is for messages, and the sides hold text: leave it out, or "
-        'write each side as a list of {"role": ..., "content": ...}'
-    )
+    raise ValueError("--data.apply_chat_template is for messages, and the sides hold text")
 
 
 def _applied(template: Template, messages: Messages, **options: bool) -> str:

@@ -113,9 +113,8 @@ def _hub_rows(hub_id: str, split: str | None, config: str | None) -> Iterator[tu
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"{hub_id!r} is no file or folder here, and the hub does not give it ({reason}): where "
-            f"it does, run `hf download {hub_id} --repo-type dataset --local-dir FOLDER`, copy "
-            "FOLDER here and give it as --source FOLDER"
+            f"the hub does not give {hub_id!r} ({reason}): elsewhere, run `hf download {hub_id} "
+            "--repo-type dataset --local-dir FOLDER`, and give a copy as --source FOLDER"
         ) from None
     for table in found.with_format("arrow").iter(256):  # `datasets` would decode every image
         for row in table.to_pylist():

@@ -26,8 +26,7 @@ import sys
 import threading
 import time
 import traceback
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from openrlhf_js.tasks.base import STATUSES, Score, scored
@@ -69,7 +68,8 @@ class GradingPool(contextlib.AbstractContextManager):
         self._alive: set[_Worker] = set()
         self._closed = False
         self._begin()
-        _POOLS.add(self)
+        atexit.register(self.close)
+        os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
         """Starts afresh, which in a fork of the process lets go of the parent's workers."""
@@ -254,12 +254,4 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError(f"grading may not do this: {event}")
 
 
-def _each(act: Callable[[GradingPool], None]) -> None:
-    for pool in list(_POOLS):
-        act(pool)
-
-
-_POOLS: weakref.WeakSet[GradingPool] = weakref.WeakSet()
 _POOL = GradingPool()
-atexit.register(_each, GradingPool.close)
-os.register_at_fork(after_in_child=lambda: _each(GradingPool._begin))

@@ -108,7 +108,7 @@ def test_a_hub_id_is_loaded_as_datasets_does(tmp_path, monkeypatch):
     found = read("owner/name", "test", (*COLUMNS, "images"), config="main")
     assert found == [{**row, "images": [image]} for row in TRIMMED]
     assert calls == [("owner/name", "main", "test")]
-    with pytest.raises(ValueError, match=r"does not give it .*hf download owner/name") as caught:
+    with pytest.raises(ValueError, match=r"does not give .*hf download owner/name") as caught:
         read("owner/name", "train", config="main")
     assert "\n" not in str(caught.value)
 
