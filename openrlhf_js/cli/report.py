@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.settings import Field, Settings, parse, run
-
-if TYPE_CHECKING:  # TensorBoard and matplotlib: not for --help
-    from openrlhf_js.report.runs import Condition
 
 PROG = "openrlhf-js report"
 
@@ -55,24 +52,16 @@ def work(settings: ReportSettings) -> None:
     if not settings.runs and not settings.lab:
         raise ValueError("name a RUN, a --lab FOLDER, or both")
     from openrlhf_js.report import pages
+    from openrlhf_js.report.panels import final_figures
     from openrlhf_js.report.runs import find_conditions
 
-    conditions = find_conditions(settings.runs)
+    conditions, now = find_conditions(settings.runs), time.time()
     written = pages.write(conditions, settings.lab, settings.out, settings.smooth)
-    _show(conditions)
+    table(final_figures(conditions))
+    for name, each in ((c.name, each) for c in conditions for each in c.runs):
+        say(f"{name}: {each.status(now)}")
+        for warning in each.warnings(now):
+            say(warning, style="yellow")
     if written.left_out:
         say(f"not logged, or always 0: {'; '.join(written.left_out)}")
     say(f"{len(written.pictures)} pictures in {settings.out}\npage: {written.page}")
-
-
-def _show(conditions: Sequence[Condition]) -> None:
-    """The final figures, and how each run stands."""
-    from openrlhf_js.report.panels import final_figures
-
-    table(final_figures(conditions))
-    now = time.time()
-    for condition in conditions:
-        for each in condition.runs:
-            say(f"{condition.name}: {each.status(now)}")
-            for warning in each.warnings(now):
-                say(warning, style="yellow")

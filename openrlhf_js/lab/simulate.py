@@ -75,11 +75,8 @@ def measure(
     values: Values, n: int, m: int, rounds: int, seed: int, advance: Advance = lambda more: None
 ) -> tuple[Floats, Floats]:
     """Mean squared errors (e, b) of NAMES in each batch, and mean coefficients (e, b)."""
-    if min(n, m, rounds) < 2 or n * m > MAX_REWARDS:
-        raise ValueError(
-            f"simulating needs 2 or more prompts, responses and batches, and at most "
-            f"{MAX_REWARDS:,} rewards in a batch; got {n}, {m} and {rounds}"
-        )
+    if m < 2 or n * m > MAX_REWARDS:
+        raise ValueError(f"m = {m}: give 2 or more, and at most {MAX_REWARDS:,} rewards in a batch")
     if values.sigma2 <= 0:
         raise ValueError(
             f"with {values.title} every reward equals its value: no baseline has an error to reduce"

@@ -116,13 +116,6 @@ def test_too_much_for_what_is_there(sampled, capsys):
     assert "m = 9 is more than half of the 16 responses" in capsys.readouterr().err
 
 
-def test_samples_of_other_settings(given, sampled, capsys):
-    assert lab.main(["value", *words(given, sampled, "--temperature", 0.5)]) == 2
-    assert "temperature: 1.0 there, 0.5 now" in capsys.readouterr().err
-    assert lab.main(["value", *words(given, sampled, "--dtype", "bf16")]) == 2
-    assert "dtype: 'float32' there, 'bfloat16' now" in capsys.readouterr().err
-
-
 def test_gradients_need_the_model_that_was_sampled_and_its_distribution(sampled, tmp_path, capsys):
     settings = sampled / "samples" / "settings.json"
     right = settings.read_text()
@@ -220,19 +213,6 @@ def test_simulate_leaves_its_files_and_ends_with_its_finding(tmp_path, capsys):
         assert {row["m"] for row in found["rows"]} == {2, 4}
     assert found["title"] == "Gaussian, 3 values of value.npz, noise 2 spread 0.5"
     assert found["values"]["sigma2"] == 4
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--values", "gamma:1"], "no values 'gamma:1'; give one of beta:A,B"),
-        (["--values", "normal:0,1"], "take Gaussian rewards"),
-    ],
-)
-def test_values_that_cannot_be_used_leave_nothing(tmp_path, capsys, flags, message):
-    assert lab.main(["simulate", "--out", str(tmp_path / "lab"), *SIMULATED, *flags]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "lab").exists()
 
 
 def test_help_names_every_program(capsys):

@@ -1,6 +1,5 @@
 """Distances of small-batch gradients against brute force: every response's gradient is stored."""
 
-import json
 import re
 
 import numpy as np
@@ -202,13 +201,7 @@ def test_other_samples_are_measured_anew_but_not_other_notes(kit, tmp_path, samp
     other = measured(kit, changed, tmp_path, ("rloo",))
     # The negative of every gradient: the same distances, in a folder of their own.
     np.testing.assert_allclose(first.unbiased, other.unbiased, rtol=1e-5)
-    folders = list((tmp_path / "gradients").iterdir())
-    assert len(folders) == 2
-    identity = json.loads((folders[0] / "batches.jsonl").read_text().splitlines()[0])
-    assert (identity["batches"], identity["model_sha256"]) == (3, "abc")
-    greedy = samples._replace(greedy_rewards=1 - samples.greedy_rewards)
-    measured(kit, greedy, tmp_path, ("rloo",))
-    assert len(list((tmp_path / "gradients").iterdir())) == 3
+    assert len(list((tmp_path / "gradients").iterdir())) == 2
     passed["responses"] = 0
     elsewhere = samples._replace(settings=samples.settings | {"versions": {"torch": "9"}})
     measured(kit, elsewhere, tmp_path, ("rloo",))

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from openrlhf_js.estimators import baseline
 from openrlhf_js.lab import simulate as module
@@ -84,19 +82,6 @@ def test_errors_without_shrinkage_are_those_of_theory(values):
     for name, error in expected.items():
         measured = errors_of(found, name)
         assert measured.mean() == pytest.approx(error, abs=4 * measured.std() / rounds**0.5), name
-
-
-@given(st.floats(0, 2), st.floats(0.01, 2), st.integers(2, 50), st.integers(2, 20))
-def test_the_error_rises_alike_on_both_sides_of_the_best_coefficient(s2, sigma2, n, m):
-    values = v.gaussian_rewards(v.normal(0, s2**0.5), sigma2**0.5)
-
-    def error(weight):
-        batch = s2 * n / (n - 1) + sigma2 / m / (n - 1)
-        return (1 - weight) ** 2 * sigma2 / (m - 1) + weight**2 * batch
-
-    best = best_coefficient(values, n, m)
-    assert 0 <= best <= 1
-    assert error(best) < error(best + 0.1) == pytest.approx(error(best - 0.1))
 
 
 def test_the_known_reductions_and_what_the_oracle_reaches():

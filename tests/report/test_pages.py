@@ -148,6 +148,7 @@ def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
     found, _ = written(tmp_path, less)
     assert "Gradient variance (--js.gradient_variance)" in found.left_out
     assert [path.stem for path in found.pictures] == ["training_reward"]
+    assert found.pictures[0].read_bytes().startswith(b"\x89PNG")
     assert "Not logged, or always 0: Held-out pass@1;" in found.page.read_text(encoding="utf-8")
     found, parsed = written(tmp_path, less, some)
     assert parsed.row("Gradient variance") == ["-", "3"]
@@ -155,17 +156,6 @@ def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
     found, parsed = written(tmp_path, log("sft", {"train/gpt_loss": [1.0]}))  # another program's
     assert found.pictures == [] and parsed.open == []
     assert "train/gpt_loss" in found.page.read_text(encoding="utf-8")
-
-
-def test_a_second_report_replaces_the_first(log, tmp_path):
-    folder = log("js", {runs.REWARD: [0.1]})
-    written(tmp_path, folder)
-    log("js", {runs.REWARD: {2: 0.9}})
-    _, parsed = written(tmp_path, folder)
-    assert parsed.row("Training reward") == ["0.900"]
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["report.html", "training_reward.png"]
-    assert (tmp_path / "out" / "training_reward.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_results_of_the_lab_are_found_among_other_files_and_shown(tmp_path):

@@ -1,7 +1,6 @@
 """What holds for every task of the quickstart, and the exact grader of sort."""
 
 import dataclasses
-import json
 import random
 import runpy
 
@@ -34,11 +33,6 @@ def test_no_prompt_is_both_trained_on_and_held_out(task, split):
     held_out = [task.prompt(item) for item in split.held_out]
     assert len(held_out) == len(set(held_out)) == HELD_OUT
     assert trained_on.isdisjoint(held_out)
-
-
-def test_a_seed_names_a_split(task, split):
-    assert task.split(0, HELD_OUT).held_out == split.held_out
-    assert task.split(1, HELD_OUT).held_out != split.held_out
 
 
 def test_the_tokenizer_writes_back_the_very_text_within_the_lengths(task, split):
@@ -86,26 +80,11 @@ def test_a_demonstration_slips_as_often_as_said_and_nowhere_else(task, split, sl
     assert changed / (kept + changed) == pytest.approx(slip, abs=0.04)
 
 
-def test_prompts_are_written_as_openrlhf_reads_them(task, split, tmp_path):
-    tasks.write_prompts(tmp_path / "p.jsonl", task, split.held_out[:2], "held_out")
-    lines = (tmp_path / "p.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {"input": task.prompt(item), "label": task.label(item), "datasource": "held_out"}
-        for item in split.held_out[:2]
-    ]
-
-
 def test_problems_are_written_short():
     assert sort.prompt("7294") == "sort(7294)="
     assert countdown.prompt({"numbers": [7, 24], "target": 31}) == "7,24=31:"
     rows = ["******", "*S..**", "*.*..*", "*..E**", "*....*", "******"]
     assert maze.prompt({"rows": rows, "length": 4}) == "S..*|.*..|..E*|....:"
-
-
-@pytest.mark.parametrize("count", [3, 201])
-def test_split_says_how_many_can_be_held_out(count):
-    with pytest.raises(ValueError, match="give 4 to 200"):
-        sort.split(0, count)
 
 
 @pytest.mark.parametrize(
