@@ -262,17 +262,6 @@ def read_judgments(path: Path) -> dict[str, Judgment]:
     return found
 
 
-def answer_row(answer: ModelAnswer, prompt: str, metadata: Row, **more: Any) -> dict[str, Any]:
-    """A row of `model_answer`, in the schema of v2.0.
-
-    Of `metadata` the official style control takes every value, by position.
-    """
-    content = {"answer": answer.text, **({"thought": answer.thinking} if answer.thinking else {})}
-    messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": content}]
-    row = {"uid": answer.uid, "ans_id": more.pop("ans_id"), "model": answer.model}
-    return {**row, "messages": messages, **more, "metadata": dict(metadata)}
-
-
 def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
     """A row of `model_judgment`, in the schema of v2.0, with what the judge was given."""
     games = [
@@ -307,12 +296,11 @@ def _question(row: Row) -> Question:
 
 
 def _answer(row: Row) -> ModelAnswer:
-    if "messages" in row:
-        last = _list(row, "messages")[-1:]
-        content: Any = last[0].get("content") if last and isinstance(last[0], dict) else None
-    else:
-        choice = _list(row, "choices")[:1]
-        content = _only_turn(choice[0]) if choice and isinstance(choice[0], dict) else None
+    try:
+        own = "messages" in row
+        content: Any = row["messages"][-1]["content"] if own else _only_turn(row["choices"][0])
+    except (LookupError, TypeError):
+        content = None
     thinking = ""
     if isinstance(content, dict):
         content, thinking = content.get("answer"), content.get("thought") or ""
@@ -326,9 +314,7 @@ def _answer(row: Row) -> ModelAnswer:
 
 def _judgment(row: Row) -> Judgment:
     """The older schema names neither category nor baseline: they are v0.1's."""
-    games = _list(row, "games")
-    if len(games) != 2:
-        raise ValueError(f"{len(games)} games, where two are understood")
+    games = _list(row, "games", 2)
     category = _text(row, "category", default="arena-hard-v0.1")
     known = [each.categories[category] for each in BENCHES.values() if category in each.categories]
     model = _text(row, "model", "model_id")
@@ -356,31 +342,22 @@ def _game(game: Any) -> Game | None:
 
 
 def _only_turn(row: Row) -> Any:
-    turns = _list(row, "turns")
-    if len(turns) != 1:
-        raise ValueError(f"{len(turns)} turns, where one is understood")
+    turns = _list(row, "turns", 1)
     return turns[0].get("content") if isinstance(turns[0], dict) else turns[0]
 
 
 def _text(row: Row, *names: str, default: str | None = None) -> str:
     """The first of several fields that is there; numbers are taken as their text."""
-    for name in names:
-        value = row.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
-        if isinstance(value, str) and (value or default is not None):
-            return value
-        if value is not None:
-            raise ValueError(f"{name!r} must be text, not {value!r:.40}")
-    if default is None:
+    found = next((row[name] for name in names if row.get(name) not in (None, "")), default)
+    if not isinstance(found, str | int):
         raise ValueError(f"no {' or '.join(map(repr, names))}; keys: {list(row)!r:.200}")
-    return default
+    return str(found)
 
 
-def _list(row: Row, name: str) -> list[Any]:
+def _list(row: Row, name: str, length: int) -> list[Any]:
     value = row.get(name)
-    if not isinstance(value, list):
-        raise ValueError(f"{name!r} must be a list, not {type(value).__name__}")
+    if not isinstance(value, list) or len(value) != length:
+        raise ValueError(f"{name!r} must be a list of length {length}")
     return value
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.common.store import Record, Store, json_line
-from openrlhf_js.evaluation.arena.data import Folder, ModelAnswer, Question, answer_row, file_name
+from openrlhf_js.evaluation.arena.data import Folder, Question, file_name
 from openrlhf_js.evaluation.arena.protocol import digest
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata, split_thinking
 from openrlhf_js.sampling.endpoint import NoReply
@@ -113,14 +113,19 @@ def _export(
                 continue
             said = records[uid]
             text, thinking = split_thinking(said["text"], said["thinking"])
-            row = answer_row(
-                ModelAnswer(uid, name, text, None, thinking),
-                question.prompt,
-                metadata(text, count_tokens),
-                ans_id=digest([uid, name, said["text"]])[:22],
-                tstamp=said["tstamp"],
-                finish_reason=said["finish_reason"],
-                completion_tokens=said["tokens"],
-            )
+            content = {"answer": text, **({"thought": thinking} if thinking else {})}
+            row = {
+                "uid": uid,
+                "ans_id": digest([uid, name, said["text"]])[:22],
+                "model": name,
+                "messages": [
+                    {"role": "user", "content": question.prompt},
+                    {"role": "assistant", "content": content},
+                ],
+                "tstamp": said["tstamp"],
+                "finish_reason": said["finish_reason"],
+                "completion_tokens": said["tokens"],
+                "metadata": metadata(text, count_tokens),  # official style control: by position
+            }
             file.write(json_line(row))
     write_json(path.with_suffix(".generation.json"), {"settings": settings, "failed": failed})

@@ -92,7 +92,7 @@ def test_judgments_of_both_schemas(folder, caplog):
     assert (found["b"].model, found["b"].category, found["b"].baseline) == ("m", V1, "gpt-4-0314")
     assert found["b"].games == (Game("B>A", "text"), Game(None, ""))
     assert found["c"].complete  # the last complete one counts
-    assert "line 5: 0 games" in caplog.text
+    assert "line 5: 'games' must be a list of length 2" in caplog.text
 
 
 def test_the_official_programs_read_what_is_written(folder):
