@@ -37,7 +37,7 @@ def number(of: Interval | None, scale: float = 1, form: str = ".3g", unit: str =
 def figures(found: Found) -> list[dict[str, str]]:
     """The rows of the table: figure, value and meaning."""
     calibration, length, reward = found["calibration"], found["length"], found["reward"]
-    best, within = calibration["temperature"], length["correlation_within_pairs"]
+    within = length["correlation_within_pairs"]
     exact = f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}"
     over, under = length["share_chosen_longer"], length["share_chosen_shorter"]
     rows = {
@@ -47,10 +47,6 @@ def figures(found: Found) -> list[dict[str, str]]:
         "mean margin": (number(found["margin"]), "chosen minus rejected reward"),
         "log loss": (f"{calibration['log_loss']:.3f}", "0.693 by chance"),
         "calibration error": (f"{calibration['error']:.3f}", exact),
-        "temperature": (
-            "-" if best is None else f"{best:.2f}",
-            "minimises the log loss of margin / temperature; above 1: overconfident",
-        ),
         "reward": (
             f"{reward['mean']:.4g} ± {reward['std']:.4g}",
             "mean and std, to normalise with",
@@ -109,15 +105,10 @@ def in_words(found: Found) -> list[str]:
     if within is not None and abs(within) > CORRELATION:
         favoured = "longer" if within > 0 else "shorter"
         said.append(f"It favours {favoured} responses: correlation {within:.2f} within pairs.")
-    error, chance, best = (calibration[k] for k in ("error", "error_by_chance", "temperature"))
+    error, chance = calibration["error"], calibration["error_by_chance"]
     if error > 2 * chance:
-        text = f"Its margins are not calibrated: ECE {error:.3f}, against {chance:.3f} by chance"
-        if best is not None:
-            after = calibration["error_at_temperature"]
-            change = "lowers" if after < error else "raises"
-            kind = "overconfident" if best > 1 else "underconfident"
-            text += f"; it is {kind}, and a temperature of {best:.2f} {change} that to {after:.3f}"
-        said.append(f"{text}.")
+        over = "over" if calibration["mean_confidence"] > accuracy["value"] else "under"
+        said.append(f"It is {over}confident: ECE {error:.3f}, against {chance:.3f} by chance.")
     return said
 
 

@@ -215,43 +215,15 @@ def log_loss(margins: Floats) -> float:
     return float(np.logaddexp(0, -margins).mean())
 
 
-def temperature(margins: Floats) -> float | None:
-    """The T that minimises the log loss of margin / T; above 1 the model is overconfident.
-
-    Guo et al. (2017), "On calibration of modern neural networks". None where no T is best: no
-    margin is negative (ever smaller T are better), or their mean is not positive (ever larger).
-    """
-    from scipy.optimize import brentq
-    from scipy.special import expit
-
-    scale = float(np.abs(margins).max())
-    if scale == 0 or margins.min() >= 0 or margins.mean() <= 0:
-        return None
-    unit = margins / scale
-
-    def slope(sharpness: float) -> float:
-        """Of the mean log likelihood, which is concave in 1 / T."""
-        return float((unit * expit(-sharpness * unit)).mean())
-
-    above = 1.0
-    while slope(above) > 0:
-        above *= 2
-    return scale / float(brentq(slope, 0.0, above, xtol=1e-12 * above))
-
-
 def _calibration(margins: Floats) -> dict[str, Any]:
-    bins, best = reliability(margins), temperature(margins)
-    found: dict[str, Any] = {
+    bins = reliability(margins)
+    return {
         "error": calibration_error(bins),
         "error_by_chance": error_by_chance(margins),
+        "mean_confidence": float(_confidence(margins).mean()),
         "log_loss": log_loss(margins),
-        "temperature": best,
         "bins": bins,
     }
-    if best is not None:
-        found["error_at_temperature"] = calibration_error(reliability(margins / best))
-        found["log_loss_at_temperature"] = log_loss(margins / best)
-    return found
 
 
 # Length: how far does the model follow it, and how good is it apart from that?

@@ -36,8 +36,7 @@ def found():
             "error": 0.02,
             "error_by_chance": 0.018,
             "log_loss": 0.51,
-            "temperature": 1.5,
-            "error_at_temperature": 0.015,
+            "mean_confidence": 0.77,
             "bins": [
                 {"confidence": 0.6, "accuracy": 0.58, "pairs": 150},
                 {"confidence": 0.9, "accuracy": 0.92, "pairs": 150},
@@ -73,13 +72,12 @@ def test_figures(found):
     assert rows["ties"] == "2.0%"
     assert rows["length and reward"] == "-0.12"
     assert rows["reward"] == "0.5 ± 2.25"
-    assert rows["temperature"] == "1.50"
     assert [row["subset"] for row in reward_model.subsets(found)] == ["chat", "code"]
     found["accuracy"] = interval(0.75)
-    found["calibration"]["temperature"] = found["length"]["correlation_within_pairs"] = None
+    found["length"]["correlation_within_pairs"] = None
     rows = table(found)
     assert rows["accuracy"] == "75.0 %"
-    assert rows["temperature"] == rows["length and reward"] == "-"
+    assert rows["length and reward"] == "-"
     assert reward_model.page(found)
 
 
@@ -96,13 +94,9 @@ def test_figures(found):
         ({"length": {"correlation_within_pairs": -0.5}}, "favours shorter responses"),
         (
             {"calibration": {"error": 0.1}},
-            "overconfident, and a temperature of 1.50 lowers that to 0.015.",
+            "It is overconfident: ECE 0.100, against 0.018 by chance",
         ),
-        (
-            {"calibration": {"error": 0.1, "temperature": 0.5, "error_at_temperature": 0.11}},
-            "underconfident, and a temperature of 0.50 raises that to 0.110.",
-        ),
-        ({"calibration": {"error": 0.1, "temperature": None}}, "against 0.018 by chance."),
+        ({"calibration": {"error": 0.1, "mean_confidence": 0.6}}, "It is underconfident"),
     ],
 )
 def test_sentences_follow_from_figures(found, change, sentence):

@@ -103,7 +103,6 @@ def test_symmetries():
     assert swapped["length"]["correlation_within_pairs"] == pytest.approx(
         here["length"]["correlation_within_pairs"]
     )
-    assert swapped["calibration"]["temperature"] is None
     shifted = ev.evaluate(rewards + 64, lengths, *rest)
     assert shifted["reward"]["mean"] == pytest.approx(here["reward"]["mean"] + 64)
     assert shifted["accuracy"] == here["accuracy"]
@@ -139,19 +138,12 @@ def test_error_by_chance_is_the_mean_error_of_exact_models():
     assert np.mean(errors) == pytest.approx(ev.error_by_chance(exact_margins(600)), rel=0.06)
 
 
-def test_temperature_by_hand():
-    """Three right and one wrong at margin 1: sigmoid(1 / T) = 3/4, so T = 1 / log 3."""
-    assert ev.temperature(np.array([1.0, 1.0, 1.0, -1.0])) == pytest.approx(1 / np.log(3))
+def test_margins_of_any_size_have_a_loss_and_a_confidence():
+    """Three right and one wrong at margin log 3: -log(3/4) three times, and -log(1/4)."""
+    margins = np.log(3) * np.array([1.0, 1.0, 1.0, -1.0])
+    assert ev.log_loss(margins) == pytest.approx(np.log(4) - 0.75 * np.log(3))
     huge = np.array([1e30, 1e30, -1e30])
     assert np.isfinite(ev.log_loss(huge)) and ev.reliability(huge)[0]["confidence"] == 1.0
-    assert ev.temperature(huge) == pytest.approx(1e30 / np.log(2))
-
-
-@pytest.mark.parametrize(
-    "margins", [[1.0, 2.0], [1.0, 0.0], [-1.0], [1.0, -1.0], [1.0, -3.0], [0.0, 0.0]]
-)
-def test_no_temperature_is_best(margins):
-    assert ev.temperature(np.array(margins)) is None
 
 
 # Length
