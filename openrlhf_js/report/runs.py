@@ -199,13 +199,10 @@ def _conditions(word: str) -> list[tuple[str, list[Path]]]:
 
 def _event_folders(path: Path) -> dict[str, Path]:
     """The folders with event files at or below a path by name, in the order of their first file."""
-    if not path.is_dir():
-        raise ValueError(f"there is no folder {path}; {WHAT_TO_PASS}.")
-    files = [file for file in path.rglob(EVENT_FILES) if file.is_file()]
-    files.sort(key=lambda file: (file.name, file))  # a name begins with the time
+    files = sorted(path.rglob(EVENT_FILES), key=lambda file: (file.name, file))  # by time
     folders = list(dict.fromkeys(file.parent for file in files))
     if not folders:
-        raise ValueError(f"{path} holds no TensorBoard event files; {WHAT_TO_PASS}.")
+        raise ValueError(f"no TensorBoard event files in {path}; {WHAT_TO_PASS}.")
     if len({folder.name for folder in folders}) == len(folders):
         return {folder.name: folder for folder in folders}
     return {str(folder.relative_to(path)): folder for folder in folders}

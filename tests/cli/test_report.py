@@ -32,7 +32,7 @@ def test_a_report_is_written_and_said(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["nowhere"], "there is no folder nowhere; pass what --logger.tensorboard_dir named"),
+        (["nowhere"], "event files in nowhere; pass what --logger.tensorboard_dir named"),
         (
             ["{run}", "--lab", "nowhere"],
             "there is no folder nowhere; give the --out of a lab command",
@@ -40,7 +40,7 @@ def test_a_report_is_written_and_said(run, tmp_path, capsys):
         (["{run}", "--lab", "{run}"], "holds no result of openrlhf-js lab; give its --out"),
         (["a={run}", "a={run}"], "2 runs are called 'a'"),
         ([], "name a RUN, a --lab FOLDER, or both"),
-        (["x\x1b[31mred"], "there is no folder x\\x1b[31mred"),
+        (["x\x1b[31mred"], "event files in x\\x1b[31mred"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(run, words, complaint, capsys, tmp_path, monkeypatch):

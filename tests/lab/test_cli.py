@@ -213,12 +213,3 @@ def test_simulate_leaves_its_files_and_ends_with_its_finding(tmp_path, capsys):
         assert {row["m"] for row in found["rows"]} == {2, 4}
     assert found["title"] == "Gaussian, 3 values of value.npz, noise 2 spread 0.5"
     assert found["values"]["sigma2"] == 4
-
-
-def test_help_names_every_program(capsys):
-    assert lab.main(["--help"]) == 0
-    said = capsys.readouterr().out
-    assert all(f"  {name} " in said for name in lab.PROGRAMS)
-    with pytest.raises(SystemExit) as stopped:
-        lab.main(["gradient", "--help"])
-    assert stopped.value.code == 0 and "--gradient_checkpointing" in capsys.readouterr().out
