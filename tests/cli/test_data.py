@@ -269,10 +269,9 @@ def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Capture
 def test_files_that_cannot_be_used_leave_with_one_line(
     argv: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    build(tmp_path).rename(tmp_path / "good.jsonl")
+    (tmp_path / "good.jsonl").touch()
     (tmp_path / "empty.jsonl").touch()
     monkeypatch.chdir(tmp_path)
-    capsys.readouterr()
     assert run(*argv) == 2
     said = capsys.readouterr()
     assert problem in said.err and said.err.count("\n") == 1 and not said.out
