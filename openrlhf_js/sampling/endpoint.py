@@ -91,6 +91,7 @@ class Endpoint:
         self._key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
         if api_key_env and not re.fullmatch(r"[!-~]+", self._key):
             raise ValueError(f"the environment variable {api_key_env} holds no API key")
+        self._where: Any = {"base_url": self.base_url, "api_key": self._key or "none"}
         self._proxies = parts.hostname not in LOOPBACK
         self._client: openai.AsyncOpenAI | None = None
         self._unanswered, self._last_reply = 0, 0.0
@@ -98,8 +99,7 @@ class Endpoint:
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers, and fills in the name of its only model."""
         with openai.OpenAI(
-            base_url=self.base_url,
-            api_key=self._key or "none",
+            **self._where,
             timeout=openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS),
             max_retries=0,
             http_client=openai.DefaultHttpxClient(trust_env=self._proxies),
@@ -124,8 +124,7 @@ class Endpoint:
 
     async def __aenter__(self) -> Endpoint:
         self._client = openai.AsyncOpenAI(
-            base_url=self.base_url,
-            api_key=self._key or "none",
+            **self._where,
             timeout=openai.Timeout(self.timeout_seconds, connect=CONNECT_SECONDS),
             max_retries=RETRIES,
             http_client=openai.DefaultAsyncHttpxClient(trust_env=self._proxies),

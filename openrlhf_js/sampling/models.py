@@ -50,10 +50,8 @@ def local_folder(name_or_path: str | Path) -> Path:
     try:
         return Path(snapshot_download(str(name_or_path), ignore_patterns=list(NOT_DOWNLOADED)))
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{name_or_path} is not a folder here, and the hub does not give it: "
-            f"{_first_line(error)}"
-        ) from error
+        said = f"{name_or_path} is not a folder here, and the hub does not give it: {error}"
+        raise ValueError(said.splitlines()[0]) from error
 
 
 def model_files(folder: Path) -> ModelFiles:
@@ -67,7 +65,8 @@ def model_files(folder: Path) -> ModelFiles:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         found = ModelFiles(folder, tokenizer, AutoConfig.from_pretrained(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder} is not a model that loads: {_first_line(error)}") from error
+        said = f"{folder} is not a model that loads: {error}"
+        raise ValueError(said.splitlines()[0]) from error
     if len(tokenizer) < SMALLEST_VOCABULARY:
         raise ValueError(
             f"{folder} has no tokenizer: copy the tokenizer files of the model that it was trained "
@@ -82,7 +81,3 @@ def model_fingerprint(folder: Path) -> str:
     size = sum(path.stat().st_size for path in paths)
     with progress("reading the model", size // 10**6, "MB") as bar:
         return fingerprint(paths, lambda read: bar.update(read // 10**6))
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
