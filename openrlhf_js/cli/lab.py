@@ -209,6 +209,8 @@ def analyse(settings: Any) -> LabResult:
     if isinstance(settings, SimulateSettings):
         parsed, n, m = values.parse(settings.values), settings.prompts_count, settings.m
         if settings.rewards == "bernoulli":
+            if (settings.noise, settings.noise_spread) != (1.0, 0.0):
+                raise ValueError("--noise and --noise_spread are of --rewards gaussian")
             made = values.bernoulli_rewards(parsed)
         else:
             made = values.gaussian_rewards(parsed, settings.noise, settings.noise_spread)

@@ -34,6 +34,9 @@ def test_shrinkage_is_of_the_live_estimator():
 
     assert shrinkage("js_fixed") == pytest.approx(0.7)
     assert shrinkage("rloo") == shrinkage("js") != shrinkage("js_plus")
+    # one response leaves the batch mean alone, one prompt the prompt mean
+    assert diagnostics("js", REWARDS[:, :1])["js/shrinkage_min"] == 1
+    assert diagnostics("js", REWARDS[:1])["js/shrinkage_max"] == 0
 
 
 def test_masked_responses_are_counted_and_equal_groups_judged_without_them():

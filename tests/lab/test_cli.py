@@ -213,3 +213,5 @@ def test_simulate_leaves_its_files_and_ends_with_its_finding(tmp_path, capsys):
         assert {row["m"] for row in found["rows"]} == {2, 4}
     assert found["title"] == "Gaussian, 3 values of value.npz, noise 2 spread 0.5"
     assert found["values"]["sigma2"] == 4
+    assert lab.main(["simulate", "--out", str(tmp_path), *SIMULATED, *noise]) == 2
+    assert "are of --rewards gaussian" in capsys.readouterr().err
