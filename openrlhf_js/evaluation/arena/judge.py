@@ -334,8 +334,9 @@ class Judging:
                 under_way -= 1
             self._pending.append((job.pair.ledger, record))
             async with writing:  # the next game begins once this reply is on the disk
-                if self._pending:
-                    await asyncio.to_thread(self._save)
+                batch, self._pending = self._pending, []
+                if batch:
+                    await asyncio.to_thread(self._save, batch)
 
         def ended(results: Sequence[tuple[Job, NoReply | None]]) -> None:
             self.lost.update({job.key: str(error) for job, error in results if error})
@@ -352,7 +353,8 @@ class Judging:
                     break
                 passes += not self.out_of_money
         finally:
-            self._save()  # of games that were stopped
+            self._save(self._pending)  # of games that were stopped
+            self._pending = []
             self.write()
 
     def _pay(self, record: Record) -> None:
@@ -360,8 +362,7 @@ class Judging:
         self.bill.add(record)
         self._dearest = max(self._dearest, self.bill.dollars(self.price) - before)
 
-    def _save(self) -> None:
-        batch, self._pending = self._pending, []
+    def _save(self, batch: Sequence[tuple[Ledger, Record]]) -> None:
         for ledger in self.ledgers.values():
             if own := [record for of, record in batch if of is ledger]:
                 ledger.add(own)
