@@ -1,8 +1,7 @@
 """Whether two trees are the same answer: True, False, or None where the judge cannot tell.
 
 Lists are compared in any order, tuples in order, equations as equations, sets of reals by the
-points that they hold, units by name, and scalars as exact rational numbers. The judge in `numeric`,
-which needs a worker, extends this to all that has a value.
+points that they hold, units by name, and scalars as exact rationals or by a worker's judge.
 """
 
 from __future__ import annotations
@@ -17,16 +16,7 @@ from fractions import Fraction
 from itertools import chain, pairwise
 from typing import Any
 
-from openrlhf_js.tasks.equivalence.syntax import (
-    NotRead,
-    Tree,
-    has,
-    names,
-    node,
-    number,
-    replaced,
-    words,
-)
+from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, has, names, node, number, words
 
 Verdict = bool | None
 Unit = tuple[str, ...]  # names of units, their powers and signs
@@ -235,7 +225,7 @@ def _is_interval(tree: Tree) -> bool:
 
 def is_many(tree: Tree) -> bool:
     """Whether the tree is written as several answers, or none."""
-    return tree.kind == "list" or _is_set(tree) or has(tree, "pm")
+    return tree.kind == "list" or _is_set(tree)
 
 
 def is_proviso(tree: Tree) -> bool:
@@ -255,25 +245,14 @@ def members(tree: Tree) -> list[Tree]:
     """The single answers in a list, set or plus-minus, or the tree itself."""
     if tree.kind in ("empty", "list") or _is_set(tree):
         items = [item for item in tree.args[_is_set(tree) * 2 :] if not is_proviso(item)]
-        return list(chain(*([item] if _is_set(item) else members(item) for item in items)))
+        found = list(chain(*([item] if _is_set(item) else members(item) for item in items)))
+        tuples = all(item.kind == "group" for item in found)  # a set holds nothing twice
+        return list(dict.fromkeys(found)) if tuples else found
     if tree.kind == "rel" and is_many(tree.args[-1]):
         named = tree.args[0] == ("in",) and is_name(tree.args[1])
         if named or set(tree.args[0]) == {"="}:
             return members(tree.args[-1])
-    return [_signed(tree, False), _signed(tree, True)] if has(tree, "pm") else [tree]
-
-
-def _signed(tree: Tree, negative: bool) -> Tree:
-    """The tree with every plus-minus read as a plus, or every one as a minus."""
-
-    def change(part: Tree) -> Tree | None:
-        if part.kind != "pm":
-            return None
-        left, right = (_signed(arg, negative) for arg in part.args)
-        right = node("neg", right) if negative else right
-        return right if left == number(0) else node("add", left, right)
-
-    return replaced(tree, change)
+    return [tree]
 
 
 def infinite(tree: Tree) -> float:
@@ -394,8 +373,8 @@ class Judge:
         exact = Tree("rel", (tuple(signs), *sides)) if signs else sides[0]
         return last == "~" and every((near, self.same(exact, gold)))
 
-    def _proportional(self, answer: Tree, gold: Tree, positive: bool) -> Verdict:
-        """Whether the differences of both sides vanish together, or have one sign if so asked."""
+    def _proportional(self, answer: Tree, gold: Tree) -> Verdict:
+        """Whether the differences of both sides vanish together."""
         left, right = (node("add", t.args[1], node("neg", t.args[2])) for t in (answer, gold))
         if left == right:
             return True
@@ -405,8 +384,6 @@ class Judge:
         ratios = [one / other for one, other in pairs]
         if len(ratios) < 2:
             return None
-        if positive and (ratios[0].imag or ratios[0] <= 0):
-            return False
         return all(self.agree(ratio, ratios[0]) for ratio in ratios)
 
     def _pairwise(self, answers: Sequence[Any], golds: Sequence[Any], start: int = 0) -> Verdict:
@@ -438,16 +415,14 @@ class Judge:
         if len(sides) != 4 or _STRUCTURES & {side.kind for side in sides}:
             ratios = {side.kind for side in sides} == {"ratio"}
             return ratios and self._pairwise(answer.args, gold.args, 1)
-        return self._proportional(answer, gold, False)
+        return self._proportional(answer, gold)
 
     def _collections(self, answer: Tree, gold: Tree) -> Verdict:
         answer, gold = _named_tuple(answer, gold), _named_tuple(gold, answer)
         if answer.kind == gold.kind == "group" and not is_many(answer):
             return answer.args[:2] == gold.args[:2] and self._pairwise(answer.args, gold.args, 2)
-        left, right = members(answer), members(gold)
-        if all(item.kind == "group" for item in (*left, *right)):  # a set holds nothing twice
-            left, right = list(dict.fromkeys(left)), list(dict.fromkeys(right))
-        return matched(left, [functools.partial(self.same, gold=wanted) for wanted in right])
+        tests = [functools.partial(self.same, gold=wanted) for wanted in members(gold)]
+        return matched(members(answer), tests)
 
     # sets of reals
 

@@ -14,21 +14,10 @@ from pydantic import BaseModel, Field
 
 from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.base import Score, scored
-from openrlhf_js.tasks.equivalence import compare
+from openrlhf_js.tasks.equivalence import compare, syntax
 from openrlhf_js.tasks.equivalence.compare import Judge, Verdict
 from openrlhf_js.tasks.equivalence.spelling import normal
-from openrlhf_js.tasks.equivalence.syntax import (
-    LETTER_UNITS,
-    ORDINALS,
-    NotRead,
-    Tree,
-    decimal,
-    names,
-    node,
-    number,
-    read,
-    replaced,
-)
+from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, decimal, names, node, number, read
 
 __all__ = ["check_label", "grade"]
 MAX_CHARS = 2_000
@@ -74,17 +63,15 @@ def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
     if not all(wanted.trees):
         return _unspaced(text) == _unspaced(wanted.texts[0]) or None
 
-    tests = [
-        partial(_fits, golds=golds, judge=replace(judge, within=tolerance))
-        for golds, tolerance in zip(wanted.trees, wanted.tolerances, strict=True)
-    ]
+    judges = [replace(judge, within=tolerance) for tolerance in wanted.tolerances]
+    tests = [partial(_fits, *each) for each in zip(judges, wanted.trees, strict=True)]
     answers = _alternatives(text)
     if len(tests) == 1 and not wanted.tolerances[0]:
         return compare.some(map(tests[0], answers))
     return compare.some(compare.matched(compare.members(answer), tests) for answer in answers)
 
 
-def _fits(answer: Tree, golds: tuple[Tree, ...], judge: Judge) -> Verdict:
+def _fits(judge: Judge, golds: tuple[Tree, ...], answer: Tree) -> Verdict:
     return compare.some(judge.same(answer, gold) for gold in golds)
 
 
@@ -155,13 +142,13 @@ def gold(label: str) -> Gold:
 def _checked(answer: str) -> str:
     if len(answer) > MAX_CHARS:
         raise ValueError(f"gold answer of {len(answer)} characters: at most {MAX_CHARS} are graded")
-    odd = (char for char in answer if unicodedata.category(char) in ("Cc", "Cs"))
-    if bad := next((char for char in odd if not char.isspace()), None):
-        raise ValueError(f"gold answer {_shown(answer)} holds {bad!a}, which no text has")
-    bare = re.sub(r"\\.|[^{}]", "", answer, flags=re.DOTALL)
-    while "{}" in bare:
-        bare = bare.replace("{}", "")
-    if bare:
+    bad = [char for char in answer if unicodedata.category(char) in ("Cc", "Cs")]
+    if bad := [char for char in bad if not char.isspace()]:
+        raise ValueError(f"gold answer {_shown(answer)} holds {bad[0]!a}, which no text has")
+    braces = re.sub(r"\\.|[^{}]", "", answer, flags=re.DOTALL)
+    while "{}" in braces:
+        braces = braces.replace("{}", "")
+    if braces:
         raise ValueError(f"gold answer {_shown(answer)} has braces that do not match")
     return answer
 
@@ -178,11 +165,10 @@ def _tolerances(text: str, count: int) -> tuple[Fraction, ...]:
         values = [decimal(part.strip() or "0") for part in text.split(",")]
     except (NotRead, ValueError):
         raise ValueError(f"tolerance {_shown(text)}: give a decimal number such as 1e-2") from None
-    if count == 1 < len(values):  # of answers that are now one
-        values = list(filter(None, values))
+    values = [value for value in values if value or count > 1] or [Fraction(0)]
     if len(values) not in (1, count):
         raise ValueError(
-            f"tolerance {_shown(text)} is for {len(values)} answers, and there are {count}"
+            f"tolerance {_shown(text)} has {len(values)} answers, and there are {count}"
         )
     return tuple(values * count)[:count]
 
@@ -209,15 +195,14 @@ _CHOICE = re.compile(  # with its value behind it, which begins as no operation 
     r"(?!\\(?:cup|cap|setminus|pm|neq|leq|geq|approx|pmod|mod|rightarrow)(?![a-z]))"
 )
 _OPTION = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?|\(?([A-J])\))\Z")
-_IN_LETTERS = re.compile(rf"(\S.*?) ([{LETTER_UNITS}])\Z")
+_IN_LETTERS = re.compile(rf"(\S.*?) ([{syntax.LETTER_UNITS}])\Z")
 _PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
 
 
 def _alternatives(text: str) -> list[Tree]:
     """The readings of an answer, which may stand for more than a label: `5 m` for five metres."""
-    if choice := re.fullmatch(r"\(?([a-e])\)?", text):
-        return [node("sym", choice[1]), node("sym", choice[1].upper())]
-    found = readings(text)
+    found = readings(text.upper() if re.fullmatch(r"\(?[a-e]\)?", text) else text)
+    found += [node("sym", text)] if len(text) == 1 else []
     if measured := _IN_LETTERS.match(text):
         with contextlib.suppress(NotRead):
             value = read(measured[1])
@@ -274,23 +259,18 @@ def _words(text: str) -> Tree:
         return node("empty")
     if re.fullmatch("(?:all )?reals?(?: numbers)?", canonical):
         return node("field", "R")
-    if canonical in ORDINALS:
-        return number(ORDINALS[canonical])
+    if canonical in syntax.ORDINALS:
+        return number(syntax.ORDINALS[canonical])
     return node("text", {"dne": "does not exist"}.get(canonical, canonical))
 
 
 def _with_one_parameter(tree: Tree) -> Tree:
-    r"""The tree with the integer that a proviso introduces under one name, whatever it was called.
-
-    `k \pi, k \in \mathbb{Z}` and `n \pi, n \in \mathbb{Z}` are then the same. The solutions of an
-    equation between angles may leave the proviso out: `x = \frac{\pi}{4} + n \pi`.
-    """
-    found = names(tree)
-    found = found - {"\\pi", "x", "t", "\\theta"} if "\\pi" in found else set()
-    found = found if found <= set("kmn") else set()
+    r"""The tree with its integer under one name: `k \pi, k \in \mathbb{Z}`, or just `x = n \pi`."""
+    found = names(tree) - {"x", "t", "\\theta"}
+    found = found - {"\\pi"} if "\\pi" in found and found <= set("kmn") | {"\\pi"} else set()
     if tree.kind == "list" and any(map(compare.is_proviso, tree.args)):
         found = {item.args[1].args[0] for item in tree.args if compare.is_proviso(item)}
     if len(found) != 1:
         return tree
     old = node("sym", found.pop())
-    return replaced(tree, lambda part: node("sym", "integer") if part == old else None)
+    return syntax.replaced(tree, old, node("sym", "integer"))

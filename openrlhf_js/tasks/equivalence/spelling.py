@@ -91,19 +91,28 @@ C      (?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])        =>  \\bi
 mod    \( ?(?:\\text\{ ?)?\\?b?mod ?\}? ?(\d+) ?\)                         =>  \\pmod{\1}
 mod    \\p?mod ?\{? ?(\d+) ?\}?                                         =>  \\pmod{\1}
 _      (?<=[0-9A-F])_ ?\{ ?\(?(?:\\text ?\{)? ?(?:base ?)?\(?([a-z\d]{1,8})\)?\}?\)? ?\}  =>  _{\1}
+frac   (?<![\d.,^_/}])(\d{1,9}) ?(\\frac\{(\d{1,9})\}\{(\d{1,9})\})           =>  mixed
+/      (?<![\d.,^_/}])(\d{1,9}) ((\d{1,9})/(\d{1,9}))(?![\d.]|,\d)              =>  mixed
 base   (?<![0-9A-F])([0-9A-F]+) ?\(?(?:\\text\{ ?)?\(? ?base ?-?\}? ?(\w+)\b\)?\}?\)?  =>  \1_{\2}
 _      \((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])                            =>  \1_
 """
 _FOR_ALL = r"for (?:all|any|every)(?: (?:real|positive|values|numbers?|integers?|of))*"
 _VARIABLE = r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?\}?"
+_ENDS = {
+    f"{ten}{n}": end
+    for ten in ("", *"023456789")
+    for n, end in zip("123", ("st", "nd", "rd"), strict=True)
+}
 _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
     "space": " ",
     "money": r"\\usd ",
     "Rs": "Rs ",
     "alias": lambda found: _alias(found[1]),
-    "ordinal": lambda found: _ordinal(found[1], found[2]) or found[0],
+    "mixed": lambda m: f"{{{m[1]}+{m[2]}}}" if 0 < int(m[3]) < int(m[4]) else m[0],
+    "ordinal": lambda m: m[1] if m[2] in ("th", _ENDS.get(m[1][-2:])) else m[0],
     "joined": lambda number: number[1] + re.sub(r"\D", "", number[2]),
 }
+_Rules = list[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]]
 
 
 def _alias(name: str) -> str:
@@ -111,24 +120,13 @@ def _alias(name: str) -> str:
     return alias if alias in "*/<>[]|:" else "\\" + alias
 
 
-def _ordinal(number: str, end: str) -> str:
-    """The number, if this is how its ordinal ends."""
-    ends = {"1": "st", "2": "nd", "3": "rd"} if number[-2:-1] != "1" else {}
-    return number if end in ("th", ends.get(number[-1])) else ""
-
-
-_Rules = list[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]]
-
-
 def _rules(table: str) -> _Rules:
     found = []
     for line in table.strip().splitlines():
-        rule, _, spelling = line.partition("  =>")
-        guard, pattern = rule.strip().split(None, 1)
+        rule, _, spelling = (part.strip() for part in line.partition("  =>"))
+        guard, pattern = rule.split(None, 1)
         pattern = pattern.replace("FORALL", _FOR_ALL).replace("VARIABLE", _VARIABLE)
-        spelling = spelling.strip()
-        guard = "" if guard == "@" else guard
-        found.append((guard, re.compile(pattern), _NAMED.get(spelling, spelling)))
+        found.append((guard.strip("@"), re.compile(pattern), _NAMED.get(spelling, spelling)))
     return found
 
 
@@ -139,47 +137,32 @@ def normal(text: str) -> str:
     r"""The text in its canonical spelling.
 
     Thin spaces, sizes, styles and dollar pairs are gone; synonyms have one name; digits grouped by
-    spaces or `{,}` are joined (a group comma stays, since `1,200` may also be a list); a `$` that
-    is left is money, spelt `\usd`.
+    spaces or `{,}` are joined; a `$` that is left is money, spelt `\usd`.
     """
     text = (text if text.isascii() else _in_ascii(text)).strip()
     if text.isascii() and text.isdigit():
         return text
-    boxed = re.match(r"\A\\f?box(?:ed)?\s?\{([^{}]*)\}\Z", text)
-    text = boxed[1].strip() if boxed else text
-    if "\\" in text:
-        if r"\begin" not in text:
-            text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
-        text = _respelt(text, _LATEX_RULES)
-    text = _respelt(text, _PLAIN_RULES).strip(' "')
-    text = text.replace("{,}", "." if text.count("{,}") == 1 else ",")
-    return text.strip() if text.endswith("...") else text.rstrip(" .,;:\\").lstrip()
-
-
-def _respelt(text: str, rules: _Rules) -> str:
-    for guard, pattern, spelling in rules:
+    if "\\\\" in text and r"\begin" not in text:
+        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
+    for guard, pattern, spelling in _LATEX_RULES * ("\\" in text) + _PLAIN_RULES:
         if guard in text:
             text = pattern.sub(spelling, text)
-    return text
+    text = text.strip(' "').replace("{,}", "." if text.count("{,}") == 1 else ",")
+    return text.rstrip(" .,;:\\").lstrip()
 
 
 def _in_ascii(text: str) -> str:
     """The text with LaTeX in the place of mathematical signs, and without invisible characters."""
     text = re.sub("[⁰ⁱ¹²³⁴-⁹⁺⁻⁽⁾ⁿ]+", lambda run: f"^{{{_compatible(run[0])}}}", text)
     text = re.sub("[₀-₉₊₋]+", lambda run: f"_{{{_compatible(run[0])}}}", text)
-    text = re.sub("[¼-¾⅐-⅞]", _vulgar, text)
+    text = re.sub("([¼-¾⅐-⅞])", r" \1 ", text)
     text = re.sub("[Α-ΡΣ-Ωα-ω]", _greek, text)
-    text = _compatible(text.translate(_TRANSLATED))
+    text = _compatible(text.translate(_TRANSLATED)).replace("⁄", "/")
     return "".join(char for char in text if unicodedata.category(char) != "Cf")
 
 
 def _compatible(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
-
-
-def _vulgar(sign: re.Match[str]) -> str:
-    top, _, bottom = _compatible(sign[0]).partition("⁄")
-    return rf"\frac{{{top}}}{{{bottom}}}"
 
 
 def _greek(letter: re.Match[str]) -> str:

@@ -1,13 +1,10 @@
-r"""Read an answer's canonical text into a tree.
+r"""Read an answer's canonical text into a tree, which is refused or built but never run.
 
-The text is cut into tokens, and a recursive descent over a fixed grammar makes a tree of them. It
-builds tuples and calls nothing, so that a text can do no more than be refused. Letters that stand
-together are a product (`ab`), a function (`sin`) or a word (`apples`), depending on their context.
-
-Kinds of node and their arguments, where `tree` is any node:
+Letters that stand together are a product (`ab`), a function (`sin`) or a word (`apples`), depending
+on their context. Kinds of node and their arguments, where `tree` is any node:
 
     num Fraction - base value text - sym name - text words - inf - empty - field name
-    neg tree - add/mul/div/pow/pm tree tree - fact/deg/pct tree - call name trees...
+    neg tree - add/mul/div/pow tree tree - fact/deg/pct tree - call name trees...
     measure tree unit - matrix rows... - clock hour minute half - group opening closing trees...
     list/ratio trees... - rel operators sides... - union/minus/meet tree tree
 """
@@ -55,9 +52,22 @@ _RELATIONS = {sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=", "in")}
 _RELATIONS |= {"==": "=", "leq": "<=", "geq": ">=", "neq": "!=", "rightarrow": "=", "equiv": "="}
 _RELATIONS |= {"approx": "~", "sim": "~"}
 _SEPARATORS = (",", ";", "\\\\", "vee", "and", "or")
-_SET_SIGNS = {"cup": "union", "setminus": "minus", "cap": "meet"}
+_OPERATIONS = {
+    "cup": "union",
+    "setminus": "minus",
+    "cap": "meet",
+    "+": "add",
+    "*": "mul",
+    "/": "div",
+}
+_LIST, _RELATION, _SET, _RATIO, _MEASURE, _SUM, _PRODUCT, _FACTOR, _POWER = range(9)
+_LEVELS = {  # how tightly a sign binds
+    **dict.fromkeys(_SEPARATORS, _LIST),
+    **dict.fromkeys(_RELATIONS, _RELATION),
+    **{"cup": _SET, "setminus": _SET, "cap": _SET, ":": _RATIO, "+": _SUM, "-": _SUM},
+    **{"*": _PRODUCT, "/": _PRODUCT, "^": _POWER, "!": _POWER, "%": _POWER},
+}
 _CLOSING = {"(": ")", "[": "]", "]": "[", "\\{": "\\}"}
-_SCALARS = words("num sym neg add mul div pow call measure pct deg fact inf")
 _CLOSING |= {"langle": "rangle", "lfloor": "rfloor", "lceil": "rceil"}
 
 
@@ -108,12 +118,11 @@ def has(tree: Tree, kind: str) -> bool:
     return any(part.kind == kind for part in parts(tree))
 
 
-def replaced(tree: Tree, change: Callable[[Tree], Tree | None]) -> Tree:
-    """The tree with what `change` returns in the place of the parts for which it is not None."""
-    new = change(tree)
-    if new is not None:
+def replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
+    """The tree with one subtree in the place of another."""
+    if tree == old:
         return new
-    args = (replaced(arg, change) if isinstance(arg, Tree) else arg for arg in tree.args)
+    args = (replaced(arg, old, new) if isinstance(arg, Tree) else arg for arg in tree.args)
     return Tree(tree.kind, tuple(args))
 
 
@@ -218,9 +227,15 @@ def decimal(piece: str) -> Fraction:
 
 def read(text: str) -> Tree:
     """The tree of a canonical text; NotRead if it has none."""
+    if re.search(r"\\[pm][pm](?![a-z])", text):  # both signs
+        plus = read(text.replace(r"\pm", "+").replace(r"\mp", "-"))
+        minus = read(text.replace(r"\pm", "-").replace(r"\mp", "+"))
+        if plus.kind == "list" or plus.args[0] == "\\{":
+            return Tree(plus.kind, tuple(dict.fromkeys(plus.args + minus.args)))
+        return node("list", plus, minus)
     parser = _Parser([*_scan(text, [], in_text=False), Token("end", "")])
     try:
-        tree = parser.listed()
+        tree = parser.tree()
     except RecursionError:
         raise NotRead("nested too deep") from None
     parser.expect("end")
@@ -228,19 +243,21 @@ def read(text: str) -> Tree:
 
 
 class _Parser:
+    """A Pratt parser: `tree(least)` goes on while signs bind at least so tightly."""
+
     def __init__(self, found: list[Token]):
         self.tokens = found
         self.at = 0
         self.bars = sum(token.text == "|" for token in found)  # that are still to come
         self.in_set = False
-        self.money = ""  # before the present value
 
     @property
     def next(self) -> Token:
         return self.tokens[self.at]
 
-    def ahead(self, count: int) -> list[Token]:
-        return self.tokens[self.at : self.at + count]
+    @property
+    def second(self) -> Token:
+        return self.tokens[min(self.at + 1, len(self.tokens) - 1)]
 
     def take(self) -> Token:
         """Moves past the next token and returns it; the end is never passed."""
@@ -249,13 +266,11 @@ class _Parser:
         self.bars -= token.text == "|"
         return token
 
-    def sees(self, *texts: str) -> bool:
-        """Whether the next token is one of these signs or commands."""
-        token = self.tokens[self.at]
-        return token.text in texts and token.kind in ("sign", "command")
-
     def takes(self, *texts: str) -> str:
-        return self.take().text if self.sees(*texts) else ""
+        """Takes the next token if it is one of these signs or commands."""
+        token = self.tokens[self.at]
+        wanted = token.text in texts and token.kind in ("sign", "command")
+        return self.take().text if wanted else ""
 
     def expect(self, text: str) -> None:
         token = self.take()
@@ -267,160 +282,115 @@ class _Parser:
         if not self.takes("{"):
             return self.take().text
         pieces = []
-        while not self.sees("}") and self.next.kind != "end":
+        while self.next.text != "}" and self.next.kind != "end":
             pieces.append(self.take().text)
         self.expect("}")
         return "".join(pieces)
 
-    def listed(self) -> Tree:
-        items = self.items()
-        return items[0] if len(items) == 1 else Tree("list", tuple(items))
-
-    def items(self) -> list[Tree]:
-        items = [self.relation()]
-        while sign := self.takes(*_SEPARATORS):
-            while self.sees(*_SEPARATORS):  # `, or`
-                sign = self.take().text
-            item = self.relation()
-            both = items[-1], item
-            if sign in ("or", "vee") and all(t.kind == "rel" and t.args[0] != ("=",) for t in both):
-                item = node("union", items.pop(), item)  # alternatives, not a system
-            items.append(item)
-        return items
-
-    def relation(self) -> Tree:
-        self.takes("=", "approx")  # `= 5`
-        sides, operators = [self.union()], []
-        while sign := self.takes(*_RELATIONS):
-            operators.append(_RELATIONS[sign])
-            sides.append(self.union())
-        return node("rel", tuple(operators), *sides) if operators else sides[0]
-
-    def union(self) -> Tree:
-        tree = self.ratio()
-        while sign := self.takes(*_SET_SIGNS):
-            tree = node(_SET_SIGNS[sign], tree, self.ratio())
+    def tree(self, least: int = _LIST) -> Tree:
+        tree = self.start(least)
+        while (level := self.level()) >= least:
+            if level == _MEASURE:
+                tree = self.measured(tree)
+            elif level == _POWER:
+                tree = self.postfixed(tree, self.take().text)
+            else:
+                tree = self.joined(tree, level)
         return tree
 
-    def ratio(self) -> Tree:
-        terms = [self.measure()]
-        while not self.in_set and self.takes(":"):
-            terms.append(self.measure())
-        return terms[0] if len(terms) == 1 else Tree("ratio", tuple(terms))
+    def level(self) -> int:
+        """How tightly what comes next binds; -1 where it ends every tree."""
+        kind, text, _ = self.next
+        if kind in ("word", "money"):
+            return _MEASURE
+        if self.starts_factor():
+            return _PRODUCT
+        if kind not in ("sign", "command") or (text == ":" and self.in_set):
+            return -1
+        return _MEASURE if text == "/" and self.second.kind == "word" else _LEVELS.get(text, -1)
 
-    def measure(self) -> Tree:
-        """A sum with a unit behind it, or words alone."""
-        said: list[str] = []
+    def start(self, least: int) -> Tree:
+        if least <= _RELATION:
+            self.takes("=", "approx")  # `= 5`
+        if sign := self.takes("+", "-"):
+            return _negative(self.tree(_PRODUCT)) if sign == "-" else self.tree(_PRODUCT)
         if self.next.kind == "word":
-            while self.next.kind in ("word", "name", "number") or self.sees("'"):
+            said = []
+            while self.next.kind in ("word", "name", "number") or self.next.text == "'":
                 said.append(self.take().text)
             return node("text", " ".join(said))
-        self.money = ""
-        value = self.sum()
+        if self.next.kind != "money":
+            return self.primary()
+        money, value = self.take().text, self.tree(_MEASURE)
+        if value.kind != "measure":
+            return node("measure", value, money)
+        known = value.args[1] in ("usd", "dollars")
+        return value if known else node("measure", value.args[0], f"{money} {value.args[1]}")
+
+    def measured(self, value: Tree) -> Tree:
+        """The value with the unit behind it: `million people`, `km / h`, `cm ^ 2`."""
         while size := SIZES.get(self.next.text.lower().removesuffix("s")):
             value = node("mul", value, number(size))
             self.take()
-        while True:  # `km / h`, `cm ^ 2`
-            if self.next.kind in ("word", "money"):
-                said.append(self.take().text)
-            elif self.sees("/", "*") and self.ahead(2)[1].kind in ("word", "name"):
-                said += [self.take().text, self.take().text]
-            elif said and self.takes("^"):
-                said += ["^", self.enclosed()]
-            else:
-                break
-        if self.money and said not in ([], ["usd"], ["dollars"]):
-            said.insert(0, self.money)
-        return node("measure", value, " ".join(said) or self.money) if said or self.money else value
-
-    def sum(self) -> Tree:
-        tree = None
-        while tree is None or self.sees("+", "-", "pm", "mp"):
-            sign = self.takes("+", "-", "pm", "mp")
-            right = self.product()
-            right = node("neg", right) if sign in ("-", "mp") else right
-            if sign in ("pm", "mp"):
-                tree = node("pm", tree or number(0), right)
-            else:
-                tree = right if tree is None else node("add", tree, right)
-        return tree
-
-    def product(self) -> Tree:
-        tree = self.factor()
+        unit: list[str] = []
         while True:
-            if self.takes("*"):
-                tree = node("mul", tree, self.signed_factor())
-            elif self.sees("/") and self.ahead(2)[1].kind != "word":  # else a price per hour
-                self.take()
-                tree = node("div", tree, self.signed_factor())
-            elif self.is_mixed(tree):
-                part = self.primary()
-                part = node("div", part, self.primary()) if self.takes("/") else part
-                tree = self.postfixed(node("add", tree, part))
-            elif self.starts_factor():
-                tree = node("mul", tree, self.factor())
+            if self.next.kind in ("word", "money"):
+                unit.append(self.take().text)
+            elif self.next.text in ("/", "*") and self.second.kind in ("word", "name"):
+                unit += [self.take().text, self.take().text]
+            elif unit and self.takes("^"):
+                unit += ["^", self.enclosed()]
             else:
-                return tree
+                return node("measure", value, " ".join(unit)) if unit else value
 
-    def is_mixed(self, tree: Tree) -> bool:
-        """Whether a proper fraction follows a whole number: `3\\frac{1}{2}`, `3 1/2`."""
-        whole = tree.kind == "num" and tree.args[0].denominator == 1
-        if not whole or self.tokens[self.at - 1].kind != "number":
-            return False
-        ahead = self.ahead(7)
-        shape = "".join("0" if token.kind == "number" else token.text for token in ahead)
-        if shape.startswith("0/0"):
-            return 0 < ahead[0].value < ahead[2].value
-        return shape == "frac{0}{0}" and 0 < ahead[2].value < ahead[5].value
+    def joined(self, left: Tree, level: int) -> Tree:
+        """The tree of both sides of the next sign, or of a product without one."""
+        sign = "*" if self.starts_factor() else self.take().text
+        while level == _LIST and (more := self.takes(*_SEPARATORS)):  # `, or`
+            sign = more
+        right = self.tree(level + 1)
+        if level == _LIST:
+            *items, last = left.args if left.kind == "list" else (left,)
+            both = all(tree.kind == "rel" and tree.args[0] != ("=",) for tree in (last, right))
+            alternatives = both and sign in ("or", "vee")  # rather than a system
+            items += [node("union", last, right)] if alternatives else [last, right]
+            return Tree("list", tuple(items)) if len(items) > 1 else items[0]
+        if level == _RELATION:
+            signs, *sides = left.args if left.kind == "rel" else ((), left)
+            return node("rel", (*signs, _RELATIONS[sign]), *sides, right)
+        if level == _RATIO:
+            return Tree("ratio", (*(left.args if left.kind == "ratio" else (left,)), right))
+        return (
+            node("add", left, _negative(right))
+            if sign == "-"
+            else node(_OPERATIONS[sign], left, right)
+        )
 
-    def signed_factor(self) -> Tree:
-        return node("neg", self.factor()) if self.takes("-") else self.factor()
-
-    def starts_factor(self) -> bool:
-        token = self.next
-        if token.kind in ("name", "command"):
-            return token.kind == "name" or token.text in _FACTORS
-        if token.kind == "number":  # beside another it is no product
-            return self.tokens[self.at - 1].text == "!"
-        if token.text == "[":  # which may group, or close `[0, 1[`
-            return self.ahead(2)[1].kind in ("number", "name") or self.ahead(2)[1].text == "("
-        return token.text in ("(", "{") or (token.text == "|" and self.bars % 2 == 0 < self.bars)
-
-    def factor(self) -> Tree:
-        return self.postfixed(self.primary())
-
-    def postfixed(self, tree: Tree) -> Tree:
-        while sign := self.takes("^", "!", "%"):
-            if sign != "^":
-                tree = node("fact" if sign == "!" else "pct", tree)
-            elif self.takes("circ"):
-                tree = node("deg", tree)
-            else:
-                tree = node("pow", tree, self.exponent())
-        return tree
+    def postfixed(self, tree: Tree, sign: str) -> Tree:
+        if sign != "^":
+            return node("fact" if sign == "!" else "pct", tree)
+        return node("deg", tree) if self.takes("circ") else node("pow", tree, self.exponent())
 
     def exponent(self) -> Tree:
-        return node("neg", self.primary()) if self.takes("-") else self.braced()
+        return node("neg", self.primary()) if self.takes("-") else self.primary()
 
-    def braced(self) -> Tree:
-        """A command's argument: `{...}`, or one number, letter or command."""
-        if not self.takes("{"):
-            return self.primary()
-        tree = self.sum()
-        self.expect("}")
-        return tree
+    def starts_factor(self) -> bool:
+        kind, text, _ = self.next
+        if kind in ("name", "command"):
+            return kind == "name" or text in _FACTORS
+        if kind == "number":  # beside another it is no product
+            return self.tokens[self.at - 1].text == "!"
+        if text == "[":  # which may group, or close `[0, 1[`
+            return self.second.kind in ("number", "name") or self.second.text == "("
+        return text in ("(", "{") or (text == "|" and self.bars % 2 == 0 < self.bars)
 
     def primary(self) -> Tree:
-        token = self.take()
-        kind, text = token.kind, token.text
+        kind, text, value = self.take()
         if kind == "number":
-            return number(token.value)
+            return number(value)
         if kind == "base":
-            return node("base", token.value, text)
-        if kind == "money":
-            self.money = text
-            return self.primary()
-        if kind == "name" or (text in ("max", "min") and self.sees("=")):  # which was asked for
+            return node("base", value, text)
+        if kind == "name" or (text in ("max", "min") and self.next.text == "="):
             return self.symbol(text)
         if kind == "command" and text in _COMMANDS:
             return _COMMANDS[text](self)
@@ -431,7 +401,7 @@ class _Parser:
         if text in _CLOSING and kind in ("sign", "command"):
             return self.group(text)
         if text in ("{", "|"):
-            tree = self.listed() if text == "{" else node("call", "abs", self.sum())
+            tree = self.tree() if text == "{" else node("call", "abs", self.tree(_SUM))
             self.expect("}" if text == "{" else "|")
             return tree
         raise NotRead(f"unexpected {ascii(text) if text else 'end'}")
@@ -451,20 +421,21 @@ class _Parser:
                 power = self.exponent()
         if power == node("neg", number(1)) and name in ("sin", "cos", "tan"):
             name, power = "arc" + name, None
-        tree = node("call", name, *self.arguments())
+        if opening := self.takes("(", "{"):
+            arguments = self.items()
+            self.expect(")" if opening == "(" else "}")
+        else:
+            arguments = [self.tree(_FACTOR)]
+            while self.starts_factor() and self.next.text not in FUNCTIONS | {"(", "["}:
+                arguments = [node("mul", arguments[0], self.tree(_FACTOR))]
+        tree = node("call", name, *arguments)
         if base is not None:
-            tree = node("call", "log_base", *tree.args[1:], base)
+            tree = node("call", "log_base", *arguments, base)
         return tree if power is None else node("pow", tree, power)
 
-    def arguments(self) -> list[Tree]:
-        if opening := self.takes("(", "{"):
-            items = self.items()
-            self.expect(")" if opening == "(" else "}")
-            return items
-        tree = self.factor()
-        while self.starts_factor() and not (self.next.text in FUNCTIONS or self.sees("(", "[")):
-            tree = node("mul", tree, self.factor())
-        return [tree]
+    def items(self) -> list[Tree]:
+        tree = self.tree()
+        return list(tree.args) if tree.kind == "list" else [tree]
 
     def group(self, opening: str) -> Tree:
         braces, first = opening == "\\{", self.at == 1
@@ -472,37 +443,33 @@ class _Parser:
             return node("empty")
         in_set, self.in_set = self.in_set, braces
         items = self.items()
+        self.in_set = in_set
         if braces and self.takes("mid", "|", ":"):  # set builder: what holds of x is the set
             reals = node("field", "R")
             provisos = [each for each in items if each.kind == "rel" and each.args[2] != reals]
             items = [*self.items(), *provisos]
             self.expect("\\}")
-            tree = items[0] if len(items) == 1 else Tree("list", tuple(items))
-        else:
-            tree = self.closed(opening, items)
-            if opening == "[" and first and self.next.kind == "end" and tree.kind in _SCALARS:
-                tree = node("group", "[", "]", tree)  # else square brackets only group
-        self.in_set = in_set
-        return tree
-
-    def closed(self, opening: str, items: list[Tree]) -> Tree:
+            return items[0] if len(items) == 1 else Tree("list", tuple(items))
         closing = self.take().text
         if len(items) == 2 and opening in "[]" and closing in "[]":  # `]0, 1]`
             opening, closing = opening.replace("]", "("), closing.replace("[", ")")
         half_open = opening in "([" and closing in (")", "]") and len(items) == 2
         if not half_open and closing != _CLOSING[opening]:
             raise NotRead(f"{opening} closed by {closing or 'nothing'}")
-        if len(items) == 1 and opening[0] in "([l":
-            return node("call", opening[1:], items[0]) if opening[0] == "l" else items[0]
+        if opening[0] == "l" and opening != "langle":
+            return node("call", opening[1:], *items)
+        whole = opening == "[" and first and self.next.kind == "end" and items[0].kind != "matrix"
+        if len(items) == 1 and opening in "([" and not whole:  # brackets that only group
+            return items[0]
         opening, closing = ("(", ")") if opening == "langle" else (opening, closing)
         return node("group", opening, closing, *items)
 
     def root(self) -> Tree:
         degree = number(2)
         if self.takes("["):
-            degree = self.sum()
+            degree = self.tree()
             self.expect("]")
-        return node("call", "root", self.braced(), degree)
+        return node("call", "root", self.primary(), degree)
 
     def environment(self) -> Tree:
         kind = self.enclosed()
@@ -512,7 +479,11 @@ class _Parser:
             raise NotRead(f"environment {kind[:20]!a}")
         rows = []
         while not self.takes("end"):
-            rows.append(tuple(self.items_of_row()))
+            row = [self.tree(_RELATION)]
+            while self.takes("&", ","):
+                self.takes("&")
+                row.append(self.tree(_RELATION))
+            rows.append(tuple(row))
             while self.takes("\\\\"):
                 pass
         self.enclosed()
@@ -520,19 +491,19 @@ class _Parser:
             raise NotRead("rows of unequal length")
         return Tree("matrix", tuple(rows))
 
-    def items_of_row(self) -> Iterator[Tree]:
-        yield self.relation()
-        while self.takes("&", ","):
-            self.takes("&")
-            yield self.relation()
-
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
-    "frac": lambda parser: node("div", parser.braced(), parser.braced()),
-    "binom": lambda parser: node("call", "binom", parser.braced(), parser.braced()),
+    "frac": lambda parser: node("div", parser.primary(), parser.primary()),
+    "binom": lambda parser: node("call", "binom", parser.primary(), parser.primary()),
     "infty": lambda _: node("inf"),
     "emptyset": lambda _: node("empty"),
     "bar": lambda parser: node("sym", "\\bar " + parser.enclosed()),  # a name of its own
     "mathbb": lambda parser: node("field", parser.enclosed()),
     **{"sqrt": _Parser.root, "begin": _Parser.environment},
 }
+
+
+def _negative(tree: Tree) -> Tree:
+    if tree.kind == "measure":
+        return node("measure", _negative(tree.args[0]), tree.args[1])
+    return node("neg", tree)

@@ -103,8 +103,8 @@ EXPLAINED = {  # what a line of "mutation | mutant | label" may hold
     "an equation with 0 may be multiplied": r"^before: .*(?:\)=0|neq 0) \|",
     "an index is only a name": r"^digit .*x_",
     "equal in value all the same": (
-        r"floor|ceil|\\max|\\gcd|bmod|binom|5C|C_5|prod|\\cot|\|\+|\{\+|pm\\|\+i\\|^point \| 0"
-        r"|^swapped .*(?:\\?\{|\\,)"
+        r"floor|ceil|-\\pm|\\max|\\gcd|bmod|binom|5C|C_5|prod|\\cot|\|\+|\{\+|pm\\|\+i\\"
+        r"|^point \| 0|^swapped .*(?:\\?\{|\\,)"
     ),
     "letters of several options may stand together": r"^shortened \| [A-E]+ \|",
     "the coordinates of other names have no fixed order": r"^swapped .*(?:theta|m)",

@@ -13,7 +13,7 @@ from openrlhf_js.tasks.equivalence.syntax import NotRead, read
 SPELLINGS = r"""
 42 ~ 42
  42.  ~ 42
-\boxed{42} ~ 42
+\boxed{42} ~ {42}
 <answer>42</answer> ~ 42
 $5$ and $6$ ~ 5 and 6
 $5 and $6 ~ \usd 5 and \usd 6
@@ -25,7 +25,7 @@ $5 and $6 ~ \usd 5 and \usd 6
 1 234 567 ~ 1234567
 1,234 ~ 1,234
 3{,}14 ~ 3.14
-½ ~ \frac{1}{2}
+½ ~ 1/2
 10⁻³ ~ 10^{-3}
 a₁₂ ~ a_{12}
 −5 ~ -5
