@@ -38,9 +38,9 @@ def mentions(folder: Path) -> list[str]:
 
 def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     folder = tmp_path / "a b"  # spaces are common in home folders
-    flags = ("--task", "maze", "--estimator", "js_plus", "--steps", "4")
+    flags = ("--task", "sort", "--estimator", "js_plus", "--steps", "4")
     screen, _ = start(folder, *flags).communicate(timeout=300)
-    assert "On held-out prompts of maze pass@1" in screen, screen
+    assert "On held-out prompts of sort pass@1" in screen, screen
     assert f"picture      {folder / 'curves.png'}" in screen
     assert "\x1b" not in screen  # no control codes where there is no terminal
     summary = json.loads((folder / "summary.json").read_text())
