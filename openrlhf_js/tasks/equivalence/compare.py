@@ -28,36 +28,29 @@ _HOLDS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.
 _HOLDS |= {"!=": operator.ne}
 
 
-def rational(tree: Tree, max_bits: int = MAX_BITS) -> Fraction | None:
+def rational(tree: Tree) -> Fraction | None:
     """The exact value, or None where it is not rational, not a number, or past the cap."""
     kind, args = tree
     if kind in ("num", "base"):
         return args[0]
-    if kind not in _EXACT:
-        return None
-    values = []
-    for arg in args:
-        value = rational(arg, max_bits)
-        if value is None:
-            return None
-        values.append(value)
+    values = [rational(arg) for arg in args] if kind in _EXACT else [None]
     try:
-        value = _EXACT[kind](*values, *([max_bits] if kind in ("pow", "fact") else []))
+        value = None if None in values else _EXACT[kind](*values)
     except (ValueError, ZeroDivisionError):
         return None
-    size = max(abs(value.numerator), value.denominator).bit_length()
-    return value if size <= max_bits else None
+    small = value and max(abs(value.numerator), value.denominator).bit_length() <= MAX_BITS
+    return value if small or value == 0 else None
 
 
-def _power(base: Fraction, exponent: Fraction, max_bits: int) -> Fraction:
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
     bits = max(abs(base.numerator), base.denominator).bit_length() - (abs(base) == 1)
-    if exponent.denominator > 1 or base == exponent == 0 or bits * abs(exponent) > max_bits:
+    if exponent.denominator > 1 or base == exponent == 0 or bits * abs(exponent) > MAX_BITS:
         raise ValueError
     return base ** int(exponent if abs(base) != 1 else exponent % 2)
 
 
-def _factorial(n: Fraction, max_bits: int) -> Fraction:
-    if n.denominator > 1 or not 0 <= n <= max_bits / 10:
+def _factorial(n: Fraction) -> Fraction:
+    if n.denominator > 1 or not 0 <= n <= MAX_BITS / 10:
         raise ValueError
     return Fraction(math.factorial(int(n)))
 
@@ -202,11 +195,7 @@ def is_name(tree: Tree) -> bool:
         if args[:2] != ("(", ")") or not all(map(is_name, args[2:])):
             return False
         found = "".join(str(arg.args[0]) for arg in args[2:])
-        return (
-            found == "".join(sorted(found))
-            or len(found) > 3
-            or not set(found) <= set("abcdpqrsuvwxyz")
-        )
+        return [*found] == sorted(found) or not re.fullmatch("[a-dp-su-z]{1,3}", found)
     if kind in ("mul", "div", "ratio"):  # a multiple of a name is none
         return all(is_name(arg) and arg.args[0] not in ("\\pi", "i") for arg in args)
     if kind == "pow":  # an inverse function
@@ -221,11 +210,6 @@ def _is_set(tree: Tree) -> bool:
 
 def _is_interval(tree: Tree) -> bool:
     return tree.kind == "group" and len(tree.args) == 4 and tree.args[0] in ("(", "[")
-
-
-def is_many(tree: Tree) -> bool:
-    """Whether the tree is written as several answers, or none."""
-    return tree.kind == "list" or _is_set(tree)
 
 
 def is_proviso(tree: Tree) -> bool:
@@ -243,15 +227,15 @@ def _is_domain(tree: Tree) -> bool:
 
 def members(tree: Tree) -> list[Tree]:
     """The single answers in a list, set or plus-minus, or the tree itself."""
-    if tree.kind in ("empty", "list") or _is_set(tree):
+    if tree.kind == "list" or _is_set(tree):
         items = [item for item in tree.args[_is_set(tree) * 2 :] if not is_proviso(item)]
         found = list(chain(*([item] if _is_set(item) else members(item) for item in items)))
         tuples = all(item.kind == "group" for item in found)  # a set holds nothing twice
         return list(dict.fromkeys(found)) if tuples else found
-    if tree.kind == "rel" and is_many(tree.args[-1]):
-        named = tree.args[0] == ("in",) and is_name(tree.args[1])
-        if named or set(tree.args[0]) == {"="}:
-            return members(tree.args[-1])
+    sign = tree.args[0] if tree.kind == "rel" else ()
+    if set(sign) == {"="} or (sign == ("in",) and is_name(tree.args[1])):
+        found = members(tree.args[-1])
+        return [tree] if found == [tree.args[-1]] else found
     return [tree]
 
 
@@ -331,7 +315,7 @@ class Judge:
         kinds = {answer.kind, gold.kind}
         if "rel" in kinds or _is_domain(answer) or _is_domain(gold):
             return self._relations(answer, gold)
-        if is_many(answer) or is_many(gold):
+        if "list" in kinds or _is_set(answer) or _is_set(gold):
             return self._collections(answer, gold)
         if kinds == {"clock"}:  # the half of the day may be left out
             return answer.args[:2] == gold.args[:2] and "" in answer.args + gold.args
@@ -365,11 +349,8 @@ class Judge:
         r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
         (*signs, last), (*sides, rounded) = answer.args[0], answer.args[1:]
         size = rational(quantity(rounded)[0]) or Fraction(0)
-        near = Judge.same(
-            replace(self, within=min(Fraction(1, size.denominator), abs(size) / 20)),
-            rounded,
-            sides[-1],
-        )
+        error = min(Fraction(1, size.denominator), abs(size) / 20)
+        near = replace(self, within=error).same(rounded, sides[-1])
         exact = Tree("rel", (tuple(signs), *sides)) if signs else sides[0]
         return last == "~" and every((near, self.same(exact, gold)))
 
@@ -419,7 +400,7 @@ class Judge:
 
     def _collections(self, answer: Tree, gold: Tree) -> Verdict:
         answer, gold = _named_tuple(answer, gold), _named_tuple(gold, answer)
-        if answer.kind == gold.kind == "group" and not is_many(answer):
+        if answer.kind == gold.kind == "group" and not _is_set(answer):
             return answer.args[:2] == gold.args[:2] and self._pairwise(answer.args, gold.args, 2)
         tests = [functools.partial(self.same, gold=wanted) for wanted in members(gold)]
         return matched(members(answer), tests)

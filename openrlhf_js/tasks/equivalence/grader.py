@@ -223,9 +223,7 @@ def readings(text: str) -> list[Tree]:
         return [node("sym", option[1] or option[2])]
     clock = _CLOCK.match(plain)
     if clock and (clock[2] or clock[3]):
-        hour, late = int(clock[1]), 12 < int(clock[1]) < 24
-        half = "p" if late else (clock[3] or "").lower()
-        return [node("clock", hour - 12 * late, int(clock[2] or 0), half)]
+        return [node("clock", int(clock[1]), int(clock[2] or 0), (clock[3] or "").lower())]
     if yes := re.match(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", plain, re.IGNORECASE):
         return [node("text", yes[1].lower())]  # what is said behind it is not weighed
     found = []

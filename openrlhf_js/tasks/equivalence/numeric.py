@@ -20,14 +20,14 @@ import math_verify
 from mpmath import mp  # type: ignore[import-untyped]
 
 from openrlhf_js.tasks.base import Status
-from openrlhf_js.tasks.equivalence.compare import Judge, rational
+from openrlhf_js.tasks.equivalence.compare import Judge
 from openrlhf_js.tasks.equivalence.grader import decide, gold
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, names, words
 
 mp.dps = 150
 MAX_EXPONENT = 1 << 20  # of a power of two that bounds a value
-MAX_BITS = 60_000  # of an exact integer
+MAX_BITS = 60_000  # of a value that is worked out to its last digit
 _SAME, _ZERO = mp.mpf(10) ** -110, mp.mpf(10) ** -130  # a relative and an absolute difference
 _LARGE = 128  # bits of a value before the point, past which it is worked out to more digits
 _POINTS, _POSITIVE_POINTS = 6, 3
@@ -88,8 +88,7 @@ class Numeric(Judge):
         At a negative point a root or logarithm may leave the reals: it then says nothing of an
         identity that holds for positive variables.
         """
-        exact = tuple(rational(tree, MAX_BITS) for tree in trees)
-        if None not in exact:
+        if exact := next(super().values(*trees), None):
             yield exact
             return
         variables = set().union(*map(names, trees)) - _CONSTANTS.keys()
