@@ -1,6 +1,6 @@
 """Intervals and tests that say how sure a figure is; docs/uncertainty.md helps to choose."""
 
-from openrlhf_js.stats.bootstrap import bootstrap_interval, correlation, percentile_interval
+from openrlhf_js.stats.bootstrap import bootstrap_interval
 from openrlhf_js.stats.clustered import (
     clustered_mean,
     paired_difference,
@@ -32,12 +32,10 @@ __all__ = [
     "bootstrap_interval",
     "clustered_mean",
     "clustered_proportion",
-    "correlation",
     "detectable_effect",
     "mean_pass_at_k",
     "paired_difference",
     "pass_at_k",
-    "percentile_interval",
     "ratio_of_means",
     "stratified_mean",
     "t_difference",

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy import special
 
-from openrlhf_js.stats.clustered import Labels, checked, codes
-from openrlhf_js.stats.estimate import CONFIDENCE, Estimate, Floats, t_quantile
+from openrlhf_js.stats.estimate import CONFIDENCE, Estimate, Floats
 
 Seed: TypeAlias = int | np.random.Generator
 Statistic: TypeAlias = Callable[[Floats], Floats]
-Kind: TypeAlias = Literal["pearson", "spearman"]
 
 CHUNK_NUMBERS = 2_000_000  # counts held at a time: 16 MB
-FEWEST_CLUSTERS = 5
 STEP = 1e-5  # of a sum's size: the cube root of the precision, best for central differences
 
 
@@ -111,72 +106,3 @@ def _standard_error(counts: Floats, totals: Floats, sums: Floats, statistic: Sta
     # What rounding leaves of a variance of 0 is no variance.
     floor = 1e-12 * np.einsum("ri,ij,rj->r", gradient, centred.T @ centred, gradient)
     return np.sqrt(clusters / (clusters - 1) * np.where(along > floor, along, 0))
-
-
-def percentile_interval(
-    value: float, drawn: Floats, clusters: int | None = None, confidence: float = CONFIDENCE
-) -> Estimate:
-    """Quantiles of the draws; with the number of clusters given, widened for few of them.
-
-    Percentiles are too narrow by sqrt((C - 1) / C) and use z for t (Hesterberg, "What teachers
-    should know about the bootstrap", 2015): the quantiles are those of
-    Phi(-+ sqrt(C / (C - 1)) t_(C-1)).
-    """
-    if clusters is None:
-        levels = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
-    else:
-        half = math.sqrt(clusters / (clusters - 1)) * float(t_quantile(clusters - 1, confidence))
-        levels = special.ndtr([-half, half])
-    low, high = np.quantile(drawn, levels)
-    return Estimate(value, float(low), float(high))
-
-
-def correlation(
-    x: ArrayLike,
-    y: ArrayLike,
-    clusters: Labels | None = None,
-    *,
-    kind: Kind = "spearman",
-    seed: Seed,
-    rounds: int = 200,
-    confidence: float = CONFIDENCE,
-) -> Estimate:
-    """The correlation of two columns, with an interval by cluster that stays in [-1, 1].
-
-    On Fisher's scale z = atanh r the estimate is nearly normal; its standard error there is that of
-    the bootstrap by cluster: tanh(z +- t_(C-1) sd(z of the resamples)). Pearson's intervals fail
-    for heavy tails (90 % for t with 3 degrees of freedom): take Spearman's there. Fewer than five
-    clusters bound nothing.
-
-    Raises:
-        ValueError: different lengths, or a constant column, which has no correlation.
-    """
-    from scipy.stats import rankdata  # takes a second to import
-
-    first, second = checked(x, "x"), checked(y, "y")
-    if len(first) != len(second):
-        raise ValueError(f"x has {len(first)} rows and y {len(second)}")
-    for name, column in (("x", first), ("y", second)):
-        if column.min() == column.max():
-            raise ValueError(f"{name} is constant, {column[0]:g}: it has no correlation")
-    numbers, count = codes(clusters, len(first))
-    rank = rankdata if kind == "spearman" else np.asarray
-
-    def fisher(rows: np.ndarray) -> float:
-        a, b = rank(first[rows]), rank(second[rows])
-        if np.ptp(a) == 0 or np.ptp(b) == 0:
-            return math.nan
-        return math.atanh(np.clip(np.corrcoef(a, b)[0, 1], -1 + 1e-12, 1 - 1e-12))
-
-    centre = fisher(np.arange(len(first)))
-    value = math.tanh(centre)
-    if count < FEWEST_CLUSTERS:
-        return Estimate(value, -1.0, 1.0)
-    rows_of = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
-    generator = np.random.default_rng(seed)
-    drawn = [
-        fisher(np.concatenate([rows_of[each] for each in generator.integers(count, size=count)]))
-        for _ in range(rounds)
-    ]
-    half = float(t_quantile(count - 1, confidence)) * float(np.nanstd(drawn, ddof=1))
-    return Estimate(value, math.tanh(centre - half), math.tanh(centre + half))

@@ -4,13 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from openrlhf_js.stats import (
     bootstrap_interval,
     clustered_mean,
-    correlation,
-    percentile_interval,
 )
 from openrlhf_js.stats.bootstrap import _standard_error, counts
 
@@ -51,52 +48,9 @@ def test_it_agrees_with_the_formula_where_there_is_one():
     assert few.half_width == pytest.approx(clustered_mean(values[:6]).half_width, rel=0.3)
 
 
-def test_few_clusters_widen_the_percentiles():
-    drawn = np.random.default_rng(3).normal(size=200_000)
-    assert percentile_interval(0, drawn)[1:] == pytest.approx((-1.96, 1.96), abs=0.02)
-    wide = percentile_interval(0, drawn, clusters=10)
-    assert wide.high == pytest.approx(math.sqrt(10 / 9) * stats.t.ppf(0.975, 9), abs=0.03)
-
-
 def test_degenerate_samples():
     assert bootstrap_interval(sums_of([2.0]), ratio, seed=0) == (2, -math.inf, math.inf)
     assert bootstrap_interval(sums_of([2.0, 2.0, 2.0]), ratio, seed=0) == (2, 2, 2)
     sums = np.array([[1.0, 1.0], [0.0, 0.0]])  # a quarter of the resamples divide by 0
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="not finite in"):
         bootstrap_interval(sums, ratio, seed=0)
-
-
-@pytest.mark.parametrize("levels", [3, 1000])
-def test_correlations_are_scipys(levels):
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, levels, (2, 50))
-    y = y + x
-    pearson = correlation(x, y, kind="pearson", seed=0, rounds=50)
-    spearman = correlation(x, y, seed=0, rounds=50)
-    assert pearson.value == pytest.approx(stats.pearsonr(x, y)[0])
-    assert spearman.value == pytest.approx(stats.spearmanr(x, y)[0])
-    assert -1 <= spearman.low < spearman.value < spearman.high <= 1
-
-
-def test_normal_rows_have_fishers_interval_and_copies_tell_nothing_new():
-    x, noise = np.random.default_rng(2).normal(size=(2, 500))
-    y = x + noise
-    found = correlation(x, y, kind="pearson", seed=0, rounds=1000)
-    expected = stats.pearsonr(x, y).confidence_interval()
-    assert found[1:] == pytest.approx(tuple(expected), abs=0.01)
-    labels = np.repeat(range(60), 8)
-    eight = correlation(np.repeat(x[:60], 8), np.repeat(y[:60], 8), labels, seed=0)
-    assert eight == pytest.approx(correlation(x[:60], y[:60], range(60), seed=0))
-
-
-def test_degenerate_columns():
-    x = np.arange(20.0)
-    assert correlation(x, -x, seed=0) == pytest.approx((-1, -1, -1))
-    assert correlation(x, x**2, [0] * 10 + [1] * 10, seed=0) == pytest.approx((1, -1, 1))
-    rare = np.where(x == 7, 1.0, 0.0)  # a resample without that row has no correlation
-    found = correlation(x, rare, seed=0)
-    assert found.low < 0 < found.high
-    with pytest.raises(ValueError, match="y is constant, 4"):
-        correlation([1, 2, 3], [4, 4, 4], seed=0)
-    with pytest.raises(ValueError, match="2 rows and y 3"):
-        correlation([1, 2], [1, 2, 3], seed=0)
