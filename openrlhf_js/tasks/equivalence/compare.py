@@ -16,7 +16,7 @@ from fractions import Fraction
 from itertools import chain, pairwise
 from typing import Any
 
-from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, has, names, node, number, words
+from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, names, node, number, parts, words
 
 Verdict = bool | None
 Unit = tuple[str, ...]  # names of units, their powers and signs
@@ -149,13 +149,11 @@ def unit(text: str) -> Unit:
 
 def quantity(tree: Tree) -> tuple[Tree, Unit | None]:
     """The tree as a value with its unit; NotRead if the words behind a number are no unit."""
-    kind, args = tree
-    if kind == "measure":
-        value, measured = args[0], unit(args[1]) or None
-        return (value.args[0], _PERCENT) if value.kind == "pct" else (value, measured)
-    if kind in ("deg", "pct"):
-        return args[0], _DEGREE if kind == "deg" else _PERCENT
-    return tree, None
+    if tree.kind == "measure":
+        value, measured = tree.args
+        return quantity(value) if value.kind == "pct" else (value, unit(measured) or None)
+    measured = {"deg": _DEGREE, "pct": _PERCENT}.get(tree.kind)
+    return (tree.args[0], measured) if measured else (tree, None)
 
 
 def _in_unit_of(tree: Tree, mine: Unit | None, other: Unit | None) -> tuple[Tree, Unit | None]:
@@ -247,8 +245,8 @@ def infinite(tree: Tree) -> float:
 def _sides(tree: Tree) -> tuple[Tree, ...]:
     """The values that an equation or chain gives to a name: `x = 2 + 3 = 5` gives `2 + 3` and 5."""
     sides = tree.args[1:]
-    sum_of_names = sides[0].kind == "add" and not has(sides[0], "num") and len(sides) > 2
-    if is_name(sides[0]) or sum_of_names:  # `m + n = 5 + 7 = 12`
+    sum_of_names = sides[0].kind == "add" and all(p.kind != "num" for p in parts(sides[0]))
+    if is_name(sides[0]) or (sum_of_names and len(sides) > 2):  # `m + n = 5 + 7 = 12`
         return sides[1:]
     return sides[:-1] if is_name(sides[-1]) else sides
 

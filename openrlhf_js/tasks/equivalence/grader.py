@@ -62,7 +62,6 @@ def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
         return decimal(text) == wanted.value
     if not all(wanted.trees):
         return _unspaced(text) == _unspaced(wanted.texts[0]) or None
-
     judges = [replace(judge, within=tolerance) for tolerance in wanted.tolerances]
     tests = [partial(_fits, *each) for each in zip(judges, wanted.trees, strict=True)]
     answers = _alternatives(text)

@@ -52,14 +52,8 @@ _RELATIONS = {sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=", "in")}
 _RELATIONS |= {"==": "=", "leq": "<=", "geq": ">=", "neq": "!=", "rightarrow": "=", "equiv": "="}
 _RELATIONS |= {"approx": "~", "sim": "~"}
 _SEPARATORS = (",", ";", "\\\\", "vee", "and", "or")
-_OPERATIONS = {
-    "cup": "union",
-    "setminus": "minus",
-    "cap": "meet",
-    "+": "add",
-    "*": "mul",
-    "/": "div",
-}
+_OPERATIONS = {"cup": "union", "setminus": "minus", "cap": "meet"}
+_OPERATIONS |= {"+": "add", "*": "mul", "/": "div"}
 _LIST, _RELATION, _SET, _RATIO, _MEASURE, _SUM, _PRODUCT, _FACTOR, _POWER = range(9)
 _LEVELS = {  # how tightly a sign binds
     **dict.fromkeys(_SEPARATORS, _LIST),
@@ -111,11 +105,6 @@ def parts(tree: Tree) -> Iterator[Tree]:
 def names(tree: Tree) -> set[str]:
     """The names in a tree."""
     return {part.args[0] for part in parts(tree) if part.kind == "sym"}
-
-
-def has(tree: Tree, kind: str) -> bool:
-    """Whether a node of this kind stands in the tree."""
-    return any(part.kind == kind for part in parts(tree))
 
 
 def replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
@@ -429,9 +418,8 @@ class _Parser:
             while self.starts_factor() and self.next.text not in FUNCTIONS | {"(", "["}:
                 arguments = [node("mul", arguments[0], self.tree(_FACTOR))]
         tree = node("call", name, *arguments)
-        if base is not None:
-            tree = node("call", "log_base", *arguments, base)
-        return tree if power is None else node("pow", tree, power)
+        tree = node("call", "log_base", *arguments, base) if base else tree
+        return node("pow", tree, power) if power else tree
 
     def items(self) -> list[Tree]:
         tree = self.tree()
