@@ -150,8 +150,8 @@ def unit(text: str) -> Unit:
 def quantity(tree: Tree) -> tuple[Tree, Unit | None]:
     """The tree as a value with its unit; NotRead if the words behind a number are no unit."""
     if tree.kind == "measure":
-        value, measured = tree.args
-        return quantity(value) if value.kind == "pct" else (value, unit(measured) or None)
+        value, measured = tree.args[0], unit(tree.args[1]) or None
+        return quantity(value) if value.kind == "pct" else (value, measured)
     measured = {"deg": _DEGREE, "pct": _PERCENT}.get(tree.kind)
     return (tree.args[0], measured) if measured else (tree, None)
 
@@ -436,24 +436,25 @@ def _unknown(tree: Tree) -> str | None:
 def _leaves(tree: Tree) -> Iterator[Tree]:
     """Where a set of reals begins and ends, and its variable; NotRead if the tree is none."""
     kind, args = tree
-    named = kind == "rel" and args[0] == ("in",) and is_name(args[1])
-    if _is_interval(tree) or _is_set(tree) or named:
+    if kind in ("list", *_SETS) or tree == node("field", "R"):
+        inner = args if kind != "field" else ()
+    elif kind == "rel" and args[0] == ("in",) and is_name(args[1]):
+        inner = args[2:]
+    else:
+        inequality = (
+            kind == "rel" and set(args[0]) <= _HOLDS.keys() and any(map(_unknown, args[1:]))
+        )
+        compound = _is_interval(tree) or _is_set(tree)
+        inner = ()
+        for leaf in args[2:] if compound else args[1:] if inequality else [tree]:
+            if leaf.kind in _STRUCTURES or (names(leaf) - {"\\pi", "e"} and not _unknown(leaf)):
+                raise NotRead("no set of reals, or an inequality that is not solved")
+            yield leaf
         both = zip(args[:2], args[2:4], strict=False)
-        if any(bracket in ("[", "]") and infinite(end) for bracket, end in both):
+        if compound and any(bracket in ("[", "]") and infinite(end) for bracket, end in both):
             raise NotRead("an interval that holds infinity")
-        args = args[2:]
-    elif kind == "rel" and set(args[0]) <= _HOLDS.keys() and any(map(_unknown, args[1:])):
-        args = args[1:]
-    elif kind in _STRUCTURES - {"list", *_SETS} and tree != node("field", "R"):
-        raise NotRead("no set of reals")
-    elif kind not in _STRUCTURES:
-        if _unknown(tree) is None and names(tree) - {"\\pi", "e"}:
-            raise NotRead("an inequality that is not solved")
-        yield tree
-        return
-    for arg in args:
-        if isinstance(arg, Tree):
-            yield from _leaves(arg)
+    for arg in inner:
+        yield from _leaves(arg)
 
 
 def _held(tree: Tree, sizes: dict[Tree, Any], points: Sequence[Any]) -> frozenset[int]:
