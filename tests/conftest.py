@@ -19,12 +19,14 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives the runs of the real stack more time, and all to one worker."""
+    if item.get_closest_marker("integration"):
+        item.add_marker(pytest.mark.xdist_group("stack"))
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives the runs of the real stack more time, and to one worker, first of all tests."""
+    """Puts the stack first: it takes longest."""
     items.sort(key=lambda item: item.get_closest_marker("integration") is None)
-    for item in items:
-        if item.get_closest_marker("integration"):
-            item.add_marker(pytest.mark.xdist_group("stack"))
-            if not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
