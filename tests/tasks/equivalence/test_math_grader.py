@@ -98,14 +98,6 @@ def test_a_malformed_label_is_an_error(label, message):
         grader.grade("5", label)
 
 
-@pytest.mark.parametrize(
-    "label", ["5", r"\{1,2\}", "{1,2}", r"\text{even}", "[1,2]", r"\int_0^1 x\,dx", "27.0", "#"]
-)
-def test_any_text_may_be_a_label(label):
-    grader.check_label(label)
-    assert grader.gold(label) is grader.gold(label)
-
-
 def test_a_bug_of_ours_costs_its_answer_alone(monkeypatch):
     def broken(*_):
         raise IndexError("a bug")
@@ -210,15 +202,15 @@ def test_hostile_answers_are_refused_at_once(in_process, label):
 
 def test_a_megabyte_is_refused_unread():
     began = time.process_time()
-    for piece in ("{", "1", "$", "\\frac{1}{", "\\text{"):
+    for piece in ("{", "1", "$", r"\frac{1}{", r"\text{"):
         assert grader.grade(piece * (1 << 20), "5").status == "malformed"
     assert time.process_time() - began < 0.1
 
 
 PIECES = [
     *r"0123456789xyie{}()[]|^_!%,.;:=<>+-*/\ $&'½",
-    *(r"\frac", r"\sqrt", r"\text{", r"\pm", r"\infty", r"\cup", r"\left", r"\{", r"\}"),
-    *(" or ", "km", "<", r"\in", r"\mathbb{R}", r"\approx", "b", "for all "),
+    *(" or ", "km", r"\in", r"\mathbb{R}", "for all ", r"\frac", r"\sqrt", r"\text{", r"\pm"),
+    *(r"\infty", r"\cup", r"\left", r"\{", r"\}", r"\approx", r"\langle"),
 ]
 
 

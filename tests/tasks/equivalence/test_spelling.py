@@ -25,6 +25,9 @@ $5 and $6 ~ \usd 5 and \usd 6
 1 234 567 ~ 1234567
 1,234 ~ 1,234
 3{,}14 ~ 3.14
+3½ ~ {3+1/2}
+-2\dfrac13 ~ -{2+\frac{1}{3}}
+3\frac{5}{4} ~ 3\frac{5}{4}
 ½ ~ 1/2
 10⁻³ ~ 10^{-3}
 a₁₂ ~ a_{12}
@@ -53,16 +56,9 @@ def test_spelling(row):
 
 PIECES = [
     *r"{}()[]$\^_,.1a '~½²",
-    r"\frac",
-    r"\text{",
-    r"\boxed{",
-    "1,",
-    "1 ",
-    "base",
-    "{,}",
-    r"\,",
+    *(r"\frac", r"\text{", r"\boxed{", "1,", "1 ", "base", "{,}", r"\,", "(1)_", "12", "for all "),
+    *("x for any ", "th", "_{1", r"\over", "C_1", "0.1", "A1 base ", "1 1/", r"1\frac{1}{2}"),
 ]
-PIECES += ["(1)_", "12", "for all ", "x for any ", "th", "_{1", r"\over", "C_1", "0.1", "A1 base "]
 
 
 @pytest.mark.parametrize("piece", PIECES)
