@@ -441,13 +441,12 @@ def _leaves(tree: Tree) -> Iterator[Tree]:
     elif kind == "rel" and args[0] == ("in",) and is_name(args[1]):
         inner = args[2:]
     else:
-        inequality = (
-            kind == "rel" and set(args[0]) <= _HOLDS.keys() and any(map(_unknown, args[1:]))
-        )
+        solved = kind == "rel" and set(args[0]) <= _HOLDS.keys() and any(map(_unknown, args[1:]))
         compound = _is_interval(tree) or _is_set(tree)
         inner = ()
-        for leaf in args[2:] if compound else args[1:] if inequality else [tree]:
-            if leaf.kind in _STRUCTURES or (names(leaf) - {"\\pi", "e"} and not _unknown(leaf)):
+        for leaf in args[2:] if compound else args[1:] if solved else [tree]:
+            unfit = names(leaf) - {"\\pi", "e"} and not (solved and _unknown(leaf))
+            if leaf.kind in _STRUCTURES or unfit:
                 raise NotRead("no set of reals, or an inequality that is not solved")
             yield leaf
         both = zip(args[:2], args[2:4], strict=False)
