@@ -158,7 +158,7 @@ def quantity(tree: Tree) -> tuple[Tree, Unit | None]:
 
 def _in_unit_of(tree: Tree, mine: Unit | None, other: Unit | None) -> tuple[Tree, Unit | None]:
     """`5m` beside `6 cm` is five metres rather than a product."""
-    if other and not mine and tree.kind == "mul" and (tree.args[1].args[0],) == other:
+    if other and not mine and tree.kind == "mul" and tree.args[1].args == other:
         return tree.args[0], other
     return tree, mine
 

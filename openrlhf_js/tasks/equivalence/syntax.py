@@ -213,13 +213,15 @@ def decimal(piece: str) -> Fraction:
 
 # grammar
 
+_BOTH_SIGNS = re.compile(r"\\(pm|mp)(?![a-z])")
+
 
 def read(text: str) -> Tree:
     """The tree of a canonical text; NotRead if it has none."""
-    if re.search(r"\\[pm][pm](?![a-z])", text):  # both signs
-        plus = read(text.replace(r"\pm", "+").replace(r"\mp", "-"))
-        minus = read(text.replace(r"\pm", "-").replace(r"\mp", "+"))
-        if plus.kind == "list" or plus.args[0] == "\\{":
+    if _BOTH_SIGNS.search(text):
+        plus = read(_BOTH_SIGNS.sub(lambda sign: "+" if sign[1] == "pm" else "-", text))
+        minus = read(_BOTH_SIGNS.sub(lambda sign: "-" if sign[1] == "pm" else "+", text))
+        if plus.kind == "list" or plus.args[:1] == ("\\{",):
             return Tree(plus.kind, tuple(dict.fromkeys(plus.args + minus.args)))
         return node("list", plus, minus)
     parser = _Parser([*_scan(text, [], in_text=False), Token("end", "")])
