@@ -38,7 +38,7 @@ stage shellcheck shellcheck "${shell_files[@]}"
 
 # The stack's runs follow each other in one process, all other tests run beside them.
 printf '%-13s two at a time\n' pytest
-python -m pytest -n 2 --dist loadgroup "${arguments[@]}" || failed+=(pytest)
+python -m pytest -n 2 --dist loadscope --no-loadscope-reorder "${arguments[@]}" || failed+=(pytest)
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'test: failed: %s\n' "${failed[*]}" >&2

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+STACK = (
+    "tests/integration/",
+    "tests/plugin/test_gradient_variance.py",
+    "tests/scripts/test_recipes.py",
+)
 
 INTEGRATION_TIMEOUT_SECONDS = 600
 
@@ -19,14 +27,21 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Gives the runs of the real stack more time, and all to one worker."""
-    if item.get_closest_marker("integration"):
-        item.add_marker(pytest.mark.xdist_group("stack"))
-        if not item.get_closest_marker("timeout"):
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the runs of the real stack first, since they take longest, and gives them more time."""
+    items.sort(key=lambda item: item.get_closest_marker("integration") is None)
+    for item in items:
+        if item.get_closest_marker("integration") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the stack first: it takes longest."""
-    items.sort(key=lambda item: item.get_closest_marker("integration") is None)
+class StackInOneWorker(LoadScopeScheduling):
+    """Gives whole files to workers, and all files that run the stack to the same one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "stack" if nodeid.startswith(STACK) else nodeid.split("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> StackInOneWorker:
+    """As pytest-xdist asks for it."""
+    return StackInOneWorker(config, log)
