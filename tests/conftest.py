@@ -9,11 +9,7 @@ import hypothesis
 import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-STACK = (
-    "tests/integration/",
-    "tests/plugin/test_gradient_variance.py",
-    "tests/scripts/test_recipes.py",
-)
+STACK = "tests/integration/"
 
 INTEGRATION_TIMEOUT_SECONDS = 600
 
@@ -36,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class StackInOneWorker(LoadScopeScheduling):
-    """Gives whole files to workers, and all files that run the stack to the same one."""
+    """Gives whole files to workers, and the files of tests/integration to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "stack" if nodeid.startswith(STACK) else nodeid.split("::")[0]
