@@ -211,7 +211,7 @@ def _alternatives(text: str) -> list[Tree]:
 
 
 def readings(text: str) -> list[Tree]:
-    """The trees of a canonical text, the likeliest first; NotRead if it can be read in no way."""
+    """The trees of a canonical text, the most likely first; NotRead if there is none."""
     if announced := _ANNOUNCED.match(text):
         text = text[announced.end() :]
         text = text[: -(text.endswith("}") and text.count("}") > text.count("{")) or None]
