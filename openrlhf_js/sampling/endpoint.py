@@ -142,10 +142,16 @@ class Endpoint:
         began = time.monotonic()
         try:
             with anyio.fail_after(self.timeout_seconds):
-                answer = await self._client.chat.completions.with_raw_response.create(
-                    model=self.model, messages=list(messages), extra_body=sent
-                )
-            reply = _reply(self._scrubbed(answer.http_response.text))
+                for left in reversed(range(1 + RETRIES)):  # the client retries statuses alone
+                    answer = await self._client.chat.completions.with_raw_response.create(
+                        model=self.model, messages=list(messages), extra_body=sent
+                    )
+                    try:
+                        reply = _reply(self._scrubbed(answer.http_response.text))
+                        break
+                    except ValueError:
+                        if not left:
+                            raise
         except openai.APIStatusError as error:
             failure = self._failure(error)
         except TimeoutError:
