@@ -21,6 +21,7 @@ import openai
 CONNECT_SECONDS, LISTING_SECONDS = 4.0, 5.0
 RETRIES = 16  # about two minutes of back-off
 SILENT_REQUESTS = 3  # unanswered in a row, with no reply to any other, end the run
+STRANGE_REPLIES = 20  # in a row, of a server that does answer, but not with completions
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
 EXCERPT_CHARACTERS = 300
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -139,19 +140,13 @@ class Endpoint:
         """One reply, or NoReply or EndpointError; parameters that are None are not sent."""
         assert self._client, "an endpoint is used inside `async with`"
         sent = {name: value for name, value in parameters.items() if value is not None}
-        began = time.monotonic()
+        began, allowed = time.monotonic(), SILENT_REQUESTS
         try:
             with anyio.fail_after(self.timeout_seconds):
-                for left in reversed(range(1 + RETRIES)):  # the client retries statuses alone
-                    answer = await self._client.chat.completions.with_raw_response.create(
-                        model=self.model, messages=list(messages), extra_body=sent
-                    )
-                    try:
-                        reply = _reply(self._scrubbed(answer.http_response.text))
-                        break
-                    except ValueError:
-                        if not left:
-                            raise
+                answer = await self._client.chat.completions.with_raw_response.create(
+                    model=self.model, messages=list(messages), extra_body=sent
+                )
+            reply = _reply(self._scrubbed(answer.http_response.text))
         except openai.APIStatusError as error:
             failure = self._failure(error)
         except TimeoutError:
@@ -159,13 +154,16 @@ class Endpoint:
         except openai.APIConnectionError as error:
             failure = NoReply(f"connection lost: {self._cause(error)}")
         except ValueError as error:
-            failure = NoReply(f"the answer holds no chat completion: {error}")
+            failure, allowed = (
+                NoReply(f"the answer holds no chat completion: {error}"),
+                STRANGE_REPLIES,
+            )
         else:
             self._unanswered, self._last_reply = 0, time.monotonic()
             return reply
         if isinstance(failure, NoReply) and not failure.refused:
             self._unanswered += 1
-            if self._unanswered >= SILENT_REQUESTS and self._last_reply < began:
+            if self._unanswered >= allowed and self._last_reply < began:
                 failure = EndpointError(f"{self.base_url} no longer replies; the last: {failure}")
         raise failure
 
