@@ -155,6 +155,14 @@ def test_a_slow_reply_is_given_up_and_not_asked_for_again():
         assert len(served.requests) == 1
 
 
+def test_strange_replies_end_the_run_later_than_silence():
+    with serving(lambda *_: (200, b"<html>")) as served:
+        with pytest.raises(NoReply):
+            ask(served.url, times=10)
+        with pytest.raises(EndpointError, match="no longer replies"):
+            ask(served.url, times=20)
+
+
 def test_an_endpoint_that_no_longer_replies_ends_the_run():
     with serving(lambda _, number: GOOD if number == 1 else (500, b"")) as served:
         with pytest.raises(EndpointError, match=r"no longer replies; the last: .* answered 500"):
