@@ -10,7 +10,9 @@ import ray
 import torch
 from openrlhf.models import get_llm_for_sequence_regression
 from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
+from openrlhf.utils.loss_utils import get_loss_batch_info
 
+from openrlhf_js.plugin.flags import LOSSES
 from openrlhf_js.plugin.gradient_variance import GradientVariance
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
@@ -33,6 +35,40 @@ def sum_dynamic_batches(trainer: Any, engine: Any, step_at: int) -> None:
         last = trainer.replay_buffer.dynamic_optimizer_step[args[step_at]]
         engine.set_gradient_accumulation_boundary(bool(last))
         return one_step(*args)
+
+    trainer.training_step = training_step
+
+
+def divide_loss(trainer: Any, tokens_each: int | None) -> None:
+    """Divides the loss by a constant, and logs 0 for a micro-batch whose responses are masked.
+
+    With the sum of all tokens' losses divided by (responses x `tokens_each`), the expected gradient
+    is the true one times a constant, whatever the baseline (docs/derivations.md). Upstream divides
+    by the tokens that the batch happens to have. Masked responses have no action token, and count
+    in neither.
+
+    Args:
+        trainer: upstream's of the policy; its `training_step` is replaced.
+        tokens_each: `--rollout.max_new_tokens`; None leaves upstream's denominator.
+    """
+    one_step: Callable[..., dict] = trainer.training_step
+
+    def training_step(experience: Any, kl_ctl: float, step: int, info: dict | None = None) -> dict:
+        if tokens_each is not None:
+            info = info or get_loss_batch_info(
+                trainer.strategy,
+                experience.action_mask,
+                replay_buffer=trainer.replay_buffer,
+                step=step,
+                dynamic_batch=True,
+            )
+            info = {**info, "batch_num_tokens": info["global_batch_size"] * tokens_each}
+        status = one_step(experience, kl_ctl, step, info)
+        if not experience.action_mask.any():  # upstream logs means over no token
+            means = status["metrics"]
+            means |= {name: torch.as_tensor(mean).nan_to_num() for name, mean in means.items()}
+            status["num_action_tokens"] = 1e-6  # their weight, by which upstream divides
+        return status
 
     trainer.training_step = training_step
 
@@ -94,8 +130,12 @@ def our_policy(actor_class: Any) -> Any:
         gradient_variance: GradientVariance | None = None
 
         def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
-            super().init_model_from_pretrained(strategy, *args, **kwargs)
             ours, train = strategy.args.js, strategy.args.train
+            if ours.loss:
+                strategy.args.actor.loss_agg_mode = LOSSES[ours.loss]
+            super().init_model_from_pretrained(strategy, *args, **kwargs)
+            length = strategy.args.rollout.max_new_tokens
+            divide_loss(self.trainer, length if ours.loss == "constant" else None)
             if train.dynamic_batch_enable:
                 sum_dynamic_batches(self.trainer, self.trainer.actor.model, step_at=2)
             if ours.group_micro_batches:

@@ -102,14 +102,10 @@ def _estimator(flat: Flat) -> Iterator[str]:
         yield f"--js.half_life is for js_plus, not {name}: leave it out or choose js_plus"
     if half_life is not None and not 0 < half_life < math.inf:
         yield f"--js.half_life must be more than 0, and finite, got {half_life}"
-    if flat["js.on_bad_reward"] != "mask":
-        return
-    if flat["algo.kl.use_loss"] or flat["actor.entropy_coef"]:
-        yield (
-            "--js.on_bad_reward mask cannot keep a response out of --algo.kl.use_loss or "
-            "--actor.entropy_coef: leave those out, or let the run stop"
-        )
-    if name not in OURS:
+    loss = flat["js.loss"]
+    if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
+        yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
+    if flat["js.on_bad_reward"] == "mask" and name not in OURS:
         yield (
             f"--js.on_bad_reward mask leaves responses out of a baseline, which upstream's {name} "
             f"cannot: choose one of {', '.join(OURS)} (js_fixed with --js.shrinkage 0 is rloo)"

@@ -139,7 +139,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         return experiences
 
     def _restore(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
-        """Puts the rewards back, and zeroes the advantages of masked responses, KL included."""
+        """Puts the rewards back, and takes masked responses out of the loss."""
         order.scatter(rewards, "rewards")
         # upstream has just logged our advantages as if they were rewards
         typical = rewards[valid].mean() if valid.any() else rewards.new_zeros(())
@@ -149,6 +149,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         for experience, keep in zip(order.experiences, order.split(valid), strict=True):
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
+            experience.action_mask = experience.action_mask * keep.unsqueeze(1)
 
     def _check(self, experiences: list[Any]) -> None:
         """Raises BadReward for the first reward that is not finite, unless such are masked."""

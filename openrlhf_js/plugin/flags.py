@@ -38,6 +38,12 @@ that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
 
 
+LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.constant_loss` changes the denominator
+    "token_mean": "token-mean",
+    "sequence_mean": "seq-mean-token-mean",
+    "constant": "token-mean",
+}
+
 FLAGS: dict[str, dict[str, Any]] = {
     "shrinkage": dict(
         type=float,
@@ -50,6 +56,13 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="js_plus estimates its shrinkage from earlier steps, too; a step counts half after so "
         "many. 50 suits most runs, 20 those whose data changes often. It helps where a rollout has "
         "few prompts; saved with checkpoints (default: the current batch alone)",
+    ),
+    "loss": dict(
+        choices=list(LOSSES),
+        help="what the sum of all tokens' losses is divided by: token_mean, by the tokens of the "
+        "batch; sequence_mean, each response by its own tokens; constant, by the responses x "
+        "--rollout.max_new_tokens, which alone leaves the gradient unbiased (default: as "
+        "--actor.loss_agg_mode says, which is token_mean)",
     ),
     "on_bad_reward": dict(
         choices=["stop", "mask"],

@@ -53,6 +53,9 @@ RELIED_ON: Names = {
         "NaiveReplayBuffer.collate_fn": "self batch",
         "NaiveReplayBuffer.setup_dynamic_batch": "self strategy",
     },
+    "openrlhf.utils.loss_utils": {
+        "get_loss_batch_info": "strategy loss_mask replay_buffer step dynamic_batch",
+    },
     "deepspeed.runtime.engine": {
         "DeepSpeedEngine.get_global_grad_norm": "self",
         "DeepSpeedEngine.is_gradient_accumulation_boundary": "self",

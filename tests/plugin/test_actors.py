@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
 import torch
+from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch.utils.data import DataLoader
 
 from openrlhf_js.plugin import actors
 from openrlhf_js.plugin.actors import PromptGroups, load_with_scale
+from openrlhf_js.plugin.flags import LOSSES
 from openrlhf_js.plugin.upstream import UpstreamMismatch
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.tasks import TASKS
@@ -78,6 +82,89 @@ def test_dynamic_batches_tell_the_engine_which_micro_batch_is_the_last(before):
         trainer.training_step(*before, step, None)
     assert told == [False, False, True, True]
     assert trained == [((*before, step, None), step >= 2) for step in range(4)]
+
+
+# --- the denominator of the loss -------------------------------------------------------------
+
+LONGEST = 3
+WORTH = {"end": 1.0, "go, end": 0.2, "go, go, end": 0.6}  # reward of the responses of 1 to 3 tokens
+
+
+def trainer_of(policy: torch.Tensor, loss: str) -> SimpleNamespace:
+    """Adds the gradient of upstream's loss to a policy that goes on with probability
+    sigmoid(policy[t]) at token t."""
+    loss_fn = PolicyLoss(token_level_loss=LOSSES[loss] == "token-mean")
+
+    def training_step(experience, kl_ctl, step, info):
+        go = torch.nn.functional.logsigmoid(policy)
+        ends = torch.nn.functional.logsigmoid(-policy)
+        lengths = experience.action_mask.sum(1, keepdim=True)
+        last = torch.arange(LONGEST) == lengths - 1
+        ends = torch.cat([ends, torch.zeros(1)])  # nothing else is left at the last token
+        log_probs = torch.where(last, ends, torch.cat([go, torch.zeros(1)]))
+        old, mask = log_probs.detach(), experience.action_mask
+        loss_fn(log_probs, old, experience.advantages, mask, **info)[0].backward()
+        tokens = mask.sum()
+        metrics = {"ppo_kl": (0 * log_probs * mask).sum() / tokens, "actor_lr": 1e-3}
+        return {"metrics": metrics, "num_action_tokens": float(tokens)}
+
+    trainer = SimpleNamespace(
+        training_step=training_step, strategy=SimpleNamespace(), replay_buffer=None
+    )
+    actors.divide_loss(trainer, LONGEST if loss == "constant" else None)
+    return trainer
+
+
+def expected_gradient(loss: str, baseline: float, masked: int = 0) -> torch.Tensor:
+    """The gradient of a batch of two responses, expected over all pairs that can be sampled;
+    `masked` more responses have no action token."""
+    policy = torch.tensor([0.3, -0.4], requires_grad=True)
+    trainer = trainer_of(policy, loss)
+    go = policy.detach().sigmoid()
+    chance = torch.stack([1 - go[0], go[0] * (1 - go[1]), go[0] * go[1]])
+    total = torch.zeros_like(policy)
+    for first, second in itertools.product(range(LONGEST), repeat=2):
+        lengths = torch.tensor([first + 1, second + 1] + [0] * masked).unsqueeze(1)
+        rewards = torch.tensor([list(WORTH.values())[i] for i in (first, second)] + [0.0] * masked)
+        mask = torch.arange(LONGEST) < lengths
+        advantages = (rewards - baseline).unsqueeze(1).expand(mask.shape)
+        policy.grad = None
+        info = get_loss_batch_info(trainer.strategy, mask)
+        trainer.training_step(SimpleNamespace(action_mask=mask, advantages=advantages), 0, 0, info)
+        total += chance[first] * chance[second] * policy.grad
+    return total
+
+
+def true_gradient() -> torch.Tensor:
+    policy = torch.tensor([0.3, -0.4], requires_grad=True)
+    go = policy.sigmoid()
+    chance = torch.stack([1 - go[0], go[0] * (1 - go[1]), go[0] * go[1]])
+    (chance @ torch.tensor(list(WORTH.values()))).backward()
+    return policy.grad
+
+
+@pytest.mark.parametrize("baseline", [0.0, 0.25, 0.5])
+@pytest.mark.parametrize("masked", [0, 2])
+def test_a_constant_denominator_leaves_the_gradient_unbiased(baseline, masked):
+    expected = -true_gradient() / LONGEST
+    torch.testing.assert_close(expected_gradient("constant", baseline, masked), expected)
+
+
+@pytest.mark.parametrize("loss", ["token_mean", "sequence_mean"])
+def test_with_other_denominators_the_gradient_depends_on_the_baseline(loss):
+    one, other = expected_gradient(loss, 0.0), expected_gradient(loss, 0.5)
+    assert (one - other).norm() > 0.2 * one.norm()
+
+
+def test_a_micro_batch_of_masked_responses_is_logged_as_zero_and_weighs_nothing():
+    policy = torch.zeros(2, requires_grad=True)
+    mask = torch.zeros(2, LONGEST, dtype=torch.bool)
+    nothing = SimpleNamespace(action_mask=mask, advantages=torch.zeros(mask.shape))
+    info = {"dp_size": 1, "batch_num_tokens": torch.tensor(6.0), "global_batch_size": 2.0}
+    status = trainer_of(policy, "token_mean").training_step(nothing, 0, 0, info)
+    assert status["metrics"]["ppo_kl"] == 0
+    assert 0 < status["num_action_tokens"] < 1e-3  # upstream divides by it
+    assert policy.grad.eq(0).all()
 
 
 def test_actors_that_are_not_ours_are_not_trained_with():

@@ -92,7 +92,7 @@ GROUPS = {"js.group_micro_batches": "", "train.micro_batch_size": "4"}
         estimator("js_plus") | ONE_RESPONSE,
         estimator("js_plus", js__half_life="50"),
         estimator("js_fixed", js__shrinkage="0.5"),
-        {"js.on_bad_reward": "mask", "actor.entropy_coef": "0"},
+        {"js.on_bad_reward": "mask", "actor.entropy_coef": "0.1", "js.loss": "constant"},
         HUB,
         {"data.prompt_dataset": "hf://a/b.json"},
         {"data.prompt_dataset": "prompts.jsonl, prompts.jsonl,openai/gsm8k"},
@@ -141,7 +141,7 @@ def test_what_works_passes(changes):
         (estimator("js_fixed", js__shrinkage="nan"), "from 0 to 1"),
         ({"js.shrinkage": "0.5"}, "is for js_fixed, not js"),
         (estimator("rloo", js__on_bad_reward="mask"), "js_fixed with --js.shrinkage 0 is rloo"),
-        ({"js.on_bad_reward": "mask", "actor.entropy_coef": "0.1"}, "cannot keep a response out"),
+        ({"js.loss": "constant", "actor.policy_loss_type": "gspo"}, "takes the mean of each"),
         # data
         ({"data.prompt_dataset": None}, "--data.prompt_dataset is missing"),
         ({"data.input_key": "q"}, "line 1: no value under the key 'q'"),  # once for all lines
