@@ -39,6 +39,11 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.tensor_parallel_size": (1,),
     "ds.ring_attn_size": (1,),
 }
+WITH_LORA = {
+    "ds.load_in_4bit": False,  # vLLM holds the base model in bfloat16, which is another one
+    "ds.tensor_parallel_size": 1,
+    "train.enable_ema": False,  # upstream pairs both models' parameters by their order
+}
 RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
 
 
@@ -122,6 +127,9 @@ def _models(flat: Flat) -> Iterator[str]:
         path = flat[f"{role}.model_name_or_path"]
         if path and not os.path.exists(path) and looks_local(path):
             yield f"--{role}.model_name_or_path {path}: does not exist"
+    for flag, works in WITH_LORA.items() if flat["ds.lora.rank"] > 0 else ():
+        if flat[flag] != works:
+            yield f"--ds.lora.rank does not work with --{flag} {flat[flag]}, only with {works}"
     folder = flat["reward.model_name_or_path"]
     elsewhere = flat["reward.remote_url"] or flat["train.agent_func_path"]
     if folder and os.path.isdir(folder) and not elsewhere:

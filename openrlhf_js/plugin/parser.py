@@ -131,6 +131,8 @@ class Parser(argparse.ArgumentParser):
             flags = [token for token in unknown if token.startswith("--")]
             self.error("; ".join(map(self._hint, flags)) or f"unexpected value {unknown[0]!r}")
         values = known.__dict__
+        if values.get("ds.lora.target_modules") == ["all-linear"]:
+            values["ds.lora.target_modules"] = "all-linear"  # in a list, PEFT takes it for a name
         scheme = values.pop("old.scheme", "tis")
         if values.pop("old.correction", False):
             level, mode = CORRECTION_SCHEMES[scheme]

@@ -41,6 +41,7 @@ RELIED_ON: Names = {
     "openrlhf.trainer.ray.ppo_actor": {
         "ActorPPOTrainer.training_step": "self experience kl_ctl step loss_batch_info",
         "ActorPPOTrainer.ppo_train": "self kl_ctl",
+        "ActorPPOTrainer.broadcast_to_vllm": "self",
     },
     "openrlhf.trainer.ray.ppo_critic": {
         "get_llm_for_sequence_regression": "",
@@ -88,6 +89,12 @@ RELIED_ON: Names = {
     "openrlhf.trainer.ray.vllm_engine": {
         f"RolloutRayActor.{ACTOR}.generate_responses": "self prompt label sampling_params",
     },
+    "deepspeed.zero": {"GatheredParameters": "params"},
+    "peft.peft_model": {
+        "PeftModel.get_base_model": "self",
+        "PeftModel.get_nb_trainable_parameters": "self",
+    },
+    "peft.tuners.lora": {"LoraLayer": "", "Linear.get_delta_weight": "self adapter"},
     "openrlhf.utils.agent": {
         "SingleTurnAgentExecutor.execute": "self prompt label sampling_params",
         "SingleTurnAgentExecutor._fetch_rewards_via_func": (
