@@ -1,0 +1,93 @@
+"""LoRA: the adapters train, and vLLM gets the merged weights.
+
+Upstream sends vLLM every parameter under its name inside PEFT's wrapper, which vLLM does not know.
+Here each adapted matrix goes under its own name, merged:
+    W' = W + (alpha / r) B A    (Hu et al. 2021, arXiv:2106.09685, section 4.1)
+All other weights are frozen, and vLLM has read them from the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import groupby
+from types import SimpleNamespace
+from typing import Any
+
+import deepspeed
+import torch
+from peft.tuners.lora import LoraLayer
+
+ADAPTER = "default"  # PEFT's name for a model's first adapter
+
+
+def adapted_layers(model: Any) -> dict[str, Any]:
+    """The layers of a PEFT model that have an adapter, by their names in the base model."""
+    modules = model.get_base_model().named_modules()
+    return {name: module for name, module in modules if isinstance(module, LoraLayer)}
+
+
+def merged_weight(layer: Any) -> torch.Tensor:
+    """W + (alpha / r) B A of one layer, a new tensor in the dtype of W."""
+    weight = layer.get_base_layer().weight
+    return (weight + layer.get_delta_weight(ADAPTER)).to(weight.dtype)
+
+
+def send_merged_weights(trainer: Any) -> None:
+    """Makes upstream's `ActorPPOTrainer` send vLLM the merged weights.
+
+    They are made and sent one decoder layer at a time. Under ZeRO-3 only that layer's parameters
+    are gathered, and they are sharded again before the layer is sent.
+    """
+    broadcast, policy = trainer.broadcast_to_vllm, trainer.actor
+    sharded = trainer.strategy.args.ds.zero_stage == 3
+    layers = adapted_layers(policy.model.module)
+
+    @torch.no_grad()
+    def broadcast_to_vllm() -> None:
+        for _, group in groupby(layers, key=_decoder_layer):
+            names = list(group)
+            parameters = [p for name in names for p in layers[name].parameters()]
+            with deepspeed.zero.GatheredParameters(parameters, enabled=sharded):
+                weights = {f"{name}.weight": merged_weight(layers[name]) for name in names}
+            for weight in weights.values():
+                weight.ds_shape = weight.shape  # type: ignore[attr-defined]  # asked under ZeRO-3
+            # upstream sends the parameters of `trainer.actor.model.module`
+            module = SimpleNamespace(named_parameters=weights.items)
+            trainer.actor = SimpleNamespace(model=SimpleNamespace(module=module))
+            try:
+                broadcast()
+            finally:
+                trainer.actor = policy
+
+    trainer.broadcast_to_vllm = broadcast_to_vllm
+
+
+def _decoder_layer(name: str) -> str:
+    """`model.layers.0.` of `model.layers.0.mlp.up_proj`; empty outside the decoder layers."""
+    found = re.match(r".*?\.\d+\.", name)
+    return found[0] if found else ""
+
+
+def describe_lora(model: Any) -> str:
+    """One line about a PEFT model: rank, alpha, what is adapted and how much of it trains.
+
+    Raises ValueError if an adapter is on embeddings that are also the output layer: the actor
+    applies it to one of the two, and vLLM holds one matrix for both.
+    """
+    base, config = model.get_base_model(), model.peft_config[ADAPTER]
+    ends = base.get_input_embeddings(), base.get_output_embeddings()
+    if base.config.get_text_config().tie_word_embeddings and any(
+        isinstance(end, LoraLayer) for end in ends
+    ):
+        raise ValueError(
+            "--ds.lora.target_modules: this model's input embeddings are its output layer, too: "
+            "leave out embed_tokens and lm_head"
+        )
+    counts = Counter(name.rpartition(".")[2] for name in adapted_layers(model))
+    trained, total = model.get_nb_trainable_parameters()
+    return (
+        f"LoRA of rank {config.r} with alpha {config.lora_alpha} (B A counts alpha / rank = "
+        f"{config.lora_alpha / config.r:g}) on {', '.join(f'{n} {m}' for m, n in counts.items())}: "
+        f"{trained:,} of {total:,} parameters train"
+    )
