@@ -1,4 +1,4 @@
-"""Mathematics: the last boxed answer, compared by value."""
+"""Mathematics: the last boxed or tagged answer, compared by value."""
 
 if __name__ == "math":
     # Python found this file while looking for its own module of that name, since it runs in this

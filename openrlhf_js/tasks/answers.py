@@ -16,7 +16,7 @@ _BRACES = re.compile(
 _TAGS = re.compile(r"<(?P<slash>/?)answer>", re.IGNORECASE)
 _HASHES = re.compile(r"####[^\S\n]*([^\n]*)")
 _PRESENTATION = re.compile(
-    r"""[$`"'{}\u2018\u2019\u201c\u201d]|\\(?:[\\()\[\]\s,;:!]|(?:left|right)(?=\s?[()])"""
+    r"""[$`"'{}\u2018\u2019\u201c\u201d]|\\(?:[\\()\[\]\s,;:!]|(?:left|right)(?=\s?[()\[\]])"""
     r"""|(?:boxed|fbox|quad|qquad|(?:text|math)(?:bf|it|rm|tt)?)(?![A-Za-z]))"""
 )
 # What tokenizers end a turn with, such as <|im_end|>, </s>, <eos>; never </answer> or </think>.
@@ -69,9 +69,23 @@ def last_hashes(response: str) -> str | None:
 
 
 def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | None:
-    """What the first of the places that the response has holds; None if there is nothing."""
+    """What the first of the places that the response has holds; None if there is nothing.
+
+    The tokens that end a turn are no part of it.
+    """
+    response = without_end_marks(response)
     found = next((text for place in places if (text := place(response)) is not None), "")
     return found.strip() or None
+
+
+def boxed_or_tagged(response: str) -> str | None:
+    """What the last box holds, or without one the last `<answer>`."""
+    return stated_answer(response, last_boxed, last_answer_tag)
+
+
+def tagged_or_boxed(response: str) -> str | None:
+    """What the last `<answer>` holds, or without one the last box."""
+    return stated_answer(response, last_answer_tag, last_boxed)
 
 
 def without_end_marks(text: str, start: int = 0) -> str:

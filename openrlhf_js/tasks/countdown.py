@@ -17,10 +17,11 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import base
-from openrlhf_js.tasks.answers import last_answer_tag, last_boxed, plain, stated_answer
+from openrlhf_js.tasks.answers import plain, tagged_or_boxed
 from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
 
 NAME = "countdown"
+answer_of = tagged_or_boxed
 MAX_NUMBERS = 5  # enumerating a problem of 4 takes half a millisecond, one of 5 takes 15
 MAX_EXPRESSION_CHARACTERS = 200  # bounds the size, the depth and the digits of an expression
 MAX_ANSWER_CHARACTERS = 1_000  # of an expression with its presentation
@@ -84,12 +85,14 @@ def label(item: Item) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _problem(label: str) -> tuple[list[int], int]:
-    def read(fields: Any) -> tuple[list[int], int]:
+def _problem(label: str) -> tuple[list[int], int, bool]:
+    def read(fields: Any) -> tuple[list[int], int, bool]:
         numbers, target = list(fields["numbers"]), fields["target"]
-        if not numbers or not all(type(n) is int and n > 0 for n in (*numbers, target)):
+        use_all = fields.get("use_all", False)
+        whole = all(type(n) is int and n > 0 for n in (*numbers, target))
+        if not numbers or not whole or type(use_all) is not bool:
             raise ValueError("no problem")
-        return numbers, target
+        return numbers, target, use_all
 
     form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
     return base.read_label(label, read, form)
@@ -98,12 +101,12 @@ def _problem(label: str) -> tuple[list[int], int]:
 def score(response: str, label: str) -> Score:
     """Grades the expression in the last `<answer>`, or without one in the last box.
 
-    It must equal the target exactly and use each number at most once; it need not use all. `= 71`
-    behind it or `71 =` before it, `Equation:`, `x =` and its presentation (`answers.plain`) make
-    no difference. Decimals, powers, `//`, products without a sign, several equations and words are
-    `malformed`. ValueError if the label is malformed.
+    It must equal the target exactly and use each number at most once; it need not use all, unless
+    the label has `"use_all": true`. `= 71` behind it or `71 =` before it, `Equation:`, `x =` and
+    its presentation (`answers.plain`) make no difference. Decimals, powers, `//`, products without
+    a sign, several equations and words are `malformed`. ValueError if the label is malformed.
     """
-    numbers, target = _problem(label)
+    numbers, target, use_all = _problem(label)
     answer = answer_of(response)
     if answer is None:
         return scored("no_answer", "nothing in <answer> tags")
@@ -118,6 +121,8 @@ def score(response: str, label: str) -> Score:
         return scored("malformed", str(error))
     if excess := Counter(used) - Counter(numbers):
         return scored("wrong", f"it uses {min(excess)} more often than it is given")
+    if use_all and (unused := Counter(numbers) - Counter(used)):
+        return scored("wrong", f"it does not use {min(unused)}")
     if value != target:
         return scored("wrong", f"it equals {value}, not {target}")
     if stated and stated != str(target):
@@ -125,15 +130,10 @@ def score(response: str, label: str) -> Score:
     return scored("correct", f"it equals {value}")
 
 
-def answer_of(response: str) -> str | None:
-    """What the last `<answer>` holds, or without one the last box."""
-    return stated_answer(response, last_answer_tag, last_boxed)
-
-
 def right_response(label: str) -> str:
-    """A solution with as few numbers as possible; ValueError if there is none."""
-    numbers, target = _problem(label)
-    solution = solve(numbers, target)
+    """A solution with as few numbers as the label allows; ValueError if there is none."""
+    numbers, target, use_all = _problem(label)
+    solution = solve(numbers, target, use_all)
     if solution is None:
         raise ValueError(f"{target} cannot be reached from {numbers}")
     return f"<answer> {solution} </answer>"
@@ -141,7 +141,7 @@ def right_response(label: str) -> str:
 
 def wrong_response(label: str) -> str:
     """One of the given numbers, or one not given where all equal the target."""
-    numbers, target = _problem(label)
+    numbers, target, _ = _problem(label)
     other = (number for number in numbers if number != target)
     return f"<answer> {next(other, target + 1)} </answer>"
 
@@ -149,16 +149,19 @@ def wrong_response(label: str) -> str:
 # Reading expressions: token by token, since nothing of a response is evaluated as code.
 
 _LEAD = re.compile(
-    r"\A(?:\*\*)?(?:(?:final )?(?:expression|equation|answer|solution|result)(?: is|:|\*\*)+"
+    r"\A(?:\*\*)?"
+    r"(?:(?:the )?(?:final )?(?:expression|equation|answer|solution|result)(?: is|:|\*\*)+"
     r"|[A-Za-z]\s*=(?=[^=]))\s*",
     re.IGNORECASE,
 )
-_FRACTION = re.compile(r"\\[dt]?frac\s{0,3}\{([^{}]*)\}\s{0,3}\{([^{}]*)\}")
+_FRACTION = re.compile(r"\\[cdt]?frac\s{0,3}\{([^{}]*)\}\s{0,3}\{([^{}]*)\}")
+_COMMAND = re.compile(r"\\(?:[a-z]?box|text|math)[a-z]{0,6}\s{0,3}\{")  # braces are its own
 _TOKEN = re.compile(r"0[xX]|0|[1-9][0-9]*|\\(?:times|cdot|ast|div)(?![A-Za-z])|.", re.DOTALL)
 _SPELLINGS = dict.fromkeys(("x", "X", "\u00d7", "\u00b7", "\u22c5", "\u2217"), "*")
 _SPELLINGS |= dict.fromkeys(("\\times", "\\cdot", "\\ast"), "*")
 _SPELLINGS |= {"\u00f7": "/", "\\div": "/", "\u2212": "-"}
 _CLOSING = {"(": ")", "[": "]"}
+_BRACKETS = str.maketrans("{}", "[]")
 _END, _SPACES = "its end", " \t\r\n"
 _OPERATORS: dict[str, tuple[int, Callable[[int, int, int, int], tuple[int, int]]]] = {
     "+": (1, lambda a, b, c, d: (a * d + b * c, b * d)),  # its precedence, and a/b with c/d
@@ -176,9 +179,16 @@ class Expression(NamedTuple):
 
 
 def sides(answer: str) -> tuple[str, str]:
-    """The expression of an answer, and the whole number that it states to equal, or ""."""
+    """The expression of an answer, and the whole number that it states to equal, or "".
+
+    Braces that no command takes are brackets, as they are written and not as LaTeX shows them.
+    """
     for _ in range(min(answer.count("frac"), MAX_NUMBERS)):  # from the inside out
         answer = _FRACTION.sub(r"[[\1]/[\2]]", answer)
+    if 0 < answer.count("{") == answer.count("}"):
+        answer = answer.replace("\\{", "[").replace("\\}", "]")
+        if not _COMMAND.search(answer):
+            answer = answer.translate(_BRACKETS)
     text = plain(answer)
     if lead := _LEAD.match(text):
         text = text[lead.end() :]
@@ -238,16 +248,17 @@ def evaluate(text: str) -> Expression:
 Table = dict[tuple[int, int], str]  # numerator, denominator in lowest terms: an expression
 
 
-def solve(numbers: Sequence[int], target: int) -> str | None:
-    """An expression for the target with as few of the numbers as possible, or None."""
-    tables = _reachable(numbers)
-    for subset in sorted(range(len(tables)), key=int.bit_count):
+def solve(numbers: Sequence[int], target: int, use_all: bool = False) -> str | None:
+    """An expression for the target with as few of the numbers as possible, or all, or None."""
+    tables = _reachable(numbers, least=0 if use_all else 1)
+    subsets = sorted(range(len(tables)), key=int.bit_count)
+    for subset in subsets[-1:] if use_all else subsets:
         if found := tables[subset].get((target, 1)):
             return found.removeprefix("(").removesuffix(")")
     return None
 
 
-def _reachable(numbers: Sequence[int]) -> list[Table]:
+def _reachable(numbers: Sequence[int], least: int = 1) -> list[Table]:
     """The values of expressions that use exactly the numbers of a subset: a table for every subset.
 
     Bit i of a table's index is 1 if `numbers[i]` is in. Only positive values are kept, which loses
@@ -265,12 +276,14 @@ def _reachable(numbers: Sequence[int]) -> list[Table]:
         while part > subset ^ part:  # every way to divide the subset into two, each once
             for x, left in tables[part].items():
                 for y, right in tables[subset ^ part].items():
-                    _combine(x, left, y, right, table)
+                    _combine(x, left, y, right, table, least)
             part = (part - 1) & subset
     return tables
 
 
-def _combine(x: tuple[int, int], left: str, y: tuple[int, int], right: str, table: Table) -> None:
+def _combine(
+    x: tuple[int, int], left: str, y: tuple[int, int], right: str, table: Table, least: int
+) -> None:
     """Adds what one operation can make of two values."""
     (a, b), (c, d) = x, y
     ad, bc, bd = a * d, b * c, b * d
@@ -282,6 +295,6 @@ def _combine(x: tuple[int, int], left: str, y: tuple[int, int], right: str, tabl
         (ad, bc, f"({left} / {right})"),
         (bc, ad, f"({right} / {left})"),
     ):
-        if n:
+        if n >= least and m:
             g = gcd(n, m)
             table[n // g, m // g] = made

@@ -16,10 +16,12 @@ SPLITS: tuple[str, ...] = ("train", "test")
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _ANSWER = r"[\s:*]{0,9}((?:[^.!?]|\.(?=[0-9])){1,80}?)[\s.*]*"
-_FINAL = re.compile(rf"####[\s*]{{0,9}}(?:the )?final answer(?: is)?{_ANSWER}", re.IGNORECASE)
+_SUBJECT = r"(?:the |my )?(?:final )?answer"
+_HEADING = re.compile(rf"\**{_SUBJECT}[\s:*]*", re.IGNORECASE)
+_HEADED = re.compile(rf"\**{_SUBJECT}(?![a-z])(?: is)?{_ANSWER}", re.IGNORECASE)
 _SENTENCE = re.compile(
-    r"(?:.*[.!?:;]\s)?\W{0,4}(?:(?:so|thus|hence|therefore),? )?(?:the |my )?(?:final )?answer"
-    rf"\**(?: is|:){_ANSWER}",
+    r"(?:.*[.!?:;]\s)?\W{0,4}(?:(?:so|thus|hence|therefore),? )?"
+    rf"{_SUBJECT}\**(?: is|:){_ANSWER}",
     re.IGNORECASE,
 )
 
@@ -73,16 +75,19 @@ def answer_of(response: str) -> str | None:
 
     The prompt asks for the box, so it counts even before a `####`, which may be a Markdown heading.
     """
-    response = answers.without_end_marks(response)
     places = answers.last_boxed, answers.last_answer_tag, _after_hashes, _in_last_sentence
     return answers.stated_answer(response, *places)
 
 
 def _after_hashes(response: str) -> str | None:
-    """What follows the last `####`, on the next line if it is the heading `Final Answer`."""
+    """What follows the last `####`; below a heading such as `Final Answer`, all that is there."""
     found = answers.last_hashes(response)
-    final = found and _FINAL.fullmatch(response[response.rindex("####") :][:200])
-    return final[1] if final else found
+    if not found or not _HEADING.match(found):
+        return found
+    headed = _HEADED.fullmatch(response[response.rindex(found) :][:200])
+    if headed:
+        return headed[1]
+    return None if _HEADING.fullmatch(found) else found
 
 
 def _in_last_sentence(response: str) -> str | None:

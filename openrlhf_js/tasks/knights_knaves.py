@@ -19,10 +19,11 @@ from functools import lru_cache
 from typing import Any
 
 from openrlhf_js.tasks import base
-from openrlhf_js.tasks.answers import last_answer_tag, last_boxed, stated_answer
+from openrlhf_js.tasks.answers import boxed_or_tagged
 from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
 
 NAME = "knights_knaves"
+answer_of = boxed_or_tagged
 MAX_ANSWER_CHARACTERS = 10_000
 TRIES = 20_000  # draws in a row without a new puzzle; one in 3 is one, one in 60 for test
 
@@ -334,11 +335,6 @@ def _claims(answer: str) -> dict[str, str]:
     if waiting:
         raise ValueError(f"no role follows {waiting[-1][:40]!r}")
     return claims
-
-
-def answer_of(response: str) -> str | None:
-    """What the last box holds, or without one the last `<answer>`."""
-    return stated_answer(response, last_boxed, last_answer_tag)
 
 
 def right_response(label: str) -> str:

@@ -1,8 +1,9 @@
 r"""Mathematics: DAPO-17k to train on; MATH500, AMC23 and OlympiadBench to test on; or your file.
 
-The answer is the content of a response's last `\boxed{}`. Training and test problems come from
-different data sets; `openrlhf-js data check --against` finds those that are in both all the same.
-Files of your own whose names say neither train nor test are divided by the text of each problem.
+The answer is in the last `\boxed{}` of a response, or without one in its last `<answer>`. Training
+and test problems come from different data sets; `openrlhf-js data check --against` finds those that
+are in both all the same. Files of your own whose names say neither train nor test are divided by
+the text of each problem.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import base, hub
-from openrlhf_js.tasks.answers import last_boxed
+from openrlhf_js.tasks.answers import boxed_or_tagged
 from openrlhf_js.tasks.base import Item, Message, Progress, Score
 from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.hub import Row, text
@@ -183,12 +184,12 @@ def _label(item: Item) -> str:
     return json.dumps(kept, ensure_ascii=False)
 
 
-answer_of = last_boxed
+answer_of = boxed_or_tagged
 
 
 def score(response: str, label: str) -> Score:
-    """Grades what the response's last box holds."""
-    return grader.grade(last_boxed(response), label)
+    """Grades what `answer_of` finds."""
+    return grader.grade(answer_of(response), label)
 
 
 def right_response(label: str) -> str:

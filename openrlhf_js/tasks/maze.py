@@ -14,18 +14,21 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import base
-from openrlhf_js.tasks.answers import last_answer_tag, last_boxed, plain, stated_answer
+from openrlhf_js.tasks.answers import plain, tagged_or_boxed
 from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
 
 NAME = "maze"
+answer_of = tagged_or_boxed
 WALL_SHARE = 0.3  # of the inner cells, on average; long ways are most frequent near it
 STARTS = 16  # tried with the same walls
 TRIES = 10_000  # walls in a row without a new maze of a length
 MAX_CHARACTERS_PER_CELL = 40  # of an answer: four moves for every cell, written as ` -> Right`
 
-_MOVE = re.compile(r"left|right|up|down|[lrud]", re.ASCII | re.IGNORECASE)
+_WORD = "left|right|up|down"
+_MOVE = re.compile(rf"{_WORD}|[lrud]", re.ASCII | re.IGNORECASE)
 _MOVES = re.compile(
-    rf"(?:(?:move\s|go\s)?(?:{_MOVE.pattern})|[\s,;\[\]]|->?|\u2192|[0-9]{{1,3}}[.):]\s)*",
+    rf"(?:(?:then\s)?(?:move\s|go\s)?(?:(?:{_WORD})(?:\.\s)?|[lrud])|[\s,;*\[\]]|->?|\u2192"
+    r"|(?:step\s)?[0-9]{1,3}[.):]\s)*",
     re.ASCII | re.IGNORECASE,
 )
 _ARROWS = str.maketrans("\u2190\u2192\u2191\u2193\u2b05\u27a1\u2b06\u2b07", "LRUDLRUD", "\ufe0f")
@@ -161,19 +164,14 @@ def score(response: str, label: str) -> Score:
 def moves_of(answer: str) -> tuple[str, str]:
     """The moves of an answer, as letters, and the part from which it cannot be read.
 
-    Moves are letters or words in any case, also in a numbered list or behind "move", or arrows;
-    alone or joined by spaces, commas, semicolons, hyphens or arrows.
+    Moves are letters or words in any case, also in a list or in sentences such as "Then move up.",
+    or arrows; alone or joined by spaces, commas, semicolons, hyphens or arrows.
     """
     text = plain(answer)
     if not text.isascii() and not re.search("[A-Za-z]", text):  # else arrows are separators
         text = text.translate(_ARROWS)
     unread = _MOVES.sub("", text, count=1)  # the pattern begins where the text does
     return "".join(move[0].upper() for move in _MOVE.findall(text)), unread
-
-
-def answer_of(response: str) -> str | None:
-    """What the last `<answer>` holds, or without one the last box."""
-    return stated_answer(response, last_answer_tag, last_boxed)
 
 
 def right_response(label: str) -> str:

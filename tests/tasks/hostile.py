@@ -41,9 +41,9 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {  # between what each task look
     "math": (BOX,),
     "gsm8k": (HASHES, BOX),
     "geometry3k": (BOX,),
-    "countdown": (TAGS,),
-    "knights_knaves": (BOX,),
-    "maze": (TAGS,),
+    "countdown": (TAGS, BOX),
+    "knights_knaves": (BOX, TAGS),
+    "maze": (TAGS, BOX),
 }
 
 

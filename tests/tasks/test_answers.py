@@ -1,11 +1,12 @@
 """Answers are found in responses as a reader would, in linear time; problems keep their split."""
 
+import json
 import time
 from collections import Counter
 
 import pytest
 
-from openrlhf_js.tasks import answers, base
+from openrlhf_js.tasks import TASKS, answers, base
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,39 @@ def test_one_key_in_so_many_is_a_test_key():
     splits = Counter(base.split_of(str(number)) for number in range(20_000))
     assert splits["test"] / 20_000 == pytest.approx(1 / base.TEST_SHARE, rel=0.1)
     assert [n for n in range(40) if base.split_of(str(n)) == "test"] == [22]  # in every version
+
+
+# The paper's examples: a task, its label, the answer that the paper shows, and another one.
+ROLES = "Owen sage, Liam fool, Evelyn fool, William sage, Sofia sage, Emily sage"
+SAGES = (
+    "Owen is a sage, Liam is a fool, Evelyn is a fool, William is a sage, Sofia is a sage, "
+    "and Emily is a sage"
+)
+GRID = ["******", "*.*.E*", "*....*", "**.*.*", "**.S.*", "******"]
+PAPER = {
+    "math": ("27", "27", "26"),
+    "gsm8k": ("27", "27", "26"),
+    "geometry3k": ("27", "27", "26"),
+    "knights_knaves": (
+        json.dumps(dict(each.split() for each in ROLES.split(", "))),
+        *(SAGES, SAGES.replace("Liam is a fool", "Liam is a sage")),
+    ),
+    "countdown": (
+        json.dumps({"numbers": [55, 53, 59, 22], "target": 71}),
+        *("53+22+55-59", "53+22+59-55"),
+    ),
+    "maze": (json.dumps({"maze": GRID}), "RUUU", "LUUU"),
+}
+
+
+@pytest.mark.parametrize("end", ["", "<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>\n"])
+@pytest.mark.parametrize("form", ["\\boxed{%s}", "\\boxed{%s}.\n", "<answer> %s </answer>"])
+@pytest.mark.parametrize("name", PAPER)
+def test_every_task_reads_the_papers_answer_in_a_box_and_in_tags(name, form, end):
+    label, right, wrong = PAPER[name]
+    for said, status in ((right, "correct"), (wrong, "wrong")):
+        response = f"<think> Let me see: {wrong}? </think>\n{form % said}{end}"
+        assert TASKS[name].score(response, label).status == status
+    for hedge in (f"{right} or {wrong}", f"{wrong} or {right}", f"{right}\n\n{wrong}"):
+        assert TASKS[name].score(f"{form % hedge}{end}", label).value == 0
+    assert TASKS[name].score(f"{right}{end}", label).status == "no_answer"

@@ -110,21 +110,24 @@ def test_options_that_make_no_sense_are_refused(options):
 # Grading
 
 
-RIGHT = """53+22+55-59 ; 53 + 22 + 55 - 59 = 71 ; ((53)+22)+(55-59) ; 71 = 53 + 22 + 55 - 59 ;
+RIGHT = r"""53+22+55-59 ; 53 + 22 + 55 - 59 = 71 ; ((53)+22)+(55-59) ; 71 = 53 + 22 + 55 - 59 ;
     55 − 59 + 53 + 22 ; **71 = 53 + 22 + 55 - 59**. ; -59 + 53 + 22 + 55 ;
     [53 + 22] + (-59 + 55) ; x = 53+22+55-59 ; -(59-53)+22+55 ; Equation: 53+22+55-59 = 71 ;
-    **Answer:** 53+22+55-59"""
+    **Answer:** 53+22+55-59 ; {53 + 22} + {55 - 59} ;
+    \{53+22\} + [55-59] ; \left[53+22\right] + \left\{55 - 59\right\} ;
+    **The equation is:** 53+22+55-59 = 71"""
 WRONG = """53+22+55+59 ; 71 ; 22 + 49 ; 5322-5559 ; 53 + 22 - (55 - 59) * 0 ; 55 / (22 - 22) ;
     x = 71 ; 55 + 22 - 59 + 53 + 22 - 22 ; 53 + 22 + 55 - 59 = 72 ; 72 = 53 + 22 + 55 - 59 ;
     -53 + 22 + 55 + 59"""
 MALFORMED = r"""53 + 22 + 55 + -59 ; 53.0 + 22 + 55 - 59 ; 053 + 22 + 55 - 59 ; = 71 ;
     9**9**9**9 ; ٥٥ ; 53 + 22 + 55 - 59 = x ; 53 + 22 + 55 - 59 = 70 + 1 ;
     53 + 22 = 75 + 55 - 59 = 71 ; Equation: ; $53 + 22 + 55 - 59 = 71$ and more ;
-    The answer is 71 or 72 ; __import__('os').system('true')"""
+    The answer is 71 or 72 ; {53 + 22] + 55 - 59 ; 53 {22} ; {71, 53+22} ;
+    __import__('os').system('true')"""
 PRESENTED = r"""$8 \times 3$ ; \[ 8 \times 3 = 24 \] ; \(8 \cdot 3\) ; $24 = 8 * 3$. ; `8 * 3` ;
     8x3 ; \left( 8 \right) \times 3 ; \boxed{8*3} = 24 ; $\boxed{8 \, x \, 3}$ ; 8 ∗ 3 ;
     \text{8 * 3} ; **8 * 3.** ; "8 * 3" ; “8 * 3.” ; \frac{8*3*2}{2} ; \dfrac{2}{\frac{2}{8*3}} ;
-    8 * \frac{3}{2} * 2"""
+    8 * \frac{3}{2} * 2 ; \cfrac{8*3*2}{2} ; \text{The answer is: } 8*3"""
 NOT_PRESENTATION = r"""8**2 ; 9**-1 ; **9**-1 ; 2**(3) ; 2(4) ; $2$(4) ; 2 \left(4\right) ; 2{4} ;
     8.0 ; 8//1 ; -2 * -4 ; +8 ; \text{eight} ; 8 * 1 = 8 = 8 ; 10 – 2 ; 2\frac{8}{2} ; (8] ;
     \frac{8} ; x ; \frac{9) - (1}{1}"""
@@ -181,10 +184,42 @@ def test_a_number_given_twice_can_be_used_twice_and_values_are_exact():
     assert score("(99999999999999999999 + 1) / 3", label).status == "wrong"
 
 
+def test_braces_group_as_brackets_do():
+    for target, status in ((20, "correct"), (14, "wrong")):
+        label = json.dumps({"numbers": [2, 3, 4], "target": target})
+        assert score("{2 + 3} * 4", label).status == status
+        assert score("\\{2 + 3\\} \\times {4}", label).status == status
+
+
+def test_a_label_can_ask_for_all_numbers():
+    label = {"numbers": [4, 4, 9], "target": 9}
+    answers = {"9": 0, "9 + 4 - 4": 1, "9 + 4": 0, "9 * (4 / 4)": 1, "9 + 4 - 4 + 9 - 9": 0}
+    asked = json.dumps({**label, "use_all": True})
+    for answer, value in answers.items():
+        assert score(answer, asked).value == value
+    assert score("9", asked)[1:] == ("wrong", "it does not use 4")
+    for free in (label, {**label, "use_all": False}):
+        assert score("9", json.dumps(free)).value == 1
+
+
+@pytest.mark.parametrize("numbers", [(7,), (4, 4), (3, 3, 8), (5, 5, 3, 7)])
+def test_the_right_response_uses_all_numbers_where_the_label_asks_for_it(numbers):
+    reachable = values_of([Fraction(number) for number in numbers])
+    for target in range(1, 60):
+        label = json.dumps({"numbers": numbers, "target": target, "use_all": True})
+        if target in reachable:  # also 7 = 7 + 3 * (5 - 5)
+            assert countdown.score(countdown.right_response(label), label).value == 1
+        else:
+            with pytest.raises(ValueError, match="cannot be reached"):
+                countdown.right_response(label)
+        assert countdown.score(countdown.wrong_response(label), label).status == "wrong"
+
+
 LABELS = """[] ; {} ; {"numbers": [1, 2]} ; {'numbers': [1]} ; {"numbers": [], "target": 3} ;
     {"numbers": "12", "target": 3} ; {"numbers": [1, 2.0], "target": 3} ;
     {"numbers": [-1, 4], "target": 3} ; {"numbers": [1, 2], "target": true} ;
-    {"numbers": [1, 2], "target": 0}"""
+    {"numbers": [1, 2], "target": 0} ;
+    {"numbers": [1, 2], "target": 3, "use_all": "no"}"""
 
 
 @pytest.mark.parametrize("label", ["", *each(LABELS), "[" * 100_000])

@@ -52,6 +52,10 @@ def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
         *((r"#### \boxed{7}", "7"), ("\\boxed{}\n#### 7", None), ("#### Check\n7", "Check")),
         *(("<answer> 7 </answer>", "7"), ("<answer>8</answer> #### 7", "8")),
         *(("#### 7<|im_end|>", "7"), ("#### 7</s>\n", "7"), ("#### Final Answer\n\n7.", "7")),
+        *(("#### Answer\n7", "7"), ("#### Final Answer\n\nThe answer is 7.", "The answer is 7")),
+        ("#### Final Answer\n\nShe has 3. She buys 4!\n\nThe answer is 7.<|endoftext|>", "7"),
+        *(("#### Final Answer\nIt is 3. Or is it 4?", None), ("#### Answers: 7", "Answers: 7")),
+        *(("#### 8 #### The answer is 7.", "8 #### The answer is 7."), ("#### Answer", None)),
         *(("#### **Final Answer:** 7", "7"), ("#### The final answer\n**7**", "7")),
         *(("The answer is 7.", "7"), ("3 + 4 = 7. So the answer is **7**.<eos>", "7")),
         *(("Add.\n\nFinal answer: $7", "$7"), ("Thus, the answer is 7 or 8.", "7 or 8")),
@@ -65,7 +69,8 @@ def test_where_the_answer_is(response, answer):
 
 def test_what_states_more_than_the_answer_is_not_right():
     for said in ("7 or 8", "not 7", "7 plus 2", "between 7 and 8", "8, not 7", "70", "7/2", "-7"):
-        for response in (f"The answer is {said}.", f"#### Final Answer: {said}", f"#### {said}"):
+        headed = f"#### Final Answer: {said}", f"#### Final Answer\n\nThe answer is {said}.</s>"
+        for response in (f"The answer is {said}.", f"#### {said}", *headed):
             assert gsm8k.score(response, "7").value == 0, response
 
 

@@ -297,6 +297,22 @@ def test_the_answer_is_in_the_last_box_or_without_one_in_the_last_tag():
         assert knights_knaves.score(response, LABEL).status == status
 
 
+def test_answers_as_other_projects_ask_for_them():
+    label = json.dumps({"Zoey": "knight", "Oliver": "knave"})
+    for said in (
+        "(1) Zoey is a knight\n(2) Oliver is a knave",  # Logic-RL
+        "Therefore, Zoey is a knight, and Oliver is a knave.",
+        "Knights: Zoey; Knaves: Oliver",
+        "Zoey is not a knave, Oliver is not a knight",
+    ):
+        tagged = f"<think> Say Zoey lies. </think>\n<answer>\n{said}\n</answer>"
+        assert knights_knaves.score(f"{tagged}<|im_end|>", label).status == "correct"
+        swapped = tagged.replace("Zoey", "?").replace("Oliver", "Zoey").replace("?", "Oliver")
+        assert knights_knaves.score(swapped, label).status == "wrong"
+    for hedge in ("Zoey is a knight or a knave, Oliver is a knave", "Zoey or Oliver is a knight"):
+        assert knights_knaves.score(f"<answer>{hedge}</answer>", label).value == 0
+
+
 def test_people_whose_name_is_an_article():
     label = json.dumps({"A": "knight", "B": "knave", "An": "knave"})
     for answer, status in [

@@ -168,15 +168,29 @@ def test_the_gold_answer_scores_one_and_another_does_not(label):
     assert math.score("Hard to say.", label).status == "no_answer"
 
 
-def test_the_last_box_of_the_response_alone_is_graded(monkeypatch):
+def test_the_last_box_or_else_tag_of_the_response_alone_is_graded(monkeypatch):
     graded = []
     monkeypatch.setattr(
         math.grader, "grade", lambda *each: graded.append(each) or scored("wrong", "")
     )
     math.score(r"\boxed{1}, no, \boxed{2}", "2")
     math.score("2", "2")
-    assert graded == [("2", "2"), (None, "2")]
+    math.score("<think> 1 </think> <answer> 2 </answer><|im_end|>", "2")
+    math.score("\\boxed{1} <answer> 2 </answer>", "2")
+    assert graded == [("2", "2"), (None, "2"), ("2", "2"), ("1", "2")]
     assert math.wrong_response("-1").endswith(r"\boxed{0}.")  # its neighbour
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        *(("7", 1), ("$7$", 1), ("**7**", 1), ("The answer is 7.", 1), (r"\frac{14}{2}", 1)),
+        *(("7 or 8", 0), ("7, 8", 0), ("not 7", 0), ("8", 0), ("7 <answer> 8", 0), ("", 0)),
+    ],
+)
+def test_a_tag_is_read_as_a_box_is(said, value):
+    response = f"<think> \\frac{{14}}{{2}} </think><answer>\n{said}\n</answer>"
+    assert math.score(response, "7").value == value
 
 
 @pytest.mark.parametrize("answer", [" ", None, [], ["1", ""]])
