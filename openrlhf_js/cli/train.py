@@ -6,57 +6,50 @@ and remax.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
+from typing import Any
 
 from openrlhf_js.common.console import say
-from openrlhf_js.plugin import checks, flags
+from openrlhf_js.plugin import checks, flags, run
 from openrlhf_js.plugin.parser import flag_values, upstream_parser, validate_upstream
-from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a training; its exit status is 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    flat: dict[str, Any] = {}
     try:
         parser = upstream_parser()
         flags.add_flags(parser)
         args = parser.parse_args(argv)
+        flat = vars(args)
+        if flat["js.restarts"] > 0 and not flat["js.dry_run"] and run.RUN_ID not in os.environ:
+            return run.keep_running(sys.argv[1:] if argv is None else argv, flat)
         checks.check(args)
-
-        from openrlhf_js.plugin import run
-
-        device = run.prepare_device(vars(args)["js.device"])
+        device = run.prepare_device(flat["js.device"])
         checked = validate_upstream(args)
-        if vars(args)["js.dry_run"]:
+        if flat["js.dry_run"]:
             print("\n".join(flag_values(args, parser)))
             return 0
+        if flat["ckpt.load_enable"]:
+            run.choose_checkpoint(flat)
         with run.recorded(args, parser):
             run.train(checked, device)
-    except BadInput as error:
-        return _complain(error, 2)
-    except UpstreamMismatch as error:
-        return _complain(error, 1)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except Exception as error:
-        if bad := _bad_reward(error):
-            return _complain(bad, 1)
+        if explained := run.explained(error, flat):
+            return _complain(*explained)
         traceback.print_exc()
         return 1
     return 0
 
 
-def _complain(message: object, status: int) -> int:
-    for line in str(message).splitlines():
+def _complain(message: str, status: int) -> int:
+    for line in message.splitlines():
         say(f"openrlhf_js: {line}", error=True)
     return status
-
-
-def _bad_reward(error: BaseException | None) -> BadReward | None:
-    """The BadReward at the root of what Ray handed from actor to actor, if there is one."""
-    while error is not None and not isinstance(error, BadReward):
-        error = getattr(error, "cause", None) or error.__cause__
-    return error
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 
 from openrlhf_js.common.files import ROW_FORMATS, read_rows
 from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.plugin import run
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.tasks import task_of
@@ -52,7 +53,7 @@ def check(args: argparse.Namespace) -> None:
     flat: Flat = vars(args)
     problems = at_least_one(flat, COUNTS)
     counts_make_sense = not problems
-    problems += [*_estimator(flat), *_models(flat), *_rewards(flat)]
+    problems += [*_estimator(flat), *_models(flat), *_rewards(flat), *run.start_problems(flat)]
     found, prompts = _data(flat)
     problems += found
     if counts_make_sense:
@@ -110,6 +111,15 @@ def _estimator(flat: Flat) -> Iterator[str]:
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
+    if not 0 <= flat["js.max_masked_share"] <= 1:
+        yield f"--js.max_masked_share must be from 0 to 1, got {flat['js.max_masked_share']}"
+    filtering = flat["algo.dynamic_filtering_enable"] and not flat["js.allow_biased_filtering"]
+    if filtering and name in OURS and shrinkage != 0:  # js_fixed with 0 is rloo
+        yield (
+            "--algo.dynamic_filtering_enable drops groups of equal rewards. They have no gradient "
+            f"under rloo but teach under {name}, so dropping them biases the gradient. Leave it "
+            f"out ({name} does not need it), or give --js.allow_biased_filtering"
+        )
     if flat["js.on_bad_reward"] == "mask" and name not in OURS:
         yield (
             f"--js.on_bad_reward mask leaves responses out of a baseline, which upstream's {name} "
@@ -183,19 +193,20 @@ def _rewards(flat: Flat) -> Iterator[str]:
             "--reward.normalize_enable normalises a reward model in Ray, and --reward.remote_url "
             "names servers: leave it out here and give it to `openrlhf-js rm serve`"
         )
-    if not 0 < flat["js.reward_timeout_seconds"] < math.inf:
+    if not 0 < (limit := flat["js.reward_timeout_seconds"]) < math.inf:
         yield "--js.reward_timeout_seconds must be more than 0, and finite"
+        return
     if remote:
-        from openrlhf_js.plugin.rewards import parse
+        from openrlhf_js.plugin.rewards import parse, unreachable
 
         try:
-            parse(url.split(","), flat["js.reward_weights"])
+            yield from unreachable(parse(url.split(","), flat["js.reward_weights"]))
         except BadInput as error:
             yield from str(error).splitlines()
     elif agent or url:
         flag = "train.agent_func_path" if agent else "reward.remote_url"
-        path = agent or url.split(",")[0]
-        if problem := _python_problem(path, "AgentExecutor" if agent else "reward_func"):
+        path, name = agent or url.split(",")[0], "AgentExecutor" if agent else "reward_func"
+        if problem := run.load_problem(path, name, flat["js.device"], limit):
             yield f"--{flag} {path}: {problem}"
     elif not flat["reward.model_name_or_path"]:
         yield (
@@ -207,13 +218,6 @@ def _rewards(flat: Flat) -> Iterator[str]:
             "remax needs rewards with the responses, and a reward model in Ray gives them later: "
             "serve it (`openrlhf-js rm serve`) and give --reward.remote_url"
         )
-
-
-def _python_problem(path: str, name: str) -> str | None:
-    """Whether the file is there and names what upstream looks for; it is not executed."""
-    if not path.endswith(".py") or not os.path.isfile(path):
-        return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
-    return None if name in _source(path) or "import *" in _source(path) else f"defines no {name}"
 
 
 def _source(path: str) -> str:
@@ -273,18 +277,24 @@ def _file(flat: Flat, path: str) -> tuple[list[str], int]:
         not flat["train.agent_func_path"] and os.path.isfile(grader) and MIXED in _source(grader)
     )
     problems: dict[str, str] = {}  # problem -> the first place
+    kinds: dict[str, str] = {}  # of labels, too; whole numbers and others are one
     count = 0
     try:
         for row in read_rows(Path(path)):
             count += 1
             if problem := _row_problem(flat, row.value, by_task):
                 problems.setdefault(problem, row.place)
+            elif isinstance(row.value, dict) and flat["data.label_key"]:
+                kind = type(row.value[flat["data.label_key"]]).__name__.replace("int", "float")
+                kinds.setdefault(kind, row.place)
     except OSError as error:
         return [f"cannot be read ({error.strerror or error})"], 0
     except ValueError as error:
         return [str(error)], 0
     if not count:
         return ["holds no prompt"], 0
+    if len(kinds) > 1:
+        problems[f"labels of the types {', '.join(kinds)}: make them one"] = [*kinds.values()][1]
     return [f"{place}: {problem}" for problem, place in problems.items()][:SHOWN_PER_FILE], count
 
 

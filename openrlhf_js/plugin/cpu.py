@@ -52,18 +52,23 @@ def environment() -> dict[str, str]:
     }
 
 
+def needs_gpu(flat: dict[str, Any]) -> list[str]:
+    """One problem for each flag whose value only a GPU can do."""
+    return [
+        f"--{flag if came is True else f'{flag} {came}'} needs a GPU"
+        for flag, works in WITHOUT_GPU.items()
+        if (came := flat.get(flag, works)) != works
+    ]
+
+
 def adapt(args: argparse.Namespace) -> list[str]:
     """Sets what OpenRLHF's nested arguments must be on CPU; one notice for each change.
 
     Raises BadInput if the training asks for what only a GPU can do.
     """
-    problems = []
-    for flag, works in WITHOUT_GPU.items():
-        group, name = _place(args, flag)
-        came = getattr(group, name, works)
-        if came != works:
-            problems.append(f"--{flag if came is True else f'{flag} {came}'} needs a GPU")
-    if problems:
+    places = {flag: _place(args, flag) for flag in WITHOUT_GPU}
+    flat = {flag: getattr(*place) for flag, place in places.items() if hasattr(*place)}
+    if problems := needs_gpu(flat):
         raise BadInput("\n".join(problems))
     notices = []
     for flag in GPU_MEMORY:

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 # upstream's name -> the estimator of ours with the same baseline, for the diagnostics
 SAME_BASELINE = {
-    "reinforce": "reinforce",
+    "reinforce": "reinforce++",  # its whitening subtracts the mean of the batch
     "rloo": "rloo",
     "reinforce_baseline": "dr_grpo",
     "dr_grpo": "dr_grpo",
@@ -42,6 +42,7 @@ SAME_BASELINE = {
     "flash_reinforce": "reinforce++",
 }
 HISTORY = "js_history"  # the key in the states that upstream saves with the actor
+NOT_FINITE = "the reward is not finite"
 
 
 class ShrinkageExperienceMaker(RemoteExperienceMaker):
@@ -50,6 +51,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     Attributes:
         live_estimator: the estimator that computes the advantages.
         metrics: the last rollout batch's diagnostics (`js/...`), for the trainer to log.
+        step: the number of that batch; the trainer sets it.
         history: the statistics of the batches so far, with `--js.half_life`; else None.
     """
 
@@ -57,9 +59,12 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         super().__init__(*args, **kwargs)
         self.live_estimator: str = self.args.algo.advantage.estimator
         self.metrics: dict[str, float] = {}
+        self.step = 0
         half_life = self.args.js.half_life
         self.history = None if half_life is None else estimators.start_history(half_life)
         self._greedy_rewards: torch.Tensor | None = None
+        self._filtered: list[Any] = []  # sampled for this step, and not trained on
+        self._error = NOT_FINITE  # of the first masked response
         if self.live_estimator in OURS:
             # Upstream picks the returns by this attribute, but the baseline and the whitening by
             # the flag: with rloo's returns, our advantages pass through unchanged.
@@ -73,8 +78,14 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                     sample.rewards = torch.tensor([math.nan])
             self._check(rollout_samples)
             _fill_gaps(rollout_samples)
+        self._filtered = [e for sample in rollout_samples for e in getattr(sample, "filtered", ())]
+        for i, sample in enumerate(self._filtered, len(rollout_samples)):
+            sample.index = [i]
+        errors = (getattr(sample, "error", None) for sample in rollout_samples)
+        self._error = next(filter(None, errors), NOT_FINITE)
         # popped, so that nothing else averages over them
-        greedy = [sample.info.pop(GREEDY_REWARD, None) for sample in rollout_samples]
+        sampled = [*rollout_samples, *self._filtered]
+        greedy = [sample.info.pop(GREEDY_REWARD, None) for sample in sampled]
         if self.live_estimator == "remax":  # (n,): every response of a group has the same one
             every = self.args.rollout.n_samples_per_prompt
             self._greedy_rewards = torch.cat(greedy[::every]).float()
@@ -93,16 +104,19 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 f"{self.live_estimator!r} is live"
             )
         self._check(experiences)  # a reward model grades after `make_experience_batch` began
-        order = _PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
-        valid = order.gather([e.rewards for e in experiences]).isfinite()
+        sampled, responses = [*experiences, *self._filtered], self.args.rollout.n_samples_per_prompt
+        order = _PromptOrder(sampled, responses)
+        valid = order.gather([e.rewards for e in sampled]).isfinite()
         if self._greedy_rewards is not None:
             valid &= self._greedy_rewards.isfinite().unsqueeze(1)
+        trained = len(valid) - len(self._filtered) // responses  # the filtered ones come last
+        self._stop_if_too_many_are_masked(valid[:trained])
 
-        for experience in experiences:  # as upstream does first: penalties in at least float32
+        for experience in sampled:  # as upstream does first: penalties in at least float32
             dtype = torch.promote_types(experience.rewards.dtype, torch.float32)
             experience.rewards = experience.rewards.to(dtype)
-        apply_length_penalties(experiences, self.args)
-        rewards = order.gather([e.rewards for e in experiences])
+        apply_length_penalties(sampled, self.args)
+        rewards = order.gather([e.rewards for e in sampled])
 
         name = SAME_BASELINE.get(self.live_estimator, self.live_estimator)
         inputs = {
@@ -115,26 +129,29 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.metrics = estimators.diagnostics(name, rewards, **inputs) if enough else {}
         if self.live_estimator in OURS and enough:
             order.scatter(estimators.advantage(name, rewards, **inputs), "rewards")
-        elif self.live_estimator in OURS:  # what dynamic filtering left of an episode's end
+        elif self.live_estimator in OURS:  # an episode's end, if the checks could not know it
             logger.warning("%d prompts are too few for %s: skipped", len(rewards), name)
             valid = torch.zeros_like(valid)
             order.scatter(torch.zeros_like(rewards), "rewards")
         if self.history is not None:  # only now: today's advantages rest on earlier batches
             self.history = estimators.update_history(self.history, rewards, inputs["mask"])
+        order = _PromptOrder(experiences, responses)  # from here on only what trains
+        rewards, filtered, valid = rewards[:trained], rewards[trained:], valid[:trained]
         with _penalties_done(self.args.reward):
             super().compute_advantages_and_returns(experiences)
         if self.live_estimator in OURS:
             self._restore(order, rewards, valid)
         if self.args.js.save_batches:
-            greedy: Any = [] if self._greedy_rewards is None else self._greedy_rewards.numpy()
+            greedy = torch.empty(0) if self._greedy_rewards is None else self._greedy_rewards
             save_batch(
-                Path(self.args.js.save_batches),
+                Path(self.args.js.save_batches, f"batch_{self.step:06d}.npz"),
                 experiences,
                 order.gather,
                 estimator=self.live_estimator,
                 rewards=rewards.numpy(),
+                filtered_rewards=filtered.numpy(),
                 valid=valid.numpy(),
-                greedy_rewards=greedy,
+                greedy_rewards=greedy[:trained].numpy(),
             )
         return experiences
 
@@ -150,6 +167,17 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
             experience.action_mask = experience.action_mask * keep.unsqueeze(1)
+
+    def _stop_if_too_many_are_masked(self, valid: torch.Tensor) -> None:
+        """Raises BadReward with the grader's first error if a step has too little to train on."""
+        if valid.all():
+            return
+        masked, most = int((~valid).sum()), self.args.js.max_masked_share
+        if masked == valid.numel() or masked > most * valid.numel():
+            raise BadReward(
+                f"{masked} of {valid.numel()} responses have no reward, and --js.max_masked_share "
+                f"{most:g} allows {int(most * valid.numel())}. The first: {self._error}"
+            )
 
     def _check(self, experiences: list[Any]) -> None:
         """Raises BadReward for the first reward that is not finite, unless such are masked."""
@@ -240,12 +268,12 @@ def _penalties_done(reward: Any) -> Iterator[None]:
 
 
 def save_batch(
-    folder: Path,
+    path: Path,
     experiences: list[Any],
     gather: Callable[[list[torch.Tensor]], torch.Tensor],
     **arrays: Any,
 ) -> None:
-    """Writes `batch_000001.npz`, or the next number, so that a resumed run continues the count.
+    """Writes the .npz file of a rollout batch.
 
     Besides `arrays` it holds, for n prompts with m responses: `prompts` (n, m); `advantages` (n, m)
     of each response's last token (without KL in the reward those of every token); and `tokens`,
@@ -265,10 +293,9 @@ def save_batch(
             tokens[i] = sequence[real.bool()].numpy().astype(np.int32)
     in_order = sorted(tokens)
     both = gather(advantages)
-    folder.mkdir(parents=True, exist_ok=True)
-    number = len(list(folder.glob("batch_*.npz"))) + 1
+    path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(
-        folder / f"batch_{number:06d}.npz",
+        path,
         prompts=np.array([texts[i] for i in in_order]).reshape(both.shape),
         tokens=np.concatenate([tokens[i] for i in in_order]),
         lengths=np.array([len(tokens[i]) for i in in_order]).reshape(both.shape),

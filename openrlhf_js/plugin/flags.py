@@ -71,13 +71,24 @@ FLAGS: dict[str, dict[str, Any]] = {
         "grader's error; mask leaves that response out of every mean and gives it no gradient, "
         "and counts it; an evaluation that meets one logs NaN (default: %(default)s)",
     ),
+    "max_masked_share": dict(
+        type=float,
+        default=0.5,
+        help="with --js.on_bad_reward mask: the run stops with the grader's error at a step with a "
+        "larger share of masked responses, or without any other (default: %(default)s)",
+    ),
+    "allow_biased_filtering": dict(
+        action="store_true",
+        help="let --algo.dynamic_filtering_enable drop groups of equal rewards under an estimator "
+        "that learns from them, which biases the gradient; its statistics count them, too",
+    ),
     "reward_timeout_seconds": dict(
         type=float,
         default=600.0,
         metavar="SECONDS",
-        help="how long a response waits for its reward where --reward.remote_url names servers; "
-        "until then requests are retried, each for a fifth of that at most. Then "
-        "--js.on_bad_reward applies (default: %(default)s)",
+        help="how long a response waits for its reward, from a file or from servers; a request to "
+        "servers is retried until then, each for a fifth of that at most. Then "
+        "--js.on_bad_reward applies. Importing the file may take as long (default: %(default)s)",
     ),
     "reward_weights": dict(
         metavar="NAME=NUMBER,...",
@@ -88,6 +99,13 @@ FLAGS: dict[str, dict[str, Any]] = {
     "save_batches": dict(
         metavar="DIR",
         help="write each rollout batch's tokens, rewards and advantages into DIR, one .npz a step",
+    ),
+    "restarts": dict(
+        type=int,
+        default=0,
+        metavar="N",
+        help="after a crash that is no mistake of yours, start again from the last checkpoint, N "
+        "times at most without a new one (docs/long_runs.md; default: %(default)s)",
     ),
     "gradient_variance": dict(
         type=int,

@@ -18,8 +18,9 @@ import math
 import os
 import random
 import re
+import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -37,6 +38,7 @@ FIRST_REST_SECONDS = 0.5
 LONGEST_REST_SECONDS = 30.0
 LOOK_SECONDS = 0.5  # how often a waiting query looks whether a server is back
 CONNECT_SECONDS = 10.0
+REFUSAL_SECONDS = 2.0  # a server that is not there says so at once
 UNUSABLE_ANSWERS = 3  # then the query is to blame, or the servers are no reward servers
 LOG_AFTER_FAILURES = 3
 LARGEST_ANSWER_BYTES = 1 << 18
@@ -114,6 +116,26 @@ def _url_problem(url: str) -> str | None:
     if parts.username or parts.password:
         return f"a password in an address would end up in logs: use {TOKEN_VARIABLE} for a token"
     return None
+
+
+def unreachable(sources: Sequence[RewardSource]) -> Iterator[str]:
+    """One problem for each model of which no server accepts a connection."""
+    for source in sources:
+        if all(map(_refuses, source.urls)):
+            yield (
+                f"--reward.remote_url {','.join(source.urls)}: nothing listens there (connection "
+                "refused): start the server first (`openrlhf-js rm serve`)"
+            )
+
+
+def _refuses(url: str) -> bool:
+    parts = urlsplit(url)
+    place = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection(place, timeout=REFUSAL_SECONDS).close()
+    except OSError as error:  # whatever else it is may be over when the run has started
+        return isinstance(error, ConnectionRefusedError)
+    return False
 
 
 # --- answers ----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The rollout actor: no response leaves it with a reward that nobody computed.
+"""Rollouts: seeded, in prompt order, and no reward that nobody computed.
 
 Upstream logs a grader's exception at INFO and continues with `None`. Here the reward is checked in
 the process that asked for it, where the prompt and the error are still known.
@@ -17,15 +17,19 @@ from typing import Any
 
 import ray
 import torch
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from openrlhf_js.plugin.rewards import RemoteRewards
-from openrlhf_js.plugin.upstream import BadReward, plain_class
+from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
+from openrlhf_js.sampling.engines import key
 
 logger = logging.getLogger(__name__)
 
 GREEDY_REWARD = "greedy_reward"  # the key under which remax's reward travels with a response
 ERROR = "openrlhf_js_error"
+PROMPT_NUMBER = "openrlhf_js_prompt_number"
+EVALUATION = 2**32  # the number of an evaluation's first prompt; every one has the same seeds
 GRADING_THREADS = 64
 
 _error: ContextVar[Exception | None] = ContextVar("grader's error", default=None)
@@ -48,7 +52,7 @@ def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str
     """Makes the reward and the score of a graded response finite floats, in place.
 
     `error` is the grader's exception. With `on_bad_reward` "stop" a bad reward raises BadReward;
-    with "mask" it becomes NaN, which the experience maker masks.
+    with "mask" it becomes NaN, which the experience maker masks, and `ERROR` says why.
     """
     try:
         if isinstance(error, BadReward):
@@ -64,18 +68,34 @@ def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str
         if on_bad_reward == "stop":
             raise BadReward(message) from error
         logger.warning("response masked: %s", message)
-        response.update(reward=math.nan, scores=None, extra_logs={})
+        response.update({"reward": math.nan, "scores": None, "extra_logs": {}, ERROR: message})
 
 
 class RememberingExecutor(SingleTurnAgentExecutor):
     """Upstream's executor with our HTTP client; its responses keep a grader's error as `ERROR`."""
 
-    def __init__(self, remote_rm_url: Any, remote: RemoteRewards | None = None):
+    def __init__(
+        self,
+        remote_rm_url: Any,
+        remote: RemoteRewards | None = None,
+        limit_seconds: float | None = None,
+    ):
         super().__init__(remote_rm_url)
-        self._remote = remote
+        self._remote, self._limit_seconds = remote, limit_seconds
+        self._turns = asyncio.Semaphore(GRADING_THREADS)  # none waits for a thread in its time
 
     async def _fetch_rewards_via_func(self, *lists: Any) -> Any:
-        return await _remember_error(super()._fetch_rewards_via_func(*lists))
+        async with self._turns:
+            return await _remember_error(self._limited(super()._fetch_rewards_via_func(*lists)))
+
+    async def _limited(self, grading: Awaitable[Any]) -> Any:
+        task = asyncio.ensure_future(grading)
+        if (await asyncio.wait([task], timeout=self._limit_seconds))[0]:
+            return task.result()
+        # its thread is lost, and the next graders get new ones
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
+        limit = f"{self._limit_seconds:g} s (--js.reward_timeout_seconds)"
+        raise BadReward(f"the grader gave no reward within {limit}")
 
     async def _fetch_rewards_via_http(self, *lists: Any) -> Any:
         assert self._remote is not None
@@ -83,7 +103,12 @@ class RememberingExecutor(SingleTurnAgentExecutor):
 
     async def execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         _error.set(None)
-        response = await super().execute(*args, **kwargs)
+        try:
+            response = await super().execute(*args, **kwargs)
+        except ValueError as error:
+            if not kwargs.get("images"):
+                raise
+            raise BadInput(f"{str(error)[:400]} (prompt {kwargs['prompt'][-400:]!r})") from error
         return {**response, ERROR: _error.get()}
 
 
@@ -101,18 +126,24 @@ async def _remember_error(grading: Awaitable[Any]) -> Any:
 
 def checked_rollout(
     actor_class: Any,
+    seed: int,
     on_bad_reward: str,
     greedy: bool,
     remote: Callable[[], RemoteRewards] | None = None,
+    limit_seconds: float | None = None,
 ) -> Any:
-    """Upstream's rollout actor, its rewards settled; defined here so that Ray sends it by value.
+    """Upstream's rollout actor, its responses seeded and its rewards settled.
+
+    It is defined here so that Ray sends it by value.
 
     Args:
         actor_class: upstream's `@ray.remote` class.
+        seed: `--train.seed`, from which every response gets its own.
         on_bad_reward: "stop" or "mask".
-        greedy: whether each prompt also gets one greedy response (remax), whose reward the other
-            responses carry in their logs under `GREEDY_REWARD`.
+        greedy: whether each prompt of training also gets one greedy response (remax), whose reward
+            the other responses carry in their logs under `GREEDY_REWARD`.
         remote: makes, in the actor, the client of reward models behind HTTP.
+        limit_seconds: how long a grader may take for a response.
     """
 
     class CheckedRollout(plain_class(actor_class)):  # type: ignore[misc]
@@ -126,26 +157,120 @@ def checked_rollout(
             # which has a few threads per core.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
             if type(self.executor) is SingleTurnAgentExecutor:
-                self.executor = RememberingExecutor(remote_rm_url, remote and remote())
+                client = remote and remote()
+                self.executor = RememberingExecutor(remote_rm_url, client, limit_seconds)
+
+        async def generate(
+            self, prompt_token_ids: Any, sampling_params: Any, *args: Any, **kwargs: Any
+        ) -> Any:
+            if sampling_params.seed is not None:  # an agent's turns differ in their context
+                sampling_params = copy.copy(sampling_params)
+                sampling_params.seed = key(sampling_params.seed, len(prompt_token_ids), 0)
+            return await super().generate(prompt_token_ids, sampling_params, *args, **kwargs)
 
         async def generate_responses(
-            self, prompt: str, label: str, sampling_params: Any, *args: Any, **kwargs: Any
+            self,
+            prompt: NumberedPrompt,
+            label: str,
+            sampling_params: Any,
+            *args: Any,
+            num_samples: int = 1,
+            **kwargs: Any,
         ) -> list[dict[str, Any]]:
-            jobs = [super().generate_responses(prompt, label, sampling_params, *args, **kwargs)]
-            if greedy:
-                at_zero = copy.deepcopy(sampling_params)
-                at_zero.temperature, at_zero.top_p, at_zero.top_k = 0.0, 1.0, 0
-                one = {**kwargs, "num_samples": 1}
-                jobs.append(super().generate_responses(prompt, label, at_zero, *args, **one))
-            responses, *extra = await asyncio.gather(*jobs)
+            generate = super().generate_responses
+
+            def one(**changes: Any) -> Awaitable[list[dict[str, Any]]]:
+                parameters = copy.deepcopy(sampling_params)
+                for name, value in changes.items():
+                    setattr(parameters, name, value)
+                return generate(str(prompt), label, parameters, *args, num_samples=1, **kwargs)
+
+            jobs = [one(seed=key(seed, prompt.number, draw)) for draw in range(num_samples)]
+            if greedy and prompt.number < EVALUATION:
+                jobs.append(one(temperature=0.0, top_p=1.0, top_k=0))
+            done = [response for (response,) in await asyncio.gather(*jobs)]
             # without endpoints of its own, a reward model in Ray grades the response later
             if getattr(self.executor, "reward_endpoints", True):
-                for response in [*responses, *(best for (best,) in extra)]:
+                for response in done:
                     settle(response, response.pop(ERROR, None), on_bad_reward)
-            for (best,) in extra:
-                for response in responses:
+            responses, best = done[:num_samples], done[num_samples:]
+            for response in responses:
+                response[PROMPT_NUMBER] = prompt.number
+                if best:
                     logs = response.get("extra_logs") or {}
-                    response["extra_logs"] = {**logs, GREEDY_REWARD: best["reward"]}
+                    response["extra_logs"] = {**logs, GREEDY_REWARD: best[0]["reward"]}
             return responses
 
     return ray.remote(CheckedRollout)
+
+
+class NumberedPrompt(str):
+    """A prompt and its place among all that a run draws, from 0 or, evaluated, `EVALUATION` on."""
+
+    number: int
+
+
+class OrderedSamples(SamplesGenerator):
+    """Upstream's generator of rollouts, whose prompts are numbered as they are drawn.
+
+    The number seeds the responses and puts the groups in order, whichever arrived first.
+
+    Attributes:
+        drawn: the number of the next prompt; a resumed run sets it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.drawn = 0
+        self._made: list[Any] = []
+
+    def generate_eval_samples(self, **settings: Any) -> list[Any]:
+        drawn, self.drawn = self.drawn, EVALUATION
+        try:
+            return super().generate_eval_samples(**settings)
+        finally:
+            self.drawn = drawn
+
+    def generate_samples(self, **settings: Any) -> tuple[list[Any], float | None, int, bool]:
+        """Upstream's, with the share of groups that passed the filter, and full rollouts only.
+
+        What filtering leaves of an episode's end is dropped: it has any number of prompts, and an
+        optimizer step or a rank may need more.
+        """
+        samples, passed, consumed, exhausted = super().generate_samples(**settings)
+        sizes = self.args.rollout
+        if passed is not None:
+            passed /= 100 * sizes.n_samples_per_prompt
+        size = sizes.batch_size * sizes.n_samples_per_prompt
+        if self.args.algo.dynamic_filtering_enable and 0 < len(samples) < size:
+            left = len(samples) // sizes.n_samples_per_prompt
+            logger.warning(
+                "the episode's last %d prompts dropped: a rollout has %d", left, sizes.batch_size
+            )
+            samples = []
+        return samples, passed, consumed, exhausted
+
+    def _generate_vllm(self, **settings: Any) -> tuple[list[Any], int, bool]:
+        self._made = []
+        samples, consumed, exhausted = super()._generate_vllm(**settings)
+        samples.sort(key=lambda sample: sample.index)
+        if samples:
+            kept = {sample.index[0] for sample in samples}
+            filtered = [sample for sample in self._made if sample.index[0] not in kept]
+            samples[0].filtered = sorted(filtered, key=lambda sample: sample.index)
+        return samples, consumed, exhausted
+
+    def _dispatch_prompts_to_vllm(self, prompts: list[str], *args: Any, **settings: Any) -> Any:
+        numbered = [NumberedPrompt(prompt) for prompt in prompts]
+        for prompt in numbered:
+            prompt.number = self.drawn
+            self.drawn += 1
+        return super()._dispatch_prompts_to_vllm(numbered, *args, **settings)
+
+    def _process_response_into_experience(self, response: Any, **settings: Any) -> Any:
+        sample = super()._process_response_into_experience(response, **settings)
+        sample.index = [response[PROMPT_NUMBER]]  # upstream gives the samples of a step new ones
+        sample.error = response.get(ERROR)
+        if self.args.js.allow_biased_filtering:
+            self._made.append(sample)
+        return sample

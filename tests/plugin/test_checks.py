@@ -20,7 +20,7 @@ GOOD = {
     "data.prompt_dataset": "prompts.jsonl",
     "data.input_key": "question",
     "data.label_key": "answer",
-    "reward.remote_url": "reward.py",
+    "reward.model_name_or_path": "OpenRLHF/Llama-3-8b-rm-700k",
     "algo.advantage.estimator": "js",
     "rollout.batch_size": "4",
     "rollout.n_samples_per_prompt": "4",
@@ -29,7 +29,6 @@ GOOD = {
     "actor.num_gpus_per_node": "1",
 }
 HUB = {"data.prompt_dataset": "openai/gsm8k"}
-IN_RAY = {"reward.remote_url": None, "reward.model_name_or_path": "OpenRLHF/Llama-3-8b-rm-700k"}
 MIXED = "from openrlhf_js.tasks.rewards import reward_by_datasource as reward_func\n"
 PARSER = upstream_parser()
 flags.add_flags(PARSER)
@@ -45,11 +44,11 @@ def folder(tmp_path, monkeypatch):
     Path("nine.jsonl").write_text("".join([*rows, rows[0]]))
     Path("chat.jsonl").write_text('{"question": [{"role": "user"}], "answer": "1"}\n' * 4)
     Path("p.csv").write_text("question,answer\n" + "1,1\n" * 4)
-    Path("reward.py").write_text("raise SystemExit\ndef reward_func(q, p, l): ...\n")
-    Path("other.py").write_text("from m import f as reward_func")
-    Path("no_function.py").write_text("def reward(q, p, l): ...\n")
+    Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
     Path("agent.py").write_text("class AgentExecutor: ...")
     Path("mixed.py").write_text(MIXED)
+    Path("model", "config.json").write_text('{"text_config": {"max_position_embeddings": 4096}}')
+    monkeypatch.setattr(checks.run, "find_device", lambda: ("gpu", "nvidia-smi is there"))
     return tmp_path
 
 
@@ -80,6 +79,8 @@ ONE_RESPONSE = {"rollout.n_samples_per_prompt": "1", "train.batch_size": "4"}
 NINE = {"data.prompt_dataset": "nine.jsonl", "train.batch_size": "4"}
 TWO = {"actor.num_gpus_per_node": "2", **HUB}
 TWO_NINE = {**TWO, **NINE, "rollout.micro_batch_size": "4", "train.micro_batch_size": "2"}
+FILTERING = {"algo.dynamic_filtering_enable": ""}
+ALLOWED = {**FILTERING, "js.allow_biased_filtering": ""}
 VARIANCE = {"js.gradient_variance": ""}
 GROUPS = {"js.group_micro_batches": "", "train.micro_batch_size": "4"}
 
@@ -99,8 +100,7 @@ GROUPS = {"js.group_micro_batches": "", "train.micro_batch_size": "4"}
         {"data.prompt_dataset": "p.csv"},
         {"data.prompt_dataset": "chat.jsonl", "data.apply_chat_template": ""},
         {"actor.model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct"},
-        IN_RAY,
-        {"reward.remote_url": "other.py"},
+        {"reward.remote_url": "reward.py"},
         {"reward.remote_url": "http://a:1/r,https://b/r"},
         {
             "reward.remote_url": "help=http://a/r,harm=http://b/r",
@@ -113,11 +113,14 @@ GROUPS = {"js.group_micro_batches": "", "train.micro_batch_size": "4"}
         NINE,
         {**TWO_NINE, "data.max_samples": "8"},
         {**TWO_NINE, "actor.num_gpus_per_node": "1"},
-        {**TWO_NINE, "algo.dynamic_filtering_enable": ""},
+        {**TWO_NINE, **ALLOWED},
+        estimator("rloo") | FILTERING,
+        estimator("js_fixed", js__shrinkage="0") | FILTERING,
         {**VARIANCE, "ds.zero_stage": "3"},
         {**VARIANCE, "train.dynamic_batch_enable": "", "train.micro_batch_size": "8"},
         {**GROUPS, **TWO, "rollout.micro_batch_size": "8"},
         {"ds.param_dtype": "fp16", "actor.optim": "muon"},  # refused only with VARIANCE
+        {"js.restarts": "2", "ckpt.save_steps": "5", "rollout.max_new_tokens": "2047"},
     ],
     ids=str,
 )
@@ -140,6 +143,10 @@ def test_what_works_passes(changes):
         (estimator("js_fixed"), "js_fixed needs --js.shrinkage"),
         (estimator("js_fixed", js__shrinkage="nan"), "from 0 to 1"),
         ({"js.shrinkage": "0.5"}, "is for js_fixed, not js"),
+        (FILTERING, "out (js does not need it), or give --js.allow_biased_filtering"),
+        (estimator("js_fixed", js__shrinkage="0.5") | FILTERING, "but teach under js_fixed"),
+        (estimator("remax", reward__remote_url="reward.py") | FILTERING, "but teach under remax"),
+        ({"js.max_masked_share": "1.5"}, "must be from 0 to 1, got 1.5"),
         (estimator("rloo", js__on_bad_reward="mask"), "js_fixed with --js.shrinkage 0 is rloo"),
         ({"js.loss": "constant", "actor.policy_loss_type": "gspo"}, "takes the mean of each"),
         # data
@@ -156,10 +163,9 @@ def test_what_works_passes(changes):
         ({"actor.model_name_or_path": None}, "--actor.model_name_or_path is missing"),
         ({"actor.model_name_or_path": "./none"}, "--actor.model_name_or_path ./none: does not"),
         ({"reward.model_name_or_path": "a/b/c"}, "a/b/c: does not exist"),
-        ({"reward.remote_url": None}, "nothing gives rewards"),
+        ({"reward.model_name_or_path": None}, "nothing gives rewards"),
         ({"reward.remote_url": "none.py"}, "none.py: does not exist"),
-        ({"reward.remote_url": "no_function.py"}, "defines no reward_func"),
-        ({"train.agent_func_path": "reward.py"}, "defines no AgentExecutor"),
+        ({"train.agent_func_path": "reward.py"}, "cannot be loaded: it defines no AgentExecutor"),
         ({"reward.remote_url": "http://a/r,b/r"}, "b/r: neither a Python file"),
         ({"reward.remote_url": "a=http://a/r,b=http://b/r"}, "give one NAME=NUMBER for each"),
         ({"js.reward_weights": "help=1"}, "is for reward models that"),
@@ -168,7 +174,15 @@ def test_what_works_passes(changes):
             {"reward.remote_url": "http://a/r", "reward.normalize_enable": ""},
             "give it to `openrlhf-js rm serve`",
         ),
-        (estimator("remax") | IN_RAY, "gives them later: serve it"),
+        (estimator("remax"), "gives them later: serve it"),
+        # the start
+        ({"data.max_len": "4097"}, "is more than the model's 4096 positions"),
+        ({"rollout.max_new_tokens": "2048"}, "leaves no room in --data.max_len 2048 for a prompt"),
+        ({"ckpt.load_enable": ""}, "there is no checkpoint in ./ckpt/checkpoints_ppo_ray"),
+        ({"ckpt.path": "reward.py/ckpt"}, "reward.py is no folder that can be written"),
+        ({"js.save_batches": "reward.py"}, "reward.py is no folder that can be written"),
+        ({"js.restarts": "2"}, "give --ckpt.save_steps"),
+        ({"js.device": "cpu", "vllm.tensor_parallel_size": "2"}, "size 2 needs a GPU"),
         # sizes
         ({"train.max_epochs": "0"}, "--train.max_epochs must be at least 1, got 0"),
         ({"vllm.num_engines": None}, "--vllm.num_engines must be at least 1"),
@@ -208,7 +222,7 @@ def test_what_works_passes(changes):
             "multiple of --rollout.n_samples_per_prompt 8, got 4: use 8",
         ),
         (
-            {**TWO_NINE, **GROUPS, "train.batch_size": "8", "algo.dynamic_filtering_enable": ""},
+            {**TWO_NINE, **GROUPS, "train.batch_size": "8", **ALLOWED},
             "got one of 1: change --rollout.batch_size",
         ),
     ],
@@ -216,6 +230,12 @@ def test_what_works_passes(changes):
 )
 def test_what_does_not_is_one_line(changes, said):
     assert said in the_problem(changes)
+
+
+def test_a_gpu_is_refused_where_the_stack_has_none(monkeypatch):
+    monkeypatch.setattr(checks.run, "find_device", lambda: ("cpu", checks.run.CPU_STACK))
+    assert "the installed stack is the one for CPU" in the_problem({"js.device": "gpu"})
+    assert problems({}) == []
 
 
 def test_the_critic_has_ranks_of_its_own():
@@ -250,6 +270,11 @@ def test_the_program_prints_all_problems_and_ends_with_status_2():
         (b'{"question": 3, "answer": "1"}\n', "line 1: 'question' holds int; it must hold text"),
         (b'["a"]\n', "item 1: not a JSON object, but str"),
         (b"\xff\xfe\x00", "line 1: not UTF-8 text"),
+        (
+            b'{"question": "1", "answer": 1}\n{"question": "1", "answer": 0.5}\n'
+            b'{"question": "1", "answer": "1/2"}\n',
+            "line 3: labels of the types float, str: make them one",
+        ),
     ],
 )
 def test_a_bad_prompt_file(content, said):
@@ -260,10 +285,11 @@ def test_a_bad_prompt_file(content, said):
 
 @pytest.mark.parametrize("datasource", ["sudoku/4", "default", None])
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_a_datasource_that_no_task_grades(datasource, ending):
+def test_a_datasource_that_no_task_grades(datasource, ending, monkeypatch):
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
+    monkeypatch.setattr(checks.run, "load_problem", lambda *_: None)
     sources = ["maze", "math/amc23"] * 3 + ["countdown", datasource]
     rows = [{"question": "1", "answer": "1", "datasource": source} for source in sources]
     Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))

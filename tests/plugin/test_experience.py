@@ -14,7 +14,10 @@ import ray.cloudpickle
 import torch
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ppo_utils.experience import Experience
-from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.trainer.ppo_utils.experience_maker import (
+    RemoteExperienceMaker,
+    apply_length_penalties,
+)
 
 from openrlhf_js import estimators
 from openrlhf_js.plugin import trainer
@@ -47,7 +50,13 @@ def make_args(estimator: str, **settings):
         ),
         train=SimpleNamespace(dynamic_batch_enable=False),
         data=SimpleNamespace(max_len=32),
-        js=SimpleNamespace(shrinkage=None, half_life=None, on_bad_reward="stop", save_batches=None),
+        js=SimpleNamespace(
+            shrinkage=None,
+            half_life=None,
+            on_bad_reward="stop",
+            max_masked_share=0.5,
+            save_batches=None,
+        ),
     )
     for key, value in settings.items():
         section, name = key.split("__")
@@ -191,6 +200,27 @@ def test_masked_responses_count_nowhere_and_teach_nothing(rewards):
     assert logged[~others] == pytest.approx(logged[others].mean().item())
 
 
+def test_masks_that_leave_too_little_stop_with_the_graders_first_error(rewards, monkeypatch):
+    monkeypatch.setattr(RemoteExperienceMaker, "make_experience_batch", lambda self, samples: None)
+    half, graded = N * M // 2, rewards.clone()
+    graded.view(-1)[:half] = math.nan
+    samples = [SimpleNamespace(rewards=graded[0, :1], info={}, scores=None) for _ in range(3)]
+    for sample, error in zip(samples, (None, "KeyError: gone", "another"), strict=True):
+        sample.error = error
+
+    def masked(rewards, share):
+        maker = our_maker("js", js__on_bad_reward="mask", js__max_masked_share=share)
+        maker.make_experience_batch(samples)
+        maker.compute_advantages_and_returns(make_experiences(rewards))
+        return maker.metrics["js/masked_responses"]
+
+    assert masked(graded, 0.5) == half
+    with pytest.raises(BadReward, match=f"{half} of {N * M} responses .* 11. The first: KeyError"):
+        masked(graded, 0.49)
+    with pytest.raises(BadReward, match=f"{N * M} of {N * M} responses"):
+        masked(torch.full_like(rewards, math.nan), 1.0)
+
+
 def test_a_bad_reward_stops_with_its_prompt(rewards):
     rewards[2, 0] = math.inf
     with pytest.raises(BadReward, match=r"reward is inf \(prompt 'prompt 2'\)"):
@@ -210,6 +240,70 @@ def test_remax_takes_the_greedy_reward_and_leaves_none_behind(rewards, monkeypat
     actual, mask = without_kl(maker, rewards)
     expected = (rewards - greedy.unsqueeze(1)).reshape(-1, 1) * mask
     torch.testing.assert_close(actual, expected)
+
+
+def test_groups_that_were_filtered_out_count_in_the_statistics_and_not_in_training(rewards):
+    maker = our_maker("js_plus", js__half_life=5.0, **PENALTIES)
+    every = torch.cat([rewards, torch.tensor([[1.0] * M, [0.0] * M])])
+    singles = make_experiences(every, micro_batch_size=1)
+    trained, filtered = singles[: N * M], singles[N * M :]
+    trained[0].filtered, trained[5].filtered = filtered[:M], filtered[M:]
+    maker.make_experience = lambda samples: samples
+    maker.split_rollout_samples = lambda samples: samples
+    experiences = maker.make_experience_batch(trained)
+    assert len(experiences) == N * M
+
+    penalised = make_experiences(every)
+    apply_length_penalties(penalised, maker.args)
+    every = torch.cat([e.rewards for e in penalised]).reshape(-1, M)
+    history = estimators.start_history(5.0)
+    expected = estimators.advantage("js_plus", every, history=history)[:N].reshape(-1, 1)
+    mask = by_response(experiences, "action_mask")
+    torch.testing.assert_close(by_response(experiences), expected * mask)
+    assert maker.history == estimators.update_history(history, every)
+    assert maker.metrics == estimators.diagnostics("js_plus", every, history=history)
+    logged = torch.cat([e.info["reward"] for e in experiences])
+    torch.testing.assert_close(logged, every[:N].view(-1))
+
+
+BINARY = {  # estimator, m, chance of a right answer -> share of the gradient that filtering leaves
+    ("js_fixed", 2, 0.5): 0.75,
+    ("js_fixed", 2, 0.1): 0.75,
+    ("js_fixed", 4, 0.5): 0.9375,
+    ("js_fixed", 4, 0.1): 0.8175,
+    ("rloo", 2, 0.1): 1.0,
+    ("rloo", 4, 0.1): 1.0,
+}
+
+
+@pytest.mark.parametrize(("name", "m", "chance"), BINARY)
+def test_what_filtering_leaves_of_the_expected_gradient(name, m, chance):
+    """All outcomes of one prompt, beside another that holds the batch mean at 0.5."""
+    left = {False: 0.0, True: 0.0}  # by whether equal groups are dropped
+    for outcome in itertools.product((0.0, 1.0), repeat=m):
+        group = torch.tensor(outcome)
+        batch = torch.stack([group, torch.tensor([0.0, 1.0] * (m // 2))])
+        advantage = estimators.advantage(name, batch, shrinkage=0.5)[0]
+        score = torch.where(group == 1, 1 / chance, -1 / (1 - chance))  # d log p / d chance
+        probability = chance ** sum(outcome) * (1 - chance) ** (m - sum(outcome))
+        gradient = probability * (advantage * score).mean().item()
+        left[False] += gradient
+        left[True] += gradient * (0 < group.mean() < 1).item()
+    assert left[False] == pytest.approx(1, abs=1e-5)
+    assert left[True] == pytest.approx(BINARY[name, m, chance], abs=1e-5)
+
+
+def test_with_two_responses_filtered_js_is_rloo_rescaled():
+    rewards = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    ratio = estimators.advantage("js", rewards) / estimators.advantage("rloo", rewards)
+    torch.testing.assert_close(ratio, ratio[:1, :1].expand_as(ratio))
+    assert 0.5 < ratio[0, 0] < 1
+
+
+def test_the_error_of_reinforce_is_that_of_the_batch_mean_which_whitening_subtracts(rewards):
+    maker = our_maker("reinforce")
+    maker.compute_advantages_and_returns(make_experiences(rewards))
+    assert maker.metrics == estimators.diagnostics("reinforce++", rewards)
 
 
 def test_samples_without_a_reward_are_filled_so_that_a_batch_can_be_made():
@@ -284,9 +378,10 @@ def test_tokens_go_without_padding_and_in_prompt_order(tmp_path):
         flat = torch.cat([value.flatten() for value in values])
         return flat[torch.tensor([1, 2, 3, 0])].reshape(2, 2)
 
-    for number in (1, 2):
-        save_batch(tmp_path / "batches", shuffled, gather, rewards=np.eye(2), estimator="js")
-        saved = np.load(tmp_path / "batches" / f"batch_{number:06d}.npz")
+    path = tmp_path / "batches" / "batch_000007.npz"
+    for estimator in ("rloo", "js"):  # a step that is repeated replaces what it left
+        save_batch(path, shuffled, gather, rewards=np.eye(2), estimator=estimator)
+    saved = np.load(path)
     assert saved["prompts"].tolist() == [["a", "a"], ["b", "b"]]
     assert saved["lengths"].tolist() == [[2, 3], [3, 3]]
     assert saved["tokens"].tolist() == [1, 2, 1, 3, 4, 7, 5, 6, 7, 8, 9]
@@ -343,6 +438,8 @@ class Upstream:
         self.experience_maker = SimpleNamespace(live_estimator="js_plus", history=None)
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
         self.disk = {"global_step": 0}
+        self.order = torch.randperm(50).tolist()  # as the loader draws it
+        self.samples_generator, self.tensorboard_logger = SimpleNamespace(drawn=0), None
 
     def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
         self.disk = {**client_states, "global_step": global_step}
@@ -353,6 +450,20 @@ class Upstream:
     def init_checkpoint_states(self):
         return self.disk
 
+    def fit(self, episode, total_consumed_prompts):
+        pass
+
+
+def run_args(estimator="js_plus", level="off", max_epochs=1, **train):
+    """Nested arguments of a run of 8 x 4 responses; `train` is of --train."""
+    flags = {"seed": 42, "batch_size": 32, "async_enable": False, "partial_rollout_enable": False}
+    advantage = SimpleNamespace(estimator=estimator, is_correction_level=level)
+    return SimpleNamespace(
+        algo=SimpleNamespace(advantage=advantage),
+        rollout=SimpleNamespace(batch_size=8, n_samples_per_prompt=4),
+        train=SimpleNamespace(**{**flags, "max_epochs": max_epochs, **train}),
+    )
+
 
 @pytest.fixture
 def start(monkeypatch):
@@ -360,9 +471,8 @@ def start(monkeypatch):
     for name in ("PromptDataset", "RemoteExperienceMaker"):
         monkeypatch.setattr(ppo_trainer, name, None)
 
-    def start(ours, estimator="js_plus"):
-        algo = SimpleNamespace(advantage=SimpleNamespace(estimator=estimator))
-        strategy = SimpleNamespace(args=SimpleNamespace(algo=algo))
+    def start(ours, estimator="js_plus", **train):
+        strategy = SimpleNamespace(args=run_args(estimator, **train))
         return plain_class(ours(ray.remote(Upstream)))("model", strategy)
 
     return start
@@ -383,6 +493,44 @@ def test_the_trainer_saves_and_restores_it(start, history):
     maker.history = None
     with pytest.raises(BadInput, match=r"give --js\.half_life 20"):
         actor.init_checkpoint_states()
+
+
+@pytest.mark.parametrize("ours", [trainer.shrinkage_trainer, trainer.sourced_generator])
+def test_the_seed_of_the_run_decides_the_order_of_prompts(start, ours):
+    first = start(ours, seed=1).order
+    torch.rand(3)  # whatever else the process has drawn
+    assert start(ours, seed=1).order == first != start(ours, seed=2).order
+
+
+def test_a_resumed_run_counts_its_prompts_on(start):
+    actor = start(trainer.shrinkage_trainer)
+    actor.disk = {"global_step": 0, "total_consumed_prompts": 24}
+    actor.init_checkpoint_states()
+    assert actor.samples_generator.drawn == 24
+    half = start(trainer.sourced_generator)
+    half.fit(episode=1, total_consumed_prompts=24)
+    assert half.samples_generator.drawn == 24
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ({}, None),
+        ({"batch_size": 8}, "4 updates per batch"),
+        ({"max_epochs": 2}, "2 updates per batch"),
+        ({"async_enable": True}, "(--train.async_enable)"),
+        ({"async_enable": True, "partial_rollout_enable": True}, "--train.partial_rollout_enable"),
+        ({"async_enable": True, "level": "token"}, None),
+    ],
+)
+def test_an_off_policy_run_says_that_importance_correction_is_off(run, said):
+    notice = trainer.uncorrected(run_args(**run))
+    assert (said is None and notice is None) or (said in notice and "is_correction_level" in notice)
+
+
+def test_the_trainer_says_so_in_its_log(start, capsys):
+    start(trainer.shrinkage_trainer, batch_size=8)
+    assert "openrlhf_js: the run is off-policy (4 updates per batch)" in capsys.readouterr().out
 
 
 def test_a_trainer_whose_live_estimator_is_another_stops(start):

@@ -12,16 +12,19 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openrlhf_js.plugin import rewards as rewards_module
+from openrlhf_js.plugin import rollout
 from openrlhf_js.plugin.rewards import (
     RemoteRewards,
     RewardSource,
@@ -29,7 +32,9 @@ from openrlhf_js.plugin.rewards import (
     client_of,
     parse,
     read_answer,
+    unreachable,
 )
+from openrlhf_js.plugin.rollout import RememberingExecutor
 from openrlhf_js.plugin.upstream import BadInput, BadReward
 
 Answer = Callable[[dict[str, Any]], "web.Response | Awaitable[web.Response]"]
@@ -415,3 +420,79 @@ def test_what_cannot_be_meant_is_refused(addresses, weights, said):
     with pytest.raises(BadInput) as caught:
         parse(addresses, weights)
     assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+# --- before a run ----------------------------------------------------------------------------
+
+
+def test_a_model_without_a_server_that_listens_is_found_before_a_run():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        there = f"http://127.0.0.1:{listening.getsockname()[1]}/get_reward"
+        gone = f"http://127.0.0.1:{free_port()}/get_reward"
+        unknown = "http://nowhere.invalid/get_reward"  # perhaps only this machine does not know it
+        sources = [("a", 1.0, (gone, there)), ("b", 1.0, (gone,)), ("c", 1.0, (unknown,))]
+        (said,) = unreachable([RewardSource(*source) for source in sources])
+    assert said.startswith(f"--reward.remote_url {gone}: nothing listens there")
+
+
+# --- graders in a file ------------------------------------------------------------------------
+
+
+class _Tokenizer:
+    image_processor = None
+
+    def __call__(self, **_):
+        return {"input_ids": torch.tensor([[1, 2, 3]])}
+
+    def decode(self, tokens, **_):
+        return "the query"
+
+
+class _Engine:
+    async def generate(self, *_, **__):
+        output = SimpleNamespace(token_ids=[5], finish_reason="stop", logprobs=None)
+        return SimpleNamespace(outputs=[output])
+
+
+def execute(executor, label="fine", images=None):
+    params = SimpleNamespace(max_tokens=4, logprobs=None)
+    return executor.execute(
+        prompt="the prompt",
+        label=label,
+        sampling_params=params,
+        max_length=16,
+        hf_tokenizer=_Tokenizer(),
+        llm_engine=_Engine(),
+        images=images,
+    )
+
+
+def test_graders_that_hang_cost_their_own_rewards_and_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout, "GRADING_THREADS", 2)
+    path = tmp_path / "grader.py"
+    path.write_text(
+        "import threading\nhang = threading.Event()\n"
+        "def reward_func(queries, prompts, labels):\n"
+        "    labels[0] == 'hang' and hang.wait(20)\n"
+        "    return {'rewards': [1.0]}\n"
+    )
+
+    async def run():
+        executor = RememberingExecutor([str(path)], None, 0.5)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        labels = ["hang"] * 4 + ["fine"] * 4
+        responses = await asyncio.gather(*(execute(executor, label) for label in labels))
+        executor.reward_func.__globals__["hang"].set()
+        return responses
+
+    responses = asyncio.run(run())
+    assert [response["reward"] for response in responses] == [None] * 4 + [[1.0]] * 4
+    for response in responses[:4]:
+        assert "within 0.5 s (--js.reward_timeout_seconds)" in str(response[rollout.ERROR])
+
+
+def test_an_image_that_is_missing_is_the_users_input():
+    with pytest.raises(BadInput, match=r"no_such\.png.*the prompt"):
+        asyncio.run(execute(RememberingExecutor(None), images=["no_such.png"]))

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib
 import importlib.util
 import json
+import os
 import re
+import subprocess
 import sys
+import time
+from multiprocessing import resource_tracker
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from openrlhf_js.plugin import cpu, upstream
+from openrlhf_js.plugin import cpu, run, upstream
 from openrlhf_js.plugin.flags import REWARD_MODEL
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.run import RECORD, recorded
-from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
+from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 from openrlhf_js.report import runs
 
 
@@ -204,3 +210,244 @@ def test_the_report_reads_what_is_recorded(tmp_path):
         assert config.settings["--actor.adam.betas"] == "0.9 0.95"
         assert config.outcome is None
     assert runs.read_config(tmp_path / "js").outcome == "done"
+
+
+def test_a_resumed_run_keeps_each_start(tmp_path):
+    for seed, error in ((1, RuntimeError), (2, KeyboardInterrupt)):
+        with pytest.raises(error), recorded(arguments(tmp_path, **{"train.seed": seed}), PARSER):
+            raise error
+    with recorded(arguments(tmp_path, **{"train.seed": 3}), PARSER):
+        starts = [*read(tmp_path)["earlier_starts"], read(tmp_path)]
+        assert [start["flags"]["train.seed"] for start in starts] == [1, 2, 3]
+        assert [start["outcome"] for start in starts] == ["failed", "interrupted", None]
+    assert runs.read_config(tmp_path / "js").settings["--train.seed"] == "3"
+
+
+# --- a user's file ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def reward_func(queries, prompts, labels): ...", None),
+        ("import threading, time\nreward_func = threading.Thread(target=time.sleep, args=[99])\n"
+         "reward_func.start()", None),
+        ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
+        ("def reward(queries, prompts, labels): ...", "it defines no reward_func"),
+        ("raise SystemExit", "it ends Python"),
+        ("while True: pass", "its import took over 6 s (--js.reward_timeout_seconds)"),
+    ],
+)  # fmt: skip
+def test_a_grader_is_loaded_before_the_run(code, said, tmp_path):
+    path = tmp_path / "grader.py"
+    path.write_text(code)
+    found = run.load_problem(str(path), "reward_func", "cpu", 6 if "while" in code else 100)
+    assert found == said if said is None else said in found
+
+
+# --- failures ---------------------------------------------------------------------------------
+
+
+def flags(folder, **more):
+    flat = {"ckpt.path": str(folder / "checkpoints"), "js.save_batches": None, "js.restarts": 2}
+    flat |= {"algo.advantage.estimator": "js", "logger.wandb.run_name": "one"}
+    return {**flat, **{name.replace("__", "."): value for name, value in more.items()}}
+
+
+def test_a_full_disk_is_named_whatever_the_error_is(tmp_path, monkeypatch):
+    torn = RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0")
+    assert run.explained(torn, flags(tmp_path)) is None
+    monkeypatch.setattr(run.shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    said, status = run.explained(torn, flags(tmp_path))
+    assert said == f"no space is left on the disk: --ckpt.path {tmp_path}/checkpoints"
+    assert status == 1
+
+
+def test_a_dead_engine_and_a_killed_actor_are_one_line(tmp_path):
+    from ray.exceptions import ActorDiedError, RayTaskError
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    dead = RayTaskError("fit", "", EngineDeadError(), "ray::fit", 1, "127.0.0.1")
+    said, status = run.explained(dead.as_instanceof_cause(), flags(tmp_path))
+    assert "a vLLM engine died" in said and status == 1
+    said, _ = run.explained(ActorDiedError(), flags(tmp_path))
+    assert said.startswith("a process of the run died: The actor died unexpectedly")
+    assert "\n" not in said
+
+
+# --- checkpoints and restarts -----------------------------------------------------------------
+
+
+def save(flat, tag, role="_actor", latest=True):
+    file = run.latest_checkpoint(flat, role)
+    (file.parent / tag).mkdir(parents=True)
+    for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"):
+        torch.save({"weight": torch.zeros(100)}, file.parent / tag / name)
+    if latest:
+        file.write_text(tag)
+
+
+def damage(flat, tag, role="_actor"):
+    file = run.latest_checkpoint(flat, role).parent / tag / "mp_rank_00_model_states.pt"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def test_a_damaged_checkpoint_is_skipped_for_the_newest_whole_one(tmp_path, capsys):
+    flat = flags(tmp_path)
+    for step in (2, 10, 9):  # by number, not by time or letter
+        save(flat, f"global_step{step}")
+    run.latest_checkpoint(flat).write_text("global_step10")
+    run.choose_checkpoint(flat)
+    assert run.latest_checkpoint(flat).read_text() == "global_step10"
+    assert capsys.readouterr().err == ""
+    damage(flat, "global_step10")
+    run.choose_checkpoint(flat)
+    assert run.latest_checkpoint(flat).read_text() == "global_step9"
+    assert "checkpoint global_step10 is damaged, global_step9 is" in capsys.readouterr().err
+    damage(flat, "global_step9")
+    damage(flat, "global_step2")
+    with pytest.raises(BadInput, match=r"no checkpoint in .*checkpoints is whole"):
+        run.choose_checkpoint(flat)
+
+
+def test_policy_and_critic_resume_one_step(tmp_path):
+    flat = flags(tmp_path, algo__advantage__estimator="gae")
+    for step in (2, 4):
+        save(flat, f"global_step{step}")
+        save(flat, f"global_step{step}", role="_critic", latest=step == 2)
+    run.choose_checkpoint(flat)
+    assert run.latest_checkpoint(flat, "_critic").read_text() == "global_step4"
+    damage(flat, "global_step4", "_critic")
+    run.choose_checkpoint(flat)
+    assert run.latest_checkpoint(flat).read_text() == "global_step2"
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The command lines of the children, whose ends are the items of `ends`: status, or checkpoint
+    and status."""
+    commands, ends = [], []
+
+    class Child:
+        def __init__(self, command, env, start_new_session):
+            assert env[run.RUN_ID] and start_new_session
+            commands.append(command)
+
+        def wait(self):
+            end = ends.pop(0)
+            return end() if callable(end) else end
+
+        def terminate(self):
+            commands.append("terminate")
+
+    monkeypatch.setattr(run.subprocess, "Popen", Child)
+    monkeypatch.setattr(run.signal, "signal", lambda *_: None)
+    return commands, ends
+
+
+def test_a_crash_is_followed_by_a_start_from_the_last_checkpoint_of_this_run(tmp_path, started):
+    flat = flags(tmp_path)
+    commands, ends = started
+    save(flat, "global_step7")  # of an earlier run
+
+    def saves_and_dies():
+        time.sleep(0.01)
+        save(flat, f"global_step{len(commands)}")
+        return -9
+
+    ends[:] = [1, -9, saves_and_dies, 1, saves_and_dies, 1, 5]
+    assert run.keep_running(["--x"], flat) == 5
+    assert ends == []  # two starts without a new checkpoint, and then no more
+    resumed = ["--ckpt.load_enable" in command for command in commands]
+    assert resumed == [False] * 3 + [True] * 4
+    assert all("--logger.wandb.run_name=one" in command for command in commands)
+
+
+@pytest.mark.parametrize("status", [0, 2, 130])
+def test_what_is_no_crash_ends_it(status, tmp_path, started):
+    started[1][:] = [1, status]
+    assert run.keep_running([], flags(tmp_path)) == status
+
+
+def test_an_interruption_reaches_the_child(tmp_path, started):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    started[1][:] = [interrupted, 130]
+    assert run.keep_running([], flags(tmp_path)) == 130
+    assert started[0][-1] == "terminate"
+
+
+def test_what_killed_runs_left_is_removed_and_what_is_in_use_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(run.tempfile, "tempdir", str(tmp_path))
+    for name in ("ojs-dead", "ojs-alive", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+    (tmp_path / "ojs-starting").mkdir()  # has no lock yet
+    unused, mapped, young = (SharedMemory(create=True, size=10) for _ in range(3))
+    files = [Path("/dev/shm", memory.name) for memory in (unused, mapped, young)]
+    for file in files[:2]:
+        os.utime(file, (0, 0))
+    unused.close()
+    try:
+        with (tmp_path / "ojs-alive" / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            run.clean_up()
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"ojs-alive", "ojs-starting", "other"}
+        assert [file.exists() for file in files] == [False, True, True]
+    finally:
+        unused.close()
+        resource_tracker.unregister(f"/{unused.name}", "shared_memory")
+        for memory in (mapped, young):
+            memory.close()
+            memory.unlink()
+
+
+# --- the log ----------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_there_are_no_progress_bars():
+    code = (
+        "from tqdm import tqdm\n"
+        "bar = tqdm(range(9))\n"
+        "for i in bar: bar.set_postfix({'i': i})\n"
+        "list(tqdm(range(9), disable=False))"
+    )
+
+    def shown(**variables):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **variables}, capture_output=True
+        )
+        return done.stderr.count(b"\r")
+
+    assert shown() > 9
+    assert shown(**run.BARS) == 0
+
+
+def test_a_resumed_run_logs_no_step_twice(tmp_path):
+    import ray
+    from openrlhf.utils.logging_utils import TensorboardLogger
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from openrlhf_js.plugin.trainer import shrinkage_trainer
+
+    class Upstreams:
+        def init_checkpoint_states(self):
+            return {"global_step": self.resumed, "total_consumed_prompts": 0}
+
+    cls = plain_class(shrinkage_trainer(ray.remote(Upstreams)))
+    logger = SimpleNamespace(tensorboard_dir=str(tmp_path), wandb=SimpleNamespace(run_name="js"))
+    for first, steps in ((0, range(1, 6)), (3, range(4, 7))):
+        trainer = cls.__new__(cls)
+        trainer.experience_maker = SimpleNamespace(history=None)
+        trainer.tensorboard_logger = TensorboardLogger(SimpleNamespace(logger=logger))
+        trainer.resumed = first
+        trainer.init_checkpoint_states()
+        for step in steps:
+            trainer.tensorboard_logger.log_train(step, {"reward": 10.0 * first + step})
+        trainer.tensorboard_logger.close()
+        time.sleep(1.1)  # a log's name has the second of its start
+    logged = EventAccumulator(str(tmp_path / "js")).Reload().Scalars("train/reward")
+    assert [event.step for event in logged] == [1, 2, 3, 4, 5, 6]
+    assert [event.value for event in logged] == [1, 2, 3, 34, 35, 36]

@@ -1,0 +1,38 @@
+"""`openrlhf-js train`: what it prints of a failure, and its exit status."""
+
+from __future__ import annotations
+
+import pytest
+from ray.exceptions import RayTaskError
+
+from openrlhf_js.cli import train
+from openrlhf_js.plugin.upstream import BadInput, BadReward
+
+
+def in_ray(error: Exception) -> Exception:
+    """The error as `ray.get` raises it."""
+    words = "Traceback (most recent call last):\n  File x\n    f()\n    ^^^\nE: e\n"
+    return RayTaskError("fit", words, error, "ray::fit", 1, "127.0.0.1").as_instanceof_cause()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (in_ray(BadReward("the reward is nan")), 1, "openrlhf_js: the reward is nan\n"),
+        (in_ray(BadInput("another --js.half_life")), 2, "openrlhf_js: another --js.half_life\n"),
+        (OSError(28, "No space left", "/x/y"), 1, "No space left: '/x/y'\n"),
+        (KeyboardInterrupt(), 130, "openrlhf_js: interrupted\n"),
+    ],
+)
+def test_a_failure_of_ours_is_one_line(error, status, said, monkeypatch, capsys, tmp_path):
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(train.checks, "check", lambda _: None)
+    monkeypatch.setattr(train.run, "prepare_device", lambda _: "cpu")
+    monkeypatch.setattr(train.run, "train", fail)
+    flags = ("--actor.model_name_or_path", "m", "--vllm.num_engines", "1", "--reward.remote_url")
+    found = train.main([*flags, "r.py", "--ckpt.path", str(tmp_path)])
+    shown = capsys.readouterr().err
+    assert found == status
+    assert shown.endswith(said) and shown.count("\n") == 1
