@@ -47,7 +47,7 @@ class LabSettings(SamplingSettings):
     task: str | None = Field(None, description="a task of openrlhf_js, instead of --prompts")
     split: Literal["train", "test"] = Field("train", description="of --task")
     reward: Path | None = Field(
-        None, description="file with reward_func, as --reward.remote_url; default: the task's own"
+        None, description="file with reward_func; default: of --task, or of each row's datasource"
     )
     prompts_count: int | None = Field(
         None, ge=1, description=f"of each file, drawn by the seed (default {PROMPTS}, or all)"
@@ -67,8 +67,6 @@ class LabSettings(SamplingSettings):
             raise ValueError("give --prompts or --task, not both")
         if bool(self.model) != bool(self.prompts or self.task):
             raise ValueError("--model and --prompts (or --task) need each other")
-        if self.prompts and not self.reward:
-            raise ValueError("--prompts needs --reward FILE, which grades the responses")
         if len({path.stem for path in self.prompts}) < len(self.prompts):
             raise ValueError("two --prompts files have the same name, which is that of their group")
         if not self.model:
@@ -287,9 +285,10 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
     from openrlhf_js.lab.pool import file_grader, fill, task_grader
     from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
     from openrlhf_js.sampling.prompts import Form, asked, check_lengths, drawn, rows_of
+    from openrlhf_js.tasks import task_of
 
     reward, task = settings.reward, settings.task
-    grader = file_grader(reward) if reward else task_grader(str(task))
+    grader = file_grader(reward) if reward else task_grader(task)
     if task:
         files, name = {task: _task_rows(settings, task)}, f"task {task}, {settings.split}"
     else:
@@ -298,11 +297,22 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
     keys = settings.input_key, settings.label_key or None, settings.group_key
     form = Form(*keys, settings.apply_chat_template or task is not None, settings.input_template)
     of_model = model_files(local_folder(model))
+    if task and not of_model.tokenizer.chat_template:
+        raise ValueError(
+            f"the prompts of --task {task} are messages, and the tokenizer of {model} has no chat "
+            "template: take the model's instruct variant, or put text into a file for --prompts"
+        )
     groups = []
     for stem, rows in files.items():
         chosen = drawn(rows, settings.prompts_count, PROMPTS, settings.seed)
         own = asked(chosen, form, of_model.tokenizer)
         groups.append([each._replace(group=stem) if len(files) > 1 else each for each in own])
+    if not reward and not task:
+        try:
+            for name in {each.group for group in groups for each in group}:
+                task_of(name)
+        except ValueError as error:
+            raise ValueError(f"{error}; or --reward FILE grades the responses") from None
     # From each file in turn, so that fewer prompts are always the first of more.
     wanted = [each for turn in zip_longest(*groups) for each in turn if each is not None]
     check_lengths(wanted, settings.max_new_tokens, of_model.context)

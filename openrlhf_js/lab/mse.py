@@ -174,10 +174,10 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
 
 def error_finding(rows: Sequence[results.Row], draws: str) -> str:
     """What js, js_plus and the best constant coefficient do to rloo's squared error."""
-    best = results.quoted(rows, estimator=ORACLE)
+    best = results.changes(rows, estimator=ORACLE)
     return (
         f"{results.effects('the squared error of the baseline', rows)}"
-        + f"; the best constant lambda, which only the truth tells, by {best}" * bool(best)
+        + f"; the best constant lambda, which only the truth tells, {best}" * bool(best)
         + f" (against rloo; 95 % intervals over {draws})."
     )
 

@@ -28,7 +28,7 @@ from openrlhf_js.sampling.engines import key
 from openrlhf_js.sampling.models import ModelFiles
 from openrlhf_js.sampling.prompts import Prompt
 from openrlhf_js.sampling.settings import SamplingSettings
-from openrlhf_js.tasks.rewards import RewardFunction, reward_function
+from openrlhf_js.tasks.rewards import RewardFunction, reward_by_datasource, reward_function
 
 FOLDER, SETTINGS = "samples", "settings.json"
 PROMPTS, RESPONSES = "prompts.jsonl", "responses.jsonl"
@@ -138,9 +138,11 @@ def file_grader(path: Path) -> Grader:
     return Grader(function, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def task_grader(task: str) -> Grader:
-    """The grader of a task, as `reward_models/<task>.py` has it."""
+def task_grader(task: str | None) -> Grader:
+    """The grader of a task, as `reward_models/<task>.py` has it; None: of each row's task."""
     digest = hashlib.sha256(f"{task} {__version__}".encode()).hexdigest()
+    if task is None:
+        return Grader(reward_by_datasource, "the tasks of the rows", digest)
     return Grader(reward_function(task), f"task {task}", digest)
 
 

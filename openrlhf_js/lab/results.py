@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import platform
 import sys
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openrlhf_js import __version__
-from openrlhf_js.common.files import atomic_write
+from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
@@ -22,6 +21,7 @@ from openrlhf_js.stats.estimate import Floats
 REFERENCE = "rloo"
 OURS = ("js", "js_plus")
 ORACLE = "js_fixed"  # with the best constant coefficient
+REDUCTION, ENDS = "reduction_percent", ("value", "low", "high")
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")
 
 Row = dict[str, Any]
@@ -63,12 +63,13 @@ def reduction(ours: Floats, theirs: Floats) -> Estimate:
         return Estimate(math.nan, math.nan, math.nan)
     if theirs.min() >= 0:
         share = ratio_of_means(ours, theirs)
-        return Estimate(*(100 * (1 - end) for end in (share.value, share.high, share.low)))
-    ratio = float(ours.mean()) / mean
-    half = math.inf
-    if clustered_mean(theirs).low > 0:
-        half = clustered_mean(ours - ratio * theirs).half_width / mean
-    return Estimate(100 * (1 - ratio), 100 * (1 - ratio - half), 100 * (1 - ratio + half))
+    else:
+        ratio, half = float(ours.mean()) / mean, math.inf
+        if clustered_mean(theirs).low > 0:
+            half = clustered_mean(ours - ratio * theirs).half_width / mean
+        share = Estimate(ratio, ratio - half, ratio + half)
+    # no error is below 0, so no reduction is above 100 %
+    return Estimate(*(100 * min(1, 1 - end) for end in (share.value, share.high, share.low)))
 
 
 def gradient_of(name: str) -> str:
@@ -79,26 +80,52 @@ def gradient_of(name: str) -> str:
 
 
 def effects(what: str, rows: Sequence[Row], series: str = "estimator") -> str:
-    """How much js and js_plus (or, without these, all others) lower rloo's error."""
+    """How js and js_plus (or, without these, all others) change rloo's error, and what beats them.
+
+    At every m that is the best of the other estimators whose gradient is unbiased.
+    """
     there = dict.fromkeys(row[series] for row in rows)
-    names = [name for name in OURS if name in there] or [name for name in there if name != "rloo"]
-    said = [f"{name} by {quoted(rows, **{series: name})}" for name in names]
-    return "; ".join(said).replace(" by", f" lowers {what} by", 1)
-
-
-def quoted(
-    rows: Sequence[Row], quantity: str = "reduction_percent", form: str = ".1f", **settings: Any
-) -> str:
-    """A quantity with its intervals at every m, such as `9.0 % (8.0 to 10.0) at m = 2, ...`."""
-    said = []
+    shown = [name for name in OURS if name in there] or [name for name in there if name != "rloo"]
+    said = [f"{name} {changes(rows, **{series: name})}" for name in shown]
+    places: dict[Any, dict[str, Row]] = {}
     for row in rows:
-        if row["quantity"] == quantity and settings.items() <= row.items():
-            ends = [row[end] for end in ("value", "low", "high")]
-            value, low, high = ("unknown" if end is None else f"{end:{form}}" for end in ends)
-            unit = " %" * quantity.endswith("percent")
-            place = f"on {row['prompts']} " if "prompts" in row else ""
-            said.append(f"{value}{unit} ({low} to {high}) {place}at m = {row['m']}")
+        if row["quantity"] == REDUCTION and row["value"] is not None:
+            places.setdefault((row.get("prompts"), row["m"]), {})[row[series]] = row
+    others = [name for name in there if name in ESTIMATORS and name not in (*shown, REFERENCE)]
+    for place in places.values():
+        unbiased = [place[n] for n in others if n in place and gradient_of(n) == "unbiased"]
+        best = max(unbiased, key=lambda row: row["value"], default=None)
+        beaten = [n for n in shown if best and n in place and place[n]["value"] < best["value"]]
+        if best and beaten:
+            said.append(f"{best[series]} {changes([best])}, better than {' and '.join(beaten)}")
+    return "; ".join(said).replace(" it ", f" {what} ", 1)
+
+
+def changes(rows: Sequence[Row], **settings: Any) -> str:
+    """What becomes of rloo's error, such as `lowers it by 9.0 % (8.0 to 10.0) at m = 2`."""
+    said, before = [], ""
+    for row in rows:
+        if row["quantity"] == REDUCTION and settings.items() <= row.items():
+            value, low, high = (row[end] for end in ENDS)
+            verb = "changes" if value is None else "lowers" if value >= 0 else "raises"
+            if verb == "raises":
+                value, low, high = (end and -end for end in (value, high, low))
+            start = f"{verb} it by " * (verb != before)
+            said.append(start + _quote(row, (value, low, high), ".1f", " %"))
+            before = verb
     return ", ".join(said)
+
+
+def quoted(rows: Sequence[Row], quantity: str, form: str, **settings: Any) -> str:
+    """A quantity with its intervals at every m, such as `0.40 (0.20 to 0.60) at m = 2, ...`."""
+    of = (row for row in rows if row["quantity"] == quantity and settings.items() <= row.items())
+    return ", ".join(_quote(row, [row[end] for end in ENDS], form) for row in of)
+
+
+def _quote(row: Row, ends: Sequence[float | None], form: str, unit: str = "") -> str:
+    value, low, high = ("unknown" if end is None else f"{end:{form}}" for end in ends)
+    place = f"on {row['prompts']} " if "prompts" in row else ""
+    return f"{value}{unit} ({low} to {high}) {place}at m = {row['m']}"
 
 
 def save(folder: Path, name: str, result: LabResult, settings: Mapping[str, Any]) -> Path:
@@ -116,13 +143,8 @@ def save(folder: Path, name: str, result: LabResult, settings: Mapping[str, Any]
         "versions": versions(),
         "arrays_sha256": hashlib.sha256(arrays.read_bytes()).hexdigest(),
     }
-    with atomic_write(path) as file:
-        file.write(f"{json.dumps(found, indent=2, allow_nan=False, default=_plain)}\n".encode())
+    write_json(path, found)
     return path
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
 def versions() -> dict[str, str]:

@@ -110,10 +110,10 @@ def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult
 def _finding(rows: Sequence[Row], batches: SmallBatches) -> str:
     """Where the distance is least, and what js and js_plus do to it."""
     least = results.quoted(rows, "shrinkage", ".2f", point=LEAST_DISTANCE)
-    saved = results.quoted(rows, point=LEAST_DISTANCE)
+    saved = results.changes(rows, point=LEAST_DISTANCE)
     return (
-        f"The squared distance to the true gradient is least at lambda = {least}, lower than "
-        f"{REFERENCE}'s by {saved}; {results.effects('it', rows, 'point')} ({batches.covered()})."
+        f"The squared distance to the true gradient is least at lambda = {least}, which {saved}, "
+        f"against {REFERENCE}; {results.effects('it', rows, 'point')} ({batches.covered()})."
     )
 
 

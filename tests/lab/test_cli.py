@@ -116,6 +116,28 @@ def test_too_much_for_what_is_there(sampled, capsys):
     assert "m = 9 is more than half of the 16 responses" in capsys.readouterr().err
 
 
+def test_rows_are_graded_by_the_task_of_their_datasource(given, tmp_path, capsys):
+    call = ["value", *words(given, tmp_path / "out")]
+    place = call.index("--reward")
+    del call[place : place + 2]
+    assert lab.main(call) == 2
+    said = capsys.readouterr().err
+    assert "no task grades the datasource" in said and "or --reward FILE grades" in said
+    row = {"input": "ab", "label": "1", "datasource": "gsm8k"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    call[call.index("--prompts") + 1] = str(tmp_path / "rows.jsonl")
+    assert lab.main(call) == 0
+    found = open_samples(tmp_path / "out")
+    assert found.settings["reward"] == "the tasks of the rows" and not found.rewards.any()
+
+
+def test_a_task_and_a_model_without_a_chat_template(given, tmp_path, capsys):
+    asked = ["--model", str(given / "model"), "--task", "countdown", "--out", str(tmp_path)]
+    assert lab.main(["mse", *asked]) == 2
+    said = capsys.readouterr().err
+    assert "template: take the model's instruct variant" in said and "leave out" not in said
+
+
 def test_gradients_need_the_model_that_was_sampled_and_its_distribution(sampled, tmp_path, capsys):
     settings = sampled / "samples" / "settings.json"
     right = settings.read_text()
@@ -181,7 +203,6 @@ def test_what_cannot_be_used(given, tmp_path, capsys, flags, message):
     ("name", "flags", "message"),
     [
         ("mse", "--task maze", "--model and --prompts (or --task) need each other"),
-        ("mse", "--model x --prompts y", "--prompts needs --reward FILE"),
         ("mse", "--model x --prompts y --task maze", "--prompts or --task, not both"),
         ("mse", "--model x --reward r --prompts a/y b/y", "have the same name"),
         ("mse", "--temperature 0.5", "--temperature needs --model: without it, samples"),

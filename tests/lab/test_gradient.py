@@ -235,7 +235,7 @@ def test_rows_and_finding(kit, wide):
     assert found.notes["gradients"]["js_plus"] == "unbiased"
     assert found.finding.startswith(
         "Against rloo, js lowers the squared distance to the true gradient by 10.0 % (10.0 to "
-        "10.0) at m = 2, 10.0 % (10.0 to 10.0) at m = 4; js_plus by"
+        "10.0) at m = 2, 10.0 % (10.0 to 10.0) at m = 4; js_plus lowers it by 0.0"
     )
     assert found.finding.endswith("for further batches of the same prompts).")
     shared = SmallBatches(kit.pool(prompts=5, responses=9), BatchPlan(4, 5, (2, 4)))

@@ -20,7 +20,8 @@ def test_reductions_by_hand():
     assert found == pytest.approx((50, 50, 50))  # always half, however rows differ
     found = reduction(np.array([1.0, 3]), np.array([4.0, 4]))  # deviations -1, 1: se 1
     assert found.value == pytest.approx(50)
-    assert found.high - found.value == pytest.approx(100 * 12.706 / 4, rel=1e-4)
+    assert found.value - found.low == pytest.approx(100 * 12.706 / 4, rel=1e-4)
+    assert found.high == 100  # an error is not below 0
 
 
 def test_a_reduction_with_a_row_below_0_by_hand():
@@ -33,14 +34,14 @@ def test_a_reduction_with_a_row_below_0_by_hand():
 
 def test_a_reference_that_may_be_0_bounds_nothing():
     found = reduction(np.array([1.0, 1.0]), np.array([-1.0, 5.0]))
-    assert found == Estimate(50.0, -math.inf, math.inf)
+    assert found == Estimate(50.0, -math.inf, 100.0)
     for theirs in (np.zeros(3), -np.ones(3), np.array([1.0, -1, 0])):
         assert np.isnan(reduction(np.ones(3), theirs)).all()
 
 
 def test_a_result_is_saved_as_strict_json_beside_its_arrays(tmp_path):
     rows = rows_of({"share": math.nan}, m=2)
-    result = LabResult(rows, "js is nearer", {"errors": np.arange(3.0)}, {"counts": np.arange(2)})
+    result = LabResult(rows, "js is nearer", {"errors": np.arange(3.0)}, {"counts": [0, 1]})
     path = save(tmp_path / "new", "mse", result, {"out": tmp_path, "seed": 3})
     assert sorted(each.name for each in path.parent.iterdir()) == ["mse.json", "mse.npz"]
 
@@ -67,9 +68,36 @@ def test_rows_are_tidy_and_quoted():
     ]
     rows += rows_of({"reduction_percent": Estimate(-5, -6, -4)}, m=4, estimator="js_plus")
     assert effects("the error", rows) == (
-        "js lowers the error by 1.0 % (unknown to 2.0) at m = 2; js_plus by -5.0 % (-6.0 to -4.0) "
-        "at m = 4"
+        "js lowers the error by 1.0 % (unknown to 2.0) at m = 2; js_plus raises it by 5.0 % "
+        "(4.0 to 6.0) at m = 4"
     )
     assert quoted([{**rows[1], "prompts": "easy"}], "n", ".2f", estimator="js") == (
         "3.00 (unknown to unknown) on easy at m = 2"
+    )
+
+
+def reductions(m, **values):
+    rows = []
+    for name, value in values.items():
+        end = Estimate(value, value - 1, value + 1)
+        rows += rows_of({"reduction_percent": end}, m=m, estimator=name)
+    return rows
+
+
+def test_the_sentence_names_what_is_better_than_js():
+    rows = reductions(2, rloo=0, bloo=89, dr_grpo=95, js_fixed=96, js=67, js_plus=88)
+    rows += reductions(4, rloo=0, bloo=68, dr_grpo=95, js_fixed=96, js=67, js_plus=70)
+    rows += reductions(8, rloo=0, bloo=-200, dr_grpo=95, js_fixed=96, js=-1, js_plus=2)
+    js, js_plus, *better = effects("the error", rows).split("; ")
+    assert js == (
+        "js lowers the error by 67.0 % (66.0 to 68.0) at m = 2, 67.0 % (66.0 to 68.0) at m = 4, "
+        "raises it by 1.0 % (0.0 to 2.0) at m = 8"
+    )
+    assert js_plus.startswith("js_plus lowers it by 88.0 %")
+    assert better == [
+        "bloo lowers it by 89.0 % (88.0 to 90.0) at m = 2, better than js and js_plus",
+        "bloo lowers it by 68.0 % (67.0 to 69.0) at m = 4, better than js",
+    ]
+    assert effects("the error", reductions(2, rloo=0, bloo=5)) == (
+        "bloo lowers the error by 5.0 % (4.0 to 6.0) at m = 2"
     )
