@@ -15,7 +15,7 @@ import tyro
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.settings import Field, Settings, choose, parse, run
-from openrlhf_js.sampling.settings import ServerSettings
+from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
 if TYPE_CHECKING:  # pandas, scipy, statsmodels and matplotlib: not for --help
     from openrlhf_js.evaluation.arena.data import Folder
@@ -113,6 +113,7 @@ class GenerateSettings(BenchSettings, ServerSettings):
     top_p: float = Field(1.0, gt=0, le=1)
     max_new_tokens: int = Field(4096, ge=1, description="of an answer, thinking included")
     system: str = Field("", description="system message")
+    prompt_form: PromptForm = Field("chat", description="text: without a chat template")
     retry_failed: bool = Field(False, description="ask again what failed, such as long prompts")
 
 
@@ -124,7 +125,7 @@ def _generate(settings: GenerateSettings) -> int:
     questions = data.read_questions(settings.folder)
     wanted = data.select(dict(list(questions.items())[: settings.questions]), settings.category)
     count_tokens = style.load_tokenizer(settings.bench)
-    sampler = settings.sampler(settings.model, "chat")
+    sampler = settings.sampler(settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
     found = answer(
         *(settings.folder, name, sampler, questions, wanted),

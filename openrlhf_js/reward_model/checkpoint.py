@@ -165,8 +165,8 @@ def _head_problems(folder: Path, config: Any, prefix: str, shapes: Shapes) -> li
     name, width = f"{prefix}.weight", config.get_text_config().hidden_size
     if name not in shapes:
         return [
-            f"{folder} has no value head {name}: give its name without .weight as "
-            "--ds.value_head_prefix, or train a reward model with `openrlhf-js rm train`"
+            f"{folder} has no value head {name}: give its name without .weight as value_head_prefix"
+            ", or train a reward model with `openrlhf-js rm train`"
         ]
     if shapes[name] != (1, width):
         shape = list(shapes[name])

@@ -21,16 +21,24 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qw
 from openrlhf_js.tiny.tasks import END, TinyTask, draw
 
 PAD = "<pad>"
+CONTEXT = 32_768  # tokens, so that evaluations need no flag; positions are rotary and cost nothing
+CHAT_TEMPLATE = (  # `sort(72)=27<eos>`, as the task writes it, from messages
+    "{% for message in messages %}{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+)
 LEARNING_RATE = 2e-3
 WARM_UP_STEPS = 10
 IGNORED = -100  # cross_entropy's mark for "no loss here"
 
 
 def make_tokenizer(task: TinyTask) -> PreTrainedTokenizerFast:
-    """A tokenizer whose tokens are the task's own; decoding gives back the very text."""
+    """A tokenizer whose tokens are the task's own; decoding gives back the very text.
+
+    Any other text becomes padding, so that the model can be asked anything.
+    """
     vocabulary = {token: i for i, token in enumerate([PAD, END, *task.tokens])}
     any_token = Regex("|".join(map(re.escape, task.tokens)))
-    words = Tokenizer(models.WordLevel(vocabulary))
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
     words.pre_tokenizer = pre_tokenizers.Split(any_token, "isolated")
     words.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
@@ -39,7 +47,7 @@ def make_tokenizer(task: TinyTask) -> PreTrainedTokenizerFast:
         # OpenRLHF's reward training puts a space before an end that it adds itself.
         eos_token=AddedToken(END, lstrip=True, special=True),
         clean_up_tokenization_spaces=False,
-        model_max_length=task.max_tokens,
+        chat_template=CHAT_TEMPLATE,
         padding_side="left",
     )
 
@@ -55,7 +63,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalL
             num_hidden_layers=3,
             num_attention_heads=4,
             num_key_value_heads=4,
-            max_position_embeddings=64,
+            max_position_embeddings=CONTEXT,
             tie_word_embeddings=False,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=tokenizer.eos_token_id,

@@ -4,8 +4,6 @@ Every response has a true score, and of two responses to one prompt the first is
 probability of Bradley and Terry (1952), sigmoid of the difference of their true scores. So the
 accuracy that a perfect reward model reaches is known, and so is how good the responses of a policy
 truly become that is trained with a reward model.
-
-    python -m openrlhf_js.tiny.preferences --out DIR
 """
 
 from __future__ import annotations
@@ -13,15 +11,12 @@ from __future__ import annotations
 import json
 import math
 import random
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
-from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import read_rows
-from openrlhf_js.common.settings import Field, Settings, parse, run
 from openrlhf_js.tasks.base import Score
 from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw, write_lines, write_prompts
 
@@ -142,9 +137,7 @@ def accuracy_of_truth(path: Path) -> float:
     return sum(0.5 if abs(gap) < SAME else float(gap > 0) for gap in gaps) / len(gaps)
 
 
-def write_reward_model(
-    folder: Path, seed: int = 0, task: TinyTask = TASK, chat_template: str | None = None
-) -> None:
+def write_reward_model(folder: Path, seed: int = 0, task: TinyTask = TASK) -> None:
     """Writes a reward model with random weights, in the layout that OpenRLHF's training saves."""
     import torch
     from safetensors.torch import load_file, save_file
@@ -152,7 +145,6 @@ def write_reward_model(
     from openrlhf_js.tiny.model import make_model, make_tokenizer, save
 
     tokenizer = make_tokenizer(task)
-    tokenizer.chat_template = chat_template
     model = make_model(tokenizer, seed)
     save(model, tokenizer, folder)
     width = model.config.hidden_size
@@ -173,12 +165,11 @@ def prepare(
     train: int = 64_000,
     held_out: int = 4_000,
     prompts: int = 6_400,
-    on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
     """Writes what reward training, its evaluation and reinforcement learning need.
 
     Pairs, prompts, and `policy/`, which has imitated careless responses: the start of policy and
-    reward model alike. `on_step` gets number and loss of each step of the imitation.
+    reward model alike.
     """
     from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, save
 
@@ -189,42 +180,5 @@ def prepare(
     write_prompts(folder / "prompts_held_out.jsonl", TASK, parts.held_out, "held_out")
     tokenizer = make_tokenizer(TASK)
     policy = make_model(tokenizer, seed)
-    imitate(policy, tokenizer, TASK, parts.train, seed=seed, on_step=on_step)
+    imitate(policy, tokenizer, TASK, parts.train, seed=seed)
     save(policy, tokenizer, folder / POLICY)
-
-
-class TinyPreferenceSettings(Settings):
-    """Make a small preference set whose truth is known, with prompts and a policy.
-
-    Then, for example: openrlhf-js rm train --model.model_name_or_path DIR/policy --data.dataset
-    DIR/train.jsonl --data.prompt_key prompt --data.max_len 16 --train.batch_size 64
-    --train.micro_batch_size 64 --adam.lr 1e-3 --ds.zero_stage 0 --ds.attn_implementation sdpa
-    --ckpt.output_dir DIR/rm
-    """
-
-    out: Path = Field(description="folder to write to")
-    seed: int = Field(0, description="of everything")
-    pairs: int = Field(64_000, ge=1, description="to train on")
-    held_out: int = Field(4_000, ge=1, description="pairs to measure on")
-
-
-def main(argv: list[str]) -> int:
-    """Runs the program, and returns its exit status."""
-    prog = "python -m openrlhf_js.tiny.preferences"
-    settings = parse(TinyPreferenceSettings, prog, argv)
-
-    def work() -> None:
-        from openrlhf_js.tiny.quickstart import prepare_libraries
-
-        prepare_libraries()
-        with progress("imitating", TASK.warm_start_steps, "steps") as bar:
-            sizes = {"train": settings.pairs, "held_out": settings.held_out}
-            prepare(settings.out, seed=settings.seed, **sizes, on_step=lambda i, _: bar.update(i))
-        share = accuracy_of_truth(settings.out / "held_out.jsonl")
-        say(f"{settings.out}: the true scores predict {share:.1%} of the held-out labels")
-
-    return run(prog, work)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

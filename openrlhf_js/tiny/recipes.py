@@ -18,12 +18,6 @@ PAIRS, HELD_OUT_PAIRS, PAIRS_PER_STEP = 512, 128, 64
 MAX_TOKENS = 48
 ROLES = ("actor", "critic", "ref", "reward")
 
-# `hea=hea<eos>`, as the other tiny tasks write it, from messages
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ message['content'] }}"
-    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
-)
-
 Flags = dict[str, list[str]]  # without dashes; of a flag that occurs twice, the last values
 
 
@@ -58,7 +52,7 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
         **{f"{role}.num_gpus_per_node": 1 for role in ROLES},
     }
     if "reward.remote_url" not in given:
-        preferences.write_reward_model(folder / "reward_model", 1, chat_template=CHAT_TEMPLATE)
+        preferences.write_reward_model(folder / "reward_model", 1)
         sizes["reward.model_name_or_path"] = folder / "reward_model"
     return _written(given, sizes, folder)
 
@@ -116,7 +110,6 @@ def _written(given: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:
 
 def _write_policy(folder: Path) -> None:
     tokenizer = model.make_tokenizer(preferences.TASK)
-    tokenizer.chat_template = CHAT_TEMPLATE
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
 
 

@@ -28,15 +28,15 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """A tiny model with a chat template; tokens are characters, the official one is downloaded."""
+    """A tiny model; tokens are characters, the official one is downloaded."""
     from openrlhf_js.tiny import model
     from openrlhf_js.tiny.tasks import sort
 
     monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
     tokenizer = model.make_tokenizer(sort)
-    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    folder = tmp_path / "model"
-    model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
+    folder, policy = tmp_path / "model", model.make_model(tokenizer, seed=0)
+    policy.config.max_position_embeddings = 64
+    model.save(policy, tokenizer, folder)
     prompts = [sort.prompt(str(number)) for number in range(10, 16)] + [sort.prompt("1" * 300)]
     rows = [{"uid": f"q{n}", "category": "c", "prompt": prompt} for n, prompt in enumerate(prompts)]
     bench = write_bench(tmp_path / "data", len(rows), ("other",))

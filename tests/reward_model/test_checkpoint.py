@@ -32,7 +32,7 @@ def test_a_reward_model_has_no_problems_and_its_head_any_name(tmp_path: Path) ->
     assert checkpoint_problems(tmp_path, "score", normalize=True) == []
     change_json(tmp_path / "config.json", value_head_prefix=None)
     assert checkpoint_problems(tmp_path, "value_head") == []
-    assert "--ds.value_head_prefix" in only(checkpoint_problems(tmp_path, "score"))
+    assert "as value_head_prefix" in only(checkpoint_problems(tmp_path, "score"))
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,7 @@ def test_pickled_weights_are_read_and_never_run(tmp_path: Path, monkeypatch) -> 
 
 def test_tokenizers(tmp_path: Path) -> None:
     save_reward_model(tmp_path, "llama")
+    (tmp_path / "chat_template.jinja").unlink()
     config = tmp_path / "tokenizer_config.json"
     assert tokenizer_problems(tmp_path) == []
     assert "no chat template" in only(tokenizer_problems(tmp_path, messages=True))

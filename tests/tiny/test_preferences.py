@@ -112,11 +112,10 @@ def test_reward_training_gets_the_tokens_that_a_policy_writes(folder):
         assert tokenizer(added, add_special_tokens=False).input_ids == ids
 
 
-def test_the_program_writes_all_that_a_run_needs(tmp_path, monkeypatch, capsys):
+def test_all_that_a_run_needs(tmp_path, monkeypatch):
     monkeypatch.setattr(preferences, "TASK", replace(TASK, warm_start_steps=2))
     folder = tmp_path / "made"
-    words = ["--out", str(folder), "--pairs", "50", "--held-out", "30", "--seed", "1"]
-    assert preferences.main(words) == 0
+    preferences.prepare(folder, train=50, held_out=30, seed=1)
     assert [len(rows(folder / f"{name}.jsonl")) for name in SIDES] == [50, 30]
     trained_on, apart = rows(folder / "prompts.jsonl"), rows(folder / "prompts_held_out.jsonl")
     assert {row["input"] for row in trained_on}.isdisjoint(row["input"] for row in apart)
@@ -127,8 +126,3 @@ def test_the_program_writes_all_that_a_run_needs(tmp_path, monkeypatch, capsys):
     policy = Qwen2ForCausalLM.from_pretrained(folder / "policy")
     ids = AutoTokenizer.from_pretrained(folder / "policy")(f"hea=hea{END}").input_ids
     assert max(ids) < policy.config.vocab_size
-    share = preferences.accuracy_of_truth(folder / "held_out.jsonl")
-    assert f"{share:.1%}" in capsys.readouterr().out
-    (tmp_path / "file").write_text("")
-    assert preferences.main(["--out", str(tmp_path / "file"), "--pairs", "5"]) in (1, 2)
-    assert capsys.readouterr().err.count("\n") == 1

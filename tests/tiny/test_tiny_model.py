@@ -1,3 +1,4 @@
+import json
 import random
 from dataclasses import replace
 
@@ -5,8 +6,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
+from openrlhf_js.cli import eval as cli_eval
+from openrlhf_js.cli import lab as cli_lab
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.tasks import END, TASKS, grade, sort
+from openrlhf_js.tiny.quickstart import GRADERS
+from openrlhf_js.tiny.tasks import END, TASKS, grade, sort, write_prompts
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +92,26 @@ def test_responses_end_at_their_end_and_right_ones_get_full_marks(folder, monkey
     texts = model.sample_texts(folder, sort, ["72", "94107"], samples=3, seed=0)
     assert texts == [[f"27{END}", f"2{model.PAD}7{END}", f"277{model.PAD}"]] * 2
     assert grade(sort, ["72", "94107"], texts) == [[1.0, 0.0, 0.0], [0.0] * 3]
+
+
+def test_programs_take_the_model_without_further_flags(folder, tmp_path, capsys):
+    rows = [{"input": f"What is {n} and {n}? Be brief.", "label": "2"} for n in range(3)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({**row, "datasource": "gsm8k"}) + "\n" for row in rows))
+    given = ["--model", str(folder), "--device", "cpu"]
+    passk = ["passk", *given, "--tasks", str(path), "--out", str(tmp_path / "passk")]
+    assert cli_eval.main([*passk, "--samples", "2"]) == 0
+    assert "| prompt form | chat |" in (tmp_path / "passk" / "results.md").read_text()
+    write_prompts(path, sort, ["72", "94107"], "train")
+    sampled = [*given, "--out", str(tmp_path / "lab"), "--responses", "4"]
+    graded = ["--prompts", str(path), "--reward", str(GRADERS / sort.grader)]
+    assert cli_lab.main(["value", *sampled, *graded]) == 0
+
+
+def test_messages_become_the_prompt_of_the_task():
+    tokenizer = model.make_tokenizer(sort)
+    asked = [{"role": "user", "content": sort.prompt("72")}]
+    said = [*asked, {"role": "assistant", "content": sort.label("72")}]
+    assert tokenizer.apply_chat_template(asked, tokenize=False) == "sort(72)="
+    assert tokenizer.apply_chat_template(said, tokenize=False) == f"sort(72)=27{END}"
+    assert set(tokenizer.encode("Why me?")) == {tokenizer.pad_token_id}
