@@ -6,7 +6,9 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -128,6 +130,8 @@ def _look_at(
         if not Path(image).is_file():
             found.add("image", place, f"no file {image}")
     try:
+        if not example.messages[-1]["content"].strip():
+            raise ValueError("the last message is empty")
         tokens = count_tokens(example) if count_tokens else 0
     except ValueError as error:
         return found.add("no prompt", place, error)
@@ -177,12 +181,16 @@ class ChatTemplate:
         from jinja2 import TemplateError
 
         messages = [{**each, "content": _parts(each["content"])} for each in example.messages]
+        empty = [*messages[:-1], {**messages[-1], "content": ""}]
+        render = partial(self._processor.apply_chat_template, tokenize=False)
         try:
-            return self._processor.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
-            )
+            text = render(messages, add_generation_prompt=True)
         except TemplateError as error:
             raise ValueError(f"the chat template refuses it: {error}") from error
+        with suppress(TemplateError):  # which is why nothing is left out
+            if text == render(empty, add_generation_prompt=True):
+                raise ValueError("the chat template renders nothing of it")
+        return text
 
     def tokens(self, example: Example) -> int:
         """How many tokens the prompt takes with its images; ValueError if it cannot be made."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -222,6 +223,22 @@ def test_prompts_are_measured_in_tokens(tmp_path: Path, tokenizer: Path, capsys:
     assert "<|assistant|>" in capsys.readouterr().out
     assert run("check", path, "--tokenizer", tokenizer / "plain") == 2
     assert re.search(r"no chat template: take the model's", capsys.readouterr().err)
+
+
+def test_an_emptied_prompt_is_found(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:
+    path = build(tmp_path, "countdown")
+    rows = [json.loads(line) for line in path.open()]
+    rows[2]["input"][0]["content"] = " \n"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run("check", path) == 1
+    assert f"{path}, line 3: the last message is empty" in capsys.readouterr().out
+    path = build(tmp_path, "maze")
+    shutil.copytree(tokenizer / "chat", tmp_path / "deaf")
+    (tmp_path / "deaf" / "chat_template.jinja").write_text("{{ messages[0].text }}Answer:")
+    assert run("check", path, "--tokenizer", tmp_path / "deaf") == 1
+    said = capsys.readouterr().out
+    assert f"{path}, line 1: the chat template renders nothing of it" in said
+    assert "12 x no prompt" in said
 
 
 def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:
