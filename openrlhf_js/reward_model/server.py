@@ -204,17 +204,15 @@ def make_app(
         running.cancel()
         batcher.close()
 
+    def knows_token(request: Request) -> bool:
+        return not token or admitted(request.headers.get("authorization", ""), token)
+
     def admit(request: Request) -> None:
-        if token and not admitted(request.headers.get("authorization", ""), token):
+        if not knows_token(request):
             wanted = {"www-authenticate": "Bearer"}
             raise HTTPException(401, "the bearer token is missing or wrong", wanted)
 
-    app = FastAPI(
-        openapi_url=None,
-        redirect_slashes=False,
-        lifespan=lifespan,
-        dependencies=[Depends(admit)],
-    )
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
 
     async def rewards(request: Request) -> list[float]:
         texts = await _queries(request)
@@ -231,7 +229,7 @@ def make_app(
             log.error("the model failed: %s", error)
             raise HTTPException(500, "the model failed on this batch") from None
 
-    @app.post("/get_reward")
+    @app.post("/get_reward", dependencies=[Depends(admit)])
     async def get_reward(request: Request) -> Response:
         began, status = time.perf_counter(), 500
         try:
@@ -248,14 +246,16 @@ def make_app(
             metrics.requests.labels(status).inc()
             metrics.seconds.observe(time.perf_counter() - began)
 
-    @app.get("/health")
-    async def health(response: Response) -> dict[str, Any]:
+    @app.get("/health")  # probes have no token, and see the status alone
+    async def health(request: Request, response: Response) -> dict[str, Any]:
         failing = batcher.failures_in_a_row >= FAILURES_IN_A_ROW
         response.status_code = 503 if failing else 200
+        status = {"status": "failing" if failing else "ok"}
         queue = {"texts": batcher.waiting, "most": batcher.queue_size}
-        return {"status": "failing" if failing else "ok", **asdict(description), "queue": queue}
+        more = asdict(description) | {"queue": queue}
+        return status | (more if knows_token(request) else {})
 
-    @app.get("/metrics")
+    @app.get("/metrics", dependencies=[Depends(admit)])
     async def show_metrics() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 

@@ -263,10 +263,14 @@ def test_a_busy_model_a_full_queue_and_a_time_out() -> None:
         assert server.scorer.batches == [["hold"], ["3"]]
 
 
-def test_a_token_is_asked_for_everywhere() -> None:
+def test_a_token_is_asked_for_everywhere_but_by_health() -> None:
     basic = base64.b64encode(f"any:{TOKEN}".encode()).decode()  # what a URL can hold
     with stub(TOKEN) as server:
-        for path in ("/get_reward", "/health", "/metrics"):
+        bare = server.client.get("/health", headers={"authorization": ""})
+        assert (bare.status_code, bare.json()) == (200, {"status": "ok"})
+        known = server.client.get("/health", headers={"authorization": f"Bearer {TOKEN}"})
+        assert known.json()["model"] == DESCRIPTION.model
+        for path in ("/get_reward", "/metrics"):
             for header, status in (("", 401), (f"Bearer {TOKEN}x", 401), (f"Basic {basic}", 200)):
                 method, headers = "POST" if "reward" in path else "GET", {"authorization": header}
                 body = {"query": ["1"]}
