@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import tyro
 
 from openrlhf_js.common.console import progress, say, table
@@ -31,11 +32,25 @@ PROGRAMS = {
 }
 EVAL, SERVE = "openrlhf-js rm eval", "openrlhf-js rm serve"
 Dtype = Literal["bf16", "fp16", "float32"]
+IDLE_SECONDS = 0.3  # over which cores are seen to be idle
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one of the programs, and returns its exit status."""
     return choose("openrlhf-js rm", PROGRAMS, sys.argv[1:] if argv is None else argv)
+
+
+def use_idle_cores() -> None:
+    """Gives torch a thread for each core that is idle now; OMP_NUM_THREADS has precedence.
+
+    More threads wait for each other: on two busy cores two took three times as long as one.
+    """
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        busy = dict(enumerate(psutil.cpu_percent(IDLE_SECONDS, percpu=True)))
+        idle = sum(1 - busy.get(core, 100) / 100 for core in os.sched_getaffinity(0))
+        torch.set_num_threads(max(1, min(round(idle), torch.get_num_threads())))
 
 
 class RewardEvalSettings(Settings):
@@ -87,19 +102,24 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     from openrlhf_js.sampling.models import local_folder, model_fingerprint
 
     settings.file.stat()  # before a model is downloaded
+    use_idle_cores()
     model_folder = local_folder(settings.model)
     messages, prefix = settings.apply_chat_template, settings.value_head_prefix
     if problems := checkpoint_problems(model_folder, prefix, messages=messages):
         raise ValueError("\n".join(problems))
     tokenizer = AutoTokenizer.from_pretrained(model_folder, trust_remote_code=False)
     columns = (settings.prompt_key, settings.chosen_key, settings.rejected_key, settings.subset_key)
+    pairs = list(read_pairs(settings.file, *columns))
+    if unread := sum(each.unread_prompt for each in pairs):
+        text = f"warning: {unread:,} of {len(pairs):,} pairs are scored without their prompt"
+        say(f"{text}: --prompt_key prompt adds that column", error=True, style="yellow")
     data = evaluation.held_out(
-        read_pairs(settings.file, *columns),
+        pairs,
         tokenizer.apply_chat_template if messages else None,
         settings.input_template,
     )
     identity = {
-        "texts": data.fingerprint(),
+        "texts": hashlib.sha256(json.dumps(data.texts).encode()).hexdigest(),
         "model": model_fingerprint(model_folder),
         **{name: getattr(settings, name) for name in ("max_len", "dtype", "value_head_prefix")},
     }
@@ -252,6 +272,7 @@ def train(argv: Sequence[str]) -> int:
             if reward_training.is_first():
                 print("\n".join(flag_values(args, parser)))
             return 0
+        use_idle_cores()
         reward_training.train(checked, device)
         return 0
     except (BadInput, UpstreamMismatch) as error:
@@ -296,7 +317,7 @@ def _check_pairs(flat: dict[str, Any]) -> None:
         show_pairs(report, flat["data.max_len"])
         if kinds := report.stopping(flat["js.allow"]):
             problems.append(f"--{flag}: {report.refusal(kinds)}")
-    if problems := problems or reward_training.pair_problems(flat, found.pairs):
+    if problems := problems or reward_training.pair_problems(flat, found.pairs, held_out.pairs):
         raise BadInput("\n".join(problems))
     for notice in reward_training.notices(flat, found.pairs):
         say(f"openrlhf_js: {notice}")
@@ -321,7 +342,7 @@ def show_pairs(report: Report, max_len: int) -> None:
     table(rows)
     counts = report.counts
     for kind, problems in report.problems.items():
-        of = share(counts[kind], report.pairs)
+        of = share(counts[kind], report.pairs + counts["no pair"])
         say(f"{counts[kind]:,} ({of}) x {KINDS[kind].text} [{kind}]:", style="bold")
         for problem in problems:
             say(f"  {problem}".replace("\n", "\\n"))

@@ -19,12 +19,13 @@ from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Budget, Making, Report, check
 from openrlhf_js.reward_model.checkpoint import (
+    first_line,
     head_prefix,
     read_config,
     tensor_shapes,
     tokenizer_problems,
 )
-from openrlhf_js.reward_model.preferences import Keys
+from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE, Keys
 from openrlhf_js.tasks.hub import quiet_hub
 
 PROGRAM = "train_rm"  # of `openrlhf.cli`
@@ -149,14 +150,12 @@ def load_tokenizer(flat: Flat) -> Any:
             )
     except (OSError, ValueError) as error:
         kind = BadInput if is_here else NotReachable
-        raise kind(f"--model.model_name_or_path {name}: no tokenizer ({_first(error)})") from error
+        raise kind(
+            f"--model.model_name_or_path {name}: no tokenizer ({first_line(error)})"
+        ) from error
     if tokenizer.eos_token is None:
         raise BadInput(f"the tokenizer of {name} has no EOS token, at which rewards are read")
     return tokenizer
-
-
-def _first(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 # --- preference data ---------------------------------------------------------------------------
@@ -235,7 +234,7 @@ def _loaded_rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileR
             data = blending_datasets(name, None, strategy, dataset_split=split)
     except Exception as error:  # whatever a hub, a folder of files or a loading script raises
         kind = BadInput if is_here else NotReachable
-        raise kind(f"{flag} {name}: cannot be loaded ({_first(error)})") from error
+        raise kind(f"{flag} {name}: cannot be loaded ({first_line(error)})") from error
     number = 0
     for table in data.with_format("arrow").iter(ROWS_AT_ONCE):
         for row in table.to_pylist():
@@ -262,8 +261,8 @@ def check_data(
     return Checked(report, pairs), check(evaluation, making, progress=progress)
 
 
-def pair_problems(flat: Flat, pairs: int | None) -> list[str]:
-    """Whether there are enough training pairs; None where upstream draws them."""
+def pair_problems(flat: Flat, pairs: int | None, held_out: int) -> list[str]:
+    """Whether there are enough pairs; None to train on where upstream draws them."""
     batch = flat["train.batch_size"]
     if pairs is None:
         return []
@@ -272,10 +271,12 @@ def pair_problems(flat: Flat, pairs: int | None) -> list[str]:
             f"there are {pairs:,} pairs, fewer than one --train.batch_size of {batch:,}: use a "
             "smaller one, or more pairs"
         ]
-    if not flat["eval.dataset"] and int(pairs * EVALUATION_SHARE) < 1:
+    evaluated = held_out if flat["eval.dataset"] else int(pairs * EVALUATION_SHARE)
+    if evaluated < LEAST_TO_NORMALISE:
         return [
-            f"{pairs} pairs are too few to evaluate on {EVALUATION_SHARE:.0%} of them, from which "
-            "the mean and std for normalisation come: give --eval.dataset"
+            f"mean and std for normalisation would come from {evaluated} pairs, and take at least "
+            f"{LEAST_TO_NORMALISE}: give them as --eval.dataset (default: {EVALUATION_SHARE:.0%} "
+            "of the training pairs)"
         ]
     return []
 

@@ -78,8 +78,7 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
     task = summary["task"]
     if len(summary["results"]) > 1:
         return [
-            f"pass@1: held-out prompts of {task}, one seed, 95 % intervals over prompts; smaller "
-            "differences than these are noise",
+            f"pass@1: held-out prompts of {task}, one seed, 95 % intervals over prompts",
             "MSE / RLOO's: estimated squared error of the baseline, over RLOO's on its batches",
             "grad norm: mean over all steps, signal and noise together",
         ]

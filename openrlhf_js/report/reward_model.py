@@ -14,10 +14,10 @@ from matplotlib.ticker import MaxNLocator
 
 from openrlhf_js.report import style
 from openrlhf_js.report.pages import render
+from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE
 
 BLUE, ORANGE = "#0b6e99", "#d9730d"
 SHOWN_SUBSETS = 30
-CORRELATION = 0.3  # of reward and length within pairs, from which a sentence mentions it
 FEW_PROMPTS = 20  # too few clusters for an interval
 
 Found = dict[str, Any]  # the content of evaluation.json
@@ -40,6 +40,9 @@ def figures(found: Found) -> list[dict[str, str]]:
     within = length["correlation_within_pairs"]
     exact = f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}"
     over, under = length["share_chosen_longer"], length["share_chosen_shorter"]
+    enough = "to normalise with"
+    if found["pairs"] < LEAST_TO_NORMALISE:
+        enough = f"of too few pairs to normalise with ({LEAST_TO_NORMALISE} or more)"
     rows = {
         "pairs": (f"{found['pairs']:,}", f"of {found['prompts']:,} prompts"),
         "accuracy": (share(found["accuracy"]), "95 % interval by prompt; a tie counts half"),
@@ -49,7 +52,7 @@ def figures(found: Found) -> list[dict[str, str]]:
         "calibration error": (f"{calibration['error']:.3f}", exact),
         "reward": (
             f"{reward['mean']:.4g} ± {reward['std']:.4g}",
-            "mean and std, to normalise with",
+            f"mean and std, {enough}",
         ),
         "length and reward": (
             "-" if within is None else f"{within:.2f}",
@@ -58,6 +61,10 @@ def figures(found: Found) -> list[dict[str, str]]:
         "accuracy of length": (
             share(length["accuracy_of_length_alone"]),
             "of preferring the longer response, without a model",
+        ),
+        "prefers the longer": (
+            share(length["longer_preferred_by_model"]),
+            f"the labels: {share(length['longer_preferred_by_labels'])}; where lengths differ",
         ),
         "accuracy, balanced": (
             share(length["accuracy_balanced"]),
@@ -99,16 +106,25 @@ def in_words(found: Found) -> list[str]:
         said.append("That is not clearly better than chance.")
     if found["prompts"] < FEW_PROMPTS:
         said.append(f"{found['prompts']} prompts are few for an interval: do not rely on it.")
-    alone, within = length["accuracy_of_length_alone"], length["correlation_within_pairs"]
+    alone, more = length["accuracy_of_length_alone"], length["longer_preferred_more_by_model"]
     if alone["value"] >= accuracy["value"]:
         said.append(f"Preferring the longer response would do as well: {share(alone)}.")
-    if within is not None and abs(within) > CORRELATION:
-        favoured = "longer" if within > 0 else "shorter"
-        said.append(f"It favours {favoured} responses: correlation {within:.2f} within pairs.")
+    if more and more["low"] is not None and not more["low"] <= 0 <= more["high"]:
+        said.append(
+            f"It favours {'longer' if more['value'] > 0 else 'shorter'} responses more than the "
+            "labels do: where lengths differ it prefers the longer one in "
+            f"{share(length['longer_preferred_by_model'])} of the pairs, and they do in "
+            f"{share(length['longer_preferred_by_labels'])}."
+        )
     error, chance = calibration["error"], calibration["error_by_chance"]
     if error > 2 * chance:
-        over = "over" if calibration["mean_confidence"] > accuracy["value"] else "under"
-        said.append(f"It is {over}confident: ECE {error:.3f}, against {chance:.3f} by chance.")
+        mean = calibration["mean_confidence"]
+        low, high = (accuracy[end] or accuracy["value"] for end in ("low", "high"))
+        off = "too high" if mean > high else "too low" if mean < low else "off"
+        said.append(
+            f"Its confidences are {off}: {mean:.1%} on average, calibration error {error:.3f}, "
+            f"against {chance:.3f} by chance."
+        )
     return said
 
 

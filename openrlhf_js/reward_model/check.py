@@ -32,7 +32,7 @@ ROLE_ORDER = re.compile(r"s?(ua(t+a)*)+")
 
 
 class Kind(NamedTuple):
-    """A kind of problem, and the share of pairs that may have it; None: none may."""
+    """A kind of problem, and the share of pairs that may have it; None: none may, 1: all may."""
 
     text: str
     share: float | None
@@ -46,11 +46,12 @@ KINDS = {
     "roles": Kind("conversation with roles out of order", 0),
     "prompts": Kind("pair whose sides answer different prompts", 0),
     "torn": Kind("pair whose prompt the chat template changes once the response follows", 0),
+    "unread": Kind("pair without its prompt: --data.prompt_key prompt adds that column", 1),
     "cut": Kind("pair longer than --data.max_len, which would be cut", 0.05),
     "repeated": Kind("pair that occurred before", 0.05),
     "reversed": Kind("pair that occurred before with its sides swapped", 0.05),
 }
-ALLOWABLE = [name for name, kind in KINDS.items() if kind.share is not None]
+ALLOWABLE = [name for name, kind in KINDS.items() if kind.share not in (None, 1)]
 
 
 @dataclass
@@ -118,22 +119,17 @@ class Budget:
     def __init__(self, tokenizer: Any, max_len: int):
         self.max_len = max_len
         self._tokenizer = tokenizer
-        self._backend = getattr(tokenizer, "backend_tokenizer", None)
 
-    def encode(self, texts: Sequence[str]) -> list[Any]:
-        """The tokens of each text, uncut, on several cores where the tokenizer can; see `len`."""
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, uncut."""
+        quiet = {"return_attention_mask": False, "verbose": False}
         try:
-            if self._backend is None:
-                return list(self._tokenizer(list(texts), add_special_tokens=False)["input_ids"])
-            self._backend.no_truncation()  # transformers sets both again in its own calls
-            self._backend.no_padding()
-            return list(self._backend.encode_batch_fast(list(texts), add_special_tokens=False))
+            return self._tokenizer(list(texts), add_special_tokens=False, **quiet)["input_ids"]
         except Exception as error:  # tokenizers raises bare Exceptions
             raise ValueError(f"the tokenizer cannot encode a text ({error!s:.200})") from error
 
-    def kept(self, encoded: Any) -> list[int]:
+    def kept(self, ids: list[int]) -> list[int]:
         """The ids of one of `encode` that are trained on, but for the last, which becomes EOS."""
-        ids = list(getattr(encoded, "ids", encoded))
         left = self._tokenizer.truncation_side == "left"
         return (ids[-self.max_len :] if left else ids[: self.max_len])[:-1]
 
@@ -196,6 +192,8 @@ def _row_problems(
         return
     tally.pairs += 1
     yield from _conversation_problems(found, making.keys)
+    if found.unread_prompt:
+        yield "unread", f"the sides lack {row.value['prompt']!r:.60}"  # type: ignore[index]
     try:
         *texts, whole = rendered(found, making.template, making.input_template)
     except ValueError as error:
@@ -239,9 +237,8 @@ def _length_problems(
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
     """Kind and text of problems with the order of messages, and of sides without a response."""
     sides = {keys.chosen: pair.chosen, keys.rejected: pair.rejected}
-    for key, side in sides.items():
-        if not response(side).strip():
-            yield "empty", f"{key!r} has no response"
+    if empty := [repr(key) for key, side in sides.items() if not response(side).strip()]:
+        yield "empty", f"no response in {' or '.join(empty)}"
     if isinstance(pair.chosen, str) or isinstance(pair.rejected, str):
         return
     before = pair.prompt if isinstance(pair.prompt, list) else []

@@ -6,7 +6,6 @@ model says that the response with the larger reward is preferred with confidence
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -40,10 +39,6 @@ class HeldOut:
     responses: list[tuple[str, str]]  # chosen and rejected
     prompts: list[str]  # what tells prompts apart
     subsets: list[str]  # groups to report separately, or ""
-
-    def fingerprint(self) -> str:
-        """A hash of the texts."""
-        return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()
 
 
 def held_out(
@@ -240,10 +235,12 @@ def correlation_within_pairs(margins: Floats, differences: Floats) -> float | No
 
 def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:
     differences, right = lengths[:, 0] - lengths[:, 1], hits(margins)
-    longer, shorter = differences > 0, differences < 0
-    balanced = None  # length alone would get exactly one half; equal lengths are left out
+    longer, shorter, unequal = differences > 0, differences < 0, differences != 0
+    prefers_longer = hits(margins * np.sign(differences))[unequal], longer[unequal].astype(float)
+    more = balanced = None  # balanced: length alone would get exactly one half
+    if unequal.any():
+        more = stats.paired_difference(*prefers_longer, clusters[unequal]).estimate.plain()
     if longer.any() and shorter.any():
-        unequal = longer | shorter
         balanced = stats.stratified_mean(right[unequal], longer[unequal], clusters[unequal]).plain()
     return {
         "mean_chosen": float(lengths[:, 0].mean()),
@@ -251,6 +248,9 @@ def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> di
         "share_chosen_longer": float(longer.mean()),
         "share_chosen_shorter": float(shorter.mean()),
         "correlation_within_pairs": correlation_within_pairs(margins, differences),
+        "longer_preferred_by_model": _share(prefers_longer[0], clusters[unequal]),
+        "longer_preferred_by_labels": _share(prefers_longer[1], clusters[unequal]),
+        "longer_preferred_more_by_model": more,
         "accuracy_of_length_alone": _share(hits(differences), clusters),
         "accuracy_where_chosen_is_longer": _share(right[longer], clusters[longer]),
         "accuracy_where_chosen_is_shorter": _share(right[shorter], clusters[shorter]),

@@ -6,6 +6,7 @@ by the chat template where one is used, without trailing newlines, then the end-
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ Side = str | Messages
 Template = Callable[..., Any]  # a tokenizer's `apply_chat_template`
 
 LARGEST_MARGIN = 3e38  # OpenRLHF keeps margins in float32
+LEAST_TO_NORMALISE = 50  # pairs: the std of 100 rewards is known to about 7 %
 
 
 class Keys(NamedTuple):
@@ -39,6 +41,7 @@ class PreferencePair:
     rejected: Side
     place: str  # in the file, such as "line 12"
     subset: str = ""  # group to report separately
+    unread_prompt: bool = False  # no key names the column `prompt`, and a side lacks its text
 
 
 def read_pairs(path: Path | str, *columns: str | None) -> Iterator[PreferencePair]:
@@ -71,7 +74,16 @@ def pair(row: Mapping[str, Any] | ValueError, keys: Keys, place: str) -> Prefere
         names = ", ".join(repr(key) for key in keys[:3] if key)
         raise ValueError(f"{names} must all hold text or all hold messages")
     subset = row.get(keys.subset) if keys.subset else None
-    return PreferencePair(prompt, chosen, rejected, place, "" if subset is None else str(subset))
+    subset = "" if subset is None else str(subset)
+    return PreferencePair(prompt, chosen, rejected, place, subset, _unread_prompt(row, keys))
+
+
+def _unread_prompt(row: Mapping[str, Any], keys: Keys) -> bool:
+    prompt = row.get("prompt")
+    if keys.prompt is not None or "prompt" in keys or not isinstance(prompt, str | list):
+        return False
+    text = json.dumps(prompt.strip() if isinstance(prompt, str) else prompt)[1:-1]
+    return any(text not in json.dumps(row[key]) for key in (keys.chosen, keys.rejected))
 
 
 def _check_side(row: Mapping[str, Any], key: str) -> None:
@@ -153,13 +165,13 @@ def rendered(
 def _text(side: Side) -> str:
     if isinstance(side, str):
         return side
-    raise ValueError("the sides hold messages, which need --data.apply_chat_template")
+    raise ValueError("the sides hold messages, which need apply_chat_template")
 
 
 def _messages(side: Side) -> Messages:
     if isinstance(side, list):
         return side
-    raise ValueError("--data.apply_chat_template is for messages, and the sides hold text")
+    raise ValueError("apply_chat_template is for messages, and the sides hold text")
 
 
 def _applied(template: Template, messages: Messages, **options: bool) -> str:

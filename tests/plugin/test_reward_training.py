@@ -169,7 +169,7 @@ def folder(tmp_path, monkeypatch):
     tokenizer = make_tokenizer(sort)
     save(make_model(tokenizer, 0), tokenizer, tmp_path / "model")
     write("pairs.jsonl", sums(10))
-    write("held_out.jsonl", sums(4, 100))
+    write("held_out.jsonl", sums(50, 100))
     before = signal.getsignal(signal.SIGTERM)
     yield tmp_path
     signal.signal(signal.SIGTERM, before)
@@ -205,7 +205,8 @@ def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
         ({"data.dataset": "model/config.json"}, "these pairs cannot be trained on: no pair"),
         ({"train.batch_size": "0"}, "--train.batch_size must be at least 1, got 0"),
         ({"data.max_samples": "4"}, "there are 4 pairs, fewer than one --train.batch_size of 8"),
-        ({"eval.dataset": None}, "10 pairs are too few to evaluate on 1% of them"),
+        ({"eval.dataset": None}, "normalisation would come from 0 pairs, and take at least 50"),
+        ({"eval.dataset": "pairs.jsonl"}, "normalisation would come from 10 pairs"),
         ({"data.max_len": "8"}, "raise --data.max_len"),
         ({"model.loss_type": "sigmod"}, "--model.loss_type takes sigmoid or logexp, got sigmod"),
         (
@@ -213,7 +214,7 @@ def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
             "OpenRLHF's logexp loss has no margin",
         ),
         ({"data.input_template": "{} {x}"}, "takes one {} and no other braces"),
-        ({"data.apply_chat_template": ""}, "has no chat template, which messages need"),
+        ({"data.apply_chat_template": ""}, "these pairs cannot be trained on: no text"),
         ({"ckpt.output_dir": "pairs.jsonl"}, "is a file; give a folder"),
     ],
 )
@@ -271,6 +272,20 @@ def test_what_no_hub_gives_stops_all_but_a_dry_run(folder, monkeypatch, capsys):
         assert line.endswith("; so the pairs were not checked") == dry
 
 
+def test_rows_without_a_response_or_a_pair_are_no_share_over_100_percent(folder, capsys):
+    write("pairs.jsonl", [{"prompt": "sort(1)=", "chosen": "", "rejected": " "}])
+    assert run({}) == 2
+    assert "1 (100.0 %) x pair with an empty side" in capsys.readouterr().out
+    write("pairs.jsonl", [{"prompt": "sort(1)="}] * 3)
+    assert run({}) == 2
+    assert "3 (100.0 %) x row that is not a pair" in capsys.readouterr().out
+
+
+def test_a_forgotten_prompt_is_a_warning(folder, capsys):
+    assert run({"data.prompt_key": None}) == 0
+    assert "10 (100.0 %) x pair without its prompt: --data.prompt_key" in capsys.readouterr().out
+
+
 def test_several_files_are_one_data_set_and_limited_each(folder):
     write("more.jsonl", sums(30, 50))
     changes = {"data.dataset": "pairs.jsonl, more.jsonl", "data.max_samples": 12}
@@ -282,7 +297,7 @@ def test_several_files_are_one_data_set_and_limited_each(folder):
         flat, train, evaluation, making, lambda pairs, _: seen.append(pairs)
     )
     assert [tally.pairs for tally in checked.report.tallies.values()] == [10, 12]
-    assert checked.pairs == 12 and held_out.pairs == 4 and sum(seen) == 26
+    assert checked.pairs == 12 and held_out.pairs == 50 and sum(seen) == 72
 
 
 def test_other_ranks_neither_check_nor_print(folder, monkeypatch, capsys):

@@ -47,6 +47,9 @@ def found():
             "share_chosen_longer": 0.5,
             "share_chosen_shorter": 0.4,
             "accuracy_of_length_alone": interval(0.55, 0.5, 0.6),
+            "longer_preferred_by_model": interval(0.6, 0.5, 0.7),
+            "longer_preferred_by_labels": interval(0.55, 0.5, 0.6),
+            "longer_preferred_more_by_model": interval(0.05, -0.02, 0.12),
             "accuracy_balanced": interval(0.74, 0.69, 0.78),
             "accuracy_where_chosen_is_longer": interval(0.8, 0.7, 0.9),
             "accuracy_where_chosen_is_shorter": interval(0.68, 0.6, 0.75),
@@ -90,13 +93,21 @@ def test_figures(found):
             {"length": {"accuracy_of_length_alone": interval(0.76)}},
             "longer response would do as well",
         ),
-        ({"length": {"correlation_within_pairs": 0.5}}, "favours longer responses"),
-        ({"length": {"correlation_within_pairs": -0.5}}, "favours shorter responses"),
         (
-            {"calibration": {"error": 0.1}},
-            "It is overconfident: ECE 0.100, against 0.018 by chance",
+            {"length": {"longer_preferred_more_by_model": interval(0.05, 0.01, 0.09)}},
+            "favours longer responses more than the labels do: where lengths differ it prefers the "
+            "longer one in 60.0 % (50.0 to 70.0) of the pairs, and they do in 55.0 % (50.0 to 60.0",
         ),
-        ({"calibration": {"error": 0.1, "mean_confidence": 0.6}}, "It is underconfident"),
+        (
+            {"length": {"longer_preferred_more_by_model": interval(-0.05, -0.09, -0.01)}},
+            "favours shorter responses more than",
+        ),
+        (
+            {"calibration": {"error": 0.1}},  # a mean confidence of 0.77 is within 0.70 to 0.79
+            "are off: 77.0% on average, calibration error 0.100, against 0.018 by chance",
+        ),
+        ({"calibration": {"error": 0.1, "mean_confidence": 0.8}}, "confidences are too high"),
+        ({"calibration": {"error": 0.1, "mean_confidence": 0.6}}, "confidences are too low"),
     ],
 )
 def test_sentences_follow_from_figures(found, change, sentence):
@@ -104,6 +115,22 @@ def test_sentences_follow_from_figures(found, change, sentence):
         found[name] = {**found[name], **value} if isinstance(value, dict) else value
     said = reward_model.in_words(found)
     assert len(said) == 2 and sentence in said[1]
+
+
+def test_what_the_labels_favour_too_is_no_fault_of_the_model(found):
+    found["length"]["correlation_within_pairs"] = 0.9
+    assert len(reward_model.in_words(found)) == 1
+
+
+def test_few_pairs_do_not_normalise(found):
+    def meaning():
+        return next(
+            row["meaning"] for row in reward_model.figures(found) if row["figure"] == "reward"
+        )
+
+    assert meaning() == "mean and std, to normalise with"
+    found["pairs"] = 6
+    assert meaning() == "mean and std, of too few pairs to normalise with (50 or more)"
 
 
 def test_the_page_needs_nothing_else(found):

@@ -136,8 +136,26 @@ def test_sides_with_different_prompts_or_none():
     data += [{"chosen": turns("q", "a"), "rejected": turns("q", " \n")}]
     assert found(rows(data), template=template).problems == {
         "prompts": ["f, line 1: 'chosen' and 'rejected' differ before the last message"],
-        "empty": ["f, line 2: 'rejected' has no response"],
+        "empty": ["f, line 2: no response in 'rejected'"],
     }
+
+
+def test_a_prompt_that_no_key_names():
+    rest = {"chosen": "a", "rejected": "b"}
+    bare = found(rows([{"prompt": "q", **rest}, {"prompt": "a", "chosen": "a c", "rejected": "a"}]))
+    assert bare.problems == {"unread": ["f, line 1: the sides lack 'q'"]}
+    assert bare.stopping() == [] and "unread" not in ALLOWABLE
+    assert not found(rows([{"prompt": "q", **rest}]), keys=Keys("prompt")).counts
+    whole = {"chosen": turns("q", "a"), "rejected": turns("q", "b")}
+    for prompt in ("q", turns("q", roles="u")):  # the conversations hold it
+        assert not found(rows([{"prompt": prompt, **whole}]), template=template).counts
+    cut = {side: messages[1:] for side, messages in whole.items()}
+    assert found(rows([{"prompt": "q", **cut}]), template=template).counts["unread"] == 1
+
+
+def test_a_pair_without_any_response_counts_once():
+    report = found(sides(("a", "b"), (" ", "")))
+    assert report.counts["empty"] == 1
 
 
 def test_what_cannot_be_trained_on_cannot_be_allowed():

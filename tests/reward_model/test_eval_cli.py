@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -81,6 +82,17 @@ def test_the_same_command_resumes_and_other_settings_do_not(data, model, tmp_pat
     assert re.search(r"texts: '\w+' there", capsys.readouterr().err)
 
 
+def test_a_forgotten_prompt_is_a_warning(data, model, tmp_path, capsys):
+    words = call(data, model, tmp_path / "out")
+    words.remove("prompt")
+    words.remove("--prompt_key")
+    assert rm.main(words) == 0
+    warning = "warning: 300 of 300 pairs are scored without their prompt: --prompt_key prompt adds"
+    assert warning in capsys.readouterr().err
+    assert rm.main(call(data, model, tmp_path / "whole")) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
     folder = tmp_path / "broken"
     preferences.write_reward_model(folder)
@@ -97,15 +109,40 @@ def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
     [
         (["absent.jsonl", "--model", "MODEL"], r"absent\.jsonl: No such file"),
         (["FILE", "--model", "MODEL", "--chosen_key", "better"], "line 1: no value under.*better"),
-        (["FILE", "--model", "MODEL", "--apply_chat_template"], "has no chat template"),
+        (["FILE", "--model", "MODEL", "--apply_chat_template"], "for messages, and .* hold text"),
+        (["FILE", "--model", "BARE", "--apply_chat_template"], "has no chat template"),
         (["FILE", "--model", "DATA"], "has no config.json"),
     ],
 )
 def test_what_cannot_be_used(data, model, tmp_path, words, message, capsys):
     names = {"FILE": str(data), "MODEL": str(model), "DATA": str(data.parent)}
+    if "BARE" in words:
+        names["BARE"] = shutil.copytree(model, tmp_path / "bare")
+        (tmp_path / "bare" / "chat_template.jinja").unlink()
     try:
-        status = rm.main(["eval", *(names.get(w, w) for w in words), "--out", str(tmp_path / "o")])
+        status = rm.main(
+            ["eval", *(str(names.get(w, w)) for w in words), "--out", str(tmp_path / "o")]
+        )
     except SystemExit as left:
         status = left.code
     assert status == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("busy", "own", "threads"),
+    [([0, 0, 0, 0], {0, 1}, 2), ([100, 0, 90, 10], {0, 1, 2, 3}, 2), ([100, 99], {0, 1}, 1)],
+)
+def test_threads_are_the_cores_that_are_idle(busy, own, threads, monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(rm.psutil, "cpu_percent", lambda seconds, percpu: busy)
+    monkeypatch.setattr(rm.os, "sched_getaffinity", lambda pid: own)
+    try:
+        torch.set_num_threads(3)
+        rm.use_idle_cores()
+        assert torch.get_num_threads() == 3  # OMP_NUM_THREADS is set
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        rm.use_idle_cores()
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)

@@ -159,6 +159,15 @@ def test_correlation_within_pairs_ignores_prompts():
     assert ev.correlation_within_pairs(np.zeros(3), np.ones(3)) is None
 
 
+def test_the_longer_response_by_hand():
+    """Three pairs differ in length: the model prefers the longer one in all, the labels in two."""
+    chosen, rejected = [1, 1, 0, 1], [0, 0, 1, 0]
+    found = evaluated(chosen, rejected, lengths=[[2, 2, 1, 1], [1, 1, 2, 1]])["length"]
+    assert found["longer_preferred_by_model"]["value"] == 1
+    assert found["longer_preferred_by_labels"]["value"] == pytest.approx(2 / 3)
+    assert found["longer_preferred_more_by_model"]["value"] == pytest.approx(1 / 3)
+
+
 # Held-out pairs and their scores
 
 
@@ -174,7 +183,7 @@ def test_what_tells_prompts_apart():
     assert found.texts == [("qa", "qb"), ("qc", "qd")]
     assert found.responses == [("a", "b"), ("c", "d")]
     assert found.prompts[0] == found.prompts[1] and found.subsets == ["s", ""]
-    assert ev.held_out(texts[::-1]).fingerprint() != found.fingerprint()
+    assert ev.held_out(texts[::-1]).texts != found.texts
     whole = ev.held_out(
         [PreferencePair(None, "qa", "qb", "line 1"), PreferencePair(None, "qa", "qb", "line 2")]
     )
