@@ -62,6 +62,8 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         ) -> None:
             states = with_history(client_states, self.experience_maker.history)
             super().save_logs_and_checkpoints(global_step, logs_dict, states)
+            if self.tensorboard_logger:  # which keeps two minutes to itself
+                self.tensorboard_logger.writer.flush()
 
         def save_best_checkpoint(
             self, eval_metrics: Any, global_step: int, client_states: Any = None

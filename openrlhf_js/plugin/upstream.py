@@ -68,6 +68,7 @@ RELIED_ON: Names = {
         "RemoteExperienceMaker": "",
         "PromptDataset.__getitem__": "self idx",
         "prepare_datasets": "strategy tokenizer",
+        "SamplesGenerator": "",
         f"PPOTrainer.{ACTOR}": "",
         "BasePPOTrainer.train_step": "self rollout_samples global_step",
         "BasePPOTrainer.save_logs_and_checkpoints": "self global_step logs_dict client_states",
@@ -76,8 +77,16 @@ RELIED_ON: Names = {
     },
     "openrlhf.trainer.ppo_trainer_async": {
         f"TrainingActor.{ACTOR}": "",
-        f"GenerateSamplesActor.{ACTOR}": "",
+        f"GenerateSamplesActor.{ACTOR}.fit": "self episode total_consumed_prompts",
         "prepare_datasets": "strategy tokenizer",
+        "SamplesGenerator": "",
+    },
+    "openrlhf.trainer.ppo_utils.samples_generator": {
+        "SamplesGenerator.generate_samples": "self",
+        "SamplesGenerator.generate_eval_samples": "self",
+        "SamplesGenerator._generate_vllm": "self dataloader_iter num_prompts dynamic_filtering",
+        "SamplesGenerator._dispatch_prompts_to_vllm": "self prompts labels",
+        "SamplesGenerator._process_response_into_experience": "self response",
     },
     "openrlhf.trainer.ppo_utils.experience_maker": {
         "apply_length_penalties": "experiences args",
@@ -88,6 +97,7 @@ RELIED_ON: Names = {
     "openrlhf.trainer.ray.launcher": {"get_llm_for_sequence_regression": ""},
     "openrlhf.trainer.ray.vllm_engine": {
         f"RolloutRayActor.{ACTOR}.generate_responses": "self prompt label sampling_params",
+        f"RolloutRayActor.{ACTOR}.generate": "self prompt_token_ids sampling_params",
     },
     "deepspeed.zero": {"GatheredParameters": "params"},
     "peft.peft_model": {

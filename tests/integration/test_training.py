@@ -12,10 +12,12 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
 from openrlhf_js import estimators
+from openrlhf_js.plugin.run import RECORD
 
 pytestmark = pytest.mark.integration
 
@@ -34,29 +36,59 @@ GRADIENT_METRICS = ("js/gradient_variance", "js/gradient_norm_squared", "js/grad
 RESPONSES, STEPS = 4, 3  # as the fixture `start` has them
 
 
-def test_js_plus_is_interrupted_leaves_nothing_running_and_resumes_its_history(start, policy):
+@pytest.fixture(scope="module")
+def same_start():
+    """Checks that runs with one seed draw the same prompts, and the same tokens at first."""
+    runs = []
+
+    def check(run):
+        batches = run.batches()
+        prompts = [batch["prompts"].tolist() for batch in batches[:STEPS]]
+        runs.append((prompts, batches[0]["tokens"].tolist()))
+        assert runs[-1][0] == runs[0][0]
+        assert runs[-1][1] == runs[0][1]
+
+    return check
+
+
+@pytest.mark.timeout(600)
+def test_js_plus_is_interrupted_and_killed_and_resumes(start, policy, same_start):
     """Flat flags, two ranks with whole prompt groups, the gradient's variance, a half-life."""
     flags = (
         *("--advantage_estimator", "js_plus", "--zero_stage", "2", "--lr_warmup_ratio", "0"),
         *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", str(RESPONSES)),
         *("--js.gradient_variance", "--js.group_micro_batches", "--js.half_life", "5"),
-        *("--ckpt.save_steps", str(STEPS)),
+        *("--ckpt.save_steps", str(STEPS), "--logger.wandb.run_name", "one"),
     )
     running = start(*flags, "--train.num_episodes", "1000")
-    running.wait_for(f"Global step {STEPS + 1}")
+    running.wait_for(f"Global step {2 * STEPS + 1}")
     os.kill(running.process.pid, signal.SIGTERM)  # which Ray would take for itself
     first = running.finish(timeout_seconds=60)
     assert first.status == 130, first.output[-3000:]
     assert "openrlhf_js: interrupted" in first.output
     assert "the live advantage estimator is js_plus\n" in first.output
     assert first.scalars()["train/js/running_prompts"][0] == 0
-    for file in sorted((first.folder / "batches").glob("*.npz"))[STEPS:]:
-        file.unlink()  # of steps after the checkpoint
+    same_start(first)
+    after = first.batches()[STEPS]
+    newest = first.folder / "checkpoints" / "_actor" / f"global_step{2 * STEPS}"
+    os.truncate(newest / "mp_rank_00_model_states.pt", 10_000)
 
-    second = start(*flags, "--ckpt.load_enable", "--train.num_episodes", "2").finish()
+    running = start(*flags, "--ckpt.load_enable", "--train.num_episodes", "5", "--js.restarts", "1")
+    running.wait_for(f"Global step {2 * STEPS + 1}")
+    (child,) = psutil.Process(running.process.pid).children()
+    child.kill()
+    second = running.finish()
     assert second.status == 0, second.output[-3000:]
-    batches = second.batches()  # of both runs
-    assert len(batches) == 2 * STEPS
+    assert f"{newest.name} is damaged, global_step{STEPS} is resumed" in second.output
+    assert "status -9 and is started again" in second.output
+    assert "Generate samples" not in second.output  # a progress bar
+    record = json.loads((second.folder / "tensorboard" / "one" / RECORD).read_text())
+    starts = [*record["earlier_starts"], record]
+    assert [each["outcome"] for each in starts] == ["interrupted", None, "done"]
+    batches = second.batches()  # of all starts
+    assert len(batches) == 5 * STEPS
+    for name in ("prompts", "tokens"):  # as if it had not been interrupted
+        assert batches[STEPS][name].tolist() == after[name].tolist()
     history = estimators.start_history(5)
     for batch in batches:
         rewards = torch.tensor(batch["rewards"])
@@ -70,7 +102,7 @@ def test_js_plus_is_interrupted_leaves_nothing_running_and_resumes_its_history(s
     for name in JS_METRICS:
         assert all(map(math.isfinite, scalars[f"train/{name}"])), name
     rewards = [batch["rewards"].mean() for batch in batches]
-    np.testing.assert_allclose(scalars["train/reward"][-STEPS:], rewards[STEPS:], atol=1e-5)
+    np.testing.assert_allclose(scalars["train/reward"], rewards, atol=1e-5)  # each step once
     assert _weights_differ(second.folder / "model", policy)
     variance, norm_squared, snr = (scalars[f"train/{name}"][-STEPS:] for name in GRADIENT_METRICS)
     norms = scalars["train/actor_grad_norm"][-STEPS:]
@@ -107,7 +139,7 @@ class _Flaky(BaseHTTPRequestHandler):
         pass
 
 
-def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start):
+def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, same_start):
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Flaky)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -121,6 +153,7 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start):
     finally:
         server.shutdown()
     assert run.status == 0, run.output[-3000:]
+    same_start(run)
     run.check_advantages()
     scalars = run.scalars()
     masked = [int((~batch["valid"]).sum()) for batch in run.batches()]
@@ -133,7 +166,7 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start):
     assert max(map(abs, scalars["train/vllm_kl"])) < 0.05
 
 
-def test_a_critic_trains_on_dynamic_batches(start, policy):
+def test_a_critic_trains_on_dynamic_batches(start, policy, same_start):
     """Upstream's own estimator trains in our actors."""
     run = start(
         *("--algo.advantage.estimator", "gae", "--ds.zero_stage", "2", "--js.gradient_variance"),
@@ -141,6 +174,7 @@ def test_a_critic_trains_on_dynamic_batches(start, policy):
         *("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "64"),
     ).finish()
     assert run.status == 0, run.output[-3000:]
+    same_start(run)
     # our loader reached the process that trains it: upstream's leaves what was in memory there
     assert re.search(r"OurCritic.*mean: tensor\(\[0\.?\].*std tensor\(\[1\.?\]", run.output)
     scalars = run.scalars()

@@ -1,21 +1,28 @@
-"""No response leaves the rollout actor with a reward that nobody computed."""
+"""Rollouts are seeded and ordered, and have no reward that nobody computed."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import random
 import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import ray
+import ray.cloudpickle
 import torch
+from openrlhf.trainer.ppo_utils import samples_generator
 
 from openrlhf_js.plugin.rewards import RemoteRewards, RewardSource
 from openrlhf_js.plugin.rollout import (
     ERROR,
+    EVALUATION,
     GREEDY_REWARD,
+    PROMPT_NUMBER,
+    NumberedPrompt,
+    OrderedSamples,
     RememberingExecutor,
     as_number,
     checked_rollout,
@@ -92,6 +99,7 @@ def test_a_bad_reward_stops_or_is_marked_for_masking(tmp_path, grader, message):
     assert message in str(caught.value)
     masked = respond(tmp_path, grader, "mask")
     assert math.isnan(masked["reward"]) and masked["scores"] is None
+    assert message in masked[ERROR]
 
 
 def test_a_served_reward_that_cannot_be_had_stops_or_is_marked_for_masking():
@@ -112,8 +120,11 @@ def test_a_served_reward_that_cannot_be_had_stops_or_is_marked_for_masking():
     assert math.isnan(response["reward"]) and response["scores"] is None
 
 
+# --- seeds, and the order of prompts --------------------------------------------------------------
+
+
 class _Params:
-    temperature, top_p, top_k = 0.7, 0.9, 40
+    temperature, top_p, top_k, seed = 0.7, 0.9, 40, None
 
 
 class _Rollout:
@@ -122,20 +133,133 @@ class _Rollout:
     executor = object()  # an agent's, of its own making
 
     async def generate_responses(self, prompt, label, sampling_params, num_samples=1):
-        self.asked = [*getattr(self, "asked", []), (sampling_params.temperature, num_samples)]
+        assert type(prompt) is str
+        await self.generate([1, 2], sampling_params)
         reward = 9.0 if sampling_params.temperature == 0 else 1.0
         return [{"reward": reward, "extra_logs": {}} for _ in range(num_samples)]
 
+    async def generate(self, prompt_token_ids, sampling_params):
+        self.asked = [*getattr(self, "asked", []), sampling_params]
+
+
+def numbered(text: str, number: int) -> NumberedPrompt:
+    prompt = NumberedPrompt(text)
+    prompt.number = number
+    return prompt
+
+
+def asked(number: int, seed: int = 42, greedy: bool = False, count: int = 3):
+    """The logs of `count` responses to a prompt, and the sampling parameters of all requests."""
+    cls = plain_class(checked_rollout(ray.remote(_Rollout), seed, "stop", greedy))
+    actor = cls.__new__(cls)
+    prompt = ray.cloudpickle.loads(ray.cloudpickle.dumps(numbered("prompt", number)))
+    respond = actor.generate_responses(prompt, "label", _Params(), num_samples=count)
+    responses = asyncio.run(respond)
+    assert [response["reward"] for response in responses] == [1.0] * count
+    return [response["extra_logs"] for response in responses], actor.asked
+
 
 @pytest.mark.parametrize("greedy", [False, True])
-def test_remax_asks_for_one_more_response_at_temperature_zero(greedy):
-    cls = plain_class(checked_rollout(ray.remote(_Rollout), "stop", greedy))
-    actor = cls.__new__(cls)
-    responses = asyncio.run(actor.generate_responses("prompt", "label", _Params(), num_samples=3))
-    assert [response["reward"] for response in responses] == [1.0] * 3
-    logs = [response["extra_logs"] for response in responses]
+def test_remax_asks_for_one_more_response_at_temperature_zero_where_it_trains(greedy):
+    logs, requests = asked(0, greedy=greedy)
     assert logs == ([{GREEDY_REWARD: 9.0}] * 3 if greedy else [{}] * 3)
-    assert sorted(actor.asked) == ([(0.0, 1), (0.7, 3)] if greedy else [(0.7, 3)])
+    assert [each.temperature for each in requests] == [0.7] * 3 + [0.0] * greedy
+    logs, requests = asked(EVALUATION, greedy=greedy)
+    assert logs == [{}] * 3 and len(requests) == 3
+
+
+def test_every_response_has_a_seed_of_its_own_that_the_runs_seed_decides():
+    def seeds(*args, **settings):
+        return [each.seed for each in asked(*args, **settings)[1]]
+
+    assert seeds(5) == seeds(5) == seeds(5, count=9)[:3]
+    every = [seeds(5), seeds(6), seeds(EVALUATION), seeds(5, seed=43)]
+    assert len({seed for four in every for seed in four}) == 12
+
+
+def test_the_turns_of_an_agent_have_seeds_of_their_own():
+    cls = plain_class(checked_rollout(ray.remote(_Rollout), 42, "stop", greedy=False))
+    actor, parameters = cls.__new__(cls), _Params()
+    for seed, tokens in ((7, [1]), (7, [1]), (7, [1, 2]), (None, [1])):
+        parameters.seed = seed
+        asyncio.run(actor.generate(tokens, parameters))
+        assert parameters.seed == seed
+    first, again, longer, unseeded = (each.seed for each in actor.asked)
+    assert first == again != longer and unseeded is None
+
+
+class _Rollouts:
+    """vLLM engines that grade prompt "0", "1", ... as a table says, in any order of arrival."""
+
+    def __init__(self, monkeypatch, rewards, arrivals=0, **js):
+        self.numbers = []
+        draw = random.Random(arrivals)
+
+        def wait(refs, **_):
+            first = refs[draw.randrange(len(refs))]
+            return [first], [ref for ref in refs if ref is not first]
+
+        fake = SimpleNamespace(wait=wait, get=lambda refs: refs)
+        monkeypatch.setattr(samples_generator, "ray", fake)
+
+        def respond(prompt, label, **_):
+            self.numbers.append(prompt.number)
+            response = {
+                **{"observation_tokens": [1, 2], "action_ranges": [(1, 2)], "prompt": str(prompt)},
+                **{"label": label, "rollout_log_probs": None, PROMPT_NUMBER: prompt.number},
+            }
+            graded = [{"reward": reward, "scores": reward} for reward in rewards[int(prompt)]]
+            return [response | one for one in graded]
+
+        engine = SimpleNamespace(
+            get_num_unfinished_requests=SimpleNamespace(remote=lambda: 0),
+            generate_responses=SimpleNamespace(remote=respond),
+        )
+        filtering = "allow_biased_filtering" in js
+        args = SimpleNamespace(
+            vllm=SimpleNamespace(enable_sleep=False),
+            rollout=SimpleNamespace(batch_size=2, n_samples_per_prompt=2),
+            algo=SimpleNamespace(
+                dynamic_filtering_enable=filtering,
+                dynamic_filtering_range=(0, 1),
+                advantage=SimpleNamespace(is_correction_level="off"),
+            ),
+            js=SimpleNamespace(**{"allow_biased_filtering": False, **js}),
+        )
+        loader = [(None, [str(i)], ["label"], [None]) for i in range(len(rewards))]
+        strategy = SimpleNamespace(args=args)
+        self.samples = OrderedSamples(strategy, loader, loader[:3], None, [engine])
+
+
+@pytest.mark.parametrize("arrivals", range(4))
+def test_a_batch_is_in_the_order_in_which_its_prompts_were_drawn(monkeypatch, arrivals):
+    rollouts = _Rollouts(monkeypatch, [[i, i + 0.5] for i in range(5)], arrivals)
+    for prompts in ("01", "23", "4"):
+        batch, _, consumed, _ = rollouts.samples.generate_samples()
+        assert [sample.prompts[0] for sample in batch] == [p for p in prompts for _ in range(2)]
+        assert [s.rewards.item() for s in batch] == [int(p) + x for p in prompts for x in (0, 0.5)]
+        assert consumed == len(prompts)
+        evaluated = rollouts.samples.generate_eval_samples()
+        assert [sample.prompts[0] for sample in evaluated] == ["0", "0", "1", "1", "2", "2"]
+    of_training = [number for number in rollouts.numbers if number < EVALUATION]
+    assert of_training == list(range(5))
+    evaluations = [number - EVALUATION for number in rollouts.numbers if number >= EVALUATION]
+    assert evaluations == [0, 1, 2] * 3
+
+
+@pytest.mark.parametrize("arrivals", range(4))
+@pytest.mark.parametrize("allowed", [False, True])
+def test_filtering_says_what_share_passed_and_drops_what_it_leaves(monkeypatch, allowed, arrivals):
+    mixed, equal = [0.0, 1.0], [1.0, 1.0]
+    table = [mixed, equal, mixed, equal, equal, mixed, equal]
+    rollouts = _Rollouts(monkeypatch, table, arrivals, allow_biased_filtering=allowed)
+    batch, passed, consumed, exhausted = rollouts.samples.generate_samples()
+    assert [sample.prompts[0] for sample in batch] == ["0", "0", "2", "2"]
+    assert (passed, consumed, exhausted) == (pytest.approx(2 / 3), 3, False)
+    filtered = [sample.prompts[0] for sample in batch[0].filtered]
+    assert filtered == (["1", "1"] if allowed else [])
+    # of the other four, one prompt passes
+    assert rollouts.samples.generate_samples() == ([], pytest.approx(1 / 4), 4, True)
 
 
 def test_answers_that_hang_do_not_keep_others_from_being_graded():
@@ -157,6 +281,6 @@ def test_answers_that_hang_do_not_keep_others_from_being_graded():
             hang.set()
             await waiting
 
-    cls = plain_class(checked_rollout(ray.remote(Actor), "stop", greedy=False))
+    cls = plain_class(checked_rollout(ray.remote(Actor), 42, "stop", greedy=False))
     actor = cls.__new__(cls)
     assert asyncio.run(grade()) == "graded"
