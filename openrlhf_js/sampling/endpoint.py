@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+import aiohttp
 import anyio
 import openai
 
@@ -128,7 +129,7 @@ class Endpoint:
             **self._where,
             timeout=openai.Timeout(self.timeout_seconds, connect=CONNECT_SECONDS),
             max_retries=RETRIES,
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=self._proxies),
+            http_client=openai.DefaultAioHttpClient(trust_env=self._proxies),
         )
         return self
 
@@ -143,15 +144,14 @@ class Endpoint:
         began, allowed = time.monotonic(), SILENT_REQUESTS
         try:
             with anyio.fail_after(self.timeout_seconds):
-                answer = await self._client.chat.completions.with_raw_response.create(
-                    model=self.model, messages=list(messages), extra_body=sent
-                )
-            reply = _reply(self._scrubbed(answer.http_response.text))
+                body = {"model": self.model, "messages": list(messages), **sent}
+                answer = await self._client.post("/chat/completions", cast_to=str, body=body)
+            reply = _reply(self._scrubbed(answer))
         except openai.APIStatusError as error:
             failure = self._failure(error)
         except TimeoutError:
             failure = NoReply(f"no reply within {self.timeout_seconds:g} s")
-        except openai.APIConnectionError as error:
+        except (openai.APIConnectionError, aiohttp.ClientError) as error:
             failure = NoReply(f"connection lost: {self._cause(error)}")
         except ValueError as error:
             failure, allowed = (
@@ -179,7 +179,7 @@ class Endpoint:
         advice = ADVICE.get(status, "change the setting that it names").format(model=self.model)
         return EndpointError(f"{said}; {advice}")
 
-    def _cause(self, error: openai.APIConnectionError) -> str:
+    def _cause(self, error: Exception) -> str:
         cause = error.__cause__ or error
         return self._scrubbed(str(cause) or type(cause).__name__)
 
@@ -234,12 +234,14 @@ def run_all(
     work: Callable[[Job], Awaitable[Result]],
     on_results: Callable[[list[tuple[Job, Result | NoReply]]], None],
     concurrency: int,
+    wait: bool = False,
 ) -> None:
     """Runs `work` on every job, `concurrency` at a time, and hands over results as they come.
 
-    `jobs` is read as needed. `on_results` runs in a thread, one call at a time, with all that came
-    since its last call; `NoReply` stands for a job without a reply. Whatever else `work` or
-    `on_results` raises ends the run, as Ctrl-C does, once the results that came are handed over.
+    `jobs` is read as needed; with `wait`, each job after the result before it was handed over.
+    `on_results` runs in a thread, one call at a time, with all that came since its last call;
+    `NoReply` stands for a job without a reply. Whatever else `work` or `on_results` raises ends the
+    run, as Ctrl-C does, once the results that came are handed over.
     """
 
     async def everything() -> None:
@@ -249,7 +251,7 @@ def run_all(
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
                 loop.add_signal_handler(number, main.cancel)
         async with endpoint:
-            await _run(iter(jobs), work, on_results, concurrency)
+            await _run(iter(jobs), work, on_results, concurrency, wait)
 
     before = {number: signal.getsignal(number) for number in STOPS}
     try:
@@ -261,7 +263,7 @@ def run_all(
             signal.signal(number, handler)
 
 
-async def _run(waiting: Any, work: Any, on_results: Any, concurrency: int) -> None:
+async def _run(waiting: Any, work: Any, on_results: Any, concurrency: int, wait: bool) -> None:
     results: asyncio.Queue[Any] = asyncio.Queue()
 
     async def worker() -> None:
@@ -270,7 +272,10 @@ async def _run(waiting: Any, work: Any, on_results: Any, concurrency: int) -> No
                 result = await work(job)
             except NoReply as error:
                 result = error
-            results.put_nowait((job, result))
+            handed_over = asyncio.Event()
+            results.put_nowait(((job, result), handed_over))
+            if wait:
+                await handed_over.wait()
 
     async def writer() -> None:
         batch: list[Any] = []
@@ -279,7 +284,9 @@ async def _run(waiting: Any, work: Any, on_results: Any, concurrency: int) -> No
             while not results.empty():
                 batch.append(results.get_nowait())
             if found := [each for each in batch if each is not END]:
-                await asyncio.to_thread(on_results, found)
+                await asyncio.to_thread(on_results, [result for result, _ in found])
+            for _, handed_over in found:
+                handed_over.set()
 
     tasks = [asyncio.create_task(worker()) for _ in range(concurrency)]
     working, writing = asyncio.gather(*tasks), asyncio.create_task(writer())

@@ -5,7 +5,9 @@ import logging
 import os
 import signal
 import socket
+import socketserver
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -153,6 +155,19 @@ def test_a_slow_reply_is_given_up_and_not_asked_for_again():
         with pytest.raises(NoReply, match=r"no reply within 0\.3 s"):
             asyncio.run(run())
         assert len(served.requests) == 1
+
+
+def test_an_answer_that_is_no_http():
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(1 << 16)
+            self.request.sendall(b"gibberish\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(NoReply, match="connection lost"):
+            ask(f"http://127.0.0.1:{server.server_address[1]}/v1")
+        server.shutdown()
 
 
 def test_strange_replies_end_the_run_later_than_silence():
@@ -311,3 +326,19 @@ def test_ctrl_c_keeps_what_came(number):
         collect("http://127.0.0.1:9/v1", range(100), 1, work, kept.extend)
     assert kept == [(i, i) for i in range(5)]
     assert signal.getsignal(number) is before
+
+
+def test_a_worker_may_wait_until_its_result_was_handed_over():
+    kept = []
+
+    def on_results(batch):
+        time.sleep(0.01)
+        kept.extend(job for job, _ in batch)
+
+    async def work(job):
+        assert kept == list(range(job))
+
+    there = Endpoint("http://127.0.0.1:9/v1", "m")
+    run_all(there, range(5), work, on_results, concurrency=1, wait=True)
+    with pytest.raises(AssertionError):
+        run_all(there, range(5, 9), work, on_results, concurrency=1)

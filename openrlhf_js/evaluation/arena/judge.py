@@ -10,7 +10,6 @@ ledger when a call ends.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import defaultdict
@@ -159,12 +158,12 @@ class Job(NamedTuple):
     pair: Pair
     game: int
 
-    def record(self) -> Record:
+    def record(self, messages: Messages) -> Record:
         """What the ledger says of it, besides the reply."""
         return {
             **{"game": self.key, "model": self.pair.model, "uid": self.pair.question.uid},
             **{"side": self.game + 1, "tstamp": time.time()},
-            "prompt_bytes": _bytes(self.pair.messages(self.game)),
+            "prompt_bytes": _bytes(messages),
         }
 
 
@@ -194,7 +193,6 @@ class Judging:
         self._stack = ExitStack()
         self.price = self.settings.price(self.judge)
         self._dearest = 0.0  # dollars of a reply
-        self._pending: list[tuple[Ledger, Record]] = []  # replies that are not on the disk yet
 
     def __enter__(self) -> Judging:
         with ExitStack() as stack:
@@ -319,53 +317,48 @@ class Judging:
                 under_way += 1
                 yield job
 
-        async def ask(job: Job) -> None:
+        async def ask(job: Job) -> Record:
             nonlocal under_way
+            messages = job.pair.messages(job.game)
             try:
-                messages = job.pair.messages(job.game)
                 reply = await endpoint.chat(messages, **self.settings.request())
-                record = {**job.record(), **reply._asdict()}
-                self._pay(record)
             except NoReply as error:
                 if not error.refused:
                     raise
-                record = {**job.record(), **NO_REPLY, "prompt_bytes": 0, "refused": str(error)}
+                return {**job.record([]), **NO_REPLY, "refused": str(error)}
             finally:
                 under_way -= 1
-            self._pending.append((job.pair.ledger, record))
-            async with writing:  # the next game begins once this reply is on the disk
-                batch, self._pending = self._pending, []
-                if batch:
-                    await asyncio.to_thread(self._save, batch)
+            record = {**job.record(messages), **reply._asdict()}
+            self._pay(record)
+            return record
 
-        def ended(results: Sequence[tuple[Job, NoReply | None]]) -> None:
-            self.lost.update({job.key: str(error) for job, error in results if error})
+        def save(results: Sequence[tuple[Job, Record | NoReply]]) -> None:
+            replies: dict[str, list[Record]] = defaultdict(list)  # by category
+            for job, found in results:
+                if isinstance(found, NoReply):
+                    self.lost[job.key] = str(found)
+                else:
+                    replies[job.pair.question.category].append(found)
+            for category, records in replies.items():
+                self.ledgers[category].add(records)
             spent = self.bill.dollars(self.price) - before
             bar.advance(len(results), f"${spent:,.2f}" if self.price else "")
 
         try:
             while passes < self.tries and (asks := self.open_games()):
                 self.out_of_money = False
-                writing = asyncio.Lock()
                 with progress("judging", len(asks), "games") as bar:
-                    run_all(endpoint, jobs(), ask, ended, concurrency)
+                    run_all(endpoint, jobs(), ask, save, concurrency, wait=True)
                 if self.out_of_money and not affordable(1):
                     break
                 passes += not self.out_of_money
         finally:
-            self._save(self._pending)  # of games that were stopped
-            self._pending = []
             self.write()
 
     def _pay(self, record: Record) -> None:
         before = self.bill.dollars(self.price)
         self.bill.add(record)
         self._dearest = max(self._dearest, self.bill.dollars(self.price) - before)
-
-    def _save(self, batch: Sequence[tuple[Ledger, Record]]) -> None:
-        for ledger in self.ledgers.values():
-            if own := [record for of, record in batch if of is ledger]:
-                ledger.add(own)
 
     def write(self) -> None:
         """Writes each judgment whose games are over."""
