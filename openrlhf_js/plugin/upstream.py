@@ -99,7 +99,7 @@ RELIED_ON: Names = {
         f"RolloutRayActor.{ACTOR}.generate_responses": "self prompt label sampling_params",
         f"RolloutRayActor.{ACTOR}.generate": "self prompt_token_ids sampling_params",
     },
-    "deepspeed.zero": {"GatheredParameters": "params"},
+    "deepspeed": {"zero.GatheredParameters": "params"},
     "peft.peft_model": {
         "PeftModel.get_base_model": "self",
         "PeftModel.get_nb_trainable_parameters": "self",
