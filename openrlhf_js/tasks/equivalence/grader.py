@@ -16,8 +16,8 @@ from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.equivalence import compare, syntax
 from openrlhf_js.tasks.equivalence.compare import Judge, Verdict
-from openrlhf_js.tasks.equivalence.spelling import normal
-from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, decimal, names, node, number, read
+from openrlhf_js.tasks.equivalence.spelling import LETTER_UNITS, normal
+from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, decimal, node, number, read
 
 __all__ = ["check_label", "grade"]
 MAX_CHARS = 2_000
@@ -35,37 +35,38 @@ def grade(answer: str | None, label: str) -> Score:
         return scored("no_answer", "no final answer")
     if len(answer) > MAX_CHARS:
         return scored("malformed", f"{len(answer)} characters: at most {MAX_CHARS} are graded")
-    verdict, problem = None, ""
+    verdict = None
     try:
         text = normal(answer)
         if not text:
             return scored("malformed", "an empty answer")
-        verdict = decide(text, wanted, _EXACT)
-    except (NotRead, RecursionError) as error:
-        problem = str(error)
+        with contextlib.suppress(NotRead, RecursionError):
+            verdict = decide(text, wanted, _EXACT)
     except Exception as bug:
         return scored("error", f"{type(bug).__name__} on {_shown(answer)}")
-    compared = f"{_shown(text)} against {_shown(' ; '.join(wanted.texts))}"
-    if problem and "\\" not in text and all(wanted.trees):
-        return scored("malformed", f"{compared}: {problem}")
+    compared = f"{_shown(text)} against {_shown(' ; '.join(each.text for each in wanted))}"
     if verdict is not None:
         return scored("correct" if verdict else "wrong", compared)
     score = pool.grade("openrlhf_js.tasks.equivalence.numeric:compare", answer, label)
     return score._replace(detail=f"{compared}: {score.detail}")
 
 
-def decide(text: str, wanted: Gold, judge: Judge) -> Verdict:
+def decide(text: str, wanted: tuple[Gold, ...], judge: Judge) -> Verdict:
     """Whether the canonical text is the gold answer; NotRead if it cannot be read."""
-    if (text,) == wanted.texts:
+    first = wanted[0]
+    if len(wanted) == 1 and text == first.text:
         return True
-    if wanted.value is not None and _NUMERAL.match(text):
-        return decimal(text) == wanted.value
-    if not all(wanted.trees):
-        return _unspaced(text) == _unspaced(wanted.texts[0]) or None
-    judges = [replace(judge, within=tolerance) for tolerance in wanted.tolerances]
-    tests = [partial(_fits, *each) for each in zip(judges, wanted.trees, strict=True)]
-    answers = _alternatives(text)
-    if len(tests) == 1 and not wanted.tolerances[0]:
+    if not all(each.trees for each in wanted):
+        return _unspaced(text) == _unspaced(first.text) or None
+    plain = len(wanted) == 1 and not first.within
+    if plain and first.trees[0].kind == "num" and _NUMERAL.match(text):
+        return decimal(text) == first.trees[0].args[0]
+    tests = [partial(_fits, replace(judge, within=each.within), each.trees) for each in wanted]
+    if re.fullmatch(r"\(?[a-e]\)?", text):  # an option's letter
+        answers = [node("sym", text), *readings(text.upper())]
+    else:
+        answers = readings(_LETTER_UNIT.sub(lambda m: f"{m[1]} {LETTER_UNITS[m[2]]}", text))
+    if plain:
         return compare.some(map(tests[0], answers))
     return compare.some(compare.matched(compare.members(answer), tests) for answer in answers)
 
@@ -88,12 +89,11 @@ def _shown(text: object) -> str:
 
 
 class Gold(NamedTuple):
-    """A gold answer, which may be several that are all needed."""
+    """One of the answers that a label asks for."""
 
-    texts: tuple[str, ...]  # in canonical spelling
-    trees: tuple[tuple[Tree, ...], ...]  # the readings of each; none where our grammar ends
-    tolerances: tuple[Fraction, ...]  # the greatest difference that each allows
-    value: Fraction | None  # the one number that it is, if it is written in digits
+    text: str  # in canonical spelling
+    trees: tuple[Tree, ...]  # its readings; none where our grammar ends
+    within: Fraction  # the greatest difference that is allowed
 
 
 class _Fields(BaseModel, extra="forbid", strict=True):
@@ -110,7 +110,7 @@ def check_label(label: str) -> None:
 
 
 @lru_cache(maxsize=1 << 15)
-def gold(label: str) -> Gold:
+def gold(label: str) -> tuple[Gold, ...]:
     """What a label says: plain text or LaTeX, or a JSON object.
 
     The object has `answer` (a text, or a list of texts that are all needed, in any order), and
@@ -122,20 +122,18 @@ def gold(label: str) -> Gold:
     in_json = re.match(r'\s*\{\s*"', label)
     fields = _Fields.model_validate_json(label) if in_json else _Fields(answer=label)
     answers = [fields.answer] if isinstance(fields.answer, str) else fields.answer
-    texts = tuple(normal(_checked(answer)) for answer in answers)
-    if not all(texts):
-        raise ValueError(f"label {_shown(label)} has an empty answer: give the gold answer as text")
-    trees = tuple(_gold_trees(text, fields.unit or "") for text in texts)
-    if (len(trees) > 1 or fields.tolerance) and all(trees):  # an item may be a list: "-1,7"
-        flat = [
-            (text, (member,))
-            for text, found in zip(texts, trees, strict=True)
-            for member in compare.members(found[0])
-        ]
-        texts, trees = (tuple(column) for column in zip(*flat, strict=True))
-    plain = len(texts) == 1 and not fields.tolerance and _NUMERAL.match(texts[0])
-    value = decimal(texts[0]) if plain and len(texts[0]) < 400 else None
-    return Gold(texts, trees, _tolerances(fields.tolerance or "", len(texts)), value)
+    found: list[tuple[str, tuple[Tree, ...]]] = []
+    for answer in answers:
+        text = normal(_checked(answer))
+        if not text:
+            raise ValueError(f"label {_shown(label)} has an empty answer")
+        trees = _gold_trees(text, fields.unit or "")
+        several = (len(answers) > 1 or fields.tolerance) and trees  # each may be a list: "-1,7"
+        found += (
+            [(text, (each,)) for each in compare.members(trees[0])] if several else [(text, trees)]
+        )
+    allowed = _tolerances(fields.tolerance or "", len(found))
+    return tuple(Gold(*each, within) for each, within in zip(found, allowed, strict=True))
 
 
 def _checked(answer: str) -> str:
@@ -153,35 +151,37 @@ def _checked(answer: str) -> str:
 
 
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
-    for spelling in ([f"{text} {normal(unit)}"] if unit else []) + [text]:
+    for spelling in ([normal(f"{text} {unit}")] if unit else []) + [text]:
         with contextlib.suppress(NotRead):
             return tuple(readings(spelling))
     return ()
 
 
-def _tolerances(text: str, count: int) -> tuple[Fraction, ...]:
+def _tolerances(text: str, count: int) -> list[Fraction]:
     try:
         values = [decimal(part.strip() or "0") for part in text.split(",")]
     except (NotRead, ValueError):
         raise ValueError(f"tolerance {_shown(text)}: give a decimal number such as 1e-2") from None
-    values = [value for value in values if value or count > 1] or [Fraction(0)]
+    if count == 1:
+        values = [value for value in values if value] or values[:1]
     if len(values) not in (1, count):
         raise ValueError(
             f"tolerance {_shown(text)} has {len(values)} answers, and there are {count}"
         )
-    return tuple(values * count)[:count]
+    return (values * count)[:count]
 
 
 # what a text can stand for
 
 
-_SO = r"(?:\\text ?\{ ?)?(?:so |thus |therefore |hence )?"
+_SO = r"(?:so |thus |therefore |hence )?"
 _ANNOUNCED = re.compile(
     rf"{_SO}(?:the |our |my )?(?:final |correct )?"
     r"(?:answer|result|value|total)(?: is| equals|:| =)+[:}\s]*"
-    r"|(?:\\text ?\{ ?)?there (?:is|are) (?:exactly |a total of )?(?=\d+ [a-z]+\}?\Z)"
-    rf"|{_SO}the (?:[a-z]+ ){{1,8}}(?:is|are|equals):?[}} ]*(?=[^ a-zA-Z])"
-    r"|\\text ?\{ ?[A-Za-z][A-Za-z ]{1,40}: ?\} ?(?=[^ a-zA-Z])",  # `Area: 5`
+    r"|there (?:is|are) (?:exactly |a total of )?(?=\d+ [a-z]+\Z)"
+    rf"|{_SO}the (?:[a-z]+ ){{1,8}}(?:is|are|equals):? ?(?=[^ a-zA-Z])"
+    r"|(?-i:[A-Z])[A-Za-z ]{1,40}: ?(?=[^ a-zA-Z])"  # `Area: 5`
+    r"|(?:an?|the) (?=[a-z]{3})(?!and|sin|cos|tan|log)",
     re.IGNORECASE,
 )
 _CLOCK = re.compile(r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?([aApP])\.? ?[mM]\.?)?\Z")
@@ -194,57 +194,41 @@ _CHOICE = re.compile(  # with its value behind it, which begins as no operation 
     r"(?!\\(?:cup|cap|setminus|pm|neq|leq|geq|approx|pmod|mod|rightarrow)(?![a-z]))"
 )
 _OPTION = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?|\(?([A-J])\))\Z")
-_IN_LETTERS = re.compile(rf"(\S.*?) ([{syntax.LETTER_UNITS}])\Z")
+_LETTER_UNIT = re.compile(  # the whole answer is a number and a unit: `5 m`
+    rf"\A(-?(?:[^A-Za-z\\,;=<>+-]|\\(?:frac|sqrt|pi)(?![a-z]))+) ([{''.join(LETTER_UNITS)}])\Z"
+)
 _PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
-
-
-def _alternatives(text: str) -> list[Tree]:
-    """The readings of an answer, which may stand for more than a label: `5 m` for five metres."""
-    found = readings(text.upper() if re.fullmatch(r"\(?[a-e]\)?", text) else text)
-    found += [node("sym", text)] if len(text) == 1 else []
-    if measured := _IN_LETTERS.match(text):
-        with contextlib.suppress(NotRead):
-            value = read(measured[1])
-            if not names(value) - {"\\pi"} and value.kind != "list":
-                found.append(node("measure", value, measured[2]))
-    return found
 
 
 def readings(text: str) -> list[Tree]:
     """The trees of a canonical text, the most likely first; NotRead if there is none."""
     if announced := _ANNOUNCED.match(text):
         text = text[announced.end() :]
-        text = text[: -(text.endswith("}") and text.count("}") > text.count("{")) or None]
-    plain = text
-    if "\\text" in text:
-        plain = " ".join(re.sub(r"\\text ?\{([^{}]*)\}", r"\1", text).split())
-    if option := _OPTION.match(plain):
+    if option := _OPTION.match(text):
         return [node("sym", option[1] or option[2])]
-    clock = _CLOCK.match(plain)
-    if clock and (clock[2] or clock[3]):
-        return [node("clock", int(clock[1]), int(clock[2] or 0), (clock[3] or "").lower())]
-    if yes := re.match(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", plain, re.IGNORECASE):
+    clock = _CLOCK.match(text)
+    if clock and (clock[2] or clock[3]):  # the half of the day is like a unit
+        time = node("text", f"{int(clock[1])}:{clock[2] or '00'}")
+        return [node("measure", time, (clock[3].lower(),) if clock[3] else ())]
+    if yes := re.match(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", text, re.IGNORECASE):
         return [node("text", yes[1].lower())]  # what is said behind it is not weighed
     found = []
-    choice = _CHOICE.match(plain)
-    if choice and not re.search(r"[,;]|\b(?:or|and)\b", plain[choice.end() :]):
+    choice = _CHOICE.match(text)
+    if choice and not re.search(r"[,;]|\b(?:or|and)\b", text[choice.end() :]):
         found.append(node("sym", choice[1] or choice[2]))
-        text = plain[choice.end() :]
-        if re.fullmatch(r"\(?[A-J]\)?", text):  # one option's letter before another's
-            return [node("text", plain)]
+        if re.fullmatch(r"\(?[A-J]\)?", text[choice.end() :]):  # one letter before another
+            return [node("text", text)]
+        text = text[choice.end() :]
     try:
         tree = read(text)
-        compare.quantity(tree)
         found += [_words(tree.args[0])] if tree.kind == "text" else [tree]
-        if (general := _with_one_parameter(tree)) != tree:
-            found.append(general)
     except NotRead:
-        if _PROSE.fullmatch(plain) and re.search("[A-Za-z]{2}", plain):
-            found.append(_words(plain))
+        if _PROSE.fullmatch(text) and re.search("[A-Za-z]{2}", text):
+            found.append(_words(text))
         elif not found:
             raise
-    if re.fullmatch("(?=.{2,5}$)A?B?C?D?E?", plain):  # several choices
-        found.append(node("list", *(node("sym", letter) for letter in plain)))
+    if re.fullmatch("(?=.{2,5}$)A?B?C?D?E?", text):  # several choices
+        found.append(node("list", *(node("sym", letter) for letter in text)))
     return found
 
 
@@ -259,15 +243,3 @@ def _words(text: str) -> Tree:
     if canonical in syntax.ORDINALS:
         return number(syntax.ORDINALS[canonical])
     return node("text", {"dne": "does not exist"}.get(canonical, canonical))
-
-
-def _with_one_parameter(tree: Tree) -> Tree:
-    r"""The tree with its integer under one name: `k \pi, k \in \mathbb{Z}`, or just `x = n \pi`."""
-    found = names(tree) - {"x", "t", "\\theta"}
-    found = found - {"\\pi"} if "\\pi" in found and found <= set("kmn") | {"\\pi"} else set()
-    if tree.kind == "list" and any(map(compare.is_proviso, tree.args)):
-        found = {item.args[1].args[0] for item in tree.args if compare.is_proviso(item)}
-    if len(found) != 1:
-        return tree
-    old = node("sym", found.pop())
-    return syntax.replaced(tree, old, node("sym", "integer"))

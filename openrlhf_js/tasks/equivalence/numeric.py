@@ -20,7 +20,7 @@ import math_verify
 from mpmath import mp  # type: ignore[import-untyped]
 
 from openrlhf_js.tasks.base import Status
-from openrlhf_js.tasks.equivalence.compare import Judge
+from openrlhf_js.tasks.equivalence.compare import Judge, some
 from openrlhf_js.tasks.equivalence.grader import decide, gold
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, names, words
@@ -52,7 +52,8 @@ def _bounded(function: Callable[..., Value], most: int) -> Callable[..., Value]:
     """A function that refuses arguments at a cost that grows with their size."""
 
     def call(*arguments: Value) -> Value:
-        if any(mp.mag(argument or 1) > most for argument in arguments):
+        exact = mp.prec < 4_000 or all(map(mp.isint, arguments))
+        if not exact or any(mp.mag(argument or 1) > most for argument in arguments):
             raise _NoValue
         return function(*arguments)
 
@@ -171,20 +172,17 @@ def warm_up() -> None:
 def compare(answer: str, label: str) -> tuple[Status, str]:
     """The status of an answer against a label, and what was compared."""
     wanted, text = gold(label), normal(answer)
-    # `\log` without a base may mean either where the label leaves it open.
-    golds = " ".join(wanted.texts)
-    logs = ("ln", "lg") if r"\log" in text + golds else ("ln",)
-    if len(logs) > 1 and _OF_TEN.search(golds):
-        logs = ("lg",)
+    golds = " ".join(each.text for each in wanted)
+    logs = ["lg"] if _OF_TEN.search(golds) else ["ln", "lg"]  # a gold `\\log` may mean either
+    logs = logs if r"\log" in text + golds else ["ln"]
     verdict, problem = None, "another value"
     try:
-        for log in logs:
-            verdict = verdict or decide(text, wanted, Numeric(log=log))
+        verdict = some(decide(text, wanted, Numeric(log=log)) for log in logs)
     except (NotRead, RecursionError) as error:
         problem = f"cannot be read: {error}"
     if verdict:
         return "correct", "equal value"
-    if verdict is None and len(wanted.texts) == 1 and _by_math_verify(text, golds):
+    if verdict is None and len(wanted) == 1 and _by_math_verify(text, golds):
         return "correct", "math-verify finds them equal"
     return "wrong" if problem == "another value" else "malformed", problem
 

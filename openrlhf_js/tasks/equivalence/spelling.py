@@ -31,9 +31,13 @@ overline=bar le=leq leqslant=leq ge=geq geqslant=geq ne=neq varnothing=emptyset 
 div=/ lt=< gt=> lbrace={ rbrace=} lbrack=[ rbrack=] lvert=| rvert=| vert=| degree=circ colon=:
 textdollar=$ Reals=mathbb{R} R=mathbb{R} dots=ldots cdots=ldots dotsc=ldots percent=% to=rightarrow
 backslash=setminus smallsetminus=setminus varphi=phi varepsilon=epsilon vartheta=theta newline=\
-lor=vee land=wedge pounds=gbp texteuro=euro cent=cents
+lor=vee land=wedge pounds=gbp texteuro=euro cent=cents langle=( rangle=) lfloor=floor( rfloor=)
+lceil=ceil( rceil=)
 """
 _ALIASES = dict(pair.split("=", 1) for pair in _PAIRS.split())
+_UNITS = "m=meters s=seconds g=grams h=hours L=liters l=liters N=newtons J=joules W=watts "
+_UNITS += "A=amperes V=volts K=kelvin C=celsius F=fahrenheit B=bytes"
+LETTER_UNITS = dict(pair.split("=") for pair in _UNITS.split())
 # Rules in their order: what a text must hold for the rule to be tried, a pattern, and what stands
 # in its place, or the name of a function for that. The first table is for LaTeX alone.
 _LATEX = r"""
@@ -44,7 +48,7 @@ $      \\text\s?\{\s?\$([^$]*)\$\s?\}                                   =>  \1
 color  \\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}     =>
 \      \\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])  =>
 {      \\(?:boxed|fbox|underline|cancel|uline|emph|pmb)\s?(?=\{)        =>
-{      \\(?:math(?:rm|bf|it|sf|cal|normal)|mbox|hbox|operatorname)\*?\s?(?=\{)  =>  \\text
+{      \\(?:math(?:rm|bf|it|sf|cal|normal)|[mh]box|operatorname)\*?\s?(?=\{)  =>  \\text
 {      \\text(?:rm|bf|it|sf|normal)?\*?\s?(?=\{)                        =>  \\text
 {      \\(?:boldsymbol|bm|mathbb(?=\{[^RZNQC]))\s?(?=\{)                =>
 {      \\(?:vec|hat|overrightarrow)\s?(?=\{ ?[^\d\s])                   =>
@@ -53,14 +57,21 @@ color  \\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}     =>
 \      \\\$                                                             =>  money
 circ   \^ ?\{ ?\\circ ?\}                                               =>  ^\\circ
 prime  \^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})                         =>  '
+begin  (?:\\\\\s*)+(?=\\end)                                              =>
+begin  (?:\\\\\s*)+                                                        =>  ],[
+begin  ,?\s*&                                                            =>  ,
+begin  \\begin\{cases\}                                                  =>  [
+end    \\end\{cases\}                                                    =>  ]
+begin  \\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?      =>  ([
+end    \\end\{(?:[pbB]?matrix|smallmatrix|array)\}                         =>  ])
 mathbb \\mathbb ([A-Z])                                                 =>  \\mathbb{\1}
-_      \\text\{\s?([0-9A-F]+)\s?\}(?=_)                                 =>  \1
-frac   \\frac\{ ?\\text ?\{([a-z ]+)\} ?\} ?\{ ?\\text ?\{([a-z ]{1,20})\} ?\}  =>  \\text{ \1/\2}
-text   \\text ?(?=\{ ?\\(?:frac|sqrt|pi)(?![a-z]))                      =>
+frac   \\frac\{ ?\\text\{([a-z ]+)\} ?\} ?\{ ?\\text\{([a-z ]{1,20})\} ?\}  =>  \\text{ \1/\2}
+text   (?<=[\d)}])(?<![A-Z]\})[ ~]?\\text\{[ ~]?([A-Zglmsh])(?![A-Za-z])         =>  unit
+text   \\text\{([^{}]*)\}                                               =>  words
+text   \\text(?=\{)                                                      =>
+_      \ +(?=_)                                                         =>
 choose \{([^{}\\]*)\\choose(?![a-z]) ?([^{}\\]*)\}                      =>  \\binom{\1}{\2}
 over   \{([^{}\\]*)\\over(?![a-z]) ?([^{}\\]*)\}                        =>  \\frac{\1}{\2}
-text   \\text\{\s*(?:\.\s*)?\}                                          =>  space
-text   (?<=[a-z]{3})\. ?\}\Z                                            =>  }
 """
 _PLAIN = r"""
 <      </?answer>                                                       =>
@@ -69,7 +80,6 @@ $      \$                                                               =>  mone
 \      (?<!\\)\\[ ,;:>]                                                 =>  space
 \      \\(?:q?quad|(?:thin|en)space|hfill|(?:display|text)style|limits)(?![a-zA-Z])  =>  space
 @      ~|\s                                                             =>  space
-Rs.    Rs\.                                                             =>  Rs
 .      \b(sq|cu|ft|in|yd|mi|lbs?|oz|hrs?|mins?|secs?|[ckm]m|kg|gal|pt|qt|units)\.(?![\w.])  =>  \1
 @      \ {2,}                                                           =>  space
 **     \A ?\*\*(.*)\*\* ?\Z                                             =>  \1
@@ -77,39 +87,42 @@ Rs.    Rs\.                                                             =>  Rs
 ^      (?<=\d) ?[xX] ?(?=10 ?\^)                                        =>  *
 @      (?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])          =>  joined
 mph    \bmph\b                                                           =>  miles per hour
-for    [ ,]*\\text ?\{[ ,]*FORALL ?\} ?VARIABLE\Z                       =>
-for    [ ,]*(?:\\text ?\{[ ,]*| )FORALL VARIABLE\Z                      =>
+for    [ ,]+for (?:all|any|every) (?:(?:real|positive|values|numbers?|integers?|of) )*VARIABLE\Z  =>
 \      \\(frac|binom)\s?(\d)\s?(?=[\d{\\a-zA-Z])                        =>  \\\1{\2}
 \      (\\(?:frac|binom)\{\d+\})\s?(\d)(?!\d)                           =>  \1{\2}
-@      (\d{1,20}) ?\^? ?(?:\{?\\text\{ ?|\{)?(st|nd|rd|th)\b ?\}{0,2}        =>  ordinal
+@      (\d) ?\^? ?\{? ?(st|nd|rd|th)\b(?: ?\})?                          =>  \1\2
+@      (?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b   =>
 .      (\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))  =>  \1\\bar{\2\3}
-m/s    (?<=[\d}]) m/s(?![a-z])                                          =>  \\text{ m/s}
+m/s    (?<=[\d}] )m(?=/s(?![a-z]))                                      =>  meters
 C      (?<![\w.)\]}^])(?:\{\} ?)?_?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])  =>  \\binom{\1}{\2}
 C      (?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])        =>  \\binom{\1}{\2}
-(      (?:\\text ?\{ ?)?\((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\) ?\}?  =>
+(      \((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\)  =>
 \in    ,? ?\( ?([a-z] ?\\in ?\\mathbb\{[NZ]\}) ?\)[ .]*\Z               =>  , \1
-mod    \( ?(?:\\text\{ ?)?\\?b?mod ?\}? ?(\d+) ?\)                         =>  \\pmod{\1}
+mod    \( ?\\?b?mod ?(\d+) ?\)                                          =>  \\pmod{\1}
 mod    \\p?mod ?\{? ?(\d+) ?\}?                                         =>  \\pmod{\1}
-_      (?<=[0-9A-F])_ ?\{ ?\(?(?:\\text ?\{)? ?(?:base ?)?\(?([a-z\d]{1,8})\)?\}?\)? ?\}  =>  _{\1}
+_      (?<=[0-9A-F])_ ?\{ ?\(?(?:base ?)?([a-z\d]{1,8}) ?\)? ?\}           =>  _{\1}
 frac   (?<![\d.,^_/}])(\d{1,9}) ?(\\frac\{(\d{1,9})\}\{(\d{1,9})\})           =>  mixed
 /      (?<![\d.,^_/}])(\d{1,9}) ((\d{1,9})/(\d{1,9}))(?![\d.]|,\d)              =>  mixed
-base   (?<![0-9A-F])([0-9A-F]+) ?\(?(?:\\text\{ ?)?\(? ?base ?-?\}? ?(\w+)\b\)?\}?\)?  =>  \1_{\2}
+base   (?<![0-9A-F])([0-9A-F]+) ?\(? ?base ?-? ?(\w+)\b ?\)?            =>  \1_{\2}
 _      \((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])                            =>  \1_
+@      (?<![A-Za-z])\\?(CURRENCY)\b\.? ?AMOUNT(?= ?(?:AFTER))     =>  \2 \1
+\      \\(usd|euro|gbp|yen|cents)(?![a-z])                              =>  \1
+\in    \A([^<>]*(?<![a-zA-Z\\])([kmn])(?![a-z])[^<>]*), ?\2 ?\\in ?\\mathbb\{[NZ]\}\Z  =>  \1
+\pi    \A([^,]*(?<![a-zA-Z\\]))[km] ?(\\pi(?![^,]*[a-z]))                  =>  \1n\2
 """
-_FOR_ALL = r"for (?:all|any|every)(?: (?:real|positive|values|numbers?|integers?|of))*"
-_VARIABLE = r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?\}?"
-_ENDS = {
-    f"{ten}{n}": end
-    for ten in ("", *"023456789")
-    for n, end in zip("123", ("st", "nd", "rd"), strict=True)
+_PARTS = {
+    "VARIABLE": r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?",
+    "AMOUNT": r"(?=[-\d.{\\(])((?:[^,;=]|,(?=\d{3}))*?)",
+    "AFTER": r",(?!\d{3})|[;=]|and\b|or\b|per\b|/ ?[a-z]|\Z",
+    "CURRENCY": "usd|euro|gbp|yen|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|Rs",
 }
 _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
     "space": " ",
     "money": r"\\usd ",
-    "Rs": "Rs ",
+    "words": r" \1 ",
+    "unit": lambda m: rf"\text{{ {LETTER_UNITS.get(m[1], m[1])}",
     "alias": lambda found: _alias(found[1]),
     "mixed": lambda m: f"{{{m[1]}+{m[2]}}}" if 0 < int(m[3]) < int(m[4]) else m[0],
-    "ordinal": lambda m: m[1] if m[2] in ("th", _ENDS.get(m[1][-2:])) else m[0],
     "joined": lambda number: number[1] + re.sub(r"\D", "", number[2]),
 }
 _Rules = list[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]]
@@ -117,7 +130,7 @@ _Rules = list[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]]
 
 def _alias(name: str) -> str:
     alias = _ALIASES.get(name, name)
-    return alias if alias in "*/<>[]|:" else "\\" + alias
+    return alias if alias in "*/<>[]|:()" else "\\" + alias
 
 
 def _rules(table: str) -> _Rules:
@@ -125,7 +138,8 @@ def _rules(table: str) -> _Rules:
     for line in table.strip().splitlines():
         rule, _, spelling = (part.strip() for part in line.partition("  =>"))
         guard, pattern = rule.split(None, 1)
-        pattern = pattern.replace("FORALL", _FOR_ALL).replace("VARIABLE", _VARIABLE)
+        for name, part in _PARTS.items():
+            pattern = pattern.replace(name, part)
         found.append((guard.strip("@"), re.compile(pattern), _NAMED.get(spelling, spelling)))
     return found
 

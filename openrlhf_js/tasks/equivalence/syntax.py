@@ -5,14 +5,15 @@ on their context. Kinds of node and their arguments, where `tree` is any node:
 
     num Fraction - base value text - sym name - text words - inf - empty - field name
     neg tree - add/mul/div/pow tree tree - fact/deg/pct tree - call name trees...
-    measure tree unit - matrix rows... - clock hour minute half - group opening closing trees...
-    list/ratio trees... - rel operators sides... - union/minus/meet tree tree
+    measure tree unit - group brackets trees... - list/ratio trees... - rel signs sides...
+    union/minus/meet tree tree
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -27,33 +28,20 @@ def words(text: str) -> frozenset[str]:
 
 FUNCTIONS = words(
     """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min
-    sqrt det cis"""
+    sqrt det cis floor ceil"""
 )
 _GREEK = words(
     """pi theta alpha beta gamma delta lambda mu omega phi epsilon sigma rho tau psi xi eta zeta
     kappa nu chi Gamma Delta Theta Lambda Phi Psi Omega Sigma ell hbar"""
 )
 _SPELT = dict(pi="pi", theta="theta", inf="infty", oo="infty", infinity="infty", Infinity="infty")
-_FACTORS = FUNCTIONS | _GREEK | words("frac binom lfloor lceil bar begin")
-_MONEY = words("usd euro gbp yen cents USD EUR GBP CAD AUD JPY CNY INR CHF Rs")
-_SHORT_WORDS = words(
-    """cm mm km kg mg ft yd lb lbs oz hr hrs min mins sec secs ml mL dL kL mi pm am mph kmh kph sq
-    cu ms ounce no yes ton tons day days men cup pen box egg odd even amp amps Hz kHz MHz Pa kPa kJ
-    kW an mol deg rad rads degree year mile feet foot inch gal pt qt AM PM Yes No GB MB KB TB"""
-)
-LETTER_UNITS = "msghLlNJWAVKCFB"
-_COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
-    fifteen sixteen seventeen eighteen nineteen twenty"""
-NUMBER_WORDS = {word: value for value, word in enumerate(_COUNTING.split())}
-ORDINALS = {word + "th": value for word, value in NUMBER_WORDS.items()}
-ORDINALS |= dict(first=1, third=3, fifth=5, eighth=8, ninth=9, twelfth=12)
-SIZES = dict(dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9, trillion=10**12)
+_FACTORS = FUNCTIONS | _GREEK | words("frac binom bar")
 _RELATIONS = {sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=", "in")}
 _RELATIONS |= {"==": "=", "leq": "<=", "geq": ">=", "neq": "!=", "rightarrow": "=", "equiv": "="}
 _RELATIONS |= {"approx": "~", "sim": "~"}
 _SEPARATORS = (",", ";", "\\\\", "vee", "and", "or")
 _OPERATIONS = {"cup": "union", "setminus": "minus", "cap": "meet"}
-_OPERATIONS |= {"+": "add", "*": "mul", "/": "div"}
+_OPERATIONS |= {"+": "add", "-": "add", "*": "mul", "/": "div"}
 _LIST, _RELATION, _SET, _RATIO, _MEASURE, _SUM, _PRODUCT, _FACTOR, _POWER = range(9)
 _LEVELS = {  # how tightly a sign binds
     **dict.fromkeys(_SEPARATORS, _LIST),
@@ -61,8 +49,7 @@ _LEVELS = {  # how tightly a sign binds
     **{"cup": _SET, "setminus": _SET, "cap": _SET, ":": _RATIO, "+": _SUM, "-": _SUM},
     **{"*": _PRODUCT, "/": _PRODUCT, "^": _POWER, "!": _POWER, "%": _POWER},
 }
-_CLOSING = {"(": ")", "[": "]", "]": "[", "\\{": "\\}"}
-_CLOSING |= {"langle": "rangle", "lfloor": "rfloor", "lceil": "rceil"}
+_INTERVALS = {"()": "()", "[]": "[]", "(]": "(]", "[)": "[)", "][": "()", "]]": "(]", "[[": "[)"}
 
 
 class NotRead(Exception):
@@ -70,7 +57,7 @@ class NotRead(Exception):
 
 
 class Token(NamedTuple):
-    """kind: number, base, name, command, word, money, sign or end."""
+    """kind: number, base, name, command, word, sign or end."""
 
     kind: str
     text: str
@@ -107,12 +94,63 @@ def names(tree: Tree) -> set[str]:
     return {part.args[0] for part in parts(tree) if part.kind == "sym"}
 
 
-def replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
-    """The tree with one subtree in the place of another."""
-    if tree == old:
-        return new
-    args = (replaced(arg, old, new) if isinstance(arg, Tree) else arg for arg in tree.args)
-    return Tree(tree.kind, tuple(args))
+# units and other words
+
+Unit = tuple[str, ...]  # names of units, their powers and signs
+_SYNONYMS = """m meter metre,km kilometer kilometre,cm centimeter centimetre,mm millimeter,
+in inch inche,ft foot feet,yd yard,mi mile,s sec second,min minute,h hr hour,year yr,kg kilogram,
+g gram,mg milligram,lb pound,oz ounce,l liter litre,ml milliliter,gallon gal,quart qt,
+dollar usd buck,euro eur,yen jpy,rupee rs inr,degree deg,radian rad,percent pct percentage,
+2 square sq squared,3 cubic cu cubed,/ per"""
+_NAMES = {word: group.split()[0] for group in _SYNONYMS.split(",") for word in group.split()}
+_SHORT_WORDS = words(
+    """cm mm km kg mg ft yd lb lbs oz hr hrs mins secs ml mL dL kL mi pm am mph kmh kph sq cu ms no of
+    is an Rs usd gbp eur Hz kHz MHz Pa kPa kJ kW pt AM PM No GB MB KB TB"""
+)
+# A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
+_SENTENCE = words(
+    """is are was not no none than more less least most if when where over time isn't but except
+    plus minus because since however wait maybe either neither between below under beneath factorial
+    doubled tripled halved divided raised too root double twice thrice triple negative wrong
+    opposite incorrect false invalid impossible fewer inverse reciprocal zero one two three four
+    five six seven eight nine ten eleven twelve dozen hundred thousand million billion trillion half
+    halve third quarter score gross"""
+)
+_COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
+    fifteen sixteen seventeen eighteen nineteen twenty"""
+NUMBER_WORDS = {word: value for value, word in enumerate(_COUNTING.split())}
+ORDINALS = {word + "th": value for word, value in NUMBER_WORDS.items()}
+ORDINALS |= dict(first=1, third=3, fifth=5, eighth=8, ninth=9, twelfth=12)
+_SKIPPED = words("of the a an ^ * 1")
+SIZES: dict[str, Fraction | int] = dict(
+    ten=10, dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9
+)
+SIZES |= dict(trillion=10**12, half=Fraction(1, 2), halve=Fraction(1, 2), quarter=Fraction(1, 4))
+SIZES |= {name: Fraction(1, n) for name, n in ORDINALS.items() if n > 2}
+SIZES |= dict(hundredth=Fraction(1, 100), thousandth=Fraction(1, 1000))
+
+
+def _singular(word: str) -> str:
+    word = word if len(word) == 1 and word not in "LSGH" else word.lower()
+    return word[:-1] if len(word) > 2 and word[-1] == "s" != word[-2] else word
+
+
+def is_sentence(said: Iterable[str]) -> bool:
+    """Whether words say something of a number rather than what is counted: `12 below zero`."""
+    return any({w, _singular(w)} & _SENTENCE or _singular(w)[-2:] == "th" for w in said)
+
+
+@functools.lru_cache(maxsize=1024)
+def _unit(text: str) -> Unit:
+    """The unit that words such as `km / h`, `square feet`, `cm ^ 2` or `red apples` stand for.
+
+    Words that are no known unit stand for themselves, so that `5 apples` is not `5 oranges`.
+    """
+    said = re.sub(r"\b(square|sq|cubic|cu) (\w+)", r"\2 \1", text).split()
+    found = tuple(_NAMES.get(_singular(w), _singular(w)) for w in said if w not in _SKIPPED)
+    if len(said) > 10 or is_sentence(said) or not any(name[0].isalpha() for name in found):
+        raise NotRead("a number in a sentence")
+    return found
 
 
 # tokens
@@ -123,39 +161,28 @@ _TOKEN = re.compile(
     r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
     r"|(?P<number>(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)"
     r"(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
-    r"|(?P<text>\\text\s?\{[^{}]*\})"
     r"|(?P<command>\\(?:[a-zA-Z]+|[\\{}|&]))"
     r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
     r"|(?P<sign><=|>=|!=|==|[-+*/^_=<>()\[\]{},;:|!%&'])"
 )
 
 
-def _scan(text: str, found: list[Token], in_text: bool) -> list[Token]:
-    position, spaced = 0, False
+def _scan(text: str) -> list[Token]:
+    found: list[Token] = []
+    position, spaced = 0, True
     while position < len(text):
         match = _TOKEN.match(text, position)
-        if match is None:
-            raise NotRead(f"unexpected {text[position]!a}")
-        if len(found) > MAX_TOKENS:
-            raise NotRead("too long")
+        if match is None or len(found) > MAX_TOKENS:
+            raise NotRead(f"unexpected {text[position]!a}, or too long")
         position = match.end()
-        kind, piece = str(match.lastgroup), match[0]
-        if kind == "text":
-            content = piece[piece.index("{") + 1 : -1]
-            if (
-                content.strip() in {*LETTER_UNITS}
-                and found
-                and found[-1].text[-1] in "})0123456789"
-            ):
-                found.append(Token("word", content.strip()))  # `150\mathrm{m}`
-            else:
-                _scan(content, found, in_text=len(content.strip(" ().")) > 1)
-        elif kind == "letters":
-            alone = position == len(text) or text[position] in " ,;.^/)}"
-            found.extend(_letters(piece, found, alone and (spaced or not found), in_text))
+        kind = str(match.lastgroup)
+        piece = match[kind]
+        if kind == "letters":
+            alone = spaced and text[position : position + 1] in " ,;.^/)}"
+            found += _letters(piece, found, alone)
         elif kind != "space":
             found.append(_token(kind, piece))
-        spaced = kind == "space" or (kind == "text" and content.endswith(" "))
+        spaced = kind == "space"
     return found
 
 
@@ -175,30 +202,25 @@ def _token(kind: str, piece: str) -> Token:
     name = piece[1:]
     if kind == "command" and not name.isalpha():
         return Token("sign", {"|": "|", "&": ","}.get(name, piece))
-    kind = "money" if kind == "command" and name in _MONEY else kind
     return Token(kind, piece if kind == "sign" else name)
 
 
-def _letters(run: str, before: list[Token], alone: bool, in_text: bool) -> list[Token]:
+def _letters(run: str, found: list[Token], alone: bool) -> list[Token]:
     """The tokens of letters that stand together."""
-    last = before[-1] if before else Token("start", "")
-    if run in _MONEY and run[0].isupper():
-        return [Token("money", run.lower())]
+    last = found[-1].kind if found else ""
     if run.lower() in ("and", "or", "to"):
         return [Token("sign", run.lower().replace("to", ":"))]
-    if (run in FUNCTIONS and (run != "min" or last.kind != "number")) or run in _SPELT:
+    if (run in FUNCTIONS and (run != "min" or last != "number")) or run in _SPELT:
         return [Token("command", _SPELT.get(run, run))]
-    if run.lower() in NUMBER_WORDS and last.kind != "word":
+    if run.lower() in NUMBER_WORDS and last != "word":
         return [Token("number", run, Fraction(NUMBER_WORDS[run.lower()]))]
-    after_value = last.kind in ("number", "word", "money") or last.text in (")", "}", "circ")
     is_word = (
         len(run) >= 4
         or run in _SHORT_WORDS
         or (len(run) == 3 and alone)
-        or (len(run) >= 2 and last.kind == "word")
-        or (in_text and (after_value or run not in "ABCDEFGHJ"))
-        or (run == "in" and last.kind == "number")  # inches
-        or (run in LETTER_UNITS and last.text == "/" and before[-2:][0].kind == "word")
+        or (len(run) == 2 and last == "word")
+        or (run == "in" and last == "number")  # inches
+        or ([token.kind for token in found[-2:]] == ["word", "sign"] and found[-1].text == "/")
     )
     return [Token("word", run)] if is_word else [Token("name", letter) for letter in run]
 
@@ -221,10 +243,10 @@ def read(text: str) -> Tree:
     if _BOTH_SIGNS.search(text):
         plus = read(_BOTH_SIGNS.sub(lambda sign: "+" if sign[1] == "pm" else "-", text))
         minus = read(_BOTH_SIGNS.sub(lambda sign: "-" if sign[1] == "pm" else "+", text))
-        if plus.kind == "list" or plus.args[:1] == ("\\{",):
+        if plus.kind == "list" or plus.args[:1] == ("{}",):
             return Tree(plus.kind, tuple(dict.fromkeys(plus.args + minus.args)))
         return node("list", plus, minus)
-    parser = _Parser([*_scan(text, [], in_text=False), Token("end", "")])
+    parser = _Parser(_scan(text))
     try:
         tree = parser.tree()
     except RecursionError:
@@ -237,7 +259,7 @@ class _Parser:
     """A Pratt parser: `tree(least)` goes on while signs bind at least so tightly."""
 
     def __init__(self, found: list[Token]):
-        self.tokens = found
+        self.tokens = [*found, Token("end", ""), Token("end", "")]
         self.at = 0
         self.bars = sum(token.text == "|" for token in found)  # that are still to come
         self.in_set = False
@@ -248,19 +270,18 @@ class _Parser:
 
     @property
     def second(self) -> Token:
-        return self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+        return self.tokens[self.at + 1]
 
     def take(self) -> Token:
         """Moves past the next token and returns it; the end is never passed."""
-        token = self.tokens[self.at]
+        token = self.next
         self.at += token.kind != "end"
         self.bars -= token.text == "|"
         return token
 
     def takes(self, *texts: str) -> str:
         """Takes the next token if it is one of these signs or commands."""
-        token = self.tokens[self.at]
-        wanted = token.text in texts and token.kind in ("sign", "command")
+        wanted = self.next.text in texts and self.next.kind in ("sign", "command")
         return self.take().text if wanted else ""
 
     def expect(self, text: str) -> None:
@@ -292,7 +313,7 @@ class _Parser:
     def level(self) -> int:
         """How tightly what comes next binds; -1 where it ends every tree."""
         kind, text, _ = self.next
-        if kind in ("word", "money"):
+        if kind == "word":
             return _MEASURE
         if self.starts_factor():
             return _PRODUCT
@@ -304,19 +325,14 @@ class _Parser:
         if least <= _RELATION:
             self.takes("=", "approx")  # `= 5`
         if sign := self.takes("+", "-"):
-            return _negative(self.tree(_PRODUCT)) if sign == "-" else self.tree(_PRODUCT)
+            value = self.tree(_PRODUCT)
+            return _negative(value) if sign == "-" else value
         if self.next.kind == "word":
             said = []
             while self.next.kind in ("word", "name", "number") or self.next.text == "'":
                 said.append(self.take().text)
             return node("text", " ".join(said))
-        if self.next.kind != "money":
-            return self.primary()
-        money, value = self.take().text, self.tree(_MEASURE)
-        if value.kind != "measure":
-            return node("measure", value, money)
-        known = value.args[1] in ("usd", "dollars")
-        return value if known else node("measure", value.args[0], f"{money} {value.args[1]}")
+        return self.primary()
 
     def measured(self, value: Tree) -> Tree:
         """The value with the unit behind it: `million people`, `km / h`, `cm ^ 2`."""
@@ -325,14 +341,14 @@ class _Parser:
             self.take()
         unit: list[str] = []
         while True:
-            if self.next.kind in ("word", "money"):
+            if self.next.kind == "word":
                 unit.append(self.take().text)
             elif self.next.text in ("/", "*") and self.second.kind in ("word", "name"):
                 unit += [self.take().text, self.take().text]
             elif unit and self.takes("^"):
                 unit += ["^", self.enclosed()]
             else:
-                return node("measure", value, " ".join(unit)) if unit else value
+                return node("measure", value, _unit(" ".join(unit))) if unit else value
 
     def joined(self, left: Tree, level: int) -> Tree:
         """The tree of both sides of the next sign, or of a product without one."""
@@ -341,21 +357,18 @@ class _Parser:
             sign = more
         right = self.tree(level + 1)
         if level == _LIST:
-            *items, last = left.args if left.kind == "list" else (left,)
-            both = all(tree.kind == "rel" and tree.args[0] != ("=",) for tree in (last, right))
-            alternatives = both and sign in ("or", "vee")  # rather than a system
-            items += [node("union", last, right)] if alternatives else [last, right]
-            return Tree("list", tuple(items)) if len(items) > 1 else items[0]
+            items = [*(left.args if left.kind == "list" else (left,)), right]
+            both = all(each.kind == "rel" and each.args[0] != ("=",) for each in items[-2:])
+            if both and sign in ("or", "vee"):  # alternatives rather than a system
+                items[-2:] = [node("union", *items[-2:])]
+            return node("list", *items) if len(items) > 1 else items[0]
         if level == _RELATION:
             signs, *sides = left.args if left.kind == "rel" else ((), left)
             return node("rel", (*signs, _RELATIONS[sign]), *sides, right)
         if level == _RATIO:
-            return Tree("ratio", (*(left.args if left.kind == "ratio" else (left,)), right))
-        return (
-            node("add", left, _negative(right))
-            if sign == "-"
-            else node(_OPERATIONS[sign], left, right)
-        )
+            return node("ratio", *(left.args if left.kind == "ratio" else (left,)), right)
+        right = _negative(right) if sign == "-" else right
+        return node(_OPERATIONS[sign], left, right)
 
     def postfixed(self, tree: Tree, sign: str) -> Tree:
         if sign != "^":
@@ -389,8 +402,10 @@ class _Parser:
             return self.call(text)
         if kind == "command" and text in _GREEK:
             return self.symbol("\\" + text)
-        if text in _CLOSING and kind in ("sign", "command"):
+        if text in ("(", "[", "]"):
             return self.group(text)
+        if text == "\\{":
+            return self.set()
         if text in ("{", "|"):
             tree = self.tree() if text == "{" else node("call", "abs", self.tree(_SUM))
             self.expect("}" if text == "{" else "|")
@@ -419,8 +434,9 @@ class _Parser:
             arguments = [self.tree(_FACTOR)]
             while self.starts_factor() and self.next.text not in FUNCTIONS | {"(", "["}:
                 arguments = [node("mul", arguments[0], self.tree(_FACTOR))]
+        if base:
+            name, arguments = "log_base", [*arguments, base]
         tree = node("call", name, *arguments)
-        tree = node("call", "log_base", *arguments, base) if base else tree
         return node("pow", tree, power) if power else tree
 
     def items(self) -> list[Tree]:
@@ -428,31 +444,34 @@ class _Parser:
         return list(tree.args) if tree.kind == "list" else [tree]
 
     def group(self, opening: str) -> Tree:
-        braces, first = opening == "\\{", self.at == 1
-        if braces and self.takes("\\}"):
-            return node("empty")
-        in_set, self.in_set = self.in_set, braces
+        first = self.at == 1
         items = self.items()
-        self.in_set = in_set
-        if braces and self.takes("mid", "|", ":"):  # set builder: what holds of x is the set
+        brackets = opening + self.take().text
+        if len(items) == 2:  # `]0, 1]`
+            brackets = _INTERVALS.get(brackets, "")
+        elif brackets not in ("()", "[]"):
+            brackets = ""
+        if not brackets:
+            raise NotRead("brackets do not match")
+        whole = brackets == "[]" and first and self.next.kind == "end" and items[0].kind != "group"
+        if len(items) == 1 and not whole:  # brackets that only group
+            return items[0]
+        return node("group", brackets, *items)
+
+    def set(self) -> Tree:
+        if self.takes("\\}"):
+            return node("empty")
+        outer, self.in_set = self.in_set, True
+        items = self.items()
+        self.in_set = outer
+        if self.takes("mid", "|", ":"):  # set builder: what holds of x is the set
             reals = node("field", "R")
             provisos = [each for each in items if each.kind == "rel" and each.args[2] != reals]
             items = [*self.items(), *provisos]
             self.expect("\\}")
-            return items[0] if len(items) == 1 else Tree("list", tuple(items))
-        closing = self.take().text
-        if len(items) == 2 and opening in "[]" and closing in "[]":  # `]0, 1]`
-            opening, closing = opening.replace("]", "("), closing.replace("[", ")")
-        half_open = opening in "([" and closing in (")", "]") and len(items) == 2
-        if not half_open and closing != _CLOSING[opening]:
-            raise NotRead(f"{opening} closed by {closing or 'nothing'}")
-        if opening[0] == "l" and opening != "langle":
-            return node("call", opening[1:], *items)
-        whole = opening == "[" and first and self.next.kind == "end" and items[0].kind != "matrix"
-        if len(items) == 1 and opening in "([" and not whole:  # brackets that only group
-            return items[0]
-        opening, closing = ("(", ")") if opening == "langle" else (opening, closing)
-        return node("group", opening, closing, *items)
+            return items[0] if len(items) == 1 else node("list", *items)
+        self.expect("\\}")
+        return node("group", "{}", *items)
 
     def root(self) -> Tree:
         degree = number(2)
@@ -460,26 +479,6 @@ class _Parser:
             degree = self.tree()
             self.expect("]")
         return node("call", "root", self.primary(), degree)
-
-    def environment(self) -> Tree:
-        kind = self.enclosed()
-        if kind == "array":
-            self.enclosed()
-        if not re.fullmatch("[pbB]?matrix|array|smallmatrix|cases", kind):
-            raise NotRead(f"environment {kind[:20]!a}")
-        rows = []
-        while not self.takes("end"):
-            row = [self.tree(_RELATION)]
-            while self.takes("&", ","):
-                self.takes("&")
-                row.append(self.tree(_RELATION))
-            rows.append(tuple(row))
-            while self.takes("\\\\"):
-                pass
-        self.enclosed()
-        if len({len(row) for row in rows}) != 1:
-            raise NotRead("rows of unequal length")
-        return Tree("matrix", tuple(rows))
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
@@ -489,7 +488,7 @@ _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "emptyset": lambda _: node("empty"),
     "bar": lambda parser: node("sym", "\\bar " + parser.enclosed()),  # a name of its own
     "mathbb": lambda parser: node("field", parser.enclosed()),
-    **{"sqrt": _Parser.root, "begin": _Parser.environment},
+    "sqrt": _Parser.root,
 }
 
 

@@ -16,11 +16,12 @@ SPELLINGS = r"""
 \boxed{42} ~ {42}
 <answer>42</answer> ~ 42
 $5$ and $6$ ~ 5 and 6
-$5 and $6 ~ \usd 5 and \usd 6
-\$5 ~ \usd 5
+$5 and $6 ~ 5 usd and 6 usd
+\$5 ~ 5 usd
 \dfrac12 ~ \frac{1}{2}
 \left( 1,\, 2 \right) ~ ( 1, 2 )
-\mathrm{cm} ~ \text{cm}
+\mathrm{cm} ~ cm
+5\text{ m} ~ 5 meters
 1\,000\,000 ~ 1000000
 1 234 567 ~ 1234567
 1,234 ~ 1,234
@@ -34,7 +35,7 @@ a₁₂ ~ a_{12}
 −5 ~ -5
 λ ~ \lambda
 21^{\text{st}} ~ 21
-12^{st} ~ 12^{st}
+12^{st} ~ 12st
 \varnothing ~ \emptyset
 0.1666... ~ 0.1\bar{6}
 1011 (base 2) ~ 1011_{2}
@@ -43,7 +44,7 @@ a₁₂ ~ a_{12}
 {a \over 2} ~ \frac{a }{2}
 18 sq. ft. ~ 18 sq ft
 2x \text{ for all } x > 0 ~ 2x
-\begin{pmatrix} 1 \\ 2 \end{pmatrix} ~ \begin{pmatrix} 1 \\ 2 \end{pmatrix}
+\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} ~ ([ 1, 2 ],[3, 4 ])
 """
 
 
