@@ -40,7 +40,7 @@ _REALS = node("field", "R")
 def rational(tree: Tree) -> Fraction | None:
     """The exact value, or None where it is not rational, not a number, or past the cap."""
     kind, args = tree
-    if kind in ("num", "base"):
+    if kind == "num":
         return args[0]
     values = [rational(arg) for arg in args] if kind in _EXACT else [None]
     try:
@@ -259,9 +259,8 @@ class Judge:
             return self._collections(answer, gold)
         if kinds == {"group"}:
             return self._in_order(answer, gold)
-        if gold.kind == "base":  # the base may be left out, but not changed
-            digits = gold.args[1].partition("_")[0]
-            return answer.kind == "num" and str(answer.args[0]) == digits
+        if gold.kind == "sym" and gold.args[0][0].isdigit():  # a base may be left out
+            return answer.kind == "num" and str(answer.args[0]) == gold.args[0].partition("_")[0]
         if "ratio" in kinds:
             return self._pairwise(_quotients(answer), _quotients(gold))
         if _STRUCTURES & kinds:

@@ -124,7 +124,7 @@ class Numeric(Judge):
     def value(self, tree: Tree, point: dict[str, Value], real: bool) -> Value:
         """The value at a point, with only real numbers on the way if so asked; or _NoValue."""
         kind, args = tree
-        if kind in ("num", "base"):
+        if kind == "num":
             return mp.mpf(args[0].numerator) / args[0].denominator
         name, operands = (args[0], args[1:]) if kind == "call" else (kind, args)
         work = _WORK.get(self.log if name == "log" else name)

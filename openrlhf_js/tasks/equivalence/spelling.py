@@ -113,7 +113,7 @@ _      \((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])                            =>  \1_
 _PARTS = {
     "VARIABLE": r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?",
     "AMOUNT": r"(?=[-\d.{\\(])((?:[^,;=]|,(?=\d{3}))*?)",
-    "AFTER": r",(?!\d{3})|[;=]|and\b|or\b|per\b|/ ?[a-z]|\Z",
+    "AFTER": r",(?!\d{3})|[;=]|\b(?:and|or|per)\b|/ ?[a-z]|\Z",
     "CURRENCY": "usd|euro|gbp|yen|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|Rs",
 }
 _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {

@@ -3,7 +3,7 @@ r"""Read an answer's canonical text into a tree, which is refused or built but n
 Letters that stand together are a product (`ab`), a function (`sin`) or a word (`apples`), depending
 on their context. Kinds of node and their arguments, where `tree` is any node:
 
-    num Fraction - base value text - sym name - text words - inf - empty - field name
+    num Fraction - sym name - text words - inf - empty - field name
     neg tree - add/mul/div/pow tree tree - fact/deg/pct tree - call name trees...
     measure tree unit - group brackets trees... - list/ratio trees... - rel signs sides...
     union/minus/meet tree tree
@@ -57,7 +57,7 @@ class NotRead(Exception):
 
 
 class Token(NamedTuple):
-    """kind: number, base, name, command, word, sign or end."""
+    """kind: number, name, command, word, sign or end."""
 
     kind: str
     text: str
@@ -104,17 +104,15 @@ dollar usd buck,euro eur,yen jpy,rupee rs inr,degree deg,radian rad,percent pct 
 2 square sq squared,3 cubic cu cubed,/ per"""
 _NAMES = {word: group.split()[0] for group in _SYNONYMS.split(",") for word in group.split()}
 _SHORT_WORDS = words(
-    """cm mm km kg mg ft yd lb lbs oz hr hrs mins secs ml mL dL kL mi pm am mph kmh kph sq cu ms no of
-    is an Rs usd gbp eur Hz kHz MHz Pa kPa kJ kW pt AM PM No GB MB KB TB"""
+    """cm mm km kg mg ft yd lb lbs oz hr hrs mins secs ml mL dL kL mi pm am mph kmh kph sq cu ms no
+    of is an Rs usd gbp eur Hz kHz MHz Pa kPa kJ kW pt AM PM No GB MB KB TB"""
 )
 # A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
 _SENTENCE = words(
     """is are was not no none than more less least most if when where over time isn't but except
     plus minus because since however wait maybe either neither between below under beneath factorial
     doubled tripled halved divided raised too root double twice thrice triple negative wrong
-    opposite incorrect false invalid impossible fewer inverse reciprocal zero one two three four
-    five six seven eight nine ten eleven twelve dozen hundred thousand million billion trillion half
-    halve third quarter score gross"""
+    opposite incorrect false invalid impossible fewer inverse reciprocal score gross"""
 )
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
     fifteen sixteen seventeen eighteen nineteen twenty"""
@@ -137,7 +135,9 @@ def _singular(word: str) -> str:
 
 def is_sentence(said: Iterable[str]) -> bool:
     """Whether words say something of a number rather than what is counted: `12 below zero`."""
-    return any({w, _singular(w)} & _SENTENCE or _singular(w)[-2:] == "th" for w in said)
+    words = {word for said in said for word in (said, _singular(said))}
+    changed = _SENTENCE | SIZES.keys() | NUMBER_WORDS.keys()
+    return any(word in changed or word[-2:] == "th" for word in words)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -157,7 +157,7 @@ def _unit(text: str) -> Unit:
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
-    r"|(?P<base>\d[0-9A-F]*_(?:[2-9](?!\d)|\{(?:[2-9]|1[0-6]|[a-z]{3,})\}))"
+    r"|(?P<based>\d[0-9A-F]*_(?:[2-9](?!\d)|\{(?:[1-9]\d?|[a-z]{3,7})\}))"
     r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
     r"|(?P<number>(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)"
     r"(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
@@ -193,12 +193,9 @@ def _token(kind: str, piece: str) -> Token:
         whole, fixed, cycle = re.findall(r"(\d*)\.(\d*?)\D*(\d|(?<=[{(])\d+)\D?\Z", piece)[0]
         tail = Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
         return Token("number", piece, decimal(f"{whole or 0}.{fixed or 0}") + tail)
-    if kind == "base":
-        numeral, name = re.findall("[0-9A-F]+|[a-z]+", piece)
-        base = NUMBER_WORDS.get(name) or int(name if name.isdigit() else 0)
-        if len(numeral) > MAX_DIGITS or max(int(digit, 16) for digit in numeral) >= base:
-            raise NotRead(f"{piece[:40]} is no number in its base")
-        return Token(kind, f"{numeral.lstrip('0') or '0'}_{base}", Fraction(int(numeral, base)))
+    if kind == "based":
+        numeral, base = re.findall(r"[^{}_]+", piece)
+        return Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}")
     name = piece[1:]
     if kind == "command" and not name.isalpha():
         return Token("sign", {"|": "|", "&": ","}.get(name, piece))
@@ -392,8 +389,6 @@ class _Parser:
         kind, text, value = self.take()
         if kind == "number":
             return number(value)
-        if kind == "base":
-            return node("base", value, text)
         if kind == "name" or (text in ("max", "min") and self.next.text == "="):
             return self.symbol(text)
         if kind == "command" and text in _COMMANDS:
