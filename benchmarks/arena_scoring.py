@@ -6,7 +6,6 @@ in two games against one baseline. Times are of the processor: run it with OMP_N
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -18,16 +17,13 @@ from judged_bench import random_rows, write_judged
 from openrlhf_js.evaluation.arena.data import Folder
 from openrlhf_js.evaluation.arena.score import Plan, board, compare, load
 
+MODELS, QUESTIONS = 20, 750
 ANSWER_CHARACTERS, JUDGMENT_CHARACTERS = 4500, 3600
 GOAL_SECONDS = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", type=int, default=20)
-    parser.add_argument("--questions", type=int, default=750)
-    args = parser.parse_args()
-    rows = random_rows(args.models, args.questions, spread=0.1, judge="judge")
+    rows = random_rows(MODELS, QUESTIONS, spread=0.1, judge="judge")
     prompt = [{"role": "user", "content": "word " * (2 * ANSWER_CHARACTERS // 5)}]
     for row in rows:
         for game in row["games"]:
@@ -44,7 +40,7 @@ def main() -> None:
         scored = time.process_time()
         compare(pool, ["judge"], Plan(style_control="all"), "m0", "m1")
         compared = time.process_time()
-    print(f"{args.models} models x {args.questions} questions x 2 games, processor seconds\n")
+    print(f"{MODELS} models x {QUESTIONS} questions x 2 games, processor seconds\n")
     print("| what | seconds |\n|---|---:|")
     print(f"| reading {size / 1e6:.0f} MB of files | {read - began:.2f} |")
     print(f"| scoring, style controlled (goal: {GOAL_SECONDS}) | {scored - read:.2f} |")

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from markdown_table import print_table
 from value_distributions import DISTRIBUTIONS, draw_groups, statistics_of
 
 from openrlhf_js.common.console import progress
@@ -32,14 +33,13 @@ from openrlhf_js.lab.values import Values
 
 PROMPTS = (4, 8, 16, 32, 64, 512)
 RESPONSES = (2, 4, 8, 16)
+ROUNDS = 20_000  # batches of a cell; fewer at n > 64
 BETAS = DISTRIBUTIONS[:2]
 
 
 class MseSettings(Settings):
     """Squared errors of baselines where the values are known."""
 
-    seed: int = 0
-    rounds: int = Field(20_000, ge=2, description="batches of a cell; fewer at n > 64")
     figure: Path | None = Field(None, description="write a PNG of part of the table there")
 
 
@@ -56,43 +56,30 @@ class Cell(NamedTuple):
     best: float
 
 
-def held_out_statistics(
-    values: Values, n: int, m: int, rounds: int, generator: np.random.Generator
-) -> GroupStatistics:
-    """What a held-out prompt's n - 1 others show, in (rounds, 1) batches."""
+def measure(values: Values, n: int, m: int) -> Cell:
+    generator, rounds = np.random.default_rng([0, n, m]), ROUNDS * min(n, 64) // n
     drawn = draw_groups(values, (rounds, n - 1), m, generator)
     # a zero for the held-out prompt, which its own statistics do not know
     padded = (torch.from_numpy(np.pad(each, ((0, 0), (1, 0)))) for each in drawn)
     every = statistics_of(*padded, torch.full((rounds, 1), float(m), dtype=torch.float64))
-    return GroupStatistics(*(field[:, :1] if field.ndim == 2 else field for field in every))
-
-
-def measure(values: Values, n: int, m: int, rounds: int, seed: int) -> Cell:
-    generator = np.random.default_rng([seed, n, m])
+    stats = GroupStatistics(*(field[:, :1] if field.ndim == 2 else field for field in every))
+    distance = values.s2 + (stats.loo_batch_mean - values.mean).square()
+    shrinkage = torch.cat([stats.shrinkage, corrected_coefficient(stats)], 1)
     v2 = values.sigma2 / (m - 1)
-    reductions = []
-    chunk = max(1, 2_000_000 // n)
-    for start in range(0, rounds, chunk):
-        stats = held_out_statistics(values, n, m, min(chunk, rounds - start), generator)
-        distance = values.s2 + (stats.loo_batch_mean - values.mean).square()
-        shrinkage = torch.cat([stats.shrinkage, corrected_coefficient(stats)], 1)
-        reductions.append(1 - (1 - shrinkage).square() - shrinkage.square() * distance / v2)
-    found = 100 * torch.cat(reductions)
+    found = 100 * (1 - (1 - shrinkage).square() - shrinkage.square() * distance / v2)
     (js, plus), (js_error, plus_error) = found.mean(0), found.std(0) / rounds**0.5
     figures = map(float, (js, js_error, plus, plus_error, 100 * best_coefficient(values, n, m)))
     return Cell(values, n, m, *figures)
 
 
-def print_table(cells: list[Cell]) -> None:
-    by_place = {(cell.values, cell.n, cell.m): cell for cell in cells}
-    print("| values | m | " + " | ".join(f"n = {n}" for n in PROMPTS) + " |")
-    print("|---|---:" + "|---:" * len(PROMPTS) + "|")
-    for values in DISTRIBUTIONS:
-        for m in RESPONSES:
-            row = [by_place[values, n, m] for n in PROMPTS]
-            texts = (f"{c.js:.1f} -> {c.plus:.1f} ({c.best:.1f})" for c in row)
-            title = values.title if m == RESPONSES[0] else ""
-            print(f"| {title} | {m} | " + " | ".join(texts) + " |")
+def print_cells(cells: list[Cell]) -> None:
+    rows = []
+    for place in range(0, len(cells), len(PROMPTS)):
+        row = cells[place : place + len(PROMPTS)]
+        texts = (f"{c.js:.1f} -> {c.plus:.1f} ({c.best:.1f})" for c in row)
+        title = row[0].values.title if row[0].m == RESPONSES[0] else ""
+        rows.append([title, row[0].m, *texts])
+    print_table(["values", "m", *(f"n = {n}" for n in PROMPTS)], rows)
     js, plus = max(c.js_error for c in cells), max(c.plus_error for c in cells)
     large = max(c.plus_error for c in cells if c.n >= 64)
     print(
@@ -160,11 +147,9 @@ def main() -> None:
     cells = []
     with progress("measuring", len(DISTRIBUTIONS), "distributions") as bar:
         for values in DISTRIBUTIONS:
-            for n in PROMPTS:
-                rounds = max(2, settings.rounds * min(n, 64) // n)
-                cells += [measure(values, n, m, rounds, settings.seed) for m in RESPONSES]
+            cells += [measure(values, n, m) for m in RESPONSES for n in PROMPTS]
             bar.advance()
-    print_table(cells)
+    print_cells(cells)
     print_goals(cells)
     if settings.figure:
         draw_figure(cells, settings.figure)

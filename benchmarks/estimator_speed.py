@@ -15,7 +15,6 @@ from timeit import timeit
 import torch
 from torch import Tensor
 
-from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import advantage
 
 SIZE = (1024, 8)  # prompts, responses
@@ -65,15 +64,13 @@ def main() -> None:
     for function in functions.values():  # a check, and the warm-up
         torch.testing.assert_close(function(rewards), expected, rtol=1e-4, atol=1e-5)
     times: dict[str, list[float]] = {name: [] for name in functions}
-    with progress("timing", ROUNDS, "rounds") as bar:
-        for number in range(ROUNDS):
-            for name, function in functions.items():
-                if name == "js" or number < LOOP_ROUNDS:
-                    call, repeats = partial(function, rewards), REPEATS if name == "js" else 1
-                    taken = median(timeit(call, number=1) for _ in range(repeats))
-                    times[name].append(1e3 * taken)
-            bar.advance()
-    print(f"torch {torch.__version__}, float32, one thread, {SIZE[0]} x {SIZE[1]} rewards\n")
+    for number in range(ROUNDS):
+        for name, function in functions.items():
+            if name == "js" or number < LOOP_ROUNDS:
+                call, repeats = partial(function, rewards), REPEATS if name == "js" else 1
+                taken = median(timeit(call, number=1) for _ in range(repeats))
+                times[name].append(1e3 * taken)
+    print(f"torch {torch.__version__}, one thread, {SIZE[0]} x {SIZE[1]} float32 rewards\n")
     print("| what | median, ms | quartiles | times as long as js |\n|---|---:|---:|---:|")
     for name, found in times.items():
         low, middle, high = quantiles(found, n=4)

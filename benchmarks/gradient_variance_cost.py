@@ -8,7 +8,6 @@ micro-batches are small (512 tokens): the cost is one per gradient, so larger on
 
 from __future__ import annotations
 
-import argparse
 import math
 import multiprocessing
 import os
@@ -18,12 +17,13 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from markdown_table import print_table
 
 from openrlhf_js.stats import clustered_mean
 
 SIZES = ((256, 768, 6), (512, 1536, 6))  # hidden, intermediate, layers
 RESPONSES, TOKENS, MICRO_BATCHES, VOCABULARY = 4, 128, 4, 16_000
-WARM_UP_STEPS = 2
+WARM_UP_STEPS, MEASURED_STEPS = 2, 40  # an even number
 FLAGS = (
     "--actor.model_name_or_path policy --data.prompt_dataset prompts --vllm.num_engines 1 "
     "--reward.remote_url reward.py --ds.attn_implementation sdpa --ds.zero_stage 2 "
@@ -68,7 +68,7 @@ def make_trainer(hidden: int, intermediate: int, layers: int) -> Any:
     return ActorPPOTrainer(strategy, actor, None, optimizer, scheduler, RESPONSES)
 
 
-def run(size: tuple[int, int, int], steps: int) -> tuple[int, np.ndarray, np.ndarray]:
+def run(size: tuple[int, int, int]) -> tuple[int, np.ndarray, np.ndarray]:
     """Parameters, and the CPU seconds of each step and of the hooks in it."""
     from openrlhf_js.plugin.run import prepare_device
 
@@ -83,7 +83,7 @@ def run(size: tuple[int, int, int], steps: int) -> tuple[int, np.ndarray, np.nda
     store = f"file://{tempfile.mkdtemp()}/store"
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     squared_norm = gradient_variance.squared_norm
-    seconds, hooks = np.zeros(WARM_UP_STEPS + steps), np.zeros(WARM_UP_STEPS + steps)
+    seconds, hooks = np.zeros((2, WARM_UP_STEPS + MEASURED_STEPS))
 
     def timed(gradient: Any) -> Any:
         began = time.process_time()
@@ -95,7 +95,7 @@ def run(size: tuple[int, int, int], steps: int) -> tuple[int, np.ndarray, np.nda
     trainer = make_trainer(*size)
     gradient_variance.GradientVariance(trainer, every=2)
     shape = RESPONSES, TOKENS - 1
-    for step in range(WARM_UP_STEPS + steps):
+    for step in range(len(seconds)):
         for _ in range(MICRO_BATCHES):
             experience = Experience(
                 sequences=torch.randint(0, VOCABULARY, (RESPONSES, TOKENS)),
@@ -112,22 +112,19 @@ def run(size: tuple[int, int, int], steps: int) -> tuple[int, np.ndarray, np.nda
     return parameters, seconds[WARM_UP_STEPS:], hooks[WARM_UP_STEPS:]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=40, help="even (default: %(default)s)")
-    options = parser.parse_args()
-    print("| parameters | off | on | hooks' share | on/off (95 %) |\n|---:|---:|---:|---:|---:|")
-    for size in SIZES:  # each in a process of its own, which has its own process group
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            parameters, seconds, hooks = pool.apply(run, (size, options.steps))
-        on, off = seconds[::2], seconds[1::2]
-        ratio, low, high = (100 * math.expm1(x) for x in clustered_mean(np.log(on / off)))
-        print(
-            f"| {parameters / 1e6:.1f}M | {median(off):.2f} s | {median(on):.2f} s | "
-            f"{100 * median(hooks[::2] / on):.2f} % | {ratio:+.1f} % ({low:+.1f} to {high:+.1f}) |",
-            flush=True,
-        )
+def row(size: tuple[int, int, int]) -> list[str]:
+    """Of the table, measured in a process of its own, which has its own process group."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        parameters, seconds, hooks = pool.apply(run, (size,))
+    on, off = seconds[::2], seconds[1::2]
+    ratio, low, high = (100 * math.expm1(x) for x in clustered_mean(np.log(on / off)))
+    return [
+        f"{parameters / 1e6:.1f}M",
+        *(f"{median(each):.2f} s" for each in (off, on)),
+        f"{100 * median(hooks[::2] / on):.2f} %",
+        f"{ratio:+.1f} % ({low:+.1f} to {high:+.1f})",
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    print_table(["parameters", "off", "on", "hooks' share", "on/off (95 %)"], map(row, SIZES))

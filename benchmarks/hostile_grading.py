@@ -8,7 +8,6 @@ answers are graded. Exits with 1 if a response raises, scores, is an error, take
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections import Counter
@@ -23,6 +22,8 @@ import hostile
 
 from openrlhf_js.tasks import STATUSES, TASKS
 from openrlhf_js.tasks import pool as pools
+
+LIMIT, THREADS = 5.0, 8  # seconds for an answer
 
 
 def checked(name: str, response: str, label: str) -> str:
@@ -50,17 +51,13 @@ def grade(kind: hostile.Kind) -> tuple[float, float, Counter[str], list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--limit", type=float, default=5.0, help="seconds; default: 5")
-    parser.add_argument("--threads", type=int, default=8, help="default: 8")
-    options = parser.parse_args()
     process, defects, slowest, most_own = psutil.Process(), [], 0.0, 0.0
-    with pools.GradingPool(options.threads, options.limit) as pool:
+    with pools.GradingPool(THREADS, LIMIT) as pool:
         pools._POOL = pool
         TASKS["math"].score(r"\boxed{x}", "y^{2}")
         before = process.memory_info().rss
         print("| family | kinds | slowest, seconds | own | statuses |\n|---|---:|---:|---:|---|")
-        with ThreadPoolExecutor(options.threads) as threads:
+        with ThreadPoolExecutor(THREADS) as threads:
             for family, members in groupby(hostile.kinds(), key=lambda kind: kind.family):
                 seconds, owns, statuses, found = zip(*threads.map(grade, members), strict=True)
                 total = sum(statuses, Counter[str]())
@@ -71,7 +68,7 @@ def main() -> None:
         growth = process.memory_info().rss - before
     print(f"\n{slowest:.2f} s at most, {most_own:.3f} s of its own; grown by {growth / 1e6:.1f} MB")
     print(*defects, sep="\n")
-    sys.exit(bool(defects) or slowest > options.limit + 10 or most_own > 0.1 or growth > 50 << 20)
+    sys.exit(bool(defects) or slowest > LIMIT + 10 or most_own > 0.1 or growth > 50 << 20)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ of their responses. The same command resumes; after a change of the code give an
 from __future__ import annotations
 
 import random
-import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
-from math import isnan, nan
+from math import nan
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from markdown_table import print_table, shown
 from numpy.typing import NDArray
 from tiny_policies import REWARDS, engine_of, sample, train, training_items
 
@@ -57,25 +58,18 @@ RULES = ("js", "js_plus", HISTORY)
 PAIRS = (("js_plus", "rloo"), ("js_plus", "js"), (HISTORY, "js_plus"), (HISTORY, "js"))
 Place = tuple[str, int, int, int]  # task, step, n, m
 Table = dict[Place, dict[tuple[str, str], Estimate]]  # by place, then by quantity and rule
+STUDIED, STEPS = ("sort", "countdown"), (0, 25, 100)  # tasks; steps of training, at each policy
 PROMPTS_IN_BATCH, RESPONSES = (16, 64), (2, 4, 8)
+POOL = 128, 32  # prompts, responses to each
+BATCHES = 300  # of 64 prompts; of 16, four times as many
+DIMENSIONS, WORKERS = 4096, 2  # of the sketch; processes
 
 
 class StudySettings(Settings):
     """Does js_plus lower the variance of the policy gradient?"""
 
     out: Path = Field(Path("runs/js-plus-gradient"), description="folder of models and results")
-    tasks: tuple[str, ...] = Field(("sort", "countdown"), description=f"of {', '.join(TASKS)}")
     seeds: tuple[int, ...] = Field((0, 1, 2, 3, 4), min_length=2)
-    steps: tuple[int, ...] = Field((0, 25, 100), description="of training, at each policy")
-    prompts: int = Field(128, ge=64, description="of a pool")
-    responses: int = Field(32, ge=10, description="to each prompt of a pool")
-    batches: int = Field(300, ge=1, description="of 64 prompts; of 16, four times as many")
-    dimensions: int = Field(4096, ge=2, description="of the sketch")
-    workers: int = Field(2, ge=1, description="processes")
-
-    def folder(self, task: str, seed: int) -> Path:
-        """Of one training."""
-        return self.out / f"{task}-{'.'.join(map(str, sorted(self.steps)))}-seed{seed}"
 
 
 class ScorePool(NamedTuple):
@@ -93,14 +87,13 @@ def sketched(vector: Vector, dimensions: int, places: Sequence[torch.Tensor]) ->
     return sums[:dimensions] - sums[dimensions:]
 
 
-def make_pool(settings: StudySettings, name: str, seed: int, step: int) -> ScorePool:
-    """A pool of a trained policy, its prompts drawn as training draws them."""
-    task, k = TASKS[name], settings.dimensions
+def make_pool(policy: Path, name: str, seed: int, step: int) -> ScorePool:
+    """A pool of the trained policy in a folder, its prompts drawn as training draws them."""
+    task, (prompts, responses), k = TASKS[name], POOL, DIMENSIONS
     tokenizer = make_tokenizer(task)
-    engine = engine_of(task, settings.folder(name, seed) / f"step-{step}", tokenizer)
-    rng = random.Random(f"pool/{seed}/{step}")
-    items = draw(training_items(task, seed), settings.prompts, rng)
-    drawn = sample(engine, tokenizer, task, items, settings.responses, key(seed, 1, step))
+    engine = engine_of(task, policy, tokenizer)
+    items = draw(training_items(task, seed), prompts, random.Random(f"pool/{seed}/{step}"))
+    drawn = sample(engine, tokenizer, task, items, responses, key(seed, 1, step))
     scores, found = ScoreSum(engine.model), np.empty((len(drawn.responses), k), dtype=np.float32)
     # A sketch must not know the model's weights, which came out of a generator with the same seed.
     generator = torch.Generator().manual_seed(key(seed, 2, step))
@@ -172,17 +165,17 @@ def signal_of(pool: ScorePool) -> float:
     return float(pairs / (len(own) * (len(own) - 1)))
 
 
-def measure(job: tuple[StudySettings, str, int]) -> list[dict[str, Any]]:
-    """Trains a policy, and measures all batch sizes: a record for each of the steps."""
-    settings, task, seed = job
-    folder = settings.folder(task, seed)
-    train(task, seed, settings.steps, folder)
+def measure(out: Path, place: tuple[str, int]) -> list[dict[str, Any]]:
+    """Trains a policy on a task with a seed, and measures: a record for each of the steps."""
+    task, seed = place
+    folder = out / f"{task}-{'.'.join(map(str, STEPS))}-seed{seed}"
+    train(task, seed, STEPS, folder)
     records = []
-    for step in settings.steps:
-        pool, seen = make_pool(*job, step), np.load(folder / REWARDS)[:step]
-        cells = []
+    for step in STEPS:
+        pool = make_pool(folder / f"step-{step}", task, seed, step)
+        seen, cells = np.load(folder / REWARDS)[:step], []
         for n, m in product(PROMPTS_IN_BATCH, RESPONSES):
-            batches = settings.batches * max(PROMPTS_IN_BATCH) // n
+            batches = BATCHES * max(PROMPTS_IN_BATCH) // n
             cells.append(compare(pool, n, m, batches, seed, history_of(seen[:, :n, :m])))
         found = {"mean_reward": float(pool.rewards.mean()), "cells": cells}
         records.append({"task": task, "seed": seed, "step": step, **found})
@@ -225,7 +218,7 @@ def verdict(table: Table, pair: str) -> str:
     higher = {place: gap for place, gap in gaps.items() if gap.high < 0}
     mean = fmean(gap.value for gap in gaps.values())
     places = "; ".join(
-        f"{task}, step {step}, n = {n}, m = {m} ({shown(gap)})"
+        f"{task}, step {step}, n = {n}, m = {m} ({shown(*gap)})"
         for (task, step, n, m), gap in higher.items()
     )
     return (
@@ -236,12 +229,6 @@ def verdict(table: Table, pair: str) -> str:
     )
 
 
-def shown(estimate: Estimate) -> str:
-    """Such as 12.3 (10.1 to 14.5)."""
-    ends = "" if isnan(estimate.low) else f" ({estimate.low:.1f} to {estimate.high:.1f})"
-    return f"{estimate.value:.1f}{ends}"
-
-
 def print_tables(table: Table) -> None:
     """Verdicts, and how much lower than rloo's distance and error are, in percent."""
     names = [name for found in table.values() for kind, name in found if kind == "gap"]
@@ -249,38 +236,32 @@ def print_tables(table: Table) -> None:
     more = [("gap", "js_plus against js"), ("distance", BEST)]
     for quantity in ("distance", "error"):
         columns = [(quantity, rule) for rule in RULES] + more * (quantity == "distance")
-        names = " | ".join(rule for _, rule in columns)
-        print(f"\n| {quantity}: task | step | n | m | {names} |")
-        print(f"|---|---:|---:|---:|{'---:|' * len(columns)}")
-        for place, found in table.items():
-            texts = (shown(found[each]) if each in found else "-" for each in columns)
-            print(f"| {' | '.join(map(str, (*place, *texts)))} |")
-
-
-def start_worker() -> None:
-    """One thread, and Ctrl-C is the parent's."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    prepare_libraries()
+        rows = (
+            [*place, *(shown(*found[each]) if each in found else "-" for each in columns)]
+            for place, found in table.items()
+        )
+        print()
+        print_table([f"{quantity}: task", "step", "n", "m", *(rule for _, rule in columns)], rows)
 
 
 def work(settings: StudySettings) -> None:
     """Trains and measures what is missing, and prints the tables."""
     settings.out.mkdir(parents=True, exist_ok=True)
-    size = settings.model_dump(include={"prompts", "responses", "batches", "dimensions"})
+    size = {"pool": POOL, "batches": BATCHES, "dimensions": DIMENSIONS}
     with (
         Store(settings.out / "measured.jsonl", size, ("task", "seed", "step")) as store,
-        get_context("spawn").Pool(settings.workers, start_worker) as pool,
+        get_context("spawn").Pool(WORKERS, prepare_libraries) as pool,
     ):
-        every = list(product(settings.tasks, settings.seeds, settings.steps))
-        missing = dict.fromkeys((settings, *each[:2]) for each in every if each not in store)
+        every = list(product(STUDIED, settings.seeds, STEPS))
+        missing = dict.fromkeys(each[:2] for each in every if each not in store)
         with progress("training and measuring", len(missing), "policies") as bar:
-            for found in pool.imap_unordered(measure, missing):
+            for found in pool.imap_unordered(partial(measure, settings.out), missing):
                 store.append(found)
                 bar.advance()
         records = [store.records[each] for each in every]
     print_tables(summarise(records))
     print("\nMean rewards:")
-    for task, step in product(settings.tasks, settings.steps):
+    for task, step in product(STUDIED, STEPS):
         own = [r["mean_reward"] for r in records if (r["task"], r["step"]) == (task, step)]
         print(f"- {task}, step {step}: {fmean(own):.2f}")
 

@@ -12,10 +12,11 @@ import json
 import random
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markdown_table import print_table, shown
 from tiny_policies import training_items, warm_start
 
 from openrlhf_js.cli import lab
@@ -25,6 +26,7 @@ from openrlhf_js.tiny.quickstart import GRADERS, prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS, draw, write_prompts
 
 TASK = TASKS["sort"]
+PROMPTS, RESPONSES, BATCHES = 128, 256, 20  # of the sample: prompts, responses to each; gradients
 PROGRAMS = ("value", "mse", "gradient", "sweep", "simulate")
 
 
@@ -33,23 +35,21 @@ class ExperimentSettings(Settings):
 
     out: Path = Field(Path("runs/lab-results"), description="folder of model, samples and results")
     seed: int = Field(0, ge=0, description="of everything")
-    prompts: int = Field(128, ge=2)
-    responses: int = Field(256, ge=16, description="to each prompt")
-    batches: int = Field(20, ge=2, description="of gradients")
 
-    def words(self, name: str) -> list[str]:
-        """The command line of one of the lab's programs."""
-        given: dict[str, Any] = {"out": self.out, "seed": self.seed}
-        if name == "value":  # which samples; the others take what is there
-            given |= {"model": self.out / "model", "prompts": self.out / "prompts.jsonl"}
-            given |= {"reward": GRADERS / TASK.grader, "prompts_count": self.prompts}
-            given |= {"responses": self.responses, "max_new_tokens": TASK.max_new_tokens}
-            given |= {"engine": "transformers", "batch_size": 512}
-        if name in ("gradient", "sweep"):
-            given["batches"] = self.batches
-        if name != "simulate":
-            given["device"] = "cpu"
-        return [name, *(str(word) for flag in given for word in (f"--{flag}", given[flag]))]
+
+def words(settings: ExperimentSettings, name: str) -> list[str]:
+    """The command line of one of the lab's programs."""
+    given: dict[str, Any] = {"out": settings.out, "seed": settings.seed}
+    if name == "value":  # which samples; the others take what is there
+        given |= {"model": settings.out / "model", "prompts": settings.out / "prompts.jsonl"}
+        given |= {"reward": GRADERS / TASK.grader, "prompts_count": PROMPTS}
+        given |= {"responses": RESPONSES, "max_new_tokens": TASK.max_new_tokens}
+        given |= {"engine": "transformers", "batch_size": 512}
+    if name in ("gradient", "sweep"):
+        given["batches"] = BATCHES
+    if name != "simulate":
+        given["device"] = "cpu"
+    return [name, *(str(word) for flag in given for word in (f"--{flag}", given[flag]))]
 
 
 def prepare(settings: ExperimentSettings) -> None:
@@ -57,9 +57,8 @@ def prepare(settings: ExperimentSettings) -> None:
     settings.out.mkdir(parents=True, exist_ok=True)
     with progress("imitating", TASK.warm_start_steps, "steps") as bar:
         warm_start(TASK, settings.seed, settings.out / "model", bar.update)
-    rng = random.Random(f"lab/{settings.seed}")
-    items = draw(training_items(TASK, settings.seed), settings.prompts, rng)
-    write_prompts(settings.out / "prompts.jsonl", TASK, items, "sort")
+    train, rng = training_items(TASK, settings.seed), random.Random(f"lab/{settings.seed}")
+    write_prompts(settings.out / "prompts.jsonl", TASK, draw(train, PROMPTS, rng), "sort")
 
 
 def print_tables(found: Mapping[str, Mapping[str, Any]]) -> None:
@@ -70,19 +69,12 @@ def print_tables(found: Mapping[str, Mapping[str, Any]]) -> None:
         if row.get("group", "all") == "all"
     }
 
-    def shown(name: str, m: int, rule: str, quantity: str = "reduction_percent") -> str:
-        form = ".2f" if quantity == "shrinkage" else ".1f"
-        value, *ends = (rows[name, m, rule, quantity][end] for end in ("value", "low", "high"))
-        low, high = ("unknown" if end is None else format(end, form) for end in ends)
-        return f"{value:{form}}" + (f" ({low} to {high})" if ends != [None, None] else "")
+    def cell(name: str, m: int, rule: str, quantity: str = "reduction_percent") -> str:
+        row = rows[name, m, rule, quantity]
+        return shown(row["value"], row["low"], row["high"], 2 if quantity == "shrinkage" else 1)
 
-    def row(*cells: object) -> None:
-        print(f"| {' | '.join(map(str, cells))} |")
-
-    def header(title: str, *columns: str) -> None:
-        print(f"\n{title}\n")
-        row(*columns)
-        row(*["---:"] * len(columns))
+    def cells(m: int, *asked: Sequence[str]) -> list[str]:
+        return [cell(name, m, *rest) for name, *rest in asked]
 
     gradient, simulated = found["gradient"], found["simulate"]
     mean, sd = (rows["value", None, None, each]["value"] for each in ("mean_value", "sd_of_values"))
@@ -91,30 +83,25 @@ def print_tables(found: Mapping[str, Mapping[str, Any]]) -> None:
         f"Mean reward {mean:.3f}, standard deviation of the prompts' values {sd:.3f}. Gradients: "
         f"{gradient['batches']} batches of {gradient['batch_prompts']} prompts for each m, against "
         f"a gradient of {precise['responses']:,} other responses whose own squared error is "
-        f"{precise['relative_error']:.1%} of the squared norm."
+        f"{precise['relative_error']:.1%} of the squared norm.\n\n"
+        "How much lower than `rloo`'s, in percent, with 95 % intervals:\n"
     )
-    header(
-        "How much lower than `rloo`'s, in percent, with 95 % intervals:",
-        *("m", "baseline", "MSE to the value", "squared distance of the gradient", "mean lambda"),
+    columns = "baseline", "MSE to the value", "squared distance of the gradient", "mean lambda"
+    lower = (
+        (m, f"`{rule}`", *cells(m, ("mse", rule), ("gradient", rule), ("mse", rule, "shrinkage")))
+        for m in counts
+        for rule in ("js", "js_plus")
     )
-    for m in counts:
-        for rule in ("js", "js_plus"):
-            saved = shown("mse", m, rule), shown("gradient", m, rule)
-            row(m, f"`{rule}`", *saved, shown("mse", m, rule, "shrinkage"))
-    header(
-        "The best constant lambda, and what it would save, in percent:",
-        *("m", "for the MSE", "saves", "for the gradient (95 %)", "saves (95 %)"),
-    )
-    for m in counts:
-        mse, distance = ("mse", m, "js_fixed"), ("sweep", m, "least distance")
-        lambdas = shown(*mse, "shrinkage"), shown(*distance, "shrinkage")
-        row(m, lambdas[0], shown(*mse), lambdas[1], shown(*distance))
-    header(
-        f"Without a model: {simulated['title']}, {simulated['batch_prompts']} prompts:",
-        *("m", "`js`", "`js_plus`", "best constant lambda"),
-    )
-    for m in simulated["settings"]["m"]:
-        row(m, *(shown("simulate", m, rule) for rule in ("js", "js_plus", "js_fixed")))
+    print_table(["m", *columns], lower)
+    print("\nThe best constant lambda, and what it would save, in percent:\n")
+    best = ("mse", "js_fixed"), ("sweep", "least distance")
+    asked = [each for own in best for each in ((*own, "shrinkage"), own)]
+    columns = "for the MSE", "saves", "for the gradient (95 %)", "saves (95 %)"
+    print_table(["m", *columns], ([m, *cells(m, *asked)] for m in counts))
+    print(f"\nWithout a model: {simulated['title']}, {simulated['batch_prompts']} prompts:\n")
+    asked = [("simulate", rule) for rule in ("js", "js_plus", "js_fixed")]
+    columns = "`js`", "`js_plus`", "best constant lambda"
+    print_table(["m", *columns], ([m, *cells(m, *asked)] for m in simulated["settings"]["m"]))
 
 
 def main() -> int:
@@ -124,7 +111,7 @@ def main() -> int:
     began = time.monotonic()
     prepare(settings)
     for name in PROGRAMS:
-        if status := lab.main(settings.words(name)):
+        if status := lab.main(words(settings, name)):
             return status
     print_tables({n: json.loads((settings.out / f"{n}.json").read_bytes()) for n in PROGRAMS})
     print(f"\nIt took {(time.monotonic() - began) / 60:.1f} minutes.")

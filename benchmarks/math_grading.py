@@ -24,12 +24,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from markdown_table import print_table
+
 from openrlhf_js.tasks import gsm8k, math
 
 TABLES = sorted((Path(__file__).parents[1] / "tests/tasks/equivalence").glob("math_pairs*.jsonl"))
 LEAST_AGREEMENT = 0.975
 GSM8K_ANSWERS = 2000
 RESPONSE_CHARACTERS = 500
+KEYS = "category", "right", "plain"  # of a pair
 
 Pair = dict[str, Any]
 Grader = Callable[[str, str], bool]  # of a response and a label
@@ -39,32 +43,22 @@ def response(answer: str) -> str:
     return rf"Putting it all together, the final answer is \boxed{{{answer}}}."
 
 
-def ours(text: str, label: str) -> bool:
-    return math.score(text, label).status == "correct"
-
-
 def gold_of(label: str) -> str:
     """The gold answer of a label as plain text."""
     gold = json.loads(label)["answer"] if label.startswith('{"answer"') else label
     return gold if isinstance(gold, str) else ", ".join(gold)
 
 
-def math_verify_raw(text: str, label: str) -> bool:
+def math_verify(text: str, gold: str) -> bool:
     from math_verify import parse, verify
 
-    return verify(parse(gold_of(label)), parse(text))
-
-
-def math_verify_wrapped(text: str, label: str) -> bool:
-    from math_verify import parse, verify
-
-    return verify(parse(f"${gold_of(label).strip('$')}$"), parse(text))
+    return verify(parse(gold), parse(text))
 
 
 GRADERS: dict[str, Grader] = {
-    "ours": ours,
-    "math-verify, raw gold": math_verify_raw,
-    "math-verify, $gold$": math_verify_wrapped,
+    "ours": lambda text, label: math.score(text, label).status == "correct",
+    "math-verify, raw gold": lambda text, label: math_verify(text, gold_of(label)),
+    "math-verify, $gold$": lambda text, label: math_verify(text, f"${gold_of(label).strip('$')}$"),
 }
 
 
@@ -73,16 +67,6 @@ def measure(grader: Grader, answers: Sequence[tuple[str, str]]) -> tuple[list[bo
     began = time.perf_counter()
     said = [grader(text, label) for text, label in answers]
     return said, len(answers) / (time.perf_counter() - began)
-
-
-def errors(pairs: Sequence[Pair], said: Sequence[bool], category: str = "") -> tuple[int, int]:
-    """How many right answers are refused and how many wrong ones accepted."""
-    kinds = [
-        (pair["right"], each)
-        for pair, each in zip(pairs, said, strict=True)
-        if category in ("", pair["category"])
-    ]
-    return kinds.count((True, False)), kinds.count((False, True))
 
 
 def gsm8k_like(count: int) -> list[tuple[str, str]]:
@@ -101,9 +85,7 @@ def gsm8k_like(count: int) -> list[tuple[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pairs", type=Path, action="append", help="default: the tests' tables")
-    parser.add_argument("--show", action="store_true", help="list the pairs that ours gets wrong")
-    options = parser.parse_args()
-    paths = options.pairs or TABLES
+    paths = parser.parse_args().pairs or TABLES
     pairs = [json.loads(line) for path in paths for line in path.open(encoding="utf-8")]
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # inherited by the workers
     logging.disable(logging.ERROR)  # what math-verify cannot read, it logs
@@ -115,27 +97,21 @@ def main() -> None:
     said = {name: measure(grader, hard) for name, grader in GRADERS.items()}
     easy_graders = GRADERS | {"ours": lambda text, label: gsm8k.score(text, label).value == 1.0}
     quick = {name: measure(grader, easy)[1] for name, grader in easy_graders.items()}
-
+    verdicts = {name: found for name, (found, _) in said.items()}
+    table = pd.DataFrame(verdicts | {key: [pair.get(key) for pair in pairs] for key in KEYS})
+    rows = []
+    for category, own in [*table.groupby("category", sort=False), ("all", table)]:
+        errors = ((own.right & ~own[name], ~own.right & own[name]) for name in GRADERS)
+        rows.append([category, len(own), *(f"{a.sum()} + {b.sum()}" for a, b in errors)])
+    shares = {name: (table[name] == table.right).mean() for name in GRADERS}
+    rows.append(["agreement", "", *(f"{share:.1%}" for share in shares.values())])
+    rows.append(["table, answers/s", "", *(f"{rate:,.0f}" for _, rate in said.values())])
+    rows.append(["GSM8K-like, answers/s", "", *(f"{rate:,.0f}" for rate in quick.values())])
     print(f"math-verify {version('math-verify')}, Python {sys.version.split()[0]}\n")
     print("Right answers refused + wrong answers accepted\n")
-    print("| category | pairs |", *(f" {name} |" for name in GRADERS), sep="")
-    print("|---|---:|", "---:|" * len(GRADERS), sep="")
-    for category in [*dict.fromkeys(pair["category"] for pair in pairs), ""]:
-        count = sum(category in ("", pair["category"]) for pair in pairs)
-        cells = (" + ".join(map(str, errors(pairs, each, category))) for each, _ in said.values())
-        print(f"| {category or 'all'} | {count} | {' | '.join(cells)} |")
-    shares = {name: 1 - sum(errors(pairs, each)) / len(pairs) for name, (each, _) in said.items()}
-    print("| agreement | |", *(f" {share:.1%} |" for share in shares.values()), sep="")
-    print("| table, answers/s | |", *(f" {rate:,.0f} |" for _, rate in said.values()), sep="")
-    print("| GSM8K-like, answers/s | |", *(f" {rate:,.0f} |" for rate in quick.values()), sep="")
-    for pair, right in zip(pairs, said["ours"][0], strict=True):
-        if options.show and right != pair["right"]:
-            print(f"- {pair['category']}: {pair['answer']!r} for {pair['label']!r}")
-    plain = sum(
-        right and pair.get("plain", False)
-        for pair, right in zip(pairs, said["ours"][0], strict=True)
-    )
-    sys.exit(shares["ours"] < LEAST_AGREEMENT or plain > 0 or shares["ours"] < max(shares.values()))
+    print_table(["category", "pairs", *GRADERS], rows)
+    plainly_wrong = table.ours & table.plain.eq(True)
+    sys.exit(bool(plainly_wrong.any()) or shares["ours"] < max(LEAST_AGREEMENT, *shares.values()))
 
 
 if __name__ == "__main__":

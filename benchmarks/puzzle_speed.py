@@ -8,13 +8,13 @@ processor, so that other programs matter little.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import platform
 import resource
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from openrlhf_js.tasks import Item, countdown, knights_knaves, maze
 from openrlhf_js.tasks.prompt_files import write
 
 REASONING = ("Suppose that this holds; then the next step follows from it. " * 20)[:1000]
+ROUNDS, STREAMED = 7, 100_000
 LABELS = 5_000  # more than any grader remembers
 EXPECTED = ("correct", "wrong", "malformed", "no_answer")
 MALFORMED = {
@@ -31,8 +32,6 @@ MALFORMED = {
     "countdown": "<answer> twelve times four </answer>",
     "maze": "<answer> forward, then left </answer>",
 }
-
-
 PUZZLES: dict[str, tuple[Any, dict[str, Any], int]] = {  # task, options, how many in a round
     "knights_knaves, 6 people": (knights_knaves, {"people": (6,)}, 2_000),
     "knights_knaves, 9 people": (knights_knaves, {"people": (9,)}, 1_000),
@@ -50,8 +49,7 @@ def per_second(work: Callable[..., int], *given: Any) -> float:
 def generated(name: str, split: str, seed: int) -> int:
     """Generates a round's puzzles; half as many for test, of which there are fewer."""
     task, options, count = PUZZLES[name]
-    count //= 1 if split == "train" else 2
-    return sum(1 for _ in task.generate(count, seed, split, **options))
+    return sum(1 for _ in task.generate(count // (1 + (split == "test")), seed, split, **options))
 
 
 def answers(name: str) -> list[tuple[str, str]]:
@@ -70,14 +68,14 @@ def graded(task: Any, pairs: list[tuple[str, str]]) -> int:
     return len(pairs)
 
 
-def streamed(name: str, count: int) -> dict[str, float]:
+def streamed(name: str) -> dict[str, float]:
     """Writes a data set: seconds, and the peak of memory at a hundredth, a tenth and the end."""
     (task, options, _), made = PUZZLES[name], dict[str, float]()
 
     def watched() -> Iterator[Item]:
-        for number, item in enumerate(task.generate(count, 0, **options), start=1):
+        for number, item in enumerate(task.generate(STREAMED, 0, **options), start=1):
             yield item
-            if number in (count // 100, count // 10, count):
+            if number in (STREAMED // 100, STREAMED // 10, STREAMED):
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
                 made[f"MB_after_{number:,}"] = round(peak, 1)
 
@@ -88,23 +86,17 @@ def streamed(name: str, count: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="default: 7")
-    parser.add_argument("--stream", type=int, default=100_000, help="puzzles; default: 100000")
-    args = parser.parse_args()
     # First, while this process is small: what a parent holds counts in the peak of its child.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        streams = [{"task": name, **pool.apply(streamed, (name, args.stream))} for name in PUZZLES]
-    rates: dict[tuple[str, str], list[float]] = {}
+        streams = [{"task": name, **pool.apply(streamed, (name,))} for name in PUZZLES]
+    rates: dict[tuple[str, str], list[float]] = defaultdict(list)
     for name, (task, _, _) in PUZZLES.items():
         pairs = answers(name)
         graded(task, pairs)  # the warm-up
-        for seed in range(args.rounds):
+        for seed in range(ROUNDS):
             for split in ("train", "test"):
-                made = per_second(generated, name, split, seed)
-                rates.setdefault((f"generate {split}", name), []).append(made)
-            made = per_second(graded, task, pairs)
-            rates.setdefault(("score", name), []).append(made)
+                rates[f"generate {split}", name].append(per_second(generated, name, split, seed))
+            rates["score", name].append(per_second(graded, task, pairs))
     print(f"Python {platform.python_version()}, one core; per second of processor time\n")
     figures = {"median": statistics.median, "lowest": min, "highest": max}
     table(
@@ -113,7 +105,7 @@ def main() -> None:
             for (what, name), found in sorted(rates.items())
         ]
     )
-    print(f"\n{args.stream:,} puzzles to a file of JSON lines; peak memory in MB\n")
+    print(f"\n{STREAMED:,} puzzles to a file of JSON lines; peak memory in MB\n")
     table(streams)
 
 

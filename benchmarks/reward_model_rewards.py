@@ -13,14 +13,13 @@ js_fixed with the constant coefficient of the least mean error, which no data ca
 
 from __future__ import annotations
 
-import sys
 from itertools import product
 
 import numpy as np
 import torch
+from markdown_table import print_table
 from value_distributions import LOGNORMAL, NORMAL, SAME, STUDENT
 
-from openrlhf_js.common.settings import Field, Settings, parse
 from openrlhf_js.estimators import baseline
 from openrlhf_js.lab.values import Draw
 from openrlhf_js.stats import ratio_of_means
@@ -32,24 +31,17 @@ SPREADS: dict[str, Draw] = {"the same": SAME, "by prompt": LOGNORMAL}
 VALUE_VARIANCES = (0.25, 1.0, 4.0)
 RESPONSES = (2, 4, 8)
 COLUMNS = ("bloo", "js", "js_plus", "best")
-
-
-class RealRewardSettings(Settings):
-    """Squared error of baselines on real-valued rewards, as a Markdown table."""
-
-    seed: int = 0
-    prompts: int = Field(64, ge=2, description="of a batch")
-    rounds: int = Field(500, ge=2, description="batches of a cell")
+PROMPTS, ROUNDS, SEED = 64, 500, 0  # prompts of a batch, batches of a cell
 
 
 def batch_errors(
-    g: np.random.Generator, shape: str, spread: str, s2: float, n: int, m: int
+    g: np.random.Generator, shape: str, spread: str, s2: float, m: int
 ) -> dict[str, float]:
     """Mean squared distance of each baseline to the values, in one batch."""
-    values = s2**0.5 * SHAPES[shape](g, (n, 1))
-    noise = SPREADS[spread](g, (n, 1)) * SHAPES[shape](g, (n, m))
+    values = s2**0.5 * SHAPES[shape](g, (PROMPTS, 1))
+    noise = SPREADS[spread](g, (PROMPTS, 1)) * SHAPES[shape](g, (PROMPTS, m))
     v, rewards = torch.from_numpy(values), torch.from_numpy(values + noise)
-    v2, p = 1 / (m - 1), n - 1
+    v2, p = 1 / (m - 1), PROMPTS - 1
     best = v2 / (v2 + s2 * (1 + 1 / p) + 1 / m / p)  # v2 / (v2 + error of the batch mean)
     errors = {}
     for name in ("rloo", *COLUMNS):
@@ -59,24 +51,25 @@ def batch_errors(
     return errors
 
 
+def row(shape: str, spread: str, s2: float, m: int) -> list[object]:
+    g = np.random.default_rng([SEED, PROMPTS, m])
+    batches = [batch_errors(g, shape, spread, s2, m) for _ in range(ROUNDS)]
+    errors = {name: np.array([each[name] for each in batches]) for name in batches[0]}
+    cells: list[object] = [shape, spread, f"{s2:g}", m]
+    for name in COLUMNS:
+        ratio = ratio_of_means(errors[name], errors["rloo"])
+        wins = (errors[name] < errors["rloo"]).mean()
+        less, half = 100 * (1 - ratio.value), 50 * (ratio.high - ratio.low)
+        cells.append(f"{less:.1f} ± {half:.1f} ({100 * wins:.0f} %)")
+    return cells
+
+
 def main() -> None:
-    settings = parse(RealRewardSettings, "benchmarks/reward_model_rewards.py", sys.argv[1:])
-    n, rounds = settings.prompts, settings.rounds
     torch.set_num_threads(1)
-    print(f"n = {n} prompts, {rounds} batches, seed {settings.seed}\n")
-    print("| values and noise | std of the noise | s2 | m |", " | ".join(COLUMNS), "|")
-    print("|---|---|---:|---:" + "|---:" * len(COLUMNS) + "|")
-    for shape, spread, s2, m in product(SHAPES, SPREADS, VALUE_VARIANCES, RESPONSES):
-        g = np.random.default_rng([settings.seed, n, m])
-        batches = [batch_errors(g, shape, spread, s2, n, m) for _ in range(rounds)]
-        errors = {name: np.array([each[name] for each in batches]) for name in batches[0]}
-        cells = []
-        for name in COLUMNS:
-            ratio = ratio_of_means(errors[name], errors["rloo"])
-            wins = (errors[name] < errors["rloo"]).mean()
-            less, half = 100 * (1 - ratio.value), 50 * (ratio.high - ratio.low)
-            cells.append(f"{less:.1f} ± {half:.1f} ({100 * wins:.0f} %)")
-        print(f"| {shape} | {spread} | {s2:g} | {m} |", " | ".join(cells), "|", flush=True)
+    print(f"n = {PROMPTS} prompts, {ROUNDS} batches, seed {SEED}\n")
+    every = product(SHAPES, SPREADS, VALUE_VARIANCES, RESPONSES)
+    columns = ["values and noise", "std of the noise", "s2", "m", *COLUMNS]
+    print_table(columns, (row(*setting) for setting in every))
 
 
 if __name__ == "__main__":

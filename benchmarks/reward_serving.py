@@ -1,10 +1,9 @@
 """How many requests for a reward does the server answer, beside OpenRLHF's own server?
 
 Both serve the same tiny reward model, in bfloat16 and with the same number of threads, as processes
-of their own. Clients in a third process send one query after the other, each on its own connection,
-which with --new_connections is a new one for every request, as OpenRLHF's client does. The servers
-take turns, each round in the other order. The tiny model costs next to nothing, so that what is
-measured is the server: HTTP, queueing, batching, tokenizing.
+of their own. Clients in a third process send one query after the other, each on its own connection.
+The servers take turns, each round in the other order. The tiny model costs next to nothing, so that
+what is measured is the server: HTTP, queueing, batching, tokenizing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median, quantiles
 
-from openrlhf_js.common.settings import Field, Settings, parse
+from markdown_table import print_table
 
 UPSTREAM = """
 import runpy, sys
@@ -37,17 +36,8 @@ COMMANDS = {
     "OpenRLHF": ["-c", UPSTREAM, "--ds.attn_implementation", "sdpa"],
     "openrlhf_js": ["-m", "openrlhf_js.cli.rm", "serve", "--device", "cpu"],
 }
+CLIENTS, ROUNDS, SECONDS, WARM_UP_SECONDS = 64, 6, 8.0, 1.0
 START_SECONDS = 120
-WARM_UP_SECONDS = 1.0
-
-
-class ServingSettings(Settings):
-    """Requests per second of our server and of OpenRLHF's."""
-
-    clients: int = Field(64, ge=1, description="at a time")
-    rounds: int = Field(6, ge=1, description="of each server")
-    seconds: float = Field(8.0, gt=0, description="of a round")
-    new_connections: bool = Field(False, description="one for every request")
 
 
 @contextlib.contextmanager
@@ -84,17 +74,14 @@ def requests() -> list[bytes]:
     return found
 
 
-async def load(settings: ServingSettings, port: int) -> list[float]:
+async def load(port: int) -> list[float]:
     """The seconds of each request of one round, after the warm-up."""
     given, times = requests(), []
     start = time.perf_counter() + WARM_UP_SECONDS
 
     async def client() -> None:
-        connection = None
-        while time.perf_counter() < start + settings.seconds:
-            began = time.perf_counter()
-            connection = connection or await asyncio.open_connection("127.0.0.1", port)
-            reader, writer = connection
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (began := time.perf_counter()) < start + SECONDS:
             writer.write(random.choice(given))
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
@@ -102,18 +89,15 @@ async def load(settings: ServingSettings, port: int) -> list[float]:
             if began >= start:
                 times.append(time.perf_counter() - began)
             assert head.startswith(b"HTTP/1.1 200") and len(answer["rewards"]) == 1, (head, answer)
-            if settings.new_connections:
-                writer.close()
-                connection = None
 
-    await asyncio.gather(*(client() for _ in range(settings.clients)))
+    await asyncio.gather(*(client() for _ in range(CLIENTS)))
     return times
 
 
-def measure(settings: ServingSettings, port: int) -> tuple[float, float, float]:
+def measure(port: int) -> tuple[float, float, float]:
     """Requests per second, and the median and 99th percentile of their seconds."""
-    times = asyncio.run(load(settings, port))
-    return len(times) / settings.seconds, median(times), quantiles(times, n=100)[98]
+    times = asyncio.run(load(port))
+    return len(times) / SECONDS, median(times), quantiles(times, n=100)[98]
 
 
 def free_port() -> int:
@@ -122,7 +106,6 @@ def free_port() -> int:
 
 
 def main() -> None:
-    settings = parse(ServingSettings, "benchmarks/reward_serving.py", sys.argv[1:])
     from openrlhf_js.tiny.preferences import write_reward_model  # loads torch
     from openrlhf_js.tiny.tasks import sort
 
@@ -137,14 +120,16 @@ def main() -> None:
             command += ["--port", str(ports[server])]
             stack.enter_context(serving(command, ports[server], folder / f"{server}.log"))
         clients = stack.enter_context(get_context("spawn").Pool(1))
-        for number in range(-1, settings.rounds):  # the first requests are slow
+        for number in range(-1, ROUNDS):  # the first requests are slow
             for server in list(COMMANDS)[:: 1 if number % 2 else -1]:
-                done = clients.apply(measure, (settings, ports[server]))
+                done = clients.apply(measure, (ports[server],))
                 rounds[server] += [done] * (number >= 0)
-    print("| round | server | requests/s | p50, ms | p99, ms |\n|---|---|---:|---:|---:|")
-    for server, found in rounds.items():
-        for number, (rate, p50, p99) in enumerate(found, 1):
-            print(f"| {number} | {server} | {rate:.0f} | {p50 * 1e3:.1f} | {p99 * 1e3:.1f} |")
+    rows = (
+        (server, number, f"{rate:.0f}", f"{p50 * 1e3:.1f}", f"{p99 * 1e3:.1f}")
+        for server, found in rounds.items()
+        for number, (rate, p50, p99) in enumerate(found, 1)
+    )
+    print_table(["server", "round", "requests/s", "p50, ms", "p99, ms"], rows)
     for what, place in (("requests/s", 0), ("p99", 2)):
         pairs = zip(rounds["openrlhf_js"], rounds["OpenRLHF"], strict=True)
         ratios = [ours[place] / theirs[place] for ours, theirs in pairs]

@@ -7,9 +7,7 @@ and the prompts of the measurements are held out from both.
 
 The rise is that of the mean true score, responses being sampled at temperature 1 before and after.
 Intervals are over seeds (Student's t). "In sds": divided by the standard deviation over all
-responses before training. True scores and rewards are both in
-log-odds of being preferred: where the reward rises more than the true score, the policy has found
-what only the reward model likes. The same command resumes, and measures nothing twice.
+responses before training. The same command resumes, and measures nothing twice.
 """
 
 from __future__ import annotations
@@ -20,28 +18,30 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markdown_table import print_table, shown
 
-from openrlhf_js.common.console import say, table
+from openrlhf_js.common.console import say
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, parse, run
-from openrlhf_js.reward_model.model import RewardModel
-from openrlhf_js.stats import Estimate, clustered_mean
-from openrlhf_js.stats.estimate import Floats
+from openrlhf_js.stats import clustered_mean
 from openrlhf_js.tiny import preferences
 from openrlhf_js.tiny.model import sample_texts
 from openrlhf_js.tiny.preferences import HELD_OUT_PROMPTS, POLICY, TASK
 from openrlhf_js.tiny.quickstart import prepare_libraries, training_environment
-from openrlhf_js.tiny.supervise import ProgramFailed, last_lines, supervised
+from openrlhf_js.tiny.supervise import ProgramFailed, supervised
 from openrlhf_js.tiny.tasks import draw, grade, write_prompts
 
 PROMPTS_PER_STEP, RESPONSES_PER_PROMPT = 64, 4  # as the quickstart
-LEARNING_RATE = 1e-3
+LEARNING_RATE, STEPS = 1e-3, 50
+ESTIMATORS = ("js", "rloo")
+PAIRS, SAMPLES = 64_000, 32  # for the reward model; responses to each held-out prompt
 POLL_SECONDS = 0.5
 
 
@@ -50,10 +50,6 @@ class TrueScoreSettings(Settings):
 
     out: Path = Field(Path("runs/rlhf-true-score"), description="folder of everything")
     seeds: list[int] = Field([0, 1], min_length=2, description="of prompts and all sampling")
-    estimators: list[str] = Field(["js", "rloo"], description="the first is compared to the rest")
-    steps: int = Field(50, ge=2, description="of a run")
-    samples: int = Field(32, ge=2, description="responses to each held-out prompt")
-    pairs: int = Field(64_000, ge=64, description="for the reward model")
 
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -102,13 +98,13 @@ def reward_model(folder: Path) -> dict[str, Any]:
     }
 
 
-def train(estimator: str, seed: int, steps: int, data: Path, folder: Path) -> dict[str, Any]:
+def train(estimator: str, seed: int, data: Path, folder: Path) -> dict[str, Any]:
     """Leaves the trained policy in `folder/model`; the seconds that it took, start-up included."""
     began = time.monotonic()
     shutil.rmtree(folder)  # of a run that was stopped
     folder.mkdir()
     items = TASK.split(0, HELD_OUT_PROMPTS).train
-    drawn = draw(items, steps * PROMPTS_PER_STEP, random.Random(f"rlhf/{seed}"))
+    drawn = draw(items, STEPS * PROMPTS_PER_STEP, random.Random(f"rlhf/{seed}"))
     write_prompts(folder / "prompts.jsonl", TASK, drawn, "train")
     roles = ("actor", "reward", "ref", "critic")
     program(
@@ -131,76 +127,43 @@ def train(estimator: str, seed: int, steps: int, data: Path, folder: Path) -> di
     return {"seconds": time.monotonic() - began}
 
 
-def measure(policy: Path, data: Path, samples: int, seed: int) -> dict[str, Any]:
-    """True scores and rewards (prompts, responses) of fresh responses to the held-out prompts."""
+def measure(policy: Path, seed: int) -> dict[str, Any]:
+    """True scores (prompts, responses) of fresh responses to the held-out prompts."""
     held_out = TASK.split(0, HELD_OUT_PROMPTS).held_out
-    texts = sample_texts(policy, TASK, held_out, samples=samples, seed=seed)
-    model = RewardModel.load(data / "rm", max_len=16)
-    rewards = [
-        model.score([TASK.prompt(item) + text for text in row])
-        for item, row in zip(held_out, texts, strict=True)
-    ]
-    return {"true_scores": grade(TASK, held_out, texts), "rewards": rewards}
-
-
-def shown(estimate: Estimate, unit: float = 1.0) -> str:
-    """Such as 3.10 (3.02 to 3.18)."""
-    value, low, high = (each / unit for each in estimate)
-    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+    texts = sample_texts(policy, TASK, held_out, samples=SAMPLES, seed=seed)
+    return {"true_scores": grade(TASK, held_out, texts)}
 
 
 def work(settings: TrueScoreSettings) -> None:
-    folder, samples = settings.out.absolute(), settings.samples
+    folder = settings.out.absolute()
     prepare_libraries()
     if not (folder / POLICY / "tokenizer_config.json").is_file():  # written last
-        preferences.prepare(folder, train=settings.pairs)
-    quality = kept(folder / "reward_model.json", partial(reward_model, folder))
-    look = partial(measure, folder / POLICY, folder, samples, seed=0)
-    before = kept(folder / f"before-{samples}.json", look)
-    after: dict[str, list[Any]] = {name: [] for name in settings.estimators}
-    for seed in settings.seeds:
-        for name, runs in after.items():
-            own = folder / f"{name}-{settings.steps}-seed{seed}"
-            make = partial(train, name, seed, settings.steps, folder, own)
-            kept(own / "trained.json", make)
-            look = partial(measure, own / "model", folder, samples, seed=1 + seed)
-            runs.append(kept(own / f"after-{samples}.json", look))
-    accuracy, truth = Estimate(**quality["accuracy"]), quality["accuracy_of_truth"]
-    say(f"Reward model: accuracy {shown(accuracy)}, of the true scores {truth:.3f}")
-    say(f"Its calibration error: {quality['calibration_error']:.3f}")
-    best = preferences.true_score("abc", "abc")
-    say(f"Before: true score {np.mean(before['true_scores']):.2f}; best possible {best:.2f}")
-    table(rises(before, after))
-    first, *rest = settings.estimators
-    for other in rest:
-        gaps = means(after[first], "true_scores") - means(after[other], "true_scores")
-        say(f"{first} - {other}, true score: {shown(clustered_mean(gaps))}, over {len(gaps)} seeds")
-
-
-def means(runs: Sequence[Mapping[str, Any]], field: str) -> Floats:
-    return np.array([np.mean(each[field]) for each in runs])
-
-
-def rises(before: Mapping[str, Any], after: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """A row for each estimator, with intervals over seeds."""
-    sd, rows = float(np.std(before["true_scores"], ddof=1)), []
-    for name, runs in after.items():
-        scores, rewards = (
-            clustered_mean(means(runs, field) - np.mean(before[field]))
-            for field in ("true_scores", "rewards")
-        )
-        row = {"estimator": name, "true_score": float(means(runs, "true_scores").mean())}
-        row |= {"rise": shown(scores), "rise_in_sds": shown(scores, sd)}
-        rows.append({**row, "rise_of_reward": shown(rewards)})
-    return rows
-
-
-def explained(error: ProgramFailed) -> str:
-    return "\n".join([f"{error}; see {error.log}", *last_lines(error.log)])
+        preferences.prepare(folder, train=PAIRS)
+    quality = kept(folder / "reward_model.json", lambda: reward_model(folder))
+    before = kept(folder / f"before-{SAMPLES}.json", lambda: measure(folder / POLICY, 0))
+    after: dict[str, list[float]] = {name: [] for name in ESTIMATORS}  # means, by seed
+    for seed, name in product(settings.seeds, ESTIMATORS):
+        own = folder / f"{name}-{STEPS}-seed{seed}"
+        kept(own / "trained.json", partial(train, name, seed, folder, own))
+        found = kept(own / f"after-{SAMPLES}.json", partial(measure, own / "model", 1 + seed))
+        after[name].append(np.mean(found["true_scores"]))
+    accuracy, truth = shown(**quality["accuracy"], digits=3), quality["accuracy_of_truth"]
+    print(f"Reward model: accuracy {accuracy}, of the true scores {truth:.3f}")
+    print(f"Its calibration error: {quality['calibration_error']:.3f}")
+    mean, sd = np.mean(before["true_scores"]), np.std(before["true_scores"], ddof=1)
+    print(f"Before: true score {mean:.2f}\n")
+    rises = {name: np.array(clustered_mean(np.array(own) - mean)) for name, own in after.items()}
+    rows = (
+        (name, f"{mean + each[0]:.2f}", shown(*each, digits=2), shown(*each / sd, digits=2))
+        for name, each in rises.items()
+    )
+    print_table(["estimator", "true score", "rise", "rise in sds"], rows)
+    gap = shown(*clustered_mean(np.subtract(*after.values())), digits=2)
+    print(f"\n{' - '.join(ESTIMATORS)}, true score: {gap}, over {len(settings.seeds)} seeds")
 
 
 if __name__ == "__main__":
     prog = "benchmarks/rlhf_true_score.py"
     settings = parse(TrueScoreSettings, prog, sys.argv[1:])
-    failures = {ProgramFailed: explained}
+    failures = {ProgramFailed: lambda error: f"{error}; see {error.log}"}
     sys.exit(run(prog, partial(work, settings), resumes=True, failures=failures))

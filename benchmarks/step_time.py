@@ -19,7 +19,7 @@ import torch
 from openrlhf_js.plugin.run import prepare_device
 
 PHASES = ("train/timing/make_experience", "train/timing/ppo_train")
-WARM_UP_STEPS = 3
+WARM_UP_STEPS, ROUNDS = 3, 300
 PROMPTS, RESPONSES, TOKENS, MICRO_BATCH = 64, 4, 6, 128
 
 
@@ -32,8 +32,8 @@ def median_step(tensorboard: Path) -> float:
     return float(np.median(np.sum(phases, 0)[WARM_UP_STEPS:]))
 
 
-def alone(rounds: int) -> dict[str, list[float]]:
-    """Seconds of compute_advantages_and_returns, `rounds` times each, in turn."""
+def alone() -> dict[str, list[float]]:
+    """Seconds of compute_advantages_and_returns, ROUNDS times each, in turn."""
     prepare_device("cpu")
     from openrlhf.trainer.ppo_utils.experience import Experience
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
@@ -68,7 +68,7 @@ def alone(rounds: int) -> dict[str, list[float]]:
     classes = {"rloo": RemoteExperienceMaker, "js": ShrinkageExperienceMaker}
     makers = {name: maker(cls, name) for name, cls in classes.items()}
     times: dict[str, list[float]] = {name: [] for name in makers}
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         for name, made in makers.items():
             batch = [experience(start) for start in range(0, count, MICRO_BATCH)]
             began = time.perf_counter()
@@ -80,17 +80,15 @@ def alone(rounds: int) -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("quickstart", type=Path, nargs="?", help="its --out folder")
-    parser.add_argument("--rounds", type=int, default=300)
-    options = parser.parse_args()
-    times = alone(options.rounds)
+    folder, times = parser.parse_args().quickstart, alone()
     print("| advantages and returns | quartiles |\n|---|---:|")
     for name, values in times.items():
         low, middle, high = np.percentile(values, (25, 50, 75)) * 1e3
         print(f"| {name} | {low:.2f} / {middle:.2f} / {high:.2f} ms |")
     extra = np.median(times["js"]) - np.median(times["rloo"])
     print(f"\njs adds {extra * 1e3:.2f} ms to a step")
-    if options.quickstart:
-        steps = {name: median_step(options.quickstart / "tensorboard" / name) for name in times}
+    if folder:
+        steps = {name: median_step(folder / "tensorboard" / name) for name in times}
         print(
             f"of {steps['rloo']:.3f} s ({extra / steps['rloo']:.2%}); js took {steps['js']:.3f} s"
         )
