@@ -111,7 +111,7 @@ def main() -> None:
     print("Right answers refused + wrong answers accepted\n")
     print_table(["category", "pairs", *GRADERS], rows)
     plainly_wrong = table.ours & table.plain.eq(True)
-    sys.exit(bool(plainly_wrong.any()) or shares["ours"] < max(LEAST_AGREEMENT, *shares.values()))
+    sys.exit(bool(plainly_wrong.any() or shares["ours"] < max(LEAST_AGREEMENT, *shares.values())))
 
 
 if __name__ == "__main__":
