@@ -15,22 +15,13 @@ from fractions import Fraction
 from itertools import chain, pairwise
 from typing import Any
 
-from openrlhf_js.tasks.equivalence.syntax import (
-    NotRead,
-    Tree,
-    Unit,
-    is_sentence,
-    names,
-    node,
-    number,
-    parts,
-    words,
-)
+from openrlhf_js.tasks.equivalence import syntax
+from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, Unit, names, node, number, parts
 
 Verdict = bool | None
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 MAX_MEMBERS = 64
-_STRUCTURES = words("group list ratio rel union minus meet empty field text")
+_STRUCTURES = syntax.words("group list ratio rel union minus meet empty field text")
 _SETS = {"union": operator.or_, "minus": operator.gt, "meet": operator.and_}
 _HOLDS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 _HOLDS |= {"!=": operator.ne}
@@ -148,7 +139,9 @@ def is_name(tree: Tree) -> bool:
     if kind == "pow":  # an inverse function
         return is_name(args[0]) and args[1] == node("neg", number(1))
     said = args[0].split() if kind == "text" else ["of"]
-    return kind == "sym" or (not is_sentence(said) and said[-1] != "of" and len(said[-1]) > 1)
+    return kind == "sym" or (
+        not syntax.is_sentence(said) and said[-1] != "of" and len(said[-1]) > 1
+    )
 
 
 def _is_set(tree: Tree) -> bool:

@@ -71,10 +71,10 @@ _WORK: dict[str, Callable[..., Value]] = {
     "fact": _bounded(mp.factorial, 16),
     "binom": _bounded(mp.binomial, 16),
 }
-for _name in words("sin cos tan cot sec csc asin acos atan sinh cosh tanh"):
-    _WORK[_name.replace("a", "arc", 1) if _name[0] == "a" else _name] = _bounded(
-        getattr(mp, _name), 4_000
-    )
+_WORK |= {
+    name: _bounded(getattr(mp, name.replace("arc", "a")), 4_000)
+    for name in words("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh")
+}
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ color  \\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}     =>
 {      \\(?:vec|hat|overrightarrow)\s?(?=\{ ?[^\d\s])                   =>
 \      \\([a-zA-Z]+)                                                    =>  alias
 \      \\([%#])                                                         =>  \1
-\      \\\$                                                             =>  money
+\      \\\$                                                             =>  \\usdSPACE
 circ   \^ ?\{ ?\\circ ?\}                                               =>  ^\\circ
 prime  \^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})                         =>  '
 begin  (?:\\\\\s*)+(?=\\end)                                              =>
@@ -67,7 +67,7 @@ end    \\end\{(?:[pbB]?matrix|smallmatrix|array)\}                         =>  ]
 mathbb \\mathbb ([A-Z])                                                 =>  \\mathbb{\1}
 frac   \\frac\{ ?\\text\{([a-z ]+)\} ?\} ?\{ ?\\text\{([a-z ]{1,20})\} ?\}  =>  \\text{ \1/\2}
 text   (?<=[\d)}])(?<![A-Z]\})[ ~]?\\text\{[ ~]?([A-Zglmsh])(?![A-Za-z])         =>  unit
-text   \\text\{([^{}]*)\}                                               =>  words
+text   \\text\{([^{}]*)\}                                               =>  SPACE\1SPACE
 text   \\text(?=\{)                                                      =>
 _      \ +(?=_)                                                         =>
 choose \{([^{}\\]*)\\choose(?![a-z]) ?([^{}\\]*)\}                      =>  \\binom{\1}{\2}
@@ -76,12 +76,12 @@ over   \{([^{}\\]*)\\over(?![a-z]) ?([^{}\\]*)\}                        =>  \\fr
 _PLAIN = r"""
 <      </?answer>                                                       =>
 $      (?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)                     =>  \1
-$      \$                                                               =>  money
-\      (?<!\\)\\[ ,;:>]                                                 =>  space
-\      \\(?:q?quad|(?:thin|en)space|hfill|(?:display|text)style|limits)(?![a-zA-Z])  =>  space
-@      ~|\s                                                             =>  space
+$      \$                                                               =>  \\usdSPACE
+\      (?<!\\)\\[ ,;:>]                                                 =>  SPACE
+\      \\(?:q?quad|(?:thin|en)space|hfill|(?:display|text)style|limits)(?![a-zA-Z])  =>  SPACE
+@      ~|\s                                                             =>  SPACE
 .      \b(sq|cu|ft|in|yd|mi|lbs?|oz|hrs?|mins?|secs?|[ckm]m|kg|gal|pt|qt|units)\.(?![\w.])  =>  \1
-@      \ {2,}                                                           =>  space
+@      \ {2,}                                                           =>  SPACE
 **     \A ?\*\*(.*)\*\* ?\Z                                             =>  \1
 **     \*\*                                                             =>  ^
 ^      (?<=\d) ?[xX] ?(?=10 ?\^)                                        =>  *
@@ -117,9 +117,6 @@ _PARTS = {
     "CURRENCY": "usd|euro|gbp|yen|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|Rs",
 }
 _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
-    "space": " ",
-    "money": r"\\usd ",
-    "words": r" \1 ",
     "unit": lambda m: rf"\text{{ {LETTER_UNITS.get(m[1], m[1])}",
     "alias": lambda found: _alias(found[1]),
     "mixed": lambda m: f"{{{m[1]}+{m[2]}}}" if 0 < int(m[3]) < int(m[4]) else m[0],
@@ -138,6 +135,7 @@ def _rules(table: str) -> _Rules:
     for line in table.strip().splitlines():
         rule, _, spelling = (part.strip() for part in line.partition("  =>"))
         guard, pattern = rule.split(None, 1)
+        spelling = spelling.replace("SPACE", " ")
         for name, part in _PARTS.items():
             pattern = pattern.replace(name, part)
         found.append((guard.strip("@"), re.compile(pattern), _NAMED.get(spelling, spelling)))

@@ -265,10 +265,6 @@ class _Parser:
     def next(self) -> Token:
         return self.tokens[self.at]
 
-    @property
-    def second(self) -> Token:
-        return self.tokens[self.at + 1]
-
     def take(self) -> Token:
         """Moves past the next token and returns it; the end is never passed."""
         token = self.next
@@ -316,14 +312,18 @@ class _Parser:
             return _PRODUCT
         if kind not in ("sign", "command") or (text == ":" and self.in_set):
             return -1
-        return _MEASURE if text == "/" and self.second.kind == "word" else _LEVELS.get(text, -1)
+        return (
+            _MEASURE
+            if text == "/" and self.tokens[self.at + 1].kind == "word"
+            else _LEVELS.get(text, -1)
+        )
 
     def start(self, least: int) -> Tree:
         if least <= _RELATION:
             self.takes("=", "approx")  # `= 5`
         if sign := self.takes("+", "-"):
             value = self.tree(_PRODUCT)
-            return _negative(value) if sign == "-" else value
+            return node("neg", value) if sign == "-" else value
         if self.next.kind == "word":
             said = []
             while self.next.kind in ("word", "name", "number") or self.next.text == "'":
@@ -340,7 +340,7 @@ class _Parser:
         while True:
             if self.next.kind == "word":
                 unit.append(self.take().text)
-            elif self.next.text in ("/", "*") and self.second.kind in ("word", "name"):
+            elif self.next.text in ("/", "*") and self.tokens[self.at + 1].kind in ("word", "name"):
                 unit += [self.take().text, self.take().text]
             elif unit and self.takes("^"):
                 unit += ["^", self.enclosed()]
@@ -364,7 +364,7 @@ class _Parser:
             return node("rel", (*signs, _RELATIONS[sign]), *sides, right)
         if level == _RATIO:
             return node("ratio", *(left.args if left.kind == "ratio" else (left,)), right)
-        right = _negative(right) if sign == "-" else right
+        right = node("neg", right) if sign == "-" else right
         return node(_OPERATIONS[sign], left, right)
 
     def postfixed(self, tree: Tree, sign: str) -> Tree:
@@ -382,7 +382,10 @@ class _Parser:
         if kind == "number":  # beside another it is no product
             return self.tokens[self.at - 1].text == "!"
         if text == "[":  # which may group, or close `[0, 1[`
-            return self.second.kind in ("number", "name") or self.second.text == "("
+            return (
+                self.tokens[self.at + 1].kind in ("number", "name")
+                or self.tokens[self.at + 1].text == "("
+            )
         return text in ("(", "{") or (text == "|" and self.bars % 2 == 0 < self.bars)
 
     def primary(self) -> Tree:
@@ -485,9 +488,3 @@ _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "mathbb": lambda parser: node("field", parser.enclosed()),
     "sqrt": _Parser.root,
 }
-
-
-def _negative(tree: Tree) -> Tree:
-    if tree.kind == "measure":
-        return node("measure", _negative(tree.args[0]), tree.args[1])
-    return node("neg", tree)
