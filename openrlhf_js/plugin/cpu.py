@@ -1,7 +1,7 @@
 """What lets Ray, DeepSpeed, vLLM and OpenRLHF train on a machine without a GPU or flash-attn.
 
 `install` prepares a process for CPU: it is the setup hook of every Ray worker, and vLLM's engine, a
-process of its own outside Ray, calls it through `openrlhf_js.plugin.vllm_plugin`. On a GPU only
+process of its own outside Ray, calls it through `openrlhf_js.plugin.processes`. On a GPU only
 `install_flash_attn` runs. Each replacement quotes the upstream lines that it stands in for; a test
 compares them with the installed packages.
 """

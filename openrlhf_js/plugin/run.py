@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
 import zipfile
@@ -31,7 +30,7 @@ import psutil
 
 from openrlhf_js.common.console import say
 from openrlhf_js.common.files import write_json
-from openrlhf_js.plugin import cpu, upstream
+from openrlhf_js.plugin import cpu, processes, upstream
 from openrlhf_js.plugin.parser import SECRETS, changed
 from openrlhf_js.plugin.upstream import BadInput, BadReward, Names, UpstreamMismatch
 
@@ -100,9 +99,6 @@ def start_problems(flat: dict[str, Any]) -> list[str]:
         ),
         f"--ckpt.load_enable: there is no checkpoint in {path}: leave it out to start afresh": (
             flat["ckpt.load_enable"] and not latest_checkpoint(flat).is_file()
-        ),
-        "--js.restarts resumes from checkpoints: give --ckpt.save_steps": (
-            flat["js.restarts"] > 0 and flat["ckpt.save_steps"] < 1
         ),
     }
     for flag in filter(flat.get, WRITTEN):
@@ -179,19 +175,16 @@ def train(args: argparse.Namespace, device: str) -> None:
         args: OpenRLHF's nested arguments with our `args.js`, after its own validation.
         device: what `prepare_device` returned.
     """
-    # Ray takes seconds to start, and OpenRLHF to be imported: one while the other.
-    program = "openrlhf.cli.train_ppo_ray"
-    importing = threading.Thread(target=importlib.import_module, args=(program,), daemon=True)
-    importing.start()
-    with _ray(args, device):
-        importing.join()
-        for notice in fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU):
-            print(notice, flush=True)
+    with processes.forkable_ray() if device == "cpu" else contextlib.nullcontext():
+        from openrlhf.cli import train_ppo_ray
+        from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
 
         from openrlhf_js.plugin.trainer import our_actors
 
-        with our_actors(args):
-            importlib.import_module(program).train(args)
+    for notice in fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU):
+        print(notice, flush=True)
+    with _ray(args, device), our_actors(args):
+        train_ppo_ray.train(args)
 
 
 @contextlib.contextmanager
@@ -208,8 +201,7 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
         "env_vars": env_vars,
         "worker_process_setup_hook": f"openrlhf_js.plugin.cpu.{hook}",
     }
-    if " " in sys.executable:  # Ray hands it to a shell as it is
-        runtime_env["py_executable"] = shlex.quote(sys.executable)
+    python, nursery = [sys.executable], None
     start: dict[str, Any] = {}
     clean_up()
     with contextlib.ExitStack() as stack:
@@ -228,10 +220,14 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
                 "_temp_dir": folder,
             }
             env_vars.update(cpu.environment())
+            python, nursery = processes.open_nursery(folder)
+        runtime_env["py_executable"] = shlex.join(python)  # Ray hands it to a shell as it is
         stack.callback(clean_up)
-        stack.callback(_end_processes, marker)
+        stack.callback(_end_processes, marker, nursery)
         stack.callback(ray.shutdown)
         ray.init(runtime_env=runtime_env, **start)
+        if nursery and ray.get_runtime_context().get_job_id() != processes.JOB:
+            raise UpstreamMismatch("Ray counts its jobs in another way")
         for number in SIGNALS[1:]:  # over Ray's own, which skip the clean end
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
@@ -242,14 +238,18 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _end_processes(marker: str, patience_seconds: float = 5.0) -> None:
-    """Ends what a run left behind: vLLM's engines are processes that Ray does not know."""
+def _end_processes(marker: str, nursery: int | None = None, patience_seconds: float = 5.0) -> None:
+    """Ends what a run left behind: vLLM's engines are processes that Ray does not know.
+
+    They have the marker in their environment, or are forks in the session of the nursery.
+    """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not keep them alive
     left = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get(RUN_ID) == marker:
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            ours = os.getsid(process.pid) == nursery or process.environ().get(RUN_ID) == marker
+            if ours and process.pid != os.getpid():
                 process.terminate()
                 left.append(process)
     for process in psutil.wait_procs(left, timeout=patience_seconds)[1]:
@@ -263,18 +263,14 @@ def clean_up() -> None:
         with contextlib.suppress(OSError), lock.open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the run lives
             shutil.rmtree(lock.parent, ignore_errors=True)
-    left = set()
-    for path in Path("/dev/shm").glob("psm_*"):
-        with contextlib.suppress(OSError):  # it may go in between
-            about = path.stat()
-            if about.st_uid == os.getuid() and about.st_mtime < time.time() - UNUSED_SECONDS:
-                left.add(path)
+    left = set(map(str, Path("/dev/shm").glob("psm_*")))
     for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
         with contextlib.suppress(OSError):
-            mapped = maps.read_text(errors="replace")
-            left = {path for path in left if str(path) not in mapped}
+            left -= set(re.findall(r"/dev/shm/psm_\w+", maps.read_text(errors="replace")))
     for path in left:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another user's, or gone
+            if time.time() - os.stat(path).st_mtime > UNUSED_SECONDS:
+                os.unlink(path)
 
 
 # --- failures, and the next start --------------------------------------------------------------
@@ -286,12 +282,13 @@ def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | N
         error = inner  # what an actor raised, without Ray's tracebacks around it
     if isinstance(error, BadInput | BadReward | UpstreamMismatch):
         return str(error), 2 if isinstance(error, BadInput) else 1
-    folders = {
-        f"--{flag} {flat[flag]}": _existing(flat[flag]) for flag in WRITTEN if flat.get(flag)
-    }
-    full = [name for name, path in folders.items() if shutil.disk_usage(path).free < FULL_BYTES]
+    written = {flag: _existing(flat[flag]) for flag in WRITTEN if flat.get(flag)}
+    full = [f for f, path in written.items() if shutil.disk_usage(path).free < FULL_BYTES]
     if full or getattr(error, "errno", None) == errno.ENOSPC:
-        return f"no space is left on the disk: {', '.join(full) or error}", 1
+        where = ", ".join(f"--{flag} {flat[flag]}" for flag in full) or error
+        return f"no space is left on the disk: {where}", 1
+    if str(error).startswith("All images failed to load"):  # upstream's
+        return str(error)[:500], 2
     if type(error).__name__ == "EngineDeadError":
         return "a vLLM engine died; why stands further up, unless it was killed for its memory", 1
     if type(error).__name__ == "ActorDiedError" and "creation task" not in str(error):
@@ -308,6 +305,10 @@ def _existing(folder: str) -> Path:
 def latest_checkpoint(flat: dict[str, Any], role: str = "_actor") -> Path:
     """The file with the name of the checkpoint to resume; DeepSpeed writes it last."""
     return Path(flat["ckpt.path"], role, "latest")
+
+
+def _time_of(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.is_file() else 0
 
 
 def choose_checkpoint(flat: dict[str, Any]) -> None:
@@ -343,24 +344,22 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
     """
     program = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
     program.append(f"--logger.wandb.run_name={flat['logger.wandb.run_name']}")  # one log
-    marker, latest = uuid.uuid4().hex, latest_checkpoint(flat)
-    left = flat["js.restarts"]
-    first = before = latest.stat().st_mtime_ns if latest.is_file() else 0
+    marker, left = uuid.uuid4().hex, flat["js.restarts"]
+    first = before = _time_of(latest_checkpoint(flat))
     while True:
         for number in SIGNALS:
             signal.signal(number, _interrupt)
         resume = ["--ckpt.load_enable"] if before != first else []  # never an earlier run's
-        environment = {**os.environ, RUN_ID: marker}
-        child = subprocess.Popen([*program, *resume], env=environment, start_new_session=True)
+        marked = {**os.environ, RUN_ID: marker}
+        child = subprocess.Popen([*program, *resume], env=marked, start_new_session=True)
         try:
             status = child.wait()
         except KeyboardInterrupt:
             child.terminate()
-            child.wait()
-            return 130
+            status = child.wait() and 130
         _end_processes(marker)  # of a child that was killed
-        saved = latest.stat().st_mtime_ns if latest.is_file() else 0
-        left = left - 1 if saved == before else flat["js.restarts"] - 1
+        saved = _time_of(latest_checkpoint(flat))
+        left = (left if saved == before else flat["js.restarts"]) - 1
         if status in (0, 2, 130) or left < 0:
             return status if status >= 0 else 1
         before = saved

@@ -1,0 +1,125 @@
+"""The processes of a run without a GPU: Ray's workers are forks of one process, the nursery.
+
+On two cores such a run spent most of its start on importing PyTorch, vLLM and DeepSpeed, once in
+each of its five processes. Now it forks itself when its own imports are done; the fork, the
+nursery, forks again for each worker that Ray asks for. Ray runs this file where it would run Python
+(`py_executable`): it hands its arguments, environment and standard streams to the nursery, and
+lives as long as the fork. A process that has touched CUDA must not fork: not for a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+JOB = "01000000"  # the number of the first job in a cluster of its own
+LENGTH_BYTES = 8
+
+
+def register() -> None:
+    """Prepares a vLLM process for CPU if the run is a CPU run of ours, else does nothing.
+
+    vLLM calls it in each of its processes (entry point `vllm.general_plugins`).
+    """
+    if os.environ.get("OPENRLHF_JS_DEVICE") == "cpu":
+        from openrlhf_js.plugin import cpu
+
+        cpu.install()
+
+
+@contextlib.contextmanager
+def forkable_ray() -> Iterator[None]:
+    """Lets Ray be imported here for its workers, which end with this process.
+
+    Ray reads both settings when it is imported, and a fork cannot have them read again.
+    """
+    os.environ.update(RAY_JOB_ID=JOB, RAY_RAYLET_PID=str(os.getpid()))
+    yield
+    del os.environ["RAY_JOB_ID"], os.environ["RAY_RAYLET_PID"]
+
+
+def open_nursery(folder: str) -> tuple[list[str], int]:
+    """Forks the nursery, which ends with this process and leads a session with all its forks.
+
+    To be called when all is imported, and before this process has threads of its own.
+
+    Returns:
+        The command that Ray shall run in place of Python, and the nursery's process id.
+    """
+    path = os.path.join(folder, "nursery")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    parent_lives, held = os.pipe()  # ends when this process does, in whatever way
+    sys.stdout.flush()
+    sys.stderr.flush()
+    nursery = os.fork()
+    if nursery:
+        listener.close()
+        os.close(parent_lives)
+        return [sys.executable, "-SE", __file__, path], nursery
+    os.close(held)
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while parent_lives not in select.select([listener, parent_lives], [], [])[0]:
+        connection, _ = listener.accept()
+        if not os.fork():
+            listener.close()
+            os.close(parent_lives)
+            _become_worker(connection)
+        connection.close()
+    os._exit(0)
+
+
+def _become_worker(connection: socket.socket) -> None:
+    """Runs the script that `main` was called with in this process, and never returns."""
+    import atexit
+    import runpy
+    import traceback
+
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        length, streams, *_ = socket.recv_fds(connection, LENGTH_BYTES, 3)
+        with connection.makefile("rb") as file:
+            request = json.loads(file.read(int.from_bytes(length, "little")))
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        sys.argv = request["arguments"]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:  # nothing of the process that it is a fork of may run
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def main() -> None:
+    """Asks the nursery for a fork, and ends with it."""
+    path, *arguments = sys.argv[1:]
+    words = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+    request = json.dumps(words).encode()
+    with socket.socket(socket.AF_UNIX) as nursery:
+        nursery.connect(path)
+        socket.send_fds(nursery, [len(request).to_bytes(LENGTH_BYTES, "little")], [0, 1, 2])
+        nursery.sendall(request)
+        nursery.recv(1)
+
+
+if __name__ == "__main__":
+    main()
