@@ -14,7 +14,7 @@ from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
 
-import deepspeed
+import deepspeed  # type: ignore[import-untyped]
 import torch
 from peft.tuners.lora import LoraLayer
 
