@@ -197,10 +197,11 @@ def _rewards(flat: Flat) -> Iterator[str]:
         yield "--js.reward_timeout_seconds must be more than 0, and finite"
         return
     if remote:
-        from openrlhf_js.plugin.rewards import parse, unreachable
+        from openrlhf_js.plugin.rewards import parse, refused
 
         try:
-            yield from unreachable(parse(url.split(","), flat["js.reward_weights"]))
+            for source in filter(refused, parse(url.split(","), flat["js.reward_weights"])):
+                yield f"--reward.remote_url {source.urls[0]}: no server there (connection refused)"
         except BadInput as error:
             yield from str(error).splitlines()
     elif agent or url:

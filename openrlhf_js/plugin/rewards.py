@@ -20,7 +20,7 @@ import random
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -118,24 +118,18 @@ def _url_problem(url: str) -> str | None:
     return None
 
 
-def unreachable(sources: Sequence[RewardSource]) -> Iterator[str]:
-    """One problem for each model of which no server accepts a connection."""
-    for source in sources:
-        if all(map(_refuses, source.urls)):
-            yield (
-                f"--reward.remote_url {','.join(source.urls)}: nothing listens there (connection "
-                "refused): start the server first (`openrlhf-js rm serve`)"
-            )
-
-
-def _refuses(url: str) -> bool:
-    parts = urlsplit(url)
-    place = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection(place, timeout=REFUSAL_SECONDS).close()
-    except OSError as error:  # whatever else it is may be over when the run has started
-        return isinstance(error, ConnectionRefusedError)
-    return False
+def refused(source: RewardSource) -> bool:
+    """Whether none of a model's servers accepts a connection."""
+    places = [(url.hostname, url.port or url.scheme) for url in map(urlsplit, source.urls)]
+    for place in places:
+        try:
+            socket.create_connection(place, REFUSAL_SECONDS).close()
+            return False
+        except ConnectionRefusedError:
+            continue
+        except OSError:  # whatever it is may be over when the run has started
+            return False
+    return True
 
 
 # --- answers ----------------------------------------------------------------

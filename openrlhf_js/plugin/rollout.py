@@ -21,7 +21,7 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from openrlhf_js.plugin.rewards import RemoteRewards
-from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
+from openrlhf_js.plugin.upstream import BadReward, plain_class
 from openrlhf_js.sampling.engines import key
 
 logger = logging.getLogger(__name__)
@@ -103,12 +103,7 @@ class RememberingExecutor(SingleTurnAgentExecutor):
 
     async def execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         _error.set(None)
-        try:
-            response = await super().execute(*args, **kwargs)
-        except ValueError as error:
-            if not kwargs.get("images"):
-                raise
-            raise BadInput(f"{str(error)[:400]} (prompt {kwargs['prompt'][-400:]!r})") from error
+        response = await super().execute(*args, **kwargs)
         return {**response, ERROR: _error.get()}
 
 

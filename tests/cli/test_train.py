@@ -20,6 +20,7 @@ def in_ray(error: Exception) -> Exception:
     [
         (in_ray(BadReward("the reward is nan")), 1, "openrlhf_js: the reward is nan\n"),
         (in_ray(BadInput("another --js.half_life")), 2, "openrlhf_js: another --js.half_life\n"),
+        (in_ray(ValueError("All images failed to load ('x.png')")), 2, "to load ('x.png')\n"),
         (OSError(28, "No space left", "/x/y"), 1, "No space left: '/x/y'\n"),
         (KeyboardInterrupt(), 130, "openrlhf_js: interrupted\n"),
     ],

@@ -120,7 +120,7 @@ GROUPS = {"js.group_micro_batches": "", "train.micro_batch_size": "4"}
         {**VARIANCE, "train.dynamic_batch_enable": "", "train.micro_batch_size": "8"},
         {**GROUPS, **TWO, "rollout.micro_batch_size": "8"},
         {"ds.param_dtype": "fp16", "actor.optim": "muon"},  # refused only with VARIANCE
-        {"js.restarts": "2", "ckpt.save_steps": "5", "rollout.max_new_tokens": "2047"},
+        {"rollout.max_new_tokens": "2047"},
     ],
     ids=str,
 )
@@ -167,6 +167,7 @@ def test_what_works_passes(changes):
         ({"reward.remote_url": "none.py"}, "none.py: does not exist"),
         ({"train.agent_func_path": "reward.py"}, "cannot be loaded: it defines no AgentExecutor"),
         ({"reward.remote_url": "http://a/r,b/r"}, "b/r: neither a Python file"),
+        ({"reward.remote_url": "http://127.0.0.1:9/r"}, "127.0.0.1:9/r: no server there"),
         ({"reward.remote_url": "a=http://a/r,b=http://b/r"}, "give one NAME=NUMBER for each"),
         ({"js.reward_weights": "help=1"}, "is for reward models that"),
         ({"js.reward_timeout_seconds": "nan"}, "more than 0"),
@@ -181,7 +182,6 @@ def test_what_works_passes(changes):
         ({"ckpt.load_enable": ""}, "there is no checkpoint in ./ckpt/checkpoints_ppo_ray"),
         ({"ckpt.path": "reward.py/ckpt"}, "reward.py is no folder that can be written"),
         ({"js.save_batches": "reward.py"}, "reward.py is no folder that can be written"),
-        ({"js.restarts": "2"}, "give --ckpt.save_steps"),
         ({"js.device": "cpu", "vllm.tensor_parallel_size": "2"}, "size 2 needs a GPU"),
         # sizes
         ({"train.max_epochs": "0"}, "--train.max_epochs must be at least 1, got 0"),

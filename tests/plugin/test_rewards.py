@@ -32,7 +32,7 @@ from openrlhf_js.plugin.rewards import (
     client_of,
     parse,
     read_answer,
-    unreachable,
+    refused,
 )
 from openrlhf_js.plugin.rollout import RememberingExecutor
 from openrlhf_js.plugin.upstream import BadInput, BadReward
@@ -433,16 +433,14 @@ def test_a_model_without_a_server_that_listens_is_found_before_a_run():
         gone = f"http://127.0.0.1:{free_port()}/get_reward"
         unknown = "http://nowhere.invalid/get_reward"  # perhaps only this machine does not know it
         sources = [("a", 1.0, (gone, there)), ("b", 1.0, (gone,)), ("c", 1.0, (unknown,))]
-        (said,) = unreachable([RewardSource(*source) for source in sources])
-    assert said.startswith(f"--reward.remote_url {gone}: nothing listens there")
+        found = [refused(RewardSource(*source)) for source in sources]
+    assert found == [False, True, False]
 
 
 # --- graders in a file ------------------------------------------------------------------------
 
 
 class _Tokenizer:
-    image_processor = None
-
     def __call__(self, **_):
         return {"input_ids": torch.tensor([[1, 2, 3]])}
 
@@ -456,7 +454,7 @@ class _Engine:
         return SimpleNamespace(outputs=[output])
 
 
-def execute(executor, label="fine", images=None):
+def execute(executor, label):
     params = SimpleNamespace(max_tokens=4, logprobs=None)
     return executor.execute(
         prompt="the prompt",
@@ -465,7 +463,6 @@ def execute(executor, label="fine", images=None):
         max_length=16,
         hf_tokenizer=_Tokenizer(),
         llm_engine=_Engine(),
-        images=images,
     )
 
 
@@ -491,8 +488,3 @@ def test_graders_that_hang_cost_their_own_rewards_and_no_other(tmp_path, monkeyp
     assert [response["reward"] for response in responses] == [None] * 4 + [[1.0]] * 4
     for response in responses[:4]:
         assert "within 0.5 s (--js.reward_timeout_seconds)" in str(response[rollout.ERROR])
-
-
-def test_an_image_that_is_missing_is_the_users_input():
-    with pytest.raises(BadInput, match=r"no_such\.png.*the prompt"):
-        asyncio.run(execute(RememberingExecutor(None), images=["no_such.png"]))
