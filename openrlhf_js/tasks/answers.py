@@ -73,9 +73,8 @@ def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | 
 
     The tokens that end a turn are no part of it.
     """
-    response = without_end_marks(response)
-    found = next((text for place in places if (text := place(response)) is not None), "")
-    return found.strip() or None
+    found = next((text for place in places if (text := place(response)) is not None), "").strip()
+    return (without_end_marks(found) if found.endswith(">") else found) or None
 
 
 def boxed_or_tagged(response: str) -> str | None:

@@ -185,7 +185,7 @@ def sides(answer: str) -> tuple[str, str]:
     """
     for _ in range(min(answer.count("frac"), MAX_NUMBERS)):  # from the inside out
         answer = _FRACTION.sub(r"[[\1]/[\2]]", answer)
-    if 0 < answer.count("{") == answer.count("}"):
+    if "{" in answer and answer.count("{") == answer.count("}"):
         answer = answer.replace("\\{", "[").replace("\\}", "]")
         if not _COMMAND.search(answer):
             answer = answer.translate(_BRACKETS)

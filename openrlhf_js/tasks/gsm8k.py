@@ -75,6 +75,7 @@ def answer_of(response: str) -> str | None:
 
     The prompt asks for the box, so it counts even before a `####`, which may be a Markdown heading.
     """
+    response = answers.without_end_marks(response)
     places = answers.last_boxed, answers.last_answer_tag, _after_hashes, _in_last_sentence
     return answers.stated_answer(response, *places)
 

@@ -24,14 +24,13 @@ STARTS = 16  # tried with the same walls
 TRIES = 10_000  # walls in a row without a new maze of a length
 MAX_CHARACTERS_PER_CELL = 40  # of an answer: four moves for every cell, written as ` -> Right`
 
-_WORD = "left|right|up|down"
-_MOVE = re.compile(rf"{_WORD}|[lrud]", re.ASCII | re.IGNORECASE)
+_MOVE = re.compile("left|right|up|down|[lrud]")
 _MOVES = re.compile(
-    rf"(?:(?:then\s)?(?:move\s|go\s)?(?:(?:{_WORD})(?:\.\s)?|[lrud])|[\s,;*\[\]]|->?|\u2192"
-    r"|(?:step\s)?[0-9]{1,3}[.):]\s)*",
-    re.ASCII | re.IGNORECASE,
+    r"(?:(?:left|right|up|down)(?:\.\s)?|[lrud]|[\s,;*\[\]]|(?:then|move|go)\s(?=[lrudmg])"
+    r"|->?|\u2192|(?:step\s)?[0-9]{1,3}[.):]\s)*",
+    re.ASCII,
 )
-_ARROWS = str.maketrans("\u2190\u2192\u2191\u2193\u2b05\u27a1\u2b06\u2b07", "LRUDLRUD", "\ufe0f")
+_ARROWS = str.maketrans("\u2190\u2192\u2191\u2193\u2b05\u27a1\u2b06\u2b07", "lrudlrud", "\ufe0f")
 
 
 def generate(
@@ -167,8 +166,8 @@ def moves_of(answer: str) -> tuple[str, str]:
     Moves are letters or words in any case, also in a list or in sentences such as "Then move up.",
     or arrows; alone or joined by spaces, commas, semicolons, hyphens or arrows.
     """
-    text = plain(answer)
-    if not text.isascii() and not re.search("[A-Za-z]", text):  # else arrows are separators
+    text = plain(answer).lower()
+    if not text.isascii() and not re.search("[a-z]", text):  # else arrows are separators
         text = text.translate(_ARROWS)
     unread = _MOVES.sub("", text, count=1)  # the pattern begins where the text does
     return "".join(move[0].upper() for move in _MOVE.findall(text)), unread

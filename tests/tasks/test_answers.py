@@ -114,3 +114,4 @@ def test_every_task_reads_the_papers_answer_in_a_box_and_in_tags(name, form, end
     for hedge in (f"{right} or {wrong}", f"{wrong} or {right}", f"{right}\n\n{wrong}"):
         assert TASKS[name].score(f"{form % hedge}{end}", label).value == 0
     assert TASKS[name].score(f"{right}{end}", label).status == "no_answer"
+    assert answers.boxed_or_tagged(f"\\boxed 7{end}") == "7"
