@@ -11,11 +11,7 @@ from openrlhf_js.stats.estimate import (
     CONFIDENCE,
     Difference,
     Estimate,
-    Floats,
     detectable_effect,
-    t_difference,
-    t_quantile,
-    welch,
 )
 from openrlhf_js.stats.proportions import (
     clustered_proportion,
@@ -28,7 +24,6 @@ __all__ = [
     "CONFIDENCE",
     "Difference",
     "Estimate",
-    "Floats",
     "bootstrap_interval",
     "clustered_mean",
     "clustered_proportion",
@@ -38,8 +33,5 @@ __all__ = [
     "pass_at_k",
     "ratio_of_means",
     "stratified_mean",
-    "t_difference",
-    "t_quantile",
-    "welch",
     "wilson",
 ]

@@ -52,34 +52,18 @@ class Difference(NamedTuple):
         return Estimate(self.value, self.low, self.high)
 
 
-def normal_quantile(confidence: float) -> float:
-    """z such that a standard normal lies within +-z with this probability; 1.96 for 0.95."""
-    check_confidence(confidence)
-    return float(special.ndtri((1 + confidence) / 2))
+def t_quantile(degrees: float) -> float:
+    """t such that Student's t lies within +-t with a probability of 95 %."""
+    return float(special.stdtrit(degrees, (1 + CONFIDENCE) / 2))
 
 
-def t_quantile(degrees_of_freedom: Floats | float, confidence: float = CONFIDENCE) -> Floats:
-    """The same for Student's t; infinite without a degree of freedom."""
-    check_confidence(confidence)
-    degrees = np.asarray(degrees_of_freedom, dtype=float)
-    known = degrees > 0
-    return np.where(
-        known, special.stdtrit(np.where(known, degrees, 1), (1 + confidence) / 2), np.inf
-    )
-
-
-def t_estimate(
-    value: float, error: float, degrees: float, confidence: float = CONFIDENCE
-) -> Estimate:
+def t_estimate(value: float, error: float, degrees: float) -> Estimate:
     """value +- t error; without a degree of freedom the ends are infinite."""
-    quantile = float(t_quantile(degrees, confidence))
-    half = math.inf if math.isinf(quantile) else quantile * error
+    half = t_quantile(degrees) * error if degrees > 0 else math.inf
     return Estimate(value, value - half, value + half)
 
 
-def t_difference(
-    value: float, error: float, degrees: float, clusters: int, confidence: float = CONFIDENCE
-) -> Difference:
+def t_difference(value: float, error: float, degrees: float, clusters: int) -> Difference:
     """A difference with Student's t test.
 
     Without spread no t test can say: then p is that of the sign test, 2^(1 - clusters).
@@ -90,9 +74,7 @@ def t_difference(
         p_value = float(2 * special.stdtr(degrees, -abs(value) / error))
     else:
         p_value = 1.0 if value == 0 else 2.0 ** (1 - clusters)
-    return Difference(
-        *t_estimate(value, error, degrees, confidence), p_value, error, float(degrees)
-    )
+    return Difference(*t_estimate(value, error, degrees), p_value, error, float(degrees))
 
 
 def welch(variances: list[float], degrees: list[float]) -> float:
@@ -115,7 +97,7 @@ def detectable_effect(
         return math.inf
     from scipy.optimize import brentq  # takes half a second to import
 
-    critical = float(t_quantile(degrees_of_freedom, CONFIDENCE))
+    critical = t_quantile(degrees_of_freedom)
 
     def excess(noncentrality: float) -> float:
         above = 1 - special.nctdtr(degrees_of_freedom, noncentrality, critical)
@@ -127,8 +109,3 @@ def detectable_effect(
     while excess(upper) < 0:
         upper *= 2
     return standard_error * float(brentq(excess, 0, upper, xtol=1e-10))
-
-
-def check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, such as 0.95; got {confidence}")

@@ -15,34 +15,26 @@ from openrlhf_js.stats.clustered import (
     checked,
     checked_weights,
     codes,
-    degrees_of_freedom,
-    influences,
+    error_of,
+    weighted_mean,
 )
-from openrlhf_js.stats.estimate import (
-    CONFIDENCE,
-    Estimate,
-    Floats,
-    normal_quantile,
-    t_quantile,
-)
+from openrlhf_js.stats.estimate import Estimate, Floats, t_quantile
+
+Z = t_quantile(np.inf)
 
 
-def wilson(successes: float, trials: float, *, confidence: float = CONFIDENCE) -> Estimate:
-    """The share of successes in independent trials, with Wilson's interval (JASA 22, 1927)."""
+def wilson(successes: float, trials: float) -> Estimate:
+    """The share of successes in independent trials, with Wilson's 95 % interval (JASA 22, 1927)."""
     if not 0 <= successes <= trials or not 0 < trials < np.inf:
         raise ValueError(f"needs 0 <= successes <= trials, trials > 0; got {successes}, {trials}")
     share = successes / trials
-    return Estimate(share, *_wilson_ends(share, trials, normal_quantile(confidence)))
+    return Estimate(share, *_wilson_ends(share, trials, Z))
 
 
 def clustered_proportion(
-    values: ArrayLike,
-    clusters: Labels | None = None,
-    *,
-    weights: ArrayLike | None = None,
-    confidence: float = CONFIDENCE,
+    values: ArrayLike, clusters: Labels | None = None, *, weights: ArrayLike | None = None
 ) -> Estimate:
-    """The mean of values in [0, 1], with an interval by cluster that stays in [0, 1].
+    """The mean of values in [0, 1], with a 95 % interval by cluster that stays in [0, 1].
 
     Wilson's interval with the number of independent trials that would have the variance of
     `clustered_mean`, n = y (1 - y) / Var y, and its t quantile in place of z. Where all values are
@@ -56,22 +48,18 @@ def clustered_proportion(
         raise ValueError(f"a share lies in [0, 1]; got {rows.min():g} to {rows.max():g}")
     weight = checked_weights(weights, len(rows))
     numbers, count = codes(clusters, len(rows))
-    totals = add_up(weight, numbers, count)
-    mean, influence = influences(add_up(weight * (rows - rows[0]), numbers, count), totals)
-    share = float(np.clip(mean + rows[0], 0, 1))
-    variance, bernoulli = float(np.square(influence).sum()), share * (1 - share)
-    degrees = degrees_of_freedom(totals)
+    mean, influence, degrees = weighted_mean(rows, weight, numbers, count)
+    share = min(max(mean, 0.0), 1.0)
+    variance, bernoulli = error_of(influence) ** 2, share * (1 - share)
     if degrees <= 0:
         return Estimate(share, 0.0, 1.0)
     if variance > 0:
-        return Estimate(
-            share,
-            *_wilson_ends(share, bernoulli / variance, float(t_quantile(degrees, confidence))),
-        )
+        return Estimate(share, *_wilson_ends(share, bernoulli / variance, t_quantile(degrees)))
     if bernoulli > 0:
         return Estimate(share, share, share)
+    totals = add_up(weight, numbers, count)
     kish = float(totals.sum() ** 2 / np.square(totals).sum())
-    return Estimate(share, *_wilson_ends(share, kish, normal_quantile(confidence)))
+    return Estimate(share, *_wilson_ends(share, kish, Z))
 
 
 def _wilson_ends(share: float, trials: float, z: float) -> tuple[float, float]:
@@ -118,15 +106,10 @@ def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Floats:
 
 
 def mean_pass_at_k(
-    samples: ArrayLike,
-    correct: ArrayLike,
-    k: int,
-    *,
-    clusters: Labels | None = None,
-    confidence: float = CONFIDENCE,
+    samples: ArrayLike, correct: ArrayLike, k: int, *, clusters: Labels | None = None
 ) -> Estimate:
     """The mean of `pass_at_k` over items, with the interval of `clustered_proportion` by item."""
-    return clustered_proportion(pass_at_k(samples, correct, k), clusters, confidence=confidence)
+    return clustered_proportion(pass_at_k(samples, correct, k), clusters)
 
 
 def _counts(values: ArrayLike, name: str) -> np.ndarray:
