@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -32,14 +31,18 @@ def say(text: str, *, error: bool = False, style: str = "") -> None:
     Console(stderr=error).print(Text(visible(text), style), soft_wrap=True)
 
 
-class Bar:
-    """A progress bar on a terminal, a line every ten seconds elsewhere; silent for two seconds."""
+class progress:
+    """A progress bar on a terminal, a line every ten seconds elsewhere; silent for two seconds.
 
-    def __init__(self, what: str, total: float | None, unit: str, console: Console):
-        self.what, self.total, self.unit, self.console = what, total, unit, console
-        self.done = 0.0
-        self._began = time.monotonic()
-        self._next = self._began + FIRST_SECONDS
+    Args:
+        what: is being done, such as "sampling".
+        total: how much there is to do, in units; None where nobody knows.
+        unit: what is counted.
+    """
+
+    def __init__(self, what: str, total: float | None = None, unit: str = "rows"):
+        self.what, self.total, self.unit, self.done = what, total, unit, 0.0
+        self._console, self._next = Console(stderr=True), time.monotonic() + FIRST_SECONDS
         self._live: Progress | None = None
 
     def advance(self, amount: float = 1, note: str = "") -> None:
@@ -53,45 +56,27 @@ class Bar:
         if now < self._next:
             return
         text = f"{done:,.0f}{f' of {self.total:,.0f}' if self.total else ''} {self.unit} {note}"
-        if not self.console.is_terminal:
+        if not self._console.is_terminal:
             self._next = now + LINE_SECONDS
-            self.console.print(Text(f"{self.what}: {visible(text).rstrip()}"), soft_wrap=True)
+            self._console.print(Text(f"{self.what}: {visible(text).rstrip()}"), soft_wrap=True)
             return
         self._next = now + 0.1
         if self._live is None:
-            columns = "{task.description}", "{task.fields[note]}"
+            note_column = TextColumn("{task.fields[note]}", markup=False)
+            columns = TextColumn("{task.description}"), BarColumn(24), note_column
             self._live = Progress(
-                TextColumn(columns[0]),
-                BarColumn(24),
-                TextColumn(columns[1], markup=False),
-                TimeRemainingColumn(),
-                console=self.console,
-                transient=True,
+                *columns, TimeRemainingColumn(), console=self._console, transient=True
             )
             self._live.start()
             self._live.add_task(self.what, total=self.total, note="")
         self._live.update(self._live.task_ids[0], completed=done, note=visible(text))
 
-    def close(self) -> None:
-        """Takes the bar off the screen."""
+    def __enter__(self) -> progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
-
-
-@contextmanager
-def progress(what: str, total: float | None = None, unit: str = "rows") -> Iterator[Bar]:
-    """Shows on stderr how far a block has come.
-
-    Args:
-        what: is being done, such as "sampling".
-        total: how much there is to do, in units; None where nobody knows.
-        unit: what is counted.
-    """
-    bar = Bar(what, total, unit, Console(stderr=True))
-    try:
-        yield bar
-    finally:
-        bar.close()
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), title: str = "") -> None:

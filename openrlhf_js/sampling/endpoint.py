@@ -154,10 +154,8 @@ class Endpoint:
         except (openai.APIConnectionError, aiohttp.ClientError) as error:
             failure = NoReply(f"connection lost: {self._cause(error)}")
         except ValueError as error:
-            failure, allowed = (
-                NoReply(f"the answer holds no chat completion: {error}"),
-                STRANGE_REPLIES,
-            )
+            failure = NoReply(f"the answer holds no chat completion: {error}")
+            allowed = STRANGE_REPLIES
         else:
             self._unanswered, self._last_reply = 0, time.monotonic()
             return reply

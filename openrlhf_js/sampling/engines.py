@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Response = NDArray[np.int32]  # token ids, with the end token where the model ended
-ROWS = {"transformers": 64, "vllm": 2048}  # responses at once, by default
 VLLM_ON_CPU = {  # as `plugin.cpu` sets it, whose replacements vLLM loads as a plugin
     "OPENRLHF_JS_DEVICE": "cpu",
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
@@ -45,24 +44,12 @@ class Policy:
     longest_prompt: int
 
 
-class Engine(Protocol):
-    """Samples from one policy.
+class Transformers:
+    """transformers on one device; what it is given is one batch.
 
     `policy` may be replaced by one that samples from the same model in another way, with prompts
     and responses that together are no longer.
     """
-
-    policy: Policy
-
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[Response]:
-        """A random response to each prompt (token ids); the same key gives the same response."""
-
-    def greedy(self, prompts: Sequence[Sequence[int]]) -> list[Response]:
-        """The greedy response to each prompt."""
-
-
-class Transformers:
-    """transformers on one device; what it is given is one batch."""
 
     def __init__(self, policy: Policy):
         from transformers import AutoModelForCausalLM, GenerationConfig
@@ -78,7 +65,10 @@ class Transformers:
         )
 
     def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[Response]:
-        """As `Engine`: by inverting the distribution at a uniform number for each token."""
+        """A random response to each prompt (token ids); the same key gives the same response.
+
+        Each token inverts the distribution at a uniform number.
+        """
         most = self.policy.max_new_tokens
         draws = np.stack([np.random.default_rng(key).random(most) for key in keys])
         uniform = torch.from_numpy(draws).to(self.policy.device)
@@ -92,7 +82,7 @@ class Transformers:
         return self._generate(prompts, [choose])
 
     def greedy(self, prompts: Sequence[Sequence[int]]) -> list[Response]:
-        """As `Engine`."""
+        """The greedy response to each prompt."""
         return self._generate(prompts, [])
 
     @torch.no_grad()
@@ -114,7 +104,7 @@ class Transformers:
 
 
 class Vllm:
-    """vLLM on one device; what it is given is one batch."""
+    """vLLM on one device, used as `Transformers`."""
 
     def __init__(self, policy: Policy):
         for name, value in (VLLM_ON_CPU if policy.device == "cpu" else {}).items():
@@ -133,12 +123,12 @@ class Vllm:
         )
 
     def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[Response]:
-        """As `Engine`: with a generator for each response."""
+        """A random response to each prompt, with a generator for each."""
         settings = {"temperature": self.policy.temperature, "top_p": self.policy.top_p}
         return self._generate(prompts, [{**settings, "seed": key} for key in keys])
 
     def greedy(self, prompts: Sequence[Sequence[int]]) -> list[Response]:
-        """As `Engine`."""
+        """The greedy response to each prompt."""
         return self._generate(prompts, [{"temperature": 0.0}] * len(prompts))
 
     def _generate(
@@ -160,7 +150,8 @@ class Vllm:
         return [np.array(each.outputs[0].token_ids, dtype=np.int32) for each in made]
 
 
-ENGINES: dict[str, type[Transformers] | type[Vllm]] = {"transformers": Transformers, "vllm": Vllm}
+Engine: TypeAlias = Transformers | Vllm
+ENGINES: dict[str, type[Engine]] = {"transformers": Transformers, "vllm": Vllm}
 
 
 def invert(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:

@@ -13,9 +13,8 @@ import mimetypes
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
 from openrlhf_js.sampling.engines import Engine, key
@@ -61,26 +60,15 @@ class Sampled(NamedTuple):
     seconds: float  # its share of the time that sampling took
 
 
-OnSamples = Callable[[list[tuple[Request, Sampled | NoReply]]], None]
-
-
-class Sampler(Protocol):
-    """Samples from one model."""
-
-    name: str  # for people
-    identity: dict[str, Any]  # what samples depend on, besides the parameters
-
-    def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
-        """Checks requests that will be made, before anything is sampled."""
-
-    def run(
-        self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
-    ) -> None:
-        """Samples, and hands over what came in batches; NoReply where there is no response."""
+Samples = list[tuple[Request, Sampled | NoReply]]
+OnSamples = Callable[[Samples], None]
 
 
 class LocalSampler:
-    """A folder or hub id, sampled in this process; a `Sampler`."""
+    """A folder or hub id, sampled in this process.
+
+    `name` is for people; `identity` is what samples depend on, besides the parameters.
+    """
 
     def __init__(self, settings: EngineSettings, model: str, prompt_form: PromptForm = "auto"):
         self.name, self.settings = model, settings
@@ -100,7 +88,7 @@ class LocalSampler:
         self._room = 0  # tokens of prompt and response together
 
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
-        """As `Sampler`: the engine is loaded with room for the longest of all requests."""
+        """Checks requests that will be made; the engine is loaded with room for the longest."""
         for _, prompt in self._asked(requests):
             needed = len(prompt.tokens) + parameters.max_new_tokens
             if needed <= (self.files.context or needed):
@@ -109,48 +97,42 @@ class LocalSampler:
     def run(
         self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
     ) -> None:
-        """As `Sampler`, batch after batch."""
+        """Samples, and hands over batch after batch; NoReply for a prompt that is too long."""
         room = (self.files.context or math.inf) - parameters.max_new_tokens
-        pairs: list[tuple[Request, Prompt]] = []
-        long: list[tuple[Request, Prompt]] = []
-        for pair in self._asked(requests):
-            (pairs if len(pair[1].tokens) <= room else long).append(pair)
-        if long:
+        pairs, long = [], []
+        for request, prompt in self._asked(requests):
+            if len(prompt.tokens) <= room:
+                pairs.append((request, prompt))
+                continue
             said = (
-                "the prompt has {} tokens, and --max_new_tokens leaves room for "
+                f"the prompt has {len(prompt.tokens)} tokens, and --max_new_tokens leaves room for "
                 f"{room:.0f} in the model's context of {self.files.context}"
             )
-            on_samples([(r, NoReply(said.format(len(p.tokens)), refused=True)) for r, p in long])
+            long.append((request, NoReply(said, refused=True)))
+        if long:
+            on_samples([*long])
         for start in range(0, len(pairs), self.settings.rows):
             on_samples(self._batch(pairs[start : start + self.settings.rows], parameters))
 
     def _asked(self, requests: Sequence[Request]) -> list[tuple[Request, Prompt]]:
         """Requests with their prompts."""
-        own = {request.number: request for request in requests}
-        rows = [
-            {
-                "input": list(each.messages) if self.chat else plain_text(each.messages),
-                "images": each.images,
-            }
-            for each in own.values()
-        ]
         form = Form(label_key=None, apply_chat_template=self.chat)
-        prompts = dict(zip(own, asked(rows, form, self.tokenizer), strict=True))
-        return [(request, prompts[request.number]) for request in requests]
+        found: dict[int, Prompt] = {}
+        for number, _, messages, images in requests:
+            if number not in found:
+                given = list(messages) if self.chat else plain_text(messages)
+                (found[number],) = asked([{"input": given, "images": images}], form, self.tokenizer)
+        return [(request, found[request.number]) for request in requests]
 
-    def _batch(
-        self, pairs: Sequence[tuple[Request, Prompt]], parameters: Parameters
-    ) -> list[tuple[Request, Sampled | NoReply]]:
-        most, temperature = parameters.max_new_tokens, parameters.temperature
-        if self._engine is None:
-            longest = max(self._room, *(len(each.tokens) + most for _, each in pairs)) - most
-            self._engine = self.settings.load(self.settings.policy(self.files, longest, most))
-        self._engine.policy = replace(
-            self._engine.policy,
-            temperature=temperature or 1.0,
-            top_p=1.0 if parameters.top_p is None else parameters.top_p,
-            max_new_tokens=most,
+    def _batch(self, pairs: Sequence[tuple[Request, Prompt]], parameters: Parameters) -> Samples:
+        temperature, top_p, most, _ = parameters
+        longest = max(self._room, *(len(each.tokens) + most for _, each in pairs)) - most
+        policy = self.settings.policy(
+            *(self.files, longest, most, temperature or 1.0, 1.0 if top_p is None else top_p)
         )
+        if self._engine is None:
+            self._engine = self.settings.load(policy)
+        self._engine.policy = policy
         seeds = [key(parameters.seed, request.number, request.draw) for request, _ in pairs]
         prompts = [prompt.tokens for _, prompt in pairs]
         began = time.perf_counter()
@@ -159,10 +141,10 @@ class LocalSampler:
         else:
             responses = self._engine.sample(prompts, seeds)
         seconds = (time.perf_counter() - began) / len(pairs)
-        found: list[tuple[Request, Sampled | NoReply]] = []
+        found: Samples = []
         for (request, prompt), response, seed in zip(pairs, responses, seeds, strict=True):
             tokens = response.tolist()
-            ended = bool(tokens) and tokens[-1] in self._engine.policy.ends
+            ended = bool(tokens) and tokens[-1] in policy.ends
             text = str(self.tokenizer.decode(tokens[:-1] if ended else tokens))
             opening = OPEN_THOUGHT.search(prompt.text)  # as some chat templates end
             text = (opening[0].strip() if opening else "") + text
@@ -177,7 +159,7 @@ def plain_text(messages: Sequence[dict[str, Any]]) -> str:
 
 
 class ServedSampler:
-    """A model behind a connected endpoint; a `Sampler`."""
+    """A model behind a connected endpoint, used as `LocalSampler`."""
 
     def __init__(
         self, endpoint: Endpoint, concurrency: int = 64, max_tokens_name: str = "max_tokens"
@@ -188,14 +170,14 @@ class ServedSampler:
         self.identity = {"served_model": endpoint.model, "url": endpoint.base_url}
 
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
-        """As `Sampler`: images must exist."""
+        """Checks requests that will be made: images must exist."""
         for request in requests:
             messages_of(request)
 
     def run(
         self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
     ) -> None:
-        """As `Sampler`, with many requests at the same time."""
+        """Samples many at the same time; NoReply where there is no response."""
         last = time.perf_counter()
         refused: dict[int, NoReply] = {}
 
@@ -204,12 +186,8 @@ class ServedSampler:
             if request.number in refused:  # is asked no further
                 raise refused[request.number]
             seed = key(parameters.seed, request.number, request.draw) >> SEED_SHIFT
-            given = {
-                "temperature": parameters.temperature,
-                "top_p": parameters.top_p,
-                self.max_tokens_name: parameters.max_new_tokens,
-                "seed": seed,
-            }
+            given = {"temperature": parameters.temperature, "top_p": parameters.top_p}
+            given |= {self.max_tokens_name: parameters.max_new_tokens, "seed": seed}
             try:
                 reply = await self.endpoint.chat(messages_of(request), **given)
             except NoReply as error:
@@ -218,10 +196,12 @@ class ServedSampler:
                 raise
             now = time.perf_counter()  # shares add up to the whole, however many at a time
             seconds, last = now - last, now
-            tokens = reply.completion_tokens
-            return Sampled(*reply[:3], tokens, seed, seconds)
+            return Sampled(*reply[:3], reply.completion_tokens, seed, seconds)
 
         run_all(self.endpoint, requests, ask, on_samples, self.concurrency)
+
+
+Sampler: TypeAlias = LocalSampler | ServedSampler
 
 
 def messages_of(request: Request) -> list[dict[str, Any]]:

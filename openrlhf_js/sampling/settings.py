@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # torch is imported once the flags are right
     from openrlhf_js.sampling.sampler import Sampler
 
 PromptForm: TypeAlias = Literal["auto", "chat", "text"]
+ROWS = {"transformers": 64, "vllm": 2048}  # responses at once, by default
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "float32": "float32"}
 
 
@@ -60,14 +61,11 @@ class EngineSettings(Settings):
     @property
     def rows(self) -> int:
         """Responses in a batch."""
-        from openrlhf_js.sampling.engines import ROWS
-
         return self.batch_size or ROWS[self.engine_name]
 
     def engine_identity(self) -> dict[str, str]:
         """What samples depend on, beside the model and the parameters."""
-        names = self.engine_name, self.dtype_name, self.device_name
-        return dict(zip(("engine", "dtype", "device"), names, strict=True))
+        return {"engine": self.engine_name, "dtype": self.dtype_name, "device": self.device_name}
 
     def policy(
         self,
