@@ -21,7 +21,7 @@ from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, Unit, names, nod
 Verdict = bool | None
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 MAX_MEMBERS = 64
-_STRUCTURES = syntax.words("group list ratio rel union minus meet empty field text")
+_STRUCTURES = syntax.words("group list rel union minus meet empty field text")
 _SETS = {"union": operator.or_, "minus": operator.gt, "meet": operator.and_}
 _HOLDS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 _HOLDS |= {"!=": operator.ne}
@@ -134,7 +134,7 @@ def is_name(tree: Tree) -> bool:
         found = [arg.args[0] for arg in args[1:] if arg.kind == "sym"]
         turned = {*found} <= {*"abcpqrxyz"} and found != sorted(found)
         return args[0] == "()" and len(found) == len(args) - 1 and not turned
-    if kind in ("mul", "div", "ratio"):  # a multiple of a name is none
+    if kind in ("mul", "div"):  # a multiple of a name is none
         return all(is_name(arg) and arg.args[0] not in ("\\pi", "i") for arg in args)
     if kind == "pow":  # an inverse function
         return is_name(args[0]) and args[1] == node("neg", number(1))
@@ -156,7 +156,7 @@ def _is_domain(tree: Tree) -> bool:
     """Whether the tree is written as a set of reals and in no other way could be read."""
     if tree.kind == "list":
         signs = (set(item.args[0]) if item.kind == "rel" else set() for item in tree.args)
-        return any(each - {"=", "in"} for each in signs)
+        return any(each - {"="} for each in signs)
     return tree.kind in _SETS or tree.kind == "field"
 
 
@@ -167,8 +167,7 @@ def members(tree: Tree) -> list[Tree]:
         found = list(chain(*([item] if _is_set(item) else members(item) for item in items)))
         tuples = all(item.kind == "group" for item in found)  # a set holds nothing twice
         return list(dict.fromkeys(found)) if tuples else found
-    sign = tree.args[0] if tree.kind == "rel" else ()
-    if set(sign) == {"="} or (sign == ("in",) and is_name(tree.args[1])):
+    if tree.kind == "rel" and set(tree.args[0]) == {"="}:
         found = members(tree.args[-1])
         return [tree] if found == [tree.args[-1]] else found
     return [tree]
@@ -189,22 +188,14 @@ def _sides(tree: Tree) -> tuple[Tree, ...]:
 
 
 def _plain(tree: Tree) -> Tree:
-    r"""What `x \in (1, 2)`, `P(1, 2)` and `V = 36 \pi \approx 113` name."""
+    r"""What `P(1, 2)` and `V = 36 \pi \approx 113` name."""
     kind, args = tree
     if kind == "mul" and args[1].kind == "group" and len(args[1].args) > 2:
         return args[1] if args[0].kind == "sym" and args[0].args[0][0].isupper() else tree
-    if kind == "rel" and args[0] == ("in",) and is_name(args[1]):
-        return args[2]
     if kind == "rel" and "~" in args[0]:  # a rounding behind a value is not weighed
         at = args[0].index("~")
         return Tree("rel", (args[0][:at], *args[1 : at + 2])) if at else args[1 + is_name(args[1])]
     return tree
-
-
-def _quotients(tree: Tree) -> list[Tree]:
-    """The terms of a ratio over its last; a number is the ratio of two that it is equal to."""
-    *terms, last = tree.args if tree.kind == "ratio" else (tree, number(1))
-    return [node("div", term, last) for term in terms]
 
 
 def _named_tuple(tree: Tree, other: Tree) -> Tree:
@@ -254,8 +245,6 @@ class Judge:
             return self._in_order(answer, gold)
         if gold.kind == "sym" and gold.args[0][0].isdigit():  # a base may be left out
             return answer.kind == "num" and str(answer.args[0]) == gold.args[0].partition("_")[0]
-        if "ratio" in kinds:
-            return self._pairwise(_quotients(answer), _quotients(gold))
         if _STRUCTURES & kinds:
             return False
         return some(self.equal(*pair) for pair in _values(answer, gold))
@@ -317,8 +306,6 @@ class Judge:
         if (heads[0] == heads[1] and is_name(heads[0])) or function:  # `f(x) = ...` is `y = ...`
             return every(self.same(side, gold.args[-1]) for side in answer.args[2:])
         kinds = [side.kind for side in (*answer.args[1:], *gold.args[1:])]
-        if kinds == ["ratio"] * 4:
-            return self._pairwise(answer.args[1:], gold.args[1:])
         return len(kinds) == 4 and not _STRUCTURES & {*kinds} and self._proportional(answer, gold)
 
     def _proportional(self, answer: Tree, gold: Tree) -> Verdict:
@@ -366,8 +353,6 @@ def _leaves(tree: Tree) -> Iterator[Tree]:
     if kind in ("list", *_SETS):
         for arg in args:
             yield from _leaves(arg)
-    elif kind == "rel" and args[0] == ("in",) and is_name(args[1]):
-        yield from _leaves(args[2])
     elif tree != _REALS:
         solved = kind == "rel" and set(args[0]) <= _HOLDS.keys() and any(map(_unknown, args[1:]))
         closed = kind == "group" and zip(args[0], args[1:], strict=False)
@@ -391,8 +376,6 @@ def _holds(tree: Tree, sizes: dict[Tree, Any], x: Any) -> bool:
     if _is_interval(tree):
         signs = ["<=" if bracket in "[]" else "<" for bracket in args[0]]
         return _holds(node("rel", signs, args[1], node("sym", "x"), args[2]), sizes, x)
-    if kind == "rel" and args[0] == ("in",):
-        return _holds(args[2], sizes, x)
     if kind == "rel":
         values = [sizes.get(side, abs(x) if side.kind == "call" else x) for side in args[1:]]
         return all(_HOLDS[sign](*two) for sign, two in zip(args[0], pairwise(values), strict=True))

@@ -118,7 +118,7 @@ _PARTS = {
 }
 _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
     "unit": lambda m: rf"\text{{ {LETTER_UNITS.get(m[1], m[1])}",
-    "alias": lambda found: _alias(found[1]),
+    "alias": lambda m: _alias(m[1]),
     "mixed": lambda m: f"{{{m[1]}+{m[2]}}}" if 0 < int(m[3]) < int(m[4]) else m[0],
     "joined": lambda number: number[1] + re.sub(r"\D", "", number[2]),
 }

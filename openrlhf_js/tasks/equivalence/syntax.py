@@ -5,7 +5,7 @@ on their context. Kinds of node and their arguments, where `tree` is any node:
 
     num Fraction - sym name - text words - inf - empty - field name
     neg tree - add/mul/div/pow tree tree - fact/deg/pct tree - call name trees...
-    measure tree unit - group brackets trees... - list/ratio trees... - rel signs sides...
+    measure tree unit - group brackets trees... - list trees... - rel signs sides...
     union/minus/meet tree tree
 """
 
@@ -360,10 +360,16 @@ class _Parser:
                 items[-2:] = [node("union", *items[-2:])]
             return node("list", *items) if len(items) > 1 else items[0]
         if level == _RELATION:
+            if sign == "in" and (left.kind == "sym" or left.args[:1] == ("()",)):
+                return right  # where a name is from is what it is
             signs, *sides = left.args if left.kind == "rel" else ((), left)
             return node("rel", (*signs, _RELATIONS[sign]), *sides, right)
         if level == _RATIO:
-            return node("ratio", *(left.args if left.kind == "ratio" else (left,)), right)
+            terms = [left]
+            while self.takes(":"):
+                terms, right = [*terms, right], self.tree(level + 1)
+            terms = [node("div", term, right) for term in terms]
+            return node("group", ":", *terms) if len(terms) > 1 else terms[0]
         right = node("neg", right) if sign == "-" else right
         return node(_OPERATIONS[sign], left, right)
 
@@ -463,8 +469,7 @@ class _Parser:
         items = self.items()
         self.in_set = outer
         if self.takes("mid", "|", ":"):  # set builder: what holds of x is the set
-            reals = node("field", "R")
-            provisos = [each for each in items if each.kind == "rel" and each.args[2] != reals]
+            provisos = [each for each in items if each.kind == "field" and each.args != ("R",)]
             items = [*self.items(), *provisos]
             self.expect("\\}")
             return items[0] if len(items) == 1 else node("list", *items)
