@@ -104,11 +104,6 @@ class _Fields(BaseModel, extra="forbid", strict=True):
     tolerance: str | None = None
 
 
-def check_label(label: str) -> None:
-    """ValueError if the label is no gold answer; see `gold`."""
-    gold(label)
-
-
 @lru_cache(maxsize=1 << 15)
 def gold(label: str) -> tuple[Gold, ...]:
     """What a label says: plain text or LaTeX, or a JSON object.
@@ -128,12 +123,15 @@ def gold(label: str) -> tuple[Gold, ...]:
         if not text:
             raise ValueError(f"label {_shown(label)} has an empty answer")
         trees = _gold_trees(text, fields.unit or "")
-        several = (len(answers) > 1 or fields.tolerance) and trees  # each may be a list: "-1,7"
-        found += (
-            [(text, (each,)) for each in compare.members(trees[0])] if several else [(text, trees)]
-        )
+        if (len(answers) > 1 or fields.tolerance) and trees:  # each may be a list: "-1,7"
+            found += [(text, (each,)) for each in compare.members(trees[0])]
+        else:
+            found.append((text, trees))
     allowed = _tolerances(fields.tolerance or "", len(found))
     return tuple(Gold(*each, within) for each, within in zip(found, allowed, strict=True))
+
+
+check_label = gold  # for its ValueError
 
 
 def _checked(answer: str) -> str:
@@ -162,8 +160,7 @@ def _tolerances(text: str, count: int) -> list[Fraction]:
         values = [decimal(part.strip() or "0") for part in text.split(",")]
     except (NotRead, ValueError):
         raise ValueError(f"tolerance {_shown(text)}: give a decimal number such as 1e-2") from None
-    if count == 1:
-        values = [value for value in values if value] or values[:1]
+    values = [value for value in values if value or count > 1] or [Fraction(0)]
     if len(values) not in (1, count):
         raise ValueError(
             f"tolerance {_shown(text)} has {len(values)} answers, and there are {count}"

@@ -353,6 +353,8 @@ class _Parser:
         while level == _LIST and (more := self.takes(*_SEPARATORS)):  # `, or`
             sign = more
         right = self.tree(level + 1)
+        if level == _SET and right.kind == "num":  # braces without a backslash
+            right = node("group", "{}", right)
         if level == _LIST:
             items = [*(left.args if left.kind == "list" else (left,)), right]
             both = all(each.kind == "rel" and each.args[0] != ("=",) for each in items[-2:])
