@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qw
 from openrlhf_js.tiny.tasks import END, TinyTask, draw
 
 PAD = "<pad>"
-CONTEXT = 32_768  # tokens, so that evaluations need no flag; positions are rotary and cost nothing
+CONTEXT = 8192  # tokens, so that evaluations need no flag; positions are rotary and cost nothing
 CHAT_TEMPLATE = (  # `sort(72)=27<eos>`, as the task writes it, from messages
     "{% for message in messages %}{{ message['content'] }}"
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
