@@ -42,7 +42,6 @@ SAME_BASELINE = {
     "flash_reinforce": "reinforce++",
 }
 HISTORY = "js_history"  # the key in the states that upstream saves with the actor
-NOT_FINITE = "the reward is not finite"
 
 
 class ShrinkageExperienceMaker(RemoteExperienceMaker):
@@ -64,7 +63,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.history = None if half_life is None else estimators.start_history(half_life)
         self._greedy_rewards: torch.Tensor | None = None
         self._filtered: list[Any] = []  # sampled for this step, and not trained on
-        self._error = NOT_FINITE  # of the first masked response
+        self._error: str | None = None  # of the first masked response
         if self.live_estimator in OURS:
             # Upstream picks the returns by this attribute, but the baseline and the whitening by
             # the flag: with rloo's returns, our advantages pass through unchanged.
@@ -82,7 +81,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         for i, sample in enumerate(self._filtered, len(rollout_samples)):
             sample.index = [i]
         errors = (getattr(sample, "error", None) for sample in rollout_samples)
-        self._error = next(filter(None, errors), NOT_FINITE)
+        self._error = next(filter(None, errors), None)
         # popped, so that nothing else averages over them
         sampled = [*rollout_samples, *self._filtered]
         greedy = [sample.info.pop(GREEDY_REWARD, None) for sample in sampled]
@@ -136,7 +135,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         if self.history is not None:  # only now: today's advantages rest on earlier batches
             self.history = estimators.update_history(self.history, rewards, inputs["mask"])
         order = _PromptOrder(experiences, responses)  # from here on only what trains
-        rewards, filtered, valid = rewards[:trained], rewards[trained:], valid[:trained]
+        rewards, valid = rewards[:trained], valid[:trained]
         with _penalties_done(self.args.reward):
             super().compute_advantages_and_returns(experiences)
         if self.live_estimator in OURS:
@@ -149,7 +148,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 order.gather,
                 estimator=self.live_estimator,
                 rewards=rewards.numpy(),
-                filtered_rewards=filtered.numpy(),
                 valid=valid.numpy(),
                 greedy_rewards=greedy[:trained].numpy(),
             )
@@ -170,13 +168,11 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
 
     def _stop_if_too_many_are_masked(self, valid: torch.Tensor) -> None:
         """Raises BadReward with the grader's first error if a step has too little to train on."""
-        if valid.all():
-            return
-        masked, most = int((~valid).sum()), self.args.js.max_masked_share
-        if masked == valid.numel() or masked > most * valid.numel():
+        share = 1 - valid.double().mean().item()
+        if share and (share == 1 or share > self.args.js.max_masked_share):
             raise BadReward(
-                f"{masked} of {valid.numel()} responses have no reward, and --js.max_masked_share "
-                f"{most:g} allows {int(most * valid.numel())}. The first: {self._error}"
+                f"{share:.0%} of a step's {valid.numel()} responses have no reward "
+                f"(--js.max_masked_share). The first: {self._error or 'not finite'}"
             )
 
     def _check(self, experiences: list[Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import logging
 import math
 from collections.abc import Awaitable, Callable
@@ -155,30 +156,22 @@ def checked_rollout(
                 client = remote and remote()
                 self.executor = RememberingExecutor(remote_rm_url, client, limit_seconds)
 
-        async def generate(
-            self, prompt_token_ids: Any, sampling_params: Any, *args: Any, **kwargs: Any
-        ) -> Any:
+        async def generate(self, prompt_token_ids: Any, sampling_params: Any, **more: Any) -> Any:
             if sampling_params.seed is not None:  # an agent's turns differ in their context
                 sampling_params = copy.copy(sampling_params)
                 sampling_params.seed = key(sampling_params.seed, len(prompt_token_ids), 0)
-            return await super().generate(prompt_token_ids, sampling_params, *args, **kwargs)
+            return await super().generate(prompt_token_ids, sampling_params, **more)
 
         async def generate_responses(
-            self,
-            prompt: NumberedPrompt,
-            label: str,
-            sampling_params: Any,
-            *args: Any,
-            num_samples: int = 1,
-            **kwargs: Any,
+            self, prompt: NumberedPrompt, sampling_params: Any, num_samples: int = 1, **more: Any
         ) -> list[dict[str, Any]]:
-            generate = super().generate_responses
+            generate = functools.partial(super().generate_responses, str(prompt), **more)
 
             def one(**changes: Any) -> Awaitable[list[dict[str, Any]]]:
                 parameters = copy.deepcopy(sampling_params)
                 for name, value in changes.items():
                     setattr(parameters, name, value)
-                return generate(str(prompt), label, parameters, *args, num_samples=1, **kwargs)
+                return generate(sampling_params=parameters, num_samples=1)
 
             jobs = [one(seed=key(seed, prompt.number, draw)) for draw in range(num_samples)]
             if greedy and prompt.number < EVALUATION:
@@ -209,22 +202,15 @@ class OrderedSamples(SamplesGenerator):
     """Upstream's generator of rollouts, whose prompts are numbered as they are drawn.
 
     The number seeds the responses and puts the groups in order, whichever arrived first.
-
-    Attributes:
-        drawn: the number of the next prompt; a resumed run sets it.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.drawn = 0
-        self._made: list[Any] = []
+    drawn = 0  # the number of the next prompt; a resumed run sets it
 
     def generate_eval_samples(self, **settings: Any) -> list[Any]:
         drawn, self.drawn = self.drawn, EVALUATION
-        try:
-            return super().generate_eval_samples(**settings)
-        finally:
-            self.drawn = drawn
+        samples = super().generate_eval_samples(**settings)
+        self.drawn = drawn
+        return samples
 
     def generate_samples(self, **settings: Any) -> tuple[list[Any], float | None, int, bool]:
         """Upstream's, with the share of groups that passed the filter, and full rollouts only.
@@ -238,15 +224,12 @@ class OrderedSamples(SamplesGenerator):
             passed /= 100 * sizes.n_samples_per_prompt
         size = sizes.batch_size * sizes.n_samples_per_prompt
         if self.args.algo.dynamic_filtering_enable and 0 < len(samples) < size:
-            left = len(samples) // sizes.n_samples_per_prompt
-            logger.warning(
-                "the episode's last %d prompts dropped: a rollout has %d", left, sizes.batch_size
-            )
+            logger.warning("an episode's last %d responses dropped, of %d", len(samples), size)
             samples = []
         return samples, passed, consumed, exhausted
 
     def _generate_vllm(self, **settings: Any) -> tuple[list[Any], int, bool]:
-        self._made = []
+        self._made: list[Any] = []
         samples, consumed, exhausted = super()._generate_vllm(**settings)
         samples.sort(key=lambda sample: sample.index)
         if samples:
@@ -258,8 +241,7 @@ class OrderedSamples(SamplesGenerator):
     def _dispatch_prompts_to_vllm(self, prompts: list[str], *args: Any, **settings: Any) -> Any:
         numbered = [NumberedPrompt(prompt) for prompt in prompts]
         for prompt in numbered:
-            prompt.number = self.drawn
-            self.drawn += 1
+            prompt.number, self.drawn = self.drawn, self.drawn + 1
         return super()._dispatch_prompts_to_vllm(numbered, *args, **settings)
 
     def _process_response_into_experience(self, response: Any, **settings: Any) -> Any:

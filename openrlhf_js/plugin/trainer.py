@@ -90,14 +90,12 @@ def uncorrected(args: argparse.Namespace) -> str | None:
     """What to log about a run that trains on another policy's responses without correction."""
     responses = args.rollout.batch_size * args.rollout.n_samples_per_prompt
     updates = responses * args.train.max_epochs // args.train.batch_size
-    flags = ("async_enable", "partial_rollout_enable")
-    reasons = [f"--train.{flag}" for flag in flags if getattr(args.train, flag)]
-    if updates > 1:
-        reasons.append(f"{updates} updates per batch")
-    if not reasons or args.algo.advantage.is_correction_level != "off":
+    older = args.train.async_enable  # also with --train.partial_rollout_enable
+    if args.algo.advantage.is_correction_level != "off" or not (older or updates > 1):
         return None
+    why = "--train.async_enable" if older else f"{updates} updates per batch"
     return (
-        f"the run is off-policy ({', '.join(reasons)}) and importance correction is off; "
+        f"the run is off-policy ({why}) and importance correction is off; "
         "--algo.advantage.is_correction_level turns it on"
     )
 

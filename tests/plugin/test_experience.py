@@ -215,9 +215,9 @@ def test_masks_that_leave_too_little_stop_with_the_graders_first_error(rewards, 
         return maker.metrics["js/masked_responses"]
 
     assert masked(graded, 0.5) == half
-    with pytest.raises(BadReward, match=f"{half} of {N * M} responses .* 11. The first: KeyError"):
+    with pytest.raises(BadReward, match=f"50% of a step's {N * M} .* The first: KeyError: gone"):
         masked(graded, 0.49)
-    with pytest.raises(BadReward, match=f"{N * M} of {N * M} responses"):
+    with pytest.raises(BadReward, match=f"100% of a step's {N * M} responses have no reward"):
         masked(torch.full_like(rewards, math.nan), 1.0)
 
 
@@ -456,7 +456,7 @@ class Upstream:
 
 def run_args(estimator="js_plus", level="off", max_epochs=1, **train):
     """Nested arguments of a run of 8 x 4 responses; `train` is of --train."""
-    flags = {"seed": 42, "batch_size": 32, "async_enable": False, "partial_rollout_enable": False}
+    flags = {"seed": 42, "batch_size": 32, "async_enable": False}
     advantage = SimpleNamespace(estimator=estimator, is_correction_level=level)
     return SimpleNamespace(
         algo=SimpleNamespace(advantage=advantage),
@@ -519,7 +519,6 @@ def test_a_resumed_run_counts_its_prompts_on(start):
         ({"batch_size": 8}, "4 updates per batch"),
         ({"max_epochs": 2}, "2 updates per batch"),
         ({"async_enable": True}, "(--train.async_enable)"),
-        ({"async_enable": True, "partial_rollout_enable": True}, "--train.partial_rollout_enable"),
         ({"async_enable": True, "level": "token"}, None),
     ],
 )

@@ -132,7 +132,7 @@ class _Rollout:
 
     executor = object()  # an agent's, of its own making
 
-    async def generate_responses(self, prompt, label, sampling_params, num_samples=1):
+    async def generate_responses(self, prompt, label, sampling_params, num_samples):
         assert type(prompt) is str
         await self.generate([1, 2], sampling_params)
         reward = 9.0 if sampling_params.temperature == 0 else 1.0
@@ -153,7 +153,9 @@ def asked(number: int, seed: int = 42, greedy: bool = False, count: int = 3):
     cls = plain_class(checked_rollout(ray.remote(_Rollout), seed, "stop", greedy))
     actor = cls.__new__(cls)
     prompt = ray.cloudpickle.loads(ray.cloudpickle.dumps(numbered("prompt", number)))
-    respond = actor.generate_responses(prompt, "label", _Params(), num_samples=count)
+    respond = actor.generate_responses(
+        prompt=prompt, label="label", sampling_params=_Params(), num_samples=count
+    )
     responses = asyncio.run(respond)
     assert [response["reward"] for response in responses] == [1.0] * count
     return [response["extra_logs"] for response in responses], actor.asked
