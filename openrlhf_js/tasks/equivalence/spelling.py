@@ -93,6 +93,8 @@ for    [ ,]+for (?:all|any|every) (?:(?:real|positive|values|numbers?|integers?|
 @      (\d) ?\^? ?\{? ?(st|nd|rd|th)\b(?: ?\})?                          =>  \1\2
 @      (?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b   =>
 .      (\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))  =>  \1\\bar{\2\3}
+circ   \^\\circ ?C(?![A-Za-z])                                            =>  SPACEcelsius
+circ   \^\\circ ?F(?![A-Za-z])                                            =>  SPACEfahrenheit
 m/s    (?<=[\d}] )m(?=/s(?![a-z]))                                      =>  meters
 C      (?<![\w.)\]}^])(?:\{\} ?)?_?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])  =>  \\binom{\1}{\2}
 C      (?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])        =>  \\binom{\1}{\2}
@@ -112,7 +114,7 @@ _      \((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])                            =>  \1_
 """
 _PARTS = {
     "VARIABLE": r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?",
-    "AMOUNT": r"(?=[-\d.{\\(])((?:[^,;=]|,(?=\d{3}))*?)",
+    "AMOUNT": r"(?=[-\d.{\\(]|[a-z]\b)((?:[^,;=]|,(?=\d{3}))*?)",
     "AFTER": r",(?!\d{3})|[;=]|\b(?:and|or|per)\b|/ ?[a-z]|\Z",
     "CURRENCY": "usd|euro|gbp|yen|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|Rs",
 }

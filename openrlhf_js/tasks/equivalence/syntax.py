@@ -177,7 +177,9 @@ def _scan(text: str) -> list[Token]:
         position = match.end()
         kind = str(match.lastgroup)
         piece = match[kind]
-        if kind == "letters":
+        if kind == "letters" and piece == text and piece.isupper() and len(piece) > 1:
+            found.append(Token("word", piece))  # `HT` is not `TH`
+        elif kind == "letters":
             alone = spaced and text[position : position + 1] in " ,;.^/)}"
             found += _letters(piece, found, alone)
         elif kind != "space":
@@ -460,7 +462,8 @@ class _Parser:
         if not brackets:
             raise NotRead("brackets do not match")
         whole = brackets == "[]" and first and self.next.kind == "end" and items[0].kind != "group"
-        if len(items) == 1 and not whole:  # brackets that only group
+        row = brackets == "()" and items[0].args[:1] == ("[]",)
+        if len(items) == 1 and not (whole or row):  # brackets that only group
             return items[0]
         return node("group", brackets, *items)
 
