@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -53,6 +54,22 @@ def run(words: list[str]) -> str:
     return found.stdout
 
 
+# Samples all responses, then again all but the first lines; vLLM is imported once.
+TWICE = """
+import json, pathlib, sys
+from openrlhf_js.cli import lab
+from openrlhf_js.lab.pool import open_samples
+
+if __name__ == "__main__":
+    path, words = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    assert lab.main(words) == 0
+    groups = open_samples(path.parents[1]).response_tokens
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:20]))
+    assert lab.main(words) == 0
+    print(json.dumps([[each.tolist() for each in group] for group in groups]))
+"""
+
+
 def responses(samples: Samples) -> list[list[list[int]]]:
     return [[each.tolist() for each in group] for group in samples.response_tokens]
 
@@ -96,10 +113,15 @@ def test_killed_and_resumed(given: Path, tmp_path: Path) -> None:
 def test_vllm_samples_the_same_distribution(given: Path, tmp_path: Path) -> None:
     """The share of each first token is that of transformers, but for chance."""
     pytest.importorskip("vllm")
+    words = {
+        engine: command(given, tmp_path / engine, "--engine", engine, "--dtype", "float32")[4:]
+        for engine in ("transformers", "vllm")
+    }
+    assert lab.main(words["transformers"]) == 0
+    again = str(tmp_path / "vllm" / "samples" / "responses.jsonl")
+    said = run([sys.executable, "-c", TWICE, again, *words["vllm"]])
     counts = []
-    for engine in ("transformers", "vllm"):
-        words = command(given, tmp_path / engine, "--engine", engine, "--dtype", "float32")
-        assert lab.main(words[4:]) == 0 if engine == "transformers" else run(words)
+    for engine in words:
         found = open_samples(tmp_path / engine)
         assert found.rewards.shape == (PROMPTS, RESPONSES)
         assert all(1 <= len(each) <= 6 for group in found.response_tokens for each in group)
@@ -107,12 +129,8 @@ def test_vllm_samples_the_same_distribution(given: Path, tmp_path: Path) -> None
         assert ends == found.finished.ravel().tolist()
         counts.append(found.rewards.mean())
         assert found.greedy_rewards is not None
-    again = tmp_path / "vllm"
-    before = responses(open_samples(again))
-    path = again / "samples" / "responses.jsonl"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:20]))
-    run(command(given, again, "--engine", "vllm", "--dtype", "float32"))
-    same = sum(a == b for a, b in zip(before, responses(open_samples(again)), strict=True))
+    before = json.loads(said.splitlines()[-1])
+    same = sum(a == b for a, b in zip(before, responses(found), strict=True))
     assert same >= PROMPTS - 1  # each response has a seed of its own; a logit may round otherwise
     # two shares of 512 draws each differ by more than 4 standard errors once in 16,000 times
     assert abs(counts[0] - counts[1]) < 4 * (2 * 0.25 / (PROMPTS * RESPONSES)) ** 0.5
