@@ -271,11 +271,9 @@ class Judge:
         exact = Tree("rel", (tuple(signs), *sides)) if signs else sides[0]
         return last == "~" and every((near, self.same(exact, gold)))
 
-    def _pairwise(self, answers: Sequence[Tree], golds: Sequence[Tree]) -> Verdict:
-        return len(answers) == len(golds) and every(map(self.same, answers, golds))
-
     def _in_order(self, answer: Tree, gold: Tree) -> Verdict:
-        return answer.args[0] == gold.args[0] and self._pairwise(answer.args[1:], gold.args[1:])
+        alike = answer.args[0] == gold.args[0] and len(answer.args) == len(gold.args)
+        return alike and every(map(self.same, answer.args[1:], gold.args[1:]))
 
     def _collections(self, answer: Tree, gold: Tree) -> Verdict:
         answer, gold = _named_tuple(answer, gold), _named_tuple(gold, answer)
@@ -356,12 +354,11 @@ def _leaves(tree: Tree) -> Iterator[Tree]:
     elif tree != _REALS:
         solved = kind == "rel" and set(args[0]) <= _HOLDS.keys() and any(map(_unknown, args[1:]))
         closed = kind == "group" and zip(args[0], args[1:], strict=False)
-        if not (solved or _is_interval(tree) or _is_set(tree)):
+        unfit = not (solved or _is_interval(tree) or _is_set(tree)) or (
+            any(end.kind in _STRUCTURES or (_unknown(end) and not solved) for end in args[1:])
+        )
+        if unfit or (closed and any(sign in "[]" and infinite(end) for sign, end in closed)):
             raise NotRead("no set of reals, or an inequality that is not solved")
-        if any(end.kind in _STRUCTURES or (_unknown(end) and not solved) for end in args[1:]):
-            raise NotRead("a set of reals with other ends")
-        if closed and any(bracket in "[]" and infinite(end) for bracket, end in closed):
-            raise NotRead("an interval that holds infinity")
         yield from args[1:]
 
 

@@ -267,6 +267,10 @@ class _Parser:
     def next(self) -> Token:
         return self.tokens[self.at]
 
+    @property
+    def second(self) -> Token:
+        return self.tokens[self.at + 1]
+
     def take(self) -> Token:
         """Moves past the next token and returns it; the end is never passed."""
         token = self.next
@@ -314,11 +318,8 @@ class _Parser:
             return _PRODUCT
         if kind not in ("sign", "command") or (text == ":" and self.in_set):
             return -1
-        return (
-            _MEASURE
-            if text == "/" and self.tokens[self.at + 1].kind == "word"
-            else _LEVELS.get(text, -1)
-        )
+        in_unit = text == "/" and self.second.kind == "word"
+        return _MEASURE if in_unit else _LEVELS.get(text, -1)
 
     def start(self, least: int) -> Tree:
         if least <= _RELATION:
@@ -342,7 +343,7 @@ class _Parser:
         while True:
             if self.next.kind == "word":
                 unit.append(self.take().text)
-            elif self.next.text in ("/", "*") and self.tokens[self.at + 1].kind in ("word", "name"):
+            elif self.next.text in ("/", "*") and self.second.kind in ("word", "name"):
                 unit += [self.take().text, self.take().text]
             elif unit and self.takes("^"):
                 unit += ["^", self.enclosed()]
@@ -392,10 +393,7 @@ class _Parser:
         if kind == "number":  # beside another it is no product
             return self.tokens[self.at - 1].text == "!"
         if text == "[":  # which may group, or close `[0, 1[`
-            return (
-                self.tokens[self.at + 1].kind in ("number", "name")
-                or self.tokens[self.at + 1].text == "("
-            )
+            return self.second.kind in ("number", "name") or self.second.text == "("
         return text in ("(", "{") or (text == "|" and self.bars % 2 == 0 < self.bars)
 
     def primary(self) -> Tree:
