@@ -135,7 +135,9 @@ def is_name(tree: Tree) -> bool:
         turned = {*found} <= {*"abcpqrxyz"} and found != sorted(found)
         return args[0] == "()" and len(found) == len(args) - 1 and not turned
     if kind in ("mul", "div"):  # a multiple of a name is none
-        return all(is_name(arg) and arg.args[0] not in ("\\pi", "i") for arg in args)
+        return all(  # `P(X = 1)`
+            arg.kind == "rel" or (is_name(arg) and arg.args[0] not in ("\\pi", "i")) for arg in args
+        )
     if kind == "pow":  # an inverse function
         return is_name(args[0]) and args[1] == node("neg", number(1))
     said = args[0].split() if kind == "text" else ["of"]
@@ -245,6 +247,8 @@ class Judge:
             return self._in_order(answer, gold)
         if gold.kind == "sym" and gold.args[0][0].isdigit():  # a base may be left out
             return answer.kind == "num" and str(answer.args[0]) == gold.args[0].partition("_")[0]
+        if gold.kind == "num" and answer.args == (f"{gold.args[0]}_10",):
+            return True
         if _STRUCTURES & kinds:
             return False
         return some(self.equal(*pair) for pair in _values(answer, gold))

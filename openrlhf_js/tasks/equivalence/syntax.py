@@ -120,12 +120,10 @@ NUMBER_WORDS = {word: value for value, word in enumerate(_COUNTING.split())}
 ORDINALS = {word + "th": value for word, value in NUMBER_WORDS.items()}
 ORDINALS |= dict(first=1, third=3, fifth=5, eighth=8, ninth=9, twelfth=12)
 _SKIPPED = words("of the a an ^ * 1")
-SIZES: dict[str, Fraction | int] = dict(
-    ten=10, dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9
-)
-SIZES |= dict(trillion=10**12, half=Fraction(1, 2), halve=Fraction(1, 2), quarter=Fraction(1, 4))
-SIZES |= {name: Fraction(1, n) for name, n in ORDINALS.items() if n > 2}
-SIZES |= dict(hundredth=Fraction(1, 100), thousandth=Fraction(1, 1000))
+_SHARES = ORDINALS | dict(half=2, halve=2, quarter=4, hundredth=100, thousandth=1000)
+SIZES: dict[str, Fraction | int] = {name: Fraction(1, n) for name, n in _SHARES.items() if n > 1}
+SIZES |= dict(ten=10, dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9)
+SIZES["trillion"] = 10**12
 
 
 def _singular(word: str) -> str:
