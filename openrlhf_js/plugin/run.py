@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import errno
 import fcntl
+import functools
 import importlib.metadata
 import json
 import math
@@ -42,9 +43,7 @@ UPSTREAMS = {  # of environment variables, where it starts Ray itself
     "NCCL_DEBUG": "WARN",
     "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",
 }
-# Without a terminal each refresh of a bar is a line of the log. Upstream turns some bars on itself;
-# those print if they take longer than this.
-BARS = {"TQDM_DISABLE": "1", "TQDM_DELAY": "60", "TQDM_MININTERVAL": "60"}
+BARS = {"nrows": -1, "delay": 1e9}  # of tqdm; upstream sets `disable` itself, and this hides those
 WRITTEN = ("ckpt.path", "ckpt.output_dir", "logger.tensorboard_dir", "js.save_batches")  # folders
 FULL_BYTES = 1 << 20  # a disk with less than that left is full
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
@@ -192,9 +191,12 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
     """A Ray that our actors can live in: the cluster that there is, or one for this run alone."""
     import ray
 
+    tqdm: Any = importlib.import_module("tqdm").tqdm
     marker = os.environ.setdefault(RUN_ID, uuid.uuid4().hex)
-    wanted = UPSTREAMS | ({} if sys.stdout.isatty() else BARS)
-    env_vars = {name: os.environ.get(name, value) for name, value in wanted.items()}
+    env_vars = {name: os.environ.get(name, value) for name, value in UPSTREAMS.items()}
+    if not sys.stdout.isatty():  # each refresh of a bar would be a line of the log
+        env_vars |= {f"TQDM_{name.upper()}": f"{value:g}" for name, value in BARS.items()}
+        tqdm.__init__ = functools.partialmethod(tqdm.__init__, **BARS)  # in forks of this process
     env_vars[RUN_ID] = marker
     hook = "install" if device == "cpu" else "install_flash_attn"
     runtime_env: dict[str, object] = {

@@ -51,7 +51,6 @@ def same_start():
     return check
 
 
-@pytest.mark.timeout(600)
 def test_js_plus_is_interrupted_and_killed_and_resumes(start, policy, same_start):
     """Flat flags, two ranks with whole prompt groups, the gradient's variance, a half-life."""
     flags = (
@@ -81,7 +80,7 @@ def test_js_plus_is_interrupted_and_killed_and_resumes(start, policy, same_start
     assert second.status == 0, second.output[-3000:]
     assert f"{newest.name} is damaged, global_step{STEPS} is resumed" in second.output
     assert "status -9 and is started again" in second.output
-    assert "Generate samples" not in second.output  # a progress bar
+    assert "it/s" not in second.output  # no progress bars
     record = json.loads((second.folder / "tensorboard" / "one" / RECORD).read_text())
     starts = [*record["earlier_starts"], record]
     assert [each["outcome"] for each in starts] == ["interrupted", None, "done"]
