@@ -60,7 +60,7 @@ def work(settings: QuickstartSettings) -> None:
     for name, own in settings.folders(folder).items():
         own.mkdir(exist_ok=True)
         logged = Scalars(folder / "tensorboard" / name)
-        stack.train(name, own, partial(watch, logged, before))
+        stack.train(name, own, partial(watch, logged, settings.task, before))
         stack.measure(f"evaluate {name}", split, own / "model", own / "evaluation_after.json")
     result = {
         "settings": {**settings.manifest(), "estimators": settings.estimators},
@@ -78,7 +78,7 @@ def work(settings: QuickstartSettings) -> None:
     show(settings, folder, result)
 
 
-def watch(logged: Scalars, before: float) -> tuple[int, str]:
+def watch(logged: Scalars, task: str, before: float) -> tuple[int, str]:
     """The steps that TensorBoard knows of, with the last reward and held-out pass@1."""
     from openrlhf_js.report import runs
 
@@ -86,7 +86,7 @@ def watch(logged: Scalars, before: float) -> tuple[int, str]:
     reward = logged[runs.REWARD]
     if not reward.steps:
         return 0, ""
-    held_out = [before, *logged[runs.HELD_OUT].values][-1]
+    held_out = [before, *logged[runs.HELD_OUT.format(task)].values][-1]
     return reward.steps[-1], f"reward {reward.values[-1]:.2f}, held-out pass@1 {held_out:.0%}"
 
 

@@ -165,7 +165,7 @@ def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
 def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> dict[int, Estimate]:
     """By step, over seeds; of a single quickstart over held-out prompts, before and after."""
     found = over_seeds(condition.series(tag), 1 if curve is PASS_AT_1 else window)
-    if tag == runs.HELD_OUT and len(condition.runs) == 1:
+    if curve is PASS_AT_1 and len(condition.runs) == 1:
         found = dict(sorted((found | condition.runs[0].evaluations).items()))
     return found
 

@@ -21,7 +21,7 @@ GRADIENT_NORM = "train/actor_grad_norm"
 SHRINKAGE = "train/js/shrinkage_mean"
 BASELINE_MSE = "train/js/baseline_mse"
 BASELINE_MSE_RLOO = "train/js/baseline_mse_rloo"
-HELD_OUT = "eval/eval_held_out_pass1"
+HELD_OUT = "eval/eval_{}_pass1"  # of a datasource
 
 EVENT_FILES = "*tfevents*"
 FRAME_BYTES = 16  # around each record of an event file: its length and two checksums

@@ -142,8 +142,8 @@ class Quickstart:
         split = self.task.split(settings.seed, settings.held_out)
         count = settings.steps * settings.prompts_per_step
         drawn = draw(split.train, count, random.Random(settings.seed))
-        write_prompts(data / "train.jsonl", self.task, drawn, "train")
-        write_prompts(data / "held_out.jsonl", self.task, split.held_out, "held_out")
+        write_prompts(data / "train.jsonl", self.task, drawn, settings.task)
+        write_prompts(data / "held_out.jsonl", self.task, split.held_out, settings.task)
         return split
 
     def warm_start(self, split: TinySplit) -> None:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from openrlhf_js.tasks import countdown as large_countdown
 from openrlhf_js.tasks import maze as large_maze
 from openrlhf_js.tasks.base import Generated, Item, Score, scored
+from openrlhf_js.tasks.sort import END
 
-END = "<eos>"  # the token that ends a response
 OPEN, CLOSE = "<answer> ", " </answer>"
 
 

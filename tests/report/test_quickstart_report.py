@@ -24,7 +24,7 @@ def run(tmp_path_factory, events):
             runs.SHRINKAGE: [0.4] * 20,
             runs.BASELINE_MSE: [0.03] * 20,
             runs.BASELINE_MSE_RLOO: [0.04, 0.08] * 10,
-            runs.HELD_OUT: {10: 0.25, 20: 0.5},
+            runs.HELD_OUT.format("held_out"): {10: 0.25, 20: 0.5},
         }
         events(tmp_path / "tensorboard" / name, logged)
         write_scores(

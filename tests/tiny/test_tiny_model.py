@@ -8,8 +8,9 @@ from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from openrlhf_js.cli import eval as cli_eval
 from openrlhf_js.cli import lab as cli_lab
+from openrlhf_js.tasks import task_of
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.quickstart import GRADERS
+from openrlhf_js.tiny.quickstart import GRADERS, Quickstart, QuickstartSettings
 from openrlhf_js.tiny.tasks import END, TASKS, grade, sort, write_prompts
 
 
@@ -106,6 +107,26 @@ def test_programs_take_the_model_without_further_flags(folder, tmp_path, capsys)
     sampled = [*given, "--out", str(tmp_path / "lab"), "--responses", "4"]
     graded = ["--prompts", str(path), "--reward", str(GRADERS / sort.grader)]
     assert cli_lab.main(["value", *sampled, *graded]) == 0
+
+
+@pytest.mark.parametrize("name", ["sort", "countdown"])
+def test_programs_take_the_data_without_further_flags(name, tmp_path):
+    """Rows name their task as datasource, which grades as the quickstart does."""
+    task = TASKS[name]
+    Quickstart(QuickstartSettings(task=name), tmp_path).make_data()
+    (line, *_) = (tmp_path / "data" / "held_out.jsonl").read_text().splitlines()
+    (tmp_path / "one.jsonl").write_text(line)
+    row, tokenizer = json.loads(line), model.make_tokenizer(task)
+    model.save(model.make_model(tokenizer, seed=0), tokenizer, tmp_path / "model")
+    given = ["--model", str(tmp_path / "model"), "--device", "cpu"]
+    passk = [*given, "--tasks", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "passk")]
+    assert cli_eval.main(["passk", *passk, "--samples", "2"]) == 0
+    lab = [*given, "--prompts", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "lab")]
+    assert cli_lab.main(["value", *lab, "--responses", "4"]) == 0
+    said, grader = task.right_response(row["label"]), task_of(row["datasource"])
+    assert task.score(said + END, row["label"]).value == 1
+    for text, right in ((said, 1), (said + END, 1), (said[:-1], 0)):
+        assert grader.score(text, row["label"]).value == right
 
 
 def test_messages_become_the_prompt_of_the_task():

@@ -1,0 +1,31 @@
+"""Sort: digits in order, `sort(7294)=` -> `2479`. The quickstart draws its problems and trains on
+it; here is what grades them elsewhere. Nothing but the digits is right."""
+
+from __future__ import annotations
+
+from openrlhf_js.tasks.base import Item, Message, Score, scored
+
+NAME = "sort"
+END = "<eos>"  # the token that ends a response of the quickstart's model
+
+
+def prompt(item: Item) -> list[Message]:
+    return [{"role": "user", "content": f"sort({item['digits']})="}]
+
+
+def label(item: Item) -> str:
+    return "".join(sorted(item["digits"]))
+
+
+def score(response: str, label: str) -> Score:
+    """`label` is the digits in order."""
+    right = response.removesuffix(END) == label
+    return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
+
+
+def right_response(label: str) -> str:
+    return label
+
+
+def wrong_response(label: str) -> str:
+    return f"{label}0"
