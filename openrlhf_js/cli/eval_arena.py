@@ -82,11 +82,10 @@ def _fetch(settings: FetchSettings) -> int:
     source = settings.source or data.download(bench, *wanted)
     missing = data.fetch(folder, bench, source, *wanted)
     protocol.fetch_texts(folder, bench, settings.texts or source)
-    given = protocol.JudgeSettings.model_validate({"judge_model": "any"})
+    given = protocol.JudgeSettings(judge_model="any")
     for name in sorted({each.category for each in data.read_questions(folder).values()}):
-        own = protocol.identity_of(
-            bench, name, "any", given, protocol.prompt_of(folder, name, given)
-        )
+        prompt = protocol.prompt_of(folder, name, given)
+        own = protocol.identity_of(bench, name, "any", given, prompt)
         if bench.judges and not protocol.official_texts(bench, own):
             missing.append(f"the official judge's texts for {name} (--texts CLONE); ours are taken")
     say(f"{folder.root}: {'complete' if not missing else 'incomplete'}")
@@ -333,10 +332,11 @@ def _score(settings: ScoreSettings) -> int:
             say(line)
     for sentence in compared:
         say(sentence)
+    rows = [row for board in boards for row in board.rows]
     if settings.json_file:
-        _write(settings.json_file, page.as_json(boards))
+        _write(settings.json_file, json.dumps(rows, indent=1, allow_nan=False) + "\n")
     if settings.csv:
-        _write(settings.csv, page.as_csv(boards))
+        _write(settings.csv, page.as_csv(rows))
     if settings.figure:
         _write(settings.figure, page.image(boards, "png"))
     if settings.html:

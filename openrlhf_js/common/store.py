@@ -7,13 +7,12 @@ the key of an earlier one replaces it. A last line that a kill cut short is drop
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 Record = dict[str, Any]
 Key = tuple[Hashable, ...]
@@ -45,7 +44,7 @@ class Store:
         self.identity: Record = json.loads(json.dumps(identity, default=str))
         self.records: dict[Key, Record] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("a+b")
+        self._file = path.open("ab", buffering=0)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._load(notes)
@@ -75,11 +74,11 @@ class Store:
     def _write(self, data: bytes) -> None:
         size = os.fstat(self._file.fileno()).st_size
         try:
-            self._file.write(data)
-            self._file.flush()
+            while data:
+                data = data[self._file.write(data) :]
             os.fsync(self._file.fileno())
         except BaseException as error:  # a full disk must not leave half a record
-            self._file = _reopened(self._file, self.path, size)
+            os.ftruncate(self._file.fileno(), size)
             if isinstance(error, OSError):
                 error.filename = error.filename or str(self.path)
             raise
@@ -88,22 +87,21 @@ class Store:
         return tuple(record[name] for name in self.key_fields)
 
     def _load(self, notes: Sequence[str]) -> None:
-        self._file.seek(0)
         whole = 0
-        for number, line in enumerate(self._file, 1):
-            if not line.endswith(b"\n"):
-                break
-            whole += len(line)
-            record = _parsed(line, self.path, number)
-            if number == 1:
-                self._compare(record, notes)
-                continue
-            try:
-                self.records[self._key(record)] = self.keep(record)
-            except (KeyError, TypeError):
-                raise ValueError(
-                    f"{self.path}, line {number} is not a record of its kind"
-                ) from None
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    break
+                whole += len(line)
+                record = _parsed(line, self.path, number)
+                if number == 1:
+                    self._compare(record, notes)
+                    continue
+                try:
+                    self.records[self._key(record)] = self.keep(record)
+                except (KeyError, TypeError):
+                    said = f"{self.path}, line {number} is not a record of its kind"
+                    raise ValueError(said) from None
         os.ftruncate(self._file.fileno(), whole)
         if not whole:
             self._write(json_line(self.identity))
@@ -154,13 +152,3 @@ def _parsed(line: bytes, path: Path, number: int) -> Record:
     if not isinstance(record, dict):
         raise ValueError(f"{path}, line {number} is damaged: delete that line, or the file")
     return record
-
-
-def _reopened(file: IO[bytes], path: Path, size: int) -> IO[bytes]:
-    """The file cut back to its last whole record, without what is left in the buffer."""
-    os.ftruncate(file.fileno(), size)
-    handle = os.dup(file.fileno())  # keeps the lock
-    with contextlib.suppress(OSError):
-        file.close()
-    os.ftruncate(handle, size)
-    return os.fdopen(handle, "a+b")

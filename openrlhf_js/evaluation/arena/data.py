@@ -60,17 +60,14 @@ class Bench(NamedTuple):
     """A set of questions and how it is judged officially."""
 
     name: str
-    categories: Mapping[str, Category]
+    categories: Mapping[str, Category]  # "*": those that are not listed
     rule: Literal["v0.1", "v2.0"] = "v2.0"  # of the official interval
     judges: tuple[OfficialJudge, ...] = ()
-    baseline: str = ""  # of categories that are not listed
 
     def category(self, name: str) -> Category:
         """A category by name."""
-        if name in self.categories:
-            return self.categories[name]
-        if self.baseline:
-            return Category(self.baseline)
+        if found := self.categories.get(name) or self.categories.get("*"):
+            return found
         raise ValueError(
             f"{self.name} has no category {name!r}; it has {', '.join(self.categories)}"
         )
@@ -102,23 +99,19 @@ BENCHES = {
 def bench_of(name: str, baselines: Mapping[str, str] | str = "") -> Bench:
     """An official bench, or your own; `baselines` is one, or by category ("*": the rest)."""
     given = {"*": baselines} if isinstance(baselines, str) else dict(baselines)
-    rest = given.pop("*", "")
     bench = BENCHES.get(name)
     if bench is None:
-        if not given and not rest:
+        if not any(given.values()):
             raise ValueError(
                 f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are "
                 "compared with (--baseline MODEL)"
             )
-        return Bench(name, {key: Category(model) for key, model in given.items()}, baseline=rest)
-    for key in given:
-        bench.category(key)
-    return bench._replace(
-        categories={
-            key: each._replace(baseline=given.get(key) or rest or each.baseline)
-            for key, each in bench.categories.items()
-        }
-    )
+        return Bench(name, {key: Category(model) for key, model in given.items()})
+    rest = given.pop("*", "")
+    changed = {key: bench.category(key) for key in (*bench.categories, *given)}
+    for key, each in changed.items():
+        changed[key] = each._replace(baseline=given.get(key) or rest or each.baseline)
+    return bench._replace(categories=changed)
 
 
 def file_name(model: str) -> str:
@@ -157,19 +150,17 @@ class Folder:
 
 
 class Question(NamedTuple):
-    """One question; `cluster` is the official finer grouping."""
+    """One question."""
 
     uid: str
     category: str
     prompt: str
-    cluster: str = ""
 
 
 class ModelAnswer(NamedTuple):
     """A model's answer as the judge sees it, and the thinking before it."""
 
     uid: str
-    model: str
     text: str
     style: Style | None = None  # None: the file has no counts of this text
     thinking: str = ""
@@ -234,11 +225,8 @@ def select(questions: Mapping[str, Question], categories: Sequence[str]) -> dict
     for name in categories:
         if not counts[name]:
             raise ValueError(f"no question is of the category {name!r}; there are {dict(counts)}")
-    return {
-        uid: each
-        for uid, each in questions.items()
-        if not categories or each.category in categories
-    }
+    wanted = categories or counts
+    return {uid: each for uid, each in questions.items() if each.category in wanted}
 
 
 def read_answers(folder: Folder, model: str) -> dict[str, ModelAnswer]:
@@ -291,8 +279,7 @@ def _question(row: Row) -> Question:
     prompt = _only_turn(row) if row.get("prompt") is None else row["prompt"]
     if not isinstance(prompt, str):
         raise ValueError("the prompt must be text")
-    cluster = _text(row, "cluster", "subcategory", default="")
-    return Question(_text(row, "uid", "question_id"), _text(row, "category"), prompt, cluster)
+    return Question(_text(row, "uid", "question_id"), _text(row, "category"), prompt)
 
 
 def _answer(row: Row) -> ModelAnswer:
@@ -301,15 +288,13 @@ def _answer(row: Row) -> ModelAnswer:
         content: Any = row["messages"][-1]["content"] if own else _only_turn(row["choices"][0])
     except (LookupError, TypeError):
         content = None
-    thinking = ""
-    if isinstance(content, dict):
-        content, thinking = content.get("answer"), content.get("thought") or ""
+    of = content if isinstance(content, dict) else {"answer": content}
+    content, thinking = of.get("answer"), of.get("thought") or ""
     if content == FAILED_ANSWER or not isinstance(content, str) or not isinstance(thinking, str):
         raise ValueError("there is no answer")
     text, thoughts = split_thinking(content, thinking)  # another program may have left it in
     counts = row.get("metadata", row.get("conv_metadata")) if text == content else None
-    uid, model = _text(row, "uid", "question_id"), _text(row, "model", "model_id")
-    return ModelAnswer(uid, model, text, style_of(counts), thoughts)
+    return ModelAnswer(_text(row, "uid", "question_id"), text, style_of(counts), thoughts)
 
 
 def _judgment(row: Row) -> Judgment:
@@ -317,13 +302,12 @@ def _judgment(row: Row) -> Judgment:
     games = _list(row, "games", 2)
     category = _text(row, "category", default="arena-hard-v0.1")
     known = [each.categories[category] for each in BENCHES.values() if category in each.categories]
-    model = _text(row, "model", "model_id")
     baseline = _text(row, "baseline", default=known[0].baseline if known else "")
     return Judgment(
         uid=_text(row, "uid", "question_id"),
         category=category,
         judge=_text(row, "judge", default=""),
-        model=file_name(model),
+        model=file_name(_text(row, "model", "model_id")),
         baseline=file_name(baseline) if baseline else "",
         games=(_game(games[0]), _game(games[1])),
         settings=_text(row, "settings", default=""),
@@ -332,10 +316,8 @@ def _judgment(row: Row) -> Judgment:
 
 
 def _game(game: Any) -> Game | None:
-    if game is None:
-        return None
     if not isinstance(game, dict):
-        raise ValueError(f"a game must be an object or null, not {type(game).__name__}")
+        return None
     said = game.get("judgment")
     text = said.get("answer") if isinstance(said, dict) else said
     return Game(MEANING.get(str(game.get("score"))), str(text or ""))
@@ -363,7 +345,7 @@ def _list(row: Row, name: str, length: int) -> list[Any]:
 
 def _files(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Iterator[str]:
     """The files to fetch; * for all models of a judge."""
-    baselines = {each.baseline for each in bench.categories.values()} or {bench.baseline}
+    baselines = {each.baseline for each in bench.categories.values()}
     yield "question.jsonl"
     yield from (f"model_answer/{file_name(name)}.jsonl" for name in sorted({*baselines, *models}))
     for judge in map(file_name, judges):
@@ -398,12 +380,12 @@ def fetch(
         raise ValueError(f"{source} holds no data/{bench.name}/question.jsonl")
     missing = []
     for name in _files(bench, models, judges):
-        found = sorted(theirs.root.glob(name)) if "*" in name else []
-        for path in found or [theirs.root / name]:
+        found = sorted(theirs.root.glob(name))
+        if not found and not (folder.root / name).exists():
+            missing.append(f"{theirs.root / name} (no such file)")
+        for path in found:
             own = folder.root / path.relative_to(theirs.root)
-            if not path.is_file():
-                missing += [] if own.exists() else [f"{path} (no such file)"]
-            elif not own.exists():
+            if not own.exists():
                 own.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("rb") as original, atomic_write(own) as copy:
                     shutil.copyfileobj(original, copy, 1 << 20)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.common.store import Record, Store, json_line
-from openrlhf_js.evaluation.arena.data import Folder, Question, file_name
+from openrlhf_js.evaluation.arena.data import Folder, Question
 from openrlhf_js.evaluation.arena.protocol import digest
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata, split_thinking
 from openrlhf_js.sampling.endpoint import NoReply
@@ -49,8 +50,9 @@ def generate(
     A question's number among all `questions` determines its seed. ValueError if there are answers
     made with other settings, or by another program.
     """
-    name, path = file_name(name), folder.root / "generation" / f"{file_name(name)}.jsonl"
-    if (answers := folder.answers(name)).is_file() and not path.is_file():
+    answers = folder.answers(name)
+    path = folder.root / "generation" / answers.name
+    if answers.is_file() and not path.is_file():
         raise ValueError(f"another program made {answers}: give this model another --name")
     settings = {**sampler.identity, **parameters._asdict(), "system": system}
     numbers = {uid: number for number, uid in enumerate(questions)}
@@ -83,9 +85,8 @@ def generate(
                 with progress("answering", len(todo), "answers") as bar:
                     sampler.run(todo, parameters, save)
         finally:
-            records = {key[0]: record for key, record in store.records.items()}
-            _export(folder, name, records, settings, questions, count_tokens)
-    own = [records[uid] for uid in wanted if uid in records]
+            _export(answers, store, questions, count_tokens)
+    own = [store.records[uid,] for uid in wanted if (uid,) in store]
     said = [each for each in own if "failed" not in each]
     return AnswerCounts(
         answered=len(said),
@@ -97,27 +98,21 @@ def generate(
 
 
 def _export(
-    folder: Folder,
-    name: str,
-    records: Mapping[Any, Record],
-    settings: Mapping[str, Any],
-    questions: Mapping[str, Question],
-    count_tokens: CountTokens,
+    path: Path, store: Store, questions: Mapping[str, Question], count_tokens: CountTokens
 ) -> None:
-    path = folder.answers(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    failed = {uid: each["failed"] for uid, each in records.items() if "failed" in each}
+    failed = {each["uid"]: each["failed"] for each in store.records.values() if "failed" in each}
     with atomic_write(path) as file:
         for uid, question in questions.items():
-            if uid not in records or uid in failed:
+            if (uid,) not in store or uid in failed:
                 continue
-            said = records[uid]
+            said = store.records[uid,]
             text, thinking = split_thinking(said["text"], said["thinking"])
             content = {"answer": text, **({"thought": thinking} if thinking else {})}
             row = {
                 "uid": uid,
-                "ans_id": digest([uid, name, said["text"]])[:22],
-                "model": name,
+                "ans_id": digest([uid, path.stem, said["text"]])[:22],
+                "model": path.stem,
                 "messages": [
                     {"role": "user", "content": question.prompt},
                     {"role": "assistant", "content": content},
@@ -128,4 +123,5 @@ def _export(
                 "metadata": metadata(text, count_tokens),  # official style control: by position
             }
             file.write(json_line(row))
-    write_json(path.with_suffix(".generation.json"), {"settings": settings, "failed": failed})
+    about = {"settings": store.identity, "failed": failed}
+    write_json(path.with_suffix(".generation.json"), about)

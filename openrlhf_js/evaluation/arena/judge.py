@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
 OUTPUT_TOKENS = 900  # of the official judges' replies, on average
-NO_REPLY = {"text": "", "thinking": "", "prompt_tokens": 0, "completion_tokens": 0}
+NO_REPLY = dict(text="", thinking="", prompt_tokens=0, completion_tokens=0, prompt_bytes=0)
 
 
 class Ledger:
@@ -71,7 +71,8 @@ class Ledger:
     def add(self, records: Sequence[Record]) -> None:
         """Writes replies to the disk."""
         for record in records:
-            record["attempt"] = len(self.replies.get(record["game"], ()))
+            attempt = len(self.replies.get(record["game"], ()))
+            record.update(attempt=attempt, tstamp=time.time())
         self.store.append(records)
         for record in records:
             self.replies[record["game"]].append(record)
@@ -151,20 +152,7 @@ class Pair:
         )
 
 
-class Job(NamedTuple):
-    """One of the two games of a pair, to be asked."""
-
-    key: str
-    pair: Pair
-    game: int
-
-    def record(self, messages: Messages) -> Record:
-        """What the ledger says of it, besides the reply."""
-        return {
-            **{"game": self.key, "model": self.pair.model, "uid": self.pair.question.uid},
-            **{"side": self.game + 1, "tstamp": time.time()},
-            "prompt_bytes": _bytes(messages),
-        }
+Asked = tuple[Pair, int]  # one of its two games
 
 
 @dataclass
@@ -190,7 +178,6 @@ class Judging:
     given_up: int = 0  # games without a verdict, recorded as such
 
     def __post_init__(self) -> None:
-        self._stack = ExitStack()
         self.price = self.settings.price(self.judge)
         self._dearest = 0.0  # dollars of a reply
 
@@ -211,6 +198,9 @@ class Judging:
                         self._pay(record)
                 self._plan(category, prompt, ledger)
             self._stack = stack.pop_all()
+        if self.missing:
+            said = "%d questions lack an answer and are not judged (generate or fetch them)"
+            log.warning(said, self.missing)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,26 +210,32 @@ class Judging:
         """Finds the pairs of a category that have no judgment."""
         questions = [each for each in self.wanted.values() if each.category == category]
         against = ledger.store.identity["baseline"]
-        baselines, failed_there = (
-            read_answers(self.folder, against),
-            failed_answers(self.folder, against),
-        )
-        lacking = 0
+        baselines = read_answers(self.folder, against)
+        failed_there = failed_answers(self.folder, against)
         for model in self.models:
             if model in (against, self.judge, file_name(self.settings.judge_model)):
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
                 continue
             answers = read_answers(self.folder, model)
             failed = failed_there | failed_answers(self.folder, model)
-            judged = read_judgments(self.folder.judgments(self.judge, model))
+            path = self.folder.judgments(self.judge, model)
+            judged = read_judgments(path)
             for question in questions:
-                there = judged.get(question.uid)
-                self._check(there, against, ledger.settings)
+                there, said = judged.get(question.uid), ""
+                if there and there.baseline not in ("", against):
+                    said = f"against {there.baseline}, not {against}"
+                elif there and there.settings not in ("", ledger.settings):
+                    said = "with other settings"
+                if said:
+                    raise ValueError(
+                        f"{path}: {question.uid} was judged {said}; --judge_name keeps the new "
+                        "judgments apart"
+                    )
                 if there and there.complete and not there.settings:  # by another program
                     self.complete += 1
                     continue
                 if question.uid not in answers or question.uid not in baselines:
-                    lacking += question.uid not in failed
+                    self.missing += question.uid not in failed
                     continue
                 texts = answers[question.uid].text, baselines[question.uid].text
                 pair = Pair(ledger, prompt, question, model, *texts, there)
@@ -247,42 +243,23 @@ class Judging:
                     self.complete += 1
                 else:
                     self.pairs.append(pair)
-        self.missing += lacking
-        if lacking:
-            log.warning(
-                "%d questions of %s lack an answer and are not judged (eval arena generate, or "
-                "fetch for a baseline)",
-                *(lacking, category),
-            )
 
-    def _check(self, there: Judgment | None, against: str, settings: str) -> None:
-        if there and (there.baseline or against) != against:
-            said = f"against {there.baseline}, not {against}"
-        elif there and there.settings not in ("", settings):
-            said = "with other settings"
-        else:
-            return
-        raise ValueError(
-            f"{self.folder.judgments(self.judge, there.model)}: {there.uid} was judged {said}; "
-            "--judge_name keeps the new judgments apart"
-        )
-
-    def open_games(self) -> dict[str, Job]:
+    def open_games(self) -> list[Asked]:
         """The games to ask; one for all that show the judge the same."""
-        found: dict[str, Job] = {}
+        found: dict[str, Asked] = {}
         for pair in self.pairs:
             for game, key in enumerate(pair.keys):
                 if key not in self.lost and pair.ledger.open(key):
-                    found.setdefault(key, Job(key, pair, game))
-        return found
+                    found.setdefault(key, (pair, game))
+        return [*found.values()]
 
     def estimate(self) -> tuple[int, float, float, float]:
         """The games to ask, and what they may cost: tokens in and out, and dollars.
 
         From replies so far; without any, from bytes, and the official judges' mean reply.
         """
-        asks = self.open_games().values()
-        size = sum(_bytes(job.pair.messages(job.game)) for job in asks)
+        asks = self.open_games()
+        size = sum(_bytes(pair.messages(game)) for pair, game in asks)
         bill = Bill()
         for ledger in self.ledgers.values():
             for record in ledger.store.records.values():
@@ -308,37 +285,40 @@ class Judging:
             game = self._dearest or dollars / max(1, games)
             return budget is None or self.bill.dollars(self.price) + more * game <= budget
 
-        def jobs() -> Iterator[Job]:
+        def jobs() -> Iterator[Asked]:
             nonlocal under_way
-            for job in asks.values():
+            for job in asks:
                 if not affordable(under_way + 1):
                     self.out_of_money = True
                     return
                 under_way += 1
                 yield job
 
-        async def ask(job: Job) -> Record:
+        async def ask(job: Asked) -> Record:
             nonlocal under_way
-            messages = job.pair.messages(job.game)
+            pair, game = job
+            messages = pair.messages(game)
+            uid, side = pair.question.uid, game + 1
+            record = {"game": pair.keys[game], "model": pair.model, "uid": uid, "side": side}
             try:
                 reply = await endpoint.chat(messages, **self.settings.request())
             except NoReply as error:
                 if not error.refused:
                     raise
-                return {**job.record([]), **NO_REPLY, "refused": str(error)}
+                return {**record, **NO_REPLY, "refused": str(error)}
             finally:
                 under_way -= 1
-            record = {**job.record(messages), **reply._asdict()}
+            record |= {"prompt_bytes": _bytes(messages), **reply._asdict()}
             self._pay(record)
             return record
 
-        def save(results: Sequence[tuple[Job, Record | NoReply]]) -> None:
+        def save(results: Sequence[tuple[Asked, Record | NoReply]]) -> None:
             replies: dict[str, list[Record]] = defaultdict(list)  # by category
-            for job, found in results:
+            for (pair, game), found in results:
                 if isinstance(found, NoReply):
-                    self.lost[job.key] = str(found)
+                    self.lost[pair.keys[game]] = str(found)
                 else:
-                    replies[job.pair.question.category].append(found)
+                    replies[pair.question.category].append(found)
             for category, records in replies.items():
                 self.ledgers[category].add(records)
             spent = self.bill.dollars(self.price) - before

@@ -25,11 +25,7 @@ from matplotlib.figure import Figure
 
 from openrlhf_js import __version__
 from openrlhf_js.common.console import visible
-from openrlhf_js.evaluation.arena.data import (
-    read_answers,
-    read_judgments,
-    read_questions,
-)
+from openrlhf_js.evaluation.arena.data import read_answers, read_judgments, read_questions
 from openrlhf_js.evaluation.arena.score import Board, Pool, Row
 
 log = logging.getLogger(__name__)
@@ -39,12 +35,6 @@ LARGEST_BYTES = 20_000_000  # that browsers open well
 SHOWN_MODELS = 60
 NAME_WIDTH = 36
 INK, GRID = "#37352f", "#e3e2e0"
-KEY = (
-    "score: per cent of weighted rows won against the baseline, ties as half; first shown: share "
-    "of points that went to the answer shown first, 50 % is fair; contradicts: share of judgments "
-    "whose two games name different winners; tokens: mean length of the answers, and times the "
-    "baseline's."
-)
 
 
 def cells(board: Board) -> list[Row]:
@@ -76,20 +66,18 @@ def _cells(row: Row, baseline: bool, missing: bool) -> Row:
     return {**found, "tokens": number("mean_tokens", "{:.0f}") + ratio}
 
 
-def as_json(boards: Sequence[Board]) -> str:
-    """Every row of every board."""
-    rows = [row for board in boards for row in board.rows]
-    return json.dumps(rows, indent=1, allow_nan=False) + "\n"
+def as_csv(rows: Sequence[Row]) -> str:
+    """Rows of boards as a table."""
+    flat = [{**row, "deviations": "; ".join(row["deviations"])} for row in rows]
+    return pd.DataFrame(flat).to_csv(index=False, lineterminator="\n")
 
 
-def as_csv(boards: Sequence[Board]) -> str:
-    """The same as CSV."""
-    rows = [{**row, "deviations": "; ".join(row["deviations"])} for b in boards for row in b.rows]
-    return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
+@rc_context({"svg.hashsalt": "arena", "svg.fonttype": "none", "text.parse_math": False})
+def image(boards: Sequence[Board], kind: str) -> bytes:
+    """The scores with their intervals, the best model on top; the diamond is the baseline.
 
-
-def forest(boards: Sequence[Board]) -> Figure:
-    """The scores with their intervals, the best model on top; the diamond is the baseline."""
+    PNG or SVG, the same bytes for the same scores.
+    """
     heights = [0.9 + 0.3 * min(len(board.rows), SHOWN_MODELS) for board in boards]
     figure = Figure(figsize=(8, sum(heights)), layout="constrained")
     grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -97,8 +85,7 @@ def forest(boards: Sequence[Board]) -> Figure:
         rows = board.rows[:SHOWN_MODELS][::-1]
         for place, row in enumerate(rows):
             baseline = row["model"] == board.baseline
-            if not baseline and row["ci_low"] is not None and row["ci_high"] is not None:
-                axes.plot([row["ci_low"], row["ci_high"]], [place] * 2, color=INK)
+            axes.plot([row["ci_low"], row["ci_high"]], [place] * 2, color=INK)  # None: no line
             face = "white" if baseline else INK
             axes.plot(row["score"], place, "D" if baseline else "o", color=INK, mfc=face)
         axes.axvline(50, color=INK, linewidth=1, linestyle="--")
@@ -109,15 +96,9 @@ def forest(boards: Sequence[Board]) -> Figure:
         axes.set_title(title, loc="left", fontsize=min(12.0, 800 / len(title)))
         axes.grid(axis="x", color=GRID, linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def image(boards: Sequence[Board], kind: str) -> bytes:
-    """The picture of `forest` as PNG or SVG, the same bytes for the same scores."""
     made = io.BytesIO()
-    with rc_context({"svg.hashsalt": "arena", "svg.fonttype": "none", "text.parse_math": False}):
-        dates: Any = {"Date": None} if kind == "svg" else {}
-        forest(boards).savefig(made, format=kind, dpi=150, metadata=dates)
+    dates: Any = {"Date": None} if kind == "svg" else {}
+    figure.savefig(made, format=kind, dpi=150, metadata=dates)
     return made.getvalue()
 
 
@@ -139,9 +120,7 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
             for board in boards
         ],
         compared=compared,
-        key=KEY,
         packed=pack(pools, judges, [name for name in models if name not in baselines]),
-        style=(TEMPLATES / "arena.css").read_text("utf-8"),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )

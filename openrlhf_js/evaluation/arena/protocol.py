@@ -29,7 +29,7 @@ MUCH_WEIGHT = 3  # rows that a verdict of "much better" counts as
 PROMPTS_FILE = "judge_prompts.json"  # beside the questions: the official texts, from a clone
 # what may follow an official judge's name and leave it the same model: gemini-2.5-pro, a date
 SAME_MODEL = r"(-pro)?(-preview|-exp)?(-[\d-]+)?"
-_OFFICIAL = tuple(re.compile(pattern) for pattern in PATTERNS)
+OLDER = {"{question_1}": "{QUESTION}", "{answer_1}": "{ANSWER_A}", "{answer_2}": "{ANSWER_B}"}
 
 # Our own wording, for where the official texts are not there.
 _OWN_SYSTEM = """You compare two answers, A and B, that two assistants gave to the same request of \
@@ -69,8 +69,8 @@ def parse_verdict(text: str) -> str | None:
     the last one wins. Unlike upstream, brackets without a verdict, such as `[[A]]`, are skipped.
     """
     text = text[-LONGEST_TEXT:].upper()
-    for pattern in _OFFICIAL:
-        if found := [MEANING[each] for each in pattern.findall(text) if each in MEANING]:
+    for pattern in PATTERNS:
+        if found := [MEANING[each] for each in re.findall(pattern, text) if each in MEANING]:
             return found[-1]
     return None
 
@@ -108,7 +108,12 @@ class JudgeSettings(Settings):
     @field_validator("prompt_template", mode="before")
     @classmethod
     def _template(cls, value: Any) -> Any:
-        return template_of(value) if value else ""
+        text = str(value[0] if isinstance(value, list) and len(value) == 1 else value or "")
+        for old, new in OLDER.items():
+            text = text.replace(old, new)
+            if text and text.count(new) != 1:
+                raise ValueError(f"the template must hold {new} once")
+        return text
 
     def request(self) -> dict[str, Any]:
         """The parameters of a request."""
@@ -140,17 +145,6 @@ def read_settings(path: Path) -> JudgeSettings:
         mark = getattr(error, "problem_mark", None)  # the error itself may quote a key
         where = f", line {mark.line + 1}" if mark else ""
         raise ValueError(f"{path}{where}: not YAML of 'name: value' lines") from None
-
-
-def template_of(value: Any) -> str:
-    """The template of the user's message, from either version of the official settings."""
-    text = str(value[0] if isinstance(value, list) and len(value) == 1 else value)
-    older = {"{question_1}": "{QUESTION}", "{answer_1}": "{ANSWER_A}", "{answer_2}": "{ANSWER_B}"}
-    for old, new in older.items():
-        text = text.replace(old, new)
-        if text.count(new) != 1:
-            raise ValueError(f"the template must hold {new} once")
-    return text
 
 
 def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
@@ -192,9 +186,7 @@ class JudgePrompt(NamedTuple):
 def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> JudgePrompt:
     """The prompt of a category: of the settings, or official as fetched, or our own."""
     path = folder.root / PROMPTS_FILE
-    fetched: Any = {"system": {}, "template": ""}
-    if path.exists():
-        fetched = json.loads(path.read_bytes())
+    fetched = json.loads(path.read_bytes()) if path.exists() else {"system": {}, "template": ""}
     given = settings.system_prompt
     systems = [each.get(name) for each in (given, fetched["system"]) for name in (category, "*")]
     own_answer = "" if category == "creative_writing" else _OWN_ANSWER

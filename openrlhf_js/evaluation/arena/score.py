@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -35,6 +34,7 @@ MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 OFFICIAL_ROUNDS = 100
 LEVELS = {"v0.1": (0.025, 0.975), "v2.0": (0.05, 0.95)}  # percentiles of the official intervals
 FEW_QUESTIONS = 30
+KEPT = ("judge", "model", "uid", "category", "baseline", "settings")  # of a judgment
 Row = dict[str, Any]
 Questions = Mapping[str, data.Question]
 
@@ -54,7 +54,7 @@ class Pool(NamedTuple):
     bench: data.Bench
     category: str
     baseline: str
-    judged: pd.DataFrame  # judge, model, uid, settings, margin_1, margin_2 (model's view), failed
+    judged: pd.DataFrame  # KEPT, margin_1 and margin_2 in the model's view, failed
     questions: int
     styles: pd.DataFrame  # counts of each answer, by (model, uid), the baseline's too
     unanswered: Mapping[str, int]  # answers that could not be generated, by model
@@ -77,72 +77,55 @@ def load(
     in the official scripts, those that a judge made of itself.
     """
     questions = data.read_questions(folder)
-    judgments = list(_judgments(folder, [data.file_name(name) for name in judges], questions))
-    seen = list(dict.fromkeys(each.category for each in judgments))
+    found = _rows(folder, [data.file_name(name) for name in judges], questions)
+    table = pd.DataFrame(found, columns=[*KEPT, "margin_1", "margin_2", "failed"])
+    table = table.drop_duplicates(["judge", "model", "uid"], keep="last")
+    seen = list(table.category.unique())
     if strange := [name for name in categories if name not in seen]:
         raise ValueError(
             f"nothing of {strange[0]!r} was judged, but {', '.join(seen) or 'nothing'}"
         )
-    if baseline or folder.bench in data.BENCHES:
-        bench = data.bench_of(folder.bench, baseline)
-    else:
-        bench = data.bench_of(folder.bench, {each.category: each.baseline for each in judgments})
-    pools, problems = [], []
+    own_bench = not baseline and folder.bench not in data.BENCHES
+    baselines = dict(zip(table.category, table.baseline, strict=True))
+    bench = data.bench_of(folder.bench, baselines if own_bench else baseline)
+    pools = []
     styles: dict[str, pd.DataFrame] = {}
     for name in sorted(categories or seen, key=[*bench.categories, *seen].index):
         against = data.file_name(bench.category(name).baseline)
-        own = [each for each in judgments if each.category == name and each.model != against]
-        kept = [each for each in own if each.baseline == against]
-        if others := Counter(each.baseline for each in own if each.baseline != against):
-            other, count = others.most_common(1)[0]
+        own = table[(table.category == name) & (table.model != against)]
+        kept, others = own[own.baseline == against], own.baseline[own.baseline != against]
+        if len(others):
+            other, count = others.mode()[0], others.value_counts().max()
             said = f"{count} of {len(own)} judgments of {name} are not against {against}, but "
-            said += f"{other}: score them with --category {name} --baseline {other}"
-            problems += [] if kept else [said]
-            log.warning(said)
-        if kept:
-            models = sorted({against, *(each.model for each in kept)})
+            log.warning(said + f"{other}: score them with --category {name} --baseline {other}")
+        if len(kept):
+            models = sorted({against, *kept.model})
             for model in {*models} - {*styles}:
                 styles[model] = _styles(folder, model, questions)
             counts = pd.concat([styles[model] for model in models])
-            asked = {uid for uid, each in questions.items() if each.category == name}
-            unanswered = {
-                model: len(asked & data.failed_answers(folder, model)) for model in models
-            }
-            table = pd.DataFrame(map(_row, kept))
-            pools.append(Pool(folder, bench, name, against, table, len(asked), counts, unanswered))
+            asked = data.select(questions, [name]).keys()
+            failed = {model: len(asked & data.failed_answers(folder, model)) for model in models}
+            pools.append(Pool(folder, bench, name, against, kept, len(asked), counts, failed))
     if not pools:
-        raise ValueError(problems[0] if problems else f"{', '.join(judges)} judged nothing usable")
+        raise ValueError(f"{', '.join(judges)} judged nothing usable")
     return pools
 
 
-def _judgments(
-    folder: data.Folder, judges: Sequence[str], questions: Questions
-) -> Iterator[data.Judgment]:
+def _rows(folder: data.Folder, judges: Sequence[str], questions: Questions) -> Iterator[Row]:
     for judge in judges:
         paths = sorted(folder.judgments(judge, "any").parent.glob("*.jsonl"))
         if not paths:
             there = ", ".join(folder.judges()) or "none"
             raise ValueError(f"no judgments by {judge} in {folder.root}; judges there: {there}")
-        found: dict[tuple[str, str], data.Judgment] = {}
         for path in paths:
             judged = data.read_judgments(path).values()
             own = [each for each in judged if each.uid in questions and each.model not in judges]
             if lost := len(judged) - len(own):
                 log.warning("%s: %d of no known question, or of a judge, are left out", path, lost)
-            for each in own:
-                first, second = (game and game._replace(text="") for game in each.games)
-                found[each.model, each.uid] = each._replace(judge=judge, games=(first, second))
-        yield from found.values()
-
-
-def _row(of: data.Judgment) -> Row:
-    margins = [MARGIN_OF_A[g.verdict] if g and g.verdict else math.nan for g in of.games]
-    return {
-        **{name: getattr(of, name) for name in ("judge", "model", "uid", "settings")},
-        "margin_1": -margins[0],
-        "margin_2": margins[1],
-        "failed": sum(game is None for game in of.games),
-    }
+            for of in own:
+                a = [MARGIN_OF_A[g.verdict] if g and g.verdict else math.nan for g in of.games]
+                margins = {"margin_1": -a[0], "margin_2": a[1], "failed": of.games.count(None)}
+                yield {name: getattr(of, name) for name in KEPT} | {"judge": judge} | margins
 
 
 def _styles(folder: data.Folder, model: str, questions: Questions) -> pd.DataFrame:
@@ -191,11 +174,11 @@ def tallies(rows: pd.DataFrame) -> dict[str, style.Floats]:
 
 def official(
     counts: Mapping[str, style.Floats], rule: str, seed: int = 0, rounds: int = OFFICIAL_ROUNDS
-) -> dict[str, tuple[Estimate, float]]:
-    """Each model's score with the interval that a version of Arena-Hard prints, and its mean.
+) -> dict[str, Estimate]:
+    """Each model's score with the interval that a version of Arena-Hard prints.
 
-    v0.1 resamples the rows of all models together, v2.0 those of each model; v2.0 prints the mean
-    of the resamples as the score. Rows are won, lost or tied, so a resample is a multinomial draw.
+    v0.1 resamples the rows of all models together, v2.0 those of each model (and prints the mean of
+    the resamples as the score). Rows are won, lost or tied, so a resample is a multinomial draw.
     The official scripts are unseeded: figures agree up to the chance of a bootstrap.
     """
     rng = np.random.default_rng(seed)
@@ -205,15 +188,14 @@ def official(
         drawn = drawn.reshape(rounds, *table.shape)
     else:
         drawn = np.stack([rng.multinomial(round(c.sum()), c / c.sum(), rounds) for c in table], 1)
-    found = {}
-    for place, (model, own) in enumerate(counts.items()):
-        there = drawn[:, place][drawn[:, place].sum(axis=1) > 0]
-        value = float((own[0] + own[2] / 2) / own.sum())
-        scores = (there[:, 0] + there[:, 2] / 2) / there.sum(axis=1)
-        low, high = np.quantile(scores, LEVELS[rule]) if len(there) else (-math.inf, math.inf)
-        mean = float(scores.mean()) if len(there) else value
-        found[model] = (Estimate(value, float(low), float(high)), mean)
-    return found
+    rows = np.concatenate([table[None], drawn]).astype(float)
+    with np.errstate(invalid="ignore"):  # a resample without a row of the model
+        scores = (rows[..., 0] + rows[..., 2] / 2) / rows.sum(axis=-1)
+    ends = np.nanquantile(scores[1:], LEVELS[rule], axis=0)
+    return {
+        model: Estimate(*map(float, (scores[0, place], *ends[:, place])))
+        for place, model in enumerate(counts)
+    }
 
 
 def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -306,43 +288,26 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
 
 
 def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row], list[str]]:
-    """Score and interval by model, in per cent."""
-    rule, counts = pool.bench.rule, tallies(rows)
-    if plan.style_control != "none":
+    """Score and interval by model, in per cent, and what to know of them."""
+    if plan.style_control == "none":
         if plan.ci == "official":
-            raise ValueError(
-                "with style control intervals are by question: leave out --ci official"
-            )
-        return _controlled(pool, rows, plan)
+            found = official(tallies(rows), pool.bench.rule)
+        else:
+            found = {str(model): clustered(own) for model, own in rows.groupby("model")}
+        return {model: _percent(each) for model, each in found.items()}, []
     if plan.ci == "official":
-        found = official(counts, rule)
-        return {
-            model: _percent(each) | {"bootstrap_mean": 100 * mean}
-            for model, (each, mean) in found.items()
-        }, []
-    return {str(model): _percent(clustered(own)) for model, own in rows.groupby("model")}, []
-
-
-def _controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row], list[str]]:
+        raise ValueError("with style control intervals are by question: leave out --ci official")
     features = style.CONTROLS[plan.style_control]
     known, notes = styled(pool, rows)
     fit = style.control(known, features)
-    found = {}
-    for model in fit.models:
-        own = rows[rows.model == model]
-        found[model] = {
-            **_percent(fit.score(model)),
-            "score_without_control": 100 * float(np.average(own.points, weights=own.weight)),
-        }
     told = [
-        f"{name} {each.value:+.3f} ({each.low:+.3f} to {each.high:+.3f})"
-        for name, each in ((name, fit.coefficient(name)) for name in features)
+        "{} {:+.3f} ({:+.3f} to {:+.3f})".format(name, *fit.coefficient(name)) for name in features
     ]
-    return found, [
-        *notes,
+    notes.append(
         f"Style, in log-odds of one standard deviation: {', '.join(told)}. The score is what a "
-        "model would win at the pool's mean difference of style, as in the official script.",
-    ]
+        "model would win at the pool's mean difference of style, as in the official script."
+    )
+    return {model: _percent(fit.score(model)) for model in fit.models}, notes
 
 
 def _counts(
@@ -358,6 +323,7 @@ def _counts(
     return {
         **{"questions": rows.uid.nunique(), "wins": won, "losses": lost, "ties": tied},
         **{"games_missing": missing, "answers_failed": pool.unanswered[model]},
+        "score_without_control": 100 * points / (won + lost + tied),
         "worst_case_low": 100 * points / (won + lost + tied + more),
         "worst_case_high": 100 * (points + more) / (won + lost + tied + more),
         "mean_tokens": _number(lengths[model].mean()) if model in lengths else None,

@@ -60,10 +60,8 @@ def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
     """
     thoughts, rest = [thinking], text
     while pair := next((pair for pair in TAGS if rest.lstrip().startswith(pair[0])), None):
-        thought, closed, rest = rest.lstrip()[len(pair[0]) :].partition(pair[1])
+        thought, _, rest = rest.lstrip()[len(pair[0]) :].partition(pair[1])
         thoughts.append(thought.strip())
-        if not closed:
-            return "", _joined(thoughts)
     if rest is text and not thinking:
         for start, end in TAGS[:-1]:
             thought, closed, after = rest.partition(end)
@@ -71,13 +69,12 @@ def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
                 thoughts.append(thought.strip())
                 rest = after
                 break
-    if rest is text:
-        return text, _joined(thoughts)
-    rest = rest.strip()
-    for start, end in AROUND:
-        if rest.startswith(start):
-            rest = rest[len(start) :].removesuffix(end).strip()
-    return rest, _joined(thoughts)
+    if rest is not text:
+        rest = rest.strip()
+        for start, end in AROUND:
+            if rest.startswith(start):
+                rest = rest[len(start) :].removesuffix(end).strip()
+    return rest, "\n\n".join(filter(None, thoughts))
 
 
 def _mentioned(before: str, after: str) -> bool:
@@ -85,10 +82,6 @@ def _mentioned(before: str, after: str) -> bool:
     quoted = before.endswith(("`", '"', "'")) or before.count("```") % 2 == 1
     ends = not before.strip(" \t") or before.endswith("\n") or after[:1] in ("", "\n", "\r")
     return quoted or not ends
-
-
-def _joined(thoughts: Sequence[str]) -> str:
-    return "\n\n".join(each for each in thoughts if each)
 
 
 class Style(NamedTuple):
@@ -118,12 +111,11 @@ _BOLD = {"**": re.compile(r"\*\*[^*\n]+\*\*"), "__": re.compile(r"__[^_\n]+__")}
 def metadata(text: str, count_tokens: CountTokens) -> dict[str, Any]:
     """The counts of an answer as the official repository makes them, and in its order."""
     plain = without_code(text)
-
-    def counts(patterns: Mapping[str, re.Pattern[str]]) -> dict[str, int]:
-        return {name: sum(1 for _ in each.finditer(plain)) for name, each in patterns.items()}
-
-    found = [count_tokens(text), counts(_HEADERS), counts(_LISTS), counts(_BOLD)]
-    return dict(zip(COUNTS, found, strict=True))
+    counts = (
+        {name: sum(1 for _ in each.finditer(plain)) for name, each in patterns.items()}
+        for patterns in (_HEADERS, _LISTS, _BOLD)
+    )
+    return dict(zip(COUNTS, (count_tokens(text), *counts), strict=True))
 
 
 def without_code(text: str) -> str:

@@ -49,8 +49,8 @@ def test_questions_of_both_schemas(folder, caplog):
     path.write_bytes(path.read_bytes().replace(b"\\u2028", "\u2028".encode()) + b'{"uid": "half')
     found = read_questions(folder)
     assert list(found.values()) == [
-        Question("a", "c", "p\u2028q", "s"),
-        Question("7", V1, "q", "d"),
+        Question("a", "c", "p\u2028q"),
+        Question("7", V1, "q"),
     ]
     for said in ("line 3: the prompt must be text", "line 4: 'turns' must", "line 5: not JSON"):
         assert said in caplog.text
@@ -73,10 +73,10 @@ def test_answers_of_both_schemas(folder, caplog):
     rows[3]["messages"][-1]["content"]["thought"] = "apart"
     write_lines(folder.answers("m"), rows)
     found = read_answers(folder, "m")
-    assert found["a"] == ModelAnswer("a", "m", "yes", None, "hm")  # counts were of the thinking too
-    assert found["b"] == ModelAnswer("b", "m", "old", data.Style(3, 1, 0, 0))
+    assert found["a"] == ModelAnswer("a", "yes", None, "hm")  # counts were of the thinking too
+    assert found["b"] == ModelAnswer("b", "old", data.Style(3, 1, 0, 0))
     assert found["c"].text == "plain"
-    assert found["d"] == ModelAnswer("d", "m", "fine", None, "apart")
+    assert found["d"] == ModelAnswer("d", "fine", None, "apart")
     assert "e" not in found and "there is no answer" in caplog.text
     assert read_answers(folder, "other") == {}
 

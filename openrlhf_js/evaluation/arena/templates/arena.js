@@ -117,13 +117,12 @@ function show(number) {
     into.replaceChildren(make("p", { textContent: "No question is left: change the filters." }));
     return;
   }
-  const line = buttons[place], list = at("list");
-  const above = line.offsetTop < list.scrollTop;
-  const below = line.offsetTop + line.offsetHeight > list.scrollTop + list.clientHeight;
-  if (above || below) list.scrollTop = line.offsetTop - list.clientHeight / 2;
+  const line = buttons[place], list = at("list"), above = line.offsetTop - list.scrollTop;
+  const hidden = above < 0 || above + line.offsetHeight > list.clientHeight;
+  if (hidden) list.scrollTop += above - list.clientHeight / 2;
   const step = (textContent, by) => make("button",
     { textContent, onclick: () => show(place + by), disabled: !shown[place + by] });
-  const names = [question.category, question.cluster, question.uid].filter(Boolean).join(", ");
+  const names = `${question.category}, ${question.uid}`;
   into.replaceChildren(
     make("div", { className: "steps" }, step("\u2190 previous", -1), step("next \u2192", 1),
       `${place + 1} of ${shown.length}`, make("span", { className: "quiet", textContent: names })),
@@ -145,18 +144,12 @@ function choose(id, names) {
 }
 
 async function unpack(id) {
-  const packed = atob(at(id).textContent);
-  const bytes = new Uint8Array(packed.length);
-  for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
+  const bytes = Uint8Array.from(atob(at(id).textContent), each => each.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
 
 async function start() {
-  if (!self.DecompressionStream) {
-    at("count").textContent = "This browser is too old for the questions: take one of 2023 on.";
-    return;
-  }
   data = await unpack("data");
   const categories = [...new Set(data.questions.map(question => question.category))];
   choose("model", data.models.map((name, number) => [number, name]));
