@@ -82,7 +82,7 @@ def _fetch(settings: FetchSettings) -> int:
     source = settings.source or data.download(bench, *wanted)
     missing = data.fetch(folder, bench, source, *wanted)
     protocol.fetch_texts(folder, bench, settings.texts or source)
-    given = protocol.JudgeSettings(judge_model="any")
+    given = protocol.JudgeSettings.model_validate({"judge_model": "any"})
     for name in sorted({each.category for each in data.read_questions(folder).values()}):
         prompt = protocol.prompt_of(folder, name, given)
         own = protocol.identity_of(bench, name, "any", given, prompt)
@@ -190,9 +190,7 @@ def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
     if flags.settings:
         base = read_settings(flags.settings).model_dump()
     elif bench := BENCHES.get(flags.bench or "arena-hard-v2.0"):
-        for each in bench.judges:
-            if each.name == file_name(flags.judge):
-                base = {"temperature": each.temperature, "max_tokens": each.max_tokens}
+        base |= bench.judges.get(file_name(flags.judge), {})
     try:
         more = base.get("parameters", {}) | dict(json.loads(flags.parameters))
     except (ValueError, TypeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -94,7 +95,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), title:
         cells = [list(pair) for pair in zip(header, *cells, strict=True)]
         header = [""] * len(cells[0])
     for place, name in enumerate(header):
-        text = any(not _number(row[place]) for row in cells)
+        text = not all(re.match(r"[-+]*\d|-$", row[place]) for row in cells)
         width = max(len(each) for each in (*name.split(), *(row[place] for row in cells), ""))
         made.add_column(Text(name), justify="left" if text else "right", min_width=width)
     for row in cells:
@@ -107,7 +108,3 @@ def cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else visible(str(value))
-
-
-def _number(text: str) -> bool:
-    return text.lstrip("-+")[:1].isdigit() or text == "-"

@@ -72,8 +72,8 @@ class EngineSettings(Settings):
         files: ModelFiles,
         longest_prompt: int,
         max_new_tokens: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
+        temperature: float,
+        top_p: float,
     ) -> Policy:
         """The policy that an engine samples from."""
         from openrlhf_js.sampling.engines import Policy

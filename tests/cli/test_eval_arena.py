@@ -249,5 +249,5 @@ def test_the_settings_are_the_official_ones(name):
     found = read_settings(ROOT / "eval" / f"arena_hard_{name}.yaml")
     bench = BENCHES[f"arena-hard-{name}"]
     assert found.bench_name == bench.name
-    assert (found.judge_model, found.temperature, found.max_tokens) == bench.judges[0]
-    assert {each.name for each in bench.judges} <= set(found.prices)
+    assert found.request() == bench.judges[found.judge_model]
+    assert {*bench.judges} <= {*found.prices}

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from openrlhf_js.common.files import atomic_write, read_rows
 from openrlhf_js.common.store import json_line
-from openrlhf_js.evaluation.arena.style import Style, split_thinking, style_of
+from openrlhf_js.evaluation.arena.style import split_thinking, style_of
 
 log = logging.getLogger(__name__)
 Row = Mapping[str, Any]
@@ -48,21 +48,13 @@ class Category(NamedTuple):
     judges: tuple[str, ...] = ()  # whose verdicts are pooled officially; () for one of the bench's
 
 
-class OfficialJudge(NamedTuple):
-    """A judge with its official parameters."""
-
-    name: str
-    temperature: float
-    max_tokens: int
-
-
 class Bench(NamedTuple):
     """A set of questions and how it is judged officially."""
 
     name: str
     categories: Mapping[str, Category]  # "*": those that are not listed
     rule: Literal["v0.1", "v2.0"] = "v2.0"  # of the official interval
-    judges: tuple[OfficialJudge, ...] = ()
+    judges: Mapping[str, Mapping[str, float]] = {}  # with their official parameters
 
     def category(self, name: str) -> Category:
         """A category by name."""
@@ -78,7 +70,7 @@ BENCHES = {
         "arena-hard-v0.1",
         {"arena-hard-v0.1": Category("gpt-4-0314", 500, HARD_SYSTEM)},
         "v0.1",
-        (OfficialJudge("gpt-4-1106-preview", 0.0, 4096),),
+        {"gpt-4-1106-preview": {"temperature": 0.0, "max_tokens": 4096}},
     ),
     "arena-hard-v2.0": Bench(
         "arena-hard-v2.0",
@@ -91,7 +83,10 @@ BENCHES = {
             "math": Category("o3-mini-2025-01-31", 0, HARD_SYSTEM),
         },
         "v2.0",
-        (OfficialJudge("gpt-4.1", 0.0, 16000), OfficialJudge("gemini-2.5", 1.0, 32000)),
+        {
+            "gpt-4.1": {"temperature": 0.0, "max_tokens": 16000},
+            "gemini-2.5": {"temperature": 1.0, "max_tokens": 32000},
+        },
     ),
 }
 
@@ -162,7 +157,7 @@ class ModelAnswer(NamedTuple):
 
     uid: str
     text: str
-    style: Style | None = None  # None: the file has no counts of this text
+    style: Sequence[int] | None = None  # STYLE; None: the file has no counts of this text
     thinking: str = ""
 
 

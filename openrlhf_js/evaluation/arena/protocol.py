@@ -185,8 +185,8 @@ class JudgePrompt(NamedTuple):
 
 def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> JudgePrompt:
     """The prompt of a category: of the settings, or official as fetched, or our own."""
-    path = folder.root / PROMPTS_FILE
-    fetched = json.loads(path.read_bytes()) if path.exists() else {"system": {}, "template": ""}
+    path, none = folder.root / PROMPTS_FILE, {"system": {}, "template": ""}
+    fetched: Any = json.loads(path.read_bytes()) if path.exists() else none
     given = settings.system_prompt
     systems = [each.get(name) for each in (given, fetched["system"]) for name in (category, "*")]
     own_answer = "" if category == "creative_writing" else _OWN_ANSWER
@@ -246,7 +246,6 @@ def deviations(
     """
     if not bench.judges:
         return [f"{bench.name} is no official benchmark"]
-    official = {each.name: each for each in bench.judges}
     own, against = bench.category(category), BENCHES[bench.name].category(category).baseline
     found = []
     if own.judges and set(judges) != set(own.judges) and len(judges) == 1:
@@ -258,16 +257,15 @@ def deviations(
     if much_weight != MUCH_WEIGHT:
         found.append(f"much better counts as {much_weight:g} rows; officially {MUCH_WEIGHT}")
     for judge in judges:
-        if judge not in official:
-            found.append(f"the judge is {judge}; officially {' or '.join(official)}")
+        if judge not in bench.judges:
+            found.append(f"the judge is {judge}; officially {' or '.join(bench.judges)}")
         elif judge in recorded:
-            same, ours = official[judge], recorded[judge]
+            ours = recorded[judge]
             model, given = file_name(ours["judge_model"]), dict(ours["parameters"])
             if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):
                 found.append(f"{judge} is the model {model}")
-            for name in ("temperature", "max_tokens"):
-                value, wanted = given.pop(name, None), getattr(same, name)
-                if value != wanted:
+            for name, wanted in bench.judges[judge].items():
+                if (value := given.pop(name, None)) != wanted:
                     found.append(f"{judge}'s {name} is {value}; officially {wanted}")
             if given:
                 found.append(f"{judge} is asked with {json.dumps(given)}")

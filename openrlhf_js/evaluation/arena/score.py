@@ -135,7 +135,7 @@ def _styles(folder: data.Folder, model: str, questions: Questions) -> pd.DataFra
         path = folder.answers(model)
         log.warning("%s: %d of %d answers have no style counts", path, lacking, len(answers))
     index = pd.MultiIndex.from_product([[model], list(found)], names=["model", "uid"])
-    return pd.DataFrame(found.values(), index=index, columns=list(style.Style._fields), dtype=float)
+    return pd.DataFrame(found.values(), index=index, columns=[*style.STYLE], dtype=float)
 
 
 def games(
@@ -274,7 +274,9 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
             continue
         own, counted = judged[judged.model == model], rows[rows.model == model]
         counts = _counts(pool, model, own, counted, len(judges), plan) | judging(own)
-        board_rows.append({"model": model, **scores[model], **base, **counts})
+        score, low_end, high_end = (_number(100 * each) for each in scores[model])
+        figures = {"model": model, "score": score, "ci_low": low_end, "ci_high": high_end}
+        board_rows.append({**figures, **base, **counts})
     return Board(
         title=f"{pool.category}, judged by {' + '.join(judges)}"
         + (" (pooled)" if len(judges) > 1 else "")
@@ -287,27 +289,25 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     )
 
 
-def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Row], list[str]]:
-    """Score and interval by model, in per cent, and what to know of them."""
+def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Estimate], list[str]]:
+    """Score and interval by model, and what to know of them."""
     if plan.style_control == "none":
         if plan.ci == "official":
-            found = official(tallies(rows), pool.bench.rule)
-        else:
-            found = {str(model): clustered(own) for model, own in rows.groupby("model")}
-        return {model: _percent(each) for model, each in found.items()}, []
+            return official(tallies(rows), pool.bench.rule), []
+        return {str(model): clustered(own) for model, own in rows.groupby("model")}, []
     if plan.ci == "official":
         raise ValueError("with style control intervals are by question: leave out --ci official")
-    features = style.CONTROLS[plan.style_control]
     known, notes = styled(pool, rows)
-    fit = style.control(known, features)
+    fit = style.control(known, style.CONTROLS[plan.style_control])
     told = [
-        "{} {:+.3f} ({:+.3f} to {:+.3f})".format(name, *fit.coefficient(name)) for name in features
+        "{} {:+.3f} ({:+.3f} to {:+.3f})".format(name, *each)
+        for name, each in fit.coefficients.items()
     ]
     notes.append(
         f"Style, in log-odds of one standard deviation: {', '.join(told)}. The score is what a "
         "model would win at the pool's mean difference of style, as in the official script."
     )
-    return {model: _percent(fit.score(model)) for model in fit.models}, notes
+    return fit.scores, notes
 
 
 def _counts(
@@ -349,7 +349,8 @@ def judging(judged: pd.DataFrame) -> Row:
         signs, uids = np.sign(margins[complete]), judged.uid.to_numpy()[complete]
         for_a = ((signs * [-1, 1]).mean(axis=1) + 1) / 2
         for name, values in (("side_a", for_a), ("contradictions", signs[:, 0] * signs[:, 1] < 0)):
-            found |= _share(clustered_proportion(values, uids), name)
+            value, low, high = clustered_proportion(values, uids)
+            found |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return found
 
 
@@ -435,28 +436,19 @@ def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Co
     rows = rows[rows.uid.isin(list(shared)) | ~rows.model.isin([a, b])]
     if plan.style_control != "none":
         fit = style.control(rows, style.CONTROLS[plan.style_control])
-        found, scores = fit.difference(a, b), [fit.score(name).value for name in (a, b)]
+        found, scores = fit.difference(a, b), [fit.scores[name].value for name in (a, b)]
     else:
-        pair = rows.assign(won=rows.points * rows.weight)
-        sums = pair[pair.model.isin([a, b])].groupby(["uid", "model"])[["won", "weight"]].sum()
-        won, weight = sums.won.unstack()[[a, b]], sums.weight.unstack()[[a, b]]
+        pair = rows[rows.model.isin([a, b])].assign(won=rows.points * rows.weight)
+        sums = pair.pivot_table(["won", "weight"], "uid", "model", "sum")
+        won, weight = sums.won[[a, b]], sums.weight[[a, b]]
         points = (won / weight).to_numpy().T
         found = paired_difference(*points, weights_a=weight[a], weights_b=weight[b])
-        scores = [float(won[name].sum() / weight[name].sum()) for name in (a, b)]
+        scores = (won.sum() / weight.sum()).tolist()
     return Comparison(
         *(a, b, len(shared), len(own[0] - shared), len(own[1] - shared), scores[0], scores[1]),
         found,
         detectable_effect(found.standard_error, found.degrees_of_freedom),
     )
-
-
-def _percent(of: Estimate) -> Row:
-    value, low, high = (_number(100 * each) for each in of)
-    return {"score": value, "ci_low": low, "ci_high": high}
-
-
-def _share(of: Estimate, name: str) -> Row:
-    return {name: of.value, f"{name}_low": of.low, f"{name}_high": of.high}
 
 
 def _number(value: float) -> float | None:

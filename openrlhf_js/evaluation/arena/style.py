@@ -84,15 +84,7 @@ def _mentioned(before: str, after: str) -> bool:
     return quoted or not ends
 
 
-class Style(NamedTuple):
-    """Counts of an answer."""
-
-    tokens: int
-    headers: int
-    lists: int
-    bold: int
-
-
+STYLE = ("tokens", "headers", "lists", "bold")  # counts of an answer, and their official names
 COUNTS = ("token_len", "header_count", "list_count", "bold_count")
 # names of two encodings in tiktoken's cache
 OLDER_FILE = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"
@@ -125,13 +117,13 @@ def without_code(text: str) -> str:
     return text
 
 
-def style_of(metadata: Any) -> Style | None:
-    """The counts in an answer's `metadata`; None where there are none."""
+def style_of(metadata: Any) -> tuple[int, ...] | None:
+    """The counts of `STYLE` in an answer's `metadata`; None where there are none."""
     try:
         values = [metadata[name] for name in COUNTS]
         sums = [sum(each.values()) if isinstance(each, dict) else each for each in values]
         whole = all(0 <= each <= 2**53 and each == int(each) for each in sums)
-        return Style(*map(int, sums)) if whole else None
+        return tuple(map(int, sums)) if whole else None
     except (KeyError, TypeError, OverflowError):
         return None
 
@@ -174,36 +166,21 @@ class Controlled(NamedTuple):
 
         P(model wins) = 1 / (1 + exp(-(theta_model + beta z)))
 
-    Parameters are theta of each model, then beta of each feature, in log-odds.
+    Intervals are by question.
     """
 
-    models: tuple[str, ...]
-    features: tuple[str, ...]
-    parameters: Floats
-    covariance: Floats  # clustered by question
+    scores: dict[str, Estimate]  # in [0, 1], at the pool's mean difference of style
+    coefficients: dict[str, Estimate]  # beta: log-odds of one standard deviation of a feature
+    covariance: Floats  # of theta, clustered by question
     degrees_of_freedom: int
-
-    def score(self, model: str) -> Estimate:
-        """In [0, 1], at the pool's mean difference of style."""
-        return Estimate(*special.expit(self._ends(self.models.index(model))).tolist())
-
-    def coefficient(self, feature: str) -> Estimate:
-        """Log-odds that one standard deviation more of a feature is worth."""
-        return Estimate(*self._ends(len(self.models) + self.features.index(feature)).tolist())
 
     def difference(self, a: str, b: str) -> Difference:
         """Score of a minus score of b, by the delta method."""
-        along, scores = np.zeros(len(self.parameters)), []
-        for name, sign in ((a, 1), (b, -1)):
-            place = self.models.index(name)
-            scores.append(float(special.expit(self.parameters[place])))
-            along[place] = sign * scores[-1] * (1 - scores[-1])
+        first, second = self.scores[a].value, self.scores[b].value
+        slopes = {a: first * (1 - first), b: -second * (1 - second)}
+        along = np.array([slopes.get(name, 0) for name in self.scores])
         error = float(np.sqrt(along @ self.covariance @ along))
-        return t_difference(scores[0] - scores[1], error, self.degrees_of_freedom, 1)
-
-    def _ends(self, place: int) -> Floats:
-        value, error = self.parameters[place], np.sqrt(self.covariance[place, place])
-        return np.array(t_estimate(value, error, self.degrees_of_freedom))
+        return t_difference(first - second, error, self.degrees_of_freedom, 1)
 
 
 def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
@@ -232,7 +209,9 @@ def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
         fit = model.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": clusters})
     if not (fit.converged and np.isfinite(fit.bse).all()):
         raise ValueError("style decides every game, so it cannot be held equal")
-    known = np.concatenate([np.full(len(models), True), varies])
-    parameters, covariance = np.zeros(len(known)), np.zeros((len(known), len(known)))
-    parameters[known], covariance[np.ix_(known, known)] = fit.params, fit.cov_params()
-    return Controlled(tuple(models), tuple(features), parameters, covariance, len(names) - 1)
+    degrees, n = len(names) - 1, len(models)
+    found = [t_estimate(*each, degrees) for each in zip(fit.params, fit.bse, strict=True)]
+    scores = {m: Estimate(*special.expit(e).tolist()) for m, e in zip(models, found, strict=False)}
+    coefficients = dict.fromkeys(features, Estimate(0.0, 0.0, 0.0))
+    coefficients |= zip(np.array(features)[varies].tolist(), found[n:], strict=True)
+    return Controlled(scores, coefficients, fit.cov_params()[:n, :n], degrees)

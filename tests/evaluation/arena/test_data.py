@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from judged_bench import answer_row, counts, judgment_row, read_lines, write_lines
 
-from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.data import (
     Folder,
     Game,
@@ -74,7 +73,7 @@ def test_answers_of_both_schemas(folder, caplog):
     write_lines(folder.answers("m"), rows)
     found = read_answers(folder, "m")
     assert found["a"] == ModelAnswer("a", "yes", None, "hm")  # counts were of the thinking too
-    assert found["b"] == ModelAnswer("b", "old", data.Style(3, 1, 0, 0))
+    assert found["b"] == ModelAnswer("b", "old", (3, 1, 0, 0))
     assert found["c"].text == "plain"
     assert found["d"] == ModelAnswer("d", "fine", None, "apart")
     assert "e" not in found and "there is no answer" in caplog.text

@@ -19,7 +19,6 @@ from openrlhf_js.evaluation.arena.style import (
     CONTROLS,
     FEATURES,
     TAGS,
-    Style,
     control,
     differences,
     metadata,
@@ -83,7 +82,7 @@ def test_counts_by_hand_and_their_order():
     assert found["header_count"] == {"h1": 1, "h2": 1, "h3": 0, "h4": 0, "h5": 0, "h6": 0}
     assert found["list_count"] == {"ordered": 2, "unordered": 3}
     assert found["bold_count"] == {"**": 1, "__": 1}
-    assert style_of(found) == Style(len(text.split()), 2, 5, 2)
+    assert style_of(found) == (len(text.split()), 2, 5, 2)
 
 
 def test_what_a_code_block_holds_goes_everywhere():
@@ -187,10 +186,10 @@ def test_each_control_is_the_fit_on_single_rows(name):
     rows, features = pool_of(), CONTROLS[name]
     found = control(rows, features)
     slow = slow_fit(rows, features)
-    for place, model in enumerate(found.models):
-        assert found.score(model).value == pytest.approx(special.expit(slow[place]), abs=2e-5)
-    for place, feature in enumerate(features, len(found.models)):
-        assert found.coefficient(feature).value == pytest.approx(slow[place], abs=2e-4)
+    for place, model in enumerate(found.scores):
+        assert found.scores[model].value == pytest.approx(special.expit(slow[place]), abs=2e-5)
+    for place, feature in enumerate(features, len(found.scores)):
+        assert found.coefficients[feature].value == pytest.approx(slow[place], abs=2e-4)
 
 
 def test_without_style_it_is_the_share_of_wins():
@@ -198,8 +197,8 @@ def test_without_style_it_is_the_share_of_wins():
     found = control(rows, ["length"])
     for model, own in rows.groupby("model"):
         share = np.average(own.points, weights=own.weight)
-        assert found.score(model).value == pytest.approx(share)
-    assert found.coefficient("length") == (0, 0, 0)
+        assert found.scores[model].value == pytest.approx(share)
+    assert found.coefficients["length"] == (0, 0, 0)
 
 
 def test_errors_are_those_of_a_bootstrap_by_question():
@@ -211,12 +210,13 @@ def test_errors_are_those_of_a_bootstrap_by_question():
         chosen = rng.choice(list(groups), len(groups))
         again = pd.concat(groups[uid].assign(uid=n) for n, uid in enumerate(chosen))
         fit = control(again, FEATURES)
-        drawn.append([*fit.parameters[:3], fit.difference("m2", "m1").value])
+        theta = [special.logit(each.value) for each in fit.scores.values()]
+        drawn.append([*theta, fit.difference("m2", "m1").value])
     errors = np.std(drawn, axis=0)
-    assert np.sqrt(np.diag(found.covariance)[:3]) == pytest.approx(errors[:3], rel=0.25)
+    assert np.sqrt(np.diag(found.covariance)) == pytest.approx(errors[:3], rel=0.25)
     difference = found.difference("m2", "m1")
     assert difference.standard_error == pytest.approx(errors[3], rel=0.25)
-    scores = [found.score(name).value for name in ("m2", "m1")]
+    scores = [found.scores[name].value for name in ("m2", "m1")]
     assert difference.value == pytest.approx(scores[0] - scores[1])
     assert difference.degrees_of_freedom == 79
 
@@ -234,10 +234,12 @@ def test_length_that_a_judge_likes_is_taken_out():
     pool = pd.DataFrame(rows, columns=["model", "uid", "points", "weight", "length"])
     assert pool.points[pool.model == "long"].mean() > 0.6
     found = control(pool, ["length"])
-    low, high = found.coefficient("length")[1:]
+    low, high = found.coefficients["length"][1:]
     assert low < 3 * pool.length.std() < high
     mean = special.expit(3 * pool.length.mean())  # at the pool's mean difference both win alike
-    assert [found.score(name).value for name in found.models] == pytest.approx([mean] * 2, abs=0.04)
+    assert [found.scores[name].value for name in found.scores] == pytest.approx(
+        [mean] * 2, abs=0.04
+    )
 
 
 def test_what_cannot_be_fitted():
