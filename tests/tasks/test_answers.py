@@ -103,6 +103,22 @@ PAPER = {
 }
 
 
+@pytest.mark.parametrize("name", PAPER)
+def test_the_last_complete_answer_of_a_tasks_own_form_counts(name):
+    label, right, wrong = PAPER[name]
+    box, tag = "\\boxed{%s}", "<answer> %s </answer>"
+    own, other = (tag, box) if name in ("countdown", "maze") else (box, tag)
+    for response, status in [
+        (f"{own % wrong} or rather {own % right} {own[:9]}", "correct"),
+        (own % right + own % wrong, "wrong"),
+        (other % wrong + own % right, "correct"),
+        (own % right + other % wrong, "correct"),
+        (other % right + own % "", "no_answer"),
+        (own[:9] + right, "no_answer"),
+    ]:
+        assert TASKS[name].score(response, label).status == status, response
+
+
 @pytest.mark.parametrize("end", ["", "<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>\n"])
 @pytest.mark.parametrize("form", ["\\boxed{%s}", "\\boxed{%s}.\n", "<answer> %s </answer>"])
 @pytest.mark.parametrize("name", PAPER)

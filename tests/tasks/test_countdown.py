@@ -127,6 +127,7 @@ MALFORMED = r"""53 + 22 + 55 + -59 ; 53.0 + 22 + 55 - 59 ; 053 + 22 + 55 - 59 ; 
 PRESENTED = r"""$8 \times 3$ ; \[ 8 \times 3 = 24 \] ; \(8 \cdot 3\) ; $24 = 8 * 3$. ; `8 * 3` ;
     8x3 ; \left( 8 \right) \times 3 ; \boxed{8*3} = 24 ; $\boxed{8 \, x \, 3}$ ; 8 ∗ 3 ;
     \text{8 * 3} ; **8 * 3.** ; "8 * 3" ; “8 * 3.” ; \frac{8*3*2}{2} ; \dfrac{2}{\frac{2}{8*3}} ;
+    8 * 3 / {2 / 2} ; 8 \times 3 / \{2 / {2}\} ;
     8 * \frac{3}{2} * 2 ; \cfrac{8*3*2}{2} ; \text{The answer is: } 8*3"""
 NOT_PRESENTATION = r"""8**2 ; 9**-1 ; **9**-1 ; 2**(3) ; 2(4) ; $2$(4) ; 2 \left(4\right) ; 2{4} ;
     8.0 ; 8//1 ; -2 * -4 ; +8 ; \text{eight} ; 8 * 1 = 8 = 8 ; 10 – 2 ; 2\frac{8}{2} ; (8] ;
@@ -159,22 +160,6 @@ def test_presentation_makes_no_difference_but_is_not_all_that_is_left_out():
         assert {text for text in each(texts) if score(text, label).status != status} == set()
 
 
-def test_only_the_last_complete_answer_of_the_response_counts():
-    right, wrong = "<answer> 53+22+55-59 </answer>", "<answer> 55 </answer>"
-    box = r"\boxed{53+22+55-59}"
-    for response, status in [
-        (wrong + right + "<answer> 5", "correct"),
-        (right + wrong, "wrong"),
-        (right + "<|im_end|>", "correct"),
-        ("53+22+55-59", "no_answer"),
-        ("<answer> 53+22+55-59", "no_answer"),
-        (box, "correct"),  # without tags
-        (box + wrong, "wrong"),
-        (box + "<answer> </answer>", "no_answer"),
-    ]:
-        assert countdown.score(response, PAPER).status == status
-
-
 def test_a_number_given_twice_can_be_used_twice_and_values_are_exact():
     label = '{"numbers": [4, 4, 9], "target": 8}'
     values = [score(answer, label).value for answer in ("4 + 4", "4 + 4 + 4 - 4", "8 * 1")]
@@ -182,13 +167,6 @@ def test_a_number_given_twice_can_be_used_twice_and_values_are_exact():
     label = '{"numbers": [1, 3, 99999999999999999999], "target": 33333333333333333333}'
     assert score("99999999999999999999 / 3", label).status == "correct"
     assert score("(99999999999999999999 + 1) / 3", label).status == "wrong"
-
-
-def test_braces_group_as_brackets_do():
-    for target, status in ((20, "correct"), (14, "wrong")):
-        label = json.dumps({"numbers": [2, 3, 4], "target": target})
-        assert score("{2 + 3} * 4", label).status == status
-        assert score("\\{2 + 3\\} \\times {4}", label).status == status
 
 
 def test_a_label_can_ask_for_all_numbers():

@@ -66,48 +66,12 @@ def test_the_text_alone_has_one_solution_which_is_the_label(size):
         assert solutions_of(text_of(item)) == [json.loads(knights_knaves.label(item))]
 
 
-@pytest.mark.parametrize(
-    ("statements", "worlds"),
-    [
-        # Bit w of the set is world w; bit i of w is person i.
-        ([["is", [1, False]], ["is", [0, True]]], 0b0000),
-        ([["is", [1, False]], ["is", [0, False]]], 0b0110),
-        ([["and", [0, False], [1, False]], ["is", [0, False]]], 0b0100),
-        ([["or", [0, False], [1, True]], ["is", [0, True]]], 0b1000),
-        ([["if", [0, True], [1, True]], ["iff", [0, True], [1, True]]], 0b1000),
-        ([["if", [1, False], [0, False]], ["iff", [1, True], [0, False]]], 0b0000),
-    ],
-)
-def test_worlds_of_hand_made_puzzles(statements, worlds):
-    assert knights_knaves.worlds(statements) == worlds
+@pytest.mark.parametrize(("one", "two"), [(True, False), (False, False)])  # none, and two
+def test_a_puzzle_without_one_solution_has_no_label(one, two):
+    statements = [["is", [1, one]], ["is", [0, two]]]
     item = {"people": ["Ann", "Bob"], "roles": ["hero", "villain"], "statements": statements}
-    if worlds.bit_count() == 1:
-        assert knights_knaves.label(item)
-    else:
-        with pytest.raises(ValueError, match="one solution"):
-            knights_knaves.label(item)
-
-
-def test_the_text_of_a_puzzle():
-    item = {
-        "people": ["Owen", "Liam", "Eve"],
-        "roles": ["angel", "egoist"],
-        "statements": [
-            ["if", [0, True], [2, False]],
-            ["or", [1, False], [0, True]],
-            ["iff", [2, True], [1, True]],
-        ],
-    }
-    for part in (
-        " either an angel or an egoist",
-        "Angels always tell the truth, and egoists always lie.",
-        "You meet 3 of them: Owen, Liam, and Eve.",
-        "If Owen is an angel then Eve is an egoist",
-        "Liam is an egoist or Owen is an angel, or both",
-        "Eve is an angel if and only if Liam is an angel",
-    ):
-        assert part in text_of(item)
-    assert text_of(item) == text_of(json.loads(json.dumps(item)))
+    with pytest.raises(ValueError, match="one solution"):
+        knights_knaves.label(item)
 
 
 def test_puzzles_are_varied_even_and_graded_right():
@@ -282,19 +246,6 @@ def test_claims_need_no_label():
     }
     for unread in ("Owen is a sage", "\\boxed{Owen is tall}", ""):
         assert knights_knaves.claims_of(unread) is None
-
-
-def test_the_answer_is_in_the_last_box_or_without_one_in_the_last_tag():
-    right, wrong = each(RIGHT)[0], each(WRONG)[0]
-    for response, status in [
-        (f"\\boxed{{{wrong}}} or rather \\boxed{{{right}}}", "correct"),
-        (f"\\boxed{{{right}}} or rather \\boxed{{{wrong}}}", "wrong"),
-        (f"<answer>{right}</answer><|im_end|>", "correct"),
-        (f"<answer>{right}</answer> \\boxed{{{wrong}}}", "wrong"),
-        (f"\\boxed{{{right}", "no_answer"),
-        (right, "no_answer"),
-    ]:
-        assert knights_knaves.score(response, LABEL).status == status
 
 
 def test_answers_as_other_projects_ask_for_them():

@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from openrlhf_js.tasks import math
-from openrlhf_js.tasks.base import scored
 
 PROBLEMS = [("What is 2 + 2?", "4"), ("Two\n\nparagraphs: $x$?", "-7")]
 OLYMPIAD = {"question": "How many?", "is_multiple_answer": False, "unit": None, "error": None}
@@ -104,16 +103,6 @@ def test_your_own_file_or_folder_is_divided_by_its_text(tmp_path):
     assert parts["train"][0] == {"problem": "0 + 1?", "answer": "1", "source": "plain"}
 
 
-def test_your_own_files_keep_the_splits_of_their_names(tmp_path):
-    file = parquet(tmp_path / "my-train.parquet", [{"problem": "1 + 1?", "answer": "2"}])
-    for source in (file, str(tmp_path)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert len(list(math.load("train", source, "plain"))) == 1
-        with pytest.raises(ValueError, match="no file for split 'test', but my-train"):
-            list(math.load("test", source, "plain"))
-
-
 def test_your_own_file_that_is_refused(tmp_path):
     rows = [{"problem": "1 + 1?", "answer": "2"}]
     with pytest.raises(ValueError, match="its train part, 0 of 1 problems; files"):
@@ -166,31 +155,6 @@ def test_the_gold_answer_scores_one_and_another_does_not(label):
     assert math.score(math.right_response(label), label).status == "correct"
     assert math.score(math.wrong_response(label), label).status == "wrong"
     assert math.score("Hard to say.", label).status == "no_answer"
-
-
-def test_the_last_box_or_else_tag_of_the_response_alone_is_graded(monkeypatch):
-    graded = []
-    monkeypatch.setattr(
-        math.grader, "grade", lambda *each: graded.append(each) or scored("wrong", "")
-    )
-    math.score(r"\boxed{1}, no, \boxed{2}", "2")
-    math.score("2", "2")
-    math.score("<think> 1 </think> <answer> 2 </answer><|im_end|>", "2")
-    math.score("\\boxed{1} <answer> 2 </answer>", "2")
-    assert graded == [("2", "2"), (None, "2"), ("2", "2"), ("1", "2")]
-    assert math.wrong_response("-1").endswith(r"\boxed{0}.")  # its neighbour
-
-
-@pytest.mark.parametrize(
-    ("said", "value"),
-    [
-        *(("7", 1), ("$7$", 1), ("**7**", 1), ("The answer is 7.", 1), (r"\frac{14}{2}", 1)),
-        *(("7 or 8", 0), ("7, 8", 0), ("not 7", 0), ("8", 0), ("7 <answer> 8", 0), ("", 0)),
-    ],
-)
-def test_a_tag_is_read_as_a_box_is(said, value):
-    response = f"<think> \\frac{{14}}{{2}} </think><answer>\n{said}\n</answer>"
-    assert math.score(response, "7").value == value
 
 
 @pytest.mark.parametrize("answer", [" ", None, [], ["1", ""]])

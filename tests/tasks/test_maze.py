@@ -159,16 +159,6 @@ def test_answers(answer, status):
     assert score(answer)[:2] == (float(status == "correct"), status)
 
 
-def test_the_answer_is_in_the_last_tag_or_without_one_in_the_last_box():
-    for response, status in [
-        ("<answer>U</answer> so <answer>RUUU</answer><|im_end|>", "correct"),
-        (r"\boxed{RUUU}", "correct"),
-        (r"\boxed{RUUU} <answer>U</answer>", "wrong"),
-        ("RUUU", "no_answer"),
-    ]:
-        assert maze.score(response, PAPER).status == status
-
-
 def test_grids_that_are_not_square_or_have_no_way():
     label = json.dumps({"maze": ["*******", "*S...E*", "*******"]})
     assert maze.right_response(label) == "<answer> RRRR </answer>"
