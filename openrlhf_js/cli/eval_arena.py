@@ -126,20 +126,24 @@ def _generate(settings: GenerateSettings) -> int:
     count_tokens = style.load_tokenizer(settings.bench)
     sampler = settings.sampler(settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
-    found = answer(
+    records, open_questions = answer(
         *(settings.folder, name, sampler, questions, wanted),
         Parameters(settings.temperature, settings.top_p, settings.max_new_tokens, settings.seed),
         *(count_tokens, settings.system, settings.retry_failed),
     )
+    failed = {each["uid"]: each["failed"] for each in records if "failed" in each}
+    said = [each for each in records if each["uid"] not in failed]
+    cut_off = sum(each["finish_reason"] == "length" for each in said)
+    empty = sum(not style.split_thinking(each["text"], each["thinking"])[0] for each in said)
     say(
-        f"{settings.folder.answers(name)}: answers to {found.answered} of {len(wanted)} questions; "
-        f"{found.cut_off} were cut off at {settings.max_new_tokens} tokens, {found.empty} are empty"
+        f"{settings.folder.answers(name)}: answers to {len(said)} of {len(wanted)} questions; "
+        f"{cut_off} were cut off at {settings.max_new_tokens} tokens, {empty} are empty"
     )
-    for problems, said in ((found.failed, "failed"), (found.open, "are open")):
+    for problems, kind in ((failed, "failed"), (open_questions, "are open")):
         if problems:
             uid, why = next(iter(problems.items()))
-            say(f"{len(problems)} questions {said}, such as {uid}: {why}", error=True)
-    return int(found.answered + len(found.failed) < len(wanted))
+            say(f"{len(problems)} questions {kind}, such as {uid}: {why}", error=True)
+    return int(len(records) < len(wanted))
 
 
 class JudgeFlags(BenchSettings):

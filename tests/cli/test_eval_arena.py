@@ -64,6 +64,9 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     rows = read_lines(Folder(data, "own").answers("m"))
     assert [row["uid"] for row in rows] == [f"q{n}" for n in range(6)]
     assert all(row["metadata"]["token_len"] <= 5 for row in rows)
+    cut_off = sum(row["finish_reason"] == "length" for row in rows)
+    empty = sum(not row["messages"][-1]["content"]["answer"] for row in rows)
+    assert f"{cut_off} were cut off at 5 tokens, {empty} are empty" in said.out
     recorded = json.loads((data / "own" / "model_answer" / "m.generation.json").read_bytes())
     assert list(recorded["failed"]) == ["q6"] and recorded["settings"]["max_new_tokens"] == 5
     assert eval_arena.main([*words, "--temperature", "1"]) == 2

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write, write_json
@@ -24,16 +23,6 @@ from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler
 NOTES = ("model", "url", "device")  # of the settings, what may change between calls
 
 
-class AnswerCounts(NamedTuple):
-    """What became of the questions that were asked."""
-
-    answered: int
-    cut_off: int  # at the most tokens allowed
-    empty: int  # nothing was said, or the thinking never ended
-    failed: dict[str, str]  # why a question gets no answer, by uid
-    open: dict[str, str]  # why another call may bring one
-
-
 def generate(
     folder: Folder,
     name: str,
@@ -44,10 +33,11 @@ def generate(
     count_tokens: CountTokens,
     system: str = "",
     retry_failed: bool = False,
-) -> AnswerCounts:
+) -> tuple[list[Record], dict[str, str]]:
     """Has a model answer the `wanted` questions that it has not answered yet.
 
-    A question's number among all `questions` determines its seed. ValueError if there are answers
+    Returns their records ("failed": why there is no answer), and why others are open, by uid. A
+    question's number among all `questions` determines its seed. ValueError if there are answers
     made with other settings, or by another program.
     """
     answers = folder.answers(name)
@@ -86,15 +76,7 @@ def generate(
                     sampler.run(todo, parameters, save)
         finally:
             _export(answers, store, questions, count_tokens)
-    own = [store.records[uid,] for uid in wanted if (uid,) in store]
-    said = [each for each in own if "failed" not in each]
-    return AnswerCounts(
-        answered=len(said),
-        cut_off=sum(each["finish_reason"] == "length" for each in said),
-        empty=sum(not split_thinking(each["text"], each["thinking"])[0] for each in said),
-        failed={each["uid"]: each["failed"] for each in own if "failed" in each},
-        open=problems,
-    )
+    return [store.records[uid,] for uid in wanted if (uid,) in store], problems
 
 
 def _export(

@@ -115,10 +115,9 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
         heading=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
         written=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        boards=[
-            (board, cells(board), base64.b64encode(image([board], "svg")).decode())
-            for board in boards
-        ],
+        boards=boards,
+        cells=cells,
+        picture=lambda board: base64.b64encode(image([board], "svg")).decode(),
         compared=compared,
         packed=pack(pools, judges, [name for name in models if name not in baselines]),
         script=script,

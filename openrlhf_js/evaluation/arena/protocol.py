@@ -15,7 +15,6 @@ from pydantic import AliasChoices, field_validator
 
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, SettingsError
-from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena.data import BENCHES, MEANING, TEMPLATE, Bench, Folder, file_name
 
 if TYPE_CHECKING:
@@ -221,14 +220,6 @@ def official_texts(bench: Bench, identity: Mapping[str, Any]) -> bool:
     """Whether the judge is told what it is told officially."""
     system = bench.category(identity["category"]).system_sha256
     return (identity["system_sha256"], identity["template_sha256"]) == (system, TEMPLATE)
-
-
-def recorded_settings(
-    folder: Folder, category: str, judges: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """The settings of each judge that this program has had judge a category."""
-    paths = {name: folder.ledger(name, category) for name in judges}
-    return {name: read_store(path)[0] for name, path in paths.items() if path.is_file()}
 
 
 def deviations(

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import data, protocol, style
 from openrlhf_js.stats import (
     Difference,
@@ -246,11 +247,11 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         raise ValueError(f"{' + '.join(judges)} judged nothing of {pool.category} completely")
     scores, notes = _scores(pool, rows, plan)
     low, high = LEVELS[rule] if by_rule else (0.025, 0.975)
+    paths = {name: pool.folder.ledger(name, pool.category) for name in judges}
+    recorded = {name: read_store(path)[0] for name, path in paths.items() if path.is_file()}
     departures = protocol.deviations(
-        *(pool.bench, pool.category, list(judges)),
-        protocol.recorded_settings(pool.folder, pool.category, judges),
-        judged[judged.model.isin(shown)],
-        plan.much_weight,
+        *(pool.bench, pool.category, list(judges), recorded),
+        *(judged[judged.model.isin(shown)], plan.much_weight),
     )
     base: Row = {
         "category": pool.category,
