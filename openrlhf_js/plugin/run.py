@@ -240,17 +240,17 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _end_processes(marker: str, nursery: int | None = None, patience_seconds: float = 5.0) -> None:
+def _end_processes(marker: str, session: int | None = None, patience_seconds: float = 5.0) -> None:
     """Ends what a run left behind: vLLM's engines are processes that Ray does not know.
 
-    They have the marker in their environment, or are forks in the session of the nursery.
+    They have the marker in their environment, or are of the session of a run or its nursery.
     """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not keep them alive
     left = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
-            ours = os.getsid(process.pid) == nursery or process.environ().get(RUN_ID) == marker
+            ours = os.getsid(process.pid) == session or process.environ().get(RUN_ID) == marker
             if ours and process.pid != os.getpid():
                 process.terminate()
                 left.append(process)
@@ -359,7 +359,7 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
         except KeyboardInterrupt:
             child.terminate()
             status = child.wait() and 130
-        _end_processes(marker)  # of a child that was killed
+        _end_processes(marker, child.pid)  # of a child that was killed
         saved = _time_of(latest_checkpoint(flat))
         left = (left if saved == before else flat["js.restarts"]) - 1
         if status in (0, 2, 130) or left < 0:

@@ -329,6 +329,8 @@ def started(monkeypatch):
     commands, ends = [], []
 
     class Child:
+        pid = 2**31 - 1
+
         def __init__(self, command, env, start_new_session):
             assert env[run.RUN_ID] and start_new_session
             commands.append(command)
