@@ -319,8 +319,10 @@ class _Broadcast:
         self._group = group
 
     def broadcast(self, tensor: Any, src: int, stream: None = None) -> None:
-        received = self._group.broadcast_obj(tensor if self._group.rank == src else None, src)
-        if self._group.rank != src:
+        sends = self._group.rank == src
+        # a copy: with a view the whole buffer behind it would travel
+        received = self._group.broadcast_obj(tensor.clone() if sends else None, src)
+        if not sends:
             tensor.copy_(received)
 
 

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from typing import NoReturn
 
 JOB = "01000000"  # the number of the first job in a cluster of its own
 LENGTH_BYTES = 8
@@ -67,7 +68,8 @@ def open_nursery(folder: str) -> tuple[list[str], int]:
     os.close(held)
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while parent_lives not in select.select([listener, parent_lives], [], [])[0]:
+    awaited: list[socket.socket | int] = [listener, parent_lives]
+    while parent_lives not in select.select(awaited, [], [])[0]:
         connection, _ = listener.accept()
         if not os.fork():
             listener.close()
@@ -77,7 +79,7 @@ def open_nursery(folder: str) -> tuple[list[str], int]:
     os._exit(0)
 
 
-def _become_worker(connection: socket.socket) -> None:
+def _become_worker(connection: socket.socket) -> NoReturn:
     """Runs the script that `main` was called with in this process, and never returns."""
     import atexit
     import runpy
