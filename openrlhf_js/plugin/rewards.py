@@ -120,10 +120,10 @@ def _url_problem(url: str) -> str | None:
 
 def refused(source: RewardSource) -> bool:
     """Whether none of a model's servers accepts a connection."""
-    places = [(url.hostname, url.port or url.scheme) for url in map(urlsplit, source.urls)]
-    for place in places:
+    for url in map(urlsplit, source.urls):
+        port = url.port or (443 if url.scheme == "https" else 80)
         try:
-            socket.create_connection(place, REFUSAL_SECONDS).close()
+            socket.create_connection((url.hostname, port), REFUSAL_SECONDS).close()
             return False
         except ConnectionRefusedError:
             continue

@@ -348,8 +348,9 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
     program.append(f"--logger.wandb.run_name={flat['logger.wandb.run_name']}")  # one log
     marker, left = uuid.uuid4().hex, flat["js.restarts"]
     first = before = _time_of(latest_checkpoint(flat))
+    heeded = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]  # nohup
     while True:
-        for number in SIGNALS:
+        for number in heeded:
             signal.signal(number, _interrupt)
         resume = ["--ckpt.load_enable"] if before != first else []  # never an earlier run's
         marked = {**os.environ, RUN_ID: marker}

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -369,6 +370,19 @@ def test_a_crash_is_followed_by_a_start_from_the_last_checkpoint_of_this_run(tmp
 def test_what_is_no_crash_ends_it(status, tmp_path, started):
     started[1][:] = [1, status]
     assert run.keep_running([], flags(tmp_path)) == status
+
+
+def test_a_run_under_nohup_outlives_its_terminal(tmp_path, started, monkeypatch):
+    handled = {signal.SIGHUP: signal.SIG_IGN}
+    monkeypatch.setattr(run.signal, "getsignal", lambda number: handled.get(number, 0))
+    monkeypatch.setattr(run.signal, "signal", handled.__setitem__)
+
+    def ends():
+        assert handled[signal.SIGHUP] is signal.SIG_IGN and callable(handled[signal.SIGTERM])
+        return 0
+
+    started[1][:] = [1, ends]
+    assert run.keep_running([], flags(tmp_path)) == 0
 
 
 def test_an_interruption_reaches_the_child(tmp_path, started):
