@@ -120,7 +120,8 @@ class LocalSampler:
         found: dict[int, Prompt] = {}
         for number, _, messages, images in requests:
             if number not in found:
-                given = list(messages) if self.chat else plain_text(messages)
+                plain = "\n\n".join(str(each["content"]) for each in messages)
+                given = list(messages) if self.chat else plain
                 (found[number],) = asked([{"input": given, "images": images}], form, self.tokenizer)
         return [(request, found[request.number]) for request in requests]
 
@@ -151,11 +152,6 @@ class LocalSampler:
             reason = "stop" if ended else "length"
             found.append((request, Sampled(text, "", reason, len(tokens), seed, seconds)))
         return found
-
-
-def plain_text(messages: Sequence[dict[str, Any]]) -> str:
-    """Messages for a model without a chat template."""
-    return "\n\n".join(each["content"] for each in messages)
 
 
 class ServedSampler:
@@ -219,12 +215,10 @@ def _parts(content: str, images: Iterator[str]) -> list[dict[str, Any]]:
     first, *rest = content.split(IMAGE_TAG)
     parts: list[dict[str, Any]] = [{"type": "text", "text": first}] if first.strip() else []
     for text in rest:
-        parts.append({"type": "image_url", "image_url": {"url": _data_url(Path(next(images)))}})
+        path = Path(next(images))
+        kind = mimetypes.guess_type(path.name)[0] or "image/png"
+        url = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+        parts.append({"type": "image_url", "image_url": {"url": url}})
         if text.strip():
             parts.append({"type": "text", "text": text})
     return parts
-
-
-def _data_url(path: Path) -> str:
-    kind = mimetypes.guess_type(path.name)[0] or "image/png"
-    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

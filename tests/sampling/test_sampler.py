@@ -15,7 +15,6 @@ from openrlhf_js.sampling.sampler import (
     Sampled,
     ServedSampler,
     messages_of,
-    plain_text,
 )
 from openrlhf_js.sampling.settings import EngineSettings, SamplingSettings
 
@@ -87,7 +86,8 @@ def test_the_chat_template_where_there_is_one(folder):
     sampler = LocalSampler(EngineSettings(**CPU), str(folder))
     system = Request(0, 0, [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
     assert sampler.identity["prompt_form"] == "text"
-    assert plain_text(system.messages) == "a\n\nb"
+    ((_, prompt),) = sampler._asked([system])
+    assert prompt.text == "a\n\nb"
     with pytest.raises(ValueError, match="no chat template; take --prompt_form text"):
         LocalSampler(EngineSettings(**CPU), str(folder), "chat")
     with pytest.raises(ValueError, match="take text only: where an address is taken"):

@@ -360,13 +360,11 @@ class Judging:
     def expected(self) -> str:
         """What is open, and what it may cost, in words."""
         asks, tokens_in, tokens_out, dollars = self.estimate()
-        paid = self.bill.dollars(self.price)
-        cost = (
-            f"about ${dollars:,.2f}, after ${paid:,.2f} so far" if self.price else "no known price"
-        )
+        cost = f"about ${dollars:,.2f}, after ${self.bill.dollars(self.price):,.2f} so far"
         return (
             f"{self.complete:,} judgments are there, {len(self.pairs):,} are not: {asks:,} games "
-            f"to ask, about {tokens_in:,.0f} tokens in and {tokens_out:,.0f} out: {cost}"
+            f"to ask, about {tokens_in:,.0f} tokens in and {tokens_out:,.0f} out: "
+            f"{cost if self.price else 'no known price'}"
         )
 
     def outcome(self) -> Iterator[str]:

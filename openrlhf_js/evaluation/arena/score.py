@@ -208,11 +208,6 @@ def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     values = style.differences(ours, theirs)
     known = rows.assign(**dict(zip(style.FEATURES, values.T, strict=True)))
     known = known[np.isfinite(values).all(axis=1)]
-    if known.empty:
-        raise ValueError(
-            "style control needs the models' and the baseline's answers in model_answer, with the "
-            "counts (metadata) that `eval arena generate` writes"
-        )
     notes = []
     for model, own in rows.groupby("model"):
         here = known[known.model == model]
@@ -222,7 +217,10 @@ def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             known = known[known.model != model]
             notes.append(f"{model} won, or lost, every game: no score with style control.")
     if known.empty:
-        raise ValueError(f"no game is left for style control: {' '.join(notes)}")
+        raise ValueError(
+            f"no game is left for style control: {' '.join(notes)} Counts are in the answers' "
+            "metadata, in model_answer, as `eval arena generate` writes them"
+        )
     return known, notes
 
 

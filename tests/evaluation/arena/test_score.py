@@ -176,6 +176,13 @@ def test_official_plans_follow_the_bench(pool):
         board(found, ["j"], Plan(ci="official", style_control="all"))
 
 
+def test_style_control_without_counts_says_what_is_missing(pool):
+    found = pool(random_rows(2, 4))
+    found = found._replace(styles=found.styles[:0])
+    with pytest.raises(ValueError, match=r"m0: 4 questions without style counts.* metadata"):
+        board(found, ["j"], Plan(style_control="all"))
+
+
 def test_categories_judges_and_deviations(tmp_path, caplog):
     rows = random_rows(2, 6, **CREATIVE, judge="gpt-4.1")
     rows += [{**row, "uid": f"h{row['uid']}"} for row in random_rows(2, 6, seed=1, **HARD)]

@@ -81,13 +81,12 @@ const lost = textContent => make("p", { className: "lost", textContent });
 
 function answer(title, of) {
   const box = make("section", { className: "box" }, make("h3", { textContent: title }));
-  if (of?.thinking) {
+  if (of.thinking) {
     const folded = make("details", {}, make("summary", { textContent: "Thinking" }));
     folded.addEventListener("toggle", () => folded.append(said(of.thinking)), { once: true });
     box.append(folded);
   }
-  const text = of?.text ?? null;
-  box.append(text === null ? lost("No answer is in the files.") : said(text));
+  box.append(of.text === null ? lost("No answer is in the files.") : said(of.text));
   return box;
 }
 
