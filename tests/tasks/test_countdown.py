@@ -127,7 +127,7 @@ MALFORMED = r"""53 + 22 + 55 + -59 ; 53.0 + 22 + 55 - 59 ; 053 + 22 + 55 - 59 ; 
 PRESENTED = r"""$8 \times 3$ ; \[ 8 \times 3 = 24 \] ; \(8 \cdot 3\) ; $24 = 8 * 3$. ; `8 * 3` ;
     8x3 ; \left( 8 \right) \times 3 ; \boxed{8*3} = 24 ; $\boxed{8 \, x \, 3}$ ; 8 ∗ 3 ;
     \text{8 * 3} ; **8 * 3.** ; "8 * 3" ; “8 * 3.” ; \frac{8*3*2}{2} ; \dfrac{2}{\frac{2}{8*3}} ;
-    8 * 3 / {2 / 2} ; 8 \times 3 / \{2 / {2}\} ;
+    8 * 3 / {2 / 2} ; 8 \times 3 / \{2 / {2}\} ; 8 × 3 ÷ 2 · 2 ; 8 \ast 3 \div 2 ⋅ 2 ; 8 X 3 ;
     8 * \frac{3}{2} * 2 ; \cfrac{8*3*2}{2} ; \text{The answer is: } 8*3"""
 NOT_PRESENTATION = r"""8**2 ; 9**-1 ; **9**-1 ; 2**(3) ; 2(4) ; $2$(4) ; 2 \left(4\right) ; 2{4} ;
     8.0 ; 8//1 ; -2 * -4 ; +8 ; \text{eight} ; 8 * 1 = 8 = 8 ; 10 – 2 ; 2\frac{8}{2} ; (8] ;
@@ -220,12 +220,6 @@ def test_items_without_a_right_answer_are_errors():
 # Expressions
 
 
-VALUES = r"""7 -> 7 ; 53+22+55-59 -> 71 ; 9 - 4 - 3 -> 2 ; 9 - (4 - 3) -> 8 ; 3 - 5 -> -2 ;
-    ((((5)))) -> 5 ; 2 + 3 * 4 -> 14 ; (2 + 3) * 4 -> 20 ; 2 * 3 + 4 -> 10 ; 48 / 4 / 2 -> 6 ;
-    48 / (4 / 2) -> 24 ; 6 / 4 * 2 -> 3 ; 8 - 6 / 3 + 1 -> 7 ; 1/3 + 1/3 + 1/3 -> 1 ;
-    8 / (3 - 8 / 3) -> 24 ; -2 * 3 + 1 -> -5 ; -(2-3) -> 1 ; 6 × 2 ÷ 4 − 1 · 2 -> 1 ;
-    6 \times 2 \div 4 - 1\cdot 2 -> 1 ; 8 x 3 + 2x4 - (1)X(2) + 10x1 -> 40 ;
-    2 ∗ 3 ⋅ 4 \ast 5 -> 120"""
 NO_EXPRESSION = r""" ; () ; ( ; ) ; 1) ; (1 ; (1)) ; 1 + ; * 2 ; + ; 1 + * 2 ; ( + 1) ; +5 ; --5 ;
     5 * -1 ; 1 - - 2 ; 1.5 ; .5 ; 1e3 ; 1,000 ; 1_000 ; 0x10 ; 07 ; 00 ; 5j ; {1} ; 2**3 ; 7//2 ;
     7 % 2 ; 2^3 ; 5! ; 1 < 2 ; 1 = 1 ; ~1 ; 1 if 1 else 2 ; 2x ; 2(3) ; (2)(3) ; (2)3 ; 1 2 ; x ;
@@ -233,10 +227,7 @@ NO_EXPRESSION = r""" ; () ; ( ; ) ; 1) ; (1 ; (1)) ; 1 + ; * 2 ; + ; 1 + * 2 ; (
 LONG = MAX_EXPRESSION_CHARACTERS
 
 
-def test_values():
-    for text in each(VALUES):
-        expression, _, value = text.partition(" -> ")
-        assert evaluate(expression).value == int(value), text
+def test_long_and_deep_expressions():
     assert evaluate("9" * LONG).value == 10**LONG - 1
     assert evaluate("(" * 99 + "1" + ")" * 99).value == 1
 

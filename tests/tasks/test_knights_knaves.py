@@ -211,7 +211,7 @@ MALFORMED = r"""Owen is a sage, Liam is a fool, Mary-Ann is a fool, Bob is a foo
     Owen is a sage and not a fool, Liam and Mary-Ann are fools ;
     Owen is a sage, Liam is not both a sage, Mary-Ann is a fool ;
     Sages: Owen; fools: Liam; Mary-Ann is not sage: ; sage: Owen; fool: Liam fool Mary-Ann ;
-    not Owen is a fool, Liam and Mary-Ann are fools"""
+    not Owen is a fool, Liam and Mary-Ann are fools ; Owen or Liam is a sage, Mary-Ann is a fool"""
 
 
 def each(block):
@@ -227,6 +227,7 @@ def each(block):
         *((f"{each(RIGHT)[0]}{',' * 10_000}", "malformed"), ("", "no_answer"), (" ", "no_answer")),
         ("- Owen is **a sage**\n- Liam is **a fool**\n3) Mary-Ann is **a fool**", "correct"),
         ("Liam is a fool; Owen is a sage;\n\n Mary-Ann  is  a fool", "correct"),
+        ("(1) Owen is a sage\n(2) Liam is a fool\n(3) Mary-Ann is a fool", "correct"),  # Logic-RL
         ("Owen is a sage, Mary-Ann\nLiam is a fool", "malformed"),
     ],
 )
@@ -246,22 +247,6 @@ def test_claims_need_no_label():
     }
     for unread in ("Owen is a sage", "\\boxed{Owen is tall}", ""):
         assert knights_knaves.claims_of(unread) is None
-
-
-def test_answers_as_other_projects_ask_for_them():
-    label = json.dumps({"Zoey": "knight", "Oliver": "knave"})
-    for said in (
-        "(1) Zoey is a knight\n(2) Oliver is a knave",  # Logic-RL
-        "Therefore, Zoey is a knight, and Oliver is a knave.",
-        "Knights: Zoey; Knaves: Oliver",
-        "Zoey is not a knave, Oliver is not a knight",
-    ):
-        tagged = f"<think> Say Zoey lies. </think>\n<answer>\n{said}\n</answer>"
-        assert knights_knaves.score(f"{tagged}<|im_end|>", label).status == "correct"
-        swapped = tagged.replace("Zoey", "?").replace("Oliver", "Zoey").replace("?", "Oliver")
-        assert knights_knaves.score(swapped, label).status == "wrong"
-    for hedge in ("Zoey is a knight or a knave, Oliver is a knave", "Zoey or Oliver is a knight"):
-        assert knights_knaves.score(f"<answer>{hedge}</answer>", label).value == 0
 
 
 def test_people_whose_name_is_an_article():
