@@ -7,9 +7,6 @@ import pytest
 import torch
 
 from openrlhf_js.estimators import baseline, start_history, update_history
-from openrlhf_js.stats import Estimate
-
-T_1 = 12.706  # 97.5 % of Student's t with 1 degree of freedom
 
 
 @pytest.fixture(scope="module")
@@ -97,35 +94,3 @@ def test_a_sketch_keeps_products(study):
         torch.testing.assert_close(twice, 2 * once)
         norms.append(float(once.square().sum()))
     assert np.mean(norms) == pytest.approx(exact, abs=4 * exact * np.sqrt(2 / 32 / 400))
-
-
-def test_intervals_are_over_seeds_and_gaps_are_paired(study):
-    """Two seeds whose distances are 100 for rloo; js saves 10 and 14, js_plus 12 and 18."""
-
-    def record(seed, *saved):
-        values = {"rloo": 0, "bloo": -20, study.BEST: 30} | dict(
-            zip(study.RULES, saved, strict=True)
-        )
-        distances = {name: 100.0 - each for name, each in values.items()}
-        errors = {name: 1.0 - each / 200 for name, each in values.items()}
-        cell = {"n": 16, "m": 2, "distances": distances, "errors": errors}
-        return {"task": "sort", "step": 9, "seed": seed, "cells": [cell]}
-
-    records = [record(0, 10, 12, 5), record(1, 14, 18, 6)]
-    table = study.summarise(records)
-    found = table["sort", 9, 16, 2]
-    expected = {("distance", "js"): (12, 2), ("error", "js"): (6, 1)}
-    expected["gap", "js_plus against js"] = 3, 1
-    for place, (mean, error) in expected.items():
-        ends = mean, mean - error * T_1, mean + error * T_1
-        assert found[place] == pytest.approx(ends, abs=1e-2)
-    said = study.verdict(table, "js_plus against js")
-    assert "lower in 0 of 1 settings, higher in 0, and in 1 the seeds cannot tell" in said
-    found["gap", "js_plus against js"] = Estimate(-2.0, -3.0, -1.0)
-    said = study.verdict(table, "js_plus against js")
-    assert "Higher: sort, step 9, n = 16, m = 2 (-2.0 (-3.0 to -1.0))" in said
-    untrained = study.summarise([{**each, "step": 0} for each in records])
-    assert ("distance", study.HISTORY) not in untrained["sort", 0, 16, 2]
-    records[0]["cells"][0]["distances"]["rloo"] = -1.0
-    with pytest.raises(ValueError, match="give a larger pool"):
-        study.summarise(records)

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -134,13 +133,6 @@ def test_float32_on_any_scale(factor):
         result = run(advantage, name, rewards * factor).double() / factor
         expected = run(advantage, name, rewards.double())
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["js", "js_plus"])
-def test_heavy_tails_are_as_the_slow_definition_says(name, slow):
-    rewards = torch.from_numpy(np.random.default_rng(0).standard_cauchy((12, 4)))
-    rewards[0, 0] = 1e5
-    close(baseline(name, rewards), slow["baseline"](name, rewards))
 
 
 @pytest.mark.parametrize("name", ["js", "js_plus"])

@@ -125,23 +125,6 @@ def test_against_the_slow_oracle(kind):
 # by hand
 
 
-def test_sums_of_one_batch_by_hand():
-    """Two groups, 0 and 1 and 2 and 2: variances 1/2 and 0, means 1/2 and 2."""
-    history = update_history(start_history(1), torch.tensor([[0.0, 1.0], [2.0, 2.0]]))
-    assert (history.batches, history.prompts, history.degrees) == (0.5, 1.0, 0.5)
-    assert history.variance == pytest.approx(0.5 * 0.5)
-    # of the means 9/8, of which their noise is (1/4 + 0) / 2
-    assert history.net == pytest.approx(0.5 * (9 / 8 - 1 / 8))
-
-
-def test_weights_by_hand():
-    """One prompt, v2 = 1 and T = 0, and rules that said 0, 1 and 1/2: the second was right."""
-    cost = tuple(a * b for a, b in itertools.product((0.0, 1.0, 0.5), repeat=2))
-    history = RunningStatistics(5.0, batches=1.0, gain=(0.0, 1.0, 0.5), cost=cost)
-    # with the prior (1 + 1/4) / 2: minimise 13/8 x^2 + x y + 7/8 y^2 - 2 x - y
-    assert rule_weights(history) == pytest.approx((3 / 15, 8 / 15, 4 / 15))
-
-
 @pytest.mark.parametrize(
     ("gain", "expected"),
     [
