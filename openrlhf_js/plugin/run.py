@@ -324,7 +324,8 @@ def choose_checkpoint(flat: dict[str, Any]) -> None:
     whole, latest = set.intersection(*tags), files[0].read_text(encoding="utf-8").strip()
     if not whole:
         raise BadInput(f"--ckpt.load_enable: no checkpoint in {flat['ckpt.path']} is whole")
-    tag = max(whole, key=lambda each: (each == latest, int(re.sub(r"\D", "", each) or 0)))
+    folder = files[0].parent
+    tag = max(whole, key=lambda each: (each == latest, (folder / each).stat().st_mtime))
     if tag != latest:
         say(f"openrlhf_js: warning: checkpoint {latest} is damaged, {tag} is resumed", error=True)
     for file in files:

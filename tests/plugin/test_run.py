@@ -295,7 +295,7 @@ def damage(flat, tag, role="_actor"):
 
 def test_a_damaged_checkpoint_is_skipped_for_the_newest_whole_one(tmp_path, capsys):
     flat = flags(tmp_path)
-    for step in (2, 10, 9):  # by number, not by time or letter
+    for step in (2, 90, 9, 10):  # 90 is an earlier run's
         save(flat, f"global_step{step}")
     run.latest_checkpoint(flat).write_text("global_step10")
     run.choose_checkpoint(flat)
@@ -307,6 +307,7 @@ def test_a_damaged_checkpoint_is_skipped_for_the_newest_whole_one(tmp_path, caps
     assert "checkpoint global_step10 is damaged, global_step9 is" in capsys.readouterr().err
     damage(flat, "global_step9")
     damage(flat, "global_step2")
+    damage(flat, "global_step90")
     with pytest.raises(BadInput, match=r"no checkpoint in .*checkpoints is whole"):
         run.choose_checkpoint(flat)
 
