@@ -1,4 +1,4 @@
-"""Whether two trees are the same answer: True, False, or None where the judge cannot tell.
+"""Whether two trees are the same answer.
 
 Lists are compared in any order, tuples in order, equations as equations, sets of reals by the
 points that they hold, units by name, and scalars as exact rationals or by a worker's judge.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, pairwise
@@ -18,7 +18,6 @@ from typing import Any
 from openrlhf_js.tasks.equivalence import syntax
 from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, Unit, names, node, number, parts
 
-Verdict = bool | None
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 MAX_MEMBERS = 64
 _STRUCTURES = syntax.words("group list rel union minus meet empty field text")
@@ -28,14 +27,18 @@ _HOLDS |= {"!=": operator.ne}
 _REALS = node("field", "R")
 
 
+class Undecided(Exception):
+    """There is no exact value: a worker has to decide."""
+
+
 def rational(tree: Tree) -> Fraction | None:
     """The exact value, or None where it is not rational, not a number, or past the cap."""
     kind, args = tree
     if kind == "num":
         return args[0]
-    values = [rational(arg) for arg in args] if kind in _EXACT else [None]
+    values = [rational(arg) for arg in args] if kind in OPERATIONS else [None]
     try:
-        value = None if None in values else _EXACT[kind](*values)
+        value = None if None in values else OPERATIONS[kind](*values)
     except (ValueError, ZeroDivisionError):
         return None
     small = value and max(abs(value.numerator), value.denominator).bit_length() <= MAX_BITS
@@ -49,48 +52,26 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     return base ** int(exponent if abs(base) != 1 else exponent % 2)
 
 
-def _factorial(n: Fraction) -> Fraction:
-    if n.denominator > 1 or not 0 <= n <= MAX_BITS / 10:
-        raise ValueError
-    return Fraction(math.factorial(int(n)))
-
-
-_EXACT: dict[str, Callable[..., Fraction]] = {
+OPERATIONS: dict[str, Callable[..., Any]] = {
     **{"neg": operator.neg, "add": operator.add, "mul": operator.mul, "div": operator.truediv},
-    **{"pct": lambda percent: percent / 100, "pow": _power, "fact": _factorial},
+    **{"pow": _power, "pct": lambda percent: percent / 100},
 }
 
 
-def every(verdicts: Iterable[Verdict]) -> Verdict:
-    """The conjunction, which stops at the first False."""
-    result: Verdict = True
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        result = result if verdict else None
-    return result
-
-
-def some(verdicts: Iterable[Verdict]) -> Verdict:
-    """The disjunction, which stops at the first True."""
-    denied = every(None if verdict is None else not verdict for verdict in verdicts)
-    return None if denied is None else not denied
-
-
-def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], Verdict]]) -> Verdict:
+def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) -> bool:
     """Whether each answer satisfies its own one of the tests, in some order.
 
     Equality is transitive, so that the first fit may be taken; within a tolerance it nearly is.
     """
     if len(answers) != len(tests) or len(tests) > MAX_MEMBERS:
         return False
-    left, found = list(answers), []
+    left = list(answers)
     for test in tests:
-        verdicts = [test(answer) for answer in left]
-        found.append(some(verdicts))
-        if found[-1]:
-            del left[verdicts.index(True)]
-    return every(found)
+        fit = next((answer for answer in left if test(answer)), None)
+        if fit is None:
+            return False
+        left.remove(fit)
+    return True
 
 
 def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
@@ -218,10 +199,11 @@ class Judge:
     within: Fraction = Fraction(0)
 
     def values(self, *trees: Tree) -> Iterator[tuple[Any, ...]]:
-        """Values by which to compare expressions; none where this judge has none."""
+        """Values by which to compare expressions; none where there are none, or Undecided."""
         found = tuple(map(rational, trees))
-        if None not in found:
-            yield found
+        if None in found:
+            raise Undecided
+        yield found
 
     def agree(self, left: Any, right: Any) -> bool:
         """Whether two values are the same, or differ by no more than is allowed."""
@@ -231,7 +213,7 @@ class Judge:
         """A real number that can be compared with others, or None."""
         return infinite(tree) or next(self.values(tree), (None,))[0]
 
-    def same(self, answer: Tree, gold: Tree) -> Verdict:
+    def same(self, answer: Tree, gold: Tree) -> bool:
         """Whether an answer is the gold answer."""
         if answer.kind == "rel" and "~" in answer.args[0] and not is_name(answer.args[-2]):
             return self._rounded(answer, gold)
@@ -251,48 +233,46 @@ class Judge:
             return True
         if _STRUCTURES & kinds:
             return False
-        return some(self.equal(*pair) for pair in _values(answer, gold))
+        return any(self.equal(*pair) for pair in _values(answer, gold))
 
-    def equal(self, left: Tree, right: Tree) -> Verdict:
+    def equal(self, left: Tree, right: Tree) -> bool:
         """Whether two expressions have the same value, whatever their variables are."""
-        if left == right:
-            return True
-        found = None
+        found = left == right
+        if found or ({left.kind, right.kind} <= {"sym", "num"} and not self.within):
+            return found
         for pair in self.values(left, right):
-            if not self.agree(*pair):
-                return False
-            found = True
-        # two that differ of numbers, variables and infinities are unequal
-        marks = (rational(t) is not None or t.kind == "sym" or infinite(t) for t in (left, right))
-        return False if not found and not self.within and all(marks) else found
+            found = self.agree(*pair)
+            if not found:
+                break
+        return found
 
-    def _rounded(self, answer: Tree, gold: Tree) -> Verdict:
+    def _rounded(self, answer: Tree, gold: Tree) -> bool:
         r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
         (*signs, last), (*sides, rounded) = answer.args[0], answer.args[1:]
         size = rational(quantity(rounded)[0]) or Fraction(0)
         error = min(Fraction(1, size.denominator), abs(size) / 20)
         near = replace(self, within=error).same(rounded, sides[-1])
         exact = Tree("rel", (tuple(signs), *sides)) if signs else sides[0]
-        return last == "~" and every((near, self.same(exact, gold)))
+        return last == "~" and near and self.same(exact, gold)
 
-    def _in_order(self, answer: Tree, gold: Tree) -> Verdict:
+    def _in_order(self, answer: Tree, gold: Tree) -> bool:
         alike = answer.args[0] == gold.args[0] and len(answer.args) == len(gold.args)
-        return alike and every(map(self.same, answer.args[1:], gold.args[1:]))
+        return alike and all(map(self.same, answer.args[1:], gold.args[1:]))
 
-    def _collections(self, answer: Tree, gold: Tree) -> Verdict:
+    def _collections(self, answer: Tree, gold: Tree) -> bool:
         answer, gold = _named_tuple(answer, gold), _named_tuple(gold, answer)
         if answer.kind == gold.kind == "group" and not _is_set(answer):
             return self._in_order(answer, gold)
         tests = [functools.partial(self.same, gold=wanted) for wanted in members(gold)]
         return matched(members(answer), tests)
 
-    def _relations(self, answer: Tree, gold: Tree) -> Verdict:
+    def _relations(self, answer: Tree, gold: Tree) -> bool:
         """Where one is a relation or a set of reals."""
         said, wanted = (t.kind == "rel" and set(t.args[0]) == {"="} for t in (answer, gold))
         if said and wanted:
             return self._equations(answer, gold)
         if said:
-            return every(self.same(side, gold) for side in _sides(answer))
+            return all(self.same(side, gold) for side in _sides(answer))
         if wanted:
             sides = _sides(gold)
             named = len(sides) < len(gold.args) - 1 and answer.kind != "rel"
@@ -302,15 +282,15 @@ class Judge:
         except NotRead:
             return answer.kind == gold.kind == "list" and self._collections(answer, gold)
 
-    def _equations(self, answer: Tree, gold: Tree) -> Verdict:
+    def _equations(self, answer: Tree, gold: Tree) -> bool:
         heads = answer.args[1], gold.args[1]
         function = {head.kind for head in heads} == {"sym", "mul"} and all(map(is_name, heads))
         if (heads[0] == heads[1] and is_name(heads[0])) or function:  # `f(x) = ...` is `y = ...`
-            return every(self.same(side, gold.args[-1]) for side in answer.args[2:])
+            return all(self.same(side, gold.args[-1]) for side in answer.args[2:])
         kinds = [side.kind for side in (*answer.args[1:], *gold.args[1:])]
         return len(kinds) == 4 and not _STRUCTURES & {*kinds} and self._proportional(answer, gold)
 
-    def _proportional(self, answer: Tree, gold: Tree) -> Verdict:
+    def _proportional(self, answer: Tree, gold: Tree) -> bool:
         """Whether the differences of both sides vanish together."""
         left, right = (node("add", t.args[1], node("neg", t.args[2])) for t in (answer, gold))
         if left == right:
@@ -319,9 +299,9 @@ class Judge:
         if any(self.agree(value, 0) for pair in pairs for value in pair):
             return False
         ratios = [one / other for one, other in pairs]
-        return all(self.agree(ratio, ratios[0]) for ratio in ratios) if len(ratios) > 1 else None
+        return len(ratios) > 1 and all(self.agree(ratio, ratios[0]) for ratio in ratios)
 
-    def _same_set(self, answer: Tree, gold: Tree) -> Verdict:
+    def _same_set(self, answer: Tree, gold: Tree) -> bool:
         """Whether both hold the same of all points where either begins or ends, and between them.
 
         NotRead if one is no set of reals, or an inequality that is not solved for one variable.
@@ -332,7 +312,7 @@ class Judge:
         if len(unknowns) > 1 or any(names(leaf) - {"\\pi", "e"} for leaf in sizes):
             raise NotRead("inequalities that are not solved for one variable")
         if None in sizes.values():
-            return None
+            return False
         ends = {sign * size for size in sizes.values() for sign in (1, -1)}  # of |x| < a
         points = sorted(ends - {math.inf, -math.inf}) or [Fraction(0)]
         points += [(low + high) / 2 for low, high in pairwise(points)]

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.equivalence import compare, syntax
-from openrlhf_js.tasks.equivalence.compare import Judge, Verdict
+from openrlhf_js.tasks.equivalence.compare import Judge, Undecided
 from openrlhf_js.tasks.equivalence.spelling import LETTER_UNITS, normal
 from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, decimal, node, number, read
 
@@ -35,29 +35,31 @@ def grade(answer: str | None, label: str) -> Score:
         return scored("no_answer", "no final answer")
     if len(answer) > MAX_CHARS:
         return scored("malformed", f"{len(answer)} characters: at most {MAX_CHARS} are graded")
-    verdict = None
+    right = None
     try:
         text = normal(answer)
         if not text:
             return scored("malformed", "an empty answer")
-        with contextlib.suppress(NotRead, RecursionError):
-            verdict = decide(text, wanted, _EXACT)
+        with contextlib.suppress(NotRead, Undecided, RecursionError):
+            right = decide(text, wanted, _EXACT)
     except Exception as bug:
         return scored("error", f"{type(bug).__name__} on {_shown(answer)}")
     compared = f"{_shown(text)} against {_shown(' ; '.join(each.text for each in wanted))}"
-    if verdict is not None:
-        return scored("correct" if verdict else "wrong", compared)
+    if right is not None:
+        return scored("correct" if right else "wrong", compared)
     score = pool.grade("openrlhf_js.tasks.equivalence.numeric:compare", answer, label)
     return score._replace(detail=f"{compared}: {score.detail}")
 
 
-def decide(text: str, wanted: tuple[Gold, ...], judge: Judge) -> Verdict:
-    """Whether the canonical text is the gold answer; NotRead if it cannot be read."""
+def decide(text: str, wanted: tuple[Gold, ...], judge: Judge) -> bool:
+    """Whether the canonical text is the gold answer; NotRead if one of them cannot be read."""
     first = wanted[0]
     if len(wanted) == 1 and text == first.text:
         return True
     if not all(each.trees for each in wanted):
-        return _unspaced(text) == _unspaced(first.text) or None
+        if _unspaced(text) != _unspaced(first.text):
+            raise NotRead("a label that is no plain answer")
+        return True
     plain = len(wanted) == 1 and not first.within
     if plain and first.trees[0].kind == "num" and _NUMERAL.match(text):
         return decimal(text) == first.trees[0].args[0]
@@ -67,12 +69,12 @@ def decide(text: str, wanted: tuple[Gold, ...], judge: Judge) -> Verdict:
     else:
         answers = readings(_LETTER_UNIT.sub(lambda m: f"{m[1]} {LETTER_UNITS[m[2]]}", text))
     if plain:
-        return compare.some(map(tests[0], answers))
-    return compare.some(compare.matched(compare.members(answer), tests) for answer in answers)
+        return any(map(tests[0], answers))
+    return any(compare.matched(compare.members(answer), tests) for answer in answers)
 
 
-def _fits(judge: Judge, golds: tuple[Tree, ...], answer: Tree) -> Verdict:
-    return compare.some(judge.same(answer, gold) for gold in golds)
+def _fits(judge: Judge, golds: tuple[Tree, ...], answer: Tree) -> bool:
+    return any(judge.same(answer, gold) for gold in golds)
 
 
 def _unspaced(text: str) -> str:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import math_verify
 from mpmath import mp  # type: ignore[import-untyped]
 
 from openrlhf_js.tasks.base import Status
-from openrlhf_js.tasks.equivalence.compare import Judge, some
+from openrlhf_js.tasks.equivalence.compare import OPERATIONS, Judge
 from openrlhf_js.tasks.equivalence.grader import decide, gold
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, names, words
@@ -61,11 +59,10 @@ def _bounded(function: Callable[..., Value], most: int) -> Callable[..., Value]:
 
 
 _WORK: dict[str, Callable[..., Value]] = {
-    **{"neg": operator.neg, "add": operator.add, "mul": operator.mul, "div": operator.truediv},
+    **OPERATIONS,
     **{"pow": _power, "abs": abs, "floor": mp.floor, "ceil": mp.ceil, "max": max, "min": min},
     **{"ln": mp.log, "lg": mp.log10, "log_base": mp.log, "cis": mp.expj},
     "deg": lambda a: a * mp.pi / 180,
-    "pct": lambda a: a / 100,
     "root": lambda a, degree: mp.sqrt(a) if degree == 2 else _power(a, 1 / degree),
     "exp": lambda a: _power(mp.e, a),
     "fact": _bounded(mp.factorial, 16),
@@ -89,9 +86,6 @@ class Numeric(Judge):
         At a negative point a root or logarithm may leave the reals: it then says nothing of an
         identity that holds for positive variables.
         """
-        if exact := next(super().values(*trees), None):
-            yield exact
-            return
         variables = set().union(*map(names, trees)) - _CONSTANTS.keys()
         for k in range(_POINTS if variables else 1):
             point = _CONSTANTS | {name: _coordinate(name, k) for name in variables}
@@ -107,8 +101,6 @@ class Numeric(Judge):
             yield tuple(found)
 
     def agree(self, left: Value, right: Value) -> bool:
-        if isinstance(left, Fraction):
-            return super().agree(left, right)
         if self.within:
             return bool(abs(left - right) <= mp.convert(self.within) + _SAME)
         size = max(abs(left), abs(right))
@@ -175,16 +167,16 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
     golds = " ".join(each.text for each in wanted)
     logs = ["lg"] if _OF_TEN.search(golds) else ["ln", "lg"]  # a gold `\\log` may mean either
     logs = logs if r"\log" in text + golds else ["ln"]
-    verdict, problem = None, "another value"
+    status: Status = "wrong"
+    problem = "another value"
     try:
-        verdict = some(decide(text, wanted, Numeric(log=log)) for log in logs)
+        if any(decide(text, wanted, Numeric(log=log)) for log in logs):
+            return "correct", "equal value"
     except (NotRead, RecursionError) as error:
-        problem = f"cannot be read: {error}"
-    if verdict:
-        return "correct", "equal value"
-    if verdict is None and len(wanted) == 1 and _by_math_verify(text, golds):
+        status, problem = "malformed", f"cannot be read: {error}"
+    if len(wanted) == 1 and _by_math_verify(text, golds):
         return "correct", "math-verify finds them equal"
-    return "wrong" if problem == "another value" else "malformed", problem
+    return status, problem
 
 
 def _by_math_verify(answer: str, wanted: str) -> bool:
