@@ -98,8 +98,7 @@ def group_statistics(rewards: Tensor, mask: Tensor | None = None) -> GroupStatis
         rewards: (n, m), any float dtype and device; computed in at least float32.
         mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
 
-    Raises:
-        ValueError: see `check_rewards`.
+    Errors: `check_rewards`.
     """
     return checked_statistics(*check_rewards(rewards, mask))
 

@@ -60,10 +60,7 @@ def start_history(half_life: float) -> RunningStatistics:
     """Return the history of a run that has seen no batch.
 
     Args:
-        half_life: after how many batches one counts half.
-
-    Raises:
-        ValueError: it is not a finite number above 0.
+        half_life: after how many batches one counts half; ValueError unless finite and above 0.
     """
     if not 0 < half_life < math.inf:
         raise ValueError(f"half_life must be a finite number of batches above 0, got {half_life}.")
@@ -77,10 +74,7 @@ def update_history(
 
     Args:
         history: of the batches before this one.
-        rewards, mask: (n, m), as `advantage` takes them.
-
-    Raises:
-        ValueError: see `check_rewards`.
+        rewards, mask: (n, m), as `advantage` takes them; errors as there.
     """
     rewards, mask = check_rewards(rewards, mask)
     stats = checked_statistics(rewards.detach().double(), mask)

@@ -107,7 +107,10 @@ class Endpoint:
             http_client=openai.DefaultHttpxClient(trust_env=self._proxies),
         ) as client:
             try:
-                names = _names(client.models.with_raw_response.list().http_response.text)
+                listing = json.loads(client.models.with_raw_response.list().http_response.text)
+                names = [str(each["id"]) for each in listing["data"]]
+            except (ValueError, KeyError, TypeError):
+                names = []
             except openai.APIConnectionError as error:
                 raise EndpointError(
                     f"no server answers at {self.base_url}: {self._cause(error)}"
@@ -181,20 +184,12 @@ class Endpoint:
         cause = error.__cause__ or error
         return self._scrubbed(str(cause) or type(cause).__name__)
 
-    def _scrubbed(self, text: object) -> str:
+    def _scrubbed(self, text: str) -> str:
         """The text without the API key, which an endpoint may repeat."""
-        said = str(text)
         if len(self._key) >= SHORTEST_KEY:
             for key in (self._key, self._key.replace("/", "\\/")):  # as some write JSON
-                said = said.replace(key, "[key]")
-        return said
-
-
-def _names(listing: str) -> list[str]:
-    try:
-        return [str(each["id"]) for each in json.loads(listing)["data"]]
-    except (ValueError, KeyError, TypeError):
-        return []
+                text = text.replace(key, "[key]")
+        return text
 
 
 def _reply(body: str) -> Reply:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, select_autoescape
+from jinja2 import Environment, FileSystemLoader
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -108,9 +108,7 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
     models = dict.fromkeys(row["model"] for board in boards for row in board.rows)
     judges = list(dict.fromkeys(judge for pool in pools for judge in pool.judges))
     script = (TEMPLATES / "arena.js").read_text("utf-8")
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(), trim_blocks=True
-    )
+    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True)
     text = environment.get_template("arena.html").render(
         heading=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
         written=time.strftime("%Y-%m-%d %H:%M %Z"),

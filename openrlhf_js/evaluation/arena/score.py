@@ -316,17 +316,17 @@ def _counts(
     won, lost, tied = tallies(rows)[model].tolist()
     missing = max(0, 2 * judges * pool.questions - len(rows))
     more, points = missing * plan.much_weight, won + tied / 2
-    lengths = pool.styles.tokens.unstack(level="model").reindex(own.uid.unique())
-    both = lengths.reindex(columns=[model, pool.baseline]).dropna()
-    ratio = both[model].sum() / both[pool.baseline].sum() if len(both) else math.nan
+    lengths = pool.styles.tokens.unstack(level="model")
+    lengths = lengths.reindex(own.uid.unique(), columns=[model, pool.baseline])
+    of_both = lengths.dropna().mean()
     return {
         **{"questions": rows.uid.nunique(), "wins": won, "losses": lost, "ties": tied},
         **{"games_missing": missing, "answers_failed": pool.unanswered[model]},
         "score_without_control": 100 * points / (won + lost + tied),
         "worst_case_low": 100 * points / (won + lost + tied + more),
         "worst_case_high": 100 * (points + more) / (won + lost + tied + more),
-        "mean_tokens": _number(lengths[model].mean()) if model in lengths else None,
-        "tokens_to_baseline": _number(ratio),
+        "mean_tokens": _number(lengths[model].mean()),
+        "tokens_to_baseline": _number(of_both[model] / of_both[pool.baseline]),
     }
 
 
