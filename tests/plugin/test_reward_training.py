@@ -272,15 +272,6 @@ def test_what_no_hub_gives_stops_all_but_a_dry_run(folder, monkeypatch, capsys):
         assert line.endswith("; so the pairs were not checked") == dry
 
 
-def test_rows_without_a_response_or_a_pair_are_no_share_over_100_percent(folder, capsys):
-    write("pairs.jsonl", [{"prompt": "sort(1)=", "chosen": "", "rejected": " "}])
-    assert run({}) == 2
-    assert "1 (100.0 %) x pair with an empty side" in capsys.readouterr().out
-    write("pairs.jsonl", [{"prompt": "sort(1)="}] * 3)
-    assert run({}) == 2
-    assert "3 (100.0 %) x row that is not a pair" in capsys.readouterr().out
-
-
 def test_a_forgotten_prompt_is_a_warning(folder, capsys):
     assert run({"data.prompt_key": None}) == 0
     assert "10 (100.0 %) x pair without its prompt: --data.prompt_key" in capsys.readouterr().out

@@ -310,14 +310,13 @@ def body(**content) -> bytes:
     return json.dumps(content).encode()
 
 
-def test_a_reward_with_its_score_and_figures():
-    answer = read_answer(body(rewards=[0.5], scores=[2], extra_logs={"a": [1.5], "b": 3}))
-    assert answer == (0.5, 2.0, {"a": 1.5, "b": 3.0})
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
+        (
+            {"rewards": [0.5], "scores": [2], "extra_logs": {"a": [1.5], "b": 3}},
+            (0.5, 2.0, {"a": 1.5, "b": 3.0}),
+        ),
         ({"rewards": 0.25, "scores": None}, (0.25, 0.25, {})),
         ({"rewards": [1e30], "scores": [0], "extra_logs": None}, (1e30, 0.0, {})),
         ({"rewards": [1], "extra_logs": {"a": "x", "b": [1, 2], "c": math.nan}}, (1.0, 1.0, {})),
