@@ -21,10 +21,12 @@ from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, Unit, names, nod
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 MAX_MEMBERS = 64
 _STRUCTURES = syntax.words("group list rel union minus meet empty field text")
-_SETS = {"union": operator.or_, "minus": operator.gt, "meet": operator.and_}
+_SETS: dict[str, Callable[[list[bool]], bool]] = {
+    **{"union": any, "meet": all, "minus": lambda held: held[0] > held[1]}
+}
 _HOLDS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 _HOLDS |= {"!=": operator.ne}
-_REALS = node("field", "R")
+_ANY = node("sym", "_")  # a variable without a name
 
 
 class Undecided(Exception):
@@ -129,10 +131,6 @@ def is_name(tree: Tree) -> bool:
 
 def _is_set(tree: Tree) -> bool:
     return tree.kind == "empty" or tree.args[:1] == ("{}",)
-
-
-def _is_interval(tree: Tree) -> bool:
-    return tree.kind == "group" and len(tree.args) == 3 and tree.args[0][0] in "(["
 
 
 def _is_domain(tree: Tree) -> bool:
@@ -306,10 +304,12 @@ class Judge:
 
         NotRead if one is no set of reals, or an inequality that is not solved for one variable.
         """
-        leaves = {*_leaves(answer), *_leaves(gold)}
-        sizes = {leaf: self.size(leaf) for leaf in leaves if not _unknown(leaf)}
-        unknowns = {_unknown(leaf) for leaf in leaves - sizes.keys()}
-        if len(unknowns) > 1 or any(names(leaf) - {"\\pi", "e"} for leaf in sizes):
+        domains = [_domain(answer), _domain(gold)]
+        relations = (part for each in domains for part in parts(each) if part.kind == "rel")
+        sides = {side for relation in relations for side in relation.args[1:]}
+        sizes = {side: self.size(side) for side in sides if not _unknown(side)}
+        unknowns = {_unknown(side) for side in sides - sizes.keys()} - {*_ANY.args}
+        if len(unknowns) > 1 or any(names(side) - {"\\pi", "e"} for side in sizes):
             raise NotRead("inequalities that are not solved for one variable")
         if None in sizes.values():
             return False
@@ -317,7 +317,7 @@ class Judge:
         points = sorted(ends - {math.inf, -math.inf}) or [Fraction(0)]
         points += [(low + high) / 2 for low, high in pairwise(points)]
         points += [min(points) - 1, max(points) + 1]
-        return all(_holds(answer, sizes, x) == _holds(gold, sizes, x) for x in points)
+        return all(len({_holds(each, sizes, x) for each in domains}) == 1 for x in points)
 
 
 # sets of reals
@@ -329,35 +329,32 @@ def _unknown(tree: Tree) -> str | None:
     return inner.args[0] if inner.kind == "sym" and inner.args[0] not in ("\\pi", "e") else None
 
 
-def _leaves(tree: Tree) -> Iterator[Tree]:
-    """Where a set of reals begins and ends, and its variable; NotRead if the tree is none."""
+def _domain(tree: Tree) -> Tree:
+    """The set as relations that are joined by set operations; NotRead if it is none of reals."""
     kind, args = tree
-    if kind in ("list", *_SETS):
-        for arg in args:
-            yield from _leaves(arg)
-    elif tree != _REALS:
-        solved = kind == "rel" and set(args[0]) <= _HOLDS.keys() and any(map(_unknown, args[1:]))
-        closed = kind == "group" and zip(args[0], args[1:], strict=False)
-        unfit = not (solved or _is_interval(tree) or _is_set(tree)) or (
-            any(end.kind in _STRUCTURES or (_unknown(end) and not solved) for end in args[1:])
-        )
-        if unfit or (closed and any(sign in "[]" and infinite(end) for sign, end in closed)):
-            raise NotRead("no set of reals, or an inequality that is not solved")
-        yield from args[1:]
-
-
-def _holds(tree: Tree, sizes: dict[Tree, Any], x: Any) -> bool:
-    """Whether a point is in a set of reals."""
-    kind, args = tree
+    if kind == "list":  # several conditions, or several intervals
+        kind = "meet" if any(arg.kind == "rel" for arg in args) else "union"
     if kind in _SETS:
-        return _SETS[kind](*(_holds(arg, sizes, x) for arg in args))
-    if kind == "list":  # several intervals, or several conditions
-        held = [_holds(arg, sizes, x) for arg in args]
-        return all(held) if any(arg.kind == "rel" for arg in args) else any(held)
-    if _is_interval(tree):
+        return node(kind, *map(_domain, args))
+    if tree == node("field", "R"):
+        return node("meet")
+    if _is_set(tree):
+        return node("union", *(_domain(node("group", "[]", point, point)) for point in args[1:]))
+    if kind == "group" and len(args[0]) == 2 == len(args) - 1:
         signs = ["<=" if bracket in "[]" else "<" for bracket in args[0]]
-        return _holds(node("rel", signs, args[1], node("sym", "x"), args[2]), sizes, x)
-    if kind == "rel":
-        values = [sizes.get(side, abs(x) if side.kind == "call" else x) for side in args[1:]]
-        return all(_HOLDS[sign](*two) for sign, two in zip(args[0], pairwise(values), strict=True))
-    return tree == _REALS or x in [sizes[end] for end in args[1:]]
+        if ("<=", True) not in zip(signs, (infinite(end) != 0 for end in args[1:]), strict=True):
+            tree = node("rel", signs, args[1], _ANY, args[2])
+    if tree.kind != "rel" or not _HOLDS.keys() >= {*tree.args[0]}:
+        raise NotRead("no set of reals")
+    if sum(_unknown(side) is not None for side in tree.args[1:]) != 1:
+        raise NotRead("an inequality that is not solved for one variable")
+    return tree
+
+
+def _holds(domain: Tree, sizes: dict[Tree, Any], x: Any) -> bool:
+    """Whether a point is in a set of reals."""
+    if domain.kind in _SETS:
+        return _SETS[domain.kind]([_holds(arg, sizes, x) for arg in domain.args])
+    values = [sizes.get(side, abs(x) if side.kind == "call" else x) for side in domain.args[1:]]
+    signs = domain.args[0]
+    return all(_HOLDS[sign](*two) for sign, two in zip(signs, pairwise(values), strict=True))
