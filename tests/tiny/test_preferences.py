@@ -11,9 +11,7 @@ from dataclasses import replace
 import pytest
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
-from openrlhf_js.reward_model.preferences import read_pairs, texts
 from openrlhf_js.tiny import preferences
-from openrlhf_js.tiny.model import make_tokenizer
 from openrlhf_js.tiny.preferences import ASKED, LETTERS, LONGEST, SCALE, TASK, true_score
 from openrlhf_js.tiny.tasks import END
 
@@ -96,20 +94,6 @@ def test_the_accuracy_of_true_scores(folder, tmp_path):
     lines = [json.dumps({"chosen_score": a, "rejected_score": b}) for a, b in gaps]
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     assert preferences.accuracy_of_truth(tmp_path / "pairs.jsonl") == 2.5 / 4
-
-
-def test_reward_training_gets_the_tokens_that_a_policy_writes(folder):
-    """OpenRLHF adds an end only where there is none, and then after a space."""
-    tokenizer = make_tokenizer(TASK)
-    pair = next(read_pairs(folder / "train.jsonl", "prompt"))
-    chosen, rejected = texts(pair, eos_token=tokenizer.eos_token)
-    assert chosen == pair.prompt + pair.chosen
-    for text in (chosen, rejected):
-        ids = tokenizer(text, add_special_tokens=False).input_ids
-        assert len(ids) == len(text.replace(END, "!")) <= TASK.max_tokens
-        assert tokenizer.decode(ids) == text
-        added = text.replace(END, " " + END)
-        assert tokenizer(added, add_special_tokens=False).input_ids == ids
 
 
 def test_all_that_a_run_needs(tmp_path, monkeypatch):

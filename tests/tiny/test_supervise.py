@@ -29,8 +29,7 @@ def grandchild(log, deadline=20.0):
     raise TimeoutError("the program has said nothing")
 
 
-@pytest.mark.parametrize("child", [SLEEP, STUBBORN])
-@pytest.mark.parametrize("then", ["time.sleep(600)", "sys.exit(3)"])
+@pytest.mark.parametrize(("child", "then"), [(SLEEP, "sys.exit(3)"), (STUBBORN, "time.sleep(600)")])
 def test_nothing_is_left_behind(tmp_path, monkeypatch, child, then):
     monkeypatch.setattr(supervise, "KILL_AFTER_SECONDS", 0.5)
     log = tmp_path / "log"

@@ -1,17 +1,17 @@
 import json
-import random
 from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoTokenizer, Qwen2ForCausalLM
+from transformers import Qwen2ForCausalLM
 
 from openrlhf_js.cli import eval as cli_eval
 from openrlhf_js.cli import lab as cli_lab
+from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.tasks import task_of
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.quickstart import GRADERS, Quickstart, QuickstartSettings
-from openrlhf_js.tiny.tasks import END, TASKS, grade, sort, write_prompts
+from openrlhf_js.tiny.quickstart import Quickstart, QuickstartSettings
+from openrlhf_js.tiny.tasks import END, TASKS, grade, sort
 
 
 @pytest.fixture(scope="module")
@@ -22,33 +22,11 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_the_saved_tokenizer_writes_back_the_very_text(folder):
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True, use_fast=True)
-    text = sort.prompt("94107") + sort.label("94107") + END
-    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert len(tokens) == len(text) - len(END) + 1
-    assert tokenizer.decode(tokens, skip_special_tokens=False) == text
-    assert tokens[-1] == tokenizer.eos_token_id != tokenizer.pad_token_id
-
-
 def test_the_saved_model_is_small_and_in_bfloat16(folder):
     loaded = Qwen2ForCausalLM.from_pretrained(folder, dtype="auto")
     assert loaded.dtype == torch.bfloat16
     assert 0.6e6 < loaded.num_parameters() < 0.7e6
     assert loaded.config.max_position_embeddings >= max(t.max_tokens for t in TASKS.values())
-
-
-def test_only_the_response_is_imitated():
-    tokenizer, careful = model.make_tokenizer(sort), replace(sort, slip=0)
-    digits = ["72", "94107"]
-    tokens, targets = model._demonstrations(tokenizer, careful, digits, random.Random(0))
-    for row, asked_for in enumerate(digits):
-        learned = targets[row][targets[row] != model.IGNORED]
-        assert tokenizer.decode(learned) == sort.label(asked_for) + END
-        asked = tokens[row][: len(sort.prompt(asked_for))]
-        assert tokenizer.decode(asked) == sort.prompt(asked_for)
-        place = int((targets[row] != model.IGNORED).nonzero()[0])
-        assert targets[row, place] == tokens[row, place + 1]
 
 
 def test_imitation_lowers_the_loss_and_repeats_itself():
@@ -95,20 +73,6 @@ def test_responses_end_at_their_end_and_right_ones_get_full_marks(folder, monkey
     assert grade(sort, ["72", "94107"], texts) == [[1.0, 0.0, 0.0], [0.0] * 3]
 
 
-def test_programs_take_the_model_without_further_flags(folder, tmp_path, capsys):
-    rows = [{"input": f"What is {n} and {n}? Be brief.", "label": "2"} for n in range(3)]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({**row, "datasource": "gsm8k"}) + "\n" for row in rows))
-    given = ["--model", str(folder), "--device", "cpu"]
-    passk = ["passk", *given, "--tasks", str(path), "--out", str(tmp_path / "passk")]
-    assert cli_eval.main([*passk, "--samples", "2"]) == 0
-    assert "| prompt form | chat |" in (tmp_path / "passk" / "results.md").read_text()
-    write_prompts(path, sort, ["72", "94107"], "train")
-    sampled = [*given, "--out", str(tmp_path / "lab"), "--responses", "4"]
-    graded = ["--prompts", str(path), "--reward", str(GRADERS / sort.grader)]
-    assert cli_lab.main(["value", *sampled, *graded]) == 0
-
-
 @pytest.mark.parametrize("name", ["sort", "countdown"])
 def test_programs_take_the_data_without_further_flags(name, tmp_path):
     """Rows name their task as datasource, which grades as the quickstart does."""
@@ -123,6 +87,7 @@ def test_programs_take_the_data_without_further_flags(name, tmp_path):
     assert cli_eval.main(["passk", *passk, "--samples", "2"]) == 0
     lab = [*given, "--prompts", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "lab")]
     assert cli_lab.main(["value", *lab, "--responses", "4"]) == 0
+    assert open_samples(tmp_path / "lab").settings["reward"] == "the tasks of the rows"
     said, grader = task.right_response(row["label"]), task_of(row["datasource"])
     assert task.score(said + END, row["label"]).value == 1
     for text, right in ((said, 1), (said + END, 1), (said[:-1], 0)):

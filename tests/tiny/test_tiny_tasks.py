@@ -65,10 +65,13 @@ def test_a_demonstration_slips_as_often_as_said_and_nowhere_else(task, split, sl
     careless = dataclasses.replace(task, slip=slip)
     tokenizer = model.make_tokenizer(task)
     items = draw(split.train, 500, random.Random(0))
-    _, targets = model._demonstrations(tokenizer, careless, items, random.Random(0))
+    tokens, targets = model._demonstrations(tokenizer, careless, items, random.Random(0))
     kept = changed = 0
-    for item, row in zip(items, targets, strict=True):
+    for item, given, row in zip(items, tokens, targets, strict=True):
         said = tokenizer.convert_ids_to_tokens(row[row != model.IGNORED])
+        place = int((row != model.IGNORED).nonzero()[0])
+        assert row[place] == given[place + 1]
+        assert tokenizer.decode(given[: place + 1]) == task.prompt(item)
         label = task.label(item)
         right = tokenizer.tokenize(task.right_response(label) + END)
         for a, b in zip(said, right, strict=True):
