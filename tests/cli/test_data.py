@@ -140,11 +140,6 @@ def test_gsm8k_from_a_local_file(tmp_path: Path, capsys: Captured) -> None:
     assert len(path.read_text().splitlines()) == 12 and run("check", path) == 0
     manifest = json.loads(path.with_suffix(".manifest.json").read_text())
     assert manifest["parameters"]["source"] == str(source) and "datasets" in manifest["versions"]
-    before = path.read_bytes()
-    source.write_text("{}\n")
-    flags = ("--split", "test", "--out", tmp_path, "--force", "--source", source)
-    assert run("build", "gsm8k", *flags) == 2
-    assert path.read_bytes() == before and not list(tmp_path.glob(".*"))
 
 
 def test_the_flags_that_it_names_are_upstreams(tmp_path: Path, capsys: Captured) -> None:
