@@ -62,14 +62,6 @@ def test_a_flag_that_follows_wins_and_is_checked(capsys):
     assert "not a multiple of --train.batch_size 100" in error
 
 
-@pytest.mark.parametrize("path", [*POLICY.values(), REWARD_MODEL, SERVE])
-def test_the_header_says_what_a_reader_wants_to_know(path):
-    header = (ROOT / path).read_text().split("set -euo")[0]
-    words = ["Hardware:", "Time:", "Paper:", "Choices:", "--dry_run"]
-    for word in words + ["--tiny"] * (path != SERVE):
-        assert word in header
-
-
 def test_the_reward_models_recipe_is_checked_pair_by_pair(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     output = dry_run(capsys, REWARD_MODEL, "--tiny", "--dry_run")
