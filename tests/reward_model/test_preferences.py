@@ -8,10 +8,8 @@ from jinja2 import TemplateError
 from openrlhf_js.reward_model.preferences import (
     Keys,
     PreferencePair,
-    ended,
     pair,
     read_pairs,
-    rendered,
     texts,
 )
 
@@ -59,42 +57,8 @@ def test_the_margin_loss_wants_a_finite_number(margin):
     assert pair(row | {"margin": -1.5}, Keys(margin="margin"), "")
 
 
-def test_text_with_and_without_a_prompt_and_its_end():
-    assert texts(PreferencePair("2+2=", "4\n", "5", "")) == ("2+2=4\n", "2+2=5")
-    assert texts(PreferencePair("2+2=", "4", "5", ""), input_template="Q {} A") == (
-        "Q 2+2= A4",
-        "Q 2+2= A5",
-    )
-    assert texts(PreferencePair(None, "4", "5", ""), input_template="Q {} A") == ("4", "5")
-    assert texts(PreferencePair(None, "4</s>", "5", ""), eos_token="</s>") == ("4</s>", "5 </s>")
-    assert ended("four\n\n", "</s>") == "four </s>"
-    assert ended("four</s>\n", "</s>") == "four</s>"
-    assert ended("", "</s>") == " </s>"
-
-
-def test_messages_through_a_template():
-    question, four, five = said("user", "2+2"), said("assistant", "4"), said("assistant", "5")
-    expected = ("<user>2+2|\n<assistant>4|\n", "<user>2+2|\n<assistant>5|\n")
-    apart = PreferencePair([question], [four], [five], "")
-    together = PreferencePair(None, [question, four], [question, five], "")
-    assert texts(apart, template) == texts(together, template) == expected
-    assert rendered(apart, template).whole
-
-
-def test_a_generation_prompt_that_does_not_begin_the_response_is_noticed():
-    def thinking(messages: list, tokenize: bool, add_generation_prompt: bool = False) -> str:
-        made = template(messages, tokenize, add_generation_prompt)
-        return made + ("<think>" if add_generation_prompt else "")
-
-    question, response = [said("user", "q")], [said("assistant", "a long one")]
-    made = rendered(PreferencePair(question, response, [said("assistant", "b")], ""), thinking)
-    # what OpenRLHF trains on: seven characters of the response are lost
-    assert made.chosen == "<user>q|\n<assistant><think>one|\n"
-    assert not made.whole
-
-
 def test_text_and_messages_are_not_confused():
-    with pytest.raises(ValueError, match=r"need --data\.apply_chat_template"):
+    with pytest.raises(ValueError, match="need apply_chat_template"):
         texts(PreferencePair(None, [said("user", "a")], [said("user", "b")], ""))
     with pytest.raises(ValueError, match="is for messages, and the sides hold text"):
         texts(PreferencePair(None, "a", "b", ""), template)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import json
-import signal
 import socket
 import sys
 import threading
@@ -25,7 +23,6 @@ from openrlhf_js.reward_model.model import Description
 from openrlhf_js.reward_model.server import (
     Batcher,
     BatchFailed,
-    QueueFull,
     RewardServer,
     admitted,
     bind,
@@ -35,8 +32,7 @@ from openrlhf_js.reward_model.server import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
-from real_server import serving
-from small_models import TEXTS, change_json, save_reward_model
+from small_models import save_reward_model
 
 TOKEN = "a-token-that-is-long-enough"
 HEAD = b"POST /get_reward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -97,18 +93,6 @@ async def hold(batcher: Batcher, scorer: Scorer) -> asyncio.Task:
     return task
 
 
-def test_each_request_gets_its_own_scores_in_order() -> None:
-    scorer = Scorer(part=3)
-
-    async def test(batcher: Batcher) -> list[list[float]]:
-        requests = [[str(10 * i + j) for j in range(i % 5)] for i in range(40)]
-        return await asyncio.gather(*map(batcher.score, requests))
-
-    scores = run(test, scorer, batch_size=7)
-    assert scores == [[10.0 * i + j for j in range(i % 5)] for i in range(40)]
-    assert all(len(batch) <= 7 for batch in scorer.batches)
-
-
 @pytest.mark.parametrize(("size", "wait"), [(4, 3600.0), (64, 0.5)])
 def test_a_batch_starts_when_it_is_full_or_the_wait_is_over(size: int, wait: float) -> None:
     scorer = Scorer()
@@ -120,28 +104,6 @@ def test_a_batch_starts_when_it_is_full_or_the_wait_is_over(size: int, wait: flo
 
     run(test, scorer, batch_size=size, max_wait_seconds=wait)
     assert [len(batch) for batch in scorer.batches] == [4]
-
-
-def test_a_full_queue_refuses_and_cancelled_requests_leave_it() -> None:
-    scorer = Scorer()
-
-    async def test(batcher: Batcher) -> None:
-        first = await hold(batcher, scorer)
-        gone = asyncio.ensure_future(batcher.score(["1", "2", "3"]))
-        await asyncio.sleep(0)
-        with pytest.raises(QueueFull, match="3 texts wait"):
-            await batcher.score(["4", "5"])
-        gone.cancel()
-        await asyncio.wait([gone])
-        assert batcher.waiting == 0
-        kept = asyncio.ensure_future(batcher.score(["4", "5"]))
-        await asyncio.sleep(0)
-        scorer.gate.set()
-        assert await asyncio.gather(first, kept) == [[0], [4, 5]]
-        assert await batcher.score([str(i) for i in range(9)])  # alone, it always fits
-
-    run(test, scorer, queue_size=4)
-    assert scorer.batches[:2] == [["hold"], ["4", "5"]]
 
 
 def test_a_failure_is_that_of_its_own_texts() -> None:
@@ -168,7 +130,7 @@ def test_a_failure_is_that_of_its_own_texts() -> None:
 
 class Stub:
     def __init__(self, token: str | None, **options):
-        self.scorer = Scorer()
+        self.scorer = Scorer(part=3)
         self.server = RewardServer(make_app(self.scorer, DESCRIPTION, token, **options))
         self.listener = bind("127.0.0.1", 0)
         self.port = self.listener.getsockname()[1]
@@ -208,10 +170,12 @@ def test_answers_on_the_wire() -> None:
 
 
 def test_concurrent_requests_share_batches_and_are_counted() -> None:
-    with stub(max_wait_seconds=0.05) as server, ThreadPoolExecutor(32) as threads:
+    options = {"max_wait_seconds": 0.05, "batch_size": 7}
+    with stub(**options) as server, ThreadPoolExecutor(32) as threads:
         answers = threads.map(lambda i: server.post([str(i), str(i + 0.5)]).json(), range(200))
         assert [each["rewards"] for each in answers] == [[i, i + 0.5] for i in range(200)]
-        assert len(server.scorer.batches) < 100
+        batches = list(map(len, server.scorer.batches))
+        assert len(batches) < 100 and max(batches) <= 7
         text = server.client.get("/metrics").text
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
     assert lines['openrlhf_js_reward_requests_total{status="200"}'] == "200.0"
@@ -259,8 +223,16 @@ def test_a_busy_model_a_full_queue_and_a_time_out() -> None:
             assert (late.result().status_code, late.result().headers["retry-after"]) == (503, "1")
         assert server.waiting() == 0
         server.scorer.gate.set()
-        assert server.post(["3"]).json()["rewards"] == [3.0]
-        assert server.scorer.batches == [["hold"], ["3"]]
+        assert server.post(["3", "4", "5"]).json()["rewards"] == [3.0, 4.0, 5.0]  # alone, it fits
+        assert server.scorer.batches == [["hold"], ["3", "4", "5"]]
+
+
+def test_the_end_answers_what_is_left() -> None:
+    with stub(max_wait_seconds=1.0) as server, ThreadPoolExecutor(1) as threads:
+        left = threads.submit(server.post, ["1", "2"])
+        until(lambda: server.waiting() == 2)
+        server.server.should_exit = True
+        assert left.result().json()["rewards"] == [1.0, 2.0]
 
 
 def test_a_token_is_asked_for_everywhere_but_by_health() -> None:
@@ -339,9 +311,6 @@ def test_what_cannot_be_served(problem, tmp_path: Path, monkeypatch) -> None:
     save_reward_model(folder)
     assert "no mean and std" in problem(folder, "--reward.normalize_enable")
     assert "cannot be used here" in problem(folder, "--device", "tape")
-    change_json(folder / "config.json", model_type="llama")
-    change_json(folder / "tokenizer_config.json", eos_token=None)
-    assert "has no EOS token" in problem(folder)
     for host in ("0.0.0.0", "example.org"):
         assert "clients must send a token" in problem(tmp_path, "--host", host)
     monkeypatch.setenv(TOKEN_VARIABLE, "short")
@@ -367,24 +336,3 @@ def test_hosts_ports_and_tokens(tmp_path: Path) -> None:
     for bad in ("short", "\N{SNOWMAN}" * 20, "a-token-with-a\ttab-in-it"):
         with pytest.raises(ValueError, match="of printable ASCII"):
             read_token(bad, None)
-
-
-@pytest.mark.timeout(120)  # a program that loads torch
-def test_a_real_model_is_served_and_the_end_answers_what_is_left(tmp_path: Path) -> None:
-    folder = save_reward_model(tmp_path / "model")
-    flags = ("--ds.param_dtype", "float32", "--max_wait_ms", "2000")
-    with serving(folder, *flags) as server, ThreadPoolExecutor(1) as threads:
-        expected = rm_scores(folder)
-        left = threads.submit(httpx.post, server.url, json={"query": TEXTS}, timeout=60)
-        health = server.url.replace("get_reward", "health")
-        until(lambda: httpx.get(health).json()["queue"]["texts"] == len(TEXTS))
-        server.process.send_signal(signal.SIGTERM)
-        answer = left.result().json()
-        assert answer["rewards"] == pytest.approx(expected, abs=1e-4)
-    assert json.loads(server.said.partition("serving on")[0])["architecture"] == "Qwen2Model"
-
-
-def rm_scores(folder: Path) -> list[float]:
-    from openrlhf_js.reward_model.model import RewardModel
-
-    return RewardModel.load(folder, dtype="float32").score(TEXTS)
