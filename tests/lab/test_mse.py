@@ -8,7 +8,7 @@ import torch
 
 from openrlhf_js.estimators import ESTIMATORS, baseline
 from openrlhf_js.lab import mse
-from openrlhf_js.lab.mse import best_coefficient, check, draw, left_out, measure, spread
+from openrlhf_js.lab.mse import check, draw, left_out, measure, spread
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import reduction
 
@@ -144,13 +144,6 @@ def test_intervals_of_js_cover():
         references.append(rloo.sum())
     truth = 100 * (1 - sum(errors) / sum(references))
     assert sum(not each.low <= truth <= each.high for each in reductions) < 6
-
-
-@pytest.mark.parametrize(
-    ("sums", "wanted"), [((4, 2, 1), 0.75), ((1, 9, 2), 0), ((9, 1, 2), 1), ((2, 2, 2), 0)]
-)
-def test_best_coefficient_by_hand(sums, wanted):
-    assert best_coefficient(*sums) == pytest.approx(wanted)
 
 
 def exact(name, m):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.lab import policy_gradient
-from openrlhf_js.lab.policy_gradient import Response, ScoreSum, dot, squared_distance, terms
+from openrlhf_js.lab.policy_gradient import Response, ScoreSum, terms
 
 
 @pytest.fixture(scope="module")
@@ -67,28 +66,6 @@ def test_a_bfloat16_model_has_a_float32_sum_that_keeps_growing(kit, responses):
     assert relative(flat(scores.total), 300 * once) < 1e-2
 
 
-def test_a_sum_resumes_after_any_micro_batch(kit, responses, weights):
-    scores = ScoreSum(kit.small_model(), max_tokens=20)
-    summands, steps = terms(responses, weights), []
-    scores.add(summands, on_pass=steps.append)
-    whole = flat(scores.total)
-    assert steps == sorted(set(steps)) and steps[-1] == len(summands.responses) == 21
-
-    class Stopped(Exception):
-        pass
-
-    def stop(done):
-        if done >= 9:
-            raise Stopped
-
-    scores.clear()
-    with pytest.raises(Stopped):
-        scores.add(summands, on_pass=stop)
-    done = next(step for step in steps if step >= 9)
-    scores.add(summands, done, lambda done: None)
-    assert relative(flat(scores.total), whole) < 1e-6
-
-
 def test_micro_batches_are_bounded_with_padding_and_a_longer_response_goes_alone(kit, responses):
     scores, widths = ScoreSum(kit.small_model(), max_tokens=10), []
     scores.model.register_forward_pre_hook(lambda _, given: widths.append(given[0].shape))
@@ -96,18 +73,6 @@ def test_micro_batches_are_bounded_with_padding_and_a_longer_response_goes_alone
     assert len(widths) > 5
     assert all(rows * (width + 1) <= 10 or rows == 1 for rows, width in widths)
     assert max(width for _, width in widths) > 10 and max(rows for rows, _ in widths) > 1
-
-
-def test_products_and_distances_of_vectors_in_float64(monkeypatch):
-    a = [torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])]
-    b = [torch.tensor([[4.0, -1.0]]), torch.tensor([2.0])]
-    assert (dot(a, b), squared_distance(a, b)) == (1 * 4 - 2 * 1 + 3 * 2, 9 + 9 + 1)
-    monkeypatch.setattr(policy_gradient, "PIECE", 1000)
-    long = [torch.full((300, 70), 0.1), torch.ones(3)]
-    exact = 21_000 * float(np.float32(0.1)) ** 2 + 3
-    assert dot(long, long) == pytest.approx(exact, rel=1e-13)
-    zero = [torch.zeros_like(part) for part in long]
-    assert squared_distance(long, zero) == pytest.approx(exact, rel=1e-13)
 
 
 def test_terms_that_count():

@@ -116,10 +116,7 @@ def test_samples_are_in_prompt_order(tmp_path):
             assert found.finished[i, j] == (tokens[-1] == END)
     assert found.settings["temperature"] == 1 and found.settings["reward"] == "digits.py"
     part = found.at([2, 0], 1)
-    assert (part.prompts, part.rewards.tolist()) == (
-        ["p2:", "p0:"],
-        found.rewards[[2, 0], :1].tolist(),
-    )
+    assert part.prompts == ["p2:", "p0:"]
     assert part.greedy_rewards.tolist() == found.greedy_rewards[[2, 0]].tolist()
 
 

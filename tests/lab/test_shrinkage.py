@@ -27,17 +27,6 @@ from openrlhf_js.lab.shrinkage import (
     sweep,
 )
 
-finite = st.floats(-5, 5)
-
-
-@given(finite, finite, finite, st.floats(0, 1))
-def test_three_points_give_the_parabola(a, b, c, shrinkage):
-    values = [a + b * x + c * x**2 for x in (0, 0.5, 1)]
-    found = parabolas(*map(np.array, values))
-    assert found == pytest.approx([a, b, c], abs=1e-9)
-    right = a + b * shrinkage + c * shrinkage**2
-    assert float(at(found, shrinkage)) == pytest.approx(right, abs=1e-9)
-
 
 def test_the_curve_is_that_of_the_gradients_themselves(kit, tmp_path, samples, own):
     batches = SmallBatches(samples, BatchPlan(batches=3, prompts=4, responses=(3,), seed=2))

@@ -66,24 +66,6 @@ def test_errors_are_those_of_one_batch_after_the_other(values, n, m, monkeypatch
             np.testing.assert_allclose(errors_of(found, name)[b], slow, atol=1e-14, err_msg=name)
 
 
-@pytest.mark.parametrize("values", [ARCSINE, v.logit_normal(-1, 1.5), SKEWED], ids=by_title)
-def test_errors_without_shrinkage_are_those_of_theory(values):
-    n, m, rounds = 8, 4, 1500
-    found = measure(values, n, m, rounds, 0)
-    expected = {
-        "reinforce": values.s2 + values.mean**2,
-        "rloo": values.sigma2 / (m - 1),
-        "bloo": values.s2 * (1 + 1 / (n - 1)) + values.sigma2 / m / (n - 1),
-        "dr_grpo": values.sigma2 / m,
-        "reinforce++": ((n - 1) * values.s2 + values.sigma2 / m) / n,
-    }
-    best = best_coefficient(values, n, m)
-    expected["js_fixed"] = (1 - best) ** 2 * expected["rloo"] + best**2 * expected["bloo"]
-    for name, error in expected.items():
-        measured = errors_of(found, name)
-        assert measured.mean() == pytest.approx(error, abs=4 * measured.std() / rounds**0.5), name
-
-
 def test_the_known_reductions_and_what_the_oracle_reaches():
     found = simulate(ARCSINE, 64, (2, 4, 8), 600, seed=0)
     rows = {(row["m"], row["estimator"], row["quantity"]): row for row in found.rows}
@@ -106,15 +88,10 @@ def test_the_known_reductions_and_what_the_oracle_reaches():
 
 @pytest.mark.parametrize(
     ("text", "title"),
-    [
-        ("beta:0.5,2", "Bernoulli, values Beta(0.5, 2)"),
-        ("uniform", "Bernoulli, values Beta(1, 1)"),
-        ("two_point:0.1,0.9,0.3", "Bernoulli, values 0.1 or 0.9 (share 0.3)"),
-        ("normal:0,1", "Bernoulli, values N(0, 1^2)"),
-    ],
+    [("uniform", "Beta(1, 1)"), ("two_point:0.1,0.9,0.3", "0.1 or 0.9 (share 0.3)")],
 )
 def test_a_flag_names_its_distribution(text, title):
-    assert v.parse(text).title == title
+    assert v.parse(text).title == f"Bernoulli, values {title}"
 
 
 @pytest.mark.parametrize("text", ["gamma:1,2", "beta:1", "beta:1,inf", "uniform:1", "constant:x"])
