@@ -1,5 +1,4 @@
 import sys
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +21,6 @@ def pool_of(study, rng, prompts=6, responses=5, dimensions=3):
     rewards = rng.integers(0, 2, (prompts, responses)).astype(float)
     scores = rng.standard_normal((prompts, responses, dimensions)).astype(np.float32)
     return study.ScorePool(rewards, scores)
-
-
-def test_the_signal_is_the_mean_product_of_different_prompts_gradients(study):
-    pool = pool_of(study, np.random.default_rng(0))
-    gradients = []
-    for rewards, scores in zip(pool.rewards, pool.scores, strict=True):
-        own = np.zeros(3)
-        for j, (reward, score) in enumerate(zip(rewards, scores, strict=True)):
-            others = [each for k, each in enumerate(rewards) if k != j]
-            own += (reward - np.mean(others)) * score.astype(float) / len(rewards)
-        gradients.append(own)
-    products = [a @ b for a, b in permutations(gradients, 2)]
-    assert study.signal_of(pool) == pytest.approx(np.mean(products), rel=1e-5)
 
 
 def test_distances_are_unbiased_for_the_variance_of_the_gradient(study):

@@ -103,6 +103,49 @@ PAPER = {
 }
 
 
+BAD_LABELS = {
+    "countdown": """[] ; {} ; {"numbers": [1, 2]} ; {'numbers': [1]} ;
+        {"numbers": [], "target": 3} ; {"numbers": "12", "target": 3} ;
+        {"numbers": [1, 2.0], "target": 3} ;
+        {"numbers": [-1, 4], "target": 3} ; {"numbers": [1, 2], "target": true} ;
+        {"numbers": [1, 2], "target": 0} ; {"numbers": [1, 2], "target": 3, "use_all": "no"}""",
+    "knights_knaves": """Owen is a sage ; [] ; {} ; ["Owen", "sage"] ; {"Owen": true} ;
+        {"Owen": "wizard"} ; {"Owen": "sage", "Liam": "knave"} ; {"Owen": "sage", "owen": "fool"} ;
+        {"": "sage"} ; {"and": "sage"} ; {"Owen Smith": "sage"} ; {"Sage": "sage"} ;
+        {"Not": "sage"}""",
+    "maze": """[] ; {} ; "*S.E*" ; {"maze": []} ; {"maze": [""]} ; {"maze": "*S.E*"} ;
+        {"maze": {"0": "*****"}} ; {"maze": ["*****", 5, "*****"]} ;
+        {"maze": ["*****", "*S..*", "*****"]} ; {"maze": ["*****", "*SE*", "*****"]} ;
+        {"maze": ["*****", "*SEE*", "*****"]} ; {"maze": ["*****", "*S E*", "*****"]} ;
+        {"maze": ["*****", "S..E*", "*****"]}""",
+}
+
+
+@pytest.mark.parametrize("name", BAD_LABELS)
+def test_malformed_labels_are_errors(name):
+    task = TASKS[name]
+    for label in ("", "[" * 100_000, *map(str.strip, BAD_LABELS[name].split(" ;"))):
+        for function in (lambda label: task.score("", label), task.right_response):
+            with pytest.raises(ValueError, match=r"a label is .*JSON") as raised:
+                function(label)
+            assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {"split": "dev"}) for name in ("countdown", "knights_knaves", "maze")),
+        *(("countdown", {"numbers": numbers}) for numbers in ((1, 3), (6,), ())),
+        *(("knights_knaves", {"people": people}) for people in ((1, 2), (10,), ())),
+        *(("maze", {"size": size}) for size in (3, 65)),
+        *(("maze", {"lengths": lengths}) for lengths in ((), (0, 4))),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(name, options):
+    with pytest.raises(ValueError, match=r"must .* got"):
+        next(TASKS[name].generate(1, 0, **options))
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_the_last_complete_answer_of_a_tasks_own_form_counts(name):
     label, right, wrong = PAPER[name]

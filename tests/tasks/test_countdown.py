@@ -96,17 +96,6 @@ def test_both_splits_together_hold_every_problem_there_is():
     assert sorted(found) == sorted(every)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"split": "dev"}, {"numbers": (1, 3)}, {"numbers": (6,)}, {"numbers": ()}),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options):
-    with pytest.raises(ValueError, match=r"must .* got"):
-        next(countdown.generate(1, 0, **options))
-
-
 # Grading
 
 
@@ -191,21 +180,6 @@ def test_the_right_response_uses_all_numbers_where_the_label_asks_for_it(numbers
             with pytest.raises(ValueError, match="cannot be reached"):
                 countdown.right_response(label)
         assert countdown.score(countdown.wrong_response(label), label).status == "wrong"
-
-
-LABELS = """[] ; {} ; {"numbers": [1, 2]} ; {'numbers': [1]} ; {"numbers": [], "target": 3} ;
-    {"numbers": "12", "target": 3} ; {"numbers": [1, 2.0], "target": 3} ;
-    {"numbers": [-1, 4], "target": 3} ; {"numbers": [1, 2], "target": true} ;
-    {"numbers": [1, 2], "target": 0} ;
-    {"numbers": [1, 2], "target": 3, "use_all": "no"}"""
-
-
-@pytest.mark.parametrize("label", ["", *each(LABELS), "[" * 100_000])
-def test_malformed_labels_are_errors(label):
-    for grade in (lambda: countdown.score("", label), lambda: countdown.right_response(label)):
-        with pytest.raises(ValueError, match="a label is JSON like") as raised:
-            grade()
-        assert len(str(raised.value)) < 400
 
 
 def test_items_without_a_right_answer_are_errors():

@@ -155,14 +155,6 @@ def test_asking_for_more_than_there_are_ends_when_all_are_found(monkeypatch):
     assert len(found) == len({*map(repr, found)}) == 2 * puzzles  # either name may come first
 
 
-@pytest.mark.parametrize(
-    "options", [{"people": (1, 2)}, {"people": (10,)}, {"people": ()}, {"split": "dev"}]
-)
-def test_options_that_make_no_sense_are_refused(options):
-    with pytest.raises(ValueError, match=r"from 2 to 9|train or test, got 'dev'"):
-        next(knights_knaves.generate(1, 0, **options))
-
-
 # Grading
 
 RIGHT = r"""Owen is a sage, Liam is a fool, and Mary-Ann is a fool ;
@@ -257,19 +249,3 @@ def test_people_whose_name_is_an_article():
         ("A is a knave, B is a knave, and An is a knave", "wrong"),
     ]:
         assert knights_knaves.score(f"\\boxed{{{answer}}}", label).status == status
-
-
-LABELS = """Owen is a sage ; [] ; {} ; ["Owen", "sage"] ; {"Owen": true} ; {"Owen": "wizard"} ;
-    {"Owen": "sage", "Liam": "knave"} ; {"Owen": "sage", "owen": "fool"} ; {"": "sage"} ;
-    {"and": "sage"} ; {"Owen Smith": "sage"} ; {"Sage": "sage"} ; {"Not": "sage"}"""
-
-
-@pytest.mark.parametrize("label", ["", *each(LABELS), "[" * 100_000])
-def test_malformed_labels_are_errors(label):
-    for function in (
-        lambda: knights_knaves.score("\\boxed{Owen is a sage}", label),
-        lambda: knights_knaves.right_response(label),
-        lambda: knights_knaves.wrong_response(label),
-    ):
-        with pytest.raises(ValueError, match="a label is a JSON object"):
-            function()

@@ -117,14 +117,6 @@ def test_both_splits_together_hold_every_maze_there_is():
     assert len(train) + len(test) == len(every) == 44
 
 
-@pytest.mark.parametrize(
-    "options", [{"split": "dev"}, {"size": 3}, {"size": 65}, {"lengths": ()}, {"lengths": (0, 4)}]
-)
-def test_options_that_make_no_sense_are_refused(options):
-    with pytest.raises(ValueError, match=r"must be .* got"):
-        next(maze.generate(1, 0, **options))
-
-
 RIGHT = r"""RUUU ; R U U U ; r, u, u, u ; R->U -> U→U ; Right, Up, Up, Up ; rightUpUup ; RUUU. ;
     **RUUU** ; "RUUU" ; `RUUU` ; $RUUU$ ; \text{RUUU} ; $\boxed{RUUU}$. ; R-U-U-U ; [R, U, U, U] ;
     ['R','U','U','U'] ; ["Right", "Up", "Up", "Up"] ; RLRUUU ; LRRUUU ; RUUUDU ; →↑↑↑ ; → ↑, ↑ ↑ ;
@@ -176,18 +168,3 @@ def test_random_paths_are_graded_as_walked():
             path = list(right)
             path[draw.randrange(len(path))] = draw.choice("LRUD")
             assert score("".join(path), label).value == arrives(item["rows"], path)
-
-
-@pytest.mark.parametrize(
-    "label",
-    [
-        *("", "[]", "{}", '"*S.E*"', '{"maze": []}', '{"maze": [""]}', '{"maze": "*S.E*"}'),
-        *(json.dumps({"maze": ["*****", row, "*****"]}) for row in ("*S..*", "*SE*", 5, "*SEE*")),
-        *(json.dumps({"maze": ["*****", row, "*****"]}) for row in ("*S E*", "S..E*")),
-        *('{"maze": {"0": "*****"}}', "[" * 100_000),
-    ],
-)
-def test_malformed_labels_are_errors(label):
-    for grade in (lambda: maze.score("", label), lambda: maze.right_response(label)):
-        with pytest.raises(ValueError, match="a label is JSON like"):
-            grade()
