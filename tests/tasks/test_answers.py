@@ -125,7 +125,11 @@ BAD_LABELS = {
 def test_malformed_labels_are_errors(name):
     task = TASKS[name]
     for label in ("", "[" * 100_000, *map(str.strip, BAD_LABELS[name].split(" ;"))):
-        for function in (lambda label: task.score("", label), task.right_response):
+        for function in (
+            lambda label: task.score("", label),
+            task.right_response,
+            task.wrong_response,
+        ):
             with pytest.raises(ValueError, match=r"a label is .*JSON") as raised:
                 function(label)
             assert len(str(raised.value)) < 500
