@@ -22,11 +22,6 @@ def test_no_two_series_of_a_picture_look_alike():
         assert (one["linestyle"], one["marker"]) != (other["linestyle"], other["marker"])
 
 
-def test_no_look_is_lost_in_black_and_white():
-    looks = list(style.LOOKS.values())
-    assert len({(str(dashes), marker) for _, dashes, marker in looks}) == len(looks)
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.08))
 def test_spread_heights_keep_their_order_their_distance_and_the_panel(heights, gap):
     placed = style.spread(heights, gap)

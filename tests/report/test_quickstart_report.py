@@ -85,10 +85,7 @@ def test_curves_are_drawn(run, names, monkeypatch):
     )
     (run / "summary.json").write_text(json.dumps(summarised(run, *names)))
     quickstart.draw(run, names, run / "curves.png", "maze, tiny model")
-    picture = imread(run / "curves.png")
-    assert picture.shape[0] > 1000
-    assert picture.shape[1] > 1500
-    assert picture.std() > 0.05
+    assert imread(run / "curves.png").std() > 0.05
     held_out = [row for row in drawn[0] if row["quantity"] == "Held-out pass@1"]
     assert {row["run"] for row in held_out} == set(names)
     assert {row["step"]: row["value"] for row in held_out} == {0: 0.25, 10: 0.25, 20: 0.75}

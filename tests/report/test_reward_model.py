@@ -6,9 +6,11 @@ import base64
 import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 
 from openrlhf_js.report import reward_model, style
+from openrlhf_js.reward_model.evaluate import evaluate
 
 
 def interval(value, low=None, high=None):
@@ -17,51 +19,30 @@ def interval(value, low=None, high=None):
 
 @pytest.fixture
 def found():
-    part = {
+    """A real evaluation, in which the figures that tests look at are set."""
+    draw = np.random.default_rng(0)
+    rewards, lengths = draw.normal(size=(60, 2)), draw.integers(1, 9, (60, 2)).astype(float)
+    made = evaluate(rewards, lengths, [str(i) for i in range(60)], ["chat", "code"] * 30)
+    made |= {
         "pairs": 300,
-        "prompts": 60,
         "accuracy": interval(0.75, 0.7, 0.79),
         "margin": interval(1.25, 1.0, 1.5),
         "ties": 0.02,
-    }
-    return {
+        "reward": {"mean": 0.5, "std": 2.25},
         "model": "ckpt/rm",
         "file": "held_out.jsonl",
         "identity": {"texts": "abc", "model": "def", "max_len": 2048},
         "description": {"model": "ckpt/rm", "architecture": "Qwen2Model", "max_len": 2048},
-        **part,
-        "subsets": {"chat": part, "code": {**part, "accuracy": interval(0.5, 0.0, 1.0)}},
-        "reward": {"mean": 0.5, "std": 2.25},
-        "calibration": {
-            "error": 0.02,
-            "error_by_chance": 0.018,
-            "log_loss": 0.51,
-            "mean_confidence": 0.77,
-            "bins": [
-                {"confidence": 0.6, "accuracy": 0.58, "pairs": 150},
-                {"confidence": 0.9, "accuracy": 0.92, "pairs": 150},
-            ],
-        },
-        "length": {
-            "correlation_within_pairs": -0.125,
-            "share_chosen_longer": 0.5,
-            "share_chosen_shorter": 0.4,
-            "accuracy_of_length_alone": interval(0.55, 0.5, 0.6),
-            "longer_preferred_by_model": interval(0.6, 0.5, 0.7),
-            "longer_preferred_by_labels": interval(0.55, 0.5, 0.6),
-            "longer_preferred_more_by_model": interval(0.05, -0.02, 0.12),
-            "accuracy_balanced": interval(0.74, 0.69, 0.78),
-            "accuracy_where_chosen_is_longer": interval(0.8, 0.7, 0.9),
-            "accuracy_where_chosen_is_shorter": interval(0.68, 0.6, 0.75),
-        },
-        "pictures": {
-            "margins": {"counts": [1, 4, 6], "edges": [-1.0, 0.0, 1.0, 2.0]},
-            "points": {
-                "chosen": {"lengths": [3.0, 4.0], "rewards": [1.0, 2.0]},
-                "rejected": {"lengths": [5.0, 2.0], "rewards": [0.0, 2.5]},
-            },
-        },
     }
+    made["calibration"] |= {"error": 0.02, "error_by_chance": 0.018, "mean_confidence": 0.77}
+    made["length"] |= {
+        "correlation_within_pairs": -0.125,
+        "accuracy_of_length_alone": interval(0.55, 0.5, 0.6),
+        "longer_preferred_by_model": interval(0.6, 0.5, 0.7),
+        "longer_preferred_by_labels": interval(0.55, 0.5, 0.6),
+        "longer_preferred_more_by_model": interval(0.05, -0.02, 0.12),
+    }
+    return made
 
 
 def table(found):
@@ -123,14 +104,10 @@ def test_what_the_labels_favour_too_is_no_fault_of_the_model(found):
 
 
 def test_few_pairs_do_not_normalise(found):
-    def meaning():
-        return next(
-            row["meaning"] for row in reward_model.figures(found) if row["figure"] == "reward"
-        )
-
-    assert meaning() == "mean and std, to normalise with"
-    found["pairs"] = 6
-    assert meaning() == "mean and std, of too few pairs to normalise with (50 or more)"
+    for pairs, said in ((300, "to"), (6, "of too few pairs to")):
+        found["pairs"] = pairs
+        (row,) = [row for row in reward_model.figures(found) if row["figure"] == "reward"]
+        assert row["meaning"].startswith(f"mean and std, {said} normalise with")
 
 
 def test_the_page_needs_nothing_else(found):
