@@ -47,14 +47,6 @@ def test_bad_input_is_one_line_and_status_2(run, words, complaint, capsys, tmp_p
     assert not (tmp_path / "report").exists()
 
 
-@pytest.mark.parametrize("words", [["x", "--smooth", "0"], ["x", "--frobnicate"]])
-def test_wrong_flags_end_with_status_2(words, capsys):
-    with pytest.raises(SystemExit) as ended:
-        report.main(words)
-    assert ended.value.code == 2
-    assert words[1] in capsys.readouterr().err
-
-
 def test_a_folder_that_cannot_be_written_is_named(run, tmp_path, capsys):
     (tmp_path / "taken").write_text("a file")
     assert report.main([str(run), "--out", str(tmp_path / "taken")]) == 1
