@@ -44,15 +44,6 @@ def tiny(tmp_path, monkeypatch):
     return folder
 
 
-def test_a_model_without_a_chat_template(tiny, tmp_path, capsys):
-    (tiny / "chat_template.jinja").unlink()
-    words = ["generate", "--data", str(tmp_path / "data"), "--bench", "own", "--model", str(tiny)]
-    words += ["--max_new_tokens", "5", "--questions", "1"]
-    assert eval_arena.main(words) == 2
-    assert "has no chat template; take --prompt_form text" in capsys.readouterr().err
-    assert eval_arena.main([*words, "--prompt_form", "text"]) == 0
-
-
 def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     data = tmp_path / "data"
     place = ["--data", str(data), "--bench", "own"]
