@@ -37,7 +37,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.actors import sum_dynamic_batches
-from openrlhf_js.plugin.gradient_variance import HALF_LIFE, GradientVariance
+from openrlhf_js.plugin.gradient_variance import GradientVariance
 from openrlhf_js.plugin.parser import upstream_parser, validate_upstream
 
 RANKS = 2
@@ -208,11 +208,6 @@ def train(stage: int, extra: tuple[str, ...], options: dict[str, Any]) -> dict[s
         everyone = [experience for rank in ranks for experience in rank]
         steps.append(explicit(plain, everyone, by_sequence=set(SEQUENCES) <= set(extra)))
     expected = {name: sum(step[name] for step in steps) / STEPS for name in steps[0]}
-    older = 0.5 ** (1 / HALF_LIFE)  # the weight of the first measurement, against 1
-    averaged = {
-        name: older * steps[0][name] + steps[1][name] for name in ("variance", "mean_square")
-    }
-    expected["noise_scale"] = RESPONSES / STEPS * averaged["variance"] / averaged["mean_square"]
     return {"measured": recorder.metrics(), "expected": expected}
 
 
