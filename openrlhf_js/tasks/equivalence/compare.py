@@ -123,10 +123,8 @@ def is_name(tree: Tree) -> bool:
         )
     if kind == "pow":  # an inverse function
         return is_name(args[0]) and args[1] == node("neg", number(1))
-    said = args[0].split() if kind == "text" else ["of"]
-    return kind == "sym" or (
-        not syntax.is_sentence(said) and said[-1] != "of" and len(said[-1]) > 1
-    )
+    sentence = kind != "text" or syntax.is_sentence(args[0].split()) or args[0].endswith(" of")
+    return kind == "sym" or not sentence
 
 
 def _is_set(tree: Tree) -> bool:
@@ -169,14 +167,10 @@ def _sides(tree: Tree) -> tuple[Tree, ...]:
 
 
 def _plain(tree: Tree) -> Tree:
-    r"""What `P(1, 2)` and `V = 36 \pi \approx 113` name."""
-    kind, args = tree
-    if kind == "mul" and args[1].kind == "group" and len(args[1].args) > 2:
-        return args[1] if args[0].kind == "sym" and args[0].args[0][0].isupper() else tree
-    if kind == "rel" and "~" in args[0]:  # a rounding behind a value is not weighed
-        at = args[0].index("~")
-        return Tree("rel", (args[0][:at], *args[1 : at + 2])) if at else args[1 + is_name(args[1])]
-    return tree
+    """The tuple that `P(1, 2)` names, or the tree itself."""
+    name, point = tree.args if tree.kind == "mul" else (tree, tree)
+    named = name.kind == "sym" and name.args[0][0].isupper() and point.kind == "group"
+    return point if named else tree
 
 
 def _named_tuple(tree: Tree, other: Tree) -> Tree:
@@ -247,8 +241,7 @@ class Judge:
     def _rounded(self, answer: Tree, gold: Tree) -> bool:
         r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
         (*signs, last), (*sides, rounded) = answer.args[0], answer.args[1:]
-        size = rational(quantity(rounded)[0]) or Fraction(0)
-        error = min(Fraction(1, size.denominator), abs(size) / 20)
+        error = abs(rational(rounded) or Fraction(0)) / 100
         near = replace(self, within=error).same(rounded, sides[-1])
         exact = Tree("rel", (tuple(signs), *sides)) if signs else sides[0]
         return last == "~" and near and self.same(exact, gold)
@@ -286,13 +279,10 @@ class Judge:
         if (heads[0] == heads[1] and is_name(heads[0])) or function:  # `f(x) = ...` is `y = ...`
             return all(self.same(side, gold.args[-1]) for side in answer.args[2:])
         kinds = [side.kind for side in (*answer.args[1:], *gold.args[1:])]
-        return len(kinds) == 4 and not _STRUCTURES & {*kinds} and self._proportional(answer, gold)
-
-    def _proportional(self, answer: Tree, gold: Tree) -> bool:
-        """Whether the differences of both sides vanish together."""
+        if len(kinds) != 4 or _STRUCTURES & {*kinds}:
+            return False
+        # whether the differences of both sides vanish together
         left, right = (node("add", t.args[1], node("neg", t.args[2])) for t in (answer, gold))
-        if left == right:
-            return True
         pairs = list(self.values(left, right))
         if any(self.agree(value, 0) for pair in pairs for value in pair):
             return False

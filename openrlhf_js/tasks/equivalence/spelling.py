@@ -7,6 +7,7 @@ text means. Every pattern takes time in proportion to the text, whatever it hold
 # ruff: noqa: RUF001
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Callable
@@ -16,7 +17,8 @@ _SIGNS = r"""
 ≥ ⩾ \geq ≠ \neq ≈ \approx ≡ \equiv ± \pm ∓ \mp ∪ \cup ∩ \cap ∖ \setminus ∈ \in ∅ \emptyset
 ⟨ \langle ⟩ \rangle ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil ℝ \mathbb{R} ℤ \mathbb{Z} ℕ \mathbb{N}
 ℚ \mathbb{Q} ℂ \mathbb{C} € \euro £ \gbp ¥ \yen ¢ \cents ’ ‘ ` ´ ′ ' “ ” " ， 、 , ； ; 。 . ∶ :
-∠ △ \, → \rightarrow ∨ \vee ℏ \hbar
+∠ △ \, → \rightarrow ∨ \vee ℏ \hbar α \alpha β \beta γ \gamma δ \delta ε \epsilon θ \theta λ
+\lambda μ \mu π \pi ρ \rho σ \sigma τ \tau φ \phi ω \omega Δ \Delta Σ \Sigma Ω \Omega
 """
 _TRANSLATED: dict[int, str] = {}
 for _sign in reversed(_SIGNS.split()):  # each run of signs stands before its spelling
@@ -34,7 +36,9 @@ backslash=setminus smallsetminus=setminus varphi=phi varepsilon=epsilon vartheta
 lor=vee land=wedge pounds=gbp texteuro=euro cent=cents langle=( rangle=) lfloor=floor( rfloor=)
 lceil=ceil( rceil=)
 """
-_ALIASES = dict(pair.split("=", 1) for pair in _PAIRS.split())
+_ALIASES = {name: spelling for name, _, spelling in (p.partition("=") for p in _PAIRS.split())}
+for _name, _alias in _ALIASES.items():
+    _ALIASES[_name] = _alias if _alias in "*/<>[]|:()" else "\\" + _alias
 _UNITS = "m=meters s=seconds g=grams h=hours L=liters l=liters N=newtons J=joules W=watts "
 _UNITS += "A=amperes V=volts K=kelvin C=celsius F=fahrenheit B=bytes"
 LETTER_UNITS = dict(pair.split("=") for pair in _UNITS.split())
@@ -64,7 +68,6 @@ begin  \\begin\{cases\}                                                  =>  [
 end    \\end\{cases\}                                                    =>  ]
 begin  \\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?      =>  ([
 end    \\end\{(?:[pbB]?matrix|smallmatrix|array)\}                         =>  ])
-mathbb \\mathbb ([A-Z])                                                 =>  \\mathbb{\1}
 frac   \\frac\{ ?\\text\{([a-z ]+)\} ?\} ?\{ ?\\text\{([a-z ]{1,20})\} ?\}  =>  \\text{ \1/\2}
 text   (?<=[\d)}])(?<![A-Z]\})[ ~]?\\text\{[ ~]?([A-Zglmsh])(?![A-Za-z])         =>  unit
 text   \\text\{([^{}]*)\}                                               =>  SPACE\1SPACE
@@ -94,7 +97,6 @@ for    [ ,]+for (?:all|any|every) (?:(?:real|positive|values|numbers?|integers?|
 @      (?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b   =>
 .      (\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))  =>  \1\\bar{\2\3}
 circ   \^\\circ ?C(?![A-Za-z])                                            =>  SPACEcelsius
-circ   \^\\circ ?F(?![A-Za-z])                                            =>  SPACEfahrenheit
 m/s    (?<=[\d}] )m(?=/s(?![a-z]))                                      =>  meters
 C      (?<![\w.)\]}^])(?:\{\} ?)?_?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])  =>  \\binom{\1}{\2}
 C      (?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])        =>  \\binom{\1}{\2}
@@ -120,16 +122,12 @@ _PARTS = {
 }
 _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
     "unit": lambda m: rf"\text{{ {LETTER_UNITS.get(m[1], m[1])}",
-    "alias": lambda m: _alias(m[1]),
+    "alias": lambda m: _ALIASES.get(m[1], m[0]),
     "mixed": lambda m: f"{{{m[1]}+{m[2]}}}" if 0 < int(m[3]) < int(m[4]) else m[0],
     "joined": lambda number: number[1] + re.sub(r"\D", "", number[2]),
 }
+_compatible = functools.partial(unicodedata.normalize, "NFKC")
 _Rules = list[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]]
-
-
-def _alias(name: str) -> str:
-    alias = _ALIASES.get(name, name)
-    return alias if alias in "*/<>[]|:()" else "\\" + alias
 
 
 def _rules(table: str) -> _Rules:
@@ -170,15 +168,5 @@ def _in_ascii(text: str) -> str:
     text = re.sub("[⁰ⁱ¹²³⁴-⁹⁺⁻⁽⁾ⁿ]+", lambda run: f"^{{{_compatible(run[0])}}}", text)
     text = re.sub("[₀-₉₊₋]+", lambda run: f"_{{{_compatible(run[0])}}}", text)
     text = re.sub("([¼-¾⅐-⅞])", r" \1 ", text)
-    text = re.sub("[Α-ΡΣ-Ωα-ω]", _greek, text)
     text = _compatible(text.translate(_TRANSLATED)).replace("⁄", "/")
     return "".join(char for char in text if unicodedata.category(char) != "Cf")
-
-
-def _compatible(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
-
-
-def _greek(letter: re.Match[str]) -> str:
-    _, size, *_, name = unicodedata.name(letter[0]).replace("LAMDA", "LAMBDA").split()
-    return rf" \{name.lower() if size == 'SMALL' else name.title()} "

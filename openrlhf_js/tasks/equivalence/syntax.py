@@ -302,7 +302,13 @@ class _Parser:
             if level == _MEASURE:
                 tree = self.measured(tree)
             elif level == _POWER:
-                tree = self.postfixed(tree, self.take().text)
+                sign = self.take().text
+                if sign != "^":
+                    tree = node("fact" if sign == "!" else "pct", tree)
+                elif self.takes("circ"):
+                    tree = node("deg", tree)
+                else:
+                    tree = node("pow", tree, self.exponent())
             else:
                 tree = self.joined(tree, level)
         return tree
@@ -351,11 +357,9 @@ class _Parser:
     def joined(self, left: Tree, level: int) -> Tree:
         """The tree of both sides of the next sign, or of a product without one."""
         sign = "*" if self.starts_factor() else self.take().text
-        while level == _LIST and (more := self.takes(*_SEPARATORS)):  # `, or`
-            sign = more
+        while level == _LIST and self.takes("and", "or"):  # `, or`
+            sign = self.tokens[self.at - 1].text
         right = self.tree(level + 1)
-        if level == _SET and right.kind == "num":  # braces without a backslash
-            right = node("group", "{}", right)
         if level == _LIST:
             items = [*(left.args if left.kind == "list" else (left,)), right]
             both = all(each.kind == "rel" and each.args[0] != ("=",) for each in items[-2:])
@@ -375,11 +379,6 @@ class _Parser:
             return node("group", ":", *terms) if len(terms) > 1 else terms[0]
         right = node("neg", right) if sign == "-" else right
         return node(_OPERATIONS[sign], left, right)
-
-    def postfixed(self, tree: Tree, sign: str) -> Tree:
-        if sign != "^":
-            return node("fact" if sign == "!" else "pct", tree)
-        return node("deg", tree) if self.takes("circ") else node("pow", tree, self.exponent())
 
     def exponent(self) -> Tree:
         return node("neg", self.primary()) if self.takes("-") else self.primary()

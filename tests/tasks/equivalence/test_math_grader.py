@@ -86,8 +86,8 @@ def test_statuses(in_process, answer, label, status):
         *(('{"answer": 5}', "answer"), ('{"answer": []}', "answer"), ('{"answer": "5"', "JSON")),
         ('{"answer": "5", "tolerance": 0.1}', "tolerance"),
         ('{"answer": "5", "tolerance": "small"}', "1e-2"),
-        ('{"answer": ["5", "6"], "tolerance": "1,2,3"}', "3 answers, and there are 2"),
-        *((r"\frac{1}{2", "braces"), ("5\x00", "holds"), ("5\ud800", "holds")),
+        ('{"answer": ["5", "6"], "tolerance": "1,2,3"}', "3 answers of 2"),
+        (r"\frac{1}{2", "braces"),
         ("x" * 2001, "2001 characters"),
     ],
 )
