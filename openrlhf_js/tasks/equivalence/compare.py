@@ -117,10 +117,9 @@ def is_name(tree: Tree) -> bool:
         found = [arg.args[0] for arg in args[1:] if arg.kind == "sym"]
         turned = {*found} <= {*"abcpqrxyz"} and found != sorted(found)
         return args[0] == "()" and len(found) == len(args) - 1 and not turned
-    if kind in ("mul", "div"):  # a multiple of a name is none
-        return all(  # `P(X = 1)`
-            arg.kind == "rel" or (is_name(arg) and arg.args[0] not in ("\\pi", "i")) for arg in args
-        )
+    if kind in ("mul", "div"):  # a multiple of a name is none; `P(X = 1)` is one
+        constants = node("sym", "\\pi"), node("sym", "i")
+        return all(arg.kind == "rel" or (is_name(arg) and arg not in constants) for arg in args)
     if kind == "pow":  # an inverse function
         return is_name(args[0]) and args[1] == node("neg", number(1))
     sentence = kind != "text" or syntax.is_sentence(args[0].split()) or args[0].endswith(" of")
@@ -134,8 +133,7 @@ def _is_set(tree: Tree) -> bool:
 def _is_domain(tree: Tree) -> bool:
     """Whether the tree is written as a set of reals and in no other way could be read."""
     if tree.kind == "list":
-        signs = (set(item.args[0]) if item.kind == "rel" else set() for item in tree.args)
-        return any(each - {"="} for each in signs)
+        return any(item.kind == "rel" and {*item.args[0]} != {"="} for item in tree.args)
     return tree.kind in _SETS or tree.kind == "field"
 
 
@@ -175,11 +173,11 @@ def _plain(tree: Tree) -> Tree:
 
 def _named_tuple(tree: Tree, other: Tree) -> Tree:
     """The tuple that `x = 1, y = 2` gives, in the order of the names, beside another tuple."""
-    if tree.kind != "list" or other.args[:1] != ("()",):
-        return tree
-    named = (item.args for item in tree.args if item.kind == "rel" and item.args[0] == ("=",))
-    values = {args[1].args[0]: args[2] for args in named if args[1].kind == "sym"}
-    if len(values) != len(tree.args):
+    items = (item.args for item in tree.args if tree.kind == "list" and item.kind == "rel")
+    values = {
+        args[1].args[0]: args[2] for args in items if args[0] == ("=",) and args[1].kind == "sym"
+    }
+    if len(values) != len(tree.args) or other.args[:1] != ("()",):
         return tree
     return node("group", "()", *(values[name] for name in sorted(values)))
 
@@ -215,10 +213,8 @@ class Judge:
         kinds = {answer.kind, gold.kind}
         if "rel" in kinds or _is_domain(answer) or _is_domain(gold):
             return self._relations(answer, gold)
-        if "list" in kinds or _is_set(answer) or _is_set(gold):
+        if "list" in kinds or kinds == {"group"} or _is_set(answer) or _is_set(gold):
             return self._collections(answer, gold)
-        if kinds == {"group"}:
-            return self._in_order(answer, gold)
         if gold.kind == "sym" and gold.args[0][0].isdigit():  # a base may be left out
             return answer.kind == "num" and str(answer.args[0]) == gold.args[0].partition("_")[0]
         if gold.kind == "num" and answer.args == (f"{gold.args[0]}_10",):
@@ -229,14 +225,10 @@ class Judge:
 
     def equal(self, left: Tree, right: Tree) -> bool:
         """Whether two expressions have the same value, whatever their variables are."""
-        found = left == right
-        if found or ({left.kind, right.kind} <= {"sym", "num"} and not self.within):
-            return found
-        for pair in self.values(left, right):
-            found = self.agree(*pair)
-            if not found:
-                break
-        return found
+        if left == right or ({left.kind, right.kind} <= {"sym", "num"} and not self.within):
+            return left == right
+        pairs = list(self.values(left, right))
+        return bool(pairs) and all(self.agree(*pair) for pair in pairs)
 
     def _rounded(self, answer: Tree, gold: Tree) -> bool:
         r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
@@ -246,14 +238,11 @@ class Judge:
         exact = Tree("rel", (tuple(signs), *sides)) if signs else sides[0]
         return last == "~" and near and self.same(exact, gold)
 
-    def _in_order(self, answer: Tree, gold: Tree) -> bool:
-        alike = answer.args[0] == gold.args[0] and len(answer.args) == len(gold.args)
-        return alike and all(map(self.same, answer.args[1:], gold.args[1:]))
-
     def _collections(self, answer: Tree, gold: Tree) -> bool:
         answer, gold = _named_tuple(answer, gold), _named_tuple(gold, answer)
         if answer.kind == gold.kind == "group" and not _is_set(answer):
-            return self._in_order(answer, gold)
+            alike = answer.args[0] == gold.args[0] and len(answer.args) == len(gold.args)
+            return alike and all(map(self.same, answer.args[1:], gold.args[1:]))
         tests = [functools.partial(self.same, gold=wanted) for wanted in members(gold)]
         return matched(members(answer), tests)
 

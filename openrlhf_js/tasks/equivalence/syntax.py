@@ -282,19 +282,18 @@ class _Parser:
         return self.take().text if wanted else ""
 
     def expect(self, text: str) -> None:
-        token = self.take()
-        if text not in (token.text, token.kind):
-            raise NotRead(f"expected {text} before {token.text or 'the end'!a}")
+        if text not in (self.next.text, self.next.kind):
+            raise NotRead(f"expected {text} before {self.next.text or 'the end'!a}")
+        self.take()
 
     def enclosed(self) -> str:
         """The text of one token, or of those in braces."""
-        if not self.takes("{"):
-            return self.take().text
-        pieces = []
-        while self.next.text != "}" and self.next.kind != "end":
-            pieces.append(self.take().text)
-        self.expect("}")
-        return "".join(pieces)
+        braces, text = self.takes("{"), self.take().text
+        while braces and not self.takes("}"):
+            if self.next.kind == "end":
+                raise NotRead("braces do not match")
+            text += self.take().text
+        return text
 
     def tree(self, least: int = _LIST) -> Tree:
         tree = self.start(least)
@@ -331,12 +330,10 @@ class _Parser:
         if sign := self.takes("+", "-"):
             value = self.tree(_PRODUCT)
             return node("neg", value) if sign == "-" else value
-        if self.next.kind == "word":
-            said = []
-            while self.next.kind in ("word", "name", "number") or self.next.text == "'":
-                said.append(self.take().text)
-            return node("text", " ".join(said))
-        return self.primary()
+        said: list[str] = []
+        while self.next.kind == "word" or (said and self.next.kind in ("name", "number")):
+            said.append(self.take().text)
+        return node("text", " ".join(said)) if said else self.primary()
 
     def measured(self, value: Tree) -> Tree:
         """The value with the unit behind it: `million people`, `km / h`, `cm ^ 2`."""
