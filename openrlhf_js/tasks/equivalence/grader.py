@@ -109,7 +109,12 @@ def gold(label: str) -> tuple[Gold, ...]:
     answers = [fields.answer] if isinstance(fields.answer, str) else fields.answer
     found: list[tuple[str, tuple[Tree, ...]]] = []
     for answer in answers:
-        text = normal(_checked(answer))
+        if len(answer) > MAX_CHARS:
+            raise ValueError(f"gold answer of {len(answer)} characters: at most {MAX_CHARS}")
+        braces = re.sub(r"\\.", "", answer, flags=re.DOTALL)
+        if braces.count("{") != braces.count("}"):
+            raise ValueError(f"gold answer {_shown(answer)} has braces that do not match")
+        text = normal(answer)
         if not text:
             raise ValueError(f"label {_shown(label)} has an empty answer")
         trees = _gold_trees(text, fields.unit or "")
@@ -122,15 +127,6 @@ def gold(label: str) -> tuple[Gold, ...]:
 
 
 check_label = gold  # for its ValueError
-
-
-def _checked(answer: str) -> str:
-    if len(answer) > MAX_CHARS:
-        raise ValueError(f"gold answer of {len(answer)} characters: at most {MAX_CHARS} are graded")
-    braces = re.sub(r"\\.", "", answer, flags=re.DOTALL)
-    if braces.count("{") != braces.count("}"):
-        raise ValueError(f"gold answer {_shown(answer)} has braces that do not match")
-    return answer
 
 
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:

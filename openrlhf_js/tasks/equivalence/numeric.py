@@ -167,16 +167,15 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
     golds = " ".join(each.text for each in wanted)
     logs = ["lg"] if _OF_TEN.search(golds) else ["ln", "lg"]  # a gold `\\log` may mean either
     logs = logs if r"\log" in text + golds else ["ln"]
-    status: Status = "wrong"
-    problem = "another value"
+    found: tuple[Status, str] = "wrong", "another value"
     try:
         if any(decide(text, wanted, Numeric(log=log)) for log in logs):
             return "correct", "equal value"
     except (NotRead, RecursionError) as error:
-        status, problem = "malformed", f"cannot be read: {error}"
+        found = "malformed", f"cannot be read: {error}"
     if len(wanted) == 1 and _by_math_verify(text, golds):
         return "correct", "math-verify finds them equal"
-    return status, problem
+    return found
 
 
 def _by_math_verify(answer: str, wanted: str) -> bool:

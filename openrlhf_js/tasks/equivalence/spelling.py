@@ -45,7 +45,6 @@ LETTER_UNITS = dict(pair.split("=") for pair in _UNITS.split())
 # Rules in their order: what a text must hold for the rule to be tried, a pattern, and what stands
 # in its place, or the name of a function for that. The first table is for LaTeX alone.
 _LATEX = r"""
-$      \\text\s?\{\s?\$([^$]*)\$\s?\}                                   =>  \1
 ,      (?<=\d)(?:\{,\}|,) ?\\! ?(?=\d{3}(?!\d))                         =>
 \      (?<!\\)\\[()\[\]!]                                               =>
 \      \\(?:left|right|[bB]igg?[lrm]?|(?:measured)?angle|triangle)(?![a-zA-Z])\s?\.?  =>

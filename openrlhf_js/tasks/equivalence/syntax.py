@@ -110,9 +110,9 @@ _SHORT_WORDS = words(
 # A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
 _SENTENCE = words(
     """is are was not no none than more less least most if when where over time isn't but except
-    plus minus because since however wait maybe either neither between below under beneath factorial
-    doubled tripled halved divided raised too root double twice thrice triple negative wrong
-    opposite incorrect false invalid impossible fewer inverse reciprocal score gross"""
+    plus minus because either neither between below under factorial doubled tripled halved divided
+    raised too root double twice thrice triple negative wrong opposite incorrect inverse reciprocal
+    score gross"""
 )
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
     fifteen sixteen seventeen eighteen nineteen twenty"""
@@ -217,7 +217,6 @@ def _letters(run: str, found: list[Token], alone: bool) -> list[Token]:
         or (len(run) == 3 and alone)
         or (len(run) == 2 and last == "word")
         or (run == "in" and last == "number")  # inches
-        or ([token.kind for token in found[-2:]] == ["word", "sign"] and found[-1].text == "/")
     )
     return [Token("word", run)] if is_word else [Token("name", letter) for letter in run]
 
@@ -434,9 +433,7 @@ class _Parser:
             arguments = [self.tree(_FACTOR)]
             while self.starts_factor() and self.next.text not in FUNCTIONS | {"(", "["}:
                 arguments = [node("mul", arguments[0], self.tree(_FACTOR))]
-        if base:
-            name, arguments = "log_base", [*arguments, base]
-        tree = node("call", name, *arguments)
+        tree = node("call", *(["log_base", *arguments, base] if base else [name, *arguments]))
         return node("pow", tree, power) if power else tree
 
     def items(self) -> list[Tree]:

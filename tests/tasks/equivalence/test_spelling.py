@@ -40,7 +40,6 @@ a₁₂ ~ a_{12}
 0.1666... ~ 0.1\bar{6}
 1011 (base 2) ~ 1011_{2}
 \underline{\textcolor{red}{\Large 7}} ~ {{ 7}}
-\text{$\frac12$} ~ \frac{1}{2}
 {a \over 2} ~ \frac{a }{2}
 18 sq. ft. ~ 18 sq ft
 2x \text{ for all } x > 0 ~ 2x
