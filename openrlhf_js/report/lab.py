@@ -130,7 +130,6 @@ def _curves(summary: Summary, arrays: Arrays) -> Figure:
 
 
 def _values(summary: Summary, arrays: Arrays) -> Figure:
-    """The values in ascending order with their errors."""
     found = {row["quantity"]: row for row in summary["rows"] if row["group"] == "all"}
     values, errors = arrays["values"], NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
     least, greatest = arrays["rewards"].min(), arrays["rewards"].max()  # no value is beyond

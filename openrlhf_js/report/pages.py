@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import re
 import time
@@ -23,6 +22,13 @@ from openrlhf_js.report.runs import Condition, compare_flags
 
 PAGE = "report.html"
 LAB_RESULTS = ("value", "mse", "gradient", "sweep", "heterogeneity", "simulate")
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    finalize=lambda each: each if isinstance(each, Markup) else style.printable(str(each)),
+)
 
 
 class Written(NamedTuple):
@@ -35,18 +41,7 @@ class Written(NamedTuple):
 
 def render(template: str, **context: Any) -> str:
     """A page from a template; every text is escaped, since names may come from files."""
-    return _environment().get_template(template).render(**context)
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        finalize=lambda each: each if isinstance(each, Markup) else style.printable(str(each)),
-    )
+    return TEMPLATES.get_template(template).render(**context)
 
 
 def write(
@@ -74,11 +69,8 @@ def write(
             for panel, rows in drawn:
                 figure = _figure(panel, rows, looks)
                 pictures.append(style.save_png(figure, folder / _free_name(panel.title, pictures)))
-                picture = {
-                    "title": panel.title,
-                    "note": panel.note,
-                    "source": style.svg_source(figure),
-                }
+                picture = {"title": panel.title, "note": panel.note}
+                picture["source"] = style.svg_source(figure)
                 sections.setdefault(section, []).append(picture)
     now, (differing, agreeing) = time.time(), compare_flags(conditions)
     unknown = [c.name for c in conditions if not any(run.config for run in c.runs)]
@@ -143,7 +135,6 @@ def lab_results(folder: Path) -> list[dict[str, Any]]:
 
 
 def _free_name(title: str, taken: Sequence[Path]) -> str:
-    """A file name for a picture, which no other picture has."""
     plain = re.sub(r"[^a-z0-9]+", "_", title.lower().replace("λ", "lambda")).strip("_")
     name = f"{plain}.png"
     return f"{plain}_{len(taken)}.png" if name in [path.name for path in taken] else name

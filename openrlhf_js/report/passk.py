@@ -18,7 +18,8 @@ def scores(found: Mapping[str, Any]) -> Table:
     return [
         {
             "benchmark": name,
-            "items": _items(task),
+            "items": f"{task['items']:,}"
+            + (f" of {task['items'] + len(task['left_out']):,}" if task["left_out"] else ""),
             "k": str(task["samples"]),
             "mean@k %": _share(task, "mean_at_k"),
             "pass@k %": _share(task, "pass_at", task["samples"]),
@@ -154,10 +155,7 @@ def _share(task: Mapping[str, Any], quantity: str, j: int | None = None) -> str:
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    """Such as `42.1 (38.0 to 46.3)`."""
-    if row["value"] is None:
-        return "-"
-    return f"{_percent(row['value'])} ({_percent(row['low'])} to {_percent(row['high'])})"
+    return style.interval(row["value"], row["low"], row["high"], ".1f", 100)
 
 
 def _percent(value: float | None) -> str:
@@ -167,11 +165,6 @@ def _percent(value: float | None) -> str:
 def _number(task: Mapping[str, Any], quantity: str) -> str:
     value = value_of(task, quantity)["value"]
     return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def _items(task: Mapping[str, Any]) -> str:
-    there, gone = task["items"], len(task["left_out"])
-    return f"{there:,} of {there + gone:,}" if gone else f"{there:,}"
 
 
 def _line(cells: Sequence[str]) -> str:

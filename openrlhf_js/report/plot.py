@@ -72,7 +72,8 @@ def plot(
             figure.suptitle(style.printable(title), x=0.01, ha="left", color=style.INK)
         for axes, (quantity, shown) in zip(figure.axes, panels.items(), strict=False):
             own = [row for row in rows if row[panel] == quantity and _finite(row.get("value"))]
-            places = _places(own, x, scale)
+            values = sorted({row[x] for row in own})
+            places = {v: i if scale == "categories" else v for i, v in enumerate(values)}
             own.sort(key=lambda row: places[row[x]])
             lines = {name: [row for row in own if str(row[line]) == name] for name in names}
             lines = {name: each for name, each in lines.items() if each}
@@ -86,13 +87,11 @@ def plot(
             axes.margins(x=0.04)
             style.dress(axes, shown.title, xlabel, shown.ylabel, shown.note or " " * noted)
             if len(names) > 1:
-                style.label_ends(
-                    axes,
-                    [
-                        (at[name][-1], own[-1]["value"], short(name), looks[name]["color"])
-                        for name, own in lines.items()
-                    ],
-                )
+                ends = [
+                    (at[name][-1], own[-1]["value"], short(name), looks[name]["color"])
+                    for name, own in lines.items()
+                ]
+                style.label_ends(axes, ends)
         for axes in figure.axes[len(panels) :]:
             axes.set_visible(False)
     return figure
@@ -106,7 +105,6 @@ def _draw(
     scale: Scale,
     looks: Mapping[str, dict[str, Any]],
 ) -> None:
-    """Lines, intervals and limits."""
     if scale == "log2":
         axes.set_xscale("log", base=2)
     if panel.reference is not None:
@@ -135,12 +133,6 @@ def _draw(
     if bottom == 0 and top is None and lines:  # leaves room above the highest line
         top = 1.1 * axes.get_ylim()[1]
     axes.set_ylim(bottom, top)
-
-
-def _places(rows: Sequence[Row], x: str, scale: Scale) -> dict[Any, float]:
-    """Where each value of the horizontal setting is."""
-    values = sorted({row[x] for row in rows})
-    return {value: i if scale == "categories" else value for i, value in enumerate(values)}
 
 
 def _finite(value: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from matplotlib import rc_context
@@ -50,10 +49,7 @@ def figures(found: Found) -> list[dict[str, str]]:
         "mean margin": (number(found["margin"]), "chosen minus rejected reward"),
         "log loss": (f"{calibration['log_loss']:.3f}", "0.693 by chance"),
         "calibration error": (f"{calibration['error']:.3f}", exact),
-        "reward": (
-            f"{reward['mean']:.4g} ± {reward['std']:.4g}",
-            f"mean and std, {enough}",
-        ),
+        "reward": (f"{reward['mean']:.4g} ± {reward['std']:.4g}", f"mean and std, {enough}"),
         "length and reward": (
             "-" if within is None else f"{within:.2f}",
             "correlation within pairs; length in tokens",
@@ -148,20 +144,18 @@ def pictures(found: Found) -> dict[str, Figure]:
     drawn = {"Reliability": _reliability, "Margins": _margins, "Reward and length": _lengths}
     if found["subsets"]:
         drawn["Accuracy by subset"] = _subsets
-    return {title: _drawn(draw, found) for title, draw in drawn.items()}
-
-
-def _drawn(draw: Callable[[Axes, Found], None], found: Found) -> Figure:
-    shown = min(len(found["subsets"]), SHOWN_SUBSETS)
-    with rc_context(style.HOUSE):
-        figure = style.figure(height=1.4 + 0.32 * shown if draw is _subsets else 4.4)
-        (axes,) = figure.axes
-        draw(axes, found)
-        style.dress(axes, "", axes.get_xlabel(), axes.get_ylabel())
-        for handle in axes.legend(frameon=False, markerscale=2, ncols=3).legend_handles:
-            if isinstance(handle, PathCollection):  # as faint as the points, it is hard to read
-                handle.set_alpha(1)
-    return figure
+    shown, figures = min(len(found["subsets"]), SHOWN_SUBSETS), {}
+    for title, draw in drawn.items():
+        with rc_context(style.HOUSE):
+            figure = style.figure(height=1.4 + 0.32 * shown if draw is _subsets else 4.4)
+            (axes,) = figure.axes
+            draw(axes, found)
+            style.dress(axes, "", axes.get_xlabel(), axes.get_ylabel())
+            for handle in axes.legend(frameon=False, markerscale=2, ncols=3).legend_handles:
+                if isinstance(handle, PathCollection):  # as faint as the points, it is hard to read
+                    handle.set_alpha(1)
+        figures[title] = figure
+    return figures
 
 
 def _reliability(axes: Axes, found: Found) -> None:
@@ -187,10 +181,8 @@ def _margins(axes: Axes, found: Found) -> None:
 
 def _lengths(axes: Axes, found: Found) -> None:
     # lengths are whole numbers: shifted, neither side hides the other
-    for side, colour, marker, shift in (
-        ("chosen", BLUE, "o", -0.1),
-        ("rejected", ORANGE, "x", 0.1),
-    ):
+    sides = ("chosen", BLUE, "o", -0.1), ("rejected", ORANGE, "x", 0.1)
+    for side, colour, marker, shift in sides:
         points = found["pictures"]["points"][side]
         x = [length + shift for length in points["lengths"]]
         look: dict[str, Any] = {"s": 9, "alpha": 0.45, "linewidths": 0.7, "label": side}
