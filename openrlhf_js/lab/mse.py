@@ -67,7 +67,17 @@ def values_of(pool: Samples) -> LabResult:
         **({} if greedy is None else {"greedy_rewards": greedy}),
     }
     notes = {"prompts": n, "responses": m, "samples": pool.settings}
-    return LabResult(rows, _value_finding(rewards), arrays, notes)
+    if np.ptp(rewards) == 0:
+        reward = rewards.flat[0]
+        finding = f"All {n} x {m} rewards are {reward:g}: no baseline has an error to reduce."
+        return LabResult(rows, finding, arrays, notes)
+    mean = mean_value(rewards)
+    finding = (
+        f"Mean value {mean.value:.3f} (95 % interval {mean.low:.3f} to {mean.high:.3f}, over {n} "
+        f"prompts); the values have a standard deviation of {spread(rewards):.3f}, and for "
+        f"{(np.ptp(rewards, axis=1) == 0).mean():.0%} of the prompts all {m} rewards are equal."
+    )
+    return LabResult(rows, finding, arrays, notes)
 
 
 def mean_value(rewards: Floats) -> Estimate:
@@ -86,18 +96,6 @@ def spread(rewards: Floats) -> float:
         return math.nan
     noise = rewards.var(1, ddof=1).mean() / rewards.shape[1]
     return math.sqrt(max(0.0, float(rewards.mean(1).var(ddof=1) - noise)))
-
-
-def _value_finding(rewards: Floats) -> str:
-    n, m = rewards.shape
-    if np.ptp(rewards) == 0:
-        return f"All {n} x {m} rewards are {rewards.flat[0]:g}: no baseline has an error to reduce."
-    mean = mean_value(rewards)
-    return (
-        f"Mean value {mean.value:.3f} (95 % interval {mean.low:.3f} to {mean.high:.3f}, over {n} "
-        f"prompts); the values have a standard deviation of {spread(rewards):.3f}, and for "
-        f"{(np.ptp(rewards, axis=1) == 0).mean():.0%} of the prompts all {m} rewards are equal."
-    )
 
 
 class Errors(NamedTuple):

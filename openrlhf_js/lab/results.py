@@ -38,15 +38,11 @@ class LabResult(NamedTuple):
 
 def rows_of(quantities: Mapping[str, Any], **settings: Any) -> list[Row]:
     """A row for each quantity, an Estimate or a number; what is not finite becomes None."""
-
-    def number(value: float | None) -> float | None:
-        return float(value) if value is not None and math.isfinite(value) else None
-
     found = []
     for name, each in quantities.items():
-        value, low, high = each if isinstance(each, Estimate) else (each, None, None)
-        ends = {"value": number(value), "low": number(low), "high": number(high)}
-        found.append({**settings, "quantity": name, **ends})
+        value = math.nan if each is None else each
+        ends = value if isinstance(value, Estimate) else Estimate(float(value), math.nan, math.nan)
+        found.append({**settings, "quantity": name, **ends.plain()})
     return found
 
 

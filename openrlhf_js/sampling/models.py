@@ -40,15 +40,19 @@ class ModelFiles(NamedTuple):
         return tuple(sorted({each for each in flat if each is not None}))
 
 
-def local_folder(name_or_path: str | Path) -> Path:
-    """The folder itself, or the one that the hub's files were downloaded to."""
+def local_folder(name_or_path: str | Path, **wanted: Any) -> Path:
+    """The folder itself, or the one that the hub's files were downloaded to.
+
+    `wanted` is as `snapshot_download` takes it; ValueError where the hub does not give them.
+    """
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
         return folder
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(str(name_or_path), ignore_patterns=list(NOT_DOWNLOADED)))
+        ignored = list(NOT_DOWNLOADED)
+        return Path(snapshot_download(str(name_or_path), ignore_patterns=ignored, **wanted))
     except (OSError, ValueError) as error:
         said = f"{name_or_path} is not a folder here, and the hub does not give it: {error}"
         raise ValueError(said.splitlines()[0]) from error

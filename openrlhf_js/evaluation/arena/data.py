@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from openrlhf_js.common.files import atomic_write, read_rows
 from openrlhf_js.common.store import json_line
 from openrlhf_js.evaluation.arena.style import split_thinking, style_of
+from openrlhf_js.sampling.models import local_folder
 
 log = logging.getLogger(__name__)
 Row = Mapping[str, Any]
@@ -350,16 +351,12 @@ def _files(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Iterat
 
 def download(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Path:
     """A folder with the bench's files from the hub."""
-    from huggingface_hub import snapshot_download
-
     wanted = [f"data/{bench.name}/{name}" for name in _files(bench, models, judges)]
     try:
-        return Path(snapshot_download(HUB, repo_type="dataset", allow_patterns=wanted))
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"the hub does not give {HUB} ({str(error).partition(chr(10))[0]:.200}): download it "
-            "elsewhere, and give its folder with --source"
-        ) from None
+        return local_folder(HUB, repo_type="dataset", allow_patterns=wanted)
+    except ValueError as error:
+        advice = "download it elsewhere, and give its folder with --source"
+        raise ValueError(f"{error}; {advice}") from None
 
 
 def fetch(
