@@ -117,7 +117,8 @@ def normalisation(config: Any) -> tuple[float, float] | None:
 def tensor_shapes(folder: Path) -> Shapes:
     """The shape of every tensor, without reading the weights; ValueError for damaged files."""
     try:
-        return {name: shape for path in _files(folder) for name, shape in _shapes_in(path).items()}
+        found = [_tensors(path, "meta") for path in _files(folder)]
+        return {name: tuple(each.shape) for tensors in found for name, each in tensors.items()}
     except Exception as error:  # of safetensors, pickle, zip files or JSON
         raise ValueError(
             f"the weights in {folder} cannot be read ({first_line(error)}): copy the checkpoint "
@@ -127,14 +128,8 @@ def tensor_shapes(folder: Path) -> Shapes:
 
 def read_tensor(folder: Path, name: str) -> Any:
     """One tensor of a folder, as stored."""
-    import torch
-    from safetensors import safe_open
-
-    path = next(path for path in _files(folder) if name in _shapes_in(path))
-    if path.suffix == ".safetensors":
-        with safe_open(path, "pt") as file:
-            return file.get_tensor(name)
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)[name].clone()
+    found = (_tensors(path, "cpu") for path in _files(folder))
+    return next(tensors[name] for tensors in found if name in tensors).clone()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -149,15 +144,14 @@ def _files(folder: Path) -> list[Path]:
     raise FileNotFoundError(f"there is neither {' nor '.join(WEIGHT_FILES)}, nor shards")
 
 
-def _shapes_in(path: Path) -> Shapes:
+def _tensors(path: Path, device: str) -> dict[str, Any]:
+    """The tensors of a file, mapped; "meta" ones are shapes alone."""
     import torch
-    from safetensors import safe_open
+    from safetensors.torch import load_file
 
     if path.suffix == ".safetensors":
-        with safe_open(path, "pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    tensors = torch.load(path, map_location="meta", weights_only=True)
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        return load_file(path)  # mapped, too
+    return torch.load(path, map_location=device, weights_only=True, mmap=device == "cpu")
 
 
 def _head_problems(folder: Path, config: Any, prefix: str, shapes: Shapes) -> list[str]:

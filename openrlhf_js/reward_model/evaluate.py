@@ -46,7 +46,7 @@ def held_out(
     template: Template | None = None,
     input_template: str | None = None,
 ) -> HeldOut:
-    """The pairs of a file as evaluation needs them; templates as in `preferences.texts`."""
+    """The pairs of a file as evaluation needs them; templates as in `preferences.rendered`."""
     found = HeldOut([], [], [], [])
     for number, pair in enumerate(pairs):
         try:
@@ -121,6 +121,7 @@ def evaluate(
     clusters = np.unique(np.array(prompts, dtype=object), return_inverse=True)[1]
     names = np.array(subsets, dtype=object)
     several = sorted(set(subsets)) if len(set(subsets)) > 1 else []
+    bins = reliability(margins)
     return {
         **_part(margins, clusters),
         "subsets": {
@@ -132,7 +133,13 @@ def evaluate(
             "chosen_mean": float(rewards[:, 0].mean()),
             "rejected_mean": float(rewards[:, 1].mean()),
         },
-        "calibration": _calibration(margins),
+        "calibration": {
+            "error": calibration_error(bins),
+            "error_by_chance": error_by_chance(margins),
+            "mean_confidence": float(_confidence(margins).mean()),
+            "log_loss": log_loss(margins),
+            "bins": bins,
+        },
         "length": _length(lengths, margins, clusters),
         "pictures": _pictures(rewards, lengths, margins),
     }
@@ -208,17 +215,6 @@ def error_by_chance(margins: Floats, bins: int = BINS) -> float:
 def log_loss(margins: Floats) -> float:
     """Mean of -log sigmoid(margin), in nats: the loss of reward training; log 2 by chance."""
     return float(np.logaddexp(0, -margins).mean())
-
-
-def _calibration(margins: Floats) -> dict[str, Any]:
-    bins = reliability(margins)
-    return {
-        "error": calibration_error(bins),
-        "error_by_chance": error_by_chance(margins),
-        "mean_confidence": float(_confidence(margins).mean()),
-        "log_loss": log_loss(margins),
-        "bins": bins,
-    }
 
 
 # Length: how far does the model follow it, and how good is it apart from that?

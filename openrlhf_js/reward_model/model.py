@@ -42,23 +42,15 @@ class Description:
     std: float | None
 
 
+@dataclass(frozen=True)
 class RewardModel:
     """Scores texts. Made by `load`; for use by one thread at a time."""
 
-    def __init__(
-        self,
-        backbone: Any,
-        head: torch.nn.Linear,
-        tokenizer: Any,
-        scale: tuple[float, float] | None,
-        description: Description,
-    ):
-        self.description = description
-        self._backbone = backbone
-        self._head = head
-        self._tokenizer = tokenizer
-        self._scale = scale
-        self._embeddings = backbone.get_input_embeddings().weight.shape[0]
+    _backbone: Any
+    _head: torch.nn.Linear
+    _tokenizer: Any
+    _scale: tuple[float, float] | None
+    description: Description
 
     @classmethod
     def load(
@@ -159,7 +151,8 @@ class RewardModel:
         has no embedding for, which would abort a CUDA context. `max_tokens` includes padding.
         """
         ids = encode(self._tokenizer, texts, self.description.max_len)
-        known = [index for index, each in enumerate(ids) if max(each) < self._embeddings]
+        embeddings = self._backbone.get_input_embeddings().weight.shape[0]
+        known = [index for index, each in enumerate(ids) if max(each) < embeddings]
         if len(known) < len(ids):
             unknown = sorted({*range(len(ids))} - {*known})
             yield unknown, [math.nan] * len(unknown)

@@ -121,22 +121,6 @@ class Texts(NamedTuple):
     whole: bool
 
 
-def texts(
-    pair: PreferencePair,
-    template: Template | None = None,
-    eos_token: str | None = None,
-    input_template: str | None = None,
-) -> tuple[str, str]:
-    """The chosen and the rejected text as OpenRLHF's training gives them to its tokenizer.
-
-    Without `eos_token` they have no end; `input_template` is for prompts that are text.
-    """
-    chosen, rejected, _ = rendered(pair, template, input_template)
-    if eos_token is None:
-        return chosen, rejected
-    return ended(chosen, eos_token), ended(rejected, eos_token)
-
-
 def ended(text: str, eos_token: str) -> str:
     """The text with its end-of-sequence token, as OpenRLHF's RewardDataset adds it."""
     text = text.rstrip("\n")
@@ -146,32 +130,27 @@ def ended(text: str, eos_token: str) -> str:
 def rendered(
     pair: PreferencePair, template: Template | None = None, input_template: str | None = None
 ) -> Texts:
-    """Both sides without their ends; ValueError for text with a template, or messages without."""
+    """Both sides without their ends; ValueError for text with a template, or messages without.
+
+    `input_template` is for prompts that are text.
+    """
+    sides: tuple[Any, ...] = pair.prompt, pair.chosen, pair.rejected  # all text, or all messages
+    given, chosen, rejected = sides
     if template is None:
-        prompt = "" if pair.prompt is None else _text(pair.prompt)
-        if pair.prompt is not None and input_template:
-            prompt = input_template.format(prompt)
-        return Texts(prompt + _text(pair.chosen), prompt + _text(pair.rejected), True)
-    chosen, rejected = _messages(pair.chosen), _messages(pair.rejected)
-    if pair.prompt is None:
+        if not isinstance(chosen, str):
+            raise ValueError("the sides hold messages, which need apply_chat_template")
+        prompt = given or ""
+        if given is not None and input_template:
+            prompt = input_template.format(given)
+        return Texts(prompt + chosen, prompt + rejected, True)
+    if isinstance(chosen, str):
+        raise ValueError("apply_chat_template is for messages, and the sides hold text")
+    if given is None:
         return Texts(_applied(template, chosen), _applied(template, rejected), True)
-    messages = _messages(pair.prompt)
-    prompt = _applied(template, messages, add_generation_prompt=True)
-    full, other = (_applied(template, messages + side) for side in (chosen, rejected))
+    prompt = _applied(template, given, add_generation_prompt=True)
+    full, other = (_applied(template, given + side) for side in (chosen, rejected))
     whole = full.startswith(prompt) and other.startswith(prompt)
     return Texts(prompt + full[len(prompt) :], prompt + other[len(prompt) :], whole)
-
-
-def _text(side: Side) -> str:
-    if isinstance(side, str):
-        return side
-    raise ValueError("the sides hold messages, which need apply_chat_template")
-
-
-def _messages(side: Side) -> Messages:
-    if isinstance(side, list):
-        return side
-    raise ValueError("apply_chat_template is for messages, and the sides hold text")
 
 
 def _applied(template: Template, messages: Messages, **options: bool) -> str:

@@ -19,7 +19,7 @@ from openrlhf_js.cli.rm import train as main
 from openrlhf_js.plugin import reward_training
 from openrlhf_js.plugin.reward_training import ALONE, reward_parser
 from openrlhf_js.reward_model.check import Budget
-from openrlhf_js.reward_model.preferences import Keys, pair, texts
+from openrlhf_js.reward_model.preferences import Keys, ended, pair, rendered
 from openrlhf_js.tiny.model import make_model, make_tokenizer, save
 from openrlhf_js.tiny.tasks import END, sort
 
@@ -109,15 +109,10 @@ def test_texts_and_cuts_are_those_of_upstreams_dataset(kind, chat, input_templat
     )
     theirs.tokenizer = heard = Heard(tokenizer)
     trained = [theirs[index] for index in range(len(theirs))]
-    ours = [
-        texts(
-            pair(row, Keys(prompt_key), f"row {number}"),
-            tokenizer.apply_chat_template if chat else None,
-            tokenizer.eos_token,
-            input_template,
-        )
-        for number, row in enumerate(rows, 1)
-    ]
+    template = tokenizer.apply_chat_template if chat else None
+    pairs = (pair(row, Keys(prompt_key), "") for row in rows)
+    both = (rendered(each, template, input_template)[:2] for each in pairs)
+    ours = [tuple(ended(text, tokenizer.eos_token) for text in sides) for sides in both]
     assert len(ours) == len(CONTENTS) * (len(CONTENTS) - 1)
     assert heard.texts == [text for both in ours for text in both]
     budget = Budget(tokenizer, 8)

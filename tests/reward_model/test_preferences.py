@@ -10,7 +10,7 @@ from openrlhf_js.reward_model.preferences import (
     PreferencePair,
     pair,
     read_pairs,
-    texts,
+    rendered,
 )
 
 
@@ -59,12 +59,12 @@ def test_the_margin_loss_wants_a_finite_number(margin):
 
 def test_text_and_messages_are_not_confused():
     with pytest.raises(ValueError, match="need apply_chat_template"):
-        texts(PreferencePair(None, [said("user", "a")], [said("user", "b")], ""))
+        rendered(PreferencePair(None, [said("user", "a")], [said("user", "b")], ""))
     with pytest.raises(ValueError, match="is for messages, and the sides hold text"):
-        texts(PreferencePair(None, "a", "b", ""), template)
+        rendered(PreferencePair(None, "a", "b", ""), template)
 
     def refuses(*_: object, **__: object) -> str:
         raise TemplateError("roles must alternate")
 
     with pytest.raises(ValueError, match="the chat template refuses it: roles must alternate"):
-        texts(PreferencePair(None, [said("user", "a")], [said("user", "b")], ""), refuses)
+        rendered(PreferencePair(None, [said("user", "a")], [said("user", "b")], ""), refuses)
