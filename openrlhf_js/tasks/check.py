@@ -41,10 +41,10 @@ class Findings:
         """A table by datasource."""
         made = []
         for source, tally in sorted(self.tallies.items()):
-            tokens = self.tokens[source] or [0]  # all 0 where they are not counted
-            lengths = {"median_tokens": round(median(tokens)), "max_tokens": max(tokens)}
-            counted = {name: tally[name] for name in COUNTED}
-            made.append({"datasource": source, **counted, **(lengths if any(tokens) else {})})
+            row = {"datasource": source, **{name: tally[name] for name in COUNTED}}
+            if any(tokens := self.tokens[source]):  # all 0 where they are not counted
+                row |= {"median_tokens": round(median(tokens)), "max_tokens": max(tokens)}
+            made.append(row)
         return made
 
 

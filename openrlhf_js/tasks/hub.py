@@ -174,10 +174,8 @@ def canonical(problem: str) -> str:
 
 
 def text(row: Row, column: str) -> str:
-    """The column's text, stripped; ValueError if it is none, empty or not UTF-8."""
+    """The column's text, stripped; ValueError if it is none, or empty."""
     value = row[column]
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{column!r} must be text that is not empty, not {value!r:.80}")
-    if re.search("[\ud800-\udfff]", value):
-        raise ValueError(f"{column!r} holds a lone surrogate, which is no UTF-8 text")
     return value.strip()

@@ -153,8 +153,8 @@ def test_a_problem_with_two_answers_is_left_out():
         assert [item["problem"] for item in make(rows)] == ["b"]
 
 
-@pytest.mark.parametrize("answer", [None, 5, "", " \n", "a \ud800 b"])
+@pytest.mark.parametrize("answer", [None, 5, "", " \n"])
 def test_a_refused_row_is_named(answer):
     rows = [{"problem": "a", "answer": "1"}, {"problem": "b", "answer": answer}]
-    with pytest.raises(ValueError, match=r"some set, row 2: 'answer' (must be text|holds a lone)"):
+    with pytest.raises(ValueError, match=r"some set, row 2: 'answer' must be text"):
         make(rows)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from openrlhf_js.tasks import TASKS, prompt_files, task_of
+from openrlhf_js.tasks import GRADED, TASKS, prompt_files, task_of
 from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.check import check
 from openrlhf_js.tasks.prompt_files import Example, read
@@ -52,7 +52,7 @@ def echo(**changes: Any) -> Any:
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    return lambda **changes: monkeypatch.setitem(TASKS, "echo", echo(**changes))
+    return lambda **changes: monkeypatch.setitem(GRADED, "echo", echo(**changes))
 
 
 @pytest.fixture
