@@ -97,7 +97,13 @@ class Grader:
     ) -> NDArray[np.float64]:
         """The reward of each query; RewardFailed unless each is one finite number."""
         try:
-            rewards = _numbers(self.function(list(queries), list(prompts), list(labels)))
+            answer: Any = self.function(list(queries), list(prompts), list(labels))
+            found = answer["rewards"] if isinstance(answer, dict) else answer
+            if hasattr(found, "detach"):
+                found = found.detach().cpu().numpy()
+            rewards = np.array([np.nan if x is None else x for x in found], dtype=np.float64)
+            if rewards.ndim == 2 and rewards.shape[1] == 1:
+                rewards = rewards.squeeze(1)
         except Exception as error:  # whatever a user's own file raises
             message = f"{self.name}: {type(error).__name__}: {error}"
             raise RewardFailed(f"{message}\namong responses to {prompts[0]!r:.200}") from error
@@ -113,14 +119,6 @@ class Grader:
                 f"{queries[bad][-SHOWN:]!r}"
             )
         return rewards
-
-
-def _numbers(answer: Any) -> NDArray[np.float64]:
-    found = answer["rewards"] if isinstance(answer, dict) else answer
-    if hasattr(found, "detach"):
-        found = found.detach().cpu().numpy()
-    values = np.array([np.nan if each is None else each for each in found], dtype=np.float64)
-    return values.squeeze(1) if values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def file_grader(path: Path) -> Grader:

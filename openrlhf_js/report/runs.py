@@ -78,14 +78,11 @@ class Scalars:
                 event = event_pb2.Event.FromString(record)
                 for value in event.summary.value:
                     if value.HasField("simple_value"):
-                        self._take(value.tag, event.step, value.simple_value)
+                        series = self._series.setdefault(value.tag, {})
+                        while series and next(reversed(series)) >= event.step:
+                            series.popitem()
+                        series[event.step] = value.simple_value
                         self.written = event.wall_time
-
-    def _take(self, tag: str, step: int, value: float) -> None:
-        series = self._series.setdefault(tag, {})
-        while series and next(reversed(series)) >= step:
-            series.popitem()
-        series[step] = value
 
     def __getitem__(self, tag: str) -> Series:
         """The series of a tag, empty if nothing was logged under it."""

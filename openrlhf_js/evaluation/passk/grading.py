@@ -65,17 +65,13 @@ def majority(
     )
     if not right or wrong.total() < right:
         return float(right > 0)
-    groups: list[tuple[str, int]] = []
+    groups: Counter[str] = Counter()
     for answer, votes in wrong.items():
-        place = next((i for i, (other, _) in enumerate(groups) if same(answer, other)), None)
-        if place is None:
-            groups.append((answer, votes))
-        else:
-            groups[place] = (groups[place][0], groups[place][1] + votes)
-    most = max(votes for _, votes in groups)
+        groups[next((other for other in groups if same(answer, other)), answer)] += votes
+    most = max(groups.values())
     if right != most:
         return float(right > most)
-    return 1 / (1 + sum(votes == most for _, votes in groups))
+    return 1 / (1 + sum(votes == most for votes in groups.values()))
 
 
 def same_answer(task: Task, a: str, b: str) -> bool:
@@ -89,7 +85,6 @@ def same_answer(task: Task, a: str, b: str) -> bool:
 
 
 def _value(response: str) -> str:
-    """The value of an expression."""
     try:
         answer = countdown.answer_of(response) or ""
         return str(countdown.evaluate(countdown.sides(answer)[0]).value)
@@ -98,13 +93,8 @@ def _value(response: str) -> str:
 
 
 def _roles(response: str) -> str:
-    """Who is what, in alphabetical order."""
     claims = knights_knaves.claims_of(response) or {}
     return ", ".join(f"{name}: {role}" for name, role in sorted(claims.items()))
-
-
-def _moves(response: str) -> str:
-    return maze.moves_of(maze.answer_of(response) or "")[0]
 
 
 MATHEMATICS = (math.NAME, geometry3k.NAME, gsm8k.NAME)
@@ -114,5 +104,5 @@ ANSWER_OF: dict[str, Callable[[str], str | None]] = {  # in the one spelling tha
     gsm8k.NAME: gsm8k.answer_of,
     countdown.NAME: _value,
     knights_knaves.NAME: _roles,
-    maze.NAME: _moves,
+    maze.NAME: lambda response: maze.moves_of(maze.answer_of(response) or "")[0],
 }
