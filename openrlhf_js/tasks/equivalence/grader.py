@@ -20,6 +20,7 @@ from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, decimal, node, n
 
 __all__ = ["check_label", "grade"]
 MAX_CHARS = 2_000
+_NUMERAL = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
 _EXACT = Judge()
 
 
@@ -56,12 +57,15 @@ def decide(text: str, wanted: tuple[Gold, ...], judge: Judge) -> bool:
         return True
     if not all(each.trees for each in wanted):
         raise NotRead("a label that is no plain answer")
+    plain = len(wanted) == 1 and not first.within
+    if plain and first.trees[0].kind == "num" and _NUMERAL.match(text):  # most answers
+        return decimal(text) == first.trees[0].args[0]
     tests = [partial(_fits, replace(judge, within=each.within), each.trees) for each in wanted]
     if re.fullmatch(r"\(?[a-e]\)?", text):  # an option's letter
         answers = [node("sym", text), *readings(text.upper())]
     else:
         answers = readings(_LETTER_UNIT.sub(lambda m: f"{m[1]} {LETTER_UNITS[m[2]]}", text))
-    if len(wanted) == 1 and not first.within:
+    if plain:
         return any(map(tests[0], answers))
     return any(compare.matched(compare.members(answer), tests) for answer in answers)
 

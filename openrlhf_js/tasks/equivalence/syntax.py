@@ -110,9 +110,9 @@ _SHORT_WORDS = words(
 # A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
 _SENTENCE = words(
     """is are was not no none than more less least most if when where over time isn't but except
-    plus minus because either neither between below under factorial doubled tripled halved divided
-    raised too root double twice thrice triple negative wrong opposite incorrect inverse reciprocal
-    score gross"""
+    plus minus because since however wait maybe either neither between below under beneath factorial
+    doubled tripled halved divided raised too root double twice thrice triple negative wrong
+    opposite incorrect false invalid impossible fewer inverse reciprocal score gross"""
 )
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
     fifteen sixteen seventeen eighteen nineteen twenty"""
