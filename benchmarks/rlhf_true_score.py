@@ -32,8 +32,8 @@ from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, parse, run
 from openrlhf_js.stats import clustered_mean
 from openrlhf_js.tiny import preferences
-from openrlhf_js.tiny.model import sample_texts
-from openrlhf_js.tiny.preferences import HELD_OUT_PROMPTS, POLICY, TASK
+from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, sample_texts, save
+from openrlhf_js.tiny.preferences import HELD_OUT_PROMPTS, TASK
 from openrlhf_js.tiny.quickstart import prepare_libraries, training_environment
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised
 from openrlhf_js.tiny.tasks import draw, grade, write_prompts
@@ -43,6 +43,7 @@ LEARNING_RATE, STEPS = 1e-3, 50
 ESTIMATORS = ("js", "rloo")
 PAIRS, SAMPLES = 64_000, 32  # for the reward model; responses to each held-out prompt
 POLL_SECONDS = 0.5
+POLICY = "policy"  # a folder
 
 
 class TrueScoreSettings(Settings):
@@ -50,6 +51,19 @@ class TrueScoreSettings(Settings):
 
     out: Path = Field(Path("runs/rlhf-true-score"), description="folder of everything")
     seeds: list[int] = Field([0, 1], min_length=2, description="of prompts and all sampling")
+
+
+def prepare(folder: Path, train: int = PAIRS, held_out: int = 4_000) -> None:
+    """Writes pairs, prompts, and a policy that has imitated careless responses."""
+    preferences.write(folder, train=train, held_out=held_out)
+    parts = TASK.split(0, HELD_OUT_PROMPTS)
+    drawn = draw(parts.train, 6_400, random.Random("prompts/0"))
+    write_prompts(folder / "prompts.jsonl", TASK, drawn, "train")
+    write_prompts(folder / "prompts_held_out.jsonl", TASK, parts.held_out, "held_out")
+    tokenizer = make_tokenizer(TASK)
+    policy = make_model(tokenizer, 0)
+    imitate(policy, tokenizer, TASK, parts.train, seed=0)
+    save(policy, tokenizer, folder / POLICY)
 
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -138,7 +152,7 @@ def work(settings: TrueScoreSettings) -> None:
     folder = settings.out.absolute()
     prepare_libraries()
     if not (folder / POLICY / "tokenizer_config.json").is_file():  # written last
-        preferences.prepare(folder, train=PAIRS)
+        prepare(folder)
     quality = kept(folder / "reward_model.json", lambda: reward_model(folder))
     before = kept(folder / f"before-{SAMPLES}.json", lambda: measure(folder / POLICY, 0))
     after: dict[str, list[float]] = {name: [] for name in ESTIMATORS}  # means, by seed

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from openrlhf_js.common.files import read_rows
 from openrlhf_js.tasks.base import Score
-from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw, write_lines, write_prompts
+from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw, write_lines
 
 LETTERS = "abcdefgh"
 ASKED = 3  # letters of a prompt
@@ -27,7 +27,6 @@ SCALE = 1.5  # true scores then predict 85 to 90 % of the labels
 HELD_OUT_SHARE = 4  # one prompt in so many
 HELD_OUT_PROMPTS = 128
 SAME = 1e-9  # scores that differ by less are equal, but for rounding
-POLICY = "policy"
 
 
 @dataclass(frozen=True)
@@ -156,29 +155,3 @@ def write_reward_model(folder: Path, seed: int = 0, task: TinyTask = TASK) -> No
     config |= {"architectures": ["RewardModel"], "value_head_prefix": "score"}
     config |= {"mean": 0.0, "std": width**0.5}  # of the head's output on normalised values
     (folder / "config.json").write_text(json.dumps(config))
-
-
-def prepare(
-    folder: Path,
-    *,
-    seed: int = 0,
-    train: int = 64_000,
-    held_out: int = 4_000,
-    prompts: int = 6_400,
-) -> None:
-    """Writes what reward training, its evaluation and reinforcement learning need.
-
-    Pairs, prompts, and `policy/`, which has imitated careless responses: the start of policy and
-    reward model alike.
-    """
-    from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, save
-
-    write(folder, seed=seed, train=train, held_out=held_out)
-    parts = TASK.split(seed, HELD_OUT_PROMPTS)
-    drawn = draw(parts.train, prompts, random.Random(f"prompts/{seed}"))
-    write_prompts(folder / "prompts.jsonl", TASK, drawn, "train")
-    write_prompts(folder / "prompts_held_out.jsonl", TASK, parts.held_out, "held_out")
-    tokenizer = make_tokenizer(TASK)
-    policy = make_model(tokenizer, seed)
-    imitate(policy, tokenizer, TASK, parts.train, seed=seed)
-    save(policy, tokenizer, folder / POLICY)

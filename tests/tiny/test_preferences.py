@@ -6,10 +6,8 @@ import json
 import math
 import re
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
-from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from openrlhf_js.tiny import preferences
 from openrlhf_js.tiny.preferences import ASKED, LETTERS, LONGEST, SCALE, TASK, true_score
@@ -94,19 +92,3 @@ def test_the_accuracy_of_true_scores(folder, tmp_path):
     lines = [json.dumps({"chosen_score": a, "rejected_score": b}) for a, b in gaps]
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     assert preferences.accuracy_of_truth(tmp_path / "pairs.jsonl") == 2.5 / 4
-
-
-def test_all_that_a_run_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr(preferences, "TASK", replace(TASK, warm_start_steps=2))
-    folder = tmp_path / "made"
-    preferences.prepare(folder, train=50, held_out=30, seed=1)
-    assert [len(rows(folder / f"{name}.jsonl")) for name in SIDES] == [50, 30]
-    trained_on, apart = rows(folder / "prompts.jsonl"), rows(folder / "prompts_held_out.jsonl")
-    assert {row["input"] for row in trained_on}.isdisjoint(row["input"] for row in apart)
-    assert all(row["input"] == f"{row['label']}=" for row in trained_on + apart)
-    # prompts held out from the reward model are held out from the policy
-    held_out = {row["prompt"] for row in rows(folder / "held_out.jsonl")}
-    assert held_out <= {row["input"] for row in apart}
-    policy = Qwen2ForCausalLM.from_pretrained(folder / "policy")
-    ids = AutoTokenizer.from_pretrained(folder / "policy")(f"hea=hea{END}").input_ids
-    assert max(ids) < policy.config.vocab_size
