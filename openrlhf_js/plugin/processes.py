@@ -10,6 +10,7 @@ lives as long as the fork. A process that has touched CUDA must not fork: not fo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -113,7 +114,8 @@ def _become_worker(connection: socket.socket) -> NoReturn:
 
 def main() -> None:
     """Asks the nursery for a fork, and ends with it."""
-    path, *arguments = sys.argv[1:]
+    path, *options = sys.argv[1:]
+    arguments = list(itertools.dropwhile(lambda each: each.startswith("-"), options))  # Python's
     words = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
     request = json.dumps(words).encode()
     with socket.socket(socket.AF_UNIX) as nursery:

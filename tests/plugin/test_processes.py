@@ -16,7 +16,7 @@ folder, script = sys.argv[1:]
 command, nursery = processes.open_nursery(folder)
 child = {"cwd": folder, "env": {"WHERE": "child"}, "stdout": subprocess.PIPE, "text": True}
 first = subprocess.Popen([*command, script, "a b"], **child)
-second = subprocess.run([*command, script, "end"], **child)
+second = subprocess.run([*command, "-s", script, "end"], **child)
 print(json.dumps([nursery, os.getpid(), first.communicate()[0], second.stdout]), flush=True)
 os.kill(os.getpid(), 9)
 """
