@@ -36,9 +36,9 @@ stage mypy mypy openrlhf_js
 stage import-linter lint-imports
 stage shellcheck shellcheck "${shell_files[@]}"
 
-# The stack's runs follow each other in one process, all other tests run beside them.
+# Whole files go to two processes, those that run the stack first.
 printf '%-13s two at a time\n' pytest
-python -m pytest -n 2 --dist loadscope --no-loadscope-reorder "${arguments[@]}" || failed+=(pytest)
+python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "${arguments[@]}" || failed+=(pytest)
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'test: failed: %s\n' "${failed[*]}" >&2

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import signal
-from typing import Any
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
-from xdist.scheduler.loadscope import LoadScopeScheduling
 
-STACK = "tests/integration/"
-
+LONGEST = "tests/integration/test_training.py"
 INTEGRATION_TIMEOUT_SECONDS = 600
 
 hypothesis.settings.register_profile("any machine", deadline=None)
@@ -25,19 +24,15 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the runs of the real stack first, since they take longest, and gives them more time."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
     items.sort(key=lambda item: item.get_closest_marker("integration") is None)
     for item in items:
         if item.get_closest_marker("integration") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
 
 
-class StackInOneWorker(LoadScopeScheduling):
-    """Gives whole files to workers, and the files of tests/integration to the same one."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "stack" if nodeid.startswith(STACK) else nodeid.split("::")[0]
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> StackInOneWorker:
-    """As pytest-xdist asks for it."""
-    return StackInOneWorker(config, log)
+@pytest.fixture(autouse=True)
+def logs_are_heard() -> Iterator[None]:
+    """Undoes what programs that a test runs in this process do to all logging."""
+    yield
+    logging.disable(logging.NOTSET)

@@ -1,7 +1,6 @@
 """The quickstart from its flags to its last line, with a stand-in for the training program."""
 
 import json
-import logging
 import signal
 import sys
 from dataclasses import replace
@@ -28,7 +27,6 @@ def as_it_was():
     for number, handler in zip(numbers, handlers, strict=True):
         signal.signal(number, handler)
     torch.set_num_threads(threads)
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize(
