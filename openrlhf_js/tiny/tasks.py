@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import countdown as large_countdown
 from openrlhf_js.tasks import maze as large_maze
+from openrlhf_js.tasks import sort as large_sort
 from openrlhf_js.tasks.base import Generated, Item, Score, scored
 from openrlhf_js.tasks.sort import END
 
@@ -102,8 +103,9 @@ def _sort_split(seed: int, held_out: int) -> TinySplit:
 
 
 def _sort_score(response: str, label: str) -> Score:
-    right = response == label + END
-    return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
+    if not response.endswith(END):
+        return scored("wrong", f"{response!r:.40} does not end")
+    return large_sort.score(response, label)
 
 
 def score_query(query: str, prompt: str, label: str) -> Score:
@@ -122,8 +124,8 @@ sort = TinyTask(
     max_new_tokens=max(LENGTHS) + 1,
     grader="tiny.py",
     split=_sort_split,
-    prompt=lambda digits: f"sort({digits})=",
-    label=lambda digits: "".join(sorted(digits)),
+    prompt=lambda digits: large_sort.prompt({"digits": digits})[0]["content"],
+    label=lambda digits: large_sort.label({"digits": digits}),
     right_response=str,
     score=_sort_score,
 )

@@ -152,6 +152,29 @@ def explicit(policy: Actor, batches: list[Experience], by_sequence: bool) -> dic
     }
 
 
+def trainer_of(strategy: Any, policy: Any) -> Any:
+    """Upstream's trainer of a policy on a DeepSpeed engine."""
+    args = strategy.args
+    settings = {
+        "optim": "adam",
+        "muon": vars(args.actor.muon),
+        "adam": vars(args.actor.adam),
+        "lr_scheduler": "constant",
+        "max_norm": args.actor.max_norm,
+        "scheduler_steps": 100,
+    }
+    policy, optimizer, scheduler = strategy.prepare((policy, settings))
+    return ActorPPOTrainer(
+        strategy,
+        policy,
+        None,
+        optimizer,
+        scheduler,
+        micro_train_batch_size=2,
+        dataloader_pin_memory=False,
+    )
+
+
 def train(stage: int, extra: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     """Trains two steps, and returns the two sets of numbers, each the mean over the steps."""
     dtype = options.get("dtype", "fp32")
@@ -164,24 +187,8 @@ def train(stage: int, extra: tuple[str, ...], options: dict[str, Any]) -> dict[s
         policy.gradient_checkpointing_enable({"use_reentrant": options["reentrant"]})
         if options.get("lora") or options["reentrant"]:
             policy.model.enable_input_require_grads()
-    settings = {
-        "optim": "adam",
-        "muon": vars(args.actor.muon),
-        "adam": vars(args.actor.adam),
-        "lr_scheduler": "constant",
-        "max_norm": args.actor.max_norm,
-        "scheduler_steps": 100,
-    }
-    policy, optimizer, scheduler = strategy.prepare((policy, settings))
-    trainer = ActorPPOTrainer(
-        strategy,
-        policy,
-        None,
-        optimizer,
-        scheduler,
-        micro_train_batch_size=2,
-        dataloader_pin_memory=False,
-    )
+    trainer = trainer_of(strategy, policy)
+    policy = trainer.actor
     if args.train.dynamic_batch_enable:
         sum_dynamic_batches(trainer, trainer.actor.model, step_at=2)
     recorder = GradientVariance(trainer, every=1)

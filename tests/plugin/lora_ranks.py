@@ -21,7 +21,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 import torch.multiprocessing.reductions
-from gradient_variance_ranks import arguments, make_response
+from gradient_variance_ranks import arguments, make_response, trainer_of
 from openrlhf.cli import lora_combiner
 from openrlhf.models import Actor
 from openrlhf.trainer.ray import ppo_actor
@@ -67,24 +67,7 @@ def make_trainer(args: Any, folder: Path) -> Any:
         target_modules=args.ds.lora.target_modules,
         ds_config=strategy.get_ds_train_config(),
     )
-    settings = {
-        "optim": "adam",
-        "muon": vars(args.actor.muon),
-        "adam": vars(args.actor.adam),
-        "lr_scheduler": "constant",
-        "max_norm": args.actor.max_norm,
-        "scheduler_steps": 100,
-    }
-    policy, optimizer, scheduler = strategy.prepare((policy, settings))
-    trainer = ppo_actor.ActorPPOTrainer(
-        strategy,
-        policy,
-        None,
-        optimizer,
-        scheduler,
-        micro_train_batch_size=2,
-        dataloader_pin_memory=False,
-    )
+    trainer = trainer_of(strategy, policy)
     if args.ds.lora.rank:
         send_merged_weights(trainer)
     return trainer
