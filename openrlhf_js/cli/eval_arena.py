@@ -324,12 +324,12 @@ def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]
 
 
 def _score(settings: ScoreSettings) -> int:
-    from openrlhf_js.evaluation.arena import page
+    from openrlhf_js.report import arena, style
 
     pools, boards, compared = _boards(settings)
     for board in boards:
         say(board.title, style="bold")
-        table(page.cells(board))
+        table(arena.cells(board))
         for line in (f"Intervals: {board.interval}.", *board.notes, ""):
             say(line)
     for sentence in compared:
@@ -338,23 +338,24 @@ def _score(settings: ScoreSettings) -> int:
     if settings.json_file:
         _write(settings.json_file, json.dumps(rows, indent=1, allow_nan=False) + "\n")
     if settings.csv:
-        _write(settings.csv, page.as_csv(rows))
+        _write(settings.csv, arena.as_csv(rows))
     if settings.figure:
-        _write(settings.figure, page.image(boards, "png"))
+        settings.figure.parent.mkdir(parents=True, exist_ok=True)
+        say(f"wrote {style.save_png(arena.image(boards), settings.figure)}", error=True)
     if settings.html:
-        _write(settings.html, page.page(pools, boards, compared))
+        _write(settings.html, arena.page(pools, boards, compared))
     return 0
 
 
-def _write(path: Path, content: str | bytes) -> None:
+def _write(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
-        file.write(content if isinstance(content, bytes) else content.encode())
+        file.write(content.encode())
     say(f"wrote {path}", error=True)
 
 
 def _show(settings: PageSettings) -> int:
-    from openrlhf_js.evaluation.arena.page import page
+    from openrlhf_js.report.arena import page
 
     if (settings.page is None) == (not settings.bench):
         raise ValueError("name a PAGE, or a --bench to make one of")

@@ -97,7 +97,7 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     line = next(row for row in scores if row["model"] == "m")
     assert line["questions"] == 6 and line["answers_failed"] == 1 and line["games_missing"] == 2
     assert out["figure"].read_bytes().startswith(b"\x89PNG")
-    assert b'id="data"' in out["html"].read_bytes()
+    assert b'class="question"' in out["html"].read_bytes()
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     assert eval_arena.main(["show", *place]) == 0

@@ -1,0 +1,24 @@
+"use strict";
+// Shows the questions, and in them the answers and judgments, that the filters leave.
+const at = id => document.getElementById(id);
+const questions = [...document.querySelectorAll("[data-category]")];
+const left = node => Object.entries(node.dataset).every(([name, values]) =>
+  !at(name).value || values.split(" ").includes(at(name).value));
+
+function filter() {
+  const query = at("search").value.toLowerCase();
+  let shown = 0;
+  for (const question of questions) {
+    const parts = [...question.querySelectorAll("[data-model]")];
+    for (const part of parts) part.hidden = !left(part);
+    question.hidden = !left(question) || !parts.some(part => part.dataset.verdict && !part.hidden)
+      || !question.textContent.toLowerCase().includes(query);
+    shown += !question.hidden;
+  }
+  at("count").textContent = `${shown} of ${questions.length} questions`;
+}
+
+let waiting;
+at("search").oninput = () => { clearTimeout(waiting); waiting = setTimeout(filter, 150); };
+for (const each of document.querySelectorAll("select")) each.onchange = filter;
+filter();
