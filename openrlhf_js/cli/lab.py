@@ -40,7 +40,10 @@ class LabSettings(SamplingSettings):
     default_responses: ClassVar[int] = 128  # the paper's
 
     out: Path = Field(description="folder of samples and results")
-    model: str | None = Field(None, description="policy: a folder, or a hub id")
+    model: tuple[str, ...] = Field(
+        (),
+        description="policy: a folder or a hub id; for mse and gradient also checkpoints",
+    )
     prompts: tuple[Path, ...] = Field(
         (), description="JSON, JSON lines, CSV or Parquet, as a run's; several are groups by name"
     )
@@ -67,6 +70,8 @@ class LabSettings(SamplingSettings):
             raise ValueError("give --prompts or --task, not both")
         if bool(self.model) != bool(self.prompts or self.task):
             raise ValueError("--model and --prompts (or --task) need each other")
+        if len(self.model) > 1 and not isinstance(self, MseSettings | GradientSettings):
+            raise ValueError("only lab mse and lab gradient take several --model")
         if len({path.stem for path in self.prompts}) < len(self.prompts):
             raise ValueError("two --prompts files have the same name, which is that of their group")
         if not self.model:
@@ -201,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def analyse(settings: Any) -> LabResult:
     """Samples what is missing, and analyses it."""
-    from openrlhf_js.lab import gradient, mse, shrinkage, values
+    from openrlhf_js.lab import checkpoints, gradient, mse, shrinkage, values
     from openrlhf_js.lab.simulate import simulate
 
     if isinstance(settings, SimulateSettings):
@@ -213,6 +218,8 @@ def analyse(settings: Any) -> LabResult:
         else:
             made = values.gaussian_rewards(parsed, settings.noise, settings.noise_spread)
         return simulate(made, n, sorted(set(m)), settings.rounds, settings.seed)
+    if len(settings.model) > 1:
+        return checkpoints.along_training(settings, analyse)
     pool = sampled(settings)
     if isinstance(settings, ValueSettings):
         return mse.values_of(pool)
@@ -268,7 +275,7 @@ def sampled(settings: LabSettings) -> Samples:
     prompts, responses = settings.prompts_count, settings.responses
     if settings.model:
         responses = responses or settings.default_responses
-        prompts = _sample(settings, settings.model, responses)
+        prompts = _sample(settings, settings.model[0], responses)
     pool = open_samples(settings.out, prompts)
     there = pool.rewards.shape
     prompts, responses = prompts or there[0], responses or there[1]

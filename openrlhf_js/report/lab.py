@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,32 +56,45 @@ def table(summary: Summary) -> list[dict[str, str]]:
 
 
 def _by_m(summary: Summary, arrays: Arrays) -> Figure:
-    """Over m: the error of every baseline, and how much lower than rloo's it is."""
-    rows, kinds = summary["rows"], summary["gradients"]
+    """The error of every baseline, and how much lower than rloo's it is: over m, or over the
+    checkpoints of a training in panels for every m."""
+    rows, kinds, training = summary["rows"], summary["gradients"], summary.get("checkpoints")
     quantity = next(row["quantity"] for row in rows if row["quantity"] in ERRORS)
     reduced = [row for row in rows if row["quantity"] == "reduction_percent"]
     far = sorted({row["estimator"] for row in reduced if (row["value"] or 0) < FAR})
     oracle = [name for name, kind in kinds.items() if kind == "oracle"]
-    hidden = {quantity: oracle, "reduction_percent": ["rloo", *far]}
     names = {name: name + " (biased)" * (kind == "biased") for name, kind in kinds.items()}
     names |= dict.fromkeys(oracle, "best constant")
     title, ylabel = ERRORS[quantity]
     note = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts, 95 % intervals"
     beyond = f"far higher: {', '.join(far)}" if far else "paired, with 95 % intervals"
-    shown = [row for row in rows if row["estimator"] not in hidden.get(row["quantity"], ())]
+    ends = [f", m = {m}" for m in dict.fromkeys(row["m"] for row in reduced)] if training else [""]
+    error = Panel(title, ylabel, note, log=True, intervals="bars" if training else "band")
+    lower = Panel("Lower than rloo by", "reduction, %", beyond, reference=0, intervals="bars")
+    panels = {
+        f"{name}{end}": replace(panel, title=f"{panel.title}{end}")
+        for name, panel in ((quantity, error), ("reduction_percent", lower))
+        for end in ends
+    }
+    hidden = {quantity: oracle, "reduction_percent": ["rloo", *far]}
     return plot(
-        [{**row, "estimator": names[row["estimator"]]} for row in shown],
-        {
-            quantity: Panel(title, ylabel, note, log=True),
-            "reduction_percent": Panel(
-                "Lower than rloo by", "reduction, %", beyond, reference=0, intervals="bars"
-            ),
-        },
-        x="m",
-        xlabel="responses to a prompt, m",
-        scale="categories",
+        [
+            {
+                **row,
+                "estimator": names[row["estimator"]],
+                "panel": row["quantity"] + (f", m = {row['m']}" if training else ""),
+            }
+            for row in rows
+            if row["estimator"] not in hidden.get(row["quantity"], ())
+        ],
+        panels,
+        x="step" if training else "m",
+        xlabel="training step" if training else "responses to a prompt, m",
+        panel="panel",
+        scale="linear" if training else "categories",
+        columns=max(2, len(ends)),
         size=(5.9, 4.4),
-        title=summary.get("title", ""),
+        title=", ".join(training) if training else summary.get("title", ""),
         looks={names[name]: look for name, look in style.series_styles(list(kinds)).items()},
     )
 

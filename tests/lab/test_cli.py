@@ -6,8 +6,10 @@ import json
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from openrlhf_js.cli import lab
+from openrlhf_js.lab.checkpoints import names_of, steps_of
 from openrlhf_js.lab.pool import RewardFailed, open_samples
 from openrlhf_js.sampling.settings import EngineSettings
 
@@ -178,6 +180,7 @@ def test_what_cannot_be_used(given, tmp_path, capsys, flags, message):
         ("mse", "--temperature 0.5", "--temperature needs --model: without it, samples"),
         ("mse", "--model x --task maze --input_template {}", "--input_template needs"),
         ("mse", "--model x --prompts y --reward z --input_template Q:", "needs a {}"),
+        ("sweep", "--model x y --task maze", "only lab mse and lab gradient take several"),
         ("gradient", "--batches 1", "greater than or equal to 2"),
         ("simulate", "--noise 0", "greater than 0"),
     ],
@@ -206,3 +209,55 @@ def test_simulate_leaves_its_files_and_ends_with_its_finding(tmp_path, capsys):
     assert found["values"]["sigma2"] == 4
     assert lab.main(["simulate", "--out", str(tmp_path), *SIMULATED, *noise]) == 2
     assert "are of --rewards gaussian" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def checkpoints(given, tmp_path_factory):
+    """Three checkpoints of a training, each with other weights."""
+    folder = tmp_path_factory.mktemp("training")
+    for i, name in enumerate(("base", "global_step20_hf", "global_step100_hf")):
+        model = AutoModelForCausalLM.from_pretrained(given / "model")
+        for parameter in model.parameters():
+            parameter.data *= 1 + i
+        model.save_pretrained(folder / name)
+        AutoTokenizer.from_pretrained(given / "model").save_pretrained(folder / name)
+    return [str(each) for each in sorted(folder.iterdir(), key=lambda each: len(each.name))]
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("mse", ["--m", 2, 4, "--batches", 20]),
+        ("gradient", [*SMALL, "--m", 2, "--baselines", "js"]),
+    ],
+)
+def test_several_checkpoints_are_one_result(
+    given, checkpoints, tmp_path, capsys, monkeypatch, name, more
+):
+    call = [name, *words(given, tmp_path, *more)]
+    call[2:3] = checkpoints
+    assert lab.main(call) == 0
+    out, found = capsys.readouterr().out, summary(tmp_path, name)
+    steps = {row["checkpoint"]: row["step"] for row in found["rows"]}
+    assert steps == {"base": 0, "global_step20_hf": 20, "global_step100_hf": 100}
+    assert out.splitlines()[-1] == found["finding"]
+    assert all(f"at {checkpoint} " in found["finding"] for checkpoint in steps)
+    with np.load(tmp_path / f"{name}.npz") as arrays:
+        assert {key.split("/")[0] for key in arrays.files} == set(steps)
+    for checkpoint in steps:  # as the program finds it of this one alone
+        alone = [name, "--out", str(tmp_path / checkpoint), "--device", "cpu", *map(str, more)]
+        assert lab.main(alone) == 0
+        own = [row for row in found["rows"] if row["checkpoint"] == checkpoint]
+        place = {"checkpoint": checkpoint, "step": steps[checkpoint]}
+        alone = summary(tmp_path / checkpoint, name)
+        assert own == [{**place, **row} for row in alone["rows"]]
+    monkeypatch.setattr(EngineSettings, "load", None)  # what is there is not sampled again
+    assert lab.main(call) == 0 and summary(tmp_path, name)["rows"] == found["rows"]
+
+
+def test_names_and_steps_of_checkpoints():
+    assert names_of(["runs/a/model", "/b/model"]) == ["a-model", "b-model"]
+    with pytest.raises(ValueError, match="names a checkpoint twice: x x"):
+        names_of(["x", "x"])
+    assert steps_of(["Qwen3-4B-Base", "checkpoint-50", "step_100"]) == [0, 50, 100]
+    assert steps_of(["step_100", "step_50"]) == steps_of(["a", "b"]) == [0, 1]
