@@ -71,7 +71,7 @@ def plot(
         if title:
             figure.suptitle(style.printable(title), x=0.01, ha="left", color=style.INK)
         for axes, (quantity, shown) in zip(figure.axes, panels.items(), strict=False):
-            own = [row for row in rows if row[panel] == quantity and _finite(row.get("value"))]
+            own = [row for row in rows if row[panel] == quantity and finite(row.get("value"))]
             values = sorted({row[x] for row in own})
             places = {v: i if scale == "categories" else v for i, v in enumerate(values)}
             own.sort(key=lambda row: places[row[x]])
@@ -115,7 +115,7 @@ def _draw(
     for i, (name, own) in enumerate(lines.items()):
         at, colour = np.array(places[name]), looks[name]["color"]
         value, low, high = (
-            np.array([row[key] if _finite(row.get(key)) else math.nan for row in own], dtype=float)
+            np.array([row[key] if finite(row.get(key)) else math.nan for row in own], dtype=float)
             for key in ("value", "low", "high")
         )
         if panel.intervals == "bars" or len(at) == 1:
@@ -135,7 +135,8 @@ def _draw(
     axes.set_ylim(bottom, top)
 
 
-def _finite(value: Any) -> bool:
+def finite(value: Any) -> bool:
+    """Whether it is a number that can be drawn."""
     return value is not None and math.isfinite(value)
 
 
