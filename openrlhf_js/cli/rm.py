@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -257,43 +256,31 @@ def train(argv: Sequence[str]) -> int:
         flat = vars(args)
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-        if reward_training.is_first():
-            reward_training.check_flags(flat)
         device = plugin_run.prepare_device(flat["js.device"])
         if reward_training.is_first():
-            try:
-                _check_pairs(flat)
-            except reward_training.NotReachable as error:
-                if not flat["js.dry_run"]:
-                    raise
-                _complain(f"{error}; so the pairs were not checked")
+            reward_training.check_flags(flat)
+            _check_pairs(flat)
         checked = validate_upstream(args, reward_training.PROGRAM)
-        if flat["js.dry_run"]:
-            if reward_training.is_first():
-                print("\n".join(flag_values(args, parser)))
-            return 0
-        use_idle_cores()
-        reward_training.train(checked, device)
+        if not flat["js.dry_run"]:
+            use_idle_cores()
+            reward_training.train(checked, device)
+        elif reward_training.is_first():
+            print("\n".join(flag_values(args, parser)))
         return 0
     except (BadInput, UpstreamMismatch) as error:
-        _complain(str(error))
-        return 2 if isinstance(error, BadInput) else 1
+        return _complain(str(error), 2 if isinstance(error, BadInput) else 1)
     except KeyboardInterrupt:
         pass  # reported below, once upstream's progress bars are gone with its frames
-    except Exception:
-        traceback.print_exc()
-        return 1
-    tag = reward_training.last_checkpoint(flat) if flat else None
-    resume = "; nothing was saved (--ckpt.save_steps saves regularly)" if flat else ""
-    if tag:
-        resume = f"; --ckpt.load_enable resumes from {tag} in {flat['ckpt.path']}"
-    _complain(f"interrupted{resume}")
-    return 130
+    resume = "nothing was saved (--ckpt.save_steps saves regularly)"
+    if tag := reward_training.last_checkpoint(flat) if flat else None:
+        resume = f"--ckpt.load_enable resumes from {tag} in {flat['ckpt.path']}"
+    return _complain(f"interrupted; {resume}", 130)
 
 
-def _complain(text: str) -> None:
+def _complain(text: str, status: int) -> int:
     for line in text.splitlines():
         say(f"openrlhf_js: {line}", error=True)
+    return status
 
 
 def _check_pairs(flat: dict[str, Any]) -> None:
@@ -301,25 +288,21 @@ def _check_pairs(flat: dict[str, Any]) -> None:
     from openrlhf_js.plugin import reward_training
     from openrlhf_js.plugin.upstream import BadInput
 
-    training, evaluation = reward_training.sources(flat)
     making = reward_training.making(flat, reward_training.load_tokenizer(flat))
+    reports, problems = [], []
     with progress("checking preferences", unit="pairs") as bar:
-        try:
-            found, held_out = reward_training.check_data(
-                flat, training, evaluation, making, lambda pairs, _: bar.advance(pairs)
-            )
-        except BadInput:
-            raise
-        except (OSError, ValueError) as error:
-            raise BadInput(str(error)) from error
-    problems = []
-    for flag, report in (("data.dataset", found.report), ("eval.dataset", held_out)):
+        for flag, split in reward_training.DATA.items():
+            reports.append(reward_training.check_data(flat, flag, split, making, bar.advance))
+    for flag, report in zip(reward_training.DATA, reports, strict=True):
         show_pairs(report, flat["data.max_len"])
         if kinds := report.stopping(flat["js.allow"]):
             problems.append(f"--{flag}: {report.refusal(kinds)}")
-    if problems := problems or reward_training.pair_problems(flat, found.pairs, held_out.pairs):
+    pairs = None  # where upstream draws them
+    if not flat["data.dataset_probs"]:
+        pairs = min(reports[0].pairs, flat["data.max_samples"])
+    if problems := problems or reward_training.pair_problems(flat, pairs, reports[1].pairs):
         raise BadInput("\n".join(problems))
-    for notice in reward_training.notices(flat, found.pairs):
+    for notice in reward_training.notices(flat, pairs):
         say(f"openrlhf_js: {notice}")
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import glob
 import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
-from openrlhf_js.common.files import ROW_FORMATS, FileRow, read_rows
+from openrlhf_js.common.files import FileRow
 from openrlhf_js.plugin import run, upstream
-from openrlhf_js.plugin.checks import Flat, at_least_one, looks_local
+from openrlhf_js.plugin.checks import Flat, at_least_one
 from openrlhf_js.plugin.flags import REWARD_MODEL, our_group
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.upstream import BadInput
@@ -46,6 +45,7 @@ The flat names of OpenRLHF up to 0.10.1 (--pretrain, --dataset, ...) work too. T
 program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
 COUNTS = ("train.batch_size", "train.micro_batch_size", "train.max_epochs", "data.max_samples")
+DATA = {"data.dataset": "data.dataset_split", "eval.dataset": "eval.split"}  # flags of both
 LOSSES = ("sigmoid", "logexp")  # upstream takes any other word for logexp
 EVALUATION_SHARE = 0.01  # of the training pairs, where there is no --eval.dataset
 ROWS_AT_ONCE = 256
@@ -56,10 +56,6 @@ ALONE = {  # what a launcher sets, for a process without one
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "0",  # any that is free
 }
-
-
-class NotReachable(BadInput):
-    """A hub does not give, here and now, what a training would load from it."""
 
 
 def reward_parser() -> argparse.ArgumentParser:
@@ -92,12 +88,12 @@ def is_first() -> bool:
 
 def check_flags(flat: Flat) -> None:
     """Raises BadInput with every problem of the flags and of the model's folder, one per line."""
-    problems = [*at_least_one(flat, COUNTS), *_flag_problems(flat), *_model_problems(flat)]
+    problems = [*at_least_one(flat, COUNTS), *_problems(flat)]
     if problems:
         raise BadInput("\n".join(problems))
 
 
-def _flag_problems(flat: Flat) -> Iterator[str]:
+def _problems(flat: Flat) -> Iterator[str]:
     if not flat["data.dataset"]:
         yield "--data.dataset is missing: a file, a folder or a name on a hub"
     if flat["model.loss_type"] not in LOSSES:
@@ -107,28 +103,13 @@ def _flag_problems(flat: Flat) -> Iterator[str]:
             "--model.margin_loss_enable: OpenRLHF's logexp loss has no margin; leave it out, or "
             "use --model.loss_type sigmoid"
         )
-    template = flat["data.input_template"]
-    if template and "{}" in template:
-        try:
-            template.format("")
-        except (IndexError, KeyError, ValueError) as error:
-            yield f"--data.input_template {template!r} takes one {{}} and no other braces ({error})"
-    for flag in ("ckpt.output_dir", "ckpt.path"):  # found out only at the end of the training
-        if os.path.isfile(flat[flag]):
-            yield f"--{flag} {flat[flag]} is a file; give a folder"
-
-
-def _model_problems(flat: Flat) -> Iterator[str]:
     name = flat["model.model_name_or_path"]
     if not name:
         yield "--model.model_name_or_path is missing: the model to start from"
-    elif not os.path.isdir(name) and (looks_local(name) or os.path.exists(name)):
-        yield f"--model.model_name_or_path {name}: there is no such folder"
-    if not name or not os.path.isdir(name):  # or it is on a hub
-        return
-    messages = flat["data.apply_chat_template"] and not flat["data.tokenizer_chat_template"]
-    for problem in tokenizer_problems(Path(name), messages=messages):
-        yield f"--model.model_name_or_path: {problem}"
+    elif os.path.isdir(name):
+        messages = flat["data.apply_chat_template"] and not flat["data.tokenizer_chat_template"]
+        for problem in tokenizer_problems(Path(name), messages=messages):
+            yield f"--model.model_name_or_path: {problem}"
 
 
 def _head(folder: Path, wanted: str) -> str:
@@ -136,39 +117,24 @@ def _head(folder: Path, wanted: str) -> str:
 
 
 def load_tokenizer(flat: Flat) -> Any:
-    """The tokenizer that upstream will load; NotReachable if a hub does not give it."""
+    """The tokenizer that upstream will load; BadInput without an end token."""
     from transformers import AutoTokenizer
 
     name = flat["model.model_name_or_path"]
-    is_here = os.path.isdir(name)
-    if not is_here:
-        print(f"openrlhf_js: loading the tokenizer of {name} from a hub", flush=True)
     try:
         with quiet_hub():
             tokenizer = AutoTokenizer.from_pretrained(
                 name, trust_remote_code=True, use_fast=not flat["data.disable_fast_tokenizer"]
             )
     except (OSError, ValueError) as error:
-        kind = BadInput if is_here else NotReachable
-        raise kind(
-            f"--model.model_name_or_path {name}: no tokenizer ({first_line(error)})"
-        ) from error
+        said = f"--model.model_name_or_path {name}: no tokenizer ({first_line(error)})"
+        raise BadInput(said) from error
     if tokenizer.eos_token is None:
         raise BadInput(f"the tokenizer of {name} has no EOS token, at which rewards are read")
     return tokenizer
 
 
 # --- preference data ---------------------------------------------------------------------------
-
-
-Source = tuple[str, Iterator[FileRow]]  # a file, folder or name on a hub, and its rows
-
-
-class Checked(NamedTuple):
-    """The report on the training data, and how many pairs there are; None if they are drawn."""
-
-    report: Report
-    pairs: int | None
 
 
 def making(flat: Flat, tokenizer: Any) -> Making:
@@ -187,78 +153,34 @@ def making(flat: Flat, tokenizer: Any) -> Making:
     )
 
 
-def sources(flat: Flat) -> tuple[list[Source], list[Source]]:
-    """The data sets for training and for evaluation; nothing is read yet."""
-    train, evaluation = (
-        [
-            source
-            for name in (flat[flag] or "").split(",")
-            if name.strip()
-            for source in _sources(name.strip(), f"--{flag}", flat[split], flat)
-        ]
-        for flag, split in (("data.dataset", "data.dataset_split"), ("eval.dataset", "eval.split"))
-    )
-    return train, evaluation
+def check_data(
+    flat: Flat, flag: str, split: str, making: Making, progress: Callable[[int], None]
+) -> Report:
+    """Checks the data sets that a flag names, as upstream loads them.
 
-
-def _sources(name: str, flag: str, split: str, flat: Flat) -> list[Source]:
-    """Files one by one; anything else as upstream's loader reads it.
-
-    That includes CSV, where upstream turns cells into numbers, and "NA" into None.
+    `progress` gets the number of pairs since its last call.
     """
-    path = Path(name.split("@")[0].strip())
-    files = sorted(file for file in glob.glob(str(path)) if os.path.isfile(file))
-    readable = path.suffix in ROW_FORMATS and path.suffix != ".csv"
-    if files and readable and split in (None, "", "train"):
-        return [(file, read_rows(Path(file))) for file in files]
-    return [(name, _loaded_rows(name, flag, split, flat))]
+    names = [name.strip() for name in (flat[flag] or "").split(",") if name.strip()]
+    most = flat["data.max_samples"] if flag == "data.dataset" else None  # upstream's, of each
+    rows = ((name, islice(_rows(name, flag, flat[split], flat), most)) for name in names)
+    return check(rows, making, progress)
 
 
-def _loaded_rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileRow]:
-    """The rows of what only upstream's loader reads, such as a folder or a name on a hub."""
+def _rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileRow]:
     from openrlhf.datasets.utils import blending_datasets
 
-    path = name.split("@")[0].strip()
-    is_here = "://" not in path and (
-        os.path.exists(path) or looks_local(path) or path.endswith(ROW_FORMATS)
-    )
-    if not is_here:
-        print(f"openrlhf_js: loading {name} from a hub", flush=True)
-    strategy = SimpleNamespace(
-        print=lambda *_: None,
-        is_rank_0=lambda: False,
-        args=SimpleNamespace(use_ms=flat["use_ms"]),
-    )
+    settings = SimpleNamespace(use_ms=flat["use_ms"])
+    strategy = SimpleNamespace(print=lambda *_: None, is_rank_0=lambda: False, args=settings)
     try:
         with quiet_hub():
             data = blending_datasets(name, None, strategy, dataset_split=split)
     except Exception as error:  # whatever a hub, a folder of files or a loading script raises
-        kind = BadInput if is_here else NotReachable
-        raise kind(f"{flag} {name}: cannot be loaded ({first_line(error)})") from error
+        raise BadInput(f"--{flag} {name}: cannot be loaded ({first_line(error)})") from error
     number = 0
     for table in data.with_format("arrow").iter(ROWS_AT_ONCE):
         for row in table.to_pylist():
             number += 1
             yield FileRow(f"row {number}", row, 0)
-
-
-def check_data(
-    flat: Flat,
-    train: list[Source],
-    evaluation: list[Source],
-    making: Making,
-    progress: Callable[[int, int], None],
-) -> tuple[Checked, Report]:
-    """Checks what training and evaluation will read.
-
-    `progress` gets the numbers of pairs and bytes since its last call. Raises OSError or ValueError
-    if something cannot be read or loaded.
-    """
-    most = flat["data.max_samples"]  # upstream's limit for each source, and for all of them
-    limited = [(name, islice(rows, most)) for name, rows in train]
-    report = check(limited, making, progress=progress)
-    pairs = None if flat["data.dataset_probs"] else min(report.pairs, most)
-    return Checked(report, pairs), check(evaluation, making, progress=progress)
 
 
 def pair_problems(flat: Flat, pairs: int | None, held_out: int) -> list[str]:

@@ -26,6 +26,7 @@ from openrlhf_js.reward_model.preferences import (
     response,
 )
 
+SHOWN = 3  # problems of a kind
 BATCH = 512  # pairs that are tokenized together
 INITIALS = {"system": "s", "developer": "s", "user": "u", "assistant": "a", "tool": "t"}
 ROLE_ORDER = re.compile(r"s?(ua(t+a)*)+")
@@ -65,9 +66,8 @@ class Tally:
 
 @dataclass
 class Report:
-    """What a check found, by file, with the first `shown` problems of each kind."""
+    """What a check found, by file, with the first problems of each kind."""
 
-    shown: int
     tallies: dict[str, Tally] = field(default_factory=dict)
     problems: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
@@ -109,7 +109,7 @@ class Report:
     def add(self, kind: str, file: str, place: str, text: str) -> None:
         """Counts a problem, and keeps it if it is among the first of its kind."""
         self.tallies[file].counts[kind] += 1
-        if len(self.problems[kind]) < self.shown:
+        if len(self.problems[kind]) < SHOWN:
             self.problems[kind].append(f"{file}, {place}: {text}" if place else f"{file}: {text}")
 
 
@@ -147,31 +147,26 @@ class Making(NamedTuple):
 def check(
     files: Iterable[tuple[str, Iterable[FileRow]]],
     making: Making,
-    shown: int = 3,
-    progress: Callable[[int, int], None] = lambda pairs, read_bytes: None,
+    progress: Callable[[int], None] = lambda pairs: None,
 ) -> Report:
     """Checks files, name and rows of each, as one data set; keeps only a digest of each pair.
 
-    `progress` is called after each batch with its numbers of rows and of bytes read.
+    `progress` is called after each batch with its number of rows.
     """
-    report = Report(shown)
+    report = Report()
     seen: dict[bytes, tuple[bool, str, str]] = {}  # order of the digests, file, place
     for name, rows in files:
-        report.tallies[name], before, remaining = Tally(), 0, iter(rows)
+        tally, remaining = report.tallies.setdefault(name, Tally()), iter(rows)
         while batch := list(islice(remaining, BATCH)):
             made: dict[str, tuple[str, str]] = {}  # chosen and rejected text, by place
             for row in batch:
-                for kind, text in _row_problems(
-                    row, name, making, report.tallies[name], made, seen
-                ):
+                for kind, text in _row_problems(row, name, making, tally, made, seen):
                     report.add(kind, name, row.place, text)
             if making.budget and made:
-                tally = report.tallies[name]
                 for kind, place, text in _length_problems(name, made, making.budget, tally):
                     report.add(kind, name, place, text)
-            progress(len(batch), batch[-1].read_bytes - before)
-            before = batch[-1].read_bytes
-        if not report.tallies[name].pairs and not report.tallies[name].counts:
+            progress(len(batch))
+        if not tally.pairs and not tally.counts:
             report.add("no pair", name, "", "there are no rows")
     return report
 
@@ -196,7 +191,7 @@ def _row_problems(
         yield "unread", f"the sides lack {row.value['prompt']!r:.60}"  # type: ignore[index]
     try:
         *texts, whole = rendered(found, making.template, making.input_template)
-    except ValueError as error:
+    except (ValueError, LookupError) as error:  # LookupError: of other braces in a template
         yield "no text", str(error)
         return
     if not whole:

@@ -11,6 +11,9 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -31,7 +34,7 @@ MEANING = {
 }
 FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
 MOST_SHOWN = 5  # unreadable lines of a file
-LONGEST_NAME_BYTES = 200
+UID = (("uid",), ("question_id",))
 
 # sha256 of the official judge's system messages, as in the repository's utils/judge_utils.py
 HARD_SYSTEM = "03f68010febd7a6405102ef882b4dd5a9700c56b2e1ff286d3b38f5d3a929bbf"
@@ -113,8 +116,7 @@ def bench_of(name: str, baselines: Mapping[str, str] | str = "") -> Bench:
 def file_name(model: str) -> str:
     """The name of a model or judge in file names: its last part, as in the official repository."""
     name = model.rstrip("/").rsplit("/", 1)[-1]
-    too_long = len(name.encode(errors="replace")) > LONGEST_NAME_BYTES
-    if name in ("", ".", "..") or not name.isprintable() or too_long:
+    if name in ("", ".", ".."):
         raise ValueError(f"{model!r:.80} is no name for a model: give one such as my-model")
     return name
 
@@ -123,8 +125,6 @@ class Folder:
     """Where the files of a bench are: `data/BENCH/`."""
 
     def __init__(self, data: Path, bench: str):
-        if bench in ("", ".", "..") or {"/", "\0"} & {*bench}:
-            raise ValueError(f"{bench!r} is no benchmark: give the name of its folder in {data}")
         self.bench, self.root = bench, data / bench
         self.questions = self.root / "question.jsonl"
 
@@ -266,47 +266,42 @@ def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
 
 def _name(line: bytes) -> str:
     try:
-        return _text(json.loads(line), "uid", "question_id")
-    except (ValueError, AttributeError, RecursionError):
+        return _text(json.loads(line), *UID)
+    except (ValueError, RecursionError):
         return ""
 
 
 def _question(row: Row) -> Question:
-    prompt = _only_turn(row) if row.get("prompt") is None else row["prompt"]
-    if not isinstance(prompt, str):
-        raise ValueError("the prompt must be text")
-    return Question(_text(row, "uid", "question_id"), _text(row, "category"), prompt)
+    prompt = _text(row, ("prompt",), ("turns", 0, "content"), ("turns", 0))
+    return Question(_text(row, *UID), _text(row, ("category",)), prompt)
 
 
 def _answer(row: Row) -> ModelAnswer:
-    try:
-        own = "messages" in row
-        content: Any = row["messages"][-1]["content"] if own else _only_turn(row["choices"][0])
-    except (LookupError, TypeError):
-        content = None
-    of = content if isinstance(content, dict) else {"answer": content}
-    content, thinking = of.get("answer"), of.get("thought") or ""
-    if content == FAILED_ANSWER or not isinstance(content, str) or not isinstance(thinking, str):
+    said = ("messages", -1, "content")
+    content = _at(row, (*said, "answer"), said, ("choices", 0, "turns", 0, "content"))
+    if content == FAILED_ANSWER or not isinstance(content, str):
         raise ValueError("there is no answer")
+    thinking = str(_at(row, (*said, "thought")) or "")
     text, thoughts = split_thinking(content, thinking)  # another program may have left it in
-    counts = row.get("metadata", row.get("conv_metadata")) if text == content else None
-    return ModelAnswer(_text(row, "uid", "question_id"), text, style_of(counts), thoughts)
+    counts = _at(row, ("metadata",), ("conv_metadata",)) if text == content else None
+    return ModelAnswer(_text(row, *UID), text, style_of(counts), thoughts)
 
 
 def _judgment(row: Row) -> Judgment:
     """The older schema names neither category nor baseline: they are v0.1's."""
-    games = _list(row, "games", 2)
-    category = _text(row, "category", default="arena-hard-v0.1")
+    if len(games := list(row.get("games") or ())) != 2:
+        raise ValueError("there are not two games")
+    category = _text(row, ("category",), default="arena-hard-v0.1")
     known = [each.categories[category] for each in BENCHES.values() if category in each.categories]
-    baseline = _text(row, "baseline", default=known[0].baseline if known else "")
+    baseline = _text(row, ("baseline",), default=known[0].baseline if known else "")
     return Judgment(
-        uid=_text(row, "uid", "question_id"),
+        uid=_text(row, *UID),
         category=category,
-        judge=_text(row, "judge", default=""),
-        model=file_name(_text(row, "model", "model_id")),
+        judge=_text(row, ("judge",), default=""),
+        model=file_name(_text(row, ("model",), ("model_id",))),
         baseline=file_name(baseline) if baseline else "",
         games=(_game(games[0]), _game(games[1])),
-        settings=_text(row, "settings", default=""),
+        settings=_text(row, ("settings",), default=""),
         asked=tuple(map(str, row.get("asked") or ())),
     )
 
@@ -314,29 +309,27 @@ def _judgment(row: Row) -> Judgment:
 def _game(game: Any) -> Game | None:
     if not isinstance(game, dict):
         return None
-    said = game.get("judgment")
-    text = said.get("answer") if isinstance(said, dict) else said
+    text = _at(game, ("judgment", "answer"), ("judgment",))
     return Game(MEANING.get(str(game.get("score"))), str(text or ""))
 
 
-def _only_turn(row: Row) -> Any:
-    turns = _list(row, "turns", 1)
-    return turns[0].get("content") if isinstance(turns[0], dict) else turns[0]
+def _at(row: Row, *paths: Sequence[str | int]) -> Any:
+    """What is at the first of several paths that leads anywhere."""
+    for path in paths:
+        with suppress(LookupError, TypeError):
+            if (found := reduce(getitem, path, row)) is not None:  # type: ignore[arg-type]
+                return found
+    return None
 
 
-def _text(row: Row, *names: str, default: str | None = None) -> str:
-    """The first of several fields that is there; numbers are taken as their text."""
-    found = next((row[name] for name in names if row.get(name) not in (None, "")), default)
+def _text(row: Row, *paths: Sequence[str | int], default: str | None = None) -> str:
+    """The text at the first of several paths; numbers are taken as their text."""
+    found = _at(row, *paths)
+    found = default if found is None else found
     if not isinstance(found, str | int):
-        raise ValueError(f"no {' or '.join(map(repr, names))}; keys: {list(row)!r:.200}")
+        names = " or ".join(repr(path[0]) for path in paths)
+        raise ValueError(f"no text under {names}; keys: {list(row)!r:.200}")
     return str(found)
-
-
-def _list(row: Row, name: str, length: int) -> list[Any]:
-    value = row.get(name)
-    if not isinstance(value, list) or len(value) != length:
-        raise ValueError(f"{name!r} must be a list of length {length}")
-    return value
 
 
 def _files(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Iterator[str]:

@@ -51,7 +51,7 @@ def test_questions_of_both_schemas(folder, caplog):
         Question("a", "c", "p\u2028q"),
         Question("7", V1, "q"),
     ]
-    for said in ("line 3: the prompt must be text", "line 4: 'turns' must", "line 5: not JSON"):
+    for said in ("line 3: no text under 'prompt'", "line 4: no text", "line 5: not JSON"):
         assert said in caplog.text
     assert list(select(found, [V1])) == ["7"]
     with pytest.raises(ValueError, match="no question is of the category 'x'"):
@@ -91,7 +91,7 @@ def test_judgments_of_both_schemas(folder, caplog):
     assert (found["b"].model, found["b"].category, found["b"].baseline) == ("m", V1, "gpt-4-0314")
     assert found["b"].games == (Game("B>A", "text"), Game(None, ""))
     assert found["c"].complete  # the last complete one counts
-    assert "line 5: 'games' must be a list of length 2" in caplog.text
+    assert "line 5: there are not two games" in caplog.text
 
 
 def test_the_official_programs_read_what_is_written(folder):
@@ -121,16 +121,10 @@ def test_rows_replace_those_of_their_uid_and_no_others(folder):
     assert json.loads(lines[4]) == {"uid": "b", "new": 1} and len(lines) == 6
 
 
-@pytest.mark.parametrize("wrong", ["", "/", "..", "a\nb", "x" * 201])
-def test_names_that_are_none(wrong):
-    with pytest.raises(ValueError, match="no name for a model"):
-        file_name(wrong)
-
-
-def test_names(tmp_path):
+def test_names():
     assert file_name("org/model/") == "model"
-    with pytest.raises(ValueError, match="is no benchmark"):
-        Folder(tmp_path, "../else")
+    with pytest.raises(ValueError, match="no name for a model"):
+        file_name("..")
 
 
 def test_benches():
