@@ -7,6 +7,7 @@ from openrlhf_js.stats.clustered import (
     ratio_of_means,
     stratified_mean,
 )
+from openrlhf_js.stats.compare import Comparison, differences
 from openrlhf_js.stats.estimate import (
     CONFIDENCE,
     Difference,
@@ -22,12 +23,14 @@ from openrlhf_js.stats.proportions import (
 
 __all__ = [
     "CONFIDENCE",
+    "Comparison",
     "Difference",
     "Estimate",
     "bootstrap_interval",
     "clustered_mean",
     "clustered_proportion",
     "detectable_effect",
+    "differences",
     "mean_pass_at_k",
     "paired_difference",
     "pass_at_k",
