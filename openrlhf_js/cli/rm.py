@@ -231,7 +231,7 @@ def _serve(settings: RewardServeSettings) -> None:
         say(json.dumps(asdict(model.description), indent=2))
         size, tokens = settings.batch_size, settings.max_tokens_per_batch
         app = server.make_app(
-            partial(model.score_batches, max_tokens=tokens, max_texts=size),
+            partial(model.scores, max_tokens=tokens, max_texts=size),
             model.description,
             token,
             batch_size=size,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,31 +134,23 @@ class RewardModel:
                 raise ValueError(f"text {number} has the score {score}: {texts[number]!r:.80}")
         return scores
 
-    def scores(self, texts: Sequence[str]) -> list[float]:
-        """One score for each text, in their order; it may be NaN or infinite."""
-        scores = [math.nan] * len(texts)
-        for indices, values in self.score_batches(texts):
-            for index, value in zip(indices, values, strict=True):
-                scores[index] = value
-        return scores
-
-    def score_batches(
+    def scores(
         self, texts: Sequence[str], max_tokens: int = MAX_TOKENS, max_texts: int = MAX_TEXTS
-    ) -> Iterator[tuple[list[int], list[float]]]:
-        """Indices of texts with their scores, micro-batch by micro-batch as they are computed.
+    ) -> list[float]:
+        """One score for each text, in their order, computed in micro-batches of these sizes.
 
-        Scores may be NaN or infinite. NaN is also the score of a text with a token that the model
-        has no embedding for, which would abort a CUDA context. `max_tokens` includes padding.
+        It may be NaN or infinite. NaN is also the score of a text with a token that the model has
+        no embedding for, which would abort a CUDA context. `max_tokens` includes padding.
         """
         ids = encode(self._tokenizer, texts, self.description.max_len)
         embeddings = self._backbone.get_input_embeddings().weight.shape[0]
         known = [index for index, each in enumerate(ids) if max(each) < embeddings]
-        if len(known) < len(ids):
-            unknown = sorted({*range(len(ids))} - {*known})
-            yield unknown, [math.nan] * len(unknown)
+        scores = [math.nan] * len(texts)
         for batch in micro_batches([len(ids[index]) for index in known], max_tokens, max_texts):
             indices = [known[number] for number in batch]
-            yield indices, self._forward([ids[index] for index in indices])
+            for index, score in zip(indices, self._forward([ids[i] for i in indices]), strict=True):
+                scores[index] = score
+        return scores
 
     @torch.inference_mode()
     def _forward(self, ids: list[list[int]]) -> list[float]:

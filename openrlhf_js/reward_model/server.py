@@ -2,15 +2,13 @@
 
 A request is {"query": [texts], "prompts": [...], "labels": [...]}, of which a reward model needs
 the query alone; the answer is {"rewards": [...], "scores": [...], "extra_logs": {}}. Texts of
-concurrent requests are scored together, in one thread. uvicorn bounds connections, idle time and
+concurrent requests are scored together. uvicorn bounds connections, idle time and
 the time to drain; where strangers can connect, put a proxy in front.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import hmac
 import ipaddress
@@ -20,23 +18,31 @@ import resource
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.security import (
+    HTTPAuthorizationCredentials,
+    HTTPBasic,
+    HTTPBasicCredentials,
+    HTTPBearer,
+)
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from openrlhf_js.reward_model.model import Description
 
-# Indices of the texts with their scores, part by part; a score may be NaN or infinite.
-Scorer = Callable[[Sequence[str]], Iterable[tuple[list[int], list[float]]]]
+Scorer = Callable[[Sequence[str]], Sequence[float]]  # a score may be NaN or infinite
+# The token, as it is or as the password of basic authentication: clients without a setting for
+# tokens, such as OpenRLHF's own, send that for http://any:TOKEN@host:port/get_reward.
+Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
+Basic = Annotated[HTTPBasicCredentials | None, Depends(HTTPBasic(auto_error=False))]
 
 SHORTEST_TOKEN = 16
 BODY_BYTES = 8 << 20
@@ -70,10 +76,9 @@ class Batcher:
     """Scores texts of concurrent requests together, first come, first served.
 
     Texts that arrive while the model works form the next batch. A batch starts when it is full, or
-    `max_wait_seconds` after the model is free and a text waits.
-
-    `score` runs in a thread of its own, as does `on_batch`, which gets a batch's number of texts,
-    seconds and whether the model failed; `queue_size` texts may wait.
+    `max_wait_seconds` after the model is free and a text waits. `score` runs in a thread;
+    `on_batch` gets a batch's number of texts, seconds and whether the model failed; `queue_size`
+    texts may wait.
     """
 
     def __init__(
@@ -89,7 +94,6 @@ class Batcher:
         self._batch_size, self._max_wait_seconds = batch_size, max_wait_seconds
         self._queue: deque[tuple[str, asyncio.Future[float]]] = deque()
         self._changed = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "reward-model")
 
     @property
     def waiting(self) -> int:
@@ -128,40 +132,22 @@ class Batcher:
                     await asyncio.wait_for(self._changed.wait(), left)
             size = min(self._batch_size, len(self._queue))
             if batch := [self._queue.popleft() for _ in range(size)]:
-                await loop.run_in_executor(self._thread, self._score_batch, batch, loop)
+                await self._score_batch(batch)
 
-    def close(self) -> None:
-        """Ends the thread after its batch."""
-        self._thread.shutdown()
-
-    def _score_batch(
-        self, batch: list[tuple[str, asyncio.Future[float]]], loop: asyncio.AbstractEventLoop
-    ) -> None:
-        began, left = time.perf_counter(), set(range(len(batch)))
-        failed = False
+    async def _score_batch(self, batch: list[tuple[str, asyncio.Future[float]]]) -> None:
+        began, failed = time.perf_counter(), False
         try:
-            for indices, scores in self._score([text for text, _ in batch]):
-                futures = [batch[index][1] for index in indices]
-                loop.call_soon_threadsafe(_settle, futures, list(scores))
-                left.difference_update(indices)
-            if left:
-                raise RuntimeError(f"{len(left)} of {len(batch)} texts got no score")
-        except Exception as error:  # whatever the model does, the thread continues
+            scores = await asyncio.to_thread(self._score, [text for text, _ in batch])
+            for (_, future), score in zip(batch, scores, strict=True):
+                if not future.done():  # else its request was cancelled
+                    future.set_result(score)
+        except Exception as error:  # whatever the model does, the next batch is scored
             failed = True
-            failure = BatchFailed(f"{type(error).__name__}: {error}")
-            loop.call_soon_threadsafe(_settle, [batch[index][1] for index in left], failure)
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(BatchFailed(f"{type(error).__name__}: {error}"))
         self.failures_in_a_row = self.failures_in_a_row + 1 if failed else 0
         self._on_batch(len(batch), time.perf_counter() - began, failed)
-
-
-def _settle(futures: list[asyncio.Future[float]], outcome: list[float] | BatchFailed) -> None:
-    for number, future in enumerate(futures):
-        if future.done():  # its request was cancelled
-            continue
-        if isinstance(outcome, BatchFailed):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome[number])
 
 
 class _Metrics:
@@ -191,7 +177,7 @@ def make_app(
 ) -> FastAPI:
     """The application.
 
-    `score` is as `RewardModel.score_batches`; without a `token` everybody is admitted; a request
+    `score` is as `RewardModel.scores`; without a `token` everybody is admitted; a request
     waits `answer_seconds` at most; for `batching` see `Batcher`.
     """
     metrics = _Metrics(lambda: batcher.waiting)
@@ -202,13 +188,13 @@ def make_app(
         running = asyncio.create_task(batcher.run())
         yield
         running.cancel()
-        batcher.close()
 
-    def knows_token(request: Request) -> bool:
-        return not token or admitted(request.headers.get("authorization", ""), token)
+    def known(bearer: Bearer, basic: Basic) -> bool:
+        given = bearer.credentials if bearer else basic.password if basic else ""
+        return not token or hmac.compare_digest(given.encode(), token.encode())
 
-    def admit(request: Request) -> None:
-        if not knows_token(request):
+    def admit(knows: bool = Depends(known)) -> None:
+        if not knows:
             wanted = {"www-authenticate": "Bearer"}
             raise HTTPException(401, "the bearer token is missing or wrong", wanted)
 
@@ -216,8 +202,6 @@ def make_app(
 
     async def rewards(request: Request) -> list[float]:
         texts = await _queries(request)
-        if not texts:
-            return []
         try:
             return await asyncio.wait_for(batcher.score(texts), answer_seconds)
         except asyncio.TimeoutError:
@@ -247,13 +231,13 @@ def make_app(
             metrics.seconds.observe(time.perf_counter() - began)
 
     @app.get("/health")  # probes have no token, and see the status alone
-    async def health(request: Request, response: Response) -> dict[str, Any]:
+    async def health(response: Response, knows: bool = Depends(known)) -> dict[str, Any]:
         failing = batcher.failures_in_a_row >= FAILURES_IN_A_ROW
         response.status_code = 503 if failing else 200
         status = {"status": "failing" if failing else "ok"}
         queue = {"texts": batcher.waiting, "most": batcher.queue_size}
         more = asdict(description) | {"queue": queue}
-        return status | (more if knows_token(request) else {})
+        return status | (more if knows else {})
 
     @app.get("/metrics", dependencies=[Depends(admit)])
     async def show_metrics() -> Response:
@@ -263,14 +247,11 @@ def make_app(
 
 
 async def _queries(request: Request) -> list[str]:
-    """The texts of a request, read up to `BODY_BYTES`."""
-    body = bytearray()
+    """The texts of a request, whose length is known before it is read."""
+    if int(request.headers.get("content-length", BODY_BYTES + 1)) > BODY_BYTES:
+        raise HTTPException(413, f"the body has no length, or one over {BODY_BYTES} bytes")
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > BODY_BYTES:
-                raise HTTPException(413, f"the body is larger than {BODY_BYTES} bytes")
-        texts = RewardRequest.model_validate_json(bytes(body)).query
+        texts = RewardRequest.model_validate_json(await request.body()).query
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "body"
@@ -300,24 +281,6 @@ def read_token(variable: str | None, file: Path | None) -> str | None:
             "ASCII, as `openssl rand -hex 32` prints them"
         )
     return token
-
-
-def admitted(header: str, token: str) -> bool:
-    """Whether an Authorization header holds the token.
-
-    As a bearer token, or as the password of basic authentication: clients without a setting for
-    tokens, such as OpenRLHF's own, send that for http://any:TOKEN@host:port/get_reward.
-    """
-    scheme, _, credentials = header.strip().partition(" ")
-    given = credentials.strip().encode()
-    if scheme.lower() == "basic":
-        try:
-            given = base64.b64decode(given, validate=True).partition(b":")[2]
-        except binascii.Error:
-            return False
-    elif scheme.lower() != "bearer":
-        return False
-    return hmac.compare_digest(given, token.encode())
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModel
 
 from openrlhf_js.reward_model.checkpoint import read_tensor
-from openrlhf_js.reward_model.model import RewardModel
+from openrlhf_js.reward_model.model import RewardModel, micro_batches
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_models import LONG, TEXTS, change_json, save_reward_model
@@ -58,14 +58,13 @@ def test_a_batch_changes_no_score(model: RewardModel) -> None:
     alone = [model.score([text])[0] for text in texts]
     assert max(alone) - min(alone) > 0.1  # else nothing would be shown
     assert model.score(texts) == pytest.approx(alone, abs=1e-4)
-    for max_tokens, max_texts in [(1, 64), (40, 3), (10_000, 1)]:
-        scores = {}
-        for indices, values in model.score_batches(texts, max_tokens, max_texts):
-            longest = max(len(ids_by_hand(texts[index])) for index in indices)
-            assert len(indices) == 1 or len(indices) * longest <= max_tokens
-            assert len(indices) <= max_texts
-            scores |= dict(zip(indices, values, strict=True))
-        assert [scores[index] for index in range(len(texts))] == pytest.approx(alone, abs=1e-4)
+    for sizes in [(1, 64), (40, 3), (10_000, 1)]:
+        assert model.scores(texts, *sizes) == pytest.approx(alone, abs=1e-4)
+        lengths = [len(ids_by_hand(text)) for text in texts]
+        for batch in micro_batches(lengths, *sizes):
+            longest = max(lengths[index] for index in batch)
+            assert len(batch) == 1 or len(batch) * longest <= sizes[0]
+            assert len(batch) <= sizes[1]
     assert model.score([]) == []
 
 
@@ -103,9 +102,8 @@ def test_a_score_that_is_no_number(tmp_path: Path, model: RewardModel) -> None:
     unknown = "sort(1)=<|endoftext|>"  # the tokenizer knows it, the embeddings do not
     with pytest.raises(ValueError, match="text 1 has the score nan"):
         model.score(["sort(1)=", unknown])
-    parts = list(model.score_batches([unknown, "21"]))
-    assert parts[0][0] == [0] and math.isnan(parts[0][1][0])
-    assert parts[1] == ([1], model.score(["21"]))
+    first, second = model.scores([unknown, "21"])
+    assert math.isnan(first) and [second] == model.score(["21"])
 
 
 def test_what_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:
