@@ -44,6 +44,14 @@ LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.constant_loss` changes
     "constant": "token-mean",
 }
 
+
+def positive(text: str) -> int:
+    """The whole number from 1 on that a flag takes."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text}")
+    return int(text)
+
+
 FLAGS: dict[str, dict[str, Any]] = {
     "shrinkage": dict(
         type=float,
@@ -63,6 +71,12 @@ FLAGS: dict[str, dict[str, Any]] = {
         "batch; sequence_mean, each response by its own tokens; constant, by the responses x "
         "--rollout.max_new_tokens, which alone leaves the gradient unbiased (default: as "
         "--actor.loss_agg_mode says, which is token_mean)",
+    ),
+    "max_steps": dict(
+        type=positive,
+        metavar="N",
+        help="stop after N training steps (rollouts), counted over all starts of a resumed run, or "
+        "after --train.num_episodes if that is sooner; N is evaluated too (default: no limit)",
     ),
     "on_bad_reward": dict(
         choices=["stop", "mask"],

@@ -206,9 +206,14 @@ class OrderedSamples(SamplesGenerator):
 
     drawn = 0  # the number of the next prompt; a resumed run sets it
 
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.steps_left: float = self.args.js.max_steps or math.inf
+
     def generate_eval_samples(self, **settings: Any) -> list[Any]:
         drawn, self.drawn = self.drawn, EVALUATION
-        samples = super().generate_eval_samples(**settings)
+        with torch.random.fork_rng(devices=[]):  # the order of training is drawn from it
+            samples = super().generate_eval_samples(**settings)
         self.drawn = drawn
         return samples
 
@@ -216,8 +221,10 @@ class OrderedSamples(SamplesGenerator):
         """Upstream's, with the share of groups that passed the filter, and full rollouts only.
 
         What filtering leaves of an episode's end is dropped: it has any number of prompts, and an
-        optimizer step or a rank may need more.
+        optimizer step or a rank may need more. After `--js.max_steps` there is nothing more.
         """
+        if self.steps_left < 1:
+            return [], None, 0, True
         samples, passed, consumed, exhausted = super().generate_samples(**settings)
         sizes = self.args.rollout
         if passed is not None:
@@ -226,6 +233,7 @@ class OrderedSamples(SamplesGenerator):
         if self.args.algo.dynamic_filtering_enable and 0 < len(samples) < size:
             logger.warning("an episode's last %d responses dropped, of %d", len(samples), size)
             samples = []
+        self.steps_left -= bool(samples)
         return samples, passed, consumed, exhausted
 
     def _generate_vllm(self, **settings: Any) -> tuple[list[Any], int, bool]:

@@ -8,8 +8,10 @@ name in its own process, and confirms which estimator is live before the first s
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import ray
@@ -27,6 +29,9 @@ from openrlhf_js.plugin.experience import (
 )
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
+
+STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
+EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
 
 def shrinkage_trainer(actor_class: Any) -> Any:
@@ -62,8 +67,17 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         ) -> None:
             states = with_history(client_states, self.experience_maker.history)
             super().save_logs_and_checkpoints(global_step, logs_dict, states)
+            if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
+                self.save_best_checkpoint(self.evaluate_now(global_step), global_step, states)
             if self.tensorboard_logger:  # which keeps two minutes to itself
                 self.tensorboard_logger.writer.flush()
+
+        def evaluate_now(self, global_step: int) -> dict:
+            """An evaluation besides upstream's; the asynchronous trainer's other half has them."""
+            if not evaluates(self):
+                return {}
+            more = {name: getattr(self.args.eval, name) for name in EVALUATED_WITH}
+            return self.evaluate(global_step, **{**self.generate_kwargs, **more})
 
         def save_best_checkpoint(
             self, eval_metrics: Any, global_step: int, client_states: Any = None
@@ -79,21 +93,43 @@ def shrinkage_trainer(actor_class: Any) -> Any:
                 writer = self.tensorboard_logger.writer
                 writer.close()
                 writer.purge_step = states["global_step"] + 1
-            if hasattr(self, "samples_generator"):  # the asynchronous trainer has it elsewhere
+            if hasattr(self, "samples_generator"):
                 self.samples_generator.drawn = states.get("total_consumed_prompts", 0)
+                self.samples_generator.steps_left -= states["global_step"]
+            else:  # the asynchronous trainer's other half gets only the place in the data
+                states["data_loader_state_dict"][STEP] = states["global_step"]
+            if not states["global_step"]:
+                self.evaluate_now(0)
             return states
+
+        def get_max_steps(self) -> int:
+            return optimizer_steps(self.args, super().get_max_steps())
 
     return ray.remote(ShrinkageTrainer)
 
 
+def evaluates(trainer: Any) -> bool:
+    """Whether this trainer, or half of one, evaluates."""
+    return bool(getattr(trainer, "eval_dataloader", None)) and trainer.args.eval.steps != math.inf
+
+
+def optimizer_steps(args: argparse.Namespace, most: int) -> int:
+    """How many there are at most, which the schedule of the learning rate wants to know."""
+    return min(most, args.js.max_steps * updates(args)) if args.js.max_steps else most
+
+
+def updates(args: argparse.Namespace) -> int:
+    """Optimizer steps in a training step."""
+    responses = args.rollout.batch_size * args.rollout.n_samples_per_prompt
+    return responses * args.train.max_epochs // args.train.batch_size
+
+
 def uncorrected(args: argparse.Namespace) -> str | None:
     """What to log about a run that trains on another policy's responses without correction."""
-    responses = args.rollout.batch_size * args.rollout.n_samples_per_prompt
-    updates = responses * args.train.max_epochs // args.train.batch_size
     older = args.train.async_enable  # also with --train.partial_rollout_enable
-    if args.algo.advantage.is_correction_level != "off" or not (older or updates > 1):
+    if args.algo.advantage.is_correction_level != "off" or not (older or updates(args) > 1):
         return None
-    why = "--train.async_enable" if older else f"{updates} updates per batch"
+    why = "--train.async_enable" if older else f"{updates(args)} updates per batch"
     return (
         f"the run is off-policy ({why}) and importance correction is off; "
         "--algo.advantage.is_correction_level turns it on"
@@ -104,14 +140,43 @@ def sourced_generator(actor_class: Any) -> Any:
     """The asynchronous trainer's half that reads the prompts, with our data set."""
 
     class SourcedGenerator(plain_class(actor_class)):  # type: ignore[misc]
+        rollout_queue: Any
+
         def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
             ppo_trainer.PromptDataset = SourcedPrompts
             torch.manual_seed(strategy.args.train.seed)
             super().__init__(pretrain, strategy, *args, **kwargs)
 
+        def load_state_dict(self, state_dict: dict) -> None:
+            self.samples_generator.steps_left -= state_dict.pop(STEP)
+            self._last_eval_step = 0  # there is none before the first step of a resumed run
+            super().load_state_dict(state_dict)
+
+        def get_max_steps(self) -> int:
+            return optimizer_steps(self.args, super().get_max_steps())
+
+        def _should_eval(self, global_step: int) -> bool:
+            first = self._last_eval_step < 0 and evaluates(self)
+            return first or super()._should_eval(global_step)
+
         def fit(self, episode: int, total_consumed_prompts: int) -> None:
             self.samples_generator.drawn = total_consumed_prompts
+            queue = self.rollout_queue
+
+            def put(payload: Any, block: bool = True) -> None:
+                if payload == "done" and self.samples_generator.steps_left < 1 and evaluates(self):
+                    self.evaluate_last(queue)
+                queue.put(payload, block=block)
+
+            self.rollout_queue = SimpleNamespace(put=put)
             super().fit(episode, total_consumed_prompts)
+
+        def evaluate_last(self, queue: Any) -> None:
+            step = self.args.js.max_steps
+            queue.put(("eval", step, {}), block=True)  # answered once all steps are trained
+            while self.rollout_slots.get(block=True) < step:
+                pass
+            queue.put(("eval", step, self._run_eval()), block=True)
 
     return ray.remote(SourcedGenerator)
 

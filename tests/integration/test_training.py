@@ -72,7 +72,8 @@ def test_js_plus_is_interrupted_and_killed_and_resumes(start, policy, same_start
     newest = first.folder / "checkpoints" / "_actor" / f"global_step{2 * STEPS}"
     os.truncate(newest / "mp_rank_00_model_states.pt", 10_000)
 
-    running = start(*flags, "--ckpt.load_enable", "--train.num_episodes", "5", "--js.restarts", "1")
+    stop = ("--train.num_episodes", "1000", "--js.max_steps", str(5 * STEPS))
+    running = start(*flags, *stop, "--ckpt.load_enable", "--js.restarts", "1")
     running.wait_for(f"Global step {2 * STEPS + 1}")
     (child,) = psutil.Process(running.process.pid).children()
     child.kill()

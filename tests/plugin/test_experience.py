@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import numpy as np
@@ -439,7 +440,10 @@ class Upstream:
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
         self.disk = {"global_step": 0}
         self.order = torch.randperm(50).tolist()  # as the loader draws it
-        self.samples_generator, self.tensorboard_logger = SimpleNamespace(drawn=0), None
+        self.samples_generator = SimpleNamespace(drawn=0, steps_left=10)
+        self.args, self.tensorboard_logger = strategy.args, None
+        self.generate_kwargs, self.eval_dataloader = {"max_len": 9, "temperature": 1.0}, ["prompts"]
+        self.evaluated, self._last_eval_step = [], -1
 
     def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
         self.disk = {**client_states, "global_step": global_step}
@@ -451,7 +455,23 @@ class Upstream:
         return self.disk
 
     def fit(self, episode, total_consumed_prompts):
-        pass
+        self.rollout_queue.put("done", block=True)
+
+    def evaluate(self, global_step, **generate_kwargs):
+        self.evaluated.append((global_step, generate_kwargs))
+        return {"eval_default_pass1": 1.0}
+
+    def get_max_steps(self):
+        return 1000
+
+    def load_state_dict(self, state_dict):
+        self.loaded = state_dict
+
+    def _should_eval(self, global_step):
+        return False
+
+    def _run_eval(self):
+        return {"eval_default_pass1": 0.5}
 
 
 def run_args(estimator="js_plus", level="off", max_epochs=1, **train):
@@ -461,6 +481,8 @@ def run_args(estimator="js_plus", level="off", max_epochs=1, **train):
     return SimpleNamespace(
         algo=SimpleNamespace(advantage=advantage),
         rollout=SimpleNamespace(batch_size=8, n_samples_per_prompt=4),
+        js=SimpleNamespace(max_steps=10),
+        eval=SimpleNamespace(steps=4, temperature=0.5, n_samples_per_prompt=2),
         train=SimpleNamespace(**{**flags, "max_epochs": max_epochs, **train}),
     )
 
@@ -504,12 +526,49 @@ def test_the_seed_of_the_run_decides_the_order_of_prompts(start, ours):
 
 def test_a_resumed_run_counts_its_prompts_on(start):
     actor = start(trainer.shrinkage_trainer)
-    actor.disk = {"global_step": 0, "total_consumed_prompts": 24}
+    place = {"total_consumed_prompts": 24, "data_loader_state_dict": {"place": 24}}
+    actor.disk = {"global_step": 3, **place}
     actor.init_checkpoint_states()
-    assert actor.samples_generator.drawn == 24
+    assert (actor.samples_generator.drawn, actor.samples_generator.steps_left) == (24, 7)
+    del actor.samples_generator  # as the asynchronous trainer
     half = start(trainer.sourced_generator)
+    half.load_state_dict(actor.init_checkpoint_states()["data_loader_state_dict"])
+    half.rollout_queue = SimpleQueue()
     half.fit(episode=1, total_consumed_prompts=24)
-    assert half.samples_generator.drawn == 24
+    assert (half.samples_generator.drawn, half.samples_generator.steps_left) == (24, 7)
+    assert half.loaded == {"place": 24} and not half._should_eval(0)
+
+
+def test_a_run_is_evaluated_before_its_first_step_and_at_its_last(start):
+    actor = start(trainer.shrinkage_trainer)
+    assert actor.get_max_steps() == 10 * 8 * 4 // 32
+    for step in (0, 4, 5):
+        actor.disk["global_step"] = step
+        actor.init_checkpoint_states()
+        actor.save_logs_and_checkpoints(step, {}, {})
+    actor.save_logs_and_checkpoints(10, {}, {})
+    as_asked = {"max_len": 9, "temperature": 0.5, "n_samples_per_prompt": 2}
+    assert actor.evaluated == [(0, as_asked), (10, as_asked)]
+    actor.args.js.max_steps = None
+    actor.save_logs_and_checkpoints(10, {}, {})
+    actor.args.eval.steps = math.inf
+    actor.disk["global_step"] = 0
+    actor.init_checkpoint_states()
+    assert len(actor.evaluated) == 2 and actor.get_max_steps() == 1000
+
+
+def test_the_asynchronous_trainer_is_evaluated_once_all_is_trained(start):
+    half = start(trainer.sourced_generator)
+    assert half._should_eval(0) and half.get_max_steps() == 10
+    half._last_eval_step, half.samples_generator.steps_left = 0, 0
+    assert not half._should_eval(0)
+    half.rollout_queue, half.rollout_slots = queue, slots = SimpleQueue(), SimpleQueue()
+    for step in (8, 9, 10):  # of steps on the way, and the answer after the last
+        slots.put(step)
+    half.fit(episode=1, total_consumed_prompts=24)
+    assert slots.empty()
+    payloads = [queue.get() for _ in range(3)]
+    assert payloads == [("eval", 10, {}), ("eval", 10, {"eval_default_pass1": 0.5}), "done"]
 
 
 @pytest.mark.parametrize(

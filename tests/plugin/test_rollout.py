@@ -226,7 +226,7 @@ class _Rollouts:
                 dynamic_filtering_range=(0, 1),
                 advantage=SimpleNamespace(is_correction_level="off"),
             ),
-            js=SimpleNamespace(**{"allow_biased_filtering": False, **js}),
+            js=SimpleNamespace(**{"allow_biased_filtering": False, "max_steps": None, **js}),
         )
         loader = [(None, [str(i)], ["label"], [None]) for i in range(len(rewards))]
         strategy = SimpleNamespace(args=args)
@@ -262,6 +262,31 @@ def test_filtering_says_what_share_passed_and_drops_what_it_leaves(monkeypatch, 
     assert filtered == (["1", "1"] if allowed else [])
     # of the other four, one prompt passes
     assert rollouts.samples.generate_samples() == ([], pytest.approx(1 / 4), 4, True)
+
+
+@pytest.mark.parametrize("resumed_after", [0, 1])
+def test_a_run_ends_after_its_steps(monkeypatch, resumed_after):
+    rollouts = _Rollouts(monkeypatch, [[0.0, 1.0]] * 8, max_steps=2)
+    rollouts.samples.steps_left -= resumed_after
+    for _ in range(2 - resumed_after):
+        assert len(rollouts.samples.generate_samples()[0]) == 4
+    for _ in range(2):  # an episode after the other
+        assert rollouts.samples.generate_samples() == ([], None, 0, True)
+    assert len(rollouts.samples.generate_eval_samples()) == 6
+
+
+def test_an_evaluation_leaves_the_order_of_training_as_it_was(monkeypatch):
+    rollouts = _Rollouts(monkeypatch, [[0.0, 1.0]])
+
+    class Shuffled(list):
+        def __iter__(self):
+            torch.randperm(8)
+            return super().__iter__()
+
+    rollouts.samples.eval_dataloader = Shuffled(rollouts.samples.eval_dataloader)
+    before = torch.get_rng_state()
+    assert rollouts.samples.generate_eval_samples()
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_answers_that_hang_do_not_keep_others_from_being_graded():

@@ -451,7 +451,7 @@ def test_a_resumed_run_logs_no_step_twice(tmp_path):
 
     class Upstreams:
         def init_checkpoint_states(self):
-            return {"global_step": self.resumed, "total_consumed_prompts": 0}
+            return {"global_step": self.resumed, "data_loader_state_dict": {}}
 
     cls = plain_class(shrinkage_trainer(ray.remote(Upstreams)))
     logger = SimpleNamespace(tensorboard_dir=str(tmp_path), wandb=SimpleNamespace(run_name="js"))
