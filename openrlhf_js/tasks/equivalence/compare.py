@@ -20,12 +20,13 @@ from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, Unit, names, nod
 
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 MAX_MEMBERS = 64
-_STRUCTURES = syntax.words("group list rel union minus meet empty field text")
+_STRUCTURES = syntax.words("group list rel union minus meet field text")
 _SETS: dict[str, Callable[[list[bool]], bool]] = {
     **{"union": any, "meet": all, "minus": lambda held: held[0] > held[1]}
 }
 _HOLDS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 _HOLDS |= {"!=": operator.ne}
+SIGNS = ("degree", "percent")  # of units
 _ANY = node("sym", "_")  # a variable without a name
 
 
@@ -56,7 +57,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{"neg": operator.neg, "add": operator.add, "mul": operator.mul, "div": operator.truediv},
-    **{"pow": _power, "pct": lambda percent: percent / 100},
+    **{"pow": _power, "percent": lambda percent: percent / 100},
 }
 
 
@@ -82,9 +83,8 @@ def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
         return tree.args[0], other
     if tree.kind == "measure":
         value, unit = tree.args
-        return quantity(value) if value.kind == "pct" else (value, unit or None)
-    sign = {"deg": ("degree",), "pct": ("percent",)}.get(tree.kind)
-    return (tree.args[0], sign) if sign else (tree, None)
+        return quantity(value) if value.kind == "percent" else (value, unit or None)
+    return (tree.args[0], (tree.kind,)) if tree.kind in SIGNS else (tree, None)
 
 
 def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
@@ -99,11 +99,11 @@ def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
         if mine == wanted:
             yield left, right
         return
-    sign = {"percent": "pct", "degree": "deg"}.get(" ".join(mine or wanted or ()))
+    sign = " ".join(mine or wanted or ())
     size = rational(left if mine else right)
-    if sign != "pct" or size is None or abs(size) >= 1:
+    if sign != "percent" or size is None or abs(size) >= 1:
         yield left, right
-    if sign:
+    if sign in SIGNS:
         yield (node(sign, left), right) if mine else (left, node(sign, right))
 
 
@@ -127,14 +127,14 @@ def is_name(tree: Tree) -> bool:
 
 
 def _is_set(tree: Tree) -> bool:
-    return tree.kind == "empty" or tree.args[:1] == ("{}",)
+    return tree.args[:1] == ("{}",)
 
 
 def _is_domain(tree: Tree) -> bool:
     """Whether the tree is written as a set of reals and in no other way could be read."""
     if tree.kind == "list":
         return any(item.kind == "rel" and {*item.args[0]} != {"="} for item in tree.args)
-    return tree.kind in _SETS or tree.kind == "field"
+    return tree.kind in _SETS
 
 
 def members(tree: Tree) -> list[Tree]:
@@ -144,9 +144,6 @@ def members(tree: Tree) -> list[Tree]:
         found = list(chain(*([item] if _is_set(item) else members(item) for item in items)))
         tuples = all(item.kind == "group" for item in found)  # a set holds nothing twice
         return list(dict.fromkeys(found)) if tuples else found
-    if tree.kind == "rel" and set(tree.args[0]) == {"="}:
-        found = members(tree.args[-1])
-        return [tree] if found == [tree.args[-1]] else found
     return [tree]
 
 
@@ -205,7 +202,7 @@ class Judge:
 
     def same(self, answer: Tree, gold: Tree) -> bool:
         """Whether an answer is the gold answer."""
-        if answer.kind == "rel" and "~" in answer.args[0] and not is_name(answer.args[-2]):
+        if answer.kind == "rel" and "approx" in answer.args[0] and not is_name(answer.args[-2]):
             return self._rounded(answer, gold)
         answer, gold = _plain(answer), _plain(gold)
         if answer == gold:
@@ -236,7 +233,7 @@ class Judge:
         error = abs(rational(rounded) or Fraction(0)) / 100
         near = replace(self, within=error).same(rounded, sides[-1])
         exact = Tree("rel", (tuple(signs), *sides)) if signs else sides[0]
-        return last == "~" and near and self.same(exact, gold)
+        return last == "approx" and near and self.same(exact, gold)
 
     def _collections(self, answer: Tree, gold: Tree) -> bool:
         answer, gold = _named_tuple(answer, gold), _named_tuple(gold, answer)
@@ -315,8 +312,6 @@ def _domain(tree: Tree) -> Tree:
         kind = "meet" if any(arg.kind == "rel" for arg in args) else "union"
     if kind in _SETS:
         return node(kind, *map(_domain, args))
-    if tree == node("field", "R"):
-        return node("meet")
     if _is_set(tree):
         return node("union", *(_domain(node("group", "[]", point, point)) for point in args[1:]))
     if kind == "group" and len(args[0]) == 2 == len(args) - 1:

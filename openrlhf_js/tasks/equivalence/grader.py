@@ -15,7 +15,7 @@ from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.equivalence import compare, syntax
 from openrlhf_js.tasks.equivalence.compare import Judge, Undecided
-from openrlhf_js.tasks.equivalence.spelling import LETTER_UNITS, normal
+from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, decimal, node, number, read
 
 __all__ = ["check_label", "grade"]
@@ -42,8 +42,8 @@ def grade(answer: str | None, label: str) -> Score:
         with contextlib.suppress(NotRead, Undecided, RecursionError):
             right = decide(text, wanted, _EXACT)
     except Exception as bug:
-        return scored("error", f"{type(bug).__name__} on {_shown(answer)}")
-    compared = f"{_shown(text)} against {_shown(' ; '.join(each.text for each in wanted))}"
+        return scored("error", f"{type(bug).__name__} on {answer!a:.80}")
+    compared = f"{text!a:.80} against {' ; '.join(each.text for each in wanted)!a:.80}"
     if right is not None:
         return scored("correct" if right else "wrong", compared)
     score = pool.grade("openrlhf_js.tasks.equivalence.numeric:compare", answer, label)
@@ -64,7 +64,7 @@ def decide(text: str, wanted: tuple[Gold, ...], judge: Judge) -> bool:
     if re.fullmatch(r"\(?[a-e]\)?", text):  # an option's letter
         answers = [node("sym", text), *readings(text.upper())]
     else:
-        answers = readings(_LETTER_UNIT.sub(lambda m: f"{m[1]} {LETTER_UNITS[m[2]]}", text))
+        answers = readings(_LETTER_UNIT.sub(r"\1 \\\2", text))
     if plain:
         return any(map(tests[0], answers))
     return any(compare.matched(compare.members(answer), tests) for answer in answers)
@@ -72,11 +72,6 @@ def decide(text: str, wanted: tuple[Gold, ...], judge: Judge) -> bool:
 
 def _fits(judge: Judge, golds: tuple[Tree, ...], answer: Tree) -> bool:
     return any(judge.same(answer, gold) for gold in golds)
-
-
-def _shown(text: object) -> str:
-    shown = ascii(text)
-    return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 # labels
@@ -107,7 +102,7 @@ def gold(label: str) -> tuple[Gold, ...]:
     empty one allows no difference). ValueError if the label is malformed.
     """
     if not isinstance(label, str) or not label.strip():
-        raise ValueError(f"label is {_shown(label)}: give the gold answer as text, not empty")
+        raise ValueError(f"label is {label!a:.80}: give the gold answer as text, not empty")
     in_json = re.match(r'\s*\{\s*"', label)
     fields = _Fields.model_validate_json(label) if in_json else _Fields(answer=label)
     answers = [fields.answer] if isinstance(fields.answer, str) else fields.answer
@@ -117,10 +112,10 @@ def gold(label: str) -> tuple[Gold, ...]:
             raise ValueError(f"gold answer of {len(answer)} characters: at most {MAX_CHARS}")
         braces = re.sub(r"\\.", "", answer, flags=re.DOTALL)
         if braces.count("{") != braces.count("}"):
-            raise ValueError(f"gold answer {_shown(answer)} has braces that do not match")
+            raise ValueError(f"gold answer {answer!a:.80} has braces that do not match")
         text = normal(answer)
         if not text:
-            raise ValueError(f"label {_shown(label)} has an empty answer")
+            raise ValueError(f"label {label!a:.80} has an empty answer")
         trees = _gold_trees(text, fields.unit or "")
         if (len(answers) > 1 or fields.tolerance) and trees:  # each may be a list: "-1,7"
             found += [(text, (each,)) for each in compare.members(trees[0])]
@@ -134,8 +129,8 @@ check_label = gold  # for its ValueError
 
 
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
-    for spelling in ([normal(f"{text} {unit}")] if unit else []) + [text]:
-        with contextlib.suppress(NotRead):
+    for spelling in (normal(f"{text} {unit}"), text):
+        with contextlib.suppress(NotRead, RecursionError):
             return tuple(readings(spelling))
     return ()
 
@@ -144,9 +139,9 @@ def _tolerances(text: str, count: int) -> list[Fraction]:
     try:
         values = [decimal(part.strip() or "0") for part in text.split(",")]
     except (NotRead, ValueError):
-        raise ValueError(f"tolerance {_shown(text)}: give a decimal number such as 1e-2") from None
+        raise ValueError(f"tolerance {text!a:.80}: give a decimal number such as 1e-2") from None
     if len(values) not in (1, count):
-        raise ValueError(f"tolerance {_shown(text)} is for {len(values)} answers of {count}")
+        raise ValueError(f"tolerance {text!a:.80} is for {len(values)} answers of {count}")
     return (values * count)[:count]
 
 
@@ -164,17 +159,12 @@ _ANNOUNCED = re.compile(
     re.IGNORECASE,
 )
 _CLOCK = re.compile(r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?([aApP])\.? ?[mM]\.?)?\Z")
-_NOTHING = re.compile(
-    r"(?:there (?:is|are|exists?) |has )?no (?:(?:real|such|possible|valid|integer|positive) )*"
-    r"(?:solutions?|roots?|values?|numbers?|integers?)(?: exists?)?\Z|none\Z|empty set\Z"
+_CHOICE = re.compile(  # perhaps with its value behind it, which begins as no operation does
+    r"(?:(?:[Oo]ption|[Cc]hoice):? )?(?:\(([A-J])\)|([A-J])(?:[.):]|\Z))[ .:]*"
+    r"(?=\Z|[^\s.:+^!=/*_'|,<>%])(?!\\(?:cup|cap|setminus|pm|approx|pmod)(?![a-z]))"
 )
-_CHOICE = re.compile(  # with its value behind it, which begins as no operation does
-    r"(?:\(([A-J])\)|([A-J])[.):])[ .:]*(?=[^\s.:+^!=/*_'|,<>%])"
-    r"(?!\\(?:cup|cap|setminus|pm|neq|leq|geq|approx|pmod|mod|rightarrow)(?![a-z]))"
-)
-_OPTION = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice):? \(?([A-J])\)?|\(?([A-J])\))\Z")
 _LETTER_UNIT = re.compile(  # the whole answer is a number and a unit: `5 m`
-    rf"\A(-?(?:[^A-Za-z\\,;=<>+-]|\\(?:frac|sqrt|pi)(?![a-z]))+) ([{''.join(LETTER_UNITS)}])\Z"
+    r"\A(-?(?:[^A-Za-z\\,;=<>+-]|\\(?:frac|sqrt|pi)(?![a-z]))+) ([ABCFJKLNVWghlms])\Z"
 )
 _PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
 
@@ -183,23 +173,22 @@ def readings(text: str) -> list[Tree]:
     """The trees of a canonical text, the most likely first; NotRead if there is none."""
     if announced := _ANNOUNCED.match(text):
         text = text[announced.end() :]
-    if option := _OPTION.match(text):
-        return [node("sym", option[1] or option[2])]
     clock = _CLOCK.match(text)
     if clock and (clock[2] or clock[3]):  # the half of the day is like a unit
         time = node("text", f"{int(clock[1])}:{clock[2] or '00'}")
         return [node("measure", time, (clock[3].lower(),) if clock[3] else ())]
     if yes := re.match(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", text, re.IGNORECASE):
         return [node("text", yes[1].lower())]  # what is said behind it is not weighed
-    found = []
+    found: list[Tree] = []
     choice = _CHOICE.match(text)
-    if choice and not re.search(r"[,;]|\b(?:or|and)\b", text[choice.end() :]):
-        found.append(node("sym", choice[1] or choice[2]))
-        if re.fullmatch(r"\(?[A-J]\)?", text[choice.end() :]):  # one letter before another
-            return [node("text", text)]
-        text = text[choice.end() :]
+    value = text[choice.end() :] if choice else ""
+    if choice and not re.search(r"[,;]|\b(?:or|and)\b", value):
+        letter = node("sym", choice[1] or choice[2])
+        if re.fullmatch(r"\(?[A-J]?\)?", value):  # one letter before another is no answer
+            return [node("text", text) if value else letter]
+        found, text = [letter], value
     try:
-        tree = read(text)
+        tree = node("text", text) if re.fullmatch("[A-Z]{2,}", text) else read(text)
         found += [_words(tree.args[0])] if tree.kind == "text" else [tree]
     except NotRead:
         if _PROSE.fullmatch(text) and re.search("[A-Za-z]{2}", text):
@@ -215,10 +204,6 @@ def _words(text: str) -> Tree:
     """Words in lower case without articles and punctuation, or what they are known to mean."""
     said = [w for w in re.findall("[a-z0-9]+", text.lower()) if w not in ("the", "a", "an")]
     canonical = " ".join(said)
-    if _NOTHING.match(canonical):
-        return node("empty")
-    if re.fullmatch("(?:all )?reals?(?: numbers)?", canonical):
-        return node("field", "R")
     if canonical in syntax.ORDINALS:
         return number(syntax.ORDINALS[canonical])
     return node("text", {"dne": "does not exist"}.get(canonical, canonical))

@@ -29,19 +29,15 @@ for _sign in reversed(_SIGNS.split()):  # each run of signs stands before its sp
 
 _PAIRS = r"""
 dfrac=frac tfrac=frac cfrac=frac sfrac=frac nicefrac=frac dbinom=binom tbinom=binom dot=bar
-overline=bar le=leq leqslant=leq ge=geq geqslant=geq ne=neq varnothing=emptyset cdot=* times=* ast=*
-div=/ lt=< gt=> lbrace={ rbrace=} lbrack=[ rbrack=] lvert=| rvert=| vert=| degree=circ colon=:
-textdollar=$ Reals=mathbb{R} R=mathbb{R} dots=ldots cdots=ldots dotsc=ldots percent=% to=rightarrow
-backslash=setminus smallsetminus=setminus varphi=phi varepsilon=epsilon vartheta=theta newline=\
-lor=vee land=wedge pounds=gbp texteuro=euro cent=cents langle=( rangle=) lfloor=floor( rfloor=)
-lceil=ceil( rceil=)
+overline=bar le=<= leq=<= leqslant=<= ge=>= geq=>= geqslant=>= ne=!= neq=!= equiv==
+to=rightarrow sim=approx varnothing=emptyset cdot=* times=* ast=* div=/ lt=< gt=> lbrace=\{
+rbrace=\} lbrack=[ rbrack=] lvert=| rvert=| vert=| degree=^\circ colon=: textdollar=\$
+Reals=\mathbb{R} R=\mathbb{R} dots=ldots cdots=ldots dotsc=ldots percent=% lor=vee
+backslash=setminus smallsetminus=setminus varphi=phi varepsilon=epsilon vartheta=theta newline=\\
+pounds=gbp texteuro=euro cent=cents langle=( rangle=) lfloor=\floor( rfloor=) lceil=\ceil( rceil=)
 """
 _ALIASES = {name: spelling for name, _, spelling in (p.partition("=") for p in _PAIRS.split())}
-for _name, _alias in _ALIASES.items():
-    _ALIASES[_name] = _alias if _alias in "*/<>[]|:()" else "\\" + _alias
-_UNITS = "m=meters s=seconds g=grams h=hours L=liters l=liters N=newtons J=joules W=watts "
-_UNITS += "A=amperes V=volts K=kelvin C=celsius F=fahrenheit B=bytes"
-LETTER_UNITS = dict(pair.split("=") for pair in _UNITS.split())
+_ALIASES |= {name: "\\" + other for name, other in _ALIASES.items() if other.isalpha()}
 # Rules in their order: what a text must hold for the rule to be tried, a pattern, and what stands
 # in its place, or the name of a function for that. The first table is for LaTeX alone.
 _LATEX = r"""
@@ -50,11 +46,10 @@ _LATEX = r"""
 \      \\(?:left|right|[bB]igg?[lrm]?|(?:measured)?angle|triangle)(?![a-zA-Z])\s?\.?  =>
 color  \\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}     =>
 \      \\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])  =>
-{      \\(?:boxed|fbox|underline|cancel|uline|emph|pmb)\s?(?=\{)        =>
+{      \\(?:boxed|fbox|underline|cancel|uline|emph|pmb|boldsymbol|bm)\s?(?=\{)  =>
 {      \\(?:math(?:rm|bf|it|sf|cal|normal)|[mh]box|operatorname)\*?\s?(?=\{)  =>  \\text
 {      \\text(?:rm|bf|it|sf|normal)?\*?\s?(?=\{)                        =>  \\text
-{      \\(?:boldsymbol|bm|mathbb(?=\{[^RZNQC]))\s?(?=\{)                =>
-{      \\(?:vec|hat|overrightarrow)\s?(?=\{ ?[^\d\s])                   =>
+{      \\(?:vec|hat|overrightarrow|mathbb(?=\{[^RZNQC]))\s?(?=\{ ?[^\d\s])  =>
 \      \\([a-zA-Z]+)                                                    =>  alias
 \      \\([%#])                                                         =>  \1
 \      \\\$                                                             =>  \\usdSPACE
@@ -68,7 +63,7 @@ end    \\end\{cases\}                                                    =>  ]
 begin  \\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?      =>  ([
 end    \\end\{(?:[pbB]?matrix|smallmatrix|array)\}                         =>  ])
 frac   \\frac\{ ?\\text\{([a-z ]+)\} ?\} ?\{ ?\\text\{([a-z ]{1,20})\} ?\}  =>  \\text{ \1/\2}
-text   (?<=[\d)}])(?<![A-Z]\})[ ~]?\\text\{[ ~]?([A-Zglmsh])(?![A-Za-z])         =>  unit
+text   (?<=[\d)}])(?<![A-Z]\})[ ~]?\\text\{[ ~]?([ABCFJKLNVWghlms])(?![A-Za-z])  =>  \\text{ \\\1
 text   \\text\{([^{}]*)\}                                               =>  SPACE\1SPACE
 text   \\text(?=\{)                                                      =>
 _      \ +(?=_)                                                         =>
@@ -96,10 +91,11 @@ for    [ ,]+for (?:all|any|every) (?:(?:real|positive|values|numbers?|integers?|
 @      (?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b   =>
 .      (\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))  =>  \1\\bar{\2\3}
 circ   \^\\circ ?C(?![A-Za-z])                                            =>  SPACEcelsius
-m/s    (?<=[\d}] )m(?=/s(?![a-z]))                                      =>  meters
+m/s    (?<=[\d}] )m(?=/s(?![a-z]))                                      =>  \\m
+sqrt   \\sqrt ?\[([^\[\]]+)\]                                            =>  \\root{\1}
 C      (?<![\w.)\]}^])(?:\{\} ?)?_?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])  =>  \\binom{\1}{\2}
-C      (?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])        =>  \\binom{\1}{\2}
 (      \((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\)  =>
+C      (?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])        =>  \\binom{\1}{\2}
 \in    ,? ?\( ?([a-z] ?\\in ?\\mathbb\{[NZ]\}) ?\)[ .]*\Z               =>  , \1
 mod    \( ?\\?b?mod ?(\d+) ?\)                                          =>  \\pmod{\1}
 mod    \\p?mod ?\{? ?(\d+) ?\}?                                         =>  \\pmod{\1}
@@ -111,16 +107,22 @@ _      \((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])                            =>  \1_
 @      (?<![A-Za-z])\\?(CURRENCY)\b\.? ?AMOUNT(?= ?(?:AFTER))     =>  \2 \1
 \      \\(usd|euro|gbp|yen|cents)(?![a-z])                              =>  \1
 \in    \A([^<>]*(?<![a-zA-Z\\])([kmn])(?![a-z])[^<>]*), ?\2 ?\\in ?\\mathbb\{[NZ]\}\Z  =>  \1
+|      \|([^|]+)\|                                                      =>  \\abs(\1)
+:      (\\\{ ?\(?[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):                        =>  \1\\mid SPACE
+R      \\mathbb\{R\}(?!\^)                                               =>  (-\\infty,\\infty)
+real   \A ?(?:[aA]ll )?reals?(?: numbers)?[ .]*\Z                        =>  (-\\infty,\\infty)
+@      \A ?(?i:NOTHING)[ .]*\Z                             =>  \\emptyset
 \pi    \A([^,]*(?<![a-zA-Z\\]))[km] ?(\\pi(?![^,]*[a-z]))                  =>  \1n\2
 """
 _PARTS = {
     "VARIABLE": r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?",
     "AMOUNT": r"(?=[-\d.{\\(]|[a-z]\b)((?:[^,;=]|,(?=\d{3}))*?)",
     "AFTER": r",(?!\d{3})|[;=]|\b(?:and|or|per)\b|/ ?[a-z]|\Z",
+    "NOTHING": r"(?:there (?:is|are|exists?) |has )?no (?:(?:real|such|possible|valid|integer"
+    r"|positive) )*(?:solutions?|roots?|values?|numbers?|integers?)(?: exists?)?|none|empty set",
     "CURRENCY": "usd|euro|gbp|yen|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|Rs",
 }
 _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
-    "unit": lambda m: rf"\text{{ {LETTER_UNITS.get(m[1], m[1])}",
     "alias": lambda m: _ALIASES.get(m[1], m[0]),
     "mixed": lambda m: f"{{{m[1]}+{m[2]}}}" if 0 < int(m[3]) < int(m[4]) else m[0],
     "joined": lambda number: number[1] + re.sub(r"\D", "", number[2]),

@@ -3,15 +3,14 @@ r"""Read an answer's canonical text into a tree, which is refused or built but n
 Letters that stand together are a product (`ab`), a function (`sin`) or a word (`apples`), depending
 on their context. Kinds of node and their arguments, where `tree` is any node:
 
-    num Fraction - sym name - text words - inf - empty - field name
-    neg tree - add/mul/div/pow tree tree - fact/deg/pct tree - call name trees...
+    num Fraction - sym name - text words - inf - field name
+    neg tree - add/mul/div/pow tree tree - fact/degree/percent tree - call name trees...
     measure tree unit - group brackets trees... - list trees... - rel signs sides...
     union/minus/meet tree tree
 """
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
@@ -21,47 +20,8 @@ MAX_DIGITS = 400  # of one number
 MAX_TOKENS = 600
 
 
-def words(text: str) -> frozenset[str]:
-    """The words of a text."""
-    return frozenset(text.split())
-
-
-FUNCTIONS = words(
-    """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min
-    sqrt det cis floor ceil"""
-)
-_GREEK = words(
-    """pi theta alpha beta gamma delta lambda mu omega phi epsilon sigma rho tau psi xi eta zeta
-    kappa nu chi Gamma Delta Theta Lambda Phi Psi Omega Sigma ell hbar"""
-)
-_SPELT = dict(pi="pi", theta="theta", inf="infty", oo="infty", infinity="infty", Infinity="infty")
-_FACTORS = FUNCTIONS | _GREEK | words("frac binom bar")
-_RELATIONS = {sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=", "in")}
-_RELATIONS |= {"==": "=", "leq": "<=", "geq": ">=", "neq": "!=", "rightarrow": "=", "equiv": "="}
-_RELATIONS |= {"approx": "~", "sim": "~"}
-_SEPARATORS = (",", ";", "\\\\", "vee", "and", "or")
-_OPERATIONS = {"cup": "union", "setminus": "minus", "cap": "meet"}
-_OPERATIONS |= {"+": "add", "-": "add", "*": "mul", "/": "div"}
-_LIST, _RELATION, _SET, _RATIO, _MEASURE, _SUM, _PRODUCT, _FACTOR, _POWER = range(9)
-_LEVELS = {  # how tightly a sign binds
-    **dict.fromkeys(_SEPARATORS, _LIST),
-    **dict.fromkeys(_RELATIONS, _RELATION),
-    **{"cup": _SET, "setminus": _SET, "cap": _SET, ":": _RATIO, "+": _SUM, "-": _SUM},
-    **{"*": _PRODUCT, "/": _PRODUCT, "^": _POWER, "!": _POWER, "%": _POWER},
-}
-_INTERVALS = {"()": "()", "[]": "[]", "(]": "(]", "[)": "[)", "][": "()", "]]": "(]", "[[": "[)"}
-
-
 class NotRead(Exception):
     """The text cannot be read; the message says why, in a few words."""
-
-
-class Token(NamedTuple):
-    """kind: number, name, command, word, sign or end."""
-
-    kind: str
-    text: str
-    value: Fraction = Fraction(0)
 
 
 class Tree(NamedTuple):
@@ -94,19 +54,23 @@ def names(tree: Tree) -> set[str]:
     return {part.args[0] for part in parts(tree) if part.kind == "sym"}
 
 
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
 # units and other words
 
 Unit = tuple[str, ...]  # names of units, their powers and signs
-_SYNONYMS = """m meter metre,km kilometer kilometre,cm centimeter centimetre,mm millimeter,
-in inch inche,ft foot feet,yd yard,mi mile,s sec second,min minute,h hr hour,year yr,kg kilogram,
-g gram,mg milligram,lb pound,oz ounce,l liter litre,ml milliliter,gallon gal,quart qt,
-dollar usd buck,euro eur,yen jpy,rupee rs inr,degree deg,radian rad,percent pct percentage,
-2 square sq squared,3 cubic cu cubed,/ per"""
-_NAMES = {word: group.split()[0] for group in _SYNONYMS.split(",") for word in group.split()}
-_SHORT_WORDS = words(
-    """cm mm km kg mg ft yd lb lbs oz hr hrs mins secs ml mL dL kL mi pm am mph kmh kph sq cu ms no
-    of is an Rs usd gbp eur Hz kHz MHz Pa kPa kJ kW pt AM PM No GB MB KB TB"""
-)
+_UNITS = """m meter metre,km kilometer kilometre,cm centimeter centimetre,mm millimeter,
+in inch inche,ft foot feet,yd yard,mi mile,s sec second,ms,min minute,h hr hrs hour,year yr,
+kg kilogram,g gram,mg milligram,lb lbs pound,oz ounce,l liter litre,ml mL milliliter,dl dL,kl kL,
+gallon gal,quart qt,pt pint,N newton,J joule,kj kJ,W watt,kw kW,A ampere,V volt,hz Hz,khz kHz,
+mhz MHz,pa Pa,kpa kPa,K kelvin,C celsius,F fahrenheit,B byte,kb KB,mb MB,gb GB,tb TB,
+dollar usd buck,euro eur,gbp,yen jpy,rupee rs Rs inr,degree deg,radian rad,
+percent pct percentage,2 square sq squared,3 cubic cu cubed,/ per,kmh kph"""
+_NAMES = {word: group.split()[0] for group in _UNITS.split(",") for word in group.split()}
+_SHORT_WORDS = {*_NAMES} - {"in"} | words("am pm AM PM of is an no No")
 # A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
 _SENTENCE = words(
     """is are was not no none than more less least most if when where over time isn't but except
@@ -138,7 +102,6 @@ def is_sentence(said: Iterable[str]) -> bool:
     return any(word in changed or word[-2:] == "th" for word in words)
 
 
-@functools.lru_cache(maxsize=1024)
 def _unit(text: str) -> Unit:
     """The unit that words such as `km / h`, `square feet`, `cm ^ 2` or `red apples` stand for.
 
@@ -153,16 +116,32 @@ def _unit(text: str) -> Unit:
 
 # tokens
 
+FUNCTIONS = words(
+    """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min
+    sqrt det cis abs floor ceil"""
+)
+_GREEK = words(
+    """pi theta alpha beta gamma delta lambda mu omega phi epsilon sigma rho tau psi xi eta zeta
+    kappa nu chi Gamma Delta Theta Lambda Phi Psi Omega Sigma ell hbar"""
+)
+_SPELT = dict(pi="pi", theta="theta", inf="infty", oo="infty", infinity="infty", Infinity="infty")
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
     r"|(?P<based>\d[0-9A-F]*_(?:[2-9](?!\d)|\{(?:[1-9]\d?|[a-z]{3,7})\}))"
-    r"|(?P<repeating>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)|\d+\.\(\d+\))"
-    r"|(?P<number>(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)"
+    r"|(?P<number>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)"
+    r"|(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)"
     r"(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
-    r"|(?P<command>\\(?:[a-zA-Z]+|[\\{}|&]))"
+    r"|\\(?:(?P<word>[a-zA-Z])(?![a-zA-Z])|(?P<command>[a-zA-Z]+))"
     r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
-    r"|(?P<sign><=|>=|!=|==|[-+*/^_=<>()\[\]{},;:|!%&'])"
+    r"|(?P<sign>\\[\\{}]|<=|>=|!=|[-+*/^_=<>()\[\]{},;:|!%'])"
 )
+
+
+class Token(NamedTuple):
+    """kind: number, name, word, sign (or the name of a command) or end."""
+
+    kind: str
+    text: str
 
 
 def _scan(text: str) -> list[Token]:
@@ -175,31 +154,15 @@ def _scan(text: str) -> list[Token]:
         position = match.end()
         kind = str(match.lastgroup)
         piece = match[kind]
-        if kind == "letters" and piece == text and piece.isupper() and len(piece) > 1:
-            found.append(Token("word", piece))  # `HT` is not `TH`
-        elif kind == "letters":
-            alone = spaced and text[position : position + 1] in " ,;.^/)}"
-            found += _letters(piece, found, alone)
+        if kind == "letters":
+            found += _letters(piece, found, spaced and text[position : position + 1] in " ,;.^/)}")
+        elif kind == "based":
+            numeral, base = re.findall(r"[^{}_]+", piece)
+            found.append(Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}"))
         elif kind != "space":
-            found.append(_token(kind, piece))
+            found.append(Token("sign" if kind == "command" else kind, piece))
         spaced = kind == "space"
     return found
-
-
-def _token(kind: str, piece: str) -> Token:
-    if kind == "number":
-        return Token(kind, piece, decimal(piece))
-    if kind == "repeating":  # whole.fixed cycle cycle...
-        whole, fixed, cycle = re.findall(r"(\d*)\.(\d*?)\D*(\d|(?<=[{(])\d+)\D?\Z", piece)[0]
-        tail = Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
-        return Token("number", piece, decimal(f"{whole or 0}.{fixed or 0}") + tail)
-    if kind == "based":
-        numeral, base = re.findall(r"[^{}_]+", piece)
-        return Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}")
-    name = piece[1:]
-    if kind == "command" and not name.isalpha():
-        return Token("sign", {"|": "|", "&": ","}.get(name, piece))
-    return Token(kind, piece if kind == "sign" else name)
 
 
 def _letters(run: str, found: list[Token], alone: bool) -> list[Token]:
@@ -208,12 +171,12 @@ def _letters(run: str, found: list[Token], alone: bool) -> list[Token]:
     if run.lower() in ("and", "or", "to"):
         return [Token("sign", run.lower().replace("to", ":"))]
     if (run in FUNCTIONS and (run != "min" or last != "number")) or run in _SPELT:
-        return [Token("command", _SPELT.get(run, run))]
+        return [Token("sign", _SPELT.get(run, run))]
     if run.lower() in NUMBER_WORDS and last != "word":
-        return [Token("number", run, Fraction(NUMBER_WORDS[run.lower()]))]
+        return [Token("number", str(NUMBER_WORDS[run.lower()]))]
     is_word = (
         len(run) >= 4
-        or run in _SHORT_WORDS
+        or (len(run) > 1 and run in _SHORT_WORDS)
         or (len(run) == 3 and alone)
         or (len(run) == 2 and last == "word")
         or (run == "in" and last == "number")  # inches
@@ -222,20 +185,34 @@ def _letters(run: str, found: list[Token], alone: bool) -> list[Token]:
 
 
 def decimal(piece: str) -> Fraction:
-    """The exact value of a decimal numeral, which may have group commas and an exponent."""
-    mantissa, _, exponent = piece.replace(",", "").lower().partition("e")
-    if len(mantissa) > MAX_DIGITS or len(exponent) > 4 or abs(int(exponent or 0)) > MAX_DIGITS:
+    r"""The exact value of a numeral: `1,234.5`, `1e-3`, or with a cycle `0.1\bar{6}`."""
+    numeral, _, exponent = piece.replace(",", "").lower().partition("e")
+    if len(numeral) > MAX_DIGITS or len(exponent) > 4 or abs(int(exponent or 0)) > MAX_DIGITS:
         raise NotRead(f"a number of more than {MAX_DIGITS} digits")
-    return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
+    numeral, _, cycle = numeral.partition("\\bar")
+    cycle, places = cycle.strip(" {}"), len(numeral.partition(".")[2])
+    tail = Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**places) if cycle else 0
+    return (Fraction(numeral + "0" * (numeral == ".")) + tail) * Fraction(10) ** int(exponent or 0)
 
 
 # grammar
 
+_LIST, _RELATION, _SET, _RATIO, _MEASURE, _SUM, _PRODUCT, _FACTOR, _POWER = range(9)
+_INFIX = {  # how tightly a sign binds, and the kind of node that it makes
+    **dict.fromkeys((",", ";", "\\\\", "vee", "and", "or"), (_LIST, "list")),
+    **dict.fromkeys(("=", "<", ">", "<=", ">=", "!=", "in", "approx"), (_RELATION, "rel")),
+    **{"cup": (_SET, "union"), "setminus": (_SET, "minus"), "cap": (_SET, "meet")},
+    **{":": (_RATIO, "group"), "+": (_SUM, "add"), "-": (_SUM, "add")},
+    **{"*": (_PRODUCT, "mul"), "/": (_PRODUCT, "div")},
+    **{"^": (_POWER, "pow"), "!": (_POWER, "fact"), "%": (_POWER, "percent")},
+}
+_BRACKETS = {"()": "()", "[]": "[]", "\\{\\}": "{}"}
+_INTERVALS = {"(]": "(]", "[)": "[)", "][": "()", "]]": "(]", "[[": "[)"}
 _BOTH_SIGNS = re.compile(r"\\(pm|mp)(?![a-z])")
 
 
 def read(text: str) -> Tree:
-    """The tree of a canonical text; NotRead if it has none."""
+    """The tree of a canonical text; NotRead if it has none, RecursionError if it is too deep."""
     if _BOTH_SIGNS.search(text):
         plus = read(_BOTH_SIGNS.sub(lambda sign: "+" if sign[1] == "pm" else "-", text))
         minus = read(_BOTH_SIGNS.sub(lambda sign: "-" if sign[1] == "pm" else "+", text))
@@ -243,10 +220,7 @@ def read(text: str) -> Tree:
             return Tree(plus.kind, tuple(dict.fromkeys(plus.args + minus.args)))
         return node("list", plus, minus)
     parser = _Parser(_scan(text))
-    try:
-        tree = parser.tree()
-    except RecursionError:
-        raise NotRead("nested too deep") from None
+    tree = parser.tree()
     parser.expect("end")
     return tree
 
@@ -257,8 +231,6 @@ class _Parser:
     def __init__(self, found: list[Token]):
         self.tokens = [*found, Token("end", ""), Token("end", "")]
         self.at = 0
-        self.bars = sum(token.text == "|" for token in found)  # that are still to come
-        self.in_set = False
 
     @property
     def next(self) -> Token:
@@ -272,13 +244,11 @@ class _Parser:
         """Moves past the next token and returns it; the end is never passed."""
         token = self.next
         self.at += token.kind != "end"
-        self.bars -= token.text == "|"
         return token
 
-    def takes(self, *texts: str) -> str:
-        """Takes the next token if it is one of these signs or commands."""
-        wanted = self.next.text in texts and self.next.kind in ("sign", "command")
-        return self.take().text if wanted else ""
+    def takes(self, *signs: str) -> str:
+        """Takes the next token if it is one of these."""
+        return self.take().text if self.next.kind == "sign" and self.next.text in signs else ""
 
     def expect(self, text: str) -> None:
         if text not in (self.next.text, self.next.kind):
@@ -297,40 +267,24 @@ class _Parser:
     def tree(self, least: int = _LIST) -> Tree:
         tree = self.start(least)
         while (level := self.level()) >= least:
-            if level == _MEASURE:
-                tree = self.measured(tree)
-            elif level == _POWER:
-                sign = self.take().text
-                if sign != "^":
-                    tree = node("fact" if sign == "!" else "pct", tree)
-                elif self.takes("circ"):
-                    tree = node("deg", tree)
-                else:
-                    tree = node("pow", tree, self.exponent())
-            else:
-                tree = self.joined(tree, level)
+            tree = self.measured(tree) if level == _MEASURE else self.joined(tree, level)
         return tree
 
     def level(self) -> int:
         """How tightly what comes next binds; -1 where it ends every tree."""
-        kind, text, _ = self.next
-        if kind == "word":
+        if self.next.kind == "word":
             return _MEASURE
-        if self.starts_factor():
-            return _PRODUCT
-        if kind not in ("sign", "command") or (text == ":" and self.in_set):
-            return -1
-        in_unit = text == "/" and self.second.kind == "word"
-        return _MEASURE if in_unit else _LEVELS.get(text, -1)
+        return _PRODUCT if self.starts_factor() else _INFIX.get(self.next.text, (-1, ""))[0]
 
     def start(self, least: int) -> Tree:
+        """What a tree begins with."""
         if least <= _RELATION:
             self.takes("=", "approx")  # `= 5`
         if sign := self.takes("+", "-"):
             value = self.tree(_PRODUCT)
             return node("neg", value) if sign == "-" else value
         said: list[str] = []
-        while self.next.kind == "word" or (said and self.next.kind in ("name", "number")):
+        while self.next.kind == "word":
             said.append(self.take().text)
         return node("text", " ".join(said)) if said else self.primary()
 
@@ -353,61 +307,62 @@ class _Parser:
     def joined(self, left: Tree, level: int) -> Tree:
         """The tree of both sides of the next sign, or of a product without one."""
         sign = "*" if self.starts_factor() else self.take().text
-        while level == _LIST and self.takes("and", "or"):  # `, or`
-            sign = self.tokens[self.at - 1].text
+        kind = _INFIX[sign][1]
+        if sign == "^":
+            circle = self.takes("circ")
+            return node("degree", left) if circle else node("pow", left, self.exponent())
+        if level == _POWER:
+            return node(kind, left)
+        while level == _LIST and (word := self.takes("and", "or")):  # `, or`
+            sign = word
         right = self.tree(level + 1)
-        if level == _LIST:
+        if kind == "list":
             items = [*(left.args if left.kind == "list" else (left,)), right]
             both = all(each.kind == "rel" and each.args[0] != ("=",) for each in items[-2:])
             if both and sign in ("or", "vee"):  # alternatives rather than a system
                 items[-2:] = [node("union", *items[-2:])]
             return node("list", *items) if len(items) > 1 else items[0]
-        if level == _RELATION:
+        if kind == "rel":
             if sign == "in" and (left.kind == "sym" or left.args[:1] == ("()",)):
                 return right  # where a name is from is what it is
             signs, *sides = left.args if left.kind == "rel" else ((), left)
-            return node("rel", (*signs, _RELATIONS[sign]), *sides, right)
+            return node("rel", (*signs, sign), *sides, right)
         if level == _RATIO:
-            terms = [left]
+            terms = [left, right]
             while self.takes(":"):
-                terms, right = [*terms, right], self.tree(level + 1)
-            terms = [node("div", term, right) for term in terms]
-            return node("group", ":", *terms) if len(terms) > 1 else terms[0]
-        right = node("neg", right) if sign == "-" else right
-        return node(_OPERATIONS[sign], left, right)
+                terms.append(self.tree(level + 1))
+            shares = [node("div", term, terms[-1]) for term in terms[:-1]]
+            return node("group", ":", *shares) if len(shares) > 1 else shares[0]
+        return node(kind, left, node("neg", right) if sign == "-" else right)
 
     def exponent(self) -> Tree:
         return node("neg", self.primary()) if self.takes("-") else self.primary()
 
     def starts_factor(self) -> bool:
-        kind, text, _ = self.next
-        if kind in ("name", "command"):
-            return kind == "name" or text in _FACTORS
+        kind, text = self.next
         if kind == "number":  # beside another it is no product
             return self.tokens[self.at - 1].text == "!"
         if text == "[":  # which may group, or close `[0, 1[`
             return self.second.kind in ("number", "name") or self.second.text == "("
-        return text in ("(", "{") or (text == "|" and self.bars % 2 == 0 < self.bars)
+        return kind == "name" or (kind == "sign" and text in _FACTORS)
 
     def primary(self) -> Tree:
-        kind, text, value = self.take()
+        kind, text = self.take()
         if kind == "number":
-            return number(value)
+            return number(decimal(text))
         if kind == "name" or (text in ("max", "min") and self.next.text == "="):
             return self.symbol(text)
-        if kind == "command" and text in _COMMANDS:
+        if kind == "sign" and text in _COMMANDS:
             return _COMMANDS[text](self)
-        if kind == "command" and text in FUNCTIONS:
+        if kind == "sign" and text in FUNCTIONS:
             return self.call(text)
-        if kind == "command" and text in _GREEK:
+        if kind == "sign" and text in _GREEK:
             return self.symbol("\\" + text)
-        if text in ("(", "[", "]"):
+        if text in ("(", "[", "]", "\\{"):
             return self.group(text)
-        if text == "\\{":
-            return self.set()
-        if text in ("{", "|"):
-            tree = self.tree() if text == "{" else node("call", "abs", self.tree(_SUM))
-            self.expect("}" if text == "{" else "|")
+        if text == "{":
+            tree = self.tree()
+            self.expect("}")
             return tree
         raise NotRead(f"unexpected {ascii(text) if text else 'end'}")
 
@@ -441,49 +396,33 @@ class _Parser:
         return list(tree.args) if tree.kind == "list" else [tree]
 
     def group(self, opening: str) -> Tree:
+        """A tuple, an interval, a set, or what brackets only group."""
         first = self.at == 1
-        items = self.items()
-        brackets = opening + self.take().text
-        if len(items) == 2:  # `]0, 1]`
-            brackets = _INTERVALS.get(brackets, "")
-        elif brackets not in ("()", "[]"):
-            brackets = ""
+        items = self.items() if self.next.text != "\\}" else []
+        if opening == "\\{" and self.takes("mid", "|"):  # what holds of x is the set
+            provisos = [each for each in items if each.kind == "field"]
+            items = [*self.items(), *provisos]
+            self.expect("\\}")
+            return items[0] if len(items) == 1 else node("list", *items)
+        closed = opening + self.take().text
+        brackets = _BRACKETS.get(closed) or (_INTERVALS.get(closed) if len(items) == 2 else None)
         if not brackets:
             raise NotRead("brackets do not match")
         whole = brackets == "[]" and first and self.next.kind == "end" and items[0].kind != "group"
         row = brackets == "()" and items[0].args[:1] == ("[]",)
-        if len(items) == 1 and not (whole or row):  # brackets that only group
+        if len(items) == 1 and not (whole or row or brackets == "{}"):
             return items[0]
         return node("group", brackets, *items)
-
-    def set(self) -> Tree:
-        if self.takes("\\}"):
-            return node("empty")
-        outer, self.in_set = self.in_set, True
-        items = self.items()
-        self.in_set = outer
-        if self.takes("mid", "|", ":"):  # set builder: what holds of x is the set
-            provisos = [each for each in items if each.kind == "field" and each.args != ("R",)]
-            items = [*self.items(), *provisos]
-            self.expect("\\}")
-            return items[0] if len(items) == 1 else node("list", *items)
-        self.expect("\\}")
-        return node("group", "{}", *items)
-
-    def root(self) -> Tree:
-        degree = number(2)
-        if self.takes("["):
-            degree = self.tree()
-            self.expect("]")
-        return node("call", "root", self.primary(), degree)
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "frac": lambda parser: node("div", parser.primary(), parser.primary()),
     "binom": lambda parser: node("call", "binom", parser.primary(), parser.primary()),
     "infty": lambda _: node("inf"),
-    "emptyset": lambda _: node("empty"),
+    "emptyset": lambda _: node("group", "{}"),
     "bar": lambda parser: node("sym", "\\bar " + parser.enclosed()),  # a name of its own
     "mathbb": lambda parser: node("field", parser.enclosed()),
-    "sqrt": _Parser.root,
+    "sqrt": lambda parser: node("call", "root", number(2), parser.primary()),
+    "root": lambda parser: node("call", "root", parser.primary(), parser.primary()),
 }
+_FACTORS = FUNCTIONS | _GREEK | words("frac binom bar root ( {")

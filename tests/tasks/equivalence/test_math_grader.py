@@ -129,14 +129,13 @@ def test_importing_the_grader_loads_no_mathematics_package():
     assert not {"sympy", "mpmath", "math_verify", "torch", "numpy"} & set(loaded)
 
 
-def test_nothing_is_imported_for_an_answer_after_the_warm_up():
+def test_nothing_is_imported_for_an_answer():
     assert not run(r"""
 import sys
 from openrlhf_js.tasks.equivalence import numeric
-numeric.warm_up()
 loaded = set(sys.modules)
-assert numeric.compare(r"\int_0^2 x^2 \, dx", r"\int_0^2 t^2 \, dt")[0] == "correct"
-assert numeric.compare(r"\lim_{x \to 0} \frac{\sin 2x}{x}", r"2")[0] == "correct"
+assert numeric.compare(r"\sin \frac{x}{7}", r"\sin(x/7)")[0] == "correct"
+assert numeric.compare(r"\log_2 \binom{4}{2}", r"1 + \log_2 3")[0] == "correct"
 print(*set(sys.modules) - loaded)
 """)
 
@@ -235,10 +234,8 @@ CODE = [
 
 
 @pytest.mark.parametrize("code", CODE)
-def test_no_answer_is_run_as_code(in_process, monkeypatch, tmp_path, code):
-    evaluated = []
-    monkeypatch.setattr("math_verify.parser.parse_expr", lambda text, **_: evaluated.append(text))
+def test_no_answer_is_run_as_code(in_process, tmp_path, code):
     path = tmp_path / "touched"
-    for label in ("5", r"\int_0^1 x\,dx", r"\text{even}"):
+    for label in ("5", r"\sqrt{2} x", r"\text{even}"):
         assert grader.grade(code.format(path=path), label).status in ("wrong", "malformed")
-    assert not path.exists() and not evaluated
+    assert not path.exists()
