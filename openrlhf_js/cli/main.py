@@ -12,6 +12,7 @@ PROGRAMS = {
     "rm": ("openrlhf_js.cli.rm:main", "train, measure and serve reward models"),
     "eval": ("openrlhf_js.cli.eval:main", "measure a model: checked answers, or a judge"),
     "quickstart": ("openrlhf_js.cli.quickstart:main", "make a tiny model and train it, anywhere"),
+    "study": ("openrlhf_js.cli.study:main", "many paired runs of several estimators, compared"),
     "data": ("openrlhf_js.cli.data:main", "build, check and show prompts with checkable answers"),
     "report": ("openrlhf_js.cli.report:main", "draw runs and the lab's results on one page"),
     "lab": ("openrlhf_js.cli.lab:main", "measure baselines and gradients against the truth"),

@@ -15,7 +15,7 @@ from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import parse, run
 from openrlhf_js.tiny.quickstart import MODEL, Quickstart, QuickstartSettings, prepare_libraries
-from openrlhf_js.tiny.supervise import ProgramFailed, last_lines
+from openrlhf_js.tiny.supervise import ProgramFailed, explained
 
 if TYPE_CHECKING:
     from openrlhf_js.report.runs import Scalars
@@ -28,13 +28,8 @@ def main(argv: Sequence[str]) -> int:
     return run(
         PROG,
         lambda: work(parse(QuickstartSettings, PROG, argv)),
-        failures={ProgramFailed: _explained},
+        failures={ProgramFailed: explained},
     )
-
-
-def _explained(failure: ProgramFailed) -> str:
-    lines = "\n".join(f"  {line}" for line in last_lines(failure.log))
-    return f"training failed: {failure}. Its last lines:\n{lines}\nThe whole log: {failure.log}"
 
 
 def work(settings: QuickstartSettings) -> None:

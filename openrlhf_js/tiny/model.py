@@ -52,15 +52,17 @@ def make_tokenizer(task: TinyTask) -> PreTrainedTokenizerFast:
     )
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:
+def make_model(
+    tokenizer: PreTrainedTokenizerFast, seed: int, width: int = 128, layers: int = 3
+) -> Qwen2ForCausalLM:
     """A model with random weights, in float32."""
     torch.manual_seed(seed)
     return Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=len(tokenizer),
-            hidden_size=128,
-            intermediate_size=384,
-            num_hidden_layers=3,
+            hidden_size=width,
+            intermediate_size=3 * width,
+            num_hidden_layers=layers,
             num_attention_heads=4,
             num_key_value_heads=4,
             max_position_embeddings=CONTEXT,

@@ -100,3 +100,9 @@ def last_lines(log: Path, count: int = 12) -> list[str]:
     telling = [line for line in lines if line.strip() and not _PROGRESS.search(line)]
     ours = [line for line in telling if line.startswith("openrlhf_js: ")]
     return list(dict.fromkeys(ours[-count:] or telling[-count:]))
+
+
+def explained(failure: ProgramFailed) -> str:
+    """What went wrong, with the end of the log."""
+    lines = "\n".join(f"  {line}" for line in last_lines(failure.log))
+    return f"training failed: {failure}. Its last lines:\n{lines}\nThe whole log: {failure.log}"

@@ -29,6 +29,17 @@ class TinySplit(NamedTuple):
     held_out: list[Any]
 
 
+MIXES = ("alike", "natural", "mixed")
+SOLVED, UNSOLVABLE = "<solved>", "<unsolvable>"  # labels that anything, and nothing, is right for
+
+
+class Problem(NamedTuple):
+    """What is trained on: a prompt and the label that its responses are scored by."""
+
+    prompt: str
+    label: str
+
+
 @dataclass(frozen=True)
 class TinyTask:
     """A task of the quickstart: of items come prompts and labels, of labels right responses."""
@@ -50,6 +61,13 @@ class TinyTask:
     def max_tokens(self) -> int:
         """Of a prompt and its response."""
         return self.max_prompt_tokens + self.max_new_tokens
+
+
+def value_of(task: TinyTask, response: str, label: str) -> float:
+    """The reward of a response."""
+    if label in (SOLVED, UNSOLVABLE):
+        return float(label == SOLVED)
+    return task.score(response, label).value
 
 
 def draw(train: list[list[Any]], count: int, rng: random.Random) -> list[Any]:
@@ -112,6 +130,8 @@ def score_query(query: str, prompt: str, label: str) -> Score:
     """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader."""
     if not query.startswith(prompt):
         raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
+    if label in (SOLVED, UNSOLVABLE):
+        return scored("correct" if label == SOLVED else "wrong", label)
     return _sort_score(query[len(prompt) :], label)
 
 

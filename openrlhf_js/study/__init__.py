@@ -1,0 +1,1 @@
+"""Many training runs, paired by seed, and what they show."""

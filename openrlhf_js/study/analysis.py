@@ -1,0 +1,224 @@
+"""What the runs of a study show: means, paired differences by seed, and regret."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from statsmodels.stats.multitest import multipletests
+
+from openrlhf_js.stats import clustered_mean, paired_difference
+
+Record = Mapping[str, Any]
+Row = dict[str, Any]
+SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
+QUANTITIES = {
+    "pass1": "pass@1 after training",
+    "reward": "mean reward over training",
+    "steps_to_target": "steps to the target reward",
+    "any_rate": "pass@1, mean over the learning rates",
+    "gradient_variance": "variance of the gradient",
+    "gradient_snr": "signal-to-noise ratio of the gradient",
+    "baseline_error": "squared error of the baseline, over RLOO's",
+    "dead": "share of groups with equal rewards",
+}
+TESTED = ("pass1", "reward", "steps_to_target", "any_rate")
+PAIRED = 2  # seeds at least for an interval
+
+
+class Cell(NamedTuple):
+    """What is the same for the runs that are compared."""
+
+    task: str
+    mix: str
+    prompts: int
+    responses: int
+    vary: str
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        words = f"{self.task}, {self.mix}, {self.prompts} x {self.responses} {self.vary}"
+        return words.strip()
+
+
+class Findings(NamedTuple):
+    """Of all cells."""
+
+    rows: list[Row]
+    """A mean for each cell, estimator, learning rate and quantity."""
+    differences: list[Row]
+    """To the reference, each estimator at its own best learning rate."""
+    at_each_rate: list[Row]
+    """The same at equal learning rates."""
+    regret: list[Row]
+    """By estimator: how far below the best one of a cell it ends, mean and worst over cells."""
+    best: dict[tuple[Cell, str], float]
+    """The learning rate at which a cell's estimator ends highest."""
+
+
+Seeds = dict[int, Record]
+Rates = dict[float, Seeds]
+Cells = dict[Cell, dict[str, Rates]]
+
+
+def analyse(records: Iterable[Record], reference: str) -> Findings:
+    """All tables of a study.
+
+    p-values are Holm's, corrected for all comparisons of one quantity in the study. A run that
+    never reaches the target counts with all its steps, so such means are lower bounds.
+    """
+    cells: Cells = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    for record in records:
+        cell = Cell(*(record[name] for name in Cell._fields))
+        cells[cell][record["estimator"]][record["learning_rate"]][record["seed"]] = record
+    rows, differences, at_each, best = [], [], [], {}
+    for cell, estimators in cells.items():
+        for name, rates in estimators.items():
+            best[cell, name] = max(rates, key=lambda rate: _final(rates[rate].values()))
+        start = estimators[reference][best[cell, reference]].values()
+        quantities = _quantities(target(start))
+        for name, rates in estimators.items():
+            own = {"cell": cell, "estimator": name}
+            for rate, seeds in rates.items():
+                settings = {**own, "learning_rate": rate, "best": rate == best[cell, name]}
+                rows += _means(settings, seeds, quantities)
+                base = estimators[reference].get(rate)
+                if name != reference and base is not None:
+                    at_each += _differences(settings, seeds, base, quantities)
+            if name != reference:
+                settings = {**own, "learning_rate": best[cell, name]}
+                found = rates[best[cell, name]]
+                base = estimators[reference][best[cell, reference]]
+                differences += _differences(settings, found, base, quantities)
+                differences += _any_rate(settings, rates, estimators[reference])
+    for quantity in TESTED:
+        family = [
+            row for row in differences if row["quantity"] == quantity and row["p"] is not None
+        ]
+        if family:
+            corrected = multipletests([row["p"] for row in family], method="holm")[1]
+            for row, p in zip(family, corrected, strict=True):
+                row["p_holm"] = float(p)
+    return Findings(rows, differences, at_each, regret(rows), best)
+
+
+def _final(records: Iterable[Record]) -> float:
+    """pass@1 where it was measured, else the training reward."""
+    return fmean(each["reward"] if each["pass1"] is None else each["pass1"] for each in records)
+
+
+def target(records: Iterable[Record]) -> float:
+    """The reward at `SHARE_OF_RISE` of these runs' mean rise from their first to last point."""
+    curves = [each["curve"] for each in records]
+    first, last = (fmean(curve[place] for curve in curves) for place in (0, -1))
+    return first + SHARE_OF_RISE * (last - first)
+
+
+def steps_to(reward: float, curve: Sequence[float]) -> float:
+    """The share of training until a curve, averaged over three points, reaches a reward."""
+    smooth = [fmean(curve[max(0, i - 1) : i + 2]) for i in range(len(curve))]
+    for i, value in enumerate(smooth):
+        if value >= reward:
+            before = smooth[i - 1] if i else value
+            part = (reward - before) / (value - before) if value > before else 0.0
+            return (max(i - 1, 0) + part + 0.5) / len(curve)
+    return 1.0
+
+
+Quantity = Callable[[Record], "float | None"]
+
+
+def _quantities(reward: float) -> dict[str, Quantity]:
+    def plain(name: str) -> Quantity:
+        return lambda record: record[name]
+
+    own = {name: plain(name) for name in QUANTITIES if name not in ("steps_to_target", "any_rate")}
+    return {
+        **own,
+        "steps_to_target": lambda record: record["steps"] * steps_to(reward, record["curve"]),
+    }
+
+
+def _means(settings: Row, seeds: Seeds, quantities: Mapping[str, Quantity]) -> list[Row]:
+    found = []
+    for name, quantity in quantities.items():
+        values = [value for each in seeds.values() if (value := quantity(each)) is not None]
+        if values:
+            estimate = clustered_mean(values).plain()
+            found.append({**settings, "quantity": name, **estimate, "seeds": len(values)})
+    return found
+
+
+def _differences(
+    settings: Row, ours: Seeds, theirs: Seeds, quantities: Mapping[str, Quantity]
+) -> list[Row]:
+    found = []
+    for name, quantity in quantities.items():
+        pairs = [(quantity(ours[seed]), quantity(theirs[seed])) for seed in ours if seed in theirs]
+        found += _difference(settings, name, pairs)
+    return found
+
+
+def _any_rate(settings: Row, ours: Rates, theirs: Rates) -> list[Row]:
+    """How an estimator tolerates the learning rate: pass@1 averaged over those of the study."""
+
+    def average(rates: Rates, seed: int) -> float:
+        return fmean(_final([each[seed]]) for each in rates.values())
+
+    shared = set.intersection(*(set(each) for each in (*ours.values(), *theirs.values())))
+    pairs = [(average(ours, seed), average(theirs, seed)) for seed in sorted(shared)]
+    return _difference(settings, "any_rate", pairs)
+
+
+def _difference(
+    settings: Row, quantity: str, pairs: Sequence[tuple[float | None, float | None]]
+) -> list[Row]:
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if len(known) < PAIRED:
+        return []
+    of = paired_difference(*zip(*known, strict=True))
+    test = {"p": of.p_value, "p_holm": None, "seeds": len(known)}
+    return [{**settings, "quantity": quantity, **of.estimate.plain(), **test}]
+
+
+def regret(rows: Sequence[Row]) -> list[Row]:
+    """How far each estimator's pass@1 is below the best estimator's of the cell.
+
+    Since the best is picked by the same noisy means, even equal estimators show some regret.
+    """
+    finals: dict[Cell, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        if row["best"] and row["quantity"] == "pass1":
+            finals[row["cell"]][row["estimator"]] = row["value"]
+    by_estimator: dict[str, dict[Cell, float]] = defaultdict(dict)
+    for cell, values in finals.items():
+        for name, value in values.items():
+            by_estimator[name][cell] = max(values.values()) - value
+    found = []
+    for name, each in by_estimator.items():
+        worst = max(each, key=lambda cell: each[cell])
+        best = sum(value == 0 for value in each.values())
+        found.append(
+            {
+                "estimator": name,
+                "mean": fmean(each.values()),
+                "worst": each[worst],
+                "worst_cell": worst.name,
+                "cells": len(each),
+                "best_in": best,
+                "by_cell": {cell.name: value for cell, value in each.items()},
+            }
+        )
+    return sorted(found, key=lambda row: row["mean"])
+
+
+def in_words(row: Row, reference: str) -> str:
+    """A paired difference of pass@1, in points."""
+    value, low, high = (100 * row[end] for end in ("value", "low", "high"))
+    return (
+        f"{row['cell'].name}: {row['estimator']} {value:+.1f} points of pass@1 over {reference} "
+        f"({low:+.1f} to {high:+.1f}, paired over {row['seeds']} seeds)"
+    )

@@ -1,0 +1,135 @@
+"""What a study trains: its settings, and the runs that they stand for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import model_validator
+from tyro.conf import Suppress
+
+from openrlhf_js.common.settings import Field, Settings
+from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.tiny.tasks import MIXES, TASKS
+
+OWN = "own"  # the task of a study that trains with the user's flags
+TRAINED = ("js1", "js_fixed")  # not offered: biased, and in need of a coefficient
+
+
+class Run(NamedTuple):
+    """One training; runs of one seed have the same start, prompts and order."""
+
+    task: str
+    mix: str
+    prompts: int  # in a batch
+    responses: int  # to each prompt
+    vary: str  # further flags, as `name=value name=value`
+    estimator: str
+    learning_rate: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """A name for files."""
+        cell = f"{self.task}-{self.mix}-{self.prompts}x{self.responses}"
+        varied = "".join(f"-{each}" for each in self.vary.replace("/", "_").split())
+        return f"{cell}{varied}-{self.estimator}-{self.learning_rate:g}-{self.seed}"
+
+
+class StudySettings(Settings):
+    """Train with several estimators from one start, on paired seeds, and compare them.
+
+    Every combination of what is listed is a run; runs of one seed share warm start, prompts and
+    their order. The inline engine trains a tiny model in this process, in seconds, as plain
+    REINFORCE with one update a batch: it is for laptops. The stack engine runs `openrlhf-js train`,
+    on the tiny model, or on yours with the flags that follow `--`. A stopped study resumes.
+
+    examples:
+      openrlhf-js study --estimators rloo bloo js_plus --seeds 10
+      openrlhf-js study STUDY.yaml --out runs/study            # the same names, without dashes
+      openrlhf-js study --engine stack --estimators rloo js --learning_rates 1e-6 2e-6 --seeds 5 \\
+          --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
+
+    results, in --out:
+      runs.jsonl      one record a run
+      rows.csv        every figure with its interval: settings, quantity, value, low, high
+      study.html      tables of paired differences, learning curves
+    """
+
+    tasks: list[str] = Field(["sort"], description=f"of the tiny model: {', '.join(TASKS)}")
+    mixes: list[str] = Field(
+        ["natural"],
+        description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
+        "solved already, and a third cannot be solved",
+    )
+    estimators: list[str] = Field(["rloo", "bloo", "js_plus"], description="to compare")
+    reference: str = Field("rloo", description="what the others are compared with")
+    prompts: list[int] = Field([16], description="prompts in a batch")
+    responses: list[int] = Field([2], description="responses to each prompt")
+    learning_rates: list[float] = Field([3e-4], description="each estimator is shown at its best")
+    seeds: int = Field(10, ge=1, description="number of paired runs: seeds 0, 1, ...")
+    steps: int = Field(60, ge=20, description="of training, in every run")
+    vary: list[str] = Field([], description="NAME=A,B,...: any flag of training; stack alone")
+    engine: Literal["inline", "stack"] = Field("inline", description="what trains")
+    width: int = Field(128, ge=16, description="of the tiny model's layers; stack: 128")
+    layers: int = Field(3, ge=1, description="of the tiny model; stack: 3")
+    held_out: int = Field(200, ge=20, description="held-out prompts of the tiny tasks")
+    samples: int = Field(8, ge=1, description="responses to each, for pass@1 after training")
+    jobs: int | None = Field(None, ge=1, description="runs at once (inline: number of cores)")
+    print: bool = Field(False, description="print commands and a Slurm job array; train nothing")
+    train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
+    out: Path = Field(Path("runs/study"), description="folder of the study")
+
+    @model_validator(mode="after")
+    def _check(self) -> StudySettings:
+        offered = {"group_norm": 0, "reinforce_baseline": 0, "gae": 0} if self.stack else {}
+        for flag, given, known in (
+            ("tasks", self.tasks, TASKS),
+            ("mixes", self.mixes, MIXES),
+            ("estimators", self.estimators, {**ESTIMATORS, **offered}),
+        ):
+            if unknown := [each for each in given if each not in known]:
+                raise ValueError(f"--{flag} {unknown[0]!r} is none of {', '.join(known)}")
+        if self.reference not in self.estimators:
+            raise ValueError(f"--reference {self.reference} is not among the estimators")
+        if (self.train or self.vary or self.print) and not self.stack:
+            raise ValueError("flags of training, --vary and --print need --engine stack")
+        if "mixed" in self.mixes and self.stack and self.tasks != ["sort"]:
+            raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
+        if "alike" in self.mixes and self.stack:
+            raise ValueError("the mix 'alike' is for the inline engine")
+        return self
+
+    @property
+    def stack(self) -> bool:
+        """Whether the real stack trains."""
+        return self.engine == "stack"
+
+    def runs(self) -> list[Run]:
+        """All runs, seed by seed, so that an unfinished study has whole pairs."""
+        tasks, mixes = ([OWN], ["natural"]) if self.train else (self.tasks, self.mixes)
+        cells = itertools.product(tasks, mixes, self.prompts, self.responses, self._varied())
+        choices = itertools.product(range(self.seeds), cells, self.learning_rates, self.estimators)
+        return [
+            Run(task, mix, prompts, responses, vary, name, rate, seed)
+            for seed, (task, mix, prompts, responses, vary), rate, name in choices
+        ]
+
+    def _varied(self) -> list[str]:
+        parts = [each.partition("=") for each in self.vary]
+        values = [[f"{name}={value}" for value in rest.split(",")] for name, _, rest in parts]
+        return [" ".join(each) for each in itertools.product(*values)]
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that all runs of a study share: with others, they are no pairs."""
+        shared = ("engine", "steps", "width", "layers", "held_out", "samples", "train")
+        return {name: value for name, value in self.manifest().items() if name in shared}
+
+
+def words_of(values: dict[str, Any]) -> Iterator[str]:
+    """Settings from a file as words of a command line."""
+    for name, value in values.items():
+        yield f"--{name}"
+        yield from map(str, value if isinstance(value, list) else [value])

@@ -1,0 +1,250 @@
+"""The inline engine: REINFORCE of a tiny model in this process, for laptops.
+
+One update a batch, so that the clipped objective of OpenRLHF is the plain policy gradient; the
+other settings are those of the quickstart's training: AdamW (0.9, 0.95), constant learning rate,
+gradient norm clipped at 1, mean over tokens, temperature 1.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+from openrlhf_js.common.files import atomic_write
+from openrlhf_js.estimators import ESTIMATORS, advantage, diagnostics
+from openrlhf_js.estimators.gradient import GradientSums
+from openrlhf_js.study.design import Run, StudySettings
+from openrlhf_js.tiny import model
+from openrlhf_js.tiny.policy import Policy, Prompts
+from openrlhf_js.tiny.tasks import (
+    SOLVED,
+    TASKS,
+    UNSOLVABLE,
+    Problem,
+    TinySplit,
+    TinyTask,
+    draw,
+    value_of,
+)
+
+SPLIT_SEED = 0  # of the held-out prompts, the same in all runs
+SCREENED, SCREENING_SAMPLES = 1500, 16  # prompts of which the mix `alike` takes the middle third
+MEASURED_EVERY, PARTS = 5, 4  # steps between two measurements of the gradient; micro-batches
+POINTS = 20  # of a learning curve, each a mean over steps
+
+
+class Batch(NamedTuple):
+    """One step's prompts with their responses and rewards."""
+
+    prompts: Prompts  # (n, P)
+    responses: Tensor  # (n * m, T)
+    rewards: Tensor  # (n, m)
+    greedy: Tensor | None  # (n,)
+
+
+def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None]) -> Path:
+    """The folder of the model that all runs of a task start from; made if it is not there."""
+    folder = settings.out / "warm_start" / task
+    if not (folder / "config.json").is_file():
+        tokenizer = model.make_tokenizer(TASKS[task])
+        policy = model.make_model(tokenizer, SPLIT_SEED, settings.width, settings.layers)
+        train = _split(task, settings.held_out).train
+        model.imitate(
+            *(policy, tokenizer, TASKS[task], train),
+            seed=SPLIT_SEED,
+            on_step=lambda step, loss: on_step(step),
+        )
+        tokenizer.save_pretrained(folder)
+        policy.save_pretrained(folder)
+    return folder
+
+
+def load(folder: Path) -> Policy:
+    """The model in a folder, in float32."""
+    weights, tokenizer = _read(folder)
+    return Policy(copy.deepcopy(weights), tokenizer)
+
+
+@cache
+def _read(folder: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
+    weights = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return weights, AutoTokenizer.from_pretrained(folder, padding_side="left")
+
+
+def alike(task: str, settings: StudySettings, folder: Path) -> list[str]:
+    """The middle third of the training prompts by pass rate under the warm start."""
+    path = folder / "alike.txt"
+    if not path.is_file():
+        tiny, policy = TASKS[task], load(folder)
+        items = draw(_split(task, settings.held_out).train, SCREENED, random.Random(SPLIT_SEED))
+        problems = [Problem(tiny.prompt(item), tiny.label(item)) for item in items]
+        rates = pass_rates(policy, tiny, problems, SCREENING_SAMPLES)
+        ranked = sorted(range(len(items)), key=lambda i: (rates[i], i))
+        kept = {problems[i].prompt for i in ranked[SCREENED // 3 : 2 * SCREENED // 3]}
+        with atomic_write(path) as file:
+            file.write("\n".join(sorted(kept)).encode())
+    return path.read_text(encoding="utf-8").split("\n")
+
+
+@cache
+def _split(task: str, held_out: int) -> TinySplit:
+    return TASKS[task].split(SPLIT_SEED, held_out)
+
+
+def problems(run: Run, settings: StudySettings, folder: Path) -> list[Problem]:
+    """The prompts and labels of a run, in order; those of its seed, whatever trains on them."""
+    task, rng = TASKS[run.task], random.Random(run.seed)
+    kinds = _split(run.task, settings.held_out).train
+    if run.mix == "alike":
+        kept = set(alike(run.task, settings, folder))
+        kinds = [[item for kind in kinds for item in kind if task.prompt(item) in kept]]
+    drawn = draw(kinds, run.prompts * settings.steps, rng)
+    found = [Problem(task.prompt(item), task.label(item)) for item in drawn]
+    if run.mix == "mixed":
+        labels = (None, SOLVED, UNSOLVABLE)
+        found = [each._replace(label=labels[i % 3] or each.label) for i, each in enumerate(found)]
+    return found
+
+
+def pass_rates(
+    policy: Policy, task: TinyTask, given: Sequence[Problem], samples: int
+) -> list[float]:
+    """The mean score of each problem's samples."""
+    generator, rates = torch.Generator().manual_seed(SPLIT_SEED), []
+    for start in range(0, len(given), 100):
+        some = given[start : start + 100]
+        prompts = policy.prompts([each.prompt for each in some])
+        drawn = policy.sample(prompts, samples, task.max_new_tokens, generator)
+        rates += _grade(policy, task, some, drawn).mean(1).tolist()
+    return rates
+
+
+def _grade(policy: Policy, task: TinyTask, given: Sequence[Problem], responses: Tensor) -> Tensor:
+    """(n, m) rewards."""
+    texts, each = policy.texts(responses), len(responses) // len(given)
+    scores = [value_of(task, text, given[i // each].label) for i, text in enumerate(texts)]
+    return torch.tensor(scores).view(len(given), each)
+
+
+def train(run: Run, settings: StudySettings, folder: Path) -> dict[str, Any]:
+    """Trains from the warm start in `folder`, and returns the run's record."""
+    task, policy = TASKS[run.task], load(folder)
+    parameters = list(policy.model.parameters())
+    optimizer = torch.optim.AdamW(
+        parameters, lr=run.learning_rate, betas=(0.9, 0.95), weight_decay=0, fused=True
+    )
+    given = problems(run, settings, folder)
+    steps: list[dict[str, float]] = []
+    moments = []
+    for step in range(settings.steps):
+        now = given[step * run.prompts : (step + 1) * run.prompts]
+        generator = torch.Generator().manual_seed(run.seed * 100_003 + step)
+        batch = _sample(policy, task, now, run, generator)
+        weights = advantage(run.estimator, batch.rewards, greedy_rewards=batch.greedy)
+        optimizer.zero_grad()
+        measured = step % MEASURED_EVERY == 0
+        sums = _backward(policy, batch, weights.float(), min(PARTS, run.prompts) if measured else 1)
+        if measured and (found := sums.moments()):
+            moments.append(found)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        logged = diagnostics(run.estimator, batch.rewards, greedy_rewards=batch.greedy)
+        real = [i for i, each in enumerate(now) if each.label not in (SOLVED, UNSOLVABLE)]
+        steps.append({"reward": float(batch.rewards[real].mean()) if real else 0.0, **logged})
+    ours, rloos = (sum(each[f"js/baseline_mse{of}"] for each in steps) for of in ("", "_rloo"))
+    variance, square = (fmean(each) for each in zip(*moments, strict=True))
+    return {
+        **run._asdict(),
+        "pass1": final(run.task, settings, policy),
+        "reward": fmean(each["reward"] for each in steps),
+        "curve": curve([each["reward"] for each in steps]),
+        "steps": settings.steps,
+        "dead": fmean(each["js/all_equal_groups"] for each in steps),
+        "baseline_error": ours / rloos if rloos > 0 else None,
+        "gradient_variance": variance,
+        "gradient_snr": square / variance if variance > 0 else None,
+        "spread": [round(each, 3) for each in _spread(steps)],
+    }
+
+
+def held_out(task: str, settings: StudySettings) -> list[Problem]:
+    """The prompts that pass@1 is measured on."""
+    items = _split(task, settings.held_out).held_out
+    return [Problem(TASKS[task].prompt(item), TASKS[task].label(item)) for item in items]
+
+
+def final(task: str, settings: StudySettings, policy: Policy) -> float:
+    """pass@1 on the held-out prompts."""
+    return fmean(pass_rates(policy, TASKS[task], held_out(task, settings), settings.samples))
+
+
+def _sample(
+    policy: Policy, task: TinyTask, given: Sequence[Problem], run: Run, generator: torch.Generator
+) -> Batch:
+    prompts = policy.prompts([each.prompt for each in given])
+    drawn = policy.sample(prompts, run.responses, task.max_new_tokens, generator)
+    greedy = None
+    if ESTIMATORS[run.estimator].needs_greedy:
+        likeliest = policy.sample(prompts, 1, task.max_new_tokens, None)
+        greedy = _grade(policy, task, given, likeliest)[:, 0]
+    return Batch(prompts, drawn, _grade(policy, task, given, drawn), greedy)
+
+
+def _backward(policy: Policy, batch: Batch, weights: Tensor, parts: int) -> GradientSums:
+    """Adds up the gradient of the loss, in micro-batches of whole prompt groups."""
+    n, m = weights.shape
+    valid = batch.responses != policy.tokenizer.pad_token_id
+    tokens, squares, sizes = int(valid.sum()), 0.0, []
+    parameters = list(policy.model.parameters())
+    total = [torch.zeros_like(each) for each in parameters] if parts > 1 else []
+    for part in torch.arange(n).tensor_split(parts):
+        some = slice(int(part[0]), int(part[-1]) + 1)
+        rows = slice(some.start * m, some.stop * m)
+        prompts = Prompts(batch.prompts.tokens[some], batch.prompts.mask[some])
+        found = policy.log_probs(prompts, batch.responses[rows])
+        loss = -(found * weights[some].reshape(-1, 1) * valid[rows]).sum() / tokens
+        loss.backward()
+        sizes.append(len(part) * m)
+        if total:
+            gradients = [each.grad for each in parameters]
+            squares += _squared(gradients)
+            torch._foreach_add_(total, gradients)
+            policy.model.zero_grad()
+    for parameter, gradient in zip(parameters, total, strict=False):
+        parameter.grad = gradient
+    square = _squared(total) if total else 0.0
+    return GradientSums(squares, square, sum(sizes), sum(size**2 for size in sizes))
+
+
+def _squared(gradients: Sequence[Any]) -> float:
+    return float(sum(norm.double() ** 2 for norm in torch._foreach_norm(list(gradients))))
+
+
+def _spread(steps: Sequence[dict[str, float]]) -> tuple[float, float]:
+    """Standard deviation of the prompts' values in the first and last quarter of training.
+
+    That of the means has the noise of m responses in it, which is taken off.
+    """
+
+    def of(some: Sequence[dict[str, float]]) -> float:
+        net = fmean(e["js/between_variance"] - e["js/within_variance"] for e in some)
+        return float(max(net, 0.0) ** 0.5)
+
+    quarter = len(steps) // 4
+    return of(steps[:quarter]), of(steps[-quarter:])
+
+
+def curve(values: Sequence[float]) -> list[float]:
+    """A learning curve: means over `POINTS` equal stretches of the steps."""
+    ends = [round(i * len(values) / POINTS) for i in range(POINTS + 1)]
+    return [round(fmean(values[a:b]), 4) for a, b in itertools.pairwise(ends)]
