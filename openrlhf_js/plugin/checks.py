@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.common.files import ROW_FORMATS, read_rows
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.plugin import run
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.upstream import BadInput
+from openrlhf_js.reward_model.checkpoint import checkpoint_problems, first_line
 from openrlhf_js.tasks import task_of
 
 Flat = dict[str, Any]  # "rollout.batch_size" -> value
@@ -32,7 +32,7 @@ COUNTS = (
     *("ds.ring_attn_size", "ds.tensor_parallel_size"),
 )
 MIXED = "reward_by_datasource"  # of openrlhf_js.tasks.rewards
-SHOWN_PER_FILE = 3
+BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes
     "actor.optim": ("adam",),  # DeepSpeed's norm for Muon is that of Muon's update
@@ -160,8 +160,6 @@ def reward_model_problems(
     """
     from transformers import AutoTokenizer  # slow to import
 
-    from openrlhf_js.reward_model.checkpoint import checkpoint_problems
-
     problems = checkpoint_problems(folder, value_head_prefix, normalize=normalize)
     yield from (f"--reward.model_name_or_path: {problem}" for problem in problems)
     if problems or not policy or not Path(policy, "tokenizer_config.json").is_file():
@@ -221,10 +219,6 @@ def _rewards(flat: Flat) -> Iterator[str]:
         )
 
 
-def _source(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8", errors="replace")
-
-
 # --- prompts -----------------------------------------------------------------------------------
 
 
@@ -260,64 +254,52 @@ def _datasets(flat: Flat, flag: str, names: str, split: str) -> tuple[list[str],
 
 
 def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
+    """The problems and the number of rows of local files, which are read as upstream reads them."""
+    from datasets import load_dataset
+
     files = sorted(glob.glob(path))
-    if not files and "://" not in path and (looks_local(path) or path.endswith(ROW_FORMATS)):
+    if not files and "://" not in path and (looks_local(path) or path.endswith((*BUILDERS,))):
         return ["does not exist"], None
-    if not files or not path.endswith(ROW_FORMATS):
+    if not files or not path.endswith((*BUILDERS,)):
         return [], None
     if split and split != "train":  # upstream would take what it loaded without a split
         return [f"a file has the split train only, not {split}"], None
-    checked = [_file(flat, file) for file in files]
-    problems = [problem for found, _ in checked for problem in found]
-    return problems, None if problems else sum(rows for _, rows in checked)
-
-
-def _file(flat: Flat, path: str) -> tuple[list[str], int]:
-    grader = (flat["reward.remote_url"] or "").split(",")[0]
-    by_task = (
-        not flat["train.agent_func_path"] and os.path.isfile(grader) and MIXED in _source(grader)
-    )
-    problems: dict[str, str] = {}  # problem -> the first place
-    kinds: dict[str, str] = {}  # of labels, too; whole numbers and others are one
-    count = 0
     try:
-        for row in read_rows(Path(path)):
-            count += 1
-            if problem := _row_problem(flat, row.value, by_task):
-                problems.setdefault(problem, row.place)
-            elif isinstance(row.value, dict) and flat["data.label_key"]:
-                kind = type(row.value[flat["data.label_key"]]).__name__.replace("int", "float")
-                kinds.setdefault(kind, row.place)
-    except OSError as error:
-        return [f"cannot be read ({error.strerror or error})"], 0
-    except ValueError as error:
-        return [str(error)], 0
-    if not count:
-        return ["holds no prompt"], 0
-    if len(kinds) > 1:
-        problems[f"labels of the types {', '.join(kinds)}: make them one"] = [*kinds.values()][1]
-    return [f"{place}: {problem}" for problem, place in problems.items()][:SHOWN_PER_FILE], count
-
-
-def _row_problem(flat: Flat, row: dict[str, Any] | ValueError, by_task: bool) -> str | None:
-    if isinstance(row, ValueError):
-        return str(row)
-    for flag in ("data.input_key", "data.label_key"):
-        if flat[flag] is not None and row.get(flat[flag]) is None:
-            seen = ", ".join(map(str, row)) or "none"
-            return f"no value under the key {flat[flag]!r} (--{flag}); keys seen: {seen}"
-    if by_task:
-        try:
-            task_of(row["datasource"])
-        except (KeyError, TypeError, AttributeError):
-            return "no text under the key 'datasource', by which the reward file grades"
-        except ValueError as error:
-            return str(error)
+        data = load_dataset(BUILDERS[Path(path).suffix], data_files=path, split="train")
+    except Exception as error:  # of Arrow, pandas and the file
+        return [f"cannot be read ({first_line(error.__cause__ or error)})"], None
+    keys = ("data.input_key", "data.label_key")
+    problems = [each for flag in keys for each in _column_problems(data, flat[flag], flag)]
     key, chat = flat["data.input_key"], flat["data.apply_chat_template"]
-    if not isinstance(row[key], str) and not (chat and isinstance(row[key], list)):
+    if not problems and not isinstance(data[0][key], (str, list) if chat else str):
         messages = "" if chat else ", or with --data.apply_chat_template a list of messages"
-        return f"{key!r} holds {type(row[key]).__name__}; it must hold text{messages}"
-    return None
+        problems.append(f"{key!r} holds {type(data[0][key]).__name__}, not text{messages}")
+    grader = Path("" if flat["train.agent_func_path"] else flat["reward.remote_url"] or "")
+    if grader.is_file() and MIXED in grader.read_text(encoding="utf-8", errors="replace"):
+        problems += _task_problems(data)
+    return problems, None if problems else len(data)
+
+
+def _column_problems(data: Any, key: str | None, flag: str) -> list[str]:
+    if key is None:
+        return []
+    if key not in data.column_names:
+        return [f"no column {key!r} (--{flag}); there are {', '.join(data.column_names)}"]
+    empty = data.with_format("arrow")[:][key].is_null().to_pylist()
+    where = f"row {empty.index(True) + 1}" if any(empty) else ""
+    return [f"{sum(empty)} rows have no {key!r} (--{flag}), such as {where}"] if where else []
+
+
+def _task_problems(data: Any) -> list[str]:
+    """Of the column by which the reward file grades."""
+    if problems := _column_problems(data, "datasource", "reward.remote_url"):
+        return problems
+    try:
+        for name in data.unique("datasource"):
+            task_of(name)
+    except (ValueError, AttributeError) as error:
+        return [str(error)]
+    return []
 
 
 # --- batch sizes -------------------------------------------------------------------------------

@@ -19,13 +19,16 @@ import os
 import random
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
+from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, ValidationError
 
 from openrlhf_js.plugin.upstream import BadInput, BadReward
 from openrlhf_js.reward_model import TOKEN_VARIABLE
@@ -107,12 +110,9 @@ def _weights(text: str | None) -> tuple[dict[str, float], list[str]]:
 
 def _url_problem(url: str) -> str | None:
     try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # the port is only read here
-    except ValueError as error:
-        return f"is no address ({error})"
-    if parts.scheme not in ("http", "https") or not host:
-        return "neither a Python file (.py) nor an http(s) address"
+        parts = HttpUrl(url)
+    except ValidationError as error:
+        return f"neither a Python file (.py) nor an http(s) address ({error.errors()[0]['msg']})"
     if parts.username or parts.password:
         return f"a password in an address would end up in logs: use {TOKEN_VARIABLE} for a token"
     return None
@@ -120,16 +120,17 @@ def _url_problem(url: str) -> str | None:
 
 def refused(source: RewardSource) -> bool:
     """Whether none of a model's servers accepts a connection."""
-    for url in map(urlsplit, source.urls):
-        port = url.port or (443 if url.scheme == "https" else 80)
+
+    def refuses(url: str) -> bool:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
-            socket.create_connection((url.hostname, port), REFUSAL_SECONDS).close()
-            return False
-        except ConnectionRefusedError:
-            continue
-        except OSError:  # whatever it is may be over when the run has started
-            return False
-    return True
+            socket.create_connection((parts.hostname, port), REFUSAL_SECONDS).close()
+        except OSError as error:  # whatever else it is may be over when the run has started
+            return isinstance(error, ConnectionRefusedError)
+        return False
+
+    return all(map(refuses, source.urls))
 
 
 # --- answers ----------------------------------------------------------------
@@ -147,6 +148,20 @@ class Answer(NamedTuple):
     logs: dict[str, float]
 
 
+def _alone(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+Number = Annotated[float | None, BeforeValidator(_alone)]  # with or without a list around it
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True)
+    rewards: Number
+    scores: Number = None
+    extra_logs: Any = None
+
+
 def read_answer(body: bytes) -> Answer:
     """The answer to a request with one query: {"rewards": [r], "scores": [s], "extra_logs": {}}.
 
@@ -155,45 +170,24 @@ def read_answer(body: bytes) -> Answer:
     body has another form, and BadReward if the reward is null, NaN or infinite.
     """
     try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):  # includes "not UTF-8"
-        raise UnusableAnswer(f"not JSON: {excerpt(body)}") from None
-    if not isinstance(content, dict) or "rewards" not in content:
-        raise UnusableAnswer(f'no JSON object with "rewards": {excerpt(body)}')
-    reward = _number(content["rewards"], "reward")
-    score, logs = content.get("scores"), content.get("extra_logs")
-    figures = {}
-    for key, value in list(logs.items())[:LARGEST_LOGS] if isinstance(logs, dict) else []:
-        try:
-            figures[key] = _number(value, "figure")
-        except (UnusableAnswer, BadReward):
-            continue
-    return Answer(reward, reward if score is None else _number(score, "score"), figures)
+        found = _Body.model_validate_json(body)
+    except ValidationError as error:
+        raise UnusableAnswer(f"{error.errors()[0]['msg']:.100}: {excerpt(body)}") from None
+    reward, score = found.rewards, found.rewards if found.scores is None else found.scores
+    if reward is None or score is None or not (math.isfinite(reward) and math.isfinite(score)):
+        raise BadReward(f"the reward is {reward}, and the score {score}")
+    logs = found.extra_logs if isinstance(found.extra_logs, dict) else {}
+    figures = {key: _alone(value) for key, value in islice(logs.items(), LARGEST_LOGS)}
+    return Answer(reward, score, {k: float(v) for k, v in figures.items() if _finite(v)})
+
+
+def _finite(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def excerpt(body: bytes) -> str:
     """The beginning of a body, printable and on one line."""
     return repr(" ".join(body[:300].decode(errors="replace").split())[:150])
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, list):
-        if len(value) != 1:
-            raise UnusableAnswer(f"{len(value)} {what}s came back for one response")
-        value = value[0]
-    if value is None:
-        raise BadReward(f"the {what} is null")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UnusableAnswer(
-            f"the {what} is {str(value)[:100]!r} ({type(value).__name__}), no number"
-        )
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise BadReward(f"the {what} is {number}")
-    return number
 
 
 # --- servers ----------------------------------------------------------------
@@ -215,7 +209,6 @@ class _Server:
     failed_at: float = 0.0
     rests_until: float = 0.0
     problem: str = "not asked"  # the last one
-    logged: bool = False  # that it is down
 
 
 class RewardServers:
@@ -242,7 +235,7 @@ class RewardServers:
         async with self._turns:
             deadline = time.monotonic() + self._timeout_seconds
             unusable = 0
-            while (left := deadline - time.monotonic()) > 0:
+            while unusable < UNUSABLE_ANSWERS and (left := deadline - time.monotonic()) > 0:
                 server = self._choose()
                 if server is None:
                     await asyncio.sleep(min(left, LOOK_SECONDS * random.uniform(0.2, 1.0)))
@@ -251,16 +244,12 @@ class RewardServers:
                     return await self._ask_one(server, body, min(left, self._timeout_seconds / 5))
                 except _Unavailable:
                     continue
-                except UnusableAnswer as error:
+                except UnusableAnswer:
                     unusable += 1
-                    if unusable == UNUSABLE_ANSWERS:
-                        raise BadReward(
-                            f"{unusable} answers were unusable; the last, from {server.url}: "
-                            f"{error}"
-                        ) from None
+        limit = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
+        said = f"{unusable} answers were unusable" if unusable == UNUSABLE_ANSWERS else limit
         problems = "; ".join(f"{server.url}: {server.problem}" for server in self._servers)
-        limit = f"{self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
-        raise BadReward(f"no reward within {limit}: {problems}")
+        raise BadReward(f"{said}: {problems}")
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -291,9 +280,9 @@ class RewardServers:
         finally:
             server.open_queries -= 1
         if began >= server.failed_at:  # else it was accepted before the server failed
-            if server.logged:
+            if server.failures >= LOG_AFTER_FAILURES:
                 logger.warning("the reward server %s answers again", server.url)
-            server.failures, server.rests_until, server.logged = 0, 0.0, False
+            server.failures, server.rests_until = 0, 0.0
         return answer
 
     async def _post(self, url: str, body: bytes, limit_seconds: float) -> Answer:
@@ -331,21 +320,18 @@ class RewardServers:
         if began >= server.failed_at:  # else one of many that the same failure hit
             server.failures, server.failed_at = server.failures + 1, now
             asked = max(asked, _rest_seconds(server.failures))
+            if server.failures == LOG_AFTER_FAILURES:
+                said = "the reward server %s does not answer (%s), and is retried"
+                logger.warning(said, server.url, error)
         server.rests_until = max(server.rests_until, now + asked)
-        if server.failures >= LOG_AFTER_FAILURES and not server.logged:
-            server.logged = True
-            logger.warning(
-                "the reward server %s does not answer (%s), and is retried", server.url, error
-            )
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(1 << 16):
-        body += chunk
-        if len(body) > LARGEST_ANSWER_BYTES:
-            raise UnusableAnswer(f"more than {LARGEST_ANSWER_BYTES} bytes: {excerpt(bytes(body))}")
-    return bytes(body)
+    try:
+        body = await response.content.readexactly(LARGEST_ANSWER_BYTES + 1)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    raise UnusableAnswer(f"more than {LARGEST_ANSWER_BYTES} bytes: {excerpt(body)}")
 
 
 def _rest_seconds(failures: int) -> float:

@@ -26,7 +26,6 @@ STRANGE_REPLIES = 20  # in a row, of a server that does answer, but not with com
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
 EXCERPT_CHARACTERS = 300
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-END = None  # of the queue of results
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ABOUT_ONE_REQUEST = re.compile(  # an answer of status 400 that others may not get
     r"content_filter|content management policy|context.length|token count|too long", re.IGNORECASE
@@ -227,15 +226,30 @@ def run_all(
     work: Callable[[Job], Awaitable[Result]],
     on_results: Callable[[list[tuple[Job, Result | NoReply]]], None],
     concurrency: int,
-    wait: bool = False,
 ) -> None:
     """Runs `work` on every job, `concurrency` at a time, and hands over results as they come.
 
-    `jobs` is read as needed; with `wait`, each job after the result before it was handed over.
-    `on_results` runs in a thread, one call at a time, with all that came since its last call;
-    `NoReply` stands for a job without a reply. Whatever else `work` or `on_results` raises ends the
-    run, as Ctrl-C does, once the results that came are handed over.
+    `jobs` is read as needed, each after a result was handed over. `on_results` runs in a thread,
+    one call at a time, with all that came since its last call; `NoReply` stands for a job without
+    a reply. Whatever else `work` or `on_results` raises ends the run, as Ctrl-C does, once the
+    results that came are handed over.
     """
+    waiting, turn = iter(jobs), asyncio.Lock()
+    came: list[tuple[Job, Result | NoReply]] = []
+
+    async def hand_over() -> None:
+        async with turn:
+            if found := came[:]:
+                came.clear()
+                await asyncio.to_thread(on_results, found)
+
+    async def worker() -> None:
+        for job in waiting:
+            try:
+                came.append((job, await work(job)))
+            except NoReply as error:
+                came.append((job, error))
+            await asyncio.shield(hand_over())
 
     async def everything() -> None:
         main, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -244,7 +258,14 @@ def run_all(
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
                 loop.add_signal_handler(number, main.cancel)
         async with endpoint:
-            await _run(iter(jobs), work, on_results, concurrency, wait)
+            workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
+            try:
+                await asyncio.gather(*workers)
+            finally:
+                for each in workers:
+                    each.cancel()
+                await asyncio.gather(*workers, return_exceptions=True)
+                await hand_over()
 
     before = {number: signal.getsignal(number) for number in STOPS}
     try:
@@ -254,42 +275,3 @@ def run_all(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-async def _run(waiting: Any, work: Any, on_results: Any, concurrency: int, wait: bool) -> None:
-    results: asyncio.Queue[Any] = asyncio.Queue()
-
-    async def worker() -> None:
-        for job in waiting:
-            try:
-                result = await work(job)
-            except NoReply as error:
-                result = error
-            handed_over = asyncio.Event()
-            results.put_nowait(((job, result), handed_over))
-            if wait:
-                await handed_over.wait()
-
-    async def writer() -> None:
-        batch: list[Any] = []
-        while END not in batch:
-            batch = [await results.get()]
-            while not results.empty():
-                batch.append(results.get_nowait())
-            if found := [each for each in batch if each is not END]:
-                await asyncio.to_thread(on_results, [result for result, _ in found])
-            for _, handed_over in found:
-                handed_over.set()
-
-    tasks = [asyncio.create_task(worker()) for _ in range(concurrency)]
-    working, writing = asyncio.gather(*tasks), asyncio.create_task(writer())
-    both: list[asyncio.Future[Any]] = [working, writing]
-    try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(working, *tasks, return_exceptions=True)
-        results.put_nowait(END)
-        await writing
-    await working

@@ -328,7 +328,7 @@ def test_ctrl_c_keeps_what_came(number):
     assert signal.getsignal(number) is before
 
 
-def test_a_worker_may_wait_until_its_result_was_handed_over():
+def test_a_job_begins_after_the_result_before_it_was_handed_over():
     kept = []
 
     def on_results(batch):
@@ -338,7 +338,21 @@ def test_a_worker_may_wait_until_its_result_was_handed_over():
     async def work(job):
         assert kept == list(range(job))
 
-    there = Endpoint("http://127.0.0.1:9/v1", "m")
-    run_all(there, range(5), work, on_results, concurrency=1, wait=True)
-    with pytest.raises(AssertionError):
-        run_all(there, range(5, 9), work, on_results, concurrency=1)
+    run_all(Endpoint("http://127.0.0.1:9/v1", "m"), range(5), work, on_results, concurrency=1)
+
+
+def test_results_that_come_together_are_handed_over_one_call_at_a_time():
+    calls, inside = [], []
+
+    def on_results(batch):
+        assert not inside
+        inside.append(1)
+        time.sleep(0.05)
+        calls.append(len(batch))
+        inside.clear()
+
+    async def work(job):
+        await asyncio.sleep(0.001)
+
+    run_all(Endpoint("http://127.0.0.1:9/v1", "m"), range(64), work, on_results, concurrency=32)
+    assert sum(calls) == 64 and len(calls) < 10

@@ -43,7 +43,7 @@ def folder(tmp_path, monkeypatch):
     Path("prompts.jsonl").write_text("".join(rows))
     Path("nine.jsonl").write_text("".join([*rows, rows[0]]))
     Path("chat.jsonl").write_text('{"question": [{"role": "user"}], "answer": "1"}\n' * 4)
-    Path("p.csv").write_text("question,answer\n" + "1,1\n" * 4)
+    Path("p.csv").write_text("question,answer\n" + "1?,1\n" * 4)
     Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
     Path("agent.py").write_text("class AgentExecutor: ...")
     Path("mixed.py").write_text(MIXED)
@@ -151,11 +151,11 @@ def test_what_works_passes(changes):
         ({"js.loss": "constant", "actor.policy_loss_type": "gspo"}, "takes the mean of each"),
         # data
         ({"data.prompt_dataset": None}, "--data.prompt_dataset is missing"),
-        ({"data.input_key": "q"}, "line 1: no value under the key 'q'"),  # once for all lines
+        ({"data.input_key": "q"}, "no column 'q' (--data.input_key); there are"),
         ({"data.prompt_dataset": "prompts.jsonl,none.csv"}, "none.csv: does not exist"),
         ({"data.prompt_dataset": "./none"}, "--data.prompt_dataset ./none: does not exist"),
         ({"data.prompt_dataset": "x/*.json"}, "x/*.json: does not exist"),
-        ({"data.prompt_dataset": "chat.jsonl"}, "'question' holds list; it must hold text"),
+        ({"data.prompt_dataset": "chat.jsonl"}, "'question' holds list, not text"),
         ({"data.prompt_dataset": "p.csv,p.csv", "data.prompt_probs": "0.5"}, "--data.prompt_probs"),
         ({"eval.dataset": "none.json"}, "--eval.dataset none.json: does not exist"),
         ({"eval.dataset": "p.csv", "eval.split": "test"}, "has the split train only, not test"),
@@ -248,8 +248,8 @@ def test_the_program_prints_all_problems_and_ends_with_status_2():
     bad = argv({"actor.model_name_or_path": "./none", "data.input_key": "q"})
     done = subprocess.run([*command, *bad], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert done.stdout == "" and done.stderr.count("\n") == 2
-    assert "./none" in done.stderr and "keys seen: question, answer" in done.stderr
+    assert done.stdout == ""
+    assert "./none" in done.stderr and "there are question, answer" in done.stderr
 
 
 # --- prompt files ------------------------------------------------------------------------------
@@ -258,29 +258,30 @@ def test_the_program_prints_all_problems_and_ends_with_status_2():
 @pytest.mark.parametrize(
     "content, said",
     [
-        (b"\n\n", "holds no prompt"),
-        (b'{"question": "1", "answer": "1"}\nnot json\n', "line 2: not JSON"),
+        (b"", "cannot be read (StopIteration)"),
+        (b'{"question": "1", "answer": "1"}\nnot json\n', "cannot be read (JSON parse error"),
         (
-            b'{"question": "1", "answer": "1"}\n\n{"prompt": "2", "answer": "2"}\n',
-            "line 3: no value under the key 'question' (--data.input_key); "
-            "keys seen: prompt, answer",
+            b'{"question": "1", "answer": "1"}\n{"prompt": "2", "answer": "2"}\n',
+            "1 rows have no 'question' (--data.input_key), such as row 2",
         ),
-        (b'{"question": "1"}\n', "line 1: no value under the key 'answer' (--data.label_key)"),
-        (b'{"question": null, "answer": "1"}\n', "line 1: no value under the key 'question'"),
-        (b'{"question": 3, "answer": "1"}\n', "line 1: 'question' holds int; it must hold text"),
-        (b'["a"]\n', "item 1: not a JSON object, but str"),
-        (b"\xff\xfe\x00", "line 1: not UTF-8 text"),
-        (
-            b'{"question": "1", "answer": 1}\n{"question": "1", "answer": 0.5}\n'
-            b'{"question": "1", "answer": "1/2"}\n',
-            "line 3: labels of the types float, str: make them one",
-        ),
+        (b'{"question": "1"}\n', "no column 'answer' (--data.label_key); there are question"),
+        (b'{"question": null, "answer": "1"}\n', "1 rows have no 'question'"),
+        (b'{"question": 3, "answer": "1"}\n', "'question' holds int, not text"),
+        (b"\xff\xfe\x00", "cannot be read ("),
     ],
 )
 def test_a_bad_prompt_file(content, said):
     Path("bad.jsonl").write_bytes(content)
     line = the_problem({"data.prompt_dataset": "bad.jsonl"})
     assert line.startswith("--data.prompt_dataset bad.jsonl: ") and said in line
+
+
+def test_a_csv_is_read_as_upstream_reads_it():
+    Path("numbers.csv").write_text("question,answer\n1,1\n")
+    said = the_problem({"data.prompt_dataset": "numbers.csv"})
+    assert "'question' holds int, not text" in said
+    Path("numbers.csv").write_text("question,answer\n")
+    assert "corresponds to no data" in the_problem({"data.prompt_dataset": "numbers.csv"})
 
 
 @pytest.mark.parametrize("datasource", ["sudoku/4", "default", None])
@@ -298,8 +299,7 @@ def test_a_datasource_that_no_task_grades(datasource, ending, monkeypatch):
     assert problems(flag) == []  # another reward file does not care
     said = the_problem({**flag, "reward.remote_url": "mixed.py"})
     expected = f"no task grades the datasource {datasource!r}"
-    assert (expected if datasource else "no text under the key 'datasource'") in said
-    assert f"{'row' if ending == 'parquet' else 'line'} 8: " in said
+    assert (expected if datasource else "1 rows have no 'datasource'") in said
 
 
 # --- a reward model in Ray ---------------------------------------------------------------------

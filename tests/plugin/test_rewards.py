@@ -249,7 +249,7 @@ def test_when_the_time_is_up_there_is_no_reward():
 
 def test_a_compressed_answer_is_not_unpacked(short_rests):
     packed = gzip.compress(json.dumps({"rewards": [1.0]}).encode())
-    with pytest.raises(BadReward, match="not JSON"):
+    with pytest.raises(BadReward, match="Invalid JSON"):
         ask([Server(lambda _: web.Response(body=packed, headers={"Content-Encoding": "gzip"}))])
 
 
@@ -265,7 +265,7 @@ def test_several_models_are_added_up_with_their_weights():
 
 def test_without_one_of_several_models_there_is_no_reward_and_no_waiting_for_the_others():
     began = time.monotonic()
-    with pytest.raises(BadReward, match="null"):
+    with pytest.raises(BadReward, match="reward is None"):
         ask([Server(lambda _: reward(None)), Server(None)], models=[("a", 1.0, 1), ("b", 1e-9, 1)])
     assert time.monotonic() - began < PATIENT / 2
 
@@ -326,8 +326,10 @@ def test_what_upstream_takes_is_taken(content, expected):
     assert read_answer(body(**content)) == expected
 
 
-@pytest.mark.parametrize("value", [[None], math.nan, [-math.inf], 10**400])
-@pytest.mark.parametrize("key", ["rewards", "scores"])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("rewards", [None]), ("rewards", math.nan), ("rewards", [-math.inf]), ("scores", math.nan)],
+)
 def test_a_reward_that_the_model_did_not_give_is_bad(key, value):
     with pytest.raises(BadReward):
         read_answer(body(**{"rewards": [1.0], key: value}))
@@ -337,7 +339,13 @@ def test_a_reward_that_the_model_did_not_give_is_bad(key, value):
     "came",
     [
         *(b"", b"<html>", b"\xff\xfe\x00", b'{"rewards": [1.0]', b"[1.0]", b"null", body()),
-        *(b"[" * 100_000, b"9" * 10_000, body(rewards=[]), body(rewards=[1.0, 2.0])),
+        *(
+            b"[" * 100_000,
+            b"9" * 10_000,
+            body(rewards=[10**400]),
+            body(rewards=[]),
+            body(rewards=[1.0, 2.0]),
+        ),
         *(body(rewards=["1.0"]), body(rewards=[True]), body(rewards=[[1.0]])),
         *(body(rewards=[1.0], scores=["good"]), body(rewards=[1.0], scores=False)),
     ],
@@ -410,8 +418,7 @@ def test_names_tell_models_apart(addresses, weights, sources):
         ([f"help={A}"], "help=nan", "finite"),
         ([f"help={A}"], "help=1,help=2", "each name once"),
         (["ftp://a/x"], None, "neither a Python file (.py) nor an http(s) address"),
-        (["http:///get_reward"], None, "neither"),
-        (["http://a:99999/x"], None, "is no address"),
+        (["http://a:99999/x"], None, "invalid port"),
         (["http://me:secret@a/x"], None, "OPENRLHF_JS_REWARD_TOKEN"),
     ],
 )

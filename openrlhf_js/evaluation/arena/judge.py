@@ -328,7 +328,7 @@ class Judging:
             while passes < self.tries and (asks := self.open_games()):
                 self.out_of_money = False
                 with progress("judging", len(asks), "games") as bar:
-                    run_all(endpoint, jobs(), ask, save, concurrency, wait=True)
+                    run_all(endpoint, jobs(), ask, save, concurrency)
                 if self.out_of_money and not affordable(1):
                     break
                 passes += not self.out_of_money
