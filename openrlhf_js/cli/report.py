@@ -16,12 +16,12 @@ PROG = "openrlhf-js report"
 
 
 class ReportSettings(Settings):
-    """Draw training runs, also while they go on: one HTML page that opens offline, and PNGs.
+    """Draw training runs, also while they go on: one interactive page that opens offline, and PNGs.
 
     Each RUN is FOLDER, NAME=FOLDER or NAME=FOLDER,FOLDER,... (seeds). A FOLDER has TensorBoard
     event files in it or below it: what --logger.tensorboard_dir named, or a quickstart's; with
     several runs in it, each is named after its own folder. Intervals are over the seeds of a name.
-    Ratios are to the first run.
+    Differences are from the first run, between runs of the same --train.seed.
 
     examples:
       openrlhf-js report runs/quickstart-20260101-120000

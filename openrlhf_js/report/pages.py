@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.report import lab, panels, style
+from openrlhf_js.report.chart import chart, script
 from openrlhf_js.report.plot import Panel, Row, plot
 from openrlhf_js.report.runs import Condition, compare_flags
 
 PAGE = "report.html"
 LAB_RESULTS = ("value", "mse", "gradient", "sweep", "heterogeneity", "simulate")
+STEPS: Any = {"x": "step", "xlabel": "training step", "line": "run"}
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
@@ -58,26 +59,32 @@ def write(
     results = [result for each in labs for result in lab_results(each)]
     folder.mkdir(parents=True, exist_ok=True)
     looks = style.series_styles([condition.name for condition in conditions])
-    sections: dict[str, list[dict[str, str]]] = {}
+    now, (differing, agreeing) = time.time(), compare_flags(conditions)
+    names = ", ".join(condition.name for condition in conditions) or "Variance lab"
+    of = _subject(conditions, dict(agreeing))
+    sections: dict[str, Markup] = {}
     pictures: list[Path] = []
     left_out: list[str] = []
     for section, curves in panels.SECTIONS.items() if conditions else ():
+        shown: dict[str, Panel] = {}
+        rows: list[Row] = []
         for curve in curves:
             drawn = panels.draw(curve, conditions, smooth)
             if not drawn:
                 left_out.append(curve.title + f" ({curve.how})" * bool(curve.how))
-            for panel, rows in drawn:
-                figure = _figure(panel, rows, looks)
+            for panel, own in drawn:
+                bare = {panel.title: replace(panel, note="")}  # a long note leaves the picture
+                size = 5.5, max(3.7, 1.6 + style.LABEL_GAP_INCHES * len(conditions))
+                figure = plot(own, bare, title=of, size=size, looks=looks, **STEPS)
                 pictures.append(style.save_png(figure, folder / _free_name(panel.title, pictures)))
-                picture = {"title": panel.title, "note": panel.note}
-                picture["source"] = style.svg_source(figure)
-                sections.setdefault(section, []).append(picture)
-    now, (differing, agreeing) = time.time(), compare_flags(conditions)
+                shown[panel.title], rows = panel, rows + own
+        if shown:
+            sections[section] = chart(rows, shown, looks=looks, **STEPS)
     unknown = [c.name for c in conditions if not any(run.config for run in c.runs)]
     columns = ["flag", *(c.name for c in conditions if c.name not in unknown)]
     text = render(
         "report.html",
-        title=_title(conditions, dict(agreeing)),
+        title=f"{names}: {of}" if of else names,
         written=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
         now=now,
@@ -89,6 +96,7 @@ def write(
         differing=[dict(zip(columns, row, strict=True)) for row in differing],
         agreeing=agreeing,
         sections=sections,
+        script=script() if sections else "",
         left_out=left_out,
         lab=results,
         tags=sorted({tag for c in conditions for tag in c.tags}),
@@ -98,19 +106,16 @@ def write(
     return Written(folder / PAGE, pictures, left_out)
 
 
-def _title(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
-    """The names of the runs, and the model and prompts that they share."""
-    shared = (flags.get(name) for name in ("--actor.model_name_or_path", "--data.prompt_dataset"))
-    of = " on ".join("/".join(Path(each).parts[-2:]) for each in shared if each)
-    names = ", ".join(condition.name for condition in conditions) or "Variance lab"
-    return f"{names}: {of}" if of else names
-
-
-def _figure(panel: Panel, rows: list[Row], looks: dict[str, dict[str, Any]]) -> Figure:
-    """A panel without its note, which the page has, as high as the names of its lines need."""
-    size = 5.0, max(3.2, 1.2 + style.LABEL_GAP_INCHES * len({row["run"] for row in rows}))
-    bare = {panel.title: dataclasses.replace(panel, note="")}
-    return plot(rows, bare, x="step", xlabel="training step", line="run", size=size, looks=looks)
+def _subject(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
+    """The model that the runs share, and the task: of the evaluations, else their prompts."""
+    model, prompts = (
+        "/".join(Path(flags.get(name, "")).parts[-2:])
+        for name in ("--actor.model_name_or_path", "--data.prompt_dataset")
+    )
+    tags = sorted({tag for c in conditions for tag in c.tags})
+    tasks = [found[1] for tag in tags if (found := re.fullmatch(panels.PASS_AT_1.tag, tag))]
+    named = ", ".join(task for task in tasks if task != "held_out")
+    return " on ".join(each for each in (model, named or prompts) if each)
 
 
 def lab_results(folder: Path) -> list[dict[str, Any]]:

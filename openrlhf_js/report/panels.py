@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from statistics import fmean
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from openrlhf_js.report import runs, style
 from openrlhf_js.report.plot import Panel, Row
-from openrlhf_js.report.runs import Condition, Series
-from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
+from openrlhf_js.report.runs import Condition
+from openrlhf_js.stats import Comparison, Estimate, clustered_mean, differences
 
 MAX_POINTS = 200  # of a line: a picture is no wider, and a page of thousands of steps stays small
-BLOCKS = 20  # of consecutive steps, each taken as one draw
 UNSMOOTHED = 100  # values; of longer runs a running average takes a share
 SMOOTH_SHARE = 0.05
-LAST_SHARE = 0.1  # of the steps, over which a final figure is the mean
+# Final figures: the share of the steps, from the end, whose mean they are.
+MEAN, LAST, FINAL = (("mean", 1.0),), (("last tenth", 0.1),), (("final", 0.0),)
 SHARE, FROM_ZERO, FREE = (0.0, 1.0), (0.0, None), (None, None)  # limits of an axis
 GRADIENT_FLAG = "--js.gradient_variance"
 NOTE = (
-    "Reward, length and KL are means over the last tenth of the steps, held-out pass@1 is the last "
-    "one measured, and the rest are means over all steps. Brackets: 95 % intervals, over seeds, "
-    "for pass@1 of a single seed over held-out prompts, for a ratio of single seeds over steps."
+    "Each figure is the mean over seeds of the last value, or of a mean over steps. Brackets: 95 % "
+    "intervals, over seeds; of pass@1 of a single seed over held-out prompts. Differences are of "
+    "runs with the same --train.seed, else they are marked as unpaired; p is corrected for the "
+    "number of runs that are compared to the first (Holm). Times depend on the machine, and have "
+    "neither."
 )
 
 
@@ -37,40 +44,44 @@ class Curve:
     note: str = ""
     limits: tuple[float | None, float | None] = FROM_ZERO
     log: bool = False
-    summary: str = ""  # in the table: mean over the "last" tenth of the steps or "all"; "": not
+    summary: tuple[tuple[str, float], ...] = ()  # in the table of final figures
     format: str = ".3g"
     how: str = ""  # the flag that has it logged, where not every run does
+    over: str = ""  # the tag that it is divided by
 
 
 # fmt: off
 VARIANCE = Curve(
     "train/js/gradient_variance", "Gradient variance", "squared gradient, log scale",
-    "trace of the covariance of a step's gradient", limits=FREE, log=True, summary="all",
+    "trace of the covariance of a step's gradient", limits=FREE, log=True, summary=MEAN,
     how=GRADIENT_FLAG,
 )
 PASS_AT_1 = Curve(
     r"eval/eval_(.+)_pass1", "Held-out pass@1", "share of the responses", limits=SHARE,
-    summary="last", format=".1%",
+    summary=FINAL, format=".1%",
 )
 SECTIONS: dict[str, tuple[Curve, ...]] = {
     "Learning": (
         Curve(runs.REWARD, "Training reward", "reward, mean over the batch", limits=FREE,
-              summary="last", format=".3f"),
+              summary=MEAN + LAST, format=".3f"),
         PASS_AT_1,
         Curve("train/rollout/reward_std", "Spread of rewards", "standard deviation over the batch"),
     ),
     "Shrinkage": (
         Curve(runs.SHRINKAGE, "Shrinkage λ", "λ, 0: rloo, 1: bloo",
               "mean over prompts; without shrinkage, what js would take",
-              SHARE, summary="all"),
+              SHARE, summary=MEAN),
         Curve("train/js/within_variance", "v: noise of a prompt's mean reward", "squared reward",
               "mean over the prompts of the batch"),
         Curve("train/js/between_variance", "s: spread between prompts", "squared reward",
               "variance of the prompts' mean rewards"),
         Curve("train/js/all_equal_groups", "Degenerate groups", "share of the groups",
-              "all responses to the prompt have the same reward", SHARE, summary="all"),
+              "all responses to the prompt have the same reward", SHARE, summary=MEAN),
+        Curve(runs.BASELINE_MSE, "Error of the baseline over RLOO's", "ratio",
+              "estimated mean squared errors in the same batches", summary=MEAN,
+              over=runs.BASELINE_MSE_RLOO),
         Curve("train/js/masked_responses", "Masked responses", "responses in a step",
-              summary="all"),
+              summary=MEAN),
     ),
     "Gradient": (
         VARIANCE,
@@ -80,14 +91,14 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
               how=GRADIENT_FLAG),
         Curve("train/js/gradient_noise_scale", "Gradient noise scale", "responses",
               "batch size at which signal equals noise", FREE, how=GRADIENT_FLAG),
-        Curve(runs.GRADIENT_NORM, "Gradient norm", "norm, before clipping"),
+        Curve(runs.GRADIENT_NORM, "Gradient norm", "norm, before clipping", summary=MEAN),
     ),
     "Responses": (
         Curve("train/rollout/response_length_mean", "Response length, tokens", "tokens",
-              summary="last"),
+              summary=LAST),
         Curve("train/rollout/truncated_rate", "Truncated responses", "share of the responses",
               limits=SHARE),
-        Curve("train/kl", "KL to the reference model", "nats per token", "", FREE, summary="last",
+        Curve("train/kl", "KL to the reference model", "nats per token", "", FREE, summary=LAST,
               how="--algo.kl.init_coef"),
         Curve("train/ppo_kl", "KL to the policy that generated", "nats per token", "", FREE),
         Curve("train/entropy_loss", "Entropy of the policy", "nats per token",
@@ -99,7 +110,7 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         Curve("train/grading_seconds", "Time to grade a response", "seconds, mean"),
     ),
     "Time": tuple(
-        Curve(f"train/timing/{tag}", title, "seconds", summary="all")
+        Curve(f"train/timing/{tag}", title, "seconds", summary=MEAN)
         for tag, title in (
             ("step_total", "Training step, seconds"),
             ("generation", "Generation, seconds"),
@@ -112,43 +123,17 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
 # fmt: on
 
 
-def running_mean(series: Series, window: int) -> Series:
-    """At each step the mean of the last `window` values; a shorter series becomes one point."""
-    window = min(window, len(series.values))
-    means = np.lib.stride_tricks.sliding_window_view(np.array(series.values), window).mean(1)
-    return Series(series.steps[window - 1 :], means.tolist())
+def by_step(tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
+    """(steps, seeds) means of the last `window` values, at the steps that all seeds have.
 
-
-def over_seeds(seeds: Sequence[Series], window: int = 1) -> dict[int, Estimate]:
-    """By step that all seeds have (MAX_POINTS at most), the mean of running averages over seeds."""
-    steps, values = _common([running_mean(series, window) for series in seeds])
-    drawn = np.linspace(len(steps) - 1, 0, min(len(steps), MAX_POINTS)).round().astype(int)
-    return {steps[i]: clustered_mean(values[:, i]) for i in sorted(set(drawn.tolist()))}
-
-
-def ratio(ours: Sequence[Series], theirs: Sequence[Series]) -> Estimate | None:
-    """The mean of ours over that of theirs on the steps that all have; None where there is none.
-
-    The interval is over seeds if both have the same number of several, else over blocks of steps.
+    Series that are shorter than the window become one point.
     """
-    steps, values = _common([*ours, *theirs])
-    if not steps:
-        return None
-    a, b = np.split(values, [len(ours)])
-    if len(a) == len(b) > 1:
-        above, below, blocks = a.mean(1), b.mean(1), None
-    else:
-        above, below = a.mean(0), b.mean(0)
-        blocks = np.arange(len(steps)) * min(BLOCKS, len(steps)) // len(steps)
-    return ratio_of_means(above, below, blocks) if (below >= 0).all() and below.any() else None
-
-
-def _common(seeds: Sequence[Series]) -> tuple[list[int], np.ndarray]:
-    """The steps that every series has, and their values, (series, steps)."""
-    first, *others = (series.steps for series in seeds)
-    steps = sorted(set(first).intersection(*others))
-    tables = [dict(zip(*series, strict=True)) for series in seeds]
-    return steps, np.array([[table[s] for s in steps] for table in tables])
+    logged = [(seed, run.logged[tag].finite()) for seed, run in condition.by_seed.items()]
+    seeds = {
+        seed: pd.Series(series.values, series.steps) for seed, series in logged if series.steps
+    }
+    common = pd.concat(seeds, axis=1, join="inner") if seeds else pd.DataFrame()
+    return common.rolling(max(1, min(window, len(common)))).mean().dropna()
 
 
 def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
@@ -163,11 +148,18 @@ def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
 
 
 def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> dict[int, Estimate]:
-    """By step, over seeds; of a single quickstart over held-out prompts, before and after."""
-    found = over_seeds(condition.series(tag), 1 if curve is PASS_AT_1 else window)
-    if curve is PASS_AT_1 and len(condition.runs) == 1:
-        found = dict(sorted((found | condition.runs[0].evaluations).items()))
-    return found
+    """By step (MAX_POINTS at most), the mean over seeds of running averages, or of their ratios.
+
+    pass@1 of a single quickstart has intervals over held-out prompts, before and after.
+    """
+    means = by_step(tag, condition, window)
+    if curve.over:
+        means = _ratio(means, by_step(curve.over, condition, window))
+    drawn = np.linspace(len(means) - 1, 0, min(len(means), MAX_POINTS)).round().astype(int)
+    shown = means.iloc[sorted(set(drawn.tolist()))]
+    found = {int(step): clustered_mean(seeds) for step, *seeds in shown.itertuples()}
+    extra = condition.evaluations if curve is PASS_AT_1 else {}
+    return dict(sorted((found | extra).items()))
 
 
 def draw(
@@ -179,52 +171,77 @@ def draw(
         shown = [c for c in conditions if c.series(tag)]
         logged = max(len(series.steps) for c in shown for series in c.series(tag))
         window = smooth or (round(SMOOTH_SHARE * logged) if logged > UNSMOOTHED else 1)
+        window = 1 if curve is PASS_AT_1 else window
         rows: list[Row] = [
             {"quantity": title, "run": c.name, "step": step, **estimate._asdict()}
             for c in shown
             for step, estimate in estimates(curve, tag, c, window).items()
         ]
         missing = ", ".join(c.name for c in conditions if c not in shown)
-        by_prompt = curve is PASS_AT_1 and any(run.evaluations for c in shown for run in c.runs)
+        by_prompt = curve is PASS_AT_1 and any(c.evaluations for c in shown)
         notes = {
             curve.note: True,
             "95 % intervals over seeds": any(len(c.runs) > 1 for c in shown),
             "95 % intervals over held-out prompts": by_prompt,
-            f"running average of {window}": window > 1 and curve is not PASS_AT_1,
+            f"running average of {window}": window > 1,
             f"not logged by {missing}": missing,
         }
         note = "; ".join(note for note, holds in notes.items() if note and holds)
-        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log)
+        one = 1.0 if curve.over else None
+        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log, reference=one)
         drawn.append((replace(panel, intervals="bars") if curve is PASS_AT_1 else panel, rows))
     return [(panel, rows) for panel, rows in drawn if rows]
 
 
 def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
-    """A row for each quantity that a condition has, with a column for each condition."""
-    rows = []
-    for curve in (curve for section in SECTIONS.values() for curve in section if curve.summary):
-        for tag, title in titles(curve, conditions).items():
-            cells = {c.name: _cell(_final(curve, tag, c), curve.format) for c in conditions}
-            rows.append({"": title} | cells)
-            first, *others = (c for c in conditions if c.series(tag))
-            if curve is VARIANCE and others:
-                shares = {c.name: ratio(c.series(tag), first.series(tag)) for c in others}
-                cells = {c.name: _cell(shares.get(c.name), ".3f") for c in conditions}
-                rows.append({"": f"{title} over that of {first.name}"} | cells)
+    """A row for each condition that has a figure: its value, and its difference from the first."""
+    rows: list[dict[str, str]] = []
+    names = [condition.name for condition in conditions]
+    for curve in (curve for section in SECTIONS.values() for curve in section):
+        timed = curve in SECTIONS["Time"]
+        for (tag, title), (summary, share) in product(
+            titles(curve, conditions).items(), curve.summary
+        ):
+            seeds = {c.name: _by_seed(curve, tag, share, c) for c in conditions}
+            seeds = {name: values for name, values in seeds.items() if values}
+            compared = differences(seeds, names[0]) if names[0] in seeds and not timed else []
+            apart = {each.name: _apart(each, curve.format) for each in compared}
+            heading = f"{title}, {summary}"
+            for c in (c for c in conditions if c.name in seeds):
+                values = list(seeds[c.name].values())
+                value = clustered_mean([fmean(values)] if timed else values)
+                if curve is PASS_AT_1 and c.evaluations:
+                    *_, value = c.evaluations.values()
+                row = {"": heading, "run": c.name, "value": style.interval(*value, curve.format)}
+                if len(names) > 1:
+                    columns = (f"difference from {names[0]}", "p")
+                    row |= zip(columns, apart.get(c.name, ("-", "-")), strict=True)
+                rows.append(row)
+                heading = ""
     return rows
 
 
-def _final(curve: Curve, tag: str, condition: Condition) -> Estimate | None:
-    seeds = condition.series(tag)
-    if not seeds:
-        return None
-    if curve is PASS_AT_1:
-        *_, last = estimates(curve, tag, condition).values() or [None]
-        return last
-    share = LAST_SHARE if curve.summary == "last" else 1
-    kept = [series.values[-max(1, round(share * len(series.values))) :] for series in seeds]
-    return clustered_mean([float(np.mean(values)) for values in kept])
+def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[str, float]:
+    """The mean of each seed over the last steps that all have."""
+    if curve is PASS_AT_1 and condition.evaluations:
+        *_, measured = condition.evaluations.values()
+        return dict.fromkeys(condition.by_seed, measured.value)
+    steps = by_step(tag, condition)
+    last = max(1, round(share * len(steps)))
+    means = steps.tail(last).mean()
+    if curve.over:
+        means = _ratio(means, by_step(curve.over, condition).tail(last).mean())
+    return means.dropna().to_dict()
 
 
-def _cell(of: Estimate | None, form: str) -> str:
-    return style.interval(of.value, of.low, of.high, form) if of else "-"
+def _apart(compared: Comparison, form: str) -> tuple[str, str]:
+    """A difference and its p-value, as the table has them."""
+    value, low, high, *_ = compared.difference
+    unpaired = "" if compared.paired else ", unpaired"
+    p = f"{compared.corrected_p:.2g}" if math.isfinite(low) else "-"
+    return style.interval(value, low, high, f"+{form}") + unpaired, p
+
+
+def _ratio(above: Any, below: Any) -> Any:
+    """Of two tables, without rows that are divided by 0."""
+    return (above / below).replace(math.inf, math.nan).dropna()

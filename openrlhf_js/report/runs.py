@@ -159,6 +159,21 @@ class Condition(NamedTuple):
         return [series for series in found if series.steps]
 
     @property
+    def by_seed(self) -> dict[str, Run]:
+        """The runs by --train.seed; by folder where a file does not say, or two have the same."""
+        seeds = [
+            run.config.settings.get("--train.seed") if run.config else None for run in self.runs
+        ]
+        known = None not in seeds and len(set(seeds)) == len(seeds)
+        names = seeds if known else [run.folder for run in self.runs]
+        return {str(name): run for name, run in zip(names, self.runs, strict=True)}
+
+    @property
+    def evaluations(self) -> dict[int, Estimate]:
+        """Held-out pass@1 over prompts by step, where a single run has it from files."""
+        return self.runs[0].evaluations if len(self.runs) == 1 else {}
+
+    @property
     def tags(self) -> set[str]:
         """What any of its runs has logged."""
         return {tag for run in self.runs for tag in run.logged.tags}

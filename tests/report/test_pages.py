@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html.parser
 import json
 import math
@@ -27,13 +26,14 @@ class Parsed(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.loads, self.tags, self.cells = [], [], [], [[]]
+        self.open, self.loads, self.tags, self.cells, self.figures = [], [], [], [[]], []
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.loads += [value for name, value in attrs if name in ("src", "href", "srcset", "data")]
+        self.figures += [json.loads(value) for name, value in attrs if name == "data-figure"]
         if tag == "tr":
             self.cells.append([])
         if tag in ("td", "th"):
@@ -58,6 +58,7 @@ def everything(reward=0.5):
     curves = [curve for section in panels.SECTIONS.values() for curve in section]
     flat = {re.sub(r"\(.*\)", "maze", curve.tag): [0.25] * 6 for curve in curves}
     return flat | {
+        runs.BASELINE_MSE_RLOO: [0.5] * 6,
         runs.REWARD: [reward + 0.01 * step for step in range(1, 7)],
         VARIANCE: [2.0, 4.0] * 3,
         "eval/eval_maze_pass1": {3: 0.25, 6: 0.75},
@@ -88,16 +89,12 @@ def complete(tmp_path_factory, events):
 def test_the_page_needs_no_other_file_and_names_cannot_break_it(complete):
     found, parsed = complete
     assert parsed.open == []
-    assert parsed.loads
-    assert all(each.startswith("data:image/svg+xml;base64,") for each in parsed.loads)
-    for each in parsed.loads:
-        svg = base64.b64decode(each.split(",")[1]).decode()
-        assert not re.search(r'(href|src)="(?!#)', svg)
-        assert "url(http" not in svg and "@import" not in svg
-    text = found.page.read_text(encoding="utf-8")
+    assert parsed.loads == []
+    text, plotly, own = found.page.read_text(encoding="utf-8").split("<script>")
     assert "url(" not in text and "@import" not in text and "\x07" not in text
     assert "&lt;script&gt;" in text
-    assert not {"script", "link", "iframe", "object"} & set(parsed.tags)
+    assert "Plotly.newPlot" in own and plotly.rstrip().endswith("</script>")
+    assert not {"link", "iframe", "object"} & set(parsed.tags) and parsed.tags.count("script") == 2
     assert len({path.parent for path in found.pictures}) == 1
 
 
@@ -109,16 +106,18 @@ def test_every_panel_is_drawn_and_every_picture_saved(complete):
     assert len(names) == len(found.pictures) == sum(map(len, panels.SECTIONS.values())) + 1
     assert "graded_as_timeout" not in names  # it never came up
     assert all(path.read_bytes() == b"drawn" for path in found.pictures)
-    assert len(parsed.loads) == len(found.pictures)
+    assert len(parsed.figures) == len(found.pictures)
+    reward = parsed.figures[0]["data"]
+    assert [line["y"][-1] for line in reward] == pytest.approx([0.56, 0.66])
 
 
 def test_the_page_has_the_figures_and_the_configuration(complete):
     found, parsed = complete
-    assert parsed.row("Training reward") == ["0.560", "0.660"]  # the last of six steps
-    assert parsed.row("Held-out pass@1, maze") == ["75.0%", "75.0%"]
-    assert parsed.row("Gradient variance over that of rloo") == ["-", "0.500 (0.500 to 0.500)"]
+    assert parsed.row("Training reward, last tenth") == ["rloo", "0.560", "-", "-"]
+    assert parsed.row("Held-out pass@1, maze, final") == ["rloo", "75.0%", "-", "-"]
+    assert ["", style.printable(HOSTILE), "3", "-3, unpaired", "-"] in parsed.cells
     assert parsed.row("--actor.model_name_or_path") == ["Qwen/Qwen3-4B"]
-    assert "Qwen/Qwen3-4B on data/math.jsonl" in found.page.read_text(encoding="utf-8")
+    assert "$x$, maze</h1>" in found.page.read_text(encoding="utf-8")
 
 
 def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path, now):
@@ -127,7 +126,7 @@ def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path, now):
         file.write(b"half a rec")
     found, parsed = written(tmp_path, folder)
     assert "perhaps running, last step 6, last written" in found.page.read_text(encoding="utf-8")
-    assert parsed.row("Training reward") == ["0.560"]
+    assert parsed.row("Training reward, last tenth") == ["js", "0.560"]
     assert "cannot be read" not in found.page.read_text(encoding="utf-8")
 
 
@@ -139,7 +138,7 @@ def test_what_is_wrong_with_a_log_is_on_the_page(log, tmp_path):
     text = pages.write(conditions, (), tmp_path / "out").page.read_text(encoding="utf-8")
     assert f"{path} ends in 10 bytes that cannot be read" in text
     assert f"{folder}: values that are not finite are left out: {runs.REWARD}." in text
-    assert Parsed(text).row("Training reward") == ["0.700"]
+    assert Parsed(text).row("Training reward, last tenth") == ["js", "0.700"]
 
 
 def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
@@ -151,7 +150,7 @@ def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
     assert found.pictures[0].read_bytes().startswith(b"\x89PNG")
     assert "Not logged, or always 0: Held-out pass@1;" in found.page.read_text(encoding="utf-8")
     found, parsed = written(tmp_path, less, some)
-    assert parsed.row("Gradient variance") == ["-", "3"]
+    assert parsed.row("Gradient variance, mean") == ["js", "3", "-", "-"]
     assert "not logged by rloo" in found.page.read_text(encoding="utf-8")
     found, parsed = written(tmp_path, log("sft", {"train/gpt_loss": [1.0]}))  # another program's
     assert found.pictures == [] and parsed.open == []

@@ -1,94 +1,98 @@
-"""Running averages, seeds and ratios, against hand-computed values and slow loops."""
+"""Running averages, seeds, ratios and differences, against hand-computed values."""
 
 from __future__ import annotations
 
 import json
 import math
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from openrlhf_js.report import panels, runs
-from openrlhf_js.report.panels import estimates, final_figures, over_seeds, ratio, running_mean
-from openrlhf_js.report.runs import Series, find_conditions
-from openrlhf_js.stats import ratio_of_means
+from openrlhf_js.report.panels import estimates, final_figures
+from openrlhf_js.report.runs import find_conditions
 
 
-def series(*values, first=1):
-    return Series(list(range(first, first + len(values))), list(values))
+def logged(log, tag, *seeds, **more):
+    """A condition that has logged these values, of each seed, under a tag."""
+    folders = [log(f"seed {i}", {tag: values}) for i, values in enumerate(seeds)]
+    (condition,) = find_conditions([f"js={','.join(map(str, folders))}"])
+    return condition
 
 
-@given(
-    st.lists(st.floats(-100, 100), min_size=1, max_size=30), st.integers(min_value=1, max_value=40)
-)
-def test_the_running_mean_is_that_of_a_slow_loop(values, window):
-    assert running_mean(series(1, 3, 5, 9), 2) == ([2, 3, 4], [2, 4, 7])
-    got = running_mean(series(*values), window)
-    window = min(window, len(values))
-    expected = []
-    for last in range(window - 1, len(values)):
-        total = 0.0
-        for k in range(window):
-            total += values[last - k]
-        expected.append(total / window)
-    assert got.values == pytest.approx(expected, abs=1e-9)
-
-
-def test_seeds_are_averaged_on_the_steps_that_all_have():
-    found = over_seeds([series(1, 2, 3), series(3, 4)])
+def test_seeds_are_averaged_on_the_steps_that_all_have(log):
+    curve = panels.SECTIONS["Learning"][0]
+    found = estimates(curve, runs.REWARD, logged(log, runs.REWARD, [1.0, 2.0, 3.0], [3.0, 4.0]))
     # t of one degree of freedom is 12.706; the standard error is sqrt(2) / sqrt(2) = 1
     assert list(found) == [1, 2]
     assert found[1] == pytest.approx((2, 2 - 12.706, 2 + 12.706), abs=1e-3)
     assert found[2] == pytest.approx((3, 3 - 12.706, 3 + 12.706), abs=1e-3)
-    (alone,) = over_seeds([series(1)]).values()
-    assert alone.value == 1 and not math.isfinite(alone.low)
 
 
-def test_ratios_have_intervals_over_blocks_of_steps_or_over_seeds():
-    draw = np.random.default_rng(1)
-    ours, theirs = draw.gamma(3.0, size=100), draw.gamma(4.0, size=100)
-    assert ratio([series(*ours)], [series(*ours)]) == pytest.approx((1, 1, 1))
-    got = ratio([series(*ours)], [series(*theirs)])
-    assert got == pytest.approx(ratio_of_means(ours, theirs, [step // 5 for step in range(100)]))
-    assert got.value == pytest.approx(ours.sum() / theirs.sum())
-    got = ratio([series(1, 3), series(2, 4), series(3, 3)],
-                [series(4, 4), series(4, 6), series(6, 6)])  # fmt: skip
-    assert got == pytest.approx(ratio_of_means([2, 3, 3], [4, 5, 6]))
-    assert got.value == pytest.approx(8 / 15)
+def test_a_running_average_is_of_the_last_values_or_of_all(log):
+    condition = logged(log, runs.REWARD, {1: 3.0, 3: 5.0, 9: 1.0})
+    curve = panels.SECTIONS["Learning"][0]
+    for window, expected in ((1, {1: 3, 3: 5, 9: 1}), (2, {3: 4, 9: 3}), (7, {9: 3})):
+        found = estimates(curve, runs.REWARD, condition, window)
+        assert {step: estimate.value for step, estimate in found.items()} == expected
+        assert not any(math.isfinite(estimate.low) for estimate in found.values())
 
 
-def test_there_is_no_ratio_without_a_common_step_or_to_nothing():
-    assert over_seeds([series(1, 2), series(3, first=7)]) == {}
-    for theirs in (series(1, first=5), series(0, 0), series(-1, 2)):
-        assert ratio([series(1, 2)], [theirs]) is None
+def test_the_error_of_a_baseline_is_a_ratio_of_averages_without_those_of_nothing(log):
+    folder = log("js", {runs.BASELINE_MSE: [1.0, 2.0, 4.0, 1.0, 0.0],
+                        runs.BASELINE_MSE_RLOO: [2.0, 8.0, 2.0, 0.0, 0.0]})  # fmt: skip
+    (condition,) = find_conditions([str(folder)])
+    (curve,) = (each for each in panels.SECTIONS["Shrinkage"] if each.over)
+    for window, expected in ((1, {1: 0.5, 2: 0.25, 3: 2.0}), (2, {2: 0.3, 3: 0.6, 4: 2.5})):
+        found = estimates(curve, runs.BASELINE_MSE, condition, window)
+        assert {step: estimate.value for step, estimate in found.items()} == expected
+    assert figures(str(folder)) == {"Error of the baseline over RLOO's, mean": [["js", "0.667"]]}
 
 
 def figures(*words):
-    return {row.pop(""): list(row.values()) for row in final_figures(find_conditions(words))}
+    """The cells of each condition by figure."""
+    found = {}
+    for title, *cells in (row.values() for row in final_figures(find_conditions(words))):
+        if title:
+            found[title] = last = []
+        last.append(cells)
+    return found
 
 
 def test_final_figures_are_of_the_last_tenth_or_of_all_steps(log):
     a = log("a", {runs.REWARD: range(1, 21), runs.SHRINKAGE: [0.25, 0.75], "train/kl": [0.0, 0.0]})
     b = log("b", {"train/js/gradient_variance": [4.0, 8.0], "eval/eval_x_pass1": [0.5, 0.25]})
-    found = figures(f"a={a}", f"b={b}")
-    assert found == {  # a KL that is not measured is logged as 0
-        "Training reward": ["19.500", "-"],
-        "Held-out pass@1, x": ["-", "25.0%"],
-        "Shrinkage λ": ["0.5", "-"],
-        "Gradient variance": ["-", "6"],
+    nothing = ["-", "-"]
+    assert figures(f"a={a}", f"b={b}") == {  # a KL that is not measured is logged as 0
+        "Training reward, mean": [["a", "10.500", *nothing]],
+        "Training reward, last tenth": [["a", "19.500", *nothing]],
+        "Held-out pass@1, x, final": [["b", "25.0%", *nothing]],
+        "Shrinkage λ, mean": [["a", "0.5", *nothing]],
+        "Gradient variance, mean": [["b", "6", *nothing]],
     }
 
 
-def test_figures_of_seeds_have_intervals_and_ratios_are_to_the_first(log):
-    seeds = [log(f"s{i}", {runs.REWARD: [value], "train/js/gradient_variance": [1.0, 2.0]})
-             for i, value in enumerate([0.4, 0.5, 0.6])]  # fmt: skip
-    one = log("one", {"train/js/gradient_variance": [2.0, 4.0]})
-    found = figures(f"one={one}", f"js={','.join(map(str, seeds))}")
+def seeds(log, name, values, *, first=0, tag=runs.REWARD):
+    """NAME=FOLDER,... of runs that have logged a value each, with --train.seed from `first` on."""
+    folders = [log(f"{name}{seed}", {tag: [value]}) for seed, value in enumerate(values, first)]
+    for seed, folder in enumerate(folders, first):
+        record = {"flags": {"train.seed": seed}, "versions": {}, "outcome": "done"}
+        (folder / runs.CONFIG).write_text(json.dumps(record))
+    return f"{name}={','.join(map(str, folders))}"
+
+
+def test_figures_of_seeds_have_intervals_and_differences_from_the_first(log):
+    rloo = seeds(log, "rloo", [0.4, 0.5, 0.9])
+    js = seeds(log, "js", [0.5, 0.7, 1.2])  # 0.2 more with every spread of 0.1
+    other = seeds(log, "other", [0.5, 0.7, 1.2], first=1)
+    found = figures(rloo, js, other)["Training reward, mean"]
     half = 4.3027 * 0.1 / math.sqrt(3)  # t of two degrees of freedom, standard error
-    assert found["Training reward"] == ["-", f"0.500 ({0.5 - half:.3f} to {0.5 + half:.3f})"]
-    assert found["Gradient variance over that of one"] == ["-", "0.500 (0.500 to 0.500)"]
+    (_, _, *none), (_, value, paired, p), (_, same, unpaired, _) = found
+    assert none == ["-", "-"] and value == same == "0.800 (-0.096 to 1.696)"
+    assert paired == f"+0.200 (-{half - 0.2:.3f} to +{0.2 + half:.3f})"
+    assert p == "0.15"  # twice 0.074
+    assert unpaired.startswith("+0.200 (-") and unpaired.endswith("), unpaired")
+    (step,) = figures(seeds(log, "x", [2.0, 3.0], tag="train/timing/step_total")).values()
+    assert step == [["x", "2.5"]]
 
 
 def test_pass_at_1_of_one_quickstart_has_intervals_over_prompts(log, tmp_path):
@@ -102,7 +106,9 @@ def test_pass_at_1_of_one_quickstart_has_intervals_over_prompts(log, tmp_path):
     assert list(found) == [0, 1, 2]
     assert found[0] == (0.3, 0.3 - 0.1, 0.3 + 0.1)
     assert not math.isfinite(found[1].low)
-    assert figures(str(tmp_path / "s0"))["Held-out pass@1"] == ["70.0% (60.0% to 80.0%)"]
+    assert figures(str(tmp_path / "s0"))["Held-out pass@1, final"] == [
+        ["s0", "70.0% (60.0% to 80.0%)"]
+    ]
     (both,) = find_conditions([f"{tmp_path / 's0'},{tmp_path / 's1'}"])
     assert list(estimates(panels.PASS_AT_1, runs.HELD_OUT.format("held_out"), both)) == [
         1,
