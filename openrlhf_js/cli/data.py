@@ -17,9 +17,9 @@ from pydantic import create_model
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.base import Generated, Loaded, Split
+from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording, sampled
 from openrlhf_js.tasks.check import ChatTemplate, check
-from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, sampled, write
+from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, write
 
 PROG, CHECK, SHOW = "openrlhf-js data", "openrlhf-js data check", "openrlhf-js data show"
 PLACES = ("images_dir", "source")  # options that say where problems are, not which
@@ -43,7 +43,8 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "numbers": (NUMBERS, "how many numbers a problem has, equally many problems of each"),
     "people": (NUMBERS, "how many people, equally many puzzles of each; the paper: also 6 7 8"),
     "size": (int, "rows and columns, walls included"),
-    "source": (TEXT, "local file or folder of the data set's layout, or another hub id"),
+    "source": (TEXT, "local file or folder of the data set's layout, or a hub id"),
+    "wording": (Wording, "of the prompts: our own, or the paper's"),
     "targets": (PAIR, "the smallest and the largest target"),
 }
 
@@ -110,7 +111,8 @@ def _build(task: Generated | Loaded, settings: Any) -> None:
     if isinstance(task, Loaded):
         own, count = task.used(settings.split, **own), settings.count
     else:
-        count = settings.count or COUNTS[task.NAME][settings.split]
+        paper = None if own.get("source") else COUNTS[task.NAME][settings.split]
+        count = settings.count or paper
     parameters = {"task": task.NAME, "split": settings.split, "count": count, "seed": settings.seed}
     settings.out.mkdir(parents=True, exist_ok=True)
     total = count if isinstance(task, Generated) else None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
 T = TypeVar("T")
 Item = Mapping[str, Any]  # one problem, in its task's own fields
 Message = dict[str, str]  # {"role": ..., "content": ...}
 Split = Literal["train", "test"]  # of the tasks that generate their problems
+Wording = Literal["own", "paper"]  # of prompts: ours, or as the paper's examples have it
 Status = Literal["correct", "wrong", "no_answer", "malformed", "timeout", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 TEST_SHARE = 8  # one kind of problem in so many belongs to the test split
@@ -115,8 +117,20 @@ def is_new(seen: set[int], key: str) -> bool:
     return len(seen) > known
 
 
+def sampled(found: Iterable[T], count: int, seed: str) -> list[T]:
+    """A random sample in its original order, in memory for `count`."""
+    rng = random.Random(seed)
+    drawn = heapq.nsmallest(count, ((rng.random(), place, x) for place, x in enumerate(found)))
+    return [x for _, _, x in sorted(drawn, key=lambda each: each[1])]
+
+
 def in_turn(
-    draw: Callable[[int], Item | None], kinds: Sequence[int], count: int, tries: int, what: str
+    draw: Callable[[int], Item | None],
+    kinds: Sequence[int],
+    count: int,
+    tries: int,
+    what: str,
+    wording: Wording = "own",
 ) -> Iterator[Item]:
     """`count` problems, of each kind in turn; an exhausted kind leaves the rest to the others.
 
@@ -130,7 +144,7 @@ def in_turn(
         if item:
             found[kind] += 1
             turns.rotate(-1)
-            yield item
+            yield item if wording == "own" else {**item, "wording": wording}
             continue
         turns.popleft()
         if not turns or not found[kind]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import plain, tagged_or_boxed
-from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
+from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
 
 NAME = "countdown"
 answer_of = tagged_or_boxed
@@ -26,6 +26,16 @@ MAX_NUMBERS = 5  # enumerating a problem of 4 takes half a millisecond, one of 5
 MAX_EXPRESSION_CHARACTERS = 200  # bounds the size, the depth and the digits of an expression
 MAX_ANSWER_CHARACTERS = 1_000  # of an expression with its presentation
 TRIES = 2_000  # sets of numbers in a row without a new problem
+PROMPTS: dict[Wording, str] = {
+    "own": "Combine the numbers {numbers} into an expression that equals {target}. You may add, "
+    "subtract, multiply and divide (+, -, *, /) and use parentheses, and each number can be used "
+    "only once. Reason inside <think> </think> tags, then give the expression inside <answer> "
+    "</answer> tags, for example <answer> (1 + 2) / 3 </answer>.",
+    "paper": "Using the numbers {numbers}, create an equation that equals {target}. You can use "
+    "basic arithmetic operations (+, -, *, /) and each number can only be used once. Show your "
+    "work in <think> </think> tags. And return the final answer in <answer> </answer> tags, for "
+    "example <answer> (1 + 2) / 3 </answer>.",
+}
 
 
 def generate(
@@ -35,6 +45,7 @@ def generate(
     numbers: Sequence[int] = (3, 4),
     largest: int = 99,
     targets: tuple[int, int] = (10, 99),
+    wording: Wording = "own",
 ) -> Iterator[Item]:
     """Problems {"numbers": [...], "target": int}, all different, and equally many of each size.
 
@@ -62,19 +73,15 @@ def generate(
         target = next((target for target in wanted if base.is_new(seen, f"{key} {target}")), None)
         return None if target is None else {"numbers": given, "target": target}
 
-    yield from base.in_turn(draw, numbers, count, TRIES, f"{split} problems with {{}} numbers")
+    what = f"{split} problems with {{}} numbers"
+    yield from base.in_turn(draw, numbers, count, TRIES, what, wording)
 
 
 def prompt(item: Item) -> list[Message]:
     """Asks for an expression in `<answer>` tags, with the work in `<think>` tags."""
-    question = (
-        f"Combine the numbers {list(item['numbers'])} into an expression that equals "
-        f"{item['target']}. You may add, subtract, multiply and divide (+, -, *, /) and use "
-        "parentheses, and each number can be used only once. Reason inside <think> </think> tags, "
-        "then give the expression inside <answer> </answer> tags, for example "
-        "<answer> (1 + 2) / 3 </answer>."
-    )
-    return [{"role": "user", "content": question}]
+    question = PROMPTS[item.get("wording", "own")]
+    content = question.format(numbers=list(item["numbers"]), target=item["target"])
+    return [{"role": "user", "content": content}]
 
 
 def label(item: Item) -> str:

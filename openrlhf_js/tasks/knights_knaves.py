@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from openrlhf_js.tasks import base
+from openrlhf_js.tasks import base, hub
 from openrlhf_js.tasks.answers import boxed_or_tagged
-from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
+from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
 
 NAME = "knights_knaves"
 answer_of = boxed_or_tagged
@@ -67,30 +68,55 @@ STATEMENTS = {
     "if": "if {} then {}",
     "iff": "{} if and only if {}",
 }
-OPENINGS = (
-    "Everyone on a small island is either {truthful} or {lying}.",
-    "You are visiting a village in which every inhabitant is either {truthful} or {lying}.",
-    "Only two sorts of people live in a faraway valley: each of them is {truthful} or {lying}.",
-)
-# Always quoted: in "Ann said that Bob is a fool and Eve is a sage" it is open who says the end.
-WORDINGS = (
-    '{name} said, "{quote}."',
-    '{name} claimed, "{quote}."',
-    '{name} told you, "{quote}."',
-    '{name} declared: "{quote}."',
-    '{name} spoke up: "{quote}."',
-    'When asked, {name} replied, "{quote}."',
-    'You heard {name} say, "{quote}."',
-    'In the words of {name}: "{quote}."',
-    '"{quote}," said {name}.',
-    '"{quote}," {name} announced.',
-    '"{quote}," {name} insisted.',
-    '"{quote}," was the answer from {name}.',
-)
+OPENINGS: dict[Wording, Sequence[str]] = {
+    "own": (
+        "Everyone on a small island is either {truthful} or {lying}.",
+        "You are visiting a village in which every inhabitant is either {truthful} or {lying}.",
+        "Only two sorts of people live in a faraway valley: each of them is {truthful} or {lying}.",
+    ),
+    "paper": ("A very special island is inhabited only by {truthfuls} and {liars}.",),
+}
+SAYINGS: dict[Wording, Sequence[str]] = {
+    # Always quoted: in "Ann said that Bob is a fool and Eve is a sage" it is open who says the end.
+    "own": (
+        '{name} said, "{quote}."',
+        '{name} claimed, "{quote}."',
+        '{name} told you, "{quote}."',
+        '{name} declared: "{quote}."',
+        '{name} spoke up: "{quote}."',
+        'When asked, {name} replied, "{quote}."',
+        'You heard {name} say, "{quote}."',
+        'In the words of {name}: "{quote}."',
+        '"{quote}," said {name}.',
+        '"{quote}," {name} announced.',
+        '"{quote}," {name} insisted.',
+        '"{quote}," was the answer from {name}.',
+    ),
+    "paper": (
+        'As {name} put it, "{quote}".',
+        '{name} was heard saying, "{quote}".',
+        '{name} noted, "{quote}".',
+        '"{quote}," {name} mentioned.',
+        '"{quote}," {name} claimed.',
+        "{name} told you that {quote}.",
+    )
+    * 2,
+}
+REQUESTS: dict[Wording, str] = {
+    "own": "Think step by step, and put the final answer in \\boxed{{}}, with everyone's role, in "
+    "the form \\boxed{{NAME is {truthful}, NAME is {lying}, ...}}.",
+    "paper": "Let's think step by step and output the final answer within \\boxed{{}}.",
+}
+HUB_ID = "K-and-K/knights-and-knaves"  # of the puzzles that the paper's are like
 
 
 def generate(
-    count: int, seed: int, split: Split = "train", people: Sequence[int] = (4, 5, 6)
+    count: int | None,
+    seed: int,
+    split: Split = "train",
+    people: Sequence[int] = (4, 5, 6),
+    wording: Wording = "own",
+    source: str | None = None,
 ) -> Iterator[Item]:
     """Puzzles with exactly one solution, all different, and equally many of each size.
 
@@ -99,9 +125,17 @@ def generate(
     the `statements`, in the order of the people. Test gets one `_shape` in 8, so that no puzzle
     differs from one in train only in names, roles, wording, the order of the people or how a
     statement is put. Within a split such relatives count as different.
+
+    With a `source`, such as `HUB_ID`, they are published ones in the layout of that data set, a
+    random sample or all: `quiz` and `solution` stand in the place of the statements.
     """
     if not people or not set(people) <= set(range(2, 10)):
         raise ValueError(f"people must be sizes from 2 to 9, such as (4, 5, 6), got {people!r}")
+    if source:
+        found = _published(source, split, people, wording)
+        sample = f"{NAME}/{split}/{seed}/sample"
+        yield from found if count is None else base.sampled(found, count, sample)
+        return
     rng, seen = base.random_of(NAME, split, seed), set[int]()
 
     def draw(size: int) -> Item | None:
@@ -113,7 +147,29 @@ def generate(
         item = {"people": names, "roles": roles, "statements": statements}
         return item if base.is_new(seen, repr(item)) else None
 
-    yield from base.in_turn(draw, people, count, TRIES, f"{split} puzzles of {{}} people")
+    what = f"{split} puzzles of {{}} people"
+    yield from base.in_turn(draw, people, count or 0, TRIES, what, wording)
+
+
+def _published(
+    source: str, split: Split, people: Sequence[int], wording: Wording
+) -> Iterator[Item]:
+    """The puzzles of these sizes in a data set that has the layout of `HUB_ID`.
+
+    A copy has folders `train` and `test` with files such as `people4_num1000.jsonl`; the hub calls
+    the folders configurations and each size a split, `4ppl`.
+    """
+
+    def item(row: hub.Row) -> Item:
+        roles = [row["knight_knave"]["knight"], row["knight_knave"]["knave"]]
+        solved = {"quiz": hub.text(row, "quiz"), "solution": row["solution"]}
+        return {"people": row["names"], "roles": roles, **solved, "wording": wording}
+
+    sizes = "+".join(f"{size}ppl" for size in people)
+    place = (split, None) if Path(source).expanduser().exists() else (sizes, split)
+    rows = hub.rows(source, place[0], ("quiz", "names", "knight_knave", "solution"), place[1])
+    wanted = (row for row in rows if len(row["names"]) in people)
+    yield from hub.distinct(wanted, source, item, lambda item: item["quiz"], label)
 
 
 def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
@@ -173,27 +229,31 @@ def _shape(statements: Sequence[Statement]) -> str:
 
 def prompt(item: Item) -> list[Message]:
     """One user message. Its wording varies, and follows from the item alone."""
-    people, (truthful, lying) = item["people"], item["roles"]
+    roles = dict(zip(("truthful", "lying"), map(_one, item["roles"]), strict=True))
+    request = REQUESTS[item.get("wording", "own")].format(**roles)
+    return [{"role": "user", "content": f"{item.get('quiz') or _quiz(item, roles)} {request}"}]
+
+
+def _quiz(item: Item, roles: Mapping[str, str]) -> str:
+    """The puzzle in words, up to its question."""
+    wording: Wording = item.get("wording", "own")
+    people, is_own = item["people"], wording == "own"
     rng = random.Random(json.dumps([people, item["roles"], item["statements"]]))
     said = []
-    wordings = rng.sample(WORDINGS, len(people))
-    for name, (kind, *parts), wording in zip(people, item["statements"], wordings, strict=True):
-        claims = [_claim(people[who], truthful if truth else lying) for who, truth in parts]
+    sayings = rng.sample(SAYINGS[wording], len(people))
+    for name, (kind, *parts), saying in zip(people, item["statements"], sayings, strict=True):
+        claims = [f"{people[who]} is {_one(item['roles'][not truth])}" for who, truth in parts]
         quote = STATEMENTS[kind].format(*claims)
-        said.append(wording.format(name=name, quote=quote[0].upper() + quote[1:]))
-    opening = rng.choice(OPENINGS).format(truthful=_one(truthful), lying=_one(lying))
-    text = (
-        f"{opening} {_plural(truthful).capitalize()} always tell the truth, and {_plural(lying)} "
-        f"always lie. You meet {len(people)} of them: {_listed(people)}. {' '.join(said)} "
-        f"Who is {_one(truthful)} and who is {_one(lying)}? Think step by step, and put the final "
-        f"answer in \\boxed{{}}, with everyone's role, in the form "
-        f"\\boxed{{{_claim('NAME', truthful)}, {_claim('NAME', lying)}, ...}}."
+        quote = quote[0].upper() + quote[1:] if is_own else quote.removesuffix(", or both")
+        said.append(saying.format(name=name, quote=quote))
+    truthful, lying = map(_plural, item["roles"])
+    opening = rng.choice(OPENINGS[wording]).format(**roles, truthfuls=truthful, liars=lying)
+    return (
+        f"{opening} {truthful.capitalize()} always tell the truth, and {lying} always lie. "
+        f"You meet {len(people)} {'of them' if is_own else 'inhabitants'}: {_listed(people)}. "
+        f"{' '.join(said)} {'Who' if is_own else 'So who'} is {roles['truthful']} and who is "
+        f"{roles['lying']}?"
     )
-    return [{"role": "user", "content": text}]
-
-
-def _claim(name: str, role: str) -> str:
-    return f"{name} is {_one(role)}"
 
 
 def _one(role: str) -> str:
@@ -211,40 +271,29 @@ def _listed(parts: Sequence[str]) -> str:
 
 def label(item: Item) -> str:
     """JSON name -> role, the solution of the statements; ValueError if they have not just one."""
-    found = worlds(item["statements"])
-    if found.bit_count() != 1:
-        raise ValueError(f"a puzzle has one solution, got {found.bit_count()} for {dict(item)}")
-    world = found.bit_length() - 1
-    truthful, lying = item["roles"]
-    roles = [truthful if world >> i & 1 else lying for i in range(len(item["people"]))]
-    return json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
+    if "solution" not in item:
+        found = worlds(item["statements"])
+        if found.bit_count() != 1:
+            raise ValueError(f"a puzzle has one solution, got {found.bit_count()} for {dict(item)}")
+        world = found.bit_length() - 1
+    solution = item.get("solution") or [world >> i & 1 for i in range(len(item["people"]))]
+    roles = [item["roles"][not truthful] for truthful in solution]
+    made = json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
+    _solution(made)
+    return made
 
 
 PAIRS = {role: pair for pair in ROLES for role in pair}
 _SINGULAR = {word: role for role in PAIRS for word in (role, _plural(role))}
-_LAYOUT = r"[\s{}$*]|\\(?:text|math|boxed)[a-z]*|\\[\s,;:!]"
-_JOINTS = (
-    _LAYOUT,
-    r"[-=]>|[\",;.:=&()\[\]\u2013\u2014\u2192-]",
-    r"\d+[.)](?=\s)",
-    r"\\q?quad",
-    r"\\[\\()\[\]{}&$]",
-    r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?",
-    r"(?:is|are|and|but|while|both|so|thus|hence|therefore)\b",
-    # Only before a role is "a" an article, and not the person A.
-    rf"(?:an?|the)(?:{_LAYOUT})+(?=(?:{'|'.join(_SINGULAR)})\b)",
+_LAYOUT = re.compile(
+    r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?|\\(?:text|math|boxed|q?quad)[a-z]*"
+    r"|\\(?:[^\w&]|(?=&))|[{}$*]|(?<!\w)\d+[.)](?=\s)"  # the last: in front of lists' items
 )
-# Finds every word or other character, and what joins it to the one before. Since "." takes
-# whatever is left, the engine never steps back, and time is in proportion to length.
-_WORDS = re.compile(rf"((?:{'|'.join(_JOINTS)})*)([^\W_]+(?:['-][^\W_]+)*|.|\Z)", re.DOTALL)
-
-_HEADING = re.compile(rf"\b({'|'.join(_SINGULAR)})(?:{_LAYOUT})*:")
-_ENDS = " \t\r\n,;.*-"  # around names below headings
-
-
-def _joins_names(joint: str) -> bool:
-    """Whether it is a comma, "and" or "&", or several, with layout at most around them."""
-    return set(re.sub(r"\\?&|,", " and ", re.sub(_LAYOUT, " ", joint)).split()) == {"and"}
+_WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|\S")
+_JOINTS = {"is", "are", "and", "but", "while", "both", "so", "thus", "hence", "therefore"}
+_JOINTS |= {*'",;.:=>&()[]-\u2013\u2014\u2192'}
+_HEADING = re.compile(rf"\b({'|'.join(_SINGULAR)})\s*:")
+_ENDS = " \t\r\n,;.-"  # around names below headings
 
 
 @lru_cache(256)
@@ -254,8 +303,8 @@ def _solution(label: str) -> tuple[dict[str, str], tuple[str, str]]:
     def read(found: Any) -> tuple[dict[str, str], tuple[str, str]]:
         roles = {name.casefold(): role.casefold() for name, role in found.items()}
         pair = PAIRS[next(iter(roles.values()), "")]
-        words = [word for _, word in _WORDS.findall(",".join(roles))]
-        is_clear = words == [*roles, ""] and not roles.keys() & {*_SINGULAR, "not"}
+        is_clear = all(_WORD.fullmatch(name) for name in roles)
+        is_clear = is_clear and not roles.keys() & {*_SINGULAR, *_JOINTS, "not"}
         if not is_clear or not set(roles.values()) <= set(pair) or len(roles) < len(found):
             raise ValueError("no solution")
         return roles, pair
@@ -304,34 +353,36 @@ def _claims(answer: str) -> dict[str, str]:
     """
     if len(answer) > MAX_ANSWER_CHARACTERS:
         raise ValueError(f"an answer of {len(answer)} characters")
-    answer = answer.casefold()
+    answer = _LAYOUT.sub(" ", answer.casefold())
     start, *sections = _HEADING.split(answer)
     if sections and not start.strip(_ENDS):
         below = [names.strip(_ENDS) for names in sections[1::2]]
-        if any(word in _SINGULAR or word == "not" for _, word in _WORDS.findall("; ".join(below))):
+        if {*_WORD.findall("; ".join(below))} & {*_SINGULAR, "not"}:
             raise ValueError("it holds a role or a negation below a heading")
         answer = "; ".join(map("{} {}".format, below, sections[::2]))
     claims: dict[str, str] = {}
     waiting: list[str] = []  # names that have no role yet, as the first in "Ann and Bob are fools"
-    negated = False
-    for joint, word in _WORDS.findall(answer):
-        if not word:
-            break
+    negated, joint, words = False, set[str](), _WORD.findall(answer)
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        # Only before a role is "a" an article, and not the person A.
+        if word in _JOINTS or (word in ("a", "an", "the") and following in _SINGULAR):
+            joint.add(word)
+            continue
         if word == "not" and len(waiting) == 1 and not negated:
             negated = True
         elif word in _SINGULAR and waiting and not (negated and "both" in joint):
             role = _SINGULAR[word]
             role = PAIRS[role][role == PAIRS[role][0]] if negated else role
-            claims.update(
-                (name, role if claims.get(name, role) == role else "both") for name in waiting
-            )
+            for name in waiting:
+                claims[name] = role if claims.get(name, role) == role else "both"
             waiting, negated = [], False
         elif word in _SINGULAR or word == "not" or negated:
             raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
-        elif waiting and not _joins_names(joint):
+        elif waiting and (not joint or joint - {",", "and", "&"}):
             break
         else:
             waiting.append(word)
+        joint = set()
     if waiting:
         raise ValueError(f"no role follows {waiting[-1][:40]!r}")
     return claims
@@ -340,7 +391,7 @@ def _claims(answer: str) -> dict[str, str]:
 def right_response(label: str) -> str:
     """A response that answers what the label says."""
     _solution(label)
-    claims = [_claim(*each) for each in json.loads(label).items()]
+    claims = [f"{name} is {_one(role)}" for name, role in json.loads(label).items()]
     return f"Only this fits: \\boxed{{{_listed(claims)}}}."
 
 

@@ -15,13 +15,22 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import plain, tagged_or_boxed
-from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
+from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
 
 NAME = "maze"
 answer_of = tagged_or_boxed
 WALL_SHARE = 0.3  # of the inner cells, on average; long ways are most frequent near it
 STARTS = 16  # tried with the same walls
 TRIES = 10_000  # walls in a row without a new maze of a length
+PROMPTS: dict[Wording, str] = {
+    "own": "Find a way through the maze below, from S to E. You can walk on free cells (.) and not "
+    "through walls (*). There are four moves: Left (L), Right (R), Up (U) and Down (D). Give all "
+    "the moves in order inside <answer> </answer> tags, for example <answer> LLD </answer>.",
+    "paper": "You need to solve the following maze. * denotes the wall that you cannot walk "
+    "through, . denotes available area that you can walk through. S denotes the starting point, E "
+    "denotes the destination. There are four movement actions: Left (L), Right (R), Up (U), Down "
+    "(D). Write the final path in <answer> </answer>.",
+}
 MAX_CHARACTERS_PER_CELL = 40  # of an answer: four moves for every cell, written as ` -> Right`
 
 _MOVE = re.compile("left|right|up|down|[lrud]")
@@ -39,6 +48,7 @@ def generate(
     split: Split = "train",
     size: int = 6,
     lengths: Sequence[int] = (4, 5, 6, 7, 8),
+    wording: Wording = "own",
 ) -> Iterator[Item]:
     """Mazes {"rows": [...], "length": int}, all different, and equally many of each length.
 
@@ -72,7 +82,7 @@ def generate(
         return None
 
     what = f"{split} mazes of size {size} and length {{}}"
-    yield from base.in_turn(draw, lengths, count, TRIES, what)
+    yield from base.in_turn(draw, lengths, count, TRIES, what, wording)
 
 
 def _canonical(cells: str, side: int) -> str:
@@ -95,13 +105,8 @@ def _distances(open_cells: int, start: int, width: int) -> list[int]:
 
 def prompt(item: Item) -> list[Message]:
     """Shows the maze and asks for the moves in `<answer>` tags."""
-    question = (
-        "Find a way through the maze below, from S to E. You can walk on free cells (.) and not "
-        "through walls (*). There are four moves: Left (L), Right (R), Up (U) and Down (D). Give "
-        "all the moves in order inside <answer> </answer> tags, for example <answer> LLD </answer>."
-        "\n\n## Maze\n"
-    )
-    return [{"role": "user", "content": question + "\n".join(item["rows"])}]
+    parts = PROMPTS[item.get("wording", "own")], "", "## Maze", *item["rows"]
+    return [{"role": "user", "content": "\n".join(parts)}]
 
 
 class Maze(NamedTuple):

@@ -8,24 +8,30 @@ where a task shows images. OpenRLHF logs evaluation metrics for each datasource.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import importlib.metadata
 import inspect
 import json
 import platform
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, read_rows, write_json
 from openrlhf_js.tasks import task_of
-from openrlhf_js.tasks.base import Generated, Item, Loaded, Message, Progress, Task, no_progress
+from openrlhf_js.tasks.base import (
+    Generated,
+    Item,
+    Loaded,
+    Message,
+    Progress,
+    Task,
+    no_progress,
+    sampled,
+)
 
-T = TypeVar("T")
 COMMON = ("count", "seed", "split", "progress")  # what tasks take; the rest are their own options
 
 # What tells the kinds of items of a task apart: the second half of their datasource.
@@ -71,7 +77,7 @@ def items(
     Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
     """
     if isinstance(task, Generated):
-        if count is None:
+        if count is None and not options.get("source"):
             raise ValueError(f"{task.NAME} generates its problems: say how many")
         found = task.generate(count, seed, split, **options)
     else:
@@ -87,13 +93,6 @@ def items(
         raise ValueError(
             f"{task.NAME} has only {number} problems in its {split} split, not {count}"
         )
-
-
-def sampled(found: Iterable[T], count: int, seed: str) -> list[T]:
-    """A random sample in its original order, in memory for `count`."""
-    rng = random.Random(seed)
-    drawn = heapq.nsmallest(count, ((rng.random(), place, x) for place, x in enumerate(found)))
-    return [x for _, _, x in sorted(drawn, key=lambda each: each[1])]
 
 
 def write(

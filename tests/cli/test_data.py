@@ -84,9 +84,20 @@ def test_the_manifest_and_the_name_tell_what_was_asked_for(tmp_path: Path) -> No
     path = build(tmp_path, "maze", "train", "--size", "7", "--name", "maze-train")
     manifest = json.loads(path.with_suffix(".manifest.json").read_text())
     asked = {"task": "maze", "split": "train", "count": 12, "seed": 0}
-    assert manifest["parameters"] == {**asked, "size": 7, "lengths": [4, 5, 6, 7, 8]}
-    build(tmp_path, "knights_knaves", "test", "--people", "2", "9")
-    assert (tmp_path / "knights_knaves-2-9-test.jsonl").exists()
+    own = {"size": 7, "lengths": [4, 5, 6, 7, 8], "wording": "own"}
+    assert manifest["parameters"] == asked | own
+    build(tmp_path, "knights_knaves", "test", "--people", "2", "9", "--wording", "paper")
+    assert (tmp_path / "knights_knaves-2-9-paper-test.jsonl").exists()
+    row = {"quiz": "Who?", "names": ["Ann", "Bob"], "knight_knave": {}, "solution": [True, False]}
+    row["knight_knave"] = {"knight": "hero", "knave": "villain"}
+    source = tmp_path / "test" / "people2_num1.jsonl"
+    source.parent.mkdir()
+    source.write_text(json.dumps(row))
+    flags = ("--split", "test", "--people", "2", "--source", tmp_path, "--name", "published")
+    assert run("build", "knights_knaves", "--out", tmp_path, *flags) == 0
+    assert json.loads((tmp_path / "published.jsonl").read_text())["label"] == (
+        '{"Ann": "hero", "Bob": "villain"}'
+    )
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))

@@ -96,6 +96,18 @@ def test_both_splits_together_hold_every_problem_there_is():
     assert sorted(found) == sorted(every)
 
 
+def test_the_papers_wording_is_the_papers_example():
+    (item,) = countdown.generate(1, 0, numbers=(4,), wording="paper")
+    [message] = countdown.prompt({**item, "numbers": [55, 53, 59, 22], "target": 71})
+    assert message["content"] == (
+        "Using the numbers [55, 53, 59, 22], create an equation that equals 71. You can use basic "
+        "arithmetic operations (+, -, *, /) and each number can only be used once. Show your work "
+        "in <think> </think> tags. And return the final answer in <answer> </answer> tags, for "
+        "example <answer> (1 + 2) / 3 </answer>."
+    )
+    assert "wording" not in next(countdown.generate(1, 0))
+
+
 # Grading
 
 

@@ -2,6 +2,7 @@
 
 # ruff: noqa: RUF001
 
+import functools
 import itertools
 import json
 import re
@@ -31,25 +32,27 @@ def meaning(sentence: str) -> Callable[[World], bool]:
     if both := re.fullmatch(r"[Ii]f (.+) then (.+)", sentence):
         left, right = map(meaning, both.groups())
         return lambda world: right(world) if left(world) else True
-    if both := re.fullmatch(r"(.+) or (.+), or both", sentence):
+    if both := re.fullmatch(r"(.+?) or (.+?)(?:, or both)?", sentence):
         left, right = map(meaning, both.groups())
         return lambda world: left(world) or right(world)
     if both := re.fullmatch(r"(.+) and (.+)", sentence):
         left, right = map(meaning, both.groups())
         return lambda world: left(world) and right(world)
-    [(name, role)] = re.findall(r"^(\w+) is an? (\w+)$", sentence)
+    [(name, role)] = re.findall(r"^(\w+) is an? (\w+)\W?$", sentence)
     return lambda world: world[name] == role
 
 
 def solutions_of(text: str) -> list[World]:
     """Every solution of a puzzle, by trying all roles in its text."""
-    truthful, lying = re.search(r"Who is an? (\w+) and who is an? (\w+)\?", text).groups()
+    truthful, lying = re.search(r"ho is an? (\w+) and who is an? (\w+)\?", text).groups()
     rule = rf"{truthful}e?s always tell the truth, and {lying}e?s always lie\."
     assert re.search(rule, text, re.I)
-    size, people, story = re.search(r"You meet (\d) of them: (.*?)\. (.*) Who is", text).groups()
+    found = re.search(r"You meet (\d) (?:of them|inhabitants): (.*?)\. (.*) (?:So w|W)ho is", text)
+    size, people, story = found.groups()
     people = [name for name in re.findall(r"\w+", people) if name != "and"]
     assert int(size) == len(set(people))
-    says = [meaning(quote[:-1]) for quote in re.findall(r'"(.*?)"', story)]
+    story = re.sub(r"told you that (.*?\.)", r'told you "\1"', story)  # the paper's, unquoted
+    says = [meaning(quote.rstrip(".,")) for quote in re.findall(r'"(.*?)"', story)]
     speakers = [word for word in re.findall(r"\w+", re.sub(r'".*?"', "", story)) if word in people]
     assert len(says) == len(speakers) and sorted(speakers) == sorted(people)
     worlds = [
@@ -61,9 +64,48 @@ def solutions_of(text: str) -> list[World]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_text_alone_has_one_solution_which_is_the_label(size):
-    for item in knights_knaves.generate(100, 7, people=(size,)):
-        assert solutions_of(text_of(item)) == [json.loads(knights_knaves.label(item))]
+@pytest.mark.parametrize("wording", ["own", "paper"])
+def test_the_text_alone_has_one_solution_which_is_the_label(size, wording):
+    for item in knights_knaves.generate(60, 7, people=(size,), wording=wording):
+        text = text_of(item)
+        assert solutions_of(text) == [json.loads(knights_knaves.label(item))]
+        assert text.startswith("A very special island") == (wording == "paper")
+
+
+def published(size, **changes):
+    """A row of the published data set: everybody says that the next one lies."""
+    names = ["Ella", "Zoey", "Henry", "Mia"][:size]
+    words = {"knight": "knight", "knave": "knave", "a_knight": "a knight", "a_knave": "a knave"}
+    quiz = f"You meet {size} inhabitants. So who is a knight and who is a knave?"
+    solution = [place % 2 == 0 for place in range(size)]
+    row = {"quiz": quiz, "names": names, "knight_knave": words, "solution": solution, "index": 0}
+    return {**row, **changes}
+
+
+def test_published_puzzles_are_read_from_a_copy_or_the_hub(tmp_path, monkeypatch):
+    for split, size in [("train", 2), ("train", 3), ("test", 2), ("test", 4)]:
+        path = tmp_path / split / f"people{size}_num1.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(published(size, quiz=f"{split} {size}?")))
+    load = functools.partial(knights_knaves.generate, None, 0, source=str(tmp_path))
+    assert [item["quiz"] for item in load("train", (2, 3))] == ["train 2?", "train 3?"]
+    (item,) = load("test", (4, 5), "paper")
+    assert text_of(item) == f"test 4? {knights_knaves.REQUESTS['paper'].format()}"
+    label = knights_knaves.label(item)
+    assert json.loads(label) == dict(Ella="knight", Zoey="knave", Henry="knight", Mia="knave")
+    assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1
+    assert len(list(knights_knaves.generate(1, 0, "train", (2, 3), source=str(tmp_path)))) == 1
+    asked = []
+    monkeypatch.setattr(knights_knaves.hub, "rows", lambda *given: asked.append(given) or [])
+    assert not list(knights_knaves.generate(None, 0, "test", (2, 3), source="owner/name"))
+    assert asked[0][:2] == ("owner/name", "2ppl+3ppl") and asked[0][3] == "test"
+
+
+@pytest.mark.parametrize("changes", [{"solution": [True]}, {"names": ["A", "B C"]}, {"quiz": ""}])
+def test_a_published_puzzle_that_is_refused(tmp_path, changes):
+    (tmp_path / "test.jsonl").write_text(json.dumps(published(2, **changes)))
+    with pytest.raises(ValueError, match="row 1: "):
+        list(knights_knaves.generate(None, 0, "test", (2,), source=str(tmp_path)))
 
 
 @pytest.mark.parametrize(("one", "two"), [(True, False), (False, False)])  # none, and two

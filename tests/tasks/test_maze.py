@@ -117,6 +117,15 @@ def test_both_splits_together_hold_every_maze_there_is():
     assert len(train) + len(test) == len(every) == 44
 
 
+def test_the_papers_wording_is_an_option():
+    (item,) = maze.generate(1, 0, wording="paper")
+    [message] = maze.prompt(item)
+    said, shown = message["content"].split("\n\n## Maze\n")
+    assert said.startswith("You need to solve the following maze. * denotes the wall")
+    assert said.endswith("Write the final path in <answer> </answer>.")
+    assert shown == "\n".join(item["rows"])
+
+
 RIGHT = r"""RUUU ; R U U U ; r, u, u, u ; R->U -> U→U ; Right, Up, Up, Up ; rightUpUup ; RUUU. ;
     **RUUU** ; "RUUU" ; `RUUU` ; $RUUU$ ; \text{RUUU} ; $\boxed{RUUU}$. ; R-U-U-U ; [R, U, U, U] ;
     ['R','U','U','U'] ; ["Right", "Up", "Up", "Up"] ; RLRUUU ; LRRUUU ; RUUUDU ; →↑↑↑ ; → ↑, ↑ ↑ ;
