@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -25,27 +26,30 @@ def main(argv: list[str] | None = None) -> int:
         return 0 if {"-h", "--help"} & {program, *rest} else 2
     dry, tiny = bool({"--dry-run", "--dry_run"} & set(rest)), "--tiny" in rest
     flags = [word for word in rest if word not in ("--dry-run", "--dry_run", "--tiny")]
-    if tiny:
-        from openrlhf_js.tiny import recipes
+    from openrlhf_js.tiny import recipes
 
-        folder = Path(tempfile.mkdtemp(prefix="openrlhf-js-tiny-"))
-        shrink = recipes.tiny_training if program == "train" else recipes.tiny_reward_training
+    shrink = recipes.tiny_training if program == "train" else recipes.tiny_reward_training
+    with contextlib.ExitStack() as stack:
         try:
-            flags = shrink(flags, folder)
+            if tiny:
+                folder = Path(tempfile.mkdtemp(prefix="openrlhf-js-tiny-"))
+                flags = shrink(flags, folder)
+                print(f"openrlhf_js: the tiny run is in {folder}", flush=True)
+            elif dry:
+                stand_ins = stack.enter_context(tempfile.TemporaryDirectory())
+                flags = recipes.with_data(flags, Path(stand_ins))
         except ValueError as error:
             say(f"openrlhf_js: {error}", error=True)
             return 2
-        print(f"openrlhf_js: the tiny run is in {folder}", flush=True)
-    if dry:
-        flags.append("--js.dry_run")
-    if program == "train":
-        from openrlhf_js.cli import train as training
+        flags += ["--js.dry_run"] * dry
+        if program == "train":
+            from openrlhf_js.cli import train as training
 
-        return training.main(flags)
-    if dry or tiny:
-        from openrlhf_js.cli import rm
+            return training.main(flags)
+        if dry or tiny:
+            from openrlhf_js.cli import rm
 
-        return rm.train(flags)
+            return rm.train(flags)
     # DeepSpeed's launcher starts one process for each GPU
     launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--no_local_rank", "--module"]
     os.execv(sys.executable, [*launcher, "openrlhf_js.cli.rm", "train", *flags])

@@ -7,54 +7,110 @@ prompt and the gradient updates of a step. So a recipe can be tried on a laptop.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from openrlhf_js.common.console import say
+from openrlhf_js.tasks import TASKS
+from openrlhf_js.tasks.base import Generated, Task
 from openrlhf_js.tiny import model, preferences
-from openrlhf_js.tiny.tasks import write_lines
+from openrlhf_js.tiny.tasks import TinyTask, write_lines
 
 PROMPTS, PROMPTS_PER_STEP = 64, 16
 PAIRS, HELD_OUT_PAIRS, PAIRS_PER_STEP = 512, 128, 64
 MAX_TOKENS = 48
+LABELS = 8  # different ones of the prompts
+RANK = 8  # of LoRA
 ROLES = ("actor", "critic", "ref", "reward")
 
 Flags = dict[str, list[str]]  # without dashes; of a flag that occurs twice, the last values
 
 
 def tiny_training(argv: list[str], folder: Path) -> list[str]:
-    """The command line of a policy's training on the tiny model, with data in `folder`."""
+    """The command line of a policy's training on the tiny model, with data in `folder`.
+
+    A random model must find right answers for its rewards to differ: each right response to one of
+    a few labels is a token of its own.
+    """
     given = _parse(argv)
     responses = _count(given, "rollout.n_samples_per_prompt", 1)
     step = _count(given, "rollout.batch_size", 1024) * responses
     updates = max(1, step // _count(given, "train.batch_size", 128))
+    if given.pop("data.max_images_per_prompt", None):
+        say("openrlhf_js: the tiny model reads text alone: prompts have no figures")
+    grader = given.get("reward.remote_url", [""])[0]
+    labels, answers = _answers(TASKS.get(Path(grader).stem))
+    task = replace(preferences.TASK, tokens=(*preferences.TASK.tokens, *answers))
     key, messages = given.get("data.input_key", ["input"])[0], "data.apply_chat_template" in given
     prompts = [pair.prompt for pair in _pairs(PROMPTS, held_out=False)]
-    write_lines(
-        folder / "prompts.jsonl",
-        ({key: [{"role": "user", "content": p}] if messages else p} for p in prompts),
-    )
-    _write_policy(folder / "policy")
+    rows = [
+        {key: [{"role": "user", "content": p}] if messages else p, "label": label}
+        for p, label in zip(prompts, cycle(labels), strict=False)
+    ]
+    write_lines(folder / "prompts.jsonl", rows)
+    write_lines(folder / "test.jsonl", rows[:PROMPTS_PER_STEP])
+    _write_policy(folder / "policy", task)
     sizes = {
         "actor.model_name_or_path": folder / "policy",
         "data.prompt_dataset": folder / "prompts.jsonl",
         "data.max_samples": PROMPTS,
         "data.max_len": MAX_TOKENS,
-        "rollout.max_new_tokens": preferences.TASK.max_new_tokens,
+        "rollout.max_new_tokens": task.max_new_tokens,
         "rollout.batch_size": PROMPTS_PER_STEP,
-        "rollout.micro_batch_size": 8,
+        "rollout.micro_batch_size": 4,
         "rollout.max_tokens_per_gpu": 1024,
         "train.batch_size": PROMPTS_PER_STEP * responses // updates,
-        "train.micro_batch_size": 8,
+        "train.micro_batch_size": 4,
         "train.max_tokens_per_gpu": 1024,
         "vllm.num_engines": 1,
         "vllm.tensor_parallel_size": 1,
         **{f"{role}.num_nodes": 1 for role in ROLES},
         **{f"{role}.num_gpus_per_node": 1 for role in ROLES},
     }
-    if "reward.remote_url" not in given:
+    smaller = {  # where the recipe has them
+        "eval.dataset": folder / "test.jsonl",
+        "eval.steps": 2,
+        "eval.n_samples_per_prompt": 2,
+        "js.max_steps": 3,
+        "ds.lora.rank": RANK,
+        "ds.lora.alpha": RANK,
+    }
+    sizes |= {name: value for name, value in smaller.items() if name in given}
+    if not grader:
         preferences.write_reward_model(folder / "reward_model", 1)
         sizes["reward.model_name_or_path"] = folder / "reward_model"
     return _written(given, sizes, folder)
+
+
+def _answers(task: Task | None) -> tuple[list[str], list[str]]:
+    """A few labels of a task, and a right response to each; one empty label without a task."""
+    if task is None:
+        return [""], []
+    labels = [str(number) for number in range(LABELS)]
+    if isinstance(task, Generated):
+        labels = [task.label(item) for item in task.generate(LABELS, 0, "train")]
+    return labels, [task.right_response(label) for label in labels]
+
+
+def with_data(argv: list[str], folder: Path) -> list[str]:
+    """The command line of a dry run: a prompt file that is not built yet is stood in for.
+
+    The file in `folder` has as many rows as `--data.max_samples` says, since sizes are checked.
+    """
+    given = _parse(argv)
+    for name in ("data.prompt_dataset", "eval.dataset"):
+        files = given.get(name, [""])[0].split(",")
+        missing = [file for file in files if file.endswith(".jsonl") and not Path(file).exists()]
+        if missing:
+            rows = _count(given, "data.max_samples", 1) if name.startswith("data") else 1
+            key = given.get("data.input_key", ["input"])[0]
+            stand_in = folder / f"{name}.jsonl"
+            write_lines(stand_in, [{key: "a prompt", "label": "its label"}] * rows)
+            say(f"openrlhf_js: {', '.join(missing)}: not built yet, checked as {rows:,} rows")
+            given[name] = [str(stand_in)]
+    return _words(given)
 
 
 def tiny_reward_training(argv: list[str], folder: Path) -> list[str]:
@@ -104,12 +160,15 @@ def _written(given: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:
         "logger.tensorboard_dir": folder / "tensorboard",
         "js.device": "cpu",
     }
-    flags |= {name: [str(value)] for name, value in replaced.items()}
+    return _words(flags | {name: [str(value)] for name, value in replaced.items()})
+
+
+def _words(flags: Flags) -> list[str]:
     return [word for name, values in flags.items() for word in (f"--{name}", *values)]
 
 
-def _write_policy(folder: Path) -> None:
-    tokenizer = model.make_tokenizer(preferences.TASK)
+def _write_policy(folder: Path, task: TinyTask = preferences.TASK) -> None:
+    tokenizer = model.make_tokenizer(task)
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
 
 

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from openrlhf_js.cli import recipe, rm
+from openrlhf_js.cli.data import _settings_of
+from openrlhf_js.common.settings import parse
+from openrlhf_js.plugin import run
+from openrlhf_js.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
+RLHF = "scripts/recipes/rlhf_llama3.2_3b.sh"
 POLICY = {name: f"scripts/recipes/rlhf_llama3.2_3b_{name}.sh" for name in ("js", "rloo")}
+LISTED = (
+    *("rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.max_new_tokens"),
+    *("actor.adam.lr", "actor.eps_clip", "rollout.temperature", "eval.temperature"),
+    *("eval.n_samples_per_prompt", "eval.steps", "ds.lora.rank", "actor.num_gpus_per_node"),
+)
+# The paper's tables: model, prompts, updates a step, longest prompt, and LISTED; the steps and the
+# first test set.
+TABLES = {
+    "math_1.5b": "Qwen2.5-Math-1.5B 2 1024 64 4 2048 2e-06 0.22 0.8 0.8 16 50 0 4 None math500",
+    "math_7b": "Qwen2.5-Math-7B 2 1024 64 4 2048 2e-05 0.22 0.8 0.8 16 50 256 4 None math500",
+    "math_4b": "Qwen3-4B-Base 2 1024 64 4 3072 2e-06 0.28 1.0 1.0 16 50 0 4 None math500",
+    "knk_easy_7b": "Qwen2.5-7B-Instruct 2 1024 32 8 2048 4e-05 0.22 0.7 0.7 16 25 256 4 200 test",
+    "knk_hard_7b": "Qwen2.5-7B-Instruct 2 1024 32 8 2048 4e-05 0.22 0.7 0.7 16 25 256 4 200 test",
+    "knk_1.5b": "Qwen2.5-1.5B-Instruct 2 1024 32 8 2048 5e-07 0.22 0.7 0.7 16 25 0 4 1000 test",
+    "knk_heterogeneity_1.5b": (
+        "Qwen2.5-1.5B-Instruct 2 1024 32 8 2048 5e-07 0.22 0.7 0.7 16 25 0 4 800 test"
+    ),
+    "countdown_3b": "Qwen2.5-3B 2 512 64 5 1024 1e-06 0.22 0.7 0.7 16 10 0 2 200 test",
+    "maze_8b": "Ministral-8B-Instruct-2410 2 1024 32 8 2048 3e-07 0.25 0.7 0.7 16 25 0 4 200 test",
+    "gsm8k_0.5b": "Qwen2.5-0.5B-Instruct 1 1024 64 4 2048 1e-06 0.2 0.7 0.5 10 100 0 1 500 test",
+    "geometry3k_3b": (
+        "Qwen2.5-VL-3B-Instruct 4 1024 512 5 1024 1e-06 0.2 0.7 0.7 16 20 0 4 600 test"
+    ),
+    "geometry3k_7b": (
+        "Qwen2.5-VL-7B-Instruct 4 1024 512 5 1024 1e-06 0.2 0.7 0.7 16 20 0 4 600 test"
+    ),
+}
+RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF]
 REWARD_MODEL, SERVE = "reward_models/train_llama3_8b_rm.sh", "reward_models/serve.sh"
 # `exec PYTHON -m MODULE FLAGS...` prints its arguments, so that a script costs no start of Python
 PRINT = 'exec() { printf "%s\\n" "${@:2}"; exit; }; source "$0"'
@@ -35,9 +70,68 @@ def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:
     return shown.err if status else shown.out
 
 
+@pytest.fixture(autouse=True, scope="module")
+def import_each_grader_once():
+    """Which takes seconds, in a process of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "load_problem", functools.cache(run.load_problem))
+        yield
+
+
 def listed(output: str) -> dict[str, str]:
     """Flag -> value, of the flags that are not at their default."""
     return dict(re.findall(r"^\* --(\S+) (.*)$", output, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_recipe_has_the_settings_of_the_papers_table(capsys, name):
+    path = f"scripts/recipes/{name}.sh"
+    output = dry_run(capsys, path, "--dry_run")
+    flags = dict(re.findall(r"^[* ] --(\S+) (.*)$", output, re.MULTILINE))
+    model, updates, prompt, *values, steps, test = TABLES[name].split()
+    assert [float(flags[each]) for each in LISTED] == [float(each) for each in values]
+    assert flags["actor.model_name_or_path"].split("/")[1] == model
+    prompts, responses = int(values[0]), int(values[1])
+    assert prompts * responses / int(flags["train.batch_size"]) == int(updates)
+    assert int(flags["data.max_len"]) - int(flags["rollout.max_new_tokens"]) == int(prompt)
+    assert flags["js.max_steps"] == steps and flags["algo.advantage.estimator"] == "js"
+    assert int(flags["data.max_samples"]) % prompts == 0  # no episode ends in a smaller batch
+    episode = int(flags["data.max_samples"]) // prompts
+    assert steps == "None" or episode * int(flags["train.num_episodes"]) >= int(steps)
+    pictures = name.startswith("geometry3k")
+    assert (flags["algo.kl.init_coef"], flags["data.max_images_per_prompt"]) == (
+        ("0.01", "1") if pictures else ("0.0", "0")
+    )
+    assert flags["js.loss"] == ("token_mean" if name == "math_4b" else "sequence_mean")
+    assert f"/{test}.jsonl" in output and "not built yet" in output
+    words = command(path, "--dry_run")
+    assert words.count("--ds.lora.alpha") == (float(values[9]) > 0)
+
+
+def test_variables_choose_estimator_seed_and_the_experiments_own_axis(capsys, monkeypatch):
+    for variable in ("ESTIMATOR=remax", "SEED=3", "M=8", "GPUS=2", "PEOPLE=2 9"):
+        monkeypatch.setenv(*variable.split("="))
+    shown = listed(dry_run(capsys, "scripts/recipes/gsm8k_0.5b.sh", "--dry_run"))
+    assert (shown["algo.advantage.estimator"], shown["train.seed"]) == ("remax", "3")
+    assert (shown["rollout.n_samples_per_prompt"], shown["train.batch_size"]) == ("8", "512")
+    assert shown["vllm.num_engines"] == "2"
+    assert shown["ckpt.output_dir"] == "runs/gsm8k_0.5b_m8/remax-3/model"
+    words = command("scripts/recipes/knk_heterogeneity_1.5b.sh", "--dry_run")
+    assert "runs/data/knk_heterogeneity_1.5b_2_9/train.jsonl" in words
+
+
+def test_a_recipe_builds_the_data_that_is_missing(tmp_path):
+    """All commands of all recipes are ones that `data build` takes."""
+    echo = f"{ROOT}/.venv/bin/openrlhf-js() {{ printf '%s\\n' \"$*\" >> built; }}; {PRINT}"
+    for path in RECIPES:
+        subprocess.run(["bash", "-c", echo, str(ROOT / path)], cwd=tmp_path, check=True)
+    built = (tmp_path / "built").read_text().splitlines()
+    assert len(built) == 3 * 4 + 9 * 2
+    for line in built:
+        kind, build, task, *flags = line.split()
+        assert (kind, build) == ("data", "build")
+        settings = parse(_settings_of(TASKS[task]), "", flags)
+        assert settings.out.parent == Path("runs/data") and settings.name
 
 
 def test_the_two_policies_differ_in_the_estimator_alone(capsys):
@@ -48,7 +142,7 @@ def test_the_two_policies_differ_in_the_estimator_alone(capsys):
         "algo.advantage.estimator",
         "ckpt.output_dir",
         "ckpt.path",
-        "logger.tensorboard_dir",
+        "logger.wandb.run_name",
     }
     assert js.keys() == rloo.keys()
     assert js["actor.model_name_or_path"] == "meta-llama/Llama-3.2-3B-Instruct"
@@ -88,7 +182,7 @@ def test_a_recipe_for_gpus_starts_deepspeeds_launcher(monkeypatch):
 
 @pytest.mark.integration
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", [POLICY["js"], REWARD_MODEL])
+@pytest.mark.parametrize("path", [RECIPES[date.today().toordinal() % len(RECIPES)], REWARD_MODEL])
 def test_a_recipe_can_be_tried(path):
     done = subprocess.run(
         ["bash", str(ROOT / path), "--tiny"],

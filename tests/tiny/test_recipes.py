@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
-from openrlhf_js.tiny.recipes import tiny_reward_training, tiny_training
+from openrlhf_js.tasks import TASKS
+from openrlhf_js.tiny.recipes import tiny_reward_training, tiny_training, with_data
+
+GENERATED = ("knights_knaves", "countdown", "maze")
 
 FLAGS = [
     *("--actor.model_name_or_path", "meta-llama/Llama-3.2-3B-Instruct"),
@@ -45,6 +49,41 @@ def test_models_data_and_machines_are_small_and_the_rest_stays(tmp_path):
     assert checkpoint_problems(scorer, normalize=True, messages=True) == []
     vocabularies = [AutoTokenizer.from_pretrained(each).get_vocab() for each in (policy, scorer)]
     assert vocabularies[0] == vocabularies[1]
+
+
+@pytest.mark.parametrize("task", ["gsm8k", "math", "geometry3k", *GENERATED])
+def test_a_task_has_its_own_labels_and_right_responses_of_one_token(tmp_path, task, capsys):
+    flags = ["--reward.remote_url", f"/graders/{task}.py", "--eval.dataset", "a.jsonl,b.jsonl"]
+    flags += ["--data.max_images_per_prompt", "1", "--ds.lora.rank", "256", "--js.max_steps", "600"]
+    argv = tiny_training([*FLAGS, *flags], tmp_path)
+    assert value(argv, "reward.remote_url") == f"/graders/{task}.py"
+    assert [value(argv, name) for name in ("ds.lora.rank", "js.max_steps")] == ["8", "3"]
+    assert "--ds.lora.alpha" not in argv
+    assert (
+        not any("images" in word for word in argv) and "have no figures" in capsys.readouterr().out
+    )
+    tokenizer = AutoTokenizer.from_pretrained(value(argv, "actor.model_name_or_path"))
+    responses = [each for each in tokenizer.get_vocab() if len(each) > 3 and each[0] != "<"]
+    responses += [each for each in tokenizer.get_vocab() if each.startswith("<answer>")]
+    rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
+    labels = {row["label"] for row in rows}
+    assert len(rows) == 64 and len(labels) == 8
+    for label in labels:
+        assert any(TASKS[task].score(each, label).value == 1 for each in responses), label
+    assert len(Path(value(argv, "eval.dataset")).read_text().splitlines()) == 16
+
+
+def test_a_dry_run_has_rows_for_files_that_are_not_built(tmp_path, capsys):
+    there = tmp_path / "there.jsonl"
+    there.write_text("{}\n")
+    missing = ["--data.prompt_dataset", "x/train.jsonl", "--data.max_samples", "128"]
+    argv = with_data([*FLAGS, *missing, "--eval.dataset", f"{there},x/test.jsonl"], tmp_path)
+    assert len(Path(value(argv, "data.prompt_dataset")).read_text().splitlines()) == 128
+    assert json.loads(Path(value(argv, "eval.dataset")).read_text())["context_messages"]
+    assert "x/train.jsonl: not built yet, checked as 128 rows" in capsys.readouterr().out
+    known = [*FLAGS, "--eval.dataset", str(there)]
+    assert value(with_data(known, tmp_path), "eval.dataset") == str(there)
+    assert value(with_data(known, tmp_path), "data.prompt_dataset").startswith("OpenRLHF/")
 
 
 @pytest.mark.parametrize("value", ["1e3", "0", "8 8", ""])
