@@ -95,7 +95,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     from openrlhf_js.common.store import Store
     from openrlhf_js.report import reward_model as report
     from openrlhf_js.reward_model import evaluate as evaluation
-    from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+    from openrlhf_js.reward_model.checkpoint import tokenizer_problems
     from openrlhf_js.reward_model.model import RewardModel
     from openrlhf_js.reward_model.preferences import read_pairs
     from openrlhf_js.sampling.models import local_folder, model_fingerprint
@@ -103,8 +103,8 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     settings.file.stat()  # before a model is downloaded
     use_idle_cores()
     model_folder = local_folder(settings.model)
-    messages, prefix = settings.apply_chat_template, settings.value_head_prefix
-    if problems := checkpoint_problems(model_folder, prefix, messages=messages):
+    messages = settings.apply_chat_template
+    if problems := tokenizer_problems(model_folder, messages=messages):
         raise ValueError("\n".join(problems))
     tokenizer = AutoTokenizer.from_pretrained(model_folder, trust_remote_code=False)
     columns = (settings.prompt_key, settings.chosen_key, settings.rejected_key, settings.subset_key)
@@ -126,13 +126,8 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     folder = settings.out or Path("runs", f"rm-eval-{digest}")
     with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
         # not normalised: margins are in the units of training
-        model = RewardModel.load(
-            model_folder,
-            settings.max_len,
-            settings.device,
-            settings.dtype,
-            value_head_prefix=prefix,
-        )
+        how = (settings.max_len, settings.device, settings.dtype, False, settings.value_head_prefix)
+        model = RewardModel.load(model_folder, *how)
         with progress("scoring", len(data.texts), "pairs") as bar:
             rewards = evaluation.score_pairs(
                 data.texts, model.scores, store, settings.pairs_at_once, bar.update

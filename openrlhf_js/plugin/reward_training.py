@@ -16,7 +16,7 @@ from openrlhf_js.plugin.checks import Flat, at_least_one
 from openrlhf_js.plugin.flags import REWARD_MODEL, our_group
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.upstream import BadInput
-from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Budget, Making, Report, check
+from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Making, Report, check
 from openrlhf_js.reward_model.checkpoint import (
     first_line,
     head_prefix,
@@ -146,10 +146,10 @@ def making(flat: Flat, tokenizer: Any) -> Making:
     sides = (flat["data.prompt_key"], flat["data.chosen_key"], flat["data.rejected_key"])
     return Making(
         Keys(*sides, subset=None, margin=margin),
-        tokenizer.eos_token,
+        tokenizer,
+        flat["data.max_len"],
         tokenizer.apply_chat_template if flat["data.apply_chat_template"] else None,
         template if template and "{}" in template else None,  # upstream ignores any other
-        Budget(tokenizer, flat["data.max_len"]),
     )
 
 

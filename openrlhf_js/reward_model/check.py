@@ -20,6 +20,7 @@ from openrlhf_js.reward_model.preferences import (
     Keys,
     PreferencePair,
     Template,
+    encode,
     ended,
     pair,
     rendered,
@@ -113,35 +114,14 @@ class Report:
             self.problems[kind].append(f"{file}, {place}: {text}" if place else f"{file}: {text}")
 
 
-class Budget:
-    """The tokens that a text may have, EOS included (`--data.max_len`)."""
-
-    def __init__(self, tokenizer: Any, max_len: int):
-        self.max_len = max_len
-        self._tokenizer = tokenizer
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, uncut."""
-        quiet = {"return_attention_mask": False, "verbose": False}
-        try:
-            return self._tokenizer(list(texts), add_special_tokens=False, **quiet)["input_ids"]
-        except Exception as error:  # tokenizers raises bare Exceptions
-            raise ValueError(f"the tokenizer cannot encode a text ({error!s:.200})") from error
-
-    def kept(self, ids: list[int]) -> list[int]:
-        """The ids of one of `encode` that are trained on, but for the last, which becomes EOS."""
-        left = self._tokenizer.truncation_side == "left"
-        return (ids[-self.max_len :] if left else ids[: self.max_len])[:-1]
-
-
 class Making(NamedTuple):
-    """How rows become texts in a training; without a budget, lengths are not checked."""
+    """How rows become texts, and texts tokens, in a training."""
 
     keys: Keys
-    eos_token: str
+    tokenizer: Any
+    max_len: int  # tokens of a text, EOS included
     template: Template | None = None
     input_template: str | None = None
-    budget: Budget | None = None
 
 
 def check(
@@ -162,9 +142,8 @@ def check(
             for row in batch:
                 for kind, text in _row_problems(row, name, making, tally, made, seen):
                     report.add(kind, name, row.place, text)
-            if making.budget and made:
-                for kind, place, text in _length_problems(name, made, making.budget, tally):
-                    report.add(kind, name, place, text)
+            for kind, place, text in _length_problems(made, making, tally) if made else ():
+                report.add(kind, name, place, text)
             progress(len(batch))
         if not tally.pairs and not tally.counts:
             report.add("no pair", name, "", "there are no rows")
@@ -196,7 +175,7 @@ def _row_problems(
         return
     if not whole:
         yield "torn", "prompt and response do not begin with the prompt and its generation prompt"
-    chosen, rejected = (ended(text, making.eos_token) for text in texts)
+    chosen, rejected = (ended(text, making.tokenizer.eos_token) for text in texts)
     made[row.place] = chosen, rejected
     if chosen == rejected:
         yield "same", "chosen and rejected are the same text"
@@ -212,21 +191,19 @@ def _row_problems(
 
 
 def _length_problems(
-    file: str, made: dict[str, tuple[str, str]], budget: Budget, tally: Tally
+    made: dict[str, tuple[str, str]], making: Making, tally: Tally
 ) -> Iterator[tuple[str, str, str]]:
     """Kind, place and text of the pairs that would be cut; counts the tokens of all."""
-    places = list(made)
-    try:
-        encoded = budget.encode([text for sides in made.values() for text in sides])
-    except ValueError as error:
-        raise ValueError(f"{file}, {places[0]} to {places[-1]}: {error}") from error
-    for place, chosen, rejected in zip(places, encoded[::2], encoded[1::2], strict=True):
-        longest = max(len(chosen), len(rejected))
+    texts = [text for sides in made.values() for text in sides]
+    ids = making.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    for (place, sides), *both in zip(made.items(), ids[::2], ids[1::2], strict=True):
+        longest = max(map(len, both))
         tally.tokens.append(longest)
-        if longest > budget.max_len:
-            yield "cut", place, f"takes {longest:,} tokens of {budget.max_len:,}"
-            if len({*made[place]}) > 1 and budget.kept(chosen) == budget.kept(rejected):
-                yield "same", place, f"the same once cut to {budget.max_len:,} tokens"
+        if longest > making.max_len:
+            yield "cut", place, f"takes {longest:,} tokens of {making.max_len:,}"
+            chosen, rejected = encode(making.tokenizer, sides, making.max_len)
+            if len({*sides}) > 1 and chosen == rejected:
+                yield "same", place, f"the same once cut to {making.max_len:,} tokens"
 
 
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:

@@ -27,26 +27,14 @@ def checkpoint_problems(
     `messages` need a chat template; to `normalize` takes mean and std of config.json, which also
     has precedence over `value_head_prefix`.
     """
-    folder, problems = Path(folder), []
-    if not folder.is_dir():
-        return [f"{folder} is not a folder: give one with config.json, weights and tokenizer"]
+    folder = Path(folder)
     try:
         config = read_config(folder)
+        problems = _head_problems(folder, config, head_prefix(config, value_head_prefix))
+        if normalize and normalisation(config) is None:
+            problems.append(f"{folder}/config.json has no mean and std to normalise with")
     except ValueError as error:
         return [str(error)]
-    try:
-        prefix = head_prefix(config, value_head_prefix)
-        problems += _head_problems(folder, config, prefix, tensor_shapes(folder))
-    except ValueError as error:
-        merge = "it holds a LoRA adapter: merge it with `python -m openrlhf.cli.lora_combiner`"
-        is_adapter = (folder / "adapter_config.json").is_file()
-        problems.append(f"{error}; {merge}" if is_adapter else str(error))
-    if normalize:
-        try:
-            if normalisation(config) is None:
-                problems.append(f"{folder}/config.json has no mean and std to normalise with")
-        except ValueError as error:
-            problems.append(str(error))
     return problems + tokenizer_problems(folder, messages=messages)
 
 
@@ -102,12 +90,10 @@ def normalisation(config: Any) -> tuple[float, float] | None:
     values: list[Any] = [getattr(config, name, None) for name in ("mean", "std")]
     if values == [None, None]:
         return None
-    try:
-        mean, std = map(float, values)
-        if math.isfinite(mean) and 0 < std < math.inf:
+    if all(isinstance(each, int | float) and abs(each) < math.inf for each in values):
+        mean, std = values
+        if std > 0:
             return mean, std
-    except (TypeError, ValueError, OverflowError):
-        pass
     raise ValueError(
         f"config.json has mean {values[0]!r:.40} and std {values[1]!r:.40}: to normalise, both "
         "must be finite numbers and std above 0"
@@ -116,20 +102,30 @@ def normalisation(config: Any) -> tuple[float, float] | None:
 
 def tensor_shapes(folder: Path) -> Shapes:
     """The shape of every tensor, without reading the weights; ValueError for damaged files."""
+    return {name: tuple(each.shape) for name, each in _tensors(folder).items()}
+
+
+def read_tensor(folder: Path, name: str) -> Any:
+    """One tensor of a folder, as stored."""
+    return _tensors(folder)[name].clone()
+
+
+def _tensors(folder: Path) -> dict[str, Any]:
+    """Every tensor, mapped; ValueError where the files are damaged, or there are none."""
+    import torch
+    from safetensors.torch import load_file
+
+    found: dict[str, Any] = {}
     try:
-        found = [_tensors(path, "meta") for path in _files(folder)]
-        return {name: tuple(each.shape) for tensors in found for name, each in tensors.items()}
+        for path in _files(folder):
+            safe = path.suffix == ".safetensors"
+            found |= load_file(path) if safe else torch.load(path, mmap=True, weights_only=True)
+        return found
     except Exception as error:  # of safetensors, pickle, zip files or JSON
         raise ValueError(
             f"the weights in {folder} cannot be read ({first_line(error)}): copy the checkpoint "
             "again"
         ) from None
-
-
-def read_tensor(folder: Path, name: str) -> Any:
-    """One tensor of a folder, as stored."""
-    found = (_tensors(path, "cpu") for path in _files(folder))
-    return next(tensors[name] for tensors in found if name in tensors).clone()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -141,22 +137,16 @@ def _files(folder: Path) -> list[Path]:
         if index.is_file():
             shards = set(json.loads(index.read_bytes())["weight_map"].values())
             return [folder / Path(shard).name for shard in sorted(shards)]
+    if (folder / "adapter_config.json").is_file():
+        merge = "merge it with `python -m openrlhf.cli.lora_combiner`"
+        raise FileNotFoundError(f"it holds a LoRA adapter: {merge}")
     raise FileNotFoundError(f"there is neither {' nor '.join(WEIGHT_FILES)}, nor shards")
 
 
-def _tensors(path: Path, device: str) -> dict[str, Any]:
-    """The tensors of a file, mapped; "meta" ones are shapes alone."""
-    import torch
-    from safetensors.torch import load_file
-
-    if path.suffix == ".safetensors":
-        return load_file(path)  # mapped, too
-    return torch.load(path, map_location=device, weights_only=True, mmap=device == "cpu")
-
-
-def _head_problems(folder: Path, config: Any, prefix: str, shapes: Shapes) -> list[str]:
+def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
     """What is wrong with the value head: one output, of the model's width, without bias."""
     name, width = f"{prefix}.weight", config.get_text_config().hidden_size
+    shapes = tensor_shapes(folder)
     if name not in shapes:
         return [
             f"{folder} has no value head {name}: give its name without .weight as value_head_prefix"

@@ -12,13 +12,12 @@ import torch
 
 from openrlhf_js.reward_model.checkpoint import (
     checkpoint_problems,
-    first_line,
     head_prefix,
     normalisation,
     read_config,
     read_tensor,
 )
-from openrlhf_js.reward_model.preferences import ended
+from openrlhf_js.reward_model.preferences import encode
 from openrlhf_js.sampling.models import local_folder
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "float32": torch.float32}
@@ -72,32 +71,26 @@ class RewardModel:
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
 
-        place = _device(device)
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         folder = local_folder(name_or_path)
         if problems := checkpoint_problems(folder, value_head_prefix, normalize=normalize):
             raise ValueError("\n".join(problems))
         config = read_config(folder)
         prefix = head_prefix(config, value_head_prefix)
-        try:
-            scale = normalisation(config)
-        except ValueError:  # a problem only for those who normalise
-            scale = None
+        scale = normalisation(config) if normalize else None
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if tokenizer.pad_token_id is None:  # padding is masked
             tokenizer.pad_token = tokenizer.eos_token
         logging.set_verbosity_error()  # the head, which is loaded separately, would be reported
         logging.disable_progress_bar()
-        try:
-            backbone, loaded = AutoModel.from_pretrained(
-                folder,
-                config=config,
-                dtype=DTYPES[dtype],
-                attn_implementation=attention,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-        except (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError) as error:
-            raise ValueError(f"{folder} cannot be loaded: {first_line(error)}") from error
+        backbone, loaded = AutoModel.from_pretrained(
+            folder,
+            config=config,
+            dtype=DTYPES[dtype],
+            attn_implementation=attention,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
         if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
             # transformers would initialise them at random
             raise ValueError(
@@ -122,7 +115,7 @@ class RewardModel:
             backbone.to(place).eval(),
             head.to(place, DTYPES[dtype]),
             tokenizer,
-            scale if normalize else None,
+            scale,
             description,
         )
 
@@ -172,25 +165,6 @@ class RewardModel:
         return rewards.tolist()
 
 
-def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]]:
-    """The token ids of each text, 1 to `max_len` of them, the last one EOS.
-
-    As `openrlhf.datasets.RewardDataset`: trailing newlines are stripped, EOS follows a space unless
-    the text ends with it, the tokenizer cuts at its own truncation side, and the last token becomes
-    EOS whatever it was. `openrlhf.cli.serve_rm` only cuts, and so gives other scores than training.
-    """
-    if not texts:  # tokenizers do not take an empty list
-        return []
-    ids = tokenizer(
-        [ended(text, tokenizer.eos_token) for text in texts],
-        max_length=max_len,
-        truncation=True,
-        padding=False,
-        add_special_tokens=False,
-    )["input_ids"]
-    return [[*each[:-1], tokenizer.eos_token_id] for each in ids]
-
-
 def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> list[list[int]]:
     """Indices of texts to score together: of similar lengths, the longest first.
 
@@ -206,12 +180,3 @@ def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> li
         else:
             batches.append([index])
     return batches
-
-
-def _device(name: str | None) -> torch.device:
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"device {name!r} cannot be used here: {first_line(error)}") from None
-    return device

@@ -7,7 +7,7 @@ by the chat template where one is used, without trailing newlines, then the end-
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,6 +125,25 @@ def ended(text: str, eos_token: str) -> str:
     """The text with its end-of-sequence token, as OpenRLHF's RewardDataset adds it."""
     text = text.rstrip("\n")
     return text if text.endswith(eos_token) else f"{text} {eos_token}"
+
+
+def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]]:
+    """The token ids of each text, 1 to `max_len` of them, the last one EOS.
+
+    As `openrlhf.datasets.RewardDataset`: trailing newlines are stripped, EOS follows a space unless
+    the text ends with it, the tokenizer cuts at its own truncation side, and the last token becomes
+    EOS whatever it was. `openrlhf.cli.serve_rm` only cuts, and so gives other scores than training.
+    """
+    if not texts:  # tokenizers do not take an empty list
+        return []
+    ids = tokenizer(
+        [ended(text, tokenizer.eos_token) for text in texts],
+        max_length=max_len,
+        truncation=True,
+        padding=False,
+        add_special_tokens=False,
+    )["input_ids"]
+    return [[*each[:-1], tokenizer.eos_token_id] for each in ids]
 
 
 def rendered(

@@ -18,8 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from openrlhf_js.cli.rm import train as main
 from openrlhf_js.plugin import reward_training
 from openrlhf_js.plugin.reward_training import ALONE, reward_parser
-from openrlhf_js.reward_model.check import Budget
-from openrlhf_js.reward_model.preferences import Keys, ended, pair, rendered
+from openrlhf_js.reward_model.preferences import Keys, encode, ended, pair, rendered
 from openrlhf_js.tiny.model import make_model, make_tokenizer, save
 from openrlhf_js.tiny.tasks import END, sort
 
@@ -115,12 +114,9 @@ def test_texts_and_cuts_are_those_of_upstreams_dataset(kind, chat, input_templat
     ours = [tuple(ended(text, tokenizer.eos_token) for text in sides) for sides in both]
     assert len(ours) == len(CONTENTS) * (len(CONTENTS) - 1)
     assert heard.texts == [text for both in ours for text in both]
-    budget = Budget(tokenizer, 8)
-    assert any(len(each) > 8 for each in budget.encode(heard.texts))
+    assert any(len(encode(tokenizer, [text], 100)[0]) > 8 for text in heard.texts)
     for both, (chosen, _, rejected, _, _) in zip(ours, trained, strict=True):
-        for text, ids in zip(both, (chosen, rejected), strict=True):
-            kept = [*budget.kept(budget.encode([text])[0]), tokenizer.eos_token_id]
-            assert ids[0].tolist() == kept
+        assert [chosen[0].tolist(), rejected[0].tolist()] == encode(tokenizer, both, 8)
 
 
 def test_help_starts_with_an_example_and_ends_with_our_group():

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.common.files import FileRow
-from openrlhf_js.reward_model.check import ALLOWABLE, BATCH, Budget, Making, Report, check
+from openrlhf_js.reward_model.check import ALLOWABLE, BATCH, Making, Report, check
 from openrlhf_js.reward_model.preferences import Keys
 
 EOS = "</s>"
@@ -38,7 +38,7 @@ def sides(*pairs: tuple[str, str]) -> list[FileRow]:
 
 
 def found(data: list[FileRow], **changes: object) -> Report:
-    return check([("f", data)], Making(Keys(), EOS)._replace(**changes))
+    return check([("f", data)], Making(Keys(), words(), 1000)._replace(**changes))
 
 
 def turns(*contents: str, roles: str = "ua") -> list[dict[str, str]]:
@@ -68,7 +68,7 @@ def test_repeated_and_reversed_pairs_point_at_the_first():
 def test_pairs_are_compared_across_files_and_with_their_prompts():
     one = rows([{"p": "q", "chosen": "a", "rejected": "b"}])
     two = rows([{"p": "r", "chosen": "a", "rejected": "b"}, *(row.value for row in one)])
-    report = check([("one", one), ("two", two)], Making(Keys("p"), EOS))
+    report = check([("one", one), ("two", two)], Making(Keys("p"), words(), 1000))
     assert report.problems == {"repeated": ["two, line 2: see one, line 1"]}
     assert report.tallies["one"].pairs == 1 and report.tallies["two"].pairs == 2
 
@@ -78,10 +78,9 @@ def test_up_to_a_twentieth_pass(kind):
     first = ("a", "b")
     others = [(f"x{n}", "y") for n in range(98)]
     odd = {"cut": ("a a a", "b"), "repeated": first, "reversed": ("b", "a")}[kind]
-    budget = Budget(words(), 3)  # tokens
-    assert found(sides(first, *others[:18], odd), budget=budget).stopping() == []  # 1 of 20
+    assert found(sides(first, *others[:18], odd), max_len=3).stopping() == []  # 1 of 20
     again = ("a a a a", "b") if kind == "cut" else odd
-    more = found(sides(first, *others[:36], odd, again), budget=budget)  # 2 of 39
+    more = found(sides(first, *others[:36], odd, again), max_len=3)  # 2 of 39
     assert more.counts == {kind: 2}
     assert more.stopping() == [kind] and more.stopping([kind]) == []
     assert "more than 5%" in more.refusal([kind])
@@ -89,7 +88,7 @@ def test_up_to_a_twentieth_pass(kind):
 
 def test_lengths_count_the_end_and_the_longer_side():
     # a + </s> = 2 tokens; a b c + </s> = 4
-    report = found(sides(("a", "b c"), ("a b c", "a")), budget=Budget(words(), 3))
+    report = found(sides(("a", "b c"), ("a b c", "a")), max_len=3)
     assert list(report.tallies["f"].tokens) == [3, 4]
     assert report.problems == {"cut": ["f, line 2: takes 4 tokens of 3"]}
 
@@ -104,17 +103,9 @@ def test_lengths_count_the_end_and_the_longer_side():
 def test_sides_that_a_cut_makes_the_same(side, pairs):
     tokenizer = words()
     tokenizer.truncation_side = side
-    report = found(sides(*pairs), budget=Budget(tokenizer, 3))  # the last of 3 becomes the end
+    report = found(sides(*pairs), tokenizer=tokenizer, max_len=3)  # the last of 3 becomes the end
     assert report.problems["same"] == ["f, line 1: the same once cut to 3 tokens"]
     assert report.counts == {"cut": 2, "same": 1}
-
-
-def test_a_text_that_the_tokenizer_cannot_encode():
-    tokenizer = Tokenizer(models.WordLevel({EOS: 0, "a": 1}))  # without an unknown token
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    budget = Budget(PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=EOS), 3)
-    with pytest.raises(ValueError, match=r"f, line 1 to line 2: the tokenizer cannot encode"):
-        found(sides(("a", "a a"), ("a", "b")), budget=budget)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +170,7 @@ def test_a_prompt_that_the_template_changes():
 def test_the_first_of_a_kind_are_kept_all_are_counted_and_progress_covers_every_row():
     told: list[int] = []
     data = sides(*[("a", "a")] * (BATCH + 1))
-    making = Making(Keys(), EOS)
+    making = Making(Keys(), words(), 1000)
     report = check([("f", data)], making, progress=told.append)
     assert report.counts == {"same": BATCH + 1} and len(report.problems["same"]) == 3
     assert told == [BATCH, 1]

@@ -110,7 +110,7 @@ def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
         (["FILE", "--model", "MODEL", "--chosen_key", "better"], "line 1: no value under.*better"),
         (["FILE", "--model", "MODEL", "--apply_chat_template"], "for messages, and .* hold text"),
         (["FILE", "--model", "BARE", "--apply_chat_template"], "has no chat template"),
-        (["FILE", "--model", "DATA"], "has no config.json"),
+        (["FILE", "--model", "DATA"], "has no tokenizer"),
     ],
 )
 def test_what_cannot_be_used(data, model, tmp_path, words, message, capsys):

@@ -106,13 +106,7 @@ def test_a_score_that_is_no_number(tmp_path: Path, model: RewardModel) -> None:
     assert math.isnan(first) and [second] == model.score(["21"])
 
 
-def test_what_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:
-    for wrong, expected in [
-        ({"device": "nonsense"}, "cannot be used here"),
-        ({"attention": "nonsense"}, "cannot be loaded"),
-    ]:
-        with pytest.raises(ValueError, match=expected):
-            RewardModel.load(folder, **wrong)
+def test_what_cannot_be_loaded(tmp_path: Path) -> None:
     save_reward_model(tmp_path, tensors={"model.norm.weight": None})
     with pytest.raises(ValueError, match="lacks 1 weights, such as norm"):
         RewardModel.load(tmp_path)

@@ -302,7 +302,6 @@ def test_what_cannot_be_served(problem, tmp_path: Path, monkeypatch) -> None:
     assert "a reward needs [1, 32]" in problem(folder, "--dry-run")
     save_reward_model(folder)
     assert "no mean and std" in problem(folder, "--reward.normalize_enable")
-    assert "cannot be used here" in problem(folder, "--device", "tape")
     for host in ("0.0.0.0", "example.org"):
         assert "clients must send a token" in problem(tmp_path, "--host", host)
     monkeypatch.setenv(TOKEN_VARIABLE, "short")

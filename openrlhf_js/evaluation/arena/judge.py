@@ -177,9 +177,10 @@ class Judging:
     still_open: int = 0  # judgments, once a call has ended
     given_up: int = 0  # games without a verdict, recorded as such
 
-    def __post_init__(self) -> None:
-        self.price = self.settings.price(self.judge)
-        self._dearest = 0.0  # dollars of a reply
+    @property
+    def price(self) -> Price | None:
+        """What the judge's tokens cost."""
+        return self.settings.price(self.judge)
 
     def __enter__(self) -> Judging:
         with ExitStack() as stack:
@@ -195,7 +196,7 @@ class Judging:
                 ledger = self.ledgers[category] = Ledger(store, self.tries, self.retry_failed)
                 for record in store.records.values():
                     if record["model"] in self.models:
-                        self._pay(record)
+                        self.bill.add(record)
                 self._plan(category, prompt, ledger)
             self._stack = stack.pop_all()
         if self.missing:
@@ -274,21 +275,19 @@ class Judging:
     def run(self, endpoint: Endpoint, concurrency: int, budget: float | None = None) -> None:
         """Has the open games judged, and writes the judgments, whatever ends it.
 
-        `budget` is in dollars for all replies that these models ever had. No game begins that might
-        pass it with those under way, each as dear as the dearest so far.
+        `budget` is in dollars for all replies that these models ever had. No game begins that would
+        pass it with those under way, if each costs as much as the mean one so far.
         """
         games, _, _, dollars = self.estimate()
-        before, under_way, passes = self.bill.dollars(self.price), 0, 0
+        before, under_way = self.bill.dollars(self.price), 0
         self.lost.clear()
-
-        def affordable(more: int) -> bool:
-            game = self._dearest or dollars / max(1, games)
-            return budget is None or self.bill.dollars(self.price) + more * game <= budget
 
         def jobs() -> Iterator[Asked]:
             nonlocal under_way
             for job in asks:
-                if not affordable(under_way + 1):
+                spent = self.bill.dollars(self.price)
+                mean = spent / self.bill.replies if self.bill.replies else dollars / games
+                if budget is not None and spent + (under_way + 1) * mean > budget:
                     self.out_of_money = True
                     return
                 under_way += 1
@@ -309,7 +308,7 @@ class Judging:
             finally:
                 under_way -= 1
             record |= {"prompt_bytes": _bytes(messages), **reply._asdict()}
-            self._pay(record)
+            self.bill.add(record)
             return record
 
         def save(results: Sequence[tuple[Asked, Record | NoReply]]) -> None:
@@ -325,20 +324,13 @@ class Judging:
             bar.advance(len(results), f"${spent:,.2f}" if self.price else "")
 
         try:
-            while passes < self.tries and (asks := self.open_games()):
-                self.out_of_money = False
+            for _ in range(self.tries):
+                if self.out_of_money or not (asks := self.open_games()):
+                    break
                 with progress("judging", len(asks), "games") as bar:
                     run_all(endpoint, jobs(), ask, save, concurrency)
-                if self.out_of_money and not affordable(1):
-                    break
-                passes += not self.out_of_money
         finally:
             self.write()
-
-    def _pay(self, record: Record) -> None:
-        before = self.bill.dollars(self.price)
-        self.bill.add(record)
-        self._dearest = max(self._dearest, self.bill.dollars(self.price) - before)
 
     def write(self) -> None:
         """Writes each judgment whose games are over."""
