@@ -8,8 +8,8 @@
 : "${GPUS:=2}"
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
-build train countdown --split train --numbers 3 4 --count 20000
-build test countdown --split test --numbers 3 4 --count 200
+build train countdown --split train --numbers 3 4 --count 20000 --wording paper
+build test countdown --split test --numbers 3 4 --count 200 --wording paper
 flags=(
     "${paper[@]}" "${machine[@]}" "${packed[@]}"
     --actor.model_name_or_path Qwen/Qwen2.5-3B --reward.remote_url "$graders/countdown.py"

@@ -7,8 +7,8 @@
 # Unclear:   the number of problems: 10,000 for each number of people to train and 300 to test, as in KnK-Easy.
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
-build train knights_knaves --split train --people 2 3 --count 20000
-build test knights_knaves --split test --people 2 3 --count 300
+build train knights_knaves --split train --people 2 3 --count 20000 --wording paper
+build test knights_knaves --split test --people 2 3 --count 300 --wording paper
 flags=(
     "${paper[@]}" "${machine[@]}" "${packed[@]}"
     --actor.model_name_or_path Qwen/Qwen2.5-1.5B-Instruct

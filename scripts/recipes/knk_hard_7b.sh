@@ -9,8 +9,8 @@
 #            The text's gains of 4.8 to 15.2 % in pass@1 are 4.6 points (hard) and 15.9 (easy) in its table.
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
-build train knights_knaves --split train --people 6 7 8 --count 30000
-build test knights_knaves --split test --people 6 7 8 --count 300
+build train knights_knaves --split train --people 6 7 8 --count 30000 --wording paper
+build test knights_knaves --split test --people 6 7 8 --count 300 --wording paper
 flags=(
     "${paper[@]}" "${machine[@]}" "${packed[@]}"
     --actor.model_name_or_path Qwen/Qwen2.5-7B-Instruct

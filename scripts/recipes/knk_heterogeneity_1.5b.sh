@@ -12,8 +12,8 @@ read -ra people <<<"${PEOPLE:-4 5}"
 variant="_${people[0]}_${people[1]}"
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
-build train knights_knaves --split train --people "${people[@]}" --count 20000
-build test knights_knaves --split test --people "${people[@]}" --count 200
+build train knights_knaves --split train --people "${people[@]}" --count 20000 --wording paper
+build test knights_knaves --split test --people "${people[@]}" --count 200 --wording paper
 flags=(
     "${paper[@]}" "${machine[@]}" "${packed[@]}"
     --actor.model_name_or_path Qwen/Qwen2.5-1.5B-Instruct

@@ -7,8 +7,8 @@
 # Unclear:   the number of steps is "at least 200"; which release of the model: 2410.
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
-build train maze --split train --size 6 --lengths 4 5 6 7 8 --count 20000
-build test maze --split test --size 6 --lengths 4 5 6 7 8 --count 200
+build train maze --split train --size 6 --lengths 4 5 6 7 8 --count 20000 --wording paper
+build test maze --split test --size 6 --lengths 4 5 6 7 8 --count 200 --wording paper
 flags=(
     "${paper[@]}" "${machine[@]}" "${packed[@]}" --ds.zero_stage 3
     --actor.model_name_or_path mistralai/Ministral-8B-Instruct-2410 --reward.remote_url "$graders/maze.py"
