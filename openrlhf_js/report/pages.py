@@ -74,8 +74,7 @@ def write(
                 left_out.append(curve.title + f" ({curve.how})" * bool(curve.how))
             for panel, own in drawn:
                 bare = {panel.title: replace(panel, note="")}  # a long note leaves the picture
-                size = 5.5, max(3.7, 1.6 + style.LABEL_GAP_INCHES * len(conditions))
-                figure = plot(own, bare, title=of, size=size, looks=looks, **STEPS)
+                figure = plot(own, bare, title=of, looks=looks, **STEPS)
                 pictures.append(style.save_png(figure, folder / _free_name(panel.title, pictures)))
                 shown[panel.title], rows = panel, rows + own
         if shown:

@@ -86,12 +86,6 @@ def plot(
                 axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
             axes.margins(x=0.04)
             style.dress(axes, shown.title, xlabel, shown.ylabel, shown.note or " " * noted)
-            if len(names) > 1:
-                ends = [
-                    (at[name][-1], own[-1]["value"], short(name), looks[name]["color"])
-                    for name, own in lines.items()
-                ]
-                style.label_ends(axes, ends)
         for axes in figure.axes[len(panels) :]:
             axes.set_visible(False)
     return figure
@@ -111,7 +105,7 @@ def _draw(
         axes.axhline(panel.reference, color=style.INK, linewidth=1)
     if panel.log and all(row["value"] > 0 for own in lines.values() for row in own):
         style.log_scale(axes)
-    bands = []
+    bands, ends = [], {}
     for i, (name, own) in enumerate(lines.items()):
         at, colour = np.array(places[name]), looks[name]["color"]
         value, low, high = (
@@ -125,7 +119,8 @@ def _draw(
             axes.errorbar(at, value, reach, fmt="none", ecolor=colour, capsize=3, linewidth=1.2)
         else:
             bands.append((at, low, high, colour))
-        axes.plot(at, value, markevery=-(-len(at) // MAX_MARKERS), **looks[name])
+        look = looks[name] | {"label": short(name), "markevery": -(-len(at) // MAX_MARKERS)}
+        ends[axes.plot(at, value, **look)[0]] = own[-1]["value"]
     axes.set_ylim(axes.get_ylim())  # a wide band does not press the lines together
     for at, low, high, colour in bands:
         axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -133,6 +128,8 @@ def _draw(
     if bottom == 0 and top is None and lines:  # leaves room above the highest line
         top = 1.1 * axes.get_ylim()[1]
     axes.set_ylim(bottom, top)
+    if len(looks) > 1:  # names in the order in which the lines end
+        axes.legend(handles=sorted(ends, key=lambda line: -ends[line]), **style.LEGEND)
 
 
 def finite(value: Any) -> bool:

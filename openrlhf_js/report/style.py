@@ -1,7 +1,7 @@
 """The look of every picture: readable in black and white, by the colour-blind, and on a page.
 
 A series differs from the next in colour (about Okabe and Ito's palette), in its dashes and in its
-marker, and bears its name at its end, so that no colour has to be looked up.
+marker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from scipy.optimize import isotonic_regression
 
 from openrlhf_js.common.files import atomic_write
 
@@ -38,7 +37,8 @@ LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dashes, marker; the most u
     "reinforce": ("#937264", DOTTED, "p"),
     "js_fixed": ("#e69f00", LONG, "h"),
 }
-LABEL_GAP_INCHES = 0.17
+# On the right of the axes, with names in the colours of their lines.
+LEGEND: Any = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "labelcolor": "linecolor"}
 
 HOUSE: Any = {  # text stays text in an SVG, which keeps a page small and lets it be searched
     "svg.fonttype": "none",
@@ -47,6 +47,7 @@ HOUSE: Any = {  # text stays text in an SVG, which keeps a page small and lets i
     "font.size": 10,
     "axes.edgecolor": RULE,
     "hatch.linewidth": 0.8,
+    "legend.frameon": False,
     "text.parse_math": False,  # a run may be called "$1"
 }
 
@@ -94,40 +95,6 @@ def log_scale(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
-
-
-def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> None:
-    """Writes names beside the ends of lines: x, y, name and colour; fixes the limits."""
-    axes.set_xlim(axes.get_xlim())
-    axes.set_ylim(axes.get_ylim())
-    to_axes = axes.transData + axes.transAxes.inverted()
-    ends = to_axes.transform([(x, y) for x, y, *_ in labels]).tolist() if labels else []
-    inches = axes.get_window_extent().height / axes.figure.dpi
-    heights = spread([y for _, y in ends], LABEL_GAP_INCHES / inches)
-    for (x, y), height, (*_, name, colour) in zip(ends, heights, labels, strict=True):
-        axes.annotate(
-            name,
-            (x + 0.01, min(max(y, 0), 1)),
-            (1.04, height),
-            "axes fraction",
-            "axes fraction",
-            {"arrowstyle": "-", "color": colour, "linewidth": 0.6},
-            annotation_clip=False,
-            **{"va": "center", "color": colour, "fontsize": 9, "fontweight": "bold"},
-        )
-
-
-def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """The heights, moved as little as possible (least squares) to be at least `gap` apart.
-
-    They stay inside 0 to 1 where they fit into it.
-    """
-    order = np.argsort(heights, kind="stable")
-    offsets = gap * np.arange(len(heights))
-    moved = isotonic_regression(np.asarray(heights)[order] - offsets).x if len(heights) else []
-    placed = np.empty(len(heights))
-    placed[order] = np.clip(moved, 0, max(0, 1 - gap * (len(heights) - 1))) + offsets
-    return [float(height) for height in placed]
 
 
 def interval(

@@ -27,7 +27,8 @@ def saved(folder, name, result):
 
 
 def texts(axes):
-    return [text.get_text() for text in axes.texts]
+    named = axes.get_legend().texts if axes.get_legend() else []
+    return [text.get_text() for text in [*axes.texts, *named]]
 
 
 def test_errors_and_reductions_over_m(tmp_path):
@@ -78,7 +79,7 @@ def test_a_baseline_that_is_far_worse_is_named_and_not_drawn():
 def test_values_ascend_and_stay_within_the_rewards(tmp_path):
     pool = samples(groups=["a/$1", "b"] * 3)
     (axes,) = lab.draw(*saved(tmp_path, "value", mse.values_of(pool))).axes
-    drawn = {text.get_text(): line for text, line in zip(axes.texts[1:], axes.lines, strict=True)}
+    drawn = {line.get_label(): line for line in axes.lines}
     for name, first in (("a/$1", 0), ("b", 1)):
         assert drawn[name].get_ydata() == pytest.approx(np.sort(pool.rewards[first::2].mean(1)))
     ends = np.concatenate([each.get_paths()[0].vertices[:, 1] for each in axes.collections])
