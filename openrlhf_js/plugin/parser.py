@@ -34,10 +34,6 @@ MAIN = "__name__ == '__main__'"  # as ast.unparse writes it
 SECRETS = ("logger.wandb.key",)
 
 
-def _mismatch(path: Path | str, missing: str) -> UpstreamMismatch:
-    return UpstreamMismatch(f"{path}: {missing} is missing; openrlhf_js works with {WORKS_WITH}")
-
-
 def source_path(program: str = "train_ppo_ray") -> Path:
     """The file of a program of the installed `openrlhf.cli`, found without importing it."""
     spec = importlib.util.find_spec("openrlhf")
@@ -52,18 +48,17 @@ def source_path(program: str = "train_ppo_ray") -> Path:
 @functools.cache
 def read_program(path: Path) -> tuple[CodeType, CodeType]:
     """The code of upstream's main block that makes `parser`, and that which validates `args`."""
-    if not path.is_file():
-        raise _mismatch(path, "the file")
     statements: list[ast.stmt] = []
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) == MAIN:
-            statements = statement.body
-    if not statements:
-        raise _mismatch(path, 'the block `if __name__ == "__main__":`')
+    for each in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(each, ast.If) and ast.unparse(each.test) == MAIN:
+            statements = each.body
     written = [ast.unparse(statement) for statement in statements]
     for needed in ("args = parser.parse_args()", "args = hierarchize(args)", "train(args)"):
         if needed not in written:
-            raise _mismatch(path, f"the statement `{needed}`")
+            raise UpstreamMismatch(
+                f"{path}: `{needed}` below `if {MAIN}` is missing; openrlhf_js works with "
+                f"{WORKS_WITH}"
+            )
     parse = written.index("args = parser.parse_args()")
 
     def compiled(part: list[ast.stmt]) -> CodeType:
@@ -160,14 +155,8 @@ def upstream_parser(
     program: str = "train_ppo_ray", spellings: Spellings = POLICY
 ) -> argparse.ArgumentParser:
     """A parser with every flag, default and help text of a program of the installed upstream."""
-    path = source_path(program)
     names: dict[str, Any] = {"argparse": argparse, "os": os, "datetime": datetime}
-    try:
-        exec(read_program(path)[0], names)
-    except NameError as error:
-        raise _mismatch(path, f"a parser that needs no other import ({error})") from error
-    if not isinstance(names.get("parser"), argparse.ArgumentParser):
-        raise _mismatch(path, "`parser`, an argparse.ArgumentParser")
+    exec(read_program(source_path(program))[0], names)
     return Parser(spellings, parents=[names["parser"]], add_help=False)  # upstream's has --help
 
 
