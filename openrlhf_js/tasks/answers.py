@@ -14,7 +14,6 @@ _BRACES = re.compile(
     r"\\(?:(?:boxed|fbox)(?:\s{0,8}(?P<box>\{)|[ \t]{1,8}(?P<word>[^\s{}$\\]+))|[\\{}])|\{|\}"
 )
 _TAGS = re.compile(r"<(?P<slash>/?)answer>", re.IGNORECASE)
-_HASHES = re.compile(r"####[^\S\n]*([^\n]*)")
 _PRESENTATION = re.compile(
     r"""[$`"'{}\u2018\u2019\u201c\u201d]|\\(?:[\\()\[\]\s,;:!]|(?:left|right)(?=\s?[()\[\]])"""
     r"""|(?:boxed|fbox|quad|qquad|(?:text|math)(?:bf|it|rm|tt)?)(?![A-Za-z]))"""
@@ -62,10 +61,8 @@ def last_answer_tag(response: str) -> str | None:
 
 def last_hashes(response: str) -> str | None:
     """What follows the last `####` on its line, or None."""
-    found = None
-    for match in _HASHES.finditer(response):
-        found = match
-    return found[1].strip() if found else None
+    _, hashes, behind = response.rpartition("####")
+    return behind.partition("\n")[0].strip() if hashes else None
 
 
 def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | None:

@@ -145,15 +145,10 @@ def fingerprint(example: Example) -> bytes:
 
     Images count by their content, so that equal questions about two figures are two prompts.
     """
-    digest = hashlib.blake2b(digest_size=12)
-    for message in example.messages:
-        digest.update(f"{message['role']}\0{' '.join(message['content'].split())}\0".encode())
-    for image in example.images:
-        path = Path(image)
-        digest.update(
-            hashlib.sha256(path.read_bytes()).digest() if path.is_file() else image.encode()
-        )
-    return digest.digest()
+    said = [[message["role"], message["content"].split()] for message in example.messages]
+    paths = map(Path, example.images)
+    shown = [hashlib.sha256(p.read_bytes()).digest() if p.is_file() else str(p) for p in paths]
+    return hashlib.blake2b(repr([said, shown]).encode(), digest_size=12).digest()
 
 
 class ChatTemplate:

@@ -8,6 +8,7 @@ proven by enumerating all values that can be made of them, in exact arithmetic.
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -170,11 +171,9 @@ _SPELLINGS |= {"\u00f7": "/", "\\div": "/", "\u2212": "-"}
 _CLOSING = {"(": ")", "[": "]"}
 _BRACKETS = str.maketrans("{}", "[]")
 _END, _SPACES = "its end", " \t\r\n"
-_OPERATORS: dict[str, tuple[int, Callable[[int, int, int, int], tuple[int, int]]]] = {
-    "+": (1, lambda a, b, c, d: (a * d + b * c, b * d)),  # its precedence, and a/b with c/d
-    "-": (1, lambda a, b, c, d: (a * d - b * c, b * d)),
-    "*": (2, lambda a, b, c, d: (a * c, b * d)),
-    "/": (2, lambda a, b, c, d: (a * d, b * c)),
+_OPERATORS: dict[str, tuple[int, Callable[[Any, Any], Any]]] = {  # how tightly each binds
+    **{"+": (1, operator.add), "-": (1, operator.sub)},
+    **{"*": (2, operator.mul), "/": (2, operator.truediv)},
 }
 
 
@@ -222,32 +221,29 @@ def evaluate(text: str) -> Expression:
     written = (token for token in reversed(_TOKEN.findall(text)) if token not in _SPACES)
     tokens, numbers = [_END, *(_SPELLINGS.get(token, token) for token in written)], list[int]()
 
-    def value(least: int) -> tuple[int, int]:
+    def value(least: int) -> Fraction:
         """Of the next operand, and of the operators behind it that bind at least so tightly."""
         token = tokens.pop()
         if token.isdigit() and token.isascii():
             numbers.append(int(token))
-            n, d = numbers[-1], 1
+            found = Fraction(numbers[-1])
         elif token in _CLOSING:
-            n, d = value(1)
+            found = value(1)
             if tokens.pop() != _CLOSING[token]:
                 raise ValueError("its parentheses do not match")
         elif token == "-" and least == 1:
-            n, d = value(2)
-            n = -n
+            found = -value(2)
         else:
             raise ValueError(f"{token!r} stands where a number is expected")
         while tokens[-1] in _OPERATORS and _OPERATORS[tokens[-1]][0] >= least:
             precedence, operation = _OPERATORS[tokens.pop()]
-            n, d = operation(n, d, *value(precedence + 1))
-            if not d:
-                raise ZeroDivisionError
-        return n, d
+            found = operation(found, value(precedence + 1))
+        return found
 
     result = value(1)
     if tokens != [_END]:
         raise ValueError(f"{tokens[-1]!r} cannot stand where it does")
-    return Expression(Fraction(*result), numbers)
+    return Expression(result, numbers)
 
 
 # Solving problems

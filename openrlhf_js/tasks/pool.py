@@ -84,8 +84,7 @@ class GradingPool(contextlib.AbstractContextManager):
         """The score of an answer, which is remembered unless it is a `timeout` or a death.
 
         `function` is `"package.module:name"` of a plain function (answer, label) -> (status,
-        detail); if its module has a `warm_up`, a worker calls it once before any answer.
-        RuntimeError: the function cannot be loaded, or the pool is closed.
+        detail). RuntimeError: the function cannot be loaded, or the pool is closed.
         """
         key = (function, answer, label)
         with self._lock:
@@ -203,9 +202,7 @@ def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes:
     connection = socket.socket(fileno=descriptor)
     try:
         module_name, _, name = function.partition(":")
-        module = importlib.import_module(module_name)
-        grader = getattr(module, name)
-        getattr(module, "warm_up", lambda: None)()
+        grader = getattr(importlib.import_module(module_name), name)
     except Exception:
         connection.sendall(_pack(traceback.format_exc()[-2000:]))
         return

@@ -55,7 +55,7 @@ def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
         *(("#### Answer\n7", "7"), ("#### Final Answer\n\nThe answer is 7.", "The answer is 7")),
         ("#### Final Answer\n\nShe has 3. She buys 4!\n\nThe answer is 7.<|endoftext|>", "7"),
         *(("#### Final Answer\nIt is 3. Or is it 4?", None), ("#### Answers: 7", "Answers: 7")),
-        *(("#### 8 #### The answer is 7.", "8 #### The answer is 7."), ("#### Answer", None)),
+        *(("#### 8 #### The answer is 7.", "7"), ("#### Answer", None)),
         *(("#### **Final Answer:** 7", "7"), ("#### The final answer\n**7**", "7")),
         *(("The answer is 7.", "7"), ("3 + 4 = 7. So the answer is **7**.<eos>", "7")),
         *(("Add.\n\nFinal answer: $7", "$7"), ("Thus, the answer is 7 or 8.", "7 or 8")),

@@ -144,9 +144,9 @@ GOLDS = [
     *(r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "4210_5", ["3", r"\sqrt{2}"]),
 ]
 LABELS = [
-    *(math._label({"answer": gold}) for gold in GOLDS),
-    math._label({"answer": "4.56", "unit": r"\mathrm{cm}", "tolerance": "1e-1"}),
-    math._label({"answer": "90", "unit": r"^{\circ}"}),
+    *(math.label({"answer": gold}) for gold in GOLDS),
+    math.label({"answer": "4.56", "unit": r"\mathrm{cm}", "tolerance": "1e-1"}),
+    math.label({"answer": "90", "unit": r"^{\circ}"}),
 ]
 
 
@@ -158,9 +158,6 @@ def test_the_gold_answer_scores_one_and_another_does_not(label):
 
 
 @pytest.mark.parametrize("answer", [" ", None, [], ["1", ""]])
-def test_an_item_without_an_answer_has_no_label(answer, monkeypatch):
-    with pytest.raises(ValueError, match="the answer must be text or a list of texts"):
+def test_an_item_without_an_answer_has_no_label(answer):
+    with pytest.raises(ValueError, match=r"\(problem 'What\?'\)"):
         math.label({"problem": "What?", "answer": answer})
-    monkeypatch.setattr(math.grader, "check_label", lambda label: int("no"))
-    with pytest.raises(ValueError, match=r"invalid literal .* \(problem 'What\?'\)"):
-        math.label({"problem": "What?", "answer": "7"})
