@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import importlib
 import itertools
 import json
+import multiprocessing.connection
 import os
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -35,6 +36,7 @@ MOST_WORKERS = 16
 CACHED_SCORES = 1 << 15
 _START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
 _LONGEST_DETAIL = 500  # characters
+_LONGEST_REPLY = 10_000  # bytes
 _CHILD = (
     "import sys; sys.path[:] = sys.argv[5:]; from openrlhf_js.tasks.pool import _serve; "
     "_serve(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))"
@@ -64,7 +66,7 @@ class GradingPool(contextlib.AbstractContextManager):
         self.workers = workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
         self.timeout_seconds = timeout_seconds
         self.memory_bytes = memory_bytes
-        self._scores: dict[tuple[str, str, str], Score] = {}
+        self._remembered = functools.lru_cache(CACHED_SCORES)(self._graded)
         self._alive: set[_Worker] = set()
         self._closed = False
         self._begin()
@@ -77,7 +79,7 @@ class GradingPool(contextlib.AbstractContextManager):
             worker.connection.close()
         self._alive = set()
         self._idle: dict[str, list[_Worker]] = {}
-        self._lock = threading.Lock()  # of scores, alive and idle
+        self._lock = threading.Lock()  # of alive and idle
         self._slots = threading.Semaphore(self.workers)
 
     def grade(self, function: str, answer: str, label: str) -> Score:
@@ -86,28 +88,25 @@ class GradingPool(contextlib.AbstractContextManager):
         `function` is `"package.module:name"` of a plain function (answer, label) -> (status,
         detail). RuntimeError: the function cannot be loaded, or the pool is closed.
         """
-        key = (function, answer, label)
-        with self._lock:
-            if key in self._scores:
-                return self._scores[key]
+        try:
+            return self._remembered(function, answer, label)
+        except _NotGradedError as lost:
+            return scored(*lost.args)
+
+    def _graded(self, function: str, answer: str, label: str) -> Score:
         left_seconds = self.timeout_seconds
         for fresh in (False, True):  # once more, if somebody has killed the worker
             with self._slots, self._worker(function, fresh) as worker:
                 began = time.monotonic()
                 try:
                     status, detail, worker.reusable = worker.ask(_pack(answer, label), left_seconds)
+                    return scored(status, detail)
                 except TimeoutError:
-                    return scored("timeout", f"grading took over {self.timeout_seconds:g} s")
-                except (EOFError, ConnectionError):
+                    over = f"grading took over {self.timeout_seconds:g} s"
+                    raise _NotGradedError("timeout", over) from None
+                except (EOFError, OSError):
                     left_seconds = max(0.01, left_seconds - (time.monotonic() - began))
-                    continue
-            score = scored(status, detail)
-            with self._lock:
-                self._scores[key] = score
-                if len(self._scores) > CACHED_SCORES:
-                    del self._scores[next(iter(self._scores))]
-            return score
-        return scored("error", "the grading process died")
+        raise _NotGradedError("error", "the grading process died")
 
     @contextlib.contextmanager
     def _worker(self, function: str, fresh: bool) -> Iterator[_Worker]:
@@ -143,12 +142,16 @@ class GradingPool(contextlib.AbstractContextManager):
     __exit__ = close
 
 
+class _NotGradedError(Exception):
+    """The status and detail of an answer that may fare better next time."""
+
+
 class _Worker:
     """The parent's view of a worker process."""
 
     def __init__(self, function: str, timeout_seconds: float, memory_bytes: int):
         self.reusable = False
-        self.connection, theirs = socket.socketpair()
+        self.connection, theirs = multiprocessing.connection.Pipe()
         arguments = [theirs.fileno(), function, timeout_seconds, memory_bytes]
         path = [os.path.abspath(entry or os.environ.get("PWD", "/")) for entry in sys.path]
         with theirs:
@@ -165,24 +168,19 @@ class _Worker:
             )
 
     def ask(self, request: bytes, seconds: float) -> list[Any]:
-        """The reply to a request; TimeoutError, or EOFError or ConnectionError if it died."""
-        deadline = time.monotonic() + seconds
-        self.connection.settimeout(seconds)
-        self.connection.sendall(request)
-        reply = b""
-        while not reply.endswith(b"\n"):
-            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
-            received = self.connection.recv(1 << 16)
-            if not received:
-                raise EOFError
-            reply += received
+        """The next reply; TimeoutError, or EOFError or OSError if the process died."""
+        if request:
+            self.connection.send_bytes(request)
+        if not self.connection.poll(seconds):
+            raise TimeoutError
+        reply = self.connection.recv_bytes(_LONGEST_REPLY)
         return json.loads(reply.decode("utf-8", "surrogatepass"))
 
     def failure(self) -> str:
         """Why it cannot grade, once it has imported what grading needs."""
         try:
             return "" if self.reusable else str(self.ask(b"", _START_SECONDS)[0])
-        except (EOFError, ConnectionError, TimeoutError) as error:
+        except (EOFError, OSError) as error:
             return f"its process did not start ({error!r})"
 
     def end(self) -> None:
@@ -192,24 +190,25 @@ class _Worker:
 
 
 def _pack(*values: str | float | bool) -> bytes:
-    """One message, in one line; any text comes back the same, lone surrogates included."""
-    return json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+    """One message; any text comes back the same, lone surrogates included."""
+    return json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes: int) -> None:
     """The worker's life: grades until the parent is gone, or it is not as fresh as it should be."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a parent's habits survive exec
-    connection = socket.socket(fileno=descriptor)
+    connection = multiprocessing.connection.Connection(descriptor)
     try:
         module_name, _, name = function.partition(":")
         grader = getattr(importlib.import_module(module_name), name)
     except Exception:
-        connection.sendall(_pack(traceback.format_exc()[-2000:]))
+        connection.send_bytes(_pack(traceback.format_exc()[-2000:]))
         return
     usual_bytes = _virtual_bytes()
     _confine(usual_bytes + memory_bytes)
-    connection.sendall(_pack(""))
-    for request in connection.makefile("rb"):
+    connection.send_bytes(_pack(""))
+    while True:
+        request = connection.recv_bytes()  # EOFError once the parent is gone
         # The kernel ends even C code that holds the interpreter, should the parent be gone.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, timeout_seconds + 1.0)
@@ -224,7 +223,7 @@ def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes:
         signal.setitimer(signal.ITIMER_REAL, 0)
         last = _virtual_bytes() > usual_bytes + memory_bytes // 4  # left behind by answers
         detail = " ".join(detail[:_LONGEST_DETAIL].split())
-        connection.sendall(_pack(status, detail, not last))
+        connection.send_bytes(_pack(status, detail, not last))
         if last:
             return
 

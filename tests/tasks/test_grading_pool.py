@@ -73,7 +73,7 @@ def test_an_answer_that_does_not_end_costs_its_own_time_alone(pool):
         for score, seconds in threads.map(one, deeds):
             assert score == Score(0.0, "timeout", f"grading took over {LIMIT} s")
             assert LIMIT <= seconds < LIMIT + 20  # with the start of a worker
-    assert not [key for key in pool._scores if key[1] in deeds]
+    assert pool.grade("gradees:hostile", "sleep", "").status == "timeout"  # is not remembered
 
 
 REFUSED = "PermissionError: grading may not do this: "
@@ -123,12 +123,12 @@ def test_many_calls_from_asyncio_and_some_that_hang(pool):
     assert [score.status for score in scores] == ["correct", "wrong"] * 150
 
 
-def test_scores_are_remembered_and_the_oldest_forgotten(patient, monkeypatch):
+def test_scores_are_remembered_and_the_oldest_forgotten(pool, monkeypatch):
     monkeypatch.setattr(pools, "CACHED_SCORES", 2)
-    monkeypatch.setattr(patient, "_scores", {})
-    one, two, _ = (patient.grade("gradees:nap", answer, "0") for answer in "123")
-    assert patient.grade("gradees:nap", "2", "0") == two
-    assert patient.grade("gradees:nap", "1", "0") != one
+    with GradingPool(workers=1) as small:
+        one, two, _ = (small.grade("gradees:nap", answer, "0") for answer in "123")
+        assert small.grade("gradees:nap", "2", "0") == two
+        assert small.grade("gradees:nap", "1", "0") != one
 
 
 def test_a_worker_killed_from_outside_costs_no_answer(pool):
