@@ -304,22 +304,13 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
     keys = settings.input_key, settings.label_key or None, settings.group_key
     form = Form(*keys, settings.apply_chat_template or task is not None, settings.input_template)
     of_model = model_files(local_folder(model))
-    if task and not of_model.tokenizer.chat_template:
-        raise ValueError(
-            f"the prompts of --task {task} are messages, and the tokenizer of {model} has no chat "
-            "template: take the model's instruct variant, or put text into a file for --prompts"
-        )
     groups = []
     for stem, rows in files.items():
         chosen = drawn(rows, settings.prompts_count, PROMPTS, settings.seed)
         own = asked(chosen, form, of_model.tokenizer)
         groups.append([each._replace(group=stem) if len(files) > 1 else each for each in own])
-    if not reward and not task:
-        try:
-            for name in {each.group for group in groups for each in group}:
-                task_of(name)
-        except ValueError as error:
-            raise ValueError(f"{error}; or --reward FILE grades the responses") from None
+    for group in set() if reward or task else {each.group for own in groups for each in own}:
+        task_of(group)
     # From each file in turn, so that fewer prompts are always the first of more.
     wanted = [each for turn in zip_longest(*groups) for each in turn if each is not None]
     check_lengths(wanted, settings.max_new_tokens, of_model.context)

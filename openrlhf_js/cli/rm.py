@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 import tyro
 
 from openrlhf_js.common.console import progress, say, table
@@ -31,25 +30,11 @@ PROGRAMS = {
 }
 EVAL, SERVE = "openrlhf-js rm eval", "openrlhf-js rm serve"
 Dtype = Literal["bf16", "fp16", "float32"]
-IDLE_SECONDS = 0.3  # over which cores are seen to be idle
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one of the programs, and returns its exit status."""
     return choose("openrlhf-js rm", PROGRAMS, sys.argv[1:] if argv is None else argv)
-
-
-def use_idle_cores() -> None:
-    """Gives torch a thread for each core that is idle now; OMP_NUM_THREADS has precedence.
-
-    More threads wait for each other: on two busy cores two took three times as long as one.
-    """
-    import torch
-
-    if "OMP_NUM_THREADS" not in os.environ:
-        busy = dict(enumerate(psutil.cpu_percent(IDLE_SECONDS, percpu=True)))
-        idle = sum(1 - busy.get(core, 100) / 100 for core in os.sched_getaffinity(0))
-        torch.set_num_threads(max(1, min(round(idle), torch.get_num_threads())))
 
 
 class RewardEvalSettings(Settings):
@@ -101,7 +86,6 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     from openrlhf_js.sampling.models import local_folder, model_fingerprint
 
     settings.file.stat()  # before a model is downloaded
-    use_idle_cores()
     model_folder = local_folder(settings.model)
     messages = settings.apply_chat_template
     if problems := tokenizer_problems(model_folder, messages=messages):
@@ -257,7 +241,6 @@ def train(argv: Sequence[str]) -> int:
             _check_pairs(flat)
         checked = validate_upstream(args, reward_training.PROGRAM)
         if not flat["js.dry_run"]:
-            use_idle_cores()
             reward_training.train(checked, device)
         elif reward_training.is_first():
             print("\n".join(flag_values(args, parser)))

@@ -21,8 +21,7 @@ import openai
 
 CONNECT_SECONDS, LISTING_SECONDS = 4.0, 5.0
 RETRIES = 16  # about two minutes of back-off
-SILENT_REQUESTS = 3  # unanswered in a row, with no reply to any other, end the run
-STRANGE_REPLIES = 20  # in a row, of a server that does answer, but not with completions
+UNANSWERED = 8  # requests in a row, with no reply to any other, that end the run
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
 EXCERPT_CHARACTERS = 300
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -143,7 +142,7 @@ class Endpoint:
         """One reply, or NoReply or EndpointError; parameters that are None are not sent."""
         assert self._client, "an endpoint is used inside `async with`"
         sent = {name: value for name, value in parameters.items() if value is not None}
-        began, allowed = time.monotonic(), SILENT_REQUESTS
+        began = time.monotonic()
         try:
             with anyio.fail_after(self.timeout_seconds):
                 body = {"model": self.model, "messages": list(messages), **sent}
@@ -157,13 +156,12 @@ class Endpoint:
             failure = NoReply(f"connection lost: {self._cause(error)}")
         except ValueError as error:
             failure = NoReply(f"the answer holds no chat completion: {error}")
-            allowed = STRANGE_REPLIES
         else:
             self._unanswered, self._last_reply = 0, time.monotonic()
             return reply
         if isinstance(failure, NoReply) and not failure.refused:
             self._unanswered += 1
-            if self._unanswered >= allowed and self._last_reply < began:
+            if self._unanswered >= UNANSWERED and self._last_reply < began:
                 failure = EndpointError(f"{self.base_url} no longer replies; the last: {failure}")
         raise failure
 

@@ -59,8 +59,8 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any) -> list[Prompt]:
     """The prompts of rows; ValueError for a row that the policy cannot be given."""
     if form.apply_chat_template and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
-            "the model's tokenizer has no chat template: leave out --apply_chat_template, or add "
-            "`chat_template` to its tokenizer_config.json"
+            "the model's tokenizer has no chat template, which messages need: take its instruct "
+            "variant, or give text as the prompt, without --apply_chat_template"
         )
     found = []
     for row in rows:

@@ -126,22 +126,3 @@ def test_what_cannot_be_used(data, model, tmp_path, words, message, capsys):
         status = left.code
     assert status == 2
     assert re.search(message, capsys.readouterr().err)
-
-
-@pytest.mark.parametrize(
-    ("busy", "own", "threads"),
-    [([0, 0, 0, 0], {0, 1}, 2), ([100, 0, 90, 10], {0, 1, 2, 3}, 2), ([100, 99], {0, 1}, 1)],
-)
-def test_threads_are_the_cores_that_are_idle(busy, own, threads, monkeypatch):
-    before = torch.get_num_threads()
-    monkeypatch.setattr(rm.psutil, "cpu_percent", lambda seconds, percpu: busy)
-    monkeypatch.setattr(rm.os, "sched_getaffinity", lambda pid: own)
-    try:
-        torch.set_num_threads(3)
-        rm.use_idle_cores()
-        assert torch.get_num_threads() == 3  # OMP_NUM_THREADS is set
-        monkeypatch.delenv("OMP_NUM_THREADS")
-        rm.use_idle_cores()
-        assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)

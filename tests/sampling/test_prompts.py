@@ -81,7 +81,7 @@ def test_bad_rows(row, message):
 def test_no_chat_template():
     tokenizer = Tokenizer()
     tokenizer.chat_template = None
-    with pytest.raises(ValueError, match="no chat template: leave out --apply_chat_template"):
+    with pytest.raises(ValueError, match="no chat template, which messages need"):
         asked(ROWS, Form(apply_chat_template=True), tokenizer)
 
 
