@@ -1,7 +1,7 @@
 """The interactive counterpart of `plot`: hover, zoom, runs switched on and off, all offline.
 
-plotly.js draws in the browser. Bokeh's script is a quarter as long, but building its charts took
-3 seconds where this takes 0.2, and its hover shows each line in a box of its own.
+plotly.js draws in the browser. Bokeh's script is a quarter as long, but it takes seconds to build
+a page, and shows each line that is hovered over in a box of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from openrlhf_js.report.plot import MAX_MARKERS, Panel, Row, Scale, finite, shor
 
 WIDTH = 2  # pixels, of a line
 SCALES = {"linear": "linear", "log2": "log", "categories": "category"}
-SYMBOLS = {
-    **{"o": "circle", "s": "square", "D": "diamond", "P": "cross", "X": "x", "p": "pentagon"},
-    **{"^": "triangle-up", "v": "triangle-down", "<": "triangle-left", ">": "triangle-right"},
-    "h": "hexagon",
-}
+SYMBOLS = "osDPX^v<>    ph"  # the markers of `style`, where plotly counts its own
 AXIS = {"zeroline": False, "exponentformat": "power", "linecolor": style.RULE}
 LAYOUT = {
     "font": {"family": "system-ui, sans-serif", "color": style.INK},
@@ -62,10 +58,10 @@ def chart(
     figures = []
     for quantity, shown in panels.items():
         own = [row for row in rows if row[panel] == quantity]
-        if not own:
-            continue
         lines = {name: [row for row in own if str(row[line]) == name] for name in looks}
-        data = [t for name, each in lines.items() for t in _line(name, each, x, shown, looks[name])]
+        data = [part for name in looks for part in _line(name, lines[name], x, shown, looks[name])]
+        if not data:
+            continue
         layout = LAYOUT | {
             "showlegend": len(looks) > 1,
             "yaxis": _vertical(shown, own),
@@ -75,9 +71,10 @@ def chart(
             | ({} if scale == "linear" else {"tickvals": sorted({row[x] for row in own})}),
             "shapes": [ruler | {"y0": y, "y1": y} for y in [shown.reference] if y is not None],
         }
-        figure = json.dumps({"data": data, "layout": layout}, allow_nan=False)
+        exact = json.dumps({"data": data, "layout": layout}, allow_nan=False)
+        six_digits = json.loads(exact, parse_float=lambda number: float(f"{float(number):.6g}"))
         title, note = style.printable(shown.title), style.printable(shown.note)
-        figures.append(FIGURE.format(title, note, figure))
+        figures.append(FIGURE.format(title, note, json.dumps(six_digits)))
     return Markup('<div class="panels">\n{}</div>\n').format(Markup().join(figures))
 
 
@@ -106,33 +103,18 @@ def _vertical(panel: Panel, rows: Sequence[Row]) -> dict[str, Any]:
 def _line(
     name: str, rows: Sequence[Row], x: str, panel: Panel, look: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """A line, with its intervals as bars or in a band before it."""
+    """A line, with its intervals as bars or in a band before it; nothing without rows."""
     dashes = () if look["linestyle"] == style.SOLID else look["linestyle"][1]
     dash = ",".join(f"{WIDTH * length}px" for length in dashes) or "solid"
     group = {"legendgroup": name, "name": escape(short(name))}  # plotly reads HTML in it
-    bars = panel.intervals == "bars" or len(rows) == 1
-    line: dict[str, Any] = group | {
-        "x": [row[x] for row in rows],
-        "y": [_digits(row["value"]) for row in rows],
-        "mode": "lines+markers",
-        "line": {"color": look["color"], "width": WIDTH, "dash": dash},
-        "marker": {"symbol": SYMBOLS[look["marker"]], "maxdisplayed": 0 if bars else MAX_MARKERS},
-        "text": [style.interval(r["value"], r.get("low"), r.get("high"), ".4g") for r in rows],
-        "hovertemplate": "%{text}",
-        "offsetgroup": name,
-    }
     ends = [row for row in rows if finite(row.get("low")) and finite(row.get("high"))]
-    if bars:
-        reach = {
-            side: [_digits(abs(r[end] - r["value"])) if r in ends else None for r in rows]
-            for side, end in (("array", "high"), ("arrayminus", "low"))
-        }
-        line["error_y"] = {"type": "data", "thickness": 1.2, "width": 3} | reach
-    elif ends:
-        round_trip = [(r, "low") for r in ends] + [(r, "high") for r in reversed(ends)]
+    bars = panel.intervals == "bars" or len(rows) == 1
+    markers = 0 if bars else MAX_MARKERS  # 0: all
+    if ends and not bars:
+        back = ends[::-1]
         yield group | {
-            "x": [row[x] for row, _ in round_trip],
-            "y": [_digits(row[end]) for row, end in round_trip],
+            "x": [row[x] for row in ends + back],
+            "y": [row["low"] for row in ends] + [row["high"] for row in back],
             "mode": "lines",
             "line": {"width": 0},
             "fill": "toself",
@@ -141,9 +123,18 @@ def _line(
             "hoverinfo": "skip",
             "showlegend": False,
         }
-    yield line
-
-
-def _digits(number: float) -> float:
-    """Six of them, more than a screen shows: pages stay small."""
-    return float(f"{number:.6g}")
+    errors: dict[str, Any] = {"type": "data", "thickness": 1.2, "width": 3, "visible": bars}
+    for side, end in (("array", "high"), ("arrayminus", "low")) if bars else ():
+        errors[side] = [abs(row[end] - row["value"]) if row in ends else None for row in rows]
+    if rows:
+        yield group | {
+            "x": [row[x] for row in rows],
+            "y": [row["value"] for row in rows],
+            "error_y": errors,
+            "mode": "lines+markers",
+            "line": {"color": look["color"], "width": WIDTH, "dash": dash},
+            "marker": {"symbol": SYMBOLS.index(look["marker"]), "maxdisplayed": markers},
+            "text": [style.interval(r["value"], r.get("low"), r.get("high"), ".4g") for r in rows],
+            "hovertemplate": "%{text}",
+            "offsetgroup": name,
+        }

@@ -106,15 +106,12 @@ def write(
 
 
 def _subject(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
-    """The model that the runs share, and the task: of the evaluations, else their prompts."""
-    model, prompts = (
-        "/".join(Path(flags.get(name, "")).parts[-2:])
-        for name in ("--actor.model_name_or_path", "--data.prompt_dataset")
-    )
-    tags = sorted({tag for c in conditions for tag in c.tags})
-    tasks = [found[1] for tag in tags if (found := re.fullmatch(panels.PASS_AT_1.tag, tag))]
-    named = ", ".join(task for task in tasks if task != "held_out")
-    return " on ".join(each for each in (model, named or prompts) if each)
+    """The model that the runs share, and the tasks of their evaluations, else their prompts."""
+    names = "--actor.model_name_or_path", "--data.prompt_dataset"
+    model, prompts = ("/".join(Path(flags.get(name, "")).parts[-2:]) for name in names)
+    pass_at_1 = panels.titles(panels.PASS_AT_1, conditions).values()
+    tasks = ", ".join(task for _, _, task in (each.partition(", ") for each in pass_at_1) if task)
+    return " on ".join(each for each in (model, tasks or prompts) if each)
 
 
 def lab_results(folder: Path) -> list[dict[str, Any]]:

@@ -26,11 +26,11 @@ MEAN, LAST, FINAL = (("mean", 1.0),), (("last tenth", 0.1),), (("final", 0.0),)
 SHARE, FROM_ZERO, FREE = (0.0, 1.0), (0.0, None), (None, None)  # limits of an axis
 GRADIENT_FLAG = "--js.gradient_variance"
 NOTE = (
-    "Each figure is the mean over seeds of the last value, or of a mean over steps. Brackets: 95 % "
-    "intervals, over seeds; of pass@1 of a single seed over held-out prompts. Differences are of "
-    "runs with the same --train.seed, else they are marked as unpaired; p is corrected for the "
-    "number of runs that are compared to the first (Holm). Times depend on the machine, and have "
-    "neither."
+    "A figure is the last value, or the mean over the last tenth of the steps or over all of them. "
+    "Brackets: 95 % intervals over seeds; for pass@1 of a single seed, over held-out prompts. "
+    "Differences are between runs of the same --train.seed, unless marked as unpaired; p is "
+    "corrected for the number of runs compared with the first (Holm). Times depend on the machine, "
+    "and have no interval."
 )
 
 
@@ -51,11 +51,6 @@ class Curve:
 
 
 # fmt: off
-VARIANCE = Curve(
-    "train/js/gradient_variance", "Gradient variance", "squared gradient, log scale",
-    "trace of the covariance of a step's gradient", limits=FREE, log=True, summary=MEAN,
-    how=GRADIENT_FLAG,
-)
 PASS_AT_1 = Curve(
     r"eval/eval_(.+)_pass1", "Held-out pass@1", "share of the responses", limits=SHARE,
     summary=FINAL, format=".1%",
@@ -84,7 +79,9 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
               summary=MEAN),
     ),
     "Gradient": (
-        VARIANCE,
+        Curve("train/js/gradient_variance", "Gradient variance", "squared gradient, log scale",
+              "trace of the covariance of a step's gradient", FREE, log=True, summary=MEAN,
+              how=GRADIENT_FLAG),
         Curve("train/js/gradient_norm_squared", "Squared norm of the mean gradient",
               "squared gradient", "unbiased, so that it may fall below 0", FREE, how=GRADIENT_FLAG),
         Curve("train/js/gradient_snr", "Signal to noise of the gradient", "ratio", "", FREE,
@@ -128,10 +125,8 @@ def by_step(tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
 
     Series that are shorter than the window become one point.
     """
-    logged = [(seed, run.logged[tag].finite()) for seed, run in condition.by_seed.items()]
-    seeds = {
-        seed: pd.Series(series.values, series.steps) for seed, series in logged if series.steps
-    }
+    logged = {seed: run.logged[tag].finite() for seed, run in condition.by_seed.items()}
+    seeds = {seed: pd.Series(s.values, s.steps) for seed, s in logged.items() if s.steps}
     common = pd.concat(seeds, axis=1, join="inner") if seeds else pd.DataFrame()
     return common.rolling(max(1, min(window, len(common)))).mean().dropna()
 

@@ -161,12 +161,12 @@ class Condition(NamedTuple):
     @property
     def by_seed(self) -> dict[str, Run]:
         """The runs by --train.seed; by folder where a file does not say, or two have the same."""
+        folders = [str(run.folder) for run in self.runs]
         seeds = [
-            run.config.settings.get("--train.seed") if run.config else None for run in self.runs
+            (run.config.settings if run.config else {}).get("--train.seed") for run in self.runs
         ]
-        known = None not in seeds and len(set(seeds)) == len(seeds)
-        names = seeds if known else [run.folder for run in self.runs]
-        return {str(name): run for name, run in zip(names, self.runs, strict=True)}
+        unknown = None in seeds or len(set(seeds)) < len(seeds)
+        return dict(zip(folders if unknown else map(str, seeds), self.runs, strict=True))
 
     @property
     def evaluations(self) -> dict[int, Estimate]:
