@@ -111,20 +111,6 @@ def test_the_papers_wording_is_the_papers_example():
 # Grading
 
 
-RIGHT = r"""53+22+55-59 ; 53 + 22 + 55 - 59 = 71 ; ((53)+22)+(55-59) ; 71 = 53 + 22 + 55 - 59 ;
-    55 − 59 + 53 + 22 ; **71 = 53 + 22 + 55 - 59**. ; -59 + 53 + 22 + 55 ;
-    [53 + 22] + (-59 + 55) ; x = 53+22+55-59 ; -(59-53)+22+55 ; Equation: 53+22+55-59 = 71 ;
-    **Answer:** 53+22+55-59 ; {53 + 22} + {55 - 59} ;
-    \{53+22\} + [55-59] ; \left[53+22\right] + \left\{55 - 59\right\} ;
-    **The equation is:** 53+22+55-59 = 71"""
-WRONG = """53+22+55+59 ; 71 ; 22 + 49 ; 5322-5559 ; 53 + 22 - (55 - 59) * 0 ; 55 / (22 - 22) ;
-    x = 71 ; 55 + 22 - 59 + 53 + 22 - 22 ; 53 + 22 + 55 - 59 = 72 ; 72 = 53 + 22 + 55 - 59 ;
-    -53 + 22 + 55 + 59"""
-MALFORMED = r"""53 + 22 + 55 + -59 ; 53.0 + 22 + 55 - 59 ; 053 + 22 + 55 - 59 ; = 71 ;
-    9**9**9**9 ; ٥٥ ; 53 + 22 + 55 - 59 = x ; 53 + 22 + 55 - 59 = 70 + 1 ;
-    53 + 22 = 75 + 55 - 59 = 71 ; Equation: ; $53 + 22 + 55 - 59 = 71$ and more ;
-    The answer is 71 or 72 ; {53 + 22] + 55 - 59 ; 53 {22} ; {71, 53+22} ;
-    __import__('os').system('true')"""
 PRESENTED = r"""$8 \times 3$ ; \[ 8 \times 3 = 24 \] ; \(8 \cdot 3\) ; $24 = 8 * 3$. ; `8 * 3` ;
     8x3 ; \left( 8 \right) \times 3 ; \boxed{8*3} = 24 ; $\boxed{8 \, x \, 3}$ ; 8 ∗ 3 ;
     \text{8 * 3} ; **8 * 3.** ; "8 * 3" ; “8 * 3.” ; \frac{8*3*2}{2} ; \dfrac{2}{\frac{2}{8*3}} ;
@@ -137,19 +123,6 @@ NOT_PRESENTATION = r"""8**2 ; 9**-1 ; **9**-1 ; 2**(3) ; 2(4) ; $2$(4) ; 2 \left
 
 def each(block):
     return [text.strip() for text in block.split(" ;")]
-
-
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        *((text, "correct") for text in each(RIGHT)),
-        *((text, "wrong") for text in each(WRONG)),
-        *((text, "malformed") for text in each(MALFORMED)),
-        *(("(53 + 22 + 55 - 59" + " " * 500 + ")", "malformed"), ("\n", "no_answer")),
-    ],
-)
-def test_answers(answer, status):
-    assert score(answer)[:2] == (float(status == "correct"), status)
 
 
 def test_presentation_makes_no_difference_but_is_not_all_that_is_left_out():

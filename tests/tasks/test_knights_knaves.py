@@ -1,7 +1,5 @@
 """Puzzles have one solution, read from their text alone; answers are read as a person would."""
 
-# ruff: noqa: RUF001
-
 import functools
 import itertools
 import json
@@ -15,7 +13,6 @@ from openrlhf_js.tasks import knights_knaves
 
 SIZES = range(2, 10)
 World = dict[str, str]  # name -> role
-LABEL = json.dumps({"Owen": "sage", "Liam": "fool", "Mary-Ann": "fool"})
 
 
 def text_of(item) -> str:
@@ -198,77 +195,6 @@ def test_asking_for_more_than_there_are_ends_when_all_are_found(monkeypatch):
 
 
 # Grading
-
-RIGHT = r"""Owen is a sage, Liam is a fool, and Mary-Ann is a fool ;
-    Owen: sage, Liam: fool, Mary-Ann: fool ;
-    mary-ann is a FOOL and owen is a Sage and LIAM is a fool. ;
-    Owen = sage, Liam = fool, Mary-Ann = fool ;
-    \text{Owen is a }\textbf{sage}, \text{Liam is a fool}, \mathrm{Mary-Ann}\ \text{is a fool} ;
-    Owen \text{ is a sage} \\ Liam \text{ is a fool} \\ Mary-Ann \text{ is a fool} ;
-    \begin{array}{ll} Owen & sage \\ Liam & fool \\ Mary-Ann & fool \end{array} ;
-    Owen\ is\ a\ sage,\ Liam\ is\ a\ fool,\ and\ Mary-Ann\ is\;a\,fool ;
-    \text{Owen is a sage. Liam}\text{, and }\textbf{Mary-Ann} \text{ are fools.} ;
-    Owen (sage), Liam (fool), Mary-Ann (fool) ; Owen -> sage, Liam → fool, Mary-Ann – fool ;
-    Owen is a sage, while Liam and Mary-Ann are both fools ;
-    Owen is a sage. Liam \& Mary-Ann are fools ;
-    Owen is the sage, but Liam and Mary-Ann are fools ;
-    Owen is a sage. Liam & Mary-Ann are fools ;
-    Owen is a sage, Liam is a fool, Mary-Ann is a fool, Owen is a sage ;
-    Therefore, Owen is a sage, so Liam is a fool; Mary-Ann is thus a fool ;
-    sage: Owen, fool: Liam, fool: Mary-Ann ;
-    Owen is a sage, Liam is not a sage, and Mary-Ann is not a sage ;
-    Sages: Owen; Fools: Liam, Mary-Ann ; **Fools:** Liam and Mary-Ann. **Sages:** Owen."""
-WRONG = """Owen is a fool, Liam is a fool, and Mary-Ann is a fool ;
-    Owen is a sage, and Liam is a fool ; Owen is a fool, Liam is a sage, and Mary-Ann is a sage ;
-    Sages: Owen, Liam; fools: Mary-Ann ;
-    Owen is a sage, Owen is a fool, Liam is a fool, Mary-Ann is a fool ;
-    fools: Owen, Liam, Mary-Ann ; Owen and Liam are sages, and Mary-Ann is a fool ;
-    Owen is not a sage, Liam is a fool, Mary-Ann is a fool"""
-MALFORMED = r"""Owen is a sage, Liam is a fool, Mary-Ann is a fool, Bob is a fool ;
-    sage, fool, fool ; 42 ; Owen is a sage, Liam is a fool, Mary is a fool ;
-    Owen is a sage, Liam is a knave, and Mary-Ann is a fool ;
-    Owen isn't a sage, Liam is a fool, and Mary-Ann is a fool ;
-    Owen is a sage, Liam is a fool, Mary-Ann ;
-    Owen \neq sage, Liam is a fool, and Mary-Ann is a fool ;
-    Owen != sage, Liam is a fool, and Mary-Ann is a fool ;
-    Owen is a sage, Liam is a fool, Mary-Ann is a fool or a sage ;
-    Owen is a sage, Mary-Ann; Liam is a fool ;
-    Owen is a sage/fool, Liam is a fool, Mary-Ann is a fool ;
-    Owen is a sage. Mary-Ann. Liam is a fool ;
-    Owen is a sage, fool, Liam is a fool, Mary-Ann is a fool ;
-    Owen is a sage, Mary-Ann: Liam are fools ; Owen is a sage, Mary-Ann, while Liam is a fool ;
-    If Owen is a sage then Liam is a fool, Mary-Ann is a fool ;
-    Owen is a sage, Liam and Mary-Ann are not both sages ;
-    sages: Owen; Liam is a fool; Mary-Ann is a fool ;
-    Owen is not not a sage, Liam is a fool, Mary-Ann is a fool ;
-    Sages: not Liam, not Mary-Ann; fools: none ;
-    Owen is a sage and not a fool, Liam and Mary-Ann are fools ;
-    Owen is a sage, Liam is not both a sage, Mary-Ann is a fool ;
-    Sages: Owen; fools: Liam; Mary-Ann is not sage: ; sage: Owen; fool: Liam fool Mary-Ann ;
-    not Owen is a fool, Liam and Mary-Ann are fools ; Owen or Liam is a sage, Mary-Ann is a fool"""
-
-
-def each(block):
-    return [text.strip() for text in block.split(" ;")]
-
-
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        *((text, "correct") for text in each(RIGHT)),
-        *((text, "wrong") for text in each(WRONG)),
-        *((text, "malformed") for text in each(MALFORMED)),
-        *((f"{each(RIGHT)[0]}{',' * 10_000}", "malformed"), ("", "no_answer"), (" ", "no_answer")),
-        ("- Owen is **a sage**\n- Liam is **a fool**\n3) Mary-Ann is **a fool**", "correct"),
-        ("Liam is a fool; Owen is a sage;\n\n Mary-Ann  is  a fool", "correct"),
-        ("(1) Owen is a sage\n(2) Liam is a fool\n(3) Mary-Ann is a fool", "correct"),  # Logic-RL
-        ("Owen is a sage, Mary-Ann\nLiam is a fool", "malformed"),
-    ],
-)
-def test_answers(answer, status):
-    wrong = "\\boxed{Owen is a fool, Liam is a fool, Mary-Ann is a fool}"
-    score = knights_knaves.score(f"{wrong} No: \\boxed{{{answer}}}, surely.", LABEL)
-    assert score[:2] == (float(status == "correct"), status)
 
 
 def test_claims_need_no_label():

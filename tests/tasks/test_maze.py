@@ -1,7 +1,5 @@
 """Mazes can be solved in just the moves they say, and a path is right if it leads to E."""
 
-# ruff: noqa: RUF001
-
 import itertools
 import json
 import random
@@ -124,40 +122,6 @@ def test_the_papers_wording_is_an_option():
     assert said.startswith("You need to solve the following maze. * denotes the wall")
     assert said.endswith("Write the final path in <answer> </answer>.")
     assert shown == "\n".join(item["rows"])
-
-
-RIGHT = r"""RUUU ; R U U U ; r, u, u, u ; R->U -> U→U ; Right, Up, Up, Up ; rightUpUup ; RUUU. ;
-    **RUUU** ; "RUUU" ; `RUUU` ; $RUUU$ ; \text{RUUU} ; $\boxed{RUUU}$. ; R-U-U-U ; [R, U, U, U] ;
-    ['R','U','U','U'] ; ["Right", "Up", "Up", "Up"] ; RLRUUU ; LRRUUU ; RUUUDU ; →↑↑↑ ; → ↑, ↑ ↑ ;
-    1. Right 2. Up 3. Up 4. Up ; Move right, move up, go up, up ; ➡️⬆️⬆️⬆️ ;
-    Move right. Move up. Move up. Move up. ; Right. Then up. Then move up. Then go up. ;
-    Step 1: Move right. Step 2: Up. Step 3: Up. Step 4: Up ; **Right**, **Up**, **Up**, **Up** ;
-    →↑↓↑↑↑"""
-WRONG = """UUU ; RUU ; RUUUU ; RUUUD ; RUUUL ; RRUUUL ; LLUUURRRR ; LLUUURRRR ; →↑↑ ;
-    1. Up 2. Up"""
-MALFORMED = r"""RUUU.. ; RUUU\left ; UUU and so on ; R U U U E ; (R, U, U, U) ; Ri"ght"UUU ;
-    3 up ; EAST ; ＲUUU ; , , ; 1. 2. ; Move ; →→E ; R ↑ U ; right3 ; up to E ; RUUU. LU ;
-    RUUU or UUU ; Right or up ; Right. Then. ; Right.Up.Up.Up ; Step ; Right. Not up. Up. Up. Up"""
-
-
-def each(block):
-    return [text.strip() for text in block.split(" ;")]
-
-
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        *((text, "correct") for text in each(RIGHT)),
-        *((text, "wrong") for text in each(WRONG)),
-        *((text, "malformed") for text in each(MALFORMED)),
-        *(("RL" * 2000 + "RUUU", "malformed"), ("D" * 30, "wrong"), ("R;U;U;U", "correct")),
-        *(("", "no_answer"), ("\t\n", "no_answer"), ("1. Right\n2) Up\n3: Up\n4. Up", "correct")),
-        ("1. Move right.\n2. Move up.\n3. Move up.\n4. Move up.", "correct"),
-        ("* Right\n* Up\n* Up\n* Up", "correct"),
-    ],
-)
-def test_answers(answer, status):
-    assert score(answer)[:2] == (float(status == "correct"), status)
 
 
 def test_grids_that_are_not_square_or_have_no_way():
