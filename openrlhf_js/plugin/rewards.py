@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import itertools
 import json
 import logging
 import math
@@ -23,7 +24,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -74,38 +74,33 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
         named = NAMED.fullmatch(address)
         name, url = named.groups() if named else ("", address)
         models.setdefault(name, []).append(url)
-    numbers, problems = _weights(weights)
-    for url in (url for urls in models.values() for url in urls):
-        if problem := _url_problem(url):
-            problems.append(f"--reward.remote_url {url}: {problem}")
-    if weights is None and len(models) == 1:
-        numbers = dict.fromkeys(models, 1.0)
-    elif ("" in models or set(numbers) != set(models)) and not problems:
+    problems = [
+        f"--reward.remote_url {url}: {problem}"
+        for url in itertools.chain(*models.values())
+        if (problem := _url_problem(url))
+    ]
+    numbers = _weights(weights) if weights is not None else dict.fromkeys(models, 1.0)
+    several = len(models) > 1 or weights is not None
+    if several and ("" in models or weights is None or set(numbers) != set(models)):
         problems.append(
-            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, and "
-            f"NAME=http://... for each address of --reward.remote_url {','.join(addresses)}"
+            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, each once "
+            "and not 0, and NAME=http://... for each address of --reward.remote_url "
+            f"{','.join(addresses)}"
         )
     if problems:
         raise BadInput("\n".join(problems))
     return [RewardSource(name, numbers[name], tuple(urls)) for name, urls in models.items()]
 
 
-def _weights(text: str | None) -> tuple[dict[str, float], list[str]]:
-    numbers: dict[str, float] = {}
-    problems = []
-    for item in text.split(",") if text is not None else []:
-        name, _, number = item.strip().partition("=")
-        try:
-            weight = float(number)
-        except ValueError:
-            weight = math.nan
-        if not name or name in numbers or not math.isfinite(weight) or weight == 0:
-            problems.append(
-                f"--js.reward_weights {item}: must be NAME=NUMBER, each name once, the number "
-                "finite and not 0"
-            )
-        numbers[name] = weight
-    return numbers, problems
+def _weights(text: str) -> dict[str, float]:
+    """The weights by name; {} where one is no finite number other than 0, or is given twice."""
+    try:
+        pairs = [(name.strip(), float(n)) for name, n in (i.split("=") for i in text.split(","))]
+    except ValueError:
+        return {}
+    numbers = dict(pairs)
+    usable = all(number and math.isfinite(number) for number in numbers.values())
+    return numbers if usable and len(numbers) == len(pairs) else {}
 
 
 def _url_problem(url: str) -> str | None:
@@ -177,7 +172,7 @@ def read_answer(body: bytes) -> Answer:
     if reward is None or score is None or not (math.isfinite(reward) and math.isfinite(score)):
         raise BadReward(f"the reward is {reward}, and the score {score}")
     logs = found.extra_logs if isinstance(found.extra_logs, dict) else {}
-    figures = {key: _alone(value) for key, value in islice(logs.items(), LARGEST_LOGS)}
+    figures = {key: _alone(value) for key, value in itertools.islice(logs.items(), LARGEST_LOGS)}
     return Answer(reward, score, {k: float(v) for k, v in figures.items() if _finite(v)})
 
 

@@ -237,34 +237,32 @@ def deviations(
     """
     if not bench.judges:
         return [f"{bench.name} is no official benchmark"]
-    own, against = bench.category(category), BENCHES[bench.name].category(category).baseline
+    own, official = bench.category(category), BENCHES[bench.name].category(category)
     found = []
-    if own.judges and set(judges) != set(own.judges) and len(judges) == 1:
-        found.append(f"{category} is officially judged by {' and '.join(own.judges)}, pooled")
-    if not own.judges and len(judges) > 1:
-        found.append(f"{category} is officially judged by one judge")
-    if file_name(own.baseline) != against:
-        found.append(f"the baseline is {own.baseline}; officially {against}")
-    if much_weight != MUCH_WEIGHT:
-        found.append(f"much better counts as {much_weight:g} rows; officially {MUCH_WEIGHT}")
+
+    def expect(what: str, value: Any, wanted: Any) -> None:
+        if value != wanted:
+            found.append(f"{what} is {value}; officially {wanted}")
+
+    expect("the number of judges", len(judges), max(1, len(own.judges)))
+    expect("the baseline", file_name(own.baseline), official.baseline)
+    expect("the weight of much better", much_weight, MUCH_WEIGHT)
     for judge in judges:
+        ours = recorded.get(judge)
         if judge not in bench.judges:
-            found.append(f"the judge is {judge}; officially {' or '.join(bench.judges)}")
-        elif judge in recorded:
-            ours = recorded[judge]
-            model, given = file_name(ours["judge_model"]), dict(ours["parameters"])
+            expect("the judge", judge, " or ".join(bench.judges))
+        elif ours:
+            model = file_name(ours["judge_model"])
             if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):
                 found.append(f"{judge} is the model {model}")
-            for name, wanted in bench.judges[judge].items():
-                if (value := given.pop(name, None)) != wanted:
-                    found.append(f"{judge}'s {name} is {value}; officially {wanted}")
-            if given:
-                found.append(f"{judge} is asked with {json.dumps(given)}")
+            wanted, given = bench.judges[judge], ours["parameters"]
+            for name in {**wanted, **given}:
+                expect(f"{judge}'s {name}", given.get(name), wanted.get(name))
             if not official_texts(bench, ours):
                 found.append(f"{judge}'s prompt for {category} is not the official one")
         if judged is not None:
             here = judged[judged.judge == judge]
-            settings = digest(recorded[judge]) if judge in recorded else None
-            if strange := sorted(here.model[here.settings != settings].unique()):
-                found.append(f"nothing tells how {judge} judged {', '.join(strange[:5])}")
+            unknown = here.model[here.settings != (digest(ours) if ours else None)].unique()
+            if len(unknown):
+                found.append(f"nothing tells how {judge} judged {', '.join(sorted(unknown)[:5])}")
     return found

@@ -154,7 +154,7 @@ def test_deviations(monkeypatch):
         "gpt-4.1 is the model gpt-4.1-mini",
         "gpt-4.1's temperature is 1.0; officially 0.0",
         "gpt-4.1's max_tokens is None; officially 16000",
-        'gpt-4.1 is asked with {"reasoning_effort": "high"}',
+        "gpt-4.1's reasoning_effort is high; officially None",
     ]
     moved = bench._replace(categories={category: official._replace(baseline="b")})
     assert deviations(moved, category, ["x"], {}) == [

@@ -194,8 +194,8 @@ def test_categories_judges_and_deviations(tmp_path, caplog):
     assert "but another: score them with --category hard_prompt --baseline another" in caplog.text
     found = board(pools[1], ["gpt-4.1"], Plan(much_weight=2)).rows[0]
     assert found["deviations"] == [
-        "creative_writing is officially judged by gpt-4.1 and gemini-2.5, pooled",
-        "much better counts as 2 rows; officially 3",
+        "the number of judges is 1; officially 2",
+        "the weight of much better is 2; officially 3",
         "nothing tells how gpt-4.1 judged m0, m1",
     ]
     with pytest.raises(ValueError, match="nothing of 'poems' was judged"):
