@@ -10,19 +10,8 @@ from typing import Any
 from openrlhf_js.common.console import say
 from openrlhf_js.lab.results import OURS, REFERENCE, LabResult, Row, changes
 
-COMMON = ("gradients", "left_out", "batch_prompts", "batches")  # notes that all checkpoints share
 ERRORS = {"mse": "squared error", "distance": "squared distance to the true gradient"}
 STEP = re.compile(r"(?:step|checkpoint)[_-]?(\d+)")
-
-
-def names_of(models: Sequence[str]) -> list[str]:
-    """The shortest ends of the paths that are all different; ValueError if two are the same."""
-    parts = [[part for part in Path(model).parts if part != "/"] for model in models]
-    for depth in range(1, max(map(len, parts)) + 1):
-        found = ["-".join(each[-depth:]) for each in parts]
-        if len(set(found)) == len(found):
-            return found
-    raise ValueError(f"--model names a checkpoint twice: {' '.join(models)}")
 
 
 def steps_of(names: Sequence[str]) -> list[int]:
@@ -36,7 +25,11 @@ def steps_of(names: Sequence[str]) -> list[int]:
 
 def along_training(settings: Any, analyse: Callable[[Any], LabResult]) -> LabResult:
     """The results of all `--model`, each sampled and kept in a folder of its name below `--out`."""
-    names = names_of(settings.model)
+    names = [Path(model).name for model in settings.model]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"--model {' '.join(names)}: give checkpoints whose folders differ in name"
+        )
     found: dict[str, LabResult] = {}
     for name, model in zip(names, settings.model, strict=True):
         say(f"\n{name}", style="bold")
@@ -54,11 +47,11 @@ def combined(found: dict[str, LabResult]) -> LabResult:
     for name, result in found.items():
         rows += [{"checkpoint": name, "step": steps[name], **row} for row in result.rows]
         arrays |= {f"{name}/{key}": array for key, array in result.arrays.items()}
-    last = result.notes
-    notes = {key: last[key] for key in COMMON if key in last}
-    notes["disjoint"] = all(each.notes.get("disjoint", True) for each in found.values())
-    notes["checkpoints"] = {name: each.notes for name, each in found.items()}
-    names = [name for name in last["gradients"] if name != REFERENCE]
+    disjoint = all(each.notes.get("disjoint", True) for each in found.values())
+    notes = {**result.notes, "disjoint": disjoint, "checkpoints": list(found)}
+    for key in {"samples", "precise"} & set(notes):
+        notes[key] = {name: each.notes[key] for name, each in found.items()}
+    names = [name for name in notes["gradients"] if name != REFERENCE]
     shown = next((name for name in OURS if name in names), names[0])
     said = (f"at {name} {changes(rows, checkpoint=name, estimator=shown)}" for name in found)
     what = ERRORS[rows[0]["quantity"]]

@@ -324,17 +324,11 @@ def resumed_history(
     before = None if saved is None else saved["half_life"]
     now = None if history is None else history.half_life
     if before != now:
-        again = "leave it out" if before is None else f"give --js.half_life {before:g} with js_plus"
         raise BadInput(
-            f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {_number(before)}, "
-            f"this one has {_number(now)}: {again} to resume it, or start afresh without "
-            "--ckpt.load_enable"
+            f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {before}, this one "
+            f"has {now}: give it as it was, or start afresh without --ckpt.load_enable"
         )
     return None if saved is None else RunningStatistics(**saved)
-
-
-def _number(half_life: float | None) -> str:
-    return "none" if half_life is None else f"{half_life:g}"
 
 
 class SourcedPrompts(PromptDataset):

@@ -44,14 +44,6 @@ LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.constant_loss` changes
     "constant": "token-mean",
 }
 
-
-def positive(text: str) -> int:
-    """The whole number from 1 on that a flag takes."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text}")
-    return int(text)
-
-
 FLAGS: dict[str, dict[str, Any]] = {
     "shrinkage": dict(
         type=float,
@@ -73,10 +65,11 @@ FLAGS: dict[str, dict[str, Any]] = {
         "--actor.loss_agg_mode says, which is token_mean)",
     ),
     "max_steps": dict(
-        type=positive,
+        type=int,
+        default=0,
         metavar="N",
         help="stop after N training steps (rollouts), counted over all starts of a resumed run, or "
-        "after --train.num_episodes if that is sooner; N is evaluated too (default: no limit)",
+        "after --train.num_episodes if that is sooner; N is evaluated, too (default: 0, no limit)",
     ),
     "on_bad_reward": dict(
         choices=["stop", "mask"],

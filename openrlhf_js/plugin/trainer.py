@@ -48,6 +48,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             ppo_trainer.PromptDataset = SourcedPrompts
             torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
             super().__init__(pretrain, strategy, *args, **kwargs)
+            self.max_steps = optimizer_steps(self)
             asked = strategy.args.algo.advantage.estimator
             live = getattr(self.experience_maker, "live_estimator", None)
             if live != asked:
@@ -102,9 +103,6 @@ def shrinkage_trainer(actor_class: Any) -> Any:
                 self.evaluate_now(0)
             return states
 
-        def get_max_steps(self) -> int:
-            return optimizer_steps(self.args, super().get_max_steps())
-
     return ray.remote(ShrinkageTrainer)
 
 
@@ -113,9 +111,10 @@ def evaluates(trainer: Any) -> bool:
     return bool(getattr(trainer, "eval_dataloader", None)) and trainer.args.eval.steps != math.inf
 
 
-def optimizer_steps(args: argparse.Namespace, most: int) -> int:
-    """How many there are at most, which the schedule of the learning rate wants to know."""
-    return min(most, args.js.max_steps * updates(args)) if args.js.max_steps else most
+def optimizer_steps(trainer: Any) -> int:
+    """How many there will be at most, which the schedule of the learning rate wants to know."""
+    most, steps = getattr(trainer, "max_steps", 0), trainer.args.js.max_steps
+    return min(most, steps * updates(trainer.args)) if steps else most
 
 
 def updates(args: argparse.Namespace) -> int:
@@ -146,14 +145,12 @@ def sourced_generator(actor_class: Any) -> Any:
             ppo_trainer.PromptDataset = SourcedPrompts
             torch.manual_seed(strategy.args.train.seed)
             super().__init__(pretrain, strategy, *args, **kwargs)
+            self.max_steps = optimizer_steps(self)
 
         def load_state_dict(self, state_dict: dict) -> None:
             self.samples_generator.steps_left -= state_dict.pop(STEP)
             self._last_eval_step = 0  # there is none before the first step of a resumed run
             super().load_state_dict(state_dict)
-
-        def get_max_steps(self) -> int:
-            return optimizer_steps(self.args, super().get_max_steps())
 
         def _should_eval(self, global_step: int) -> bool:
             first = self._last_eval_step < 0 and evaluates(self)

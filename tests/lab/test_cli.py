@@ -180,7 +180,6 @@ def test_what_cannot_be_used(given, tmp_path, capsys, flags, message):
         ("mse", "--model x --task maze --input_template {}", "--input_template needs"),
         ("mse", "--model x --prompts y --reward z --input_template Q:", "needs a {}"),
         ("sweep", "--model x y --task maze", "only lab mse and lab gradient take several"),
-        ("mse", "--model a/x b/x --task maze", "checkpoints whose folders differ in name"),
         ("gradient", "--batches 1", "greater than or equal to 2"),
         ("simulate", "--noise 0", "greater than 0"),
     ],
@@ -255,6 +254,9 @@ def test_several_checkpoints_are_one_result(
     assert lab.main(call) == 0 and summary(tmp_path, name)["rows"] == found["rows"]
 
 
-def test_the_steps_of_checkpoints():
+def test_names_and_steps_of_checkpoints(tmp_path, capsys):
+    same = ["--model", "a/x", "b/x", "--task", "maze", "--out", str(tmp_path)]
+    assert lab.main(["mse", *same]) == 2
+    assert "--model x x: give checkpoints whose folders differ" in capsys.readouterr().err
     assert steps_of(["Qwen3-4B-Base", "checkpoint-50", "step_100"]) == [0, 50, 100]
     assert steps_of(["step_100", "step_50"]) == steps_of(["a", "b"]) == [0, 1]
