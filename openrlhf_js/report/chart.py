@@ -64,7 +64,7 @@ def chart(
             continue
         layout = LAYOUT | {
             "showlegend": len(looks) > 1,
-            "yaxis": _vertical(shown, own),
+            "yaxis": _vertical(shown, own, any(len(each) == 1 for each in lines.values())),
             "xaxis": AXIS
             | {"title": {"text": xlabel}, "type": SCALES[scale], "showgrid": False}
             | {"unifiedhovertitle": {"text": f"{xlabel} %{{x}}"}}
@@ -84,13 +84,13 @@ def script() -> Markup:
     return Markup(f"<script>{get_plotlyjs()}</script>\n<script>{own}</script>")
 
 
-def _vertical(panel: Panel, rows: Sequence[Row]) -> dict[str, Any]:
-    """The vertical axis; a wide band does not press the lines together."""
-    keys = ("value", "low", "high") if panel.intervals == "bars" else ("value",)
+def _vertical(panel: Panel, rows: Sequence[Row], points: bool) -> dict[str, Any]:
+    """The vertical axis; a wide band does not press the lines together, as those of bars do."""
+    log = panel.log and all(row["value"] > 0 for row in rows)
+    keys = ("value", "low", "high") if points or panel.intervals == "bars" else ("value",)
     heights = [row[key] for row in rows for key in keys if finite(row.get(key))]
     heights += [] if panel.reference is None else [panel.reference]
-    log = panel.log and min(heights) > 0
-    heights = [math.log10(height) for height in heights] if log else heights
+    heights = [math.log10(height) for height in heights if height > 0] if log else heights
     bottom, top = (None, None) if log else panel.limits
     low = min(heights) if bottom is None else bottom
     high = max(heights) if top is None else top

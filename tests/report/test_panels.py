@@ -11,28 +11,19 @@ from openrlhf_js.report import panels, runs
 from openrlhf_js.report.panels import estimates, final_figures
 from openrlhf_js.report.runs import find_conditions
 
-
-def logged(log, tag, *seeds, **more):
-    """A condition that has logged these values, of each seed, under a tag."""
-    folders = [log(f"seed {i}", {tag: values}) for i, values in enumerate(seeds)]
-    (condition,) = find_conditions([f"js={','.join(map(str, folders))}"])
-    return condition
+REWARD = panels.SECTIONS["Learning"][0]
 
 
 def test_seeds_are_averaged_on_the_steps_that_all_have(log):
-    curve = panels.SECTIONS["Learning"][0]
-    found = estimates(curve, runs.REWARD, logged(log, runs.REWARD, [1.0, 2.0, 3.0], [3.0, 4.0]))
+    a, b = log("a", {runs.REWARD: {1: 1.0, 3: 2.0, 9: 3.0}}), log("b", {runs.REWARD: [3.0, 8, 4]})
+    (both,) = find_conditions([f"js={a},{b}"])
+    found = estimates(REWARD, runs.REWARD, both)
     # t of one degree of freedom is 12.706; the standard error is sqrt(2) / sqrt(2) = 1
-    assert list(found) == [1, 2]
+    assert list(found) == [1, 3]
     assert found[1] == pytest.approx((2, 2 - 12.706, 2 + 12.706), abs=1e-3)
-    assert found[2] == pytest.approx((3, 3 - 12.706, 3 + 12.706), abs=1e-3)
-
-
-def test_a_running_average_is_of_the_last_values_or_of_all(log):
-    condition = logged(log, runs.REWARD, {1: 3.0, 3: 5.0, 9: 1.0})
-    curve = panels.SECTIONS["Learning"][0]
-    for window, expected in ((1, {1: 3, 3: 5, 9: 1}), (2, {3: 4, 9: 3}), (7, {9: 3})):
-        found = estimates(curve, runs.REWARD, condition, window)
+    (alone,) = find_conditions([str(a)])
+    for window, expected in ((1, {1: 1, 3: 2, 9: 3}), (2, {3: 1.5, 9: 2.5}), (7, {9: 2})):
+        found = estimates(REWARD, runs.REWARD, alone, window)
         assert {step: estimate.value for step, estimate in found.items()} == expected
         assert not any(math.isfinite(estimate.low) for estimate in found.values())
 
@@ -71,27 +62,23 @@ def test_final_figures_are_of_the_last_tenth_or_of_all_steps(log):
     }
 
 
-def seeds(log, name, values, *, first=0, tag=runs.REWARD):
-    """NAME=FOLDER,... of runs that have logged a value each, with --train.seed from `first` on."""
-    folders = [log(f"{name}{seed}", {tag: [value]}) for seed, value in enumerate(values, first)]
-    for seed, folder in enumerate(folders, first):
-        record = {"flags": {"train.seed": seed}, "versions": {}, "outcome": "done"}
-        (folder / runs.CONFIG).write_text(json.dumps(record))
-    return f"{name}={','.join(map(str, folders))}"
-
-
 def test_figures_of_seeds_have_intervals_and_differences_from_the_first(log):
-    rloo = seeds(log, "rloo", [0.4, 0.5, 0.9])
-    js = seeds(log, "js", [0.5, 0.7, 1.2])  # 0.2 more with every spread of 0.1
-    other = seeds(log, "other", [0.5, 0.7, 1.2], first=1)
-    found = figures(rloo, js, other)["Training reward, mean"]
-    half = 4.3027 * 0.1 / math.sqrt(3)  # t of two degrees of freedom, standard error
+    def seeds(name, first, *values, tag=runs.REWARD):
+        folders = [log(f"{name}{seed}", {tag: [value]}) for seed, value in enumerate(values, first)]
+        for seed, folder in enumerate(folders, first):
+            record = {"flags": {"train.seed": seed}, "versions": {}, "outcome": "done"}
+            (folder / runs.CONFIG).write_text(json.dumps(record))
+        return f"{name}={','.join(map(str, folders))}"
+
+    js, other = seeds("js", 0, 0.5, 0.7, 1.2), seeds("other", 1, 0.5, 0.7, 1.2)
+    found = figures(seeds("rloo", 0, 0.4, 0.5, 0.9), js, other)["Training reward, mean"]
+    half = 4.3027 * 0.1 / math.sqrt(3)  # t of two degrees of freedom, error of 0.1, 0.2 and 0.3
     (_, _, *none), (_, value, paired, p), (_, same, unpaired, _) = found
     assert none == ["-", "-"] and value == same == "0.800 (-0.096 to 1.696)"
-    assert paired == f"+0.200 (-{half - 0.2:.3f} to +{0.2 + half:.3f})"
+    assert paired == f"+0.200 ({0.2 - half:+.3f} to {0.2 + half:+.3f})"
     assert p == "0.15"  # twice 0.074
     assert unpaired.startswith("+0.200 (-") and unpaired.endswith("), unpaired")
-    (step,) = figures(seeds(log, "x", [2.0, 3.0], tag="train/timing/step_total")).values()
+    (step,) = figures(seeds("x", 0, 2.0, 3.0, tag="train/timing/step_total")).values()
     assert step == [["x", "2.5"]]
 
 
@@ -124,7 +111,7 @@ def test_pass_at_1_of_one_quickstart_has_intervals_over_prompts(log, tmp_path):
 )
 def test_only_long_runs_are_averaged_unasked(log, steps, smooth, points):
     conditions = find_conditions([str(log("a", {runs.REWARD: range(1, steps + 1)}))])
-    ((panel, rows),) = panels.draw(panels.SECTIONS["Learning"][0], conditions, smooth)
+    ((panel, rows),) = panels.draw(REWARD, conditions, smooth)
     assert len(rows) == points
     assert ("running average" in panel.note) == (points < steps)
     assert rows[0]["value"] == (steps - points + 2) / 2
