@@ -180,17 +180,16 @@ def _check(settings: CheckSettings) -> int:
             (settings.input_key, settings.label_key),
             count_tokens,
             settings.prompt_max_len,
-            settings.problems,
             bar.update,
         )
     table(found.rows())
     for kind, problems in found.problems.items():
-        more = found.counts[kind] - len(problems)
-        listed = [f"{found.counts[kind]:,} x {kind}:", *problems]
-        say("\n  ".join(listed) + (f"\n  ... and {more:,} more" if more else ""))
-    if not found.counts:
+        more = len(problems) - settings.problems
+        listed = [f"{len(problems):,} x {kind}:", *problems[: settings.problems]]
+        say("\n  ".join(listed) + (f"\n  ... and {more:,} more" if more > 0 else ""))
+    if not found.problems:
         say("Nothing is wrong.")
-    return 1 if found.counts else 0
+    return 1 if found.problems else 0
 
 
 class ShowSettings(ReadSettings):

@@ -24,18 +24,14 @@ COUNTED = ("items", "graded_right", "repeated", "overlap")
 
 @dataclass
 class Findings:
-    """Figures by datasource, and the first `shown` problems of each kind with their place."""
+    """Figures by datasource, and the problems of each kind with their place."""
 
-    shown: int = 3
     tallies: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     problems: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    counts: Counter[str] = field(default_factory=Counter)  # of problems, by kind
 
     def add(self, kind: str, place: str, text: object) -> None:
-        self.counts[kind] += 1
-        if len(self.problems[kind]) < self.shown:
-            self.problems[kind].append(f"{place}: {text}")
+        self.problems[kind].append(f"{place}: {text}")
 
     def rows(self) -> list[dict[str, Any]]:
         """A table by datasource."""
@@ -54,14 +50,13 @@ def check(
     keys: tuple[str, str] = ("input", "label"),
     count_tokens: Callable[[Example], int] | None = None,
     max_tokens: int = 1024,
-    shown: int = 3,
     progress: Callable[[int], None] = lambda bytes_read: None,
 ) -> Findings:
     """Checks files as one data set, which may not share a prompt with the files `against`.
 
     `keys` are the columns of prompt and label. Of each prompt it remembers a digest and a place.
     """
-    found, done = Findings(shown), 0
+    found, done = Findings(), 0
     elsewhere: dict[bytes, str] = {}
     seen: dict[bytes, str] = {}
     with ThreadPoolExecutor() as threads:

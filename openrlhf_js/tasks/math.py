@@ -51,25 +51,12 @@ def _amc23(row: Row) -> dict[str, Any]:
 
 def _olympiad(row: Row) -> dict[str, Any]:
     golds = [_DOLLAR.sub("", gold).strip() for gold in row["final_answer"]]
-    if row["is_multiple_answer"]:
-        golds = [part for gold in golds for part in _parts(gold)]
     extra = {"unit": row["unit"], "tolerance": row["error"]}
     return {
         "problem": text(row, "question"),
-        "answer": golds[0] if len(golds) == 1 else golds,
+        "answer": golds if len(golds) > 1 or row["is_multiple_answer"] else golds[0],
         **{name: _DOLLAR.sub("", str(value)).strip() for name, value in extra.items() if value},
     }
-
-
-def _parts(gold: str) -> list[str]:
-    """What commas outside all brackets separate: `(1, 2), 3` has two parts."""
-    parts, depth, start = [], 0, 0
-    for i, character in enumerate(gold):
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth == 0:
-            parts.append(gold[start:i].strip())
-            start = i + 1
-    return [*parts, gold[start:].strip()]
 
 
 _OLYMPIAD_COLUMNS = ("question", "final_answer", "is_multiple_answer", "unit", "error")

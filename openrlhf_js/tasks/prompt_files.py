@@ -113,8 +113,7 @@ def write(
         if not sources:
             raise ValueError(f"{task.NAME} gave no problem")
     versions = {"python": platform.python_version(), "openrlhf_js": __version__}
-    if isinstance(task, Loaded):
-        versions["datasets"] = importlib.metadata.version("datasets")
+    versions["datasets"] = importlib.metadata.version("datasets")
     manifest = {
         "file": path.name,
         "sha256": digest.hexdigest(),

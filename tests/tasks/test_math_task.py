@@ -52,12 +52,12 @@ def test_the_test_sets(tmp_path):
     [
         ({"final_answer": [r"$\frac{1}{2}$"]}, {"answer": r"\frac{1}{2}"}),
         ({"final_answer": ["$2,3$"]}, {"answer": "2,3"}),
-        ({"final_answer": ["6,10,15"], "is_multiple_answer": True}, {"answer": ["6", "10", "15"]}),
+        ({"final_answer": ["6,10,15"], "is_multiple_answer": True}, {"answer": ["6,10,15"]}),
         (
             {"final_answer": [r"$(1, 8), \{2, 7\}$, $[0,1)$"], "is_multiple_answer": True},
-            {"answer": ["(1, 8)", r"\{2, 7\}", "[0,1)"]},
+            {"answer": [r"(1, 8), \{2, 7\}, [0,1)"]},
         ),
-        ({"final_answer": ["5"], "is_multiple_answer": True}, {"answer": "5"}),
+        ({"final_answer": ["5"], "is_multiple_answer": True}, {"answer": ["5"]}),
         (
             {"final_answer": ["4.56"], "unit": r"$\mathrm{~cm}$", "error": "1e-1"},
             {"answer": "4.56", "unit": r"\mathrm{~cm}", "tolerance": "1e-1"},
