@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -122,7 +121,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
         "file": str(settings.file),
         "settings": settings.manifest(),
         "identity": identity,
-        "description": asdict(model.description) | {"model": settings.model},
+        "description": model.description | {"model": settings.model},
         **evaluation.evaluate(rewards, lengths, data.prompts, data.subsets),
     }
     write_json(folder / "evaluation.json", found)
@@ -207,7 +206,7 @@ def _serve(settings: RewardServeSettings) -> None:
         model.score(["a text"])  # the first one is slow
         gc.collect()
         gc.freeze()  # otherwise a full collection visits all that is imported, for 0.2 s
-        say(json.dumps(asdict(model.description), indent=2))
+        say(json.dumps(model.description, indent=2))
         size, tokens = settings.batch_size, settings.max_tokens_per_batch
         app = server.make_app(
             partial(model.scores, max_tokens=tokens, max_texts=size),

@@ -26,30 +26,18 @@ MAX_TEXTS = 64
 
 
 @dataclass(frozen=True)
-class Description:
-    """What was loaded; scores are (reward - mean) / std where `normalized`."""
-
-    model: str
-    architecture: str
-    value_head: str
-    device: str
-    dtype: str
-    max_len: int  # tokens of a text, EOS included
-    truncation_side: str  # of a longer one
-    normalized: bool
-    mean: float | None
-    std: float | None
-
-
-@dataclass(frozen=True)
 class RewardModel:
-    """Scores texts. Made by `load`; for use by one thread at a time."""
+    """Scores texts. Made by `load`; for use by one thread at a time.
+
+    The description says what was loaded; scores are (reward - mean) / std where `normalized`, and
+    longer texts than `max_len` tokens, EOS included, are cut at `truncation_side`.
+    """
 
     _backbone: Any
     _head: torch.nn.Linear
     _tokenizer: Any
     _scale: tuple[float, float] | None
-    description: Description
+    description: dict[str, Any]
 
     @classmethod
     def load(
@@ -99,18 +87,13 @@ class RewardModel:
         weight = read_tensor(folder, f"{prefix}.weight")
         head = torch.nn.Linear(weight.shape[1], 1, bias=False)
         head.weight = torch.nn.Parameter(weight, requires_grad=False)
-        description = Description(
-            model=str(name_or_path),
-            architecture=type(backbone).__name__,
-            value_head=prefix,
-            device=str(place),
-            dtype=dtype,
-            max_len=max_len,
-            truncation_side=tokenizer.truncation_side,
-            normalized=normalize,
-            mean=scale[0] if scale else None,
-            std=scale[1] if scale else None,
-        )
+        mean, std = scale or (None, None)
+        description = {
+            **{"model": str(name_or_path), "architecture": type(backbone).__name__},
+            **{"value_head": prefix, "device": str(place), "dtype": dtype, "max_len": max_len},
+            **{"truncation_side": tokenizer.truncation_side, "normalized": normalize},
+            **{"mean": mean, "std": std},
+        }
         return cls(
             backbone.to(place).eval(),
             head.to(place, DTYPES[dtype]),
@@ -135,7 +118,7 @@ class RewardModel:
         It may be NaN or infinite. NaN is also the score of a text with a token that the model has
         no embedding for, which would abort a CUDA context. `max_tokens` includes padding.
         """
-        ids = encode(self._tokenizer, texts, self.description.max_len)
+        ids = encode(self._tokenizer, texts, self.description["max_len"])
         embeddings = self._backbone.get_input_embeddings().weight.shape[0]
         known = [index for index, each in enumerate(ids) if max(each) < embeddings]
         scores = [math.nan] * len(texts)

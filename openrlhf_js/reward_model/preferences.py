@@ -91,17 +91,16 @@ def _check_side(row: Mapping[str, Any], key: str) -> None:
     if side is None:
         seen = ", ".join(map(str, row)) or "none"
         raise ValueError(f"no value under the key {key!r}; keys seen: {seen}")
-    if isinstance(side, str):
-        return
-    if not isinstance(side, list) or not side:
-        raise ValueError(f"{key!r} must hold text or a list of messages, not {side!r:.60}")
-    for number, message in enumerate(side, 1):
-        if not isinstance(message, dict) or not all(
-            isinstance(message.get(part), str) for part in ("role", "content")
-        ):
-            raise ValueError(
-                f"message {number} in {key!r} must have a role and a content, both text"
-            )
+    messages = side if isinstance(side, list) and side else [None]
+    if not isinstance(side, str) and not all(map(_is_message, messages)):
+        said = f"{key!r} must hold text, or messages that have a role and a content, both text"
+        raise ValueError(f"{said}; not {side!r:.60}")
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(part), str) for part in ("role", "content")
+    )
 
 
 def response(side: Side) -> str:

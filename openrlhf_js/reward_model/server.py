@@ -14,12 +14,12 @@ import hmac
 import ipaddress
 import logging
 import math
+import re
 import resource
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,15 +36,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from openrlhf_js.reward_model.model import Description
-
 Scorer = Callable[[Sequence[str]], Sequence[float]]  # a score may be NaN or infinite
 # The token, as it is or as the password of basic authentication: clients without a setting for
 # tokens, such as OpenRLHF's own, send that for http://any:TOKEN@host:port/get_reward.
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
 Basic = Annotated[HTTPBasicCredentials | None, Depends(HTTPBasic(auto_error=False))]
 
-SHORTEST_TOKEN = 16
 BODY_BYTES = 8 << 20
 CONNECTIONS = 4096  # more get status 503
 QUERIES = 1024  # in a request
@@ -169,7 +166,7 @@ class _Metrics:
 
 def make_app(
     score: Scorer,
-    description: Description,
+    description: Mapping[str, Any],
     token: str | None = None,
     *,
     answer_seconds: float = 150.0,
@@ -236,7 +233,7 @@ def make_app(
         response.status_code = 503 if failing else 200
         status = {"status": "failing" if failing else "ok"}
         queue = {"texts": batcher.waiting, "most": batcher.queue_size}
-        more = asdict(description) | {"queue": queue}
+        more = {**description, "queue": queue}
         return status | (more if knows else {})
 
     @app.get("/metrics", dependencies=[Depends(admit)])
@@ -275,10 +272,10 @@ def read_token(variable: str | None, file: Path | None) -> str | None:
     if text is None:
         return None
     token = text.strip()
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+    if not re.fullmatch(r"[!-~]{16,}", token):
         raise ValueError(
-            f"the token has {len(token)} characters; give {SHORTEST_TOKEN} or more, of printable "
-            "ASCII, as `openssl rand -hex 32` prints them"
+            f"the token has {len(token)} characters; give 16 or more, of printable ASCII without "
+            "spaces, as `openssl rand -hex 32` prints them"
         )
     return token
 

@@ -30,8 +30,14 @@ def template(messages: list, tokenize: bool, add_generation_prompt: bool = False
         (b"{", "not JSON"),
         (b'{"chosen": "a"}', "no value under the key 'rejected'; keys seen: chosen"),
         (b'{"chosen": null, "rejected": "a"}', "no value under the key 'chosen'"),
-        (b'{"chosen": 3, "rejected": "a"}', "'chosen' must hold text or a list of messages, not 3"),
-        (b'{"chosen": "a", "rejected": [{"role": "user"}]}', "message 1 in 'rejected'"),
+        (
+            b'{"chosen": 3, "rejected": "a"}',
+            "'chosen' must hold text, or messages that have a role",
+        ),
+        (
+            b'{"chosen": "a", "rejected": [{"role": "user"}]}',
+            "'rejected' must hold text, or messages",
+        ),
         (
             b'{"chosen": "a", "rejected": [{"role": "user", "content": "b"}]}',
             "all hold text or all hold messages",

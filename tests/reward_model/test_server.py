@@ -19,7 +19,6 @@ import pytest
 from openrlhf_js.cli import rm
 from openrlhf_js.reward_model import TOKEN_VARIABLE
 from openrlhf_js.reward_model import server as server_module
-from openrlhf_js.reward_model.model import Description
 from openrlhf_js.reward_model.server import (
     Batcher,
     BatchFailed,
@@ -35,7 +34,7 @@ from small_models import save_reward_model
 
 TOKEN = "a-token-that-is-long-enough"
 HEAD = b"POST /get_reward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-DESCRIPTION = Description("stub", "None", "score", "cpu", "float32", 8, "right", True, 0.5, 2.0)
+DESCRIPTION = {"model": "stub", "value_head": "score", "mean": 0.5}
 
 
 class Scorer:
@@ -190,7 +189,7 @@ def test_health_and_a_model_that_fails() -> None:
     with stub(queue_size=9) as server:
         assert server.client.get("/health").json() == {
             "status": "ok",
-            **vars(DESCRIPTION),
+            **DESCRIPTION,
             "queue": {"texts": 0, "most": 9},
         }
         for number in range(3):
@@ -235,7 +234,7 @@ def test_a_token_is_asked_for_everywhere_but_by_health() -> None:
         bare = server.client.get("/health", headers={"authorization": ""})
         assert (bare.status_code, bare.json()) == (200, {"status": "ok"})
         known = server.client.get("/health", headers={"authorization": f"Bearer {TOKEN}"})
-        assert known.json()["model"] == DESCRIPTION.model
+        assert known.json()["model"] == DESCRIPTION["model"]
         for path in ("/get_reward", "/metrics"):
             rights = (f"Bearer {TOKEN}", f"bearer {TOKEN}", f"Basic {basic}")
             wrongs = ("", "Bearer", f"Bearer {TOKEN}x", TOKEN, "Basic ???", f"Basic {basic[8:]}")
