@@ -12,7 +12,7 @@ from typing import Any
 
 from openrlhf_js.common.files import FileRow
 from openrlhf_js.plugin import run, upstream
-from openrlhf_js.plugin.checks import Flat, at_least_one
+from openrlhf_js.plugin.checks import Flat
 from openrlhf_js.plugin.flags import REWARD_MODEL, our_group
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.upstream import BadInput
@@ -44,7 +44,6 @@ their last message, or two texts, whose prompt may stand under a key of its own 
 The flat names of OpenRLHF up to 0.10.1 (--pretrain, --dataset, ...) work too. The flags that this
 program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
-COUNTS = ("train.batch_size", "train.micro_batch_size", "train.max_epochs", "data.max_samples")
 DATA = {"data.dataset": "data.dataset_split", "eval.dataset": "eval.split"}  # flags of both
 LOSSES = ("sigmoid", "logexp")  # upstream takes any other word for logexp
 EVALUATION_SHARE = 0.01  # of the training pairs, where there is no --eval.dataset
@@ -88,8 +87,7 @@ def is_first() -> bool:
 
 def check_flags(flat: Flat) -> None:
     """Raises BadInput with every problem of the flags and of the model's folder, one per line."""
-    problems = [*at_least_one(flat, COUNTS), *_problems(flat)]
-    if problems:
+    if problems := list(_problems(flat)):
         raise BadInput("\n".join(problems))
 
 

@@ -139,14 +139,12 @@ def test_what_works_passes(changes):
             "2 rewards in a rollout, got 1 x 1",
         ),
         (estimator("js", js__half_life="50"), "is for js_plus, not js"),
-        (estimator("js_plus", js__half_life="inf"), "more than 0, and finite"),
         (estimator("js_fixed"), "js_fixed needs --js.shrinkage"),
         (estimator("js_fixed", js__shrinkage="nan"), "from 0 to 1"),
         ({"js.shrinkage": "0.5"}, "is for js_fixed, not js"),
         (FILTERING, "out (js does not need it), or give --js.allow_biased_filtering"),
         (estimator("js_fixed", js__shrinkage="0.5") | FILTERING, "but teach under js_fixed"),
         (estimator("remax", reward__remote_url="reward.py") | FILTERING, "but teach under remax"),
-        ({"js.max_masked_share": "1.5"}, "must be from 0 to 1, got 1.5"),
         (estimator("rloo", js__on_bad_reward="mask"), "js_fixed with --js.shrinkage 0 is rloo"),
         ({"js.loss": "constant", "actor.policy_loss_type": "gspo"}, "takes the mean of each"),
         # data
@@ -170,7 +168,6 @@ def test_what_works_passes(changes):
         ({"reward.remote_url": "http://127.0.0.1:9/r"}, "127.0.0.1:9/r: no server there"),
         ({"reward.remote_url": "a=http://a/r,b=http://b/r"}, "give one NAME=NUMBER for each"),
         ({"js.reward_weights": "help=1"}, "is for reward models that"),
-        ({"js.reward_timeout_seconds": "nan"}, "more than 0"),
         (
             {"reward.remote_url": "http://a/r", "reward.normalize_enable": ""},
             "give it to `openrlhf-js rm serve`",
@@ -184,7 +181,6 @@ def test_what_works_passes(changes):
         ({"js.save_batches": "reward.py"}, "reward.py is no folder that can be written"),
         ({"js.device": "cpu", "vllm.tensor_parallel_size": "2"}, "size 2 needs a GPU"),
         # sizes
-        ({"train.max_epochs": "0"}, "--train.max_epochs must be at least 1, got 0"),
         ({"vllm.num_engines": None}, "--vllm.num_engines must be at least 1"),
         ({**HUB, "rollout.batch_size": "5"}, "= 20 responses, not a multiple of"),
         ({**HUB, "rollout.batch_size": "5"}, "use --rollout.batch_size 6"),
@@ -208,7 +204,6 @@ def test_what_works_passes(changes):
         ({"rollout.batch_size": "16"}, "there are 8 prompts, fewer than one rollout"),
         ({"ds.tensor_parallel_size": "2"}, "--ds.ring_attn_size x --ds.tensor_parallel_size = 2"),
         # the gradient
-        ({"js.gradient_variance": "-1"}, "must be at least 0, got -1"),
         ({**VARIANCE, "ds.param_dtype": "fp16"}, "--ds.param_dtype fp16, only with bf16"),
         ({**VARIANCE, "actor.optim": "muon"}, "--actor.optim muon, only with adam"),
         ({**VARIANCE, "ds.deepcompile": ""}, "--ds.deepcompile"),

@@ -193,7 +193,6 @@ def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
         ({"model.model_name_or_path": "./absent"}, "./absent: no tokenizer"),
         ({"data.dataset": "absent.jsonl"}, "--data.dataset absent.jsonl: cannot be loaded"),
         ({"data.dataset": "model/config.json"}, "these pairs cannot be trained on: no pair"),
-        ({"train.batch_size": "0"}, "--train.batch_size must be at least 1, got 0"),
         ({"data.max_samples": "4"}, "there are 4 pairs, fewer than one --train.batch_size of 8"),
         ({"eval.dataset": None}, "normalisation would come from 0 pairs, and take at least 50"),
         ({"eval.dataset": "pairs.jsonl"}, "normalisation would come from 10 pairs"),
