@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from openrlhf_js import __version__
@@ -99,11 +100,7 @@ class Grader:
         try:
             answer: Any = self.function(list(queries), list(prompts), list(labels))
             found = answer["rewards"] if isinstance(answer, dict) else answer
-            if hasattr(found, "detach"):
-                found = found.detach().cpu().numpy()
-            rewards = np.array([np.nan if x is None else x for x in found], dtype=np.float64)
-            if rewards.ndim == 2 and rewards.shape[1] == 1:
-                rewards = rewards.squeeze(1)
+            rewards = torch.as_tensor(found, dtype=torch.float64).detach().cpu().flatten().numpy()
         except Exception as error:  # whatever a user's own file raises
             message = f"{self.name}: {type(error).__name__}: {error}"
             raise RewardFailed(f"{message}\namong responses to {prompts[0]!r:.200}") from error

@@ -25,6 +25,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 
 from openrlhf_js import estimators
 from openrlhf_js.estimators import RunningStatistics
+from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
@@ -160,7 +161,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         typical = rewards[valid].mean() if valid.any() else rewards.new_zeros(())
         order.scatter_info(rewards.where(valid, typical), "reward")
         if rewards.shape[1] > 1:
-            order.scatter_info(_group_std(rewards, valid).expand_as(rewards), "group_reward_std")
+            variance = checked_statistics(rewards.where(valid, 0.0), valid).reward_variance
+            order.scatter_info(variance.sqrt().unsqueeze(1).expand_as(rewards), "group_reward_std")
         for experience, keep in zip(order.experiences, order.split(valid), strict=True):
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
@@ -226,14 +228,6 @@ def _enough(name: str, rewards: torch.Tensor) -> bool:
         and rewards.shape[1] >= needs.least_responses
         and rewards.numel() >= needs.least_rewards
     )
-
-
-def _group_std(rewards: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """The standard deviation of each group's valid rewards, (n, 1); 0 where there are too few."""
-    count = valid.sum(1, keepdim=True)
-    kept = rewards.where(valid, 0.0)
-    residual = (kept - kept.sum(1, keepdim=True) / count.clamp(min=1)).where(valid, 0.0)
-    return (residual.square().sum(1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
 
 
 def _fill_gaps(samples: list[Any]) -> None:

@@ -298,10 +298,10 @@ IDLE_FLAGS: dict[str, str] = {
 
 # Flags whose effect is gone: a run without it would not be the one that was asked for.
 REMOVED_FLAGS: dict[str, str] = {
-    "ptx_coef": "has no successor: there is no pre-training loss any more",
-    "pretrain_data": "has no successor: there is no pre-training loss any more",
-    "pretrain_data_probs": "has no successor: there is no pre-training loss any more",
-    "pretrain_split": "has no successor: there is no pre-training loss any more",
+    **dict.fromkeys(
+        ("ptx_coef", "pretrain_data", "pretrain_data_probs", "pretrain_split"),
+        "has no successor: there is no pre-training loss any more",
+    ),
     "use_kl_estimator_k3": "is now --algo.kl.estimator k3",
     "prompt_max_len": "has no successor: --data.max_len limits prompt and response together",
     "generate_max_len": "is now --rollout.max_new_tokens, with --data.max_len for prompt and "

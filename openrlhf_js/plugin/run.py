@@ -388,11 +388,13 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
     path = folder / RECORD
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     earlier = [*before.pop("earlier_starts", []), before] if before else []
+    # strict JSON has no number that is not finite
+    plain = json.loads(json.dumps(flags, sort_keys=True), parse_constant=str)
     record = {
         "started": _now(),
         "ended": None,
         "outcome": None,
-        "flags": {name: _plain(name, value) for name, value in sorted(flags.items())},
+        "flags": {**plain, **{name: "(hidden)" for name in SECRETS if flags[name]}},
         "changed": sorted(name for name in flags if changed(name, flags[name], parser)),
         "versions": {
             "python": platform.python_version(),
@@ -414,12 +416,3 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _plain(name: str, value: Any) -> Any:
-    """The value as strict JSON has it; no secret."""
-    if name in SECRETS and value:
-        return "(hidden)"
-    if isinstance(value, list | tuple):
-        return [_plain(name, each) for each in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

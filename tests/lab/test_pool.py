@@ -199,10 +199,10 @@ def test_what_a_reward_function_may_return(answer):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ([1.0, None], "the reward is nan, which must be a finite number, for 'abb'"),
+        ([1.0, None], "r.py: TypeError"),
         ([1.0, float("inf")], "a finite number, for 'abb'"),
         ([1.0], "for 2 responses; reward_func must give one"),
-        (None, r"r.py: TypeError"),
+        (None, "r.py: TypeError"),
         (["x", "y"], r"r.py: ValueError"),
     ],
 )

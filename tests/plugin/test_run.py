@@ -184,7 +184,7 @@ def test_the_flags_are_there_while_it_runs(tmp_path):
         assert (found["ended"], found["outcome"]) == (None, None)
         assert found["flags"]["train.seed"] == 7
         assert found["flags"]["actor.adam.betas"] == [0.9, 0.95]
-        assert found["flags"]["eval.steps"] == "inf"
+        assert found["flags"]["eval.steps"] == "Infinity"
         assert "train.seed" in found["changed"]
         assert "actor.adam.betas" not in found["changed"]
         assert {"python", "torch"} <= found["versions"].keys()
