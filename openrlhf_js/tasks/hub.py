@@ -38,12 +38,6 @@ def rows(
     or a hub id; `config` is a folder of its name in a downloaded copy. Files that name no split
     are taken whole, with a warning unless `split` is None.
     """
-    if split is not None and not has_splits(source, config):
-        warnings.warn(
-            f"{source} does not say which split it is: all of it is taken as {split}, and another "
-            "split built from it would be the same",
-            stacklevel=2,
-        )
     path = Path(source).expanduser()
     found = _file_rows(path, split, config) if path.exists() else _hub_rows(source, split, config)
     number = 0
@@ -89,13 +83,20 @@ def _named_files(path: Path, config: str | None) -> dict[Path, str | None]:
 def _file_rows(path: Path, split: str | None, config: str | None) -> Iterator[tuple[str, Row]]:
     """Each row of the split's files, with its place."""
     named = _named_files(path, config)
-    whole = not any(named.values()) or (path.is_file() and split is None)
+    whole = not any(named.values())
+    if split is not None and named and whole:
+        warnings.warn(
+            f"{path} does not say which split it is: all of it is taken as {split}, and another "
+            "split built from it would be the same",
+            stacklevel=3,
+        )
     files = [file for file in named if whole or named[file] == split]
+    files = [*named] if path.is_file() and split is None else files
     if not files:
-        listed = ", ".join(file.name for file in [*named][:8]) or "no data file"
         raise ValueError(
             f"{path} has no file for split {split!r}{f' of {config!r}' if config else ''}, but "
-            f"{listed}: build another split, or put its name into the name of its file"
+            f"{', '.join(file.name for file in [*named][:8]) or 'no data file'}: build another "
+            "split, or put its name into the name of its file"
         )
     for file in files:
         for row in read_rows(file):

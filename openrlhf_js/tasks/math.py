@@ -44,9 +44,8 @@ def _plain(problem: str, answer: str) -> Callable[[Row], dict[str, Any]]:
 
 
 def _amc23(row: Row) -> dict[str, Any]:
-    answer = str(row["answer"]) if isinstance(row["answer"], int | float) else row["answer"]
-    item = _plain("question", "answer")({**row, "answer": answer})
-    return {**item, "answer": item["answer"].removesuffix(".0")}
+    number = row["answer"] if row["answer"] is None else str(row["answer"]).removesuffix(".0")
+    return _plain("question", "answer")({**row, "answer": number})
 
 
 def _olympiad(row: Row) -> dict[str, Any]:
