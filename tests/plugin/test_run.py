@@ -195,24 +195,6 @@ def test_the_flags_are_there_while_it_runs(tmp_path):
     assert [path.name for path in (tmp_path / "js").iterdir()] == [RECORD]  # nothing half-written
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome"), [(RuntimeError, "failed"), (KeyboardInterrupt, "interrupted")]
-)
-def test_how_it_ended_is_recorded(tmp_path, error, outcome):
-    with pytest.raises(error), recorded(arguments(tmp_path), PARSER):
-        raise error
-    assert read(tmp_path)["outcome"] == outcome
-
-
-def test_the_report_reads_what_is_recorded(tmp_path):
-    assert runs.CONFIG == RECORD
-    with recorded(arguments(tmp_path), PARSER):
-        config = runs.read_config(tmp_path / "js")
-        assert config.settings["--actor.adam.betas"] == "0.9 0.95"
-        assert config.outcome is None
-    assert runs.read_config(tmp_path / "js").outcome == "done"
-
-
 def test_a_resumed_run_keeps_each_start(tmp_path):
     for seed, error in ((1, RuntimeError), (2, KeyboardInterrupt)):
         with pytest.raises(error), recorded(arguments(tmp_path, **{"train.seed": seed}), PARSER):
@@ -221,7 +203,10 @@ def test_a_resumed_run_keeps_each_start(tmp_path):
         starts = [*read(tmp_path)["earlier_starts"], read(tmp_path)]
         assert [start["flags"]["train.seed"] for start in starts] == [1, 2, 3]
         assert [start["outcome"] for start in starts] == ["failed", "interrupted", None]
-    assert runs.read_config(tmp_path / "js").settings["--train.seed"] == "3"
+    assert runs.CONFIG == RECORD
+    config = runs.read_config(tmp_path / "js")
+    assert config.settings["--train.seed"] == "3" and config.outcome == "done"
+    assert config.settings["--actor.adam.betas"] == "0.9 0.95"
 
 
 # --- a user's file ----------------------------------------------------------------------------

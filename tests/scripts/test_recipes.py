@@ -25,27 +25,23 @@ LISTED = (
     *("actor.adam.lr", "actor.eps_clip", "rollout.temperature", "eval.temperature"),
     *("eval.n_samples_per_prompt", "eval.steps", "ds.lora.rank", "actor.num_gpus_per_node"),
 )
-# The paper's tables: model, prompts, updates a step, longest prompt, and LISTED; the steps and the
-# first test set.
+# Of the paper's tables: updates a step, longest prompt, LISTED, steps (0: one pass) and model.
 TABLES = {
-    "math_1.5b": "Qwen2.5-Math-1.5B 2 1024 64 4 2048 2e-06 0.22 0.8 0.8 16 50 0 4 None math500",
-    "math_7b": "Qwen2.5-Math-7B 2 1024 64 4 2048 2e-05 0.22 0.8 0.8 16 50 256 4 None math500",
-    "math_4b": "Qwen3-4B-Base 2 1024 64 4 3072 2e-06 0.28 1.0 1.0 16 50 0 4 None math500",
-    "knk_easy_7b": "Qwen2.5-7B-Instruct 2 1024 32 8 2048 4e-05 0.22 0.7 0.7 16 25 256 4 200 test",
-    "knk_hard_7b": "Qwen2.5-7B-Instruct 2 1024 32 8 2048 4e-05 0.22 0.7 0.7 16 25 256 4 200 test",
-    "knk_1.5b": "Qwen2.5-1.5B-Instruct 2 1024 32 8 2048 5e-07 0.22 0.7 0.7 16 25 0 4 1000 test",
-    "knk_heterogeneity_1.5b": (
-        "Qwen2.5-1.5B-Instruct 2 1024 32 8 2048 5e-07 0.22 0.7 0.7 16 25 0 4 800 test"
-    ),
-    "countdown_3b": "Qwen2.5-3B 2 512 64 5 1024 1e-06 0.22 0.7 0.7 16 10 0 2 200 test",
-    "maze_8b": "Ministral-8B-Instruct-2410 2 1024 32 8 2048 3e-07 0.25 0.7 0.7 16 25 0 4 200 test",
-    "gsm8k_0.5b": "Qwen2.5-0.5B-Instruct 1 1024 64 4 2048 1e-06 0.2 0.7 0.5 10 100 0 1 500 test",
-    "geometry3k_3b": (
-        "Qwen2.5-VL-3B-Instruct 4 1024 512 5 1024 1e-06 0.2 0.7 0.7 16 20 0 4 600 test"
-    ),
-    "geometry3k_7b": (
-        "Qwen2.5-VL-7B-Instruct 4 1024 512 5 1024 1e-06 0.2 0.7 0.7 16 20 0 4 600 test"
-    ),
+    line.split()[0]: line.split()[1:]
+    for line in """
+    math_1.5b              2 1024  64 4 2048 2e-6 0.22 0.8 0.8 16  50   0 4    0 Qwen2.5-Math-1.5B
+    math_7b                2 1024  64 4 2048 2e-5 0.22 0.8 0.8 16  50 256 4    0 Qwen2.5-Math-7B
+    math_4b                2 1024  64 4 3072 2e-6 0.28 1.0 1.0 16  50   0 4    0 Qwen3-4B-Base
+    knk_easy_7b            2 1024  32 8 2048 4e-5 0.22 0.7 0.7 16  25 256 4  200 Qwen2.5-7B-Instruct
+    knk_hard_7b            2 1024  32 8 2048 4e-5 0.22 0.7 0.7 16  25 256 4  200 Qwen2.5-7B-Instruct
+    knk_1.5b               2 1024  32 8 2048 5e-7 0.22 0.7 0.7 16  25   0 4 1000 Qwen2.5-1.5B-Instruct
+    knk_heterogeneity_1.5b 2 1024  32 8 2048 5e-7 0.22 0.7 0.7 16  25   0 4  800 Qwen2.5-1.5B-Instruct
+    countdown_3b           2  512  64 5 1024 1e-6 0.22 0.7 0.7 16  10   0 2  200 Qwen2.5-3B
+    maze_8b                2 1024  32 8 2048 3e-7 0.25 0.7 0.7 16  25   0 4  200 Ministral-8B-Instruct
+    gsm8k_0.5b             1 1024  64 4 2048 1e-6 0.2  0.7 0.5 10 100   0 1  500 Qwen2.5-0.5B-Instruct
+    geometry3k_3b          4 1024 512 5 1024 1e-6 0.2  0.7 0.7 16  20   0 4  600 Qwen2.5-VL-3B-Instruct
+    geometry3k_7b          4 1024 512 5 1024 1e-6 0.2  0.7 0.7 16  20   0 4  600 Qwen2.5-VL-7B-Instruct
+""".strip().splitlines()  # noqa: E501
 }
 RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF]
 REWARD_MODEL, SERVE = "reward_models/train_llama3_8b_rm.sh", "reward_models/serve.sh"
@@ -85,27 +81,25 @@ def listed(output: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_recipe_has_the_settings_of_the_papers_table(capsys, name):
-    path = f"scripts/recipes/{name}.sh"
-    output = dry_run(capsys, path, "--dry_run")
+    output = dry_run(capsys, f"scripts/recipes/{name}.sh", "--dry_run")
     flags = dict(re.findall(r"^[* ] --(\S+) (.*)$", output, re.MULTILINE))
-    model, updates, prompt, *values, steps, test = TABLES[name].split()
-    assert [float(flags[each]) for each in LISTED] == [float(each) for each in values]
-    assert flags["actor.model_name_or_path"].split("/")[1] == model
-    prompts, responses = int(values[0]), int(values[1])
-    assert prompts * responses / int(flags["train.batch_size"]) == int(updates)
-    assert int(flags["data.max_len"]) - int(flags["rollout.max_new_tokens"]) == int(prompt)
-    assert flags["js.max_steps"] == steps and flags["algo.advantage.estimator"] == "js"
-    assert int(flags["data.max_samples"]) % prompts == 0  # no episode ends in a smaller batch
-    episode = int(flags["data.max_samples"]) // prompts
-    assert steps == "None" or episode * int(flags["train.num_episodes"]) >= int(steps)
-    pictures = name.startswith("geometry3k")
-    assert (flags["algo.kl.init_coef"], flags["data.max_images_per_prompt"]) == (
-        ("0.01", "1") if pictures else ("0.0", "0")
-    )
+    *numbers, model = TABLES[name]
+    updates, longest, *values, steps = map(float, numbers)
+    assert [float(flags[each]) for each in LISTED] == values
+    assert flags["actor.model_name_or_path"].split("/")[1].startswith(model)
+    prompts, responses = values[:2]
+    assert prompts * responses / int(flags["train.batch_size"]) == updates
+    assert int(flags["data.max_len"]) - int(flags["rollout.max_new_tokens"]) == longest
+    assert float(flags["js.max_steps"]) == steps and flags["algo.advantage.estimator"] == "js"
+    episode = int(flags["data.max_samples"]) / prompts
+    assert episode % 1 == 0 and episode * int(flags["train.num_episodes"]) >= steps
+    figures = name.startswith("geometry3k")
+    assert float(flags["algo.kl.init_coef"]) == (0.01 if figures else 0)
+    assert flags["data.max_images_per_prompt"] == str(int(figures))
     assert flags["js.loss"] == ("token_mean" if name == "math_4b" else "sequence_mean")
-    assert f"/{test}.jsonl" in output and "not built yet" in output
-    words = command(path, "--dry_run")
-    assert words.count("--ds.lora.alpha") == (float(values[9]) > 0)
+    assert output.count("not built yet") == 2
+    if flags["ds.lora.rank"] != "0":
+        assert flags["ds.lora.alpha"] == flags["ds.lora.rank"]
 
 
 def test_variables_choose_estimator_seed_and_the_experiments_own_axis(capsys, monkeypatch):
@@ -118,6 +112,10 @@ def test_variables_choose_estimator_seed_and_the_experiments_own_axis(capsys, mo
     assert shown["ckpt.output_dir"] == "runs/gsm8k_0.5b_m8/remax-3/model"
     words = command("scripts/recipes/knk_heterogeneity_1.5b.sh", "--dry_run")
     assert "runs/data/knk_heterogeneity_1.5b_2_9/train.jsonl" in words
+    for name, path in POLICY.items():  # the former files
+        shown = listed(dry_run(capsys, path, "--dry_run"))
+        assert shown["algo.advantage.estimator"] == name
+        assert shown["ckpt.output_dir"] == f"runs/rlhf_llama3.2_3b/{name}-3/model"
 
 
 def test_a_recipe_builds_the_data_that_is_missing(tmp_path):
@@ -132,21 +130,6 @@ def test_a_recipe_builds_the_data_that_is_missing(tmp_path):
         assert (kind, build) == ("data", "build")
         settings = parse(_settings_of(TASKS[task]), "", flags)
         assert settings.out.parent == Path("runs/data") and settings.name
-
-
-def test_the_two_policies_differ_in_the_estimator_alone(capsys):
-    js, rloo = (listed(dry_run(capsys, path, "--dry_run")) for path in POLICY.values())
-    assert js["algo.advantage.estimator"] == "js"
-    assert rloo["algo.advantage.estimator"] == "rloo"
-    assert {name for name in js if js[name] != rloo[name]} == {
-        "algo.advantage.estimator",
-        "ckpt.output_dir",
-        "ckpt.path",
-        "logger.wandb.run_name",
-    }
-    assert js.keys() == rloo.keys()
-    assert js["actor.model_name_or_path"] == "meta-llama/Llama-3.2-3B-Instruct"
-    assert (js["rollout.batch_size"], js["rollout.n_samples_per_prompt"]) == ("64", "4")
 
 
 def test_a_flag_that_follows_wins_and_is_checked(capsys):
