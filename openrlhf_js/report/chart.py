@@ -32,7 +32,7 @@ LAYOUT = {
 }
 FIGURE = Markup(
     '<figure><figcaption><b>{}</b><br><span class="quiet">{}</span></figcaption>\n'
-    '<div class="chart" data-figure="{}"></div></figure>\n'
+    '<div class="chart" style="height: {}rem" data-figure="{}"></div></figure>\n'
 )
 
 
@@ -74,7 +74,8 @@ def chart(
         exact = json.dumps({"data": data, "layout": layout}, allow_nan=False)
         six_digits = json.loads(exact, parse_float=lambda number: float(f"{float(number):.6g}"))
         title, note = style.printable(shown.title), style.printable(shown.note)
-        figures.append(FIGURE.format(title, note, json.dumps(six_digits)))
+        height = 20 + len(looks) // 2  # with room for the names
+        figures.append(FIGURE.format(title, note, height, json.dumps(six_digits)))
     return Markup('<div class="panels">\n{}</div>\n').format(Markup().join(figures))
 
 
