@@ -21,11 +21,11 @@ import sys
 import tempfile
 import time
 import uuid
-import zipfile
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import psutil
 
@@ -232,12 +232,8 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
             raise UpstreamMismatch("Ray counts its jobs in another way")
         for number in SIGNALS[1:]:  # over Ray's own, which skip the clean end
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, _interrupt)
+                signal.signal(number, signal.default_int_handler)
         yield
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _end_processes(marker: str, session: int | None = None, patience_seconds: float = 5.0) -> None:
@@ -336,7 +332,7 @@ def choose_checkpoint(flat: dict[str, Any]) -> None:
 def _is_whole(checkpoint: Path) -> bool:
     """What PyTorch writes is an archive, whose list of contents comes last."""
     files = list(checkpoint.glob("*.pt"))
-    return bool(files) and all(map(zipfile.is_zipfile, files))
+    return bool(files) and all(map(is_zipfile, files))
 
 
 def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
@@ -352,7 +348,7 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
     heeded = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]  # nohup
     while True:
         for number in heeded:
-            signal.signal(number, _interrupt)
+            signal.signal(number, signal.default_int_handler)
         resume = ["--ckpt.load_enable"] if before != first else []  # never an earlier run's
         marked = {**os.environ, RUN_ID: marker}
         child = subprocess.Popen([*program, *resume], env=marked, start_new_session=True)

@@ -26,7 +26,6 @@ LONGEST = 4  # letters of a response
 SCALE = 1.5  # true scores then predict 85 to 90 % of the labels
 HELD_OUT_SHARE = 4  # one prompt in so many
 HELD_OUT_PROMPTS = 128
-SAME = 1e-9  # scores that differ by less are equal, but for rounding
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,8 @@ def write(folder: Path, *, seed: int = 0, train: int = 20_000, held_out: int = 4
 def accuracy_of_truth(path: Path) -> float:
     """The share of a file's labels that its true scores predict; equal scores count half."""
     pairs = (row.object(path) for row in read_rows(path))
-    gaps = [pair["chosen_score"] - pair["rejected_score"] for pair in pairs]
-    return sum(0.5 if abs(gap) < SAME else float(gap > 0) for gap in gaps) / len(gaps)
+    gaps = [round(pair["chosen_score"] - pair["rejected_score"], 9) for pair in pairs]
+    return sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / len(gaps)
 
 
 def write_reward_model(folder: Path, seed: int = 0, task: TinyTask = TASK) -> None:
