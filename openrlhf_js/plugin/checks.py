@@ -290,91 +290,62 @@ def _batch_sizes(flat: Flat, prompts: int | None) -> list[str]:
     Upstream checks little of it: it would drop samples, carry half a gradient into the next batch,
     or wait for ever for a rank that has run out of samples.
     """
-    batch = flat["rollout.batch_size"]
+    name, batch = flat["algo.advantage.estimator"], flat["rollout.batch_size"]
+    responses, train = flat["rollout.n_samples_per_prompt"], flat["train.batch_size"]
+    dynamic, at_once = flat["train.dynamic_batch_enable"], flat["rollout.vllm_generate_batch_size"]
     last = kept = 0  # prompts in an episode's last, short rollout; prompts before it
     if prompts is not None and prompts >= batch and not flat["algo.dynamic_filtering_enable"]:
         last, kept = prompts % batch, prompts - prompts % batch
+    drop = f"use --data.max_samples {kept}"
     problems = []
+
+    def multiple(size: int, of: int, what: str, why: str, use: str) -> None:
+        if size % of:
+            problems.append(f"{what} {size} is not a multiple of {why} = {of}: {use}")
+
+    def larger(of: int) -> str:  # the next number of prompts whose responses are a multiple
+        return f"use --rollout.batch_size {_round_up(batch, of // math.gcd(of, responses))}"
+
     if (flat["vllm.num_engines"] or 0) < 1:
         problems.append("--vllm.num_engines must be at least 1: vLLM writes the responses")
-    for role in ("actor", "critic") if flat["algo.advantage.estimator"] == "gae" else ("actor",):
+    for role in ("actor", "critic") if name == "gae" else ("actor",):
         gpus = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
         per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
-        if gpus % per_rank:
-            problems.append(
-                f"the {role} has {gpus} GPUs (--{role}.num_nodes x --{role}.num_gpus_per_node), "
-                f"not a multiple of --ds.ring_attn_size x --ds.tensor_parallel_size = {per_rank}"
-            )
-        else:
-            problems += _per_rank(flat, role, gpus // per_rank, last, kept)
-    return list(dict.fromkeys([*problems, *_rollout(flat, prompts, last, kept)]))
-
-
-def _per_rank(flat: Flat, role: str, ranks: int, last: int, kept: int) -> Iterator[str]:
-    """The optimizer's batch and the rollout, each cut evenly among the data-parallel ranks."""
-    dynamic = flat["train.dynamic_batch_enable"]
-    train, micro = flat["train.batch_size"], 1 if dynamic else flat["train.micro_batch_size"]
-    if train % (micro * ranks):
-        yield (
-            f"--train.batch_size {train} is not a multiple of {micro * ranks} "
-            f"(--train.micro_batch_size {micro} x {ranks} ranks of the {role}): "
-            f"use {_round_up(train, micro * ranks)}"
-        )
-    responses = flat["rollout.n_samples_per_prompt"]
-    share = ranks * (1 if dynamic else flat["rollout.micro_batch_size"])
-    # one rank takes every sample, whatever the size of the last micro-batch
-    for size, use in (
-        (flat["rollout.batch_size"], f"--rollout.batch_size {_next_batch(flat, share)}"),
-        (last, f"--data.max_samples {kept}, since that is an episode's last rollout"),
-    ):
-        if ranks > 1 and size * responses % share:
-            yield (
-                f"a rollout of {size} prompts x {responses} responses is not a multiple of {share} "
-                f"(--rollout.micro_batch_size x {ranks} ranks of the {role}), so the ranks would "
-                f"not get equally many: use {use}"
-            )
-            return
-
-
-def _rollout(flat: Flat, prompts: int | None, last: int, kept: int) -> Iterator[str]:
-    name, batch = flat["algo.advantage.estimator"], flat["rollout.batch_size"]
-    responses, train = flat["rollout.n_samples_per_prompt"], flat["train.batch_size"]
-    if batch * responses % train:
-        yield (
-            f"--rollout.batch_size {batch} x --rollout.n_samples_per_prompt {responses} = "
-            f"{batch * responses} responses, not a multiple of --train.batch_size {train}: use "
-            f"--rollout.batch_size {_next_batch(flat, train)}, or a --train.batch_size that "
-            f"divides {batch * responses}"
-        )
+        sizes = "--ds.ring_attn_size x --ds.tensor_parallel_size"
+        use = f"change --{role}.num_gpus_per_node"
+        multiple(gpus, per_rank, f"the number of GPUs of the {role}", sizes, use)
+        if ranks := 0 if gpus % per_rank else gpus // per_rank:
+            of_ranks = f"{ranks} ranks of the {role}"
+            step = ranks * (1 if dynamic else flat["train.micro_batch_size"])
+            why = f"--train.micro_batch_size x {of_ranks}"
+            multiple(train, step, "--train.batch_size", why, f"use {_round_up(train, step)}")
+            # one rank takes every sample, whatever the size of the last micro-batch
+            share = ranks * (1 if dynamic else flat["rollout.micro_batch_size"])
+            why = f"--rollout.micro_batch_size x {of_ranks}"
+            if ranks > 1:
+                multiple(batch * responses, share, "responses of a rollout:", why, larger(share))
+                multiple(last * responses, share, "responses of the last rollout:", why, drop)
+    every, each = "responses of a rollout:", "--train.batch_size"
+    multiple(batch * responses, train, every, each, larger(train))
+    if not dynamic:
+        multiple(last * responses, train, "responses of the last rollout:", each, drop)
     if prompts is not None and prompts < batch:
-        yield (
+        problems.append(
             f"there are {prompts} prompts, fewer than one rollout of --rollout.batch_size {batch}: "
             "use a smaller one, or more prompts"
         )
-    if last * responses % train and not flat["train.dynamic_batch_enable"]:
-        yield (
-            f"an episode's last rollout has only {last * responses} responses, not a multiple of "
-            f"--train.batch_size {train}, so its gradient would be incomplete: use "
-            f"--data.max_samples {kept}"
-        )
-    at_once = flat["rollout.vllm_generate_batch_size"]
     if at_once is not None and at_once < batch:
-        yield (
+        problems.append(
             f"--rollout.vllm_generate_batch_size {at_once} is less than --rollout.batch_size "
             f"{batch}: upstream would train on rollouts of {at_once} prompts"
         )
     if last and (problem := _too_few(name, last, responses)):
-        yield f"an episode's last rollout is too small, use --data.max_samples {kept}: {problem}"
+        problems.append(f"an episode's last rollout is too small, {drop}: {problem}")
+    return list(dict.fromkeys(problems))
 
 
 def _round_up(number: int, step: int) -> int:
     return math.ceil(number / step) * step
-
-
-def _next_batch(flat: Flat, divisor: int) -> int:
-    """The next larger number of prompts whose responses are a multiple of `divisor`."""
-    step = divisor // math.gcd(divisor, flat["rollout.n_samples_per_prompt"])
-    return _round_up(flat["rollout.batch_size"], step)
 
 
 # --- the gradient ------------------------------------------------------------------------------

@@ -182,18 +182,24 @@ def test_what_works_passes(changes):
         ({"js.device": "cpu", "vllm.tensor_parallel_size": "2"}, "size 2 needs a GPU"),
         # sizes
         ({"vllm.num_engines": None}, "--vllm.num_engines must be at least 1"),
-        ({**HUB, "rollout.batch_size": "5"}, "= 20 responses, not a multiple of"),
+        (
+            {**HUB, "rollout.batch_size": "5"},
+            "responses of a rollout: 20 is not a multiple of --train.batch_size = 8",
+        ),
         ({**HUB, "rollout.batch_size": "5"}, "use --rollout.batch_size 6"),
-        ({"train.micro_batch_size": "3"}, "8 is not a multiple of 3"),
+        ({"train.micro_batch_size": "3"}, "1 ranks of the actor = 3: use 9"),
         (
             {"actor.num_gpus_per_node": "4", "train.micro_batch_size": "4"},
-            "8 is not a multiple of 16",
+            "x 4 ranks of the actor = 16: use 16",
         ),
-        ({**TWO, "rollout.micro_batch_size": "16"}, "so the ranks would not get equally many"),
+        (
+            {**TWO, "rollout.micro_batch_size": "16"},
+            "--rollout.micro_batch_size x 2 ranks of the actor = 32",
+        ),
         (TWO_NINE, "use --data.max_samples 8"),
         (
             {**NINE, "train.batch_size": "8"},
-            "only 4 responses, not a multiple of --train.batch_size",
+            "responses of the last rollout: 4 is not a multiple of --train.batch_size",
         ),
         (estimator("bloo") | NINE, "is too small, use --data.max_samples 8: bloo needs"),
         (
