@@ -47,7 +47,7 @@ from openrlhf_js.sampling.engines import key
 from openrlhf_js.stats import Estimate, clustered_mean
 from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny.model import make_tokenizer
-from openrlhf_js.tiny.quickstart import prepare_libraries
+from openrlhf_js.tiny.supervise import prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS, draw
 
 HISTORY = "js_plus, half-life 50"

@@ -34,8 +34,12 @@ from openrlhf_js.stats import clustered_mean
 from openrlhf_js.tiny import preferences
 from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, sample_texts, save
 from openrlhf_js.tiny.preferences import HELD_OUT_PROMPTS, TASK
-from openrlhf_js.tiny.quickstart import prepare_libraries, training_environment
-from openrlhf_js.tiny.supervise import ProgramFailed, supervised
+from openrlhf_js.tiny.supervise import (
+    ProgramFailed,
+    prepare_libraries,
+    supervised,
+    training_environment,
+)
 from openrlhf_js.tiny.tasks import draw, grade, write_prompts
 
 PROMPTS_PER_STEP, RESPONSES_PER_PROMPT = 64, 4  # as the quickstart

@@ -22,11 +22,9 @@ from openrlhf_js.lab.policy_gradient import Response, ScoreSum, terms
 from openrlhf_js.sampling.engines import Policy, Transformers, key
 from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, save
-from openrlhf_js.tiny.quickstart import QuickstartSettings
 from openrlhf_js.tiny.tasks import TASKS, TinyTask, draw
 
-QUICKSTART = QuickstartSettings()
-PROMPTS, LEARNED_FROM = QUICKSTART.prompts_per_step, QUICKSTART.responses_per_prompt
+PROMPTS, LEARNED_FROM, LEARNING_RATE, HELD_OUT = 64, 4, 3e-4, 200  # as the quickstart's stack
 RECORDED = 8  # responses to a prompt that are drawn in a step of training
 BETAS, MAX_NORM = (0.9, 0.95), 1.0  # of AdamW and of the gradient, as OpenRLHF's
 REWARDS = "rewards.npy"
@@ -52,7 +50,7 @@ def warm_start(task: TinyTask, seed: int, folder: Path, on_step: Callable[[int],
 
 def training_items(task: TinyTask, seed: int) -> list[list[Any]]:
     """The items that a policy of this seed learns from, by kind."""
-    return task.split(seed, QUICKSTART.held_out).train
+    return task.split(seed, HELD_OUT).train
 
 
 def engine_of(task: TinyTask, folder: Path, tokenizer: PreTrainedTokenizerFast) -> Transformers:
@@ -96,7 +94,7 @@ def train(name: str, seed: int, steps: Sequence[int], folder: Path) -> None:
     engine = engine_of(task, unfinished / "start", tokenizer)
     scores = ScoreSum(engine.model)
     optimizer = torch.optim.AdamW(
-        scores.parameters, lr=QUICKSTART.learning_rate, betas=BETAS, weight_decay=0.0
+        scores.parameters, lr=LEARNING_RATE, betas=BETAS, weight_decay=0.0
     )
     items, rng = training_items(task, seed), random.Random(f"train/{seed}")
     rewards = np.empty((max(steps), PROMPTS, RECORDED))

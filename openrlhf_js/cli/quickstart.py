@@ -1,26 +1,85 @@
-"""`openrlhf-js quickstart`: make a tiny model and train it, on any machine, in minutes."""
+"""`openrlhf-js quickstart`: make a tiny model, train it, and see what the baseline does."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
-from functools import partial
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from openrlhf_js.common.console import say, table
-from openrlhf_js.common.files import write_json
-from openrlhf_js.common.settings import parse, run
-from openrlhf_js.tiny.quickstart import MODEL, Quickstart, QuickstartSettings, prepare_libraries
-from openrlhf_js.tiny.supervise import ProgramFailed, explained
+from pydantic import model_validator
 
-if TYPE_CHECKING:
-    from openrlhf_js.report.runs import Scalars
+from openrlhf_js.common.console import say
+from openrlhf_js.common.settings import Field, Settings, parse, run
+from openrlhf_js.study.design import StudySettings
+from openrlhf_js.tiny.supervise import ProgramFailed, explained, prepare_libraries
+from openrlhf_js.tiny.tasks import TASKS
 
 PROG = "openrlhf-js quickstart"
+MODEL = "Qwen2 of 0.65M parameters"
+SEPARATORS = frozenset(",@*?[]")  # which OpenRLHF and datasets do not take as part of a path
+STACK = {"prompts": [64], "responses": [4], "learning_rates": [3e-4]}
+PAIRED = {
+    "estimators": ["rloo", "bloo", "js_plus"],
+    "mixes": ["alike", "mixed"],
+    "learning_rates": [1e-4, 2e-4],  # the best one of each estimator is among them
+}
+
+
+class QuickstartSettings(Settings):
+    """Make a tiny model, train it with the shrinkage baseline, and compare it with two others.
+
+    Everything is made on the spot: a model of 0.65M parameters, its tokenizer, and a task. The
+    model first imitates careless demonstrations. Then the real stack (Ray, DeepSpeed, vLLM,
+    OpenRLHF) trains it, 64 prompts x 4 responses a step. Last, from the same start, it is trained
+    in this process at 16 prompts x 2 responses with rloo, bloo (the mean of the other prompts) and
+    js_plus, paired by seed, on prompts that are alike and on a mix of easy and hard ones.
+
+    examples:
+      bash scripts/quickstart.sh                              # a few minutes on two cores
+      bash scripts/quickstart.sh --seeds 0                    # the real stack alone
+      bash scripts/quickstart.sh --compare rloo,js,js_plus    # three estimators on the real stack
+      bash scripts/quickstart.sh --task maze --out runs/mine  # a stopped one resumes with its --out
+
+    results, in one folder:
+      compared.png        learning curves and paired differences
+      study.html          the same with every figure
+      stack/*/model       a trained Hugging Face checkpoint; beside it its log and all metrics
+    """
+
+    task: str = Field("sort", description=f"what the model learns: {', '.join(TASKS)}")
+    estimator: str = Field("js_plus", description="advantage estimator on the real stack")
+    compare: str = Field("", description="A,B,...: several of them, one after the other")
+    seed: int = Field(0, ge=0, lt=2**31, description="of the model and its held-out prompts")
+    steps: int = Field(50, ge=20, description="on the real stack")
+    seeds: int = Field(5, ge=0, description="of the paired runs, 12 runs each; 0: none")
+    out: Path | None = Field(
+        None, description="folder for the results (default runs/quickstart-<time>)"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> QuickstartSettings:
+        if self.task not in TASKS:
+            raise ValueError(f"unknown task {self.task!r}; choose from {', '.join(TASKS)}")
+        if odd := SEPARATORS & set(str((self.out or Path()).absolute())):
+            raise ValueError(f"--out {self.out} must not contain {' '.join(sorted(odd))}")
+        self.stack(Path())
+        return self
+
+    def stack(self, folder: Path) -> StudySettings:
+        """What the real stack trains."""
+        names = self.compare.split(",") if self.compare else [self.estimator]
+        own = {"engine": "stack", "estimators": names, "reference": names[0], "seeds": 1}
+        return self._study(folder, {**own, **STACK, "steps": self.steps})
+
+    def paired(self, folder: Path) -> StudySettings:
+        """What is trained in this process."""
+        return self._study(folder, {**PAIRED, "seeds": self.seeds})
+
+    def _study(self, folder: Path, own: dict[str, Any]) -> StudySettings:
+        return StudySettings(**own, tasks=[self.task], start_seed=self.seed, out=folder)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,73 +92,40 @@ def main(argv: Sequence[str]) -> int:
 
 
 def work(settings: QuickstartSettings) -> None:
-    """All stages, one after the other."""
+    """Warm start, the real stack, then the paired runs."""
     folder = (settings.out or Path("runs", f"quickstart-{datetime.now():%Y%m%d-%H%M%S}")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise ValueError(f"--out {folder} is not empty; name a new folder")
-    began, stack = time.monotonic(), Quickstart(settings, folder)
-    names = ", ".join(settings.estimators)
-    say(f"quickstart: {settings.task} with {names}, seed {settings.seed}, in {folder}")
-    with stack.stage("load libraries"):
-        from openrlhf_js.lab.results import versions
-        from openrlhf_js.report import quickstart as report
-        from openrlhf_js.report.runs import Scalars
+    began, stack = time.monotonic(), settings.stack(folder)
+    say(f"quickstart: {settings.task}, {MODEL}, seed {settings.seed}, in {folder}")
+    from openrlhf_js.report import style
+    from openrlhf_js.study import analysis, inline, page, running
+    from openrlhf_js.tiny.policy import load
 
-        prepare_libraries()
-    split = stack.make_data()
-    stack.warm_start(split)
-    before = stack.measure(
-        "evaluate before", split, folder / "warm_start", folder / "evaluation_before.json"
-    )
-    for name, own in settings.folders(folder).items():
-        own.mkdir(exist_ok=True)
-        logged = Scalars(folder / "tensorboard" / name)
-        stack.train(name, own, partial(watch, logged, settings.task, before))
-        stack.measure(f"evaluate {name}", split, own / "model", own / "evaluation_after.json")
-    result = {
-        "settings": {**settings.manifest(), "estimators": settings.estimators},
-        "warm_start": {"slip": stack.task.slip, "steps": stack.task.warm_start_steps},
-        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "cpu_count": os.cpu_count(),
-        **report.summarise(folder, settings.task, settings.folders(folder)),
-        "seconds": {**stack.seconds, "all": round(time.monotonic() - began, 1)},
-    }
-    write_json(folder / "summary.json", result)  # the picture takes intervals from it
-    batch = f"{settings.prompts_per_step} prompts x {settings.responses_per_prompt} responses"
-    what = f"{settings.task}, {MODEL}, {batch} a step, seed {settings.seed}"
-    report.draw(folder, settings.estimators, folder / "curves.png", what)
-    show(settings, folder, result)
-
-
-def watch(logged: Scalars, task: str, before: float) -> tuple[int, str]:
-    """The steps that TensorBoard knows of, with the last reward and held-out pass@1."""
-    from openrlhf_js.report import runs
-
-    logged.reload()
-    reward = logged[runs.REWARD]
-    if not reward.steps:
-        return 0, ""
-    held_out = [before, *logged[runs.HELD_OUT.format(task)].values][-1]
-    return reward.steps[-1], f"reward {reward.values[-1]:.2f}, held-out pass@1 {held_out:.0%}"
-
-
-def show(settings: QuickstartSettings, folder: Path, summary: dict[str, Any]) -> None:
-    """Prints what was gained, and where the files are."""
-    from openrlhf_js.report import quickstart as report
-
-    say("")
-    if len(settings.estimators) > 1:
-        table(report.table(summary))
-    for sentence in report.in_words(summary):
-        say(sentence)
-    models = [str(own / "model") for own in settings.folders(folder).values()]
-    tensorboard = Path(sys.executable).parent / "tensorboard"
+    prepare_libraries()
+    running.prepare(stack)
+    start = load(folder / "warm_start" / settings.task)
+    before = inline.final(settings.task, stack, start)
+    say(f"✓ warm start: pass@1 {before:.1%} on {stack.held_out} held-out prompts")
+    for each in running.run_all(stack):
+        share = each["baseline_error"]
+        error = f"; error of the baseline {share:.2f} of RLOO's" if share not in (None, 1) else ""
+        say(
+            f"✓ {each['estimator']} on Ray, DeepSpeed and vLLM, {each['steps']} steps of 64 x 4: "
+            f"pass@1 {before:.1%} -> {each['pass1']:.1%}{error}"
+        )
+    if settings.seeds:
+        paired = settings.paired(folder)
+        records = running.run_all(paired)
+        findings = analysis.analyse(records, paired.reference)
+        written = page.write(folder, records, findings, paired.reference)
+        what = f"{MODEL}, 16 prompts x 2 responses a step, {settings.seeds} paired seeds"
+        style.save_png(page.picture(records, findings, what), folder / "compared.png")
+        say(f"✓ {len(records)} runs at 16 x 2 in this process, paired by seed:")
+        for sentence in page.summary(findings, paired.reference):
+            say(f"  {sentence}")
+        say(f"\npicture      {folder / 'compared.png'}\nall figures  {written}")
+    program = Path(sys.executable).parent / "openrlhf-js"
     say(
-        f"\npicture      {folder / 'curves.png'}\n"
-        f"numbers      {folder / 'summary.json'}\n"
-        f"models       {', '.join(models)}\n"
-        f"all metrics  {tensorboard} --logdir {folder / 'tensorboard'}\n"
-        f"one page     {Path(sys.executable).parent / 'openrlhf-js'} report {folder}"
+        f"models       {folder / 'stack'}/*/model\nall metrics  {program} report {folder / 'stack'}"
     )
+    say(f"{time.monotonic() - began:.0f} seconds")

@@ -41,7 +41,7 @@ def read(argv: Sequence[str]) -> StudySettings:
 def work(settings: StudySettings) -> None:
     """Trains the missing runs, writes page and rows, prints the tables."""
     from openrlhf_js.study import analysis, page, running
-    from openrlhf_js.tiny.quickstart import prepare_libraries
+    from openrlhf_js.tiny.supervise import prepare_libraries
 
     prepare_libraries()
     if settings.print:
@@ -62,7 +62,6 @@ def work(settings: StudySettings) -> None:
         table(rows, columns, title=cell.name)
     if len(page.cells_of(findings)) > 1:
         table(page.regret_table(findings), title="over all cells")
-    for row in findings.differences:
-        if row["quantity"] == "pass1":
-            say(analysis.in_words(row, settings.reference))
+    for sentence in page.summary(findings, settings.reference):
+        say(sentence)
     say(f"\npage: {written}\nrows: {settings.out / page.ROWS}")

@@ -74,35 +74,47 @@ def analyse(records: Iterable[Record], reference: str) -> Findings:
     for record in records:
         cell = Cell(*(record[name] for name in Cell._fields))
         cells[cell][record["estimator"]][record["learning_rate"]][record["seed"]] = record
-    rows, differences, at_each, best = [], [], [], {}
+    found = Findings([], [], [], [], {})
     for cell, estimators in cells.items():
-        for name, rates in estimators.items():
-            best[cell, name] = max(rates, key=lambda rate: _final(rates[rate].values()))
-        start = estimators[reference][best[cell, reference]].values()
-        quantities = _quantities(target(start))
-        for name, rates in estimators.items():
-            own = {"cell": cell, "estimator": name}
-            for rate, seeds in rates.items():
-                settings = {**own, "learning_rate": rate, "best": rate == best[cell, name]}
-                rows += _means(settings, seeds, quantities)
-                base = estimators[reference].get(rate)
-                if name != reference and base is not None:
-                    at_each += _differences(settings, seeds, base, quantities)
-            if name != reference:
-                settings = {**own, "learning_rate": best[cell, name]}
-                found = rates[best[cell, name]]
-                base = estimators[reference][best[cell, reference]]
-                differences += _differences(settings, found, base, quantities)
-                differences += _any_rate(settings, rates, estimators[reference])
+        _add(found, cell, estimators, reference)
     for quantity in TESTED:
-        family = [
-            row for row in differences if row["quantity"] == quantity and row["p"] is not None
-        ]
-        if family:
-            corrected = multipletests([row["p"] for row in family], method="holm")[1]
-            for row, p in zip(family, corrected, strict=True):
-                row["p_holm"] = float(p)
-    return Findings(rows, differences, at_each, regret(rows), best)
+        _correct([row for row in found.differences if row["quantity"] == quantity])
+    return found._replace(regret=regret(found.rows))
+
+
+def _add(found: Findings, cell: Cell, estimators: dict[str, Rates], reference: str) -> None:
+    """Adds what one cell shows."""
+    best = {name: best_rate(rates) for name, rates in estimators.items()}
+    found.best.update({(cell, name): rate for name, rate in best.items()})
+    theirs = estimators[reference]
+    quantities = _quantities(target(theirs[best[reference]].values()))
+    for name, rates in estimators.items():
+        own: Row = {"cell": cell, "estimator": name}
+        for rate, seeds in rates.items():
+            settings = {**own, "learning_rate": rate}
+            found.rows.extend(_means({**settings, "best": rate == best[name]}, seeds, quantities))
+            if name != reference and rate in theirs:
+                found.at_each_rate.extend(_differences(settings, seeds, theirs[rate], quantities))
+        if name != reference:
+            own["learning_rate"] = best[name]
+            pairs = rates[best[name]], theirs[best[reference]]
+            found.differences.extend(_differences(own, *pairs, quantities))
+            found.differences.extend(_any_rate(own, rates, theirs))
+
+
+def _correct(family: Sequence[Row]) -> None:
+    """Sets Holm's p-values of comparisons that belong together."""
+    if family:
+        corrected = multipletests([row["p"] for row in family], method="holm")[1]
+        for row, p in zip(family, corrected, strict=True):
+            row["p_holm"] = float(p)
+
+
+def best_rate(rates: Rates) -> float:
+    """The learning rate with the highest pass@1, among those that most seeds have run."""
+    most = max(map(len, rates.values()))
+    whole = [rate for rate, seeds in rates.items() if len(seeds) == most]
+    return max(whole, key=lambda rate: _final(rates[rate].values()))
 
 
 def _final(records: Iterable[Record]) -> float:

@@ -15,7 +15,7 @@ from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.tiny.tasks import MIXES, TASKS
 
 OWN = "own"  # the task of a study that trains with the user's flags
-TRAINED = ("js1", "js_fixed")  # not offered: biased, and in need of a coefficient
+UPSTREAM = ("group_norm", "reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
 
 
 class Run(NamedTuple):
@@ -53,7 +53,7 @@ class StudySettings(Settings):
           --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
 
     results, in --out:
-      runs.jsonl      one record a run
+      runs-*.jsonl    one record a run
       rows.csv        every figure with its interval: settings, quantity, value, low, high
       study.html      tables of paired differences, learning curves
     """
@@ -75,6 +75,7 @@ class StudySettings(Settings):
     engine: Literal["inline", "stack"] = Field("inline", description="what trains")
     width: int = Field(128, ge=16, description="of the tiny model's layers; stack: 128")
     layers: int = Field(3, ge=1, description="of the tiny model; stack: 3")
+    start_seed: Annotated[int, Suppress] = Field(0, description="of warm start and split")
     held_out: int = Field(200, ge=20, description="held-out prompts of the tiny tasks")
     samples: int = Field(8, ge=1, description="responses to each, for pass@1 after training")
     jobs: int | None = Field(None, ge=1, description="runs at once (inline: number of cores)")
@@ -84,7 +85,7 @@ class StudySettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> StudySettings:
-        offered = {"group_norm": 0, "reinforce_baseline": 0, "gae": 0} if self.stack else {}
+        offered = dict.fromkeys(UPSTREAM if self.stack else ())
         for flag, given, known in (
             ("tasks", self.tasks, TASKS),
             ("mixes", self.mixes, MIXES),
@@ -124,8 +125,8 @@ class StudySettings(Settings):
 
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
-        shared = ("engine", "steps", "width", "layers", "held_out", "samples", "train")
-        return {name: value for name, value in self.manifest().items() if name in shared}
+        shared = ("engine", "steps", "width", "layers", "start_seed", "held_out", "samples")
+        return {name: self.manifest()[name] for name in (*shared, "train")}
 
 
 def words_of(values: dict[str, Any]) -> Iterator[str]:

@@ -7,7 +7,6 @@ gradient norm clipped at 1, mean over tokens, temperature 1.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import random
 from collections.abc import Callable, Sequence
@@ -18,14 +17,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators import ESTIMATORS, advantage, diagnostics
 from openrlhf_js.estimators.gradient import GradientSums
 from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.policy import Policy, Prompts
+from openrlhf_js.tiny.policy import Policy, Prompts, load
 from openrlhf_js.tiny.tasks import (
     SOLVED,
     TASKS,
@@ -37,7 +35,7 @@ from openrlhf_js.tiny.tasks import (
     value_of,
 )
 
-SPLIT_SEED = 0  # of the held-out prompts, the same in all runs
+SAMPLING_SEED = 0  # of what is measured, the same for all runs
 SCREENED, SCREENING_SAMPLES = 1500, 16  # prompts of which the mix `alike` takes the middle third
 MEASURED_EVERY, PARTS = 5, 4  # steps between two measurements of the gradient; micro-batches
 POINTS = 20  # of a learning curve, each a mean over steps
@@ -56,29 +54,14 @@ def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None
     """The folder of the model that all runs of a task start from; made if it is not there."""
     folder = settings.out / "warm_start" / task
     if not (folder / "config.json").is_file():
-        tokenizer = model.make_tokenizer(TASKS[task])
-        policy = model.make_model(tokenizer, SPLIT_SEED, settings.width, settings.layers)
-        train = _split(task, settings.held_out).train
-        model.imitate(
-            *(policy, tokenizer, TASKS[task], train),
-            seed=SPLIT_SEED,
+        model.warm_start(
+            *(folder, TASKS[task], _split(task, settings).train),
+            seed=settings.start_seed,
+            width=settings.width,
+            layers=settings.layers,
             on_step=lambda step, loss: on_step(step),
         )
-        tokenizer.save_pretrained(folder)
-        policy.save_pretrained(folder)
     return folder
-
-
-def load(folder: Path) -> Policy:
-    """The model in a folder, in float32."""
-    weights, tokenizer = _read(folder)
-    return Policy(copy.deepcopy(weights), tokenizer)
-
-
-@cache
-def _read(folder: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
-    weights = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return weights, AutoTokenizer.from_pretrained(folder, padding_side="left")
 
 
 def alike(task: str, settings: StudySettings, folder: Path) -> list[str]:
@@ -86,25 +69,29 @@ def alike(task: str, settings: StudySettings, folder: Path) -> list[str]:
     path = folder / "alike.txt"
     if not path.is_file():
         tiny, policy = TASKS[task], load(folder)
-        items = draw(_split(task, settings.held_out).train, SCREENED, random.Random(SPLIT_SEED))
-        problems = [Problem(tiny.prompt(item), tiny.label(item)) for item in items]
-        rates = pass_rates(policy, tiny, problems, SCREENING_SAMPLES)
+        items = draw(_split(task, settings).train, SCREENED, random.Random(SAMPLING_SEED))
+        listed = [Problem(tiny.prompt(item), tiny.label(item)) for item in items]
+        rates = pass_rates(policy, tiny, listed, SCREENING_SAMPLES)
         ranked = sorted(range(len(items)), key=lambda i: (rates[i], i))
-        kept = {problems[i].prompt for i in ranked[SCREENED // 3 : 2 * SCREENED // 3]}
+        kept = {listed[i].prompt for i in ranked[SCREENED // 3 : 2 * SCREENED // 3]}
         with atomic_write(path) as file:
             file.write("\n".join(sorted(kept)).encode())
     return path.read_text(encoding="utf-8").split("\n")
 
 
+def _split(task: str, settings: StudySettings) -> TinySplit:
+    return _drawn_split(task, settings.start_seed, settings.held_out)
+
+
 @cache
-def _split(task: str, held_out: int) -> TinySplit:
-    return TASKS[task].split(SPLIT_SEED, held_out)
+def _drawn_split(task: str, seed: int, held_out: int) -> TinySplit:
+    return TASKS[task].split(seed, held_out)
 
 
 def problems(run: Run, settings: StudySettings, folder: Path) -> list[Problem]:
     """The prompts and labels of a run, in order; those of its seed, whatever trains on them."""
     task, rng = TASKS[run.task], random.Random(run.seed)
-    kinds = _split(run.task, settings.held_out).train
+    kinds = _split(run.task, settings).train
     if run.mix == "alike":
         kept = set(alike(run.task, settings, folder))
         kinds = [[item for kind in kinds for item in kind if task.prompt(item) in kept]]
@@ -120,7 +107,7 @@ def pass_rates(
     policy: Policy, task: TinyTask, given: Sequence[Problem], samples: int
 ) -> list[float]:
     """The mean score of each problem's samples."""
-    generator, rates = torch.Generator().manual_seed(SPLIT_SEED), []
+    generator, rates = torch.Generator().manual_seed(SAMPLING_SEED), []
     for start in range(0, len(given), 100):
         some = given[start : start + 100]
         prompts = policy.prompts([each.prompt for each in some])
@@ -179,7 +166,7 @@ def train(run: Run, settings: StudySettings, folder: Path) -> dict[str, Any]:
 
 def held_out(task: str, settings: StudySettings) -> list[Problem]:
     """The prompts that pass@1 is measured on."""
-    items = _split(task, settings.held_out).held_out
+    items = _split(task, settings).held_out
     return [Problem(TASKS[task].prompt(item), TASKS[task].label(item)) for item in items]
 
 

@@ -19,7 +19,7 @@ from openrlhf_js.report.chart import chart, script
 from openrlhf_js.report.pages import render
 from openrlhf_js.report.plot import Panel, plot
 from openrlhf_js.stats import clustered_mean
-from openrlhf_js.study.analysis import QUANTITIES, TESTED, Cell, Findings, Record, Row
+from openrlhf_js.study.analysis import QUANTITIES, TESTED, Cell, Findings, Record, Row, in_words
 from openrlhf_js.study.inline import POINTS
 
 PAGE, ROWS, CURVES, REGRET = "study.html", "rows.csv", "curves.png", "regret.png"
@@ -176,8 +176,40 @@ def regret_picture(regret: Sequence[Row]) -> Figure:
     return figure
 
 
-def curves_picture(records: Sequence[Record], findings: Findings, columns: int = 3) -> Figure:
-    """The learning curves as one picture."""
+def picture(records: Sequence[Record], findings: Findings, title: str) -> Figure:
+    """Learning curves by cell, and the differences of pass@1 to the reference."""
     panels = {each.name: Panel(each.name, CURVE) for each in cells_of(findings)}
-    rows = learning_curves(records, findings)
-    return plot(rows, panels, x="step", xlabel="training step", panel="cell", columns=columns)
+    figure = plot(
+        learning_curves(records, findings),
+        {**panels, "": Panel("", "")},
+        x="step",
+        xlabel="training step",
+        panel="cell",
+        columns=len(panels) + 1,
+        size=(4.4, 3.4),
+        title=title,
+    )
+    found = [row for row in findings.differences if row["quantity"] == "pass1"]
+    looks = style.series_styles(list(dict.fromkeys(row["estimator"] for row in found)))
+    with rc_context(style.HOUSE):
+        axes = figure.axes[-1]
+        axes.clear()
+        for place, row in enumerate(found):
+            ends = (row["value"] if row[end] is None else row[end] for end in ("low", "high"))
+            value, (low, high) = 100 * row["value"], (100 * end for end in ends)
+            look = looks[row["estimator"]]
+            reach = [[value - low], [high - value]]
+            mark = {"fmt": look["marker"], "color": look["color"], "capsize": 3}
+            axes.errorbar(value, place, None, reach, **mark)
+        axes.set_yticks(range(len(found)), [f"{r['estimator']}, {r['cell'].mix}" for r in found])
+        axes.set_ylim(len(found) - 0.5, -0.5)
+        axes.axvline(0, color=style.INK, linewidth=1)
+        label = "points over the reference, 95 % by seed"
+        style.dress(axes, "Difference of pass@1", label, "")
+    return figure
+
+
+def summary(findings: Findings, reference: str) -> list[str]:
+    """For each estimator and cell: the paired difference of pass@1."""
+    found = [row for row in findings.differences if row["quantity"] == "pass1"]
+    return [in_words(row, reference) for row in found]

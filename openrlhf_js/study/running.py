@@ -6,7 +6,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import connection
 from typing import Any
 
@@ -15,16 +16,17 @@ from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.store import Store
 from openrlhf_js.study.design import OWN, Run, StudySettings
+from openrlhf_js.tiny.supervise import prepare_libraries
 
 Record = dict[str, Any]
-RUNS = "runs.jsonl"
+RUNS = "runs-{}.jsonl"  # of an engine
 
 
 def run_all(settings: StudySettings) -> list[Record]:
     """The records of all runs of the study, those that it finds and those that it trains."""
     wanted = settings.runs()
     with Store(
-        settings.out / RUNS,
+        settings.out / RUNS.format(settings.engine),
         {**settings.identity(), "version": __version__, "starts": prepare(settings)},
         key=Run._fields,
         notes=("version",),
@@ -55,45 +57,41 @@ def prepare(settings: StudySettings) -> dict[str, str]:
 
 def _train(left: list[Run], settings: StudySettings, store: Store) -> None:
     jobs = settings.jobs or (1 if settings.stack else len(os.sched_getaffinity(0)))
-    pool = ProcessPoolExecutor(
-        min(jobs, len(left)), multiprocessing.get_context("spawn"), _start_worker
-    )
-    waiting, running = iter(left), set[Future[Record]]()
-    try:
-        with progress("study", len(left), "runs") as bar:
-            while True:
-                while len(running) < jobs and (run := next(waiting, None)):
-                    running.add(pool.submit(train_one, run, settings))
-                if not running:
-                    return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for each in done:
-                    record = each.result()
-                    store.append([record])
-                    bar.advance()
-    except BaseException:
-        for process in list(pool._processes.values()):
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with progress("study", len(left), "runs") as bar:
+        if min(jobs, len(left)) == 1:
+            for run in left:
+                store.append([_train_one(run, settings, lambda text: bar.update(bar.done, text))])
+                bar.advance()
+            return
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(min(jobs, len(left)), context, _start_worker)
+        try:
+            for done in as_completed([pool.submit(_train_one, run, settings) for run in left]):
+                store.append([done.result()])
+                bar.advance()
+        except BaseException:
+            for process in list(pool._processes.values()):
+                process.terminate()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def train_one(run: Run, settings: StudySettings) -> Record:
-    """One run by the engine of the study, in a process of its own."""
+def _train_one(
+    run: Run, settings: StudySettings, note: Callable[[str], None] = lambda text: None
+) -> Record:
+    """One run by the engine of the study; `note` is told of its progress."""
     if settings.stack:
         from openrlhf_js.study.stack import train
 
-        return train(run, settings)
+        return train(run, settings, note)
     from openrlhf_js.study import inline
 
     return inline.train(run, settings, settings.out / "warm_start" / run.task)
 
 
 def _start_worker() -> None:
-    """A worker has one thread, leaves Ctrl-C to its parent, and ends with it."""
-    from openrlhf_js.tiny.quickstart import prepare_libraries
-
+    """A worker leaves Ctrl-C to its parent, and ends with it."""
     prepare_libraries()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

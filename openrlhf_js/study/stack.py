@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,12 +19,13 @@ from openrlhf_js.report import runs as logged
 from openrlhf_js.report.runs import Scalars, read_config
 from openrlhf_js.study import inline
 from openrlhf_js.study.design import OWN, Run, StudySettings
-from openrlhf_js.tiny import quickstart
-from openrlhf_js.tiny.supervise import ProgramFailed, supervised
-from openrlhf_js.tiny.tasks import write_lines
+from openrlhf_js.tiny.policy import load
+from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
+from openrlhf_js.tiny.tasks import GRADERS, TASKS, write_lines
 
 STACK_NAMES = {"grpo": "group_norm", "reinforce++": "reinforce"}  # what OpenRLHF calls them
-FINISHED = "done"
+FINISHED = "done"  # as `openrlhf-js train` records it
+POLL_SECONDS = 0.5
 ARRAY = """#!/usr/bin/env bash
 #SBATCH --array=0-{last}
 # One run of the study a task; add what your cluster needs (--gpus, --time, ...). When all have
@@ -38,7 +42,7 @@ def folder_of(run: Run, settings: StudySettings) -> Path:
 def words(run: Run, settings: StudySettings) -> list[str]:
     """The command line of a run."""
     folder = folder_of(run, settings)
-    own = {
+    own: dict[str, Any] = {
         "algo.advantage.estimator": STACK_NAMES.get(run.estimator, run.estimator),
         "actor.adam.lr": run.learning_rate,
         "rollout.batch_size": run.prompts,
@@ -54,38 +58,58 @@ def words(run: Run, settings: StudySettings) -> list[str]:
     given = {word[2:].partition("=")[0] for word in settings.train if word.startswith("--")}
     if taken := sorted(given & own.keys()):
         raise ValueError(f"the study sets --{taken[0]} itself: leave it out behind --")
-    if run.task == OWN:
-        base = [sys.executable, "-m", "openrlhf_js.cli.train", *settings.train]
-        if "train.batch_size" not in given:
-            own["train.batch_size"] = run.prompts * run.responses
-    else:
-        own |= {
-            "actor.model_name_or_path": settings.out.absolute() / "warm_start" / run.task,
-            "actor.lr_scheduler": "constant",
-            "actor.lr_warmup_ratio": 0,
-            "js.gradient_variance": inline.MEASURED_EVERY,
-        }
-        base = _tiny(run, settings, folder)
-    return [*base, *(word for name, value in own.items() for word in (f"--{name}", str(value)))]
+    if "train.batch_size" not in given:
+        own["train.batch_size"] = run.prompts * run.responses  # one update a step
+    base = settings.train if run.task == OWN else _tiny(run, settings, folder)
+    program = [sys.executable, "-m", "openrlhf_js.cli.train"]
+    return program + base + [w for name, value in own.items() for w in (f"--{name}", str(value))]
 
 
 def _tiny(run: Run, settings: StudySettings, folder: Path) -> list[str]:
-    """The quickstart's command, for the prompts of the inline engine's run of that seed."""
-    (folder / "data").mkdir(parents=True, exist_ok=True)
-    start = settings.out / "warm_start" / run.task
+    """The flags that train the tiny model on the prompts of the inline engine's run.
+
+    On a GPU, DeepSpeed and vLLM share one.
+    """
+    task, start = TASKS[run.task], settings.out.absolute() / "warm_start" / run.task
+    data = folder.parent / "data" / f"{run.task}-{run.mix}-{run.prompts}-{run.seed}"
+    data.mkdir(parents=True, exist_ok=True)
     for name, given in (
         ("train", inline.problems(run, settings, start)),
         ("held_out", inline.held_out(run.task, settings)),
     ):
         rows = ({"input": each.prompt, "label": each.label} for each in given)
-        path = folder / "data" / f"{name}.jsonl"
-        write_lines(path, ({**row, "datasource": run.task} for row in rows))
-    made = quickstart.QuickstartSettings.model_construct(
-        task=run.task, steps=settings.steps, prompts_per_step=run.prompts,
-        responses_per_prompt=run.responses, held_out=settings.held_out, curve_every=settings.steps,
-    )  # fmt: skip
+        write_lines(data / f"{name}.jsonl", ({**row, "datasource": run.task} for row in rows))
     gpu = torch.cuda.is_available()
-    return quickstart.command(made, run.estimator, folder, folder, gpu)
+    flags = {
+        "actor.model_name_or_path": start,
+        "actor.num_gpus_per_node": 1,
+        "actor.lr_scheduler": "constant",
+        "actor.lr_warmup_ratio": 0,
+        "reward.remote_url": GRADERS / task.grader,
+        "reward.num_gpus_per_node": 1,
+        "ref.num_gpus_per_node": 1,
+        "critic.num_gpus_per_node": 1,
+        "vllm.num_engines": 1,
+        "algo.kl.init_coef": 0,
+        "data.prompt_dataset": data / "train.jsonl",
+        "data.label_key": "label",
+        "data.max_len": task.max_tokens,
+        "rollout.micro_batch_size": 128,
+        "rollout.max_new_tokens": task.max_new_tokens,
+        "train.micro_batch_size": min(128, run.prompts * run.responses // 4),
+        "ds.zero_stage": 2,
+        "ds.attn_implementation": "sdpa",
+        "eval.dataset": data / "held_out.jsonl",
+        "eval.steps": max(1, settings.steps // 5),
+        "eval.temperature": 1.0,
+        "eval.n_samples_per_prompt": 2,
+        "ckpt.best_metric_key": "none",
+        "js.gradient_variance": inline.MEASURED_EVERY,
+        "js.device": "gpu" if gpu else "cpu",
+        **({"vllm.gpu_memory_utilization": 0.3} if gpu else {}),
+    }
+    switches = ["--vllm.enforce_eager", *(["--train.colocate_all"] if gpu else [])]
+    return [w for name, value in flags.items() for w in (f"--{name}", str(value))] + switches
 
 
 def write_commands(settings: StudySettings) -> list[str]:
@@ -98,47 +122,62 @@ def write_commands(settings: StudySettings) -> list[str]:
     return commands
 
 
-def train(run: Run, settings: StudySettings) -> dict[str, Any]:
-    """Trains, unless a run there has finished, and returns the run's record."""
+def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> dict[str, Any]:
+    """Trains, unless a run there has finished, and returns the run's record.
+
+    Raises:
+        ProgramFailed: the training ended with an error.
+    """
     folder = folder_of(run, settings)
-    if not _finished(folder):
+    place = folder / "tensorboard" / run.name
+    config = read_config(place)
+    if config is None or config.outcome != FINISHED:
         shutil.rmtree(folder, ignore_errors=True)  # what a run left that did not finish
         folder.mkdir(parents=True)
-        log, environment = folder / "train.log", quickstart.training_environment
+        log, command = folder / "train.log", words(run, settings)
+        (folder / "command.txt").write_text(shlex.join(command) + "\n", encoding="utf-8")
+        scalars = Scalars(place)
         with (
             tempfile.TemporaryDirectory() as cache,
-            supervised(words(run, settings), log, environment(cache)) as process,
+            supervised(command, log, _environment(run, cache)) as process,
         ):
-            if process.wait():
+            while process.poll() is None:
+                time.sleep(POLL_SECONDS)
+                scalars.reload()
+                note(_progress(run, settings, scalars))
+            if process.returncode:
                 raise ProgramFailed(process.returncode, log)
-    return record(run, settings, folder)
+    return record(run, settings, Scalars(place), folder / "model")
 
 
-def _log_folder(folder: Path) -> Path | None:
-    return next((path.parent for path in folder.rglob(logged.CONFIG)), None)
+def _environment(run: Run, cache: str) -> dict[str, str]:
+    return dict(os.environ) if run.task == OWN else training_environment(cache)
 
 
-def _finished(folder: Path) -> bool:
-    place = _log_folder(folder)
-    config = place and read_config(place)
-    return bool(config and config.outcome == FINISHED)
+def _progress(run: Run, settings: StudySettings, scalars: Scalars) -> str:
+    reward = scalars[logged.REWARD]
+    if not reward.steps:
+        return f"{run.estimator}: starting Ray, vLLM, DeepSpeed"
+    done = f"step {reward.steps[-1]} of {settings.steps}"
+    return f"{run.estimator}: {done}, reward {reward.values[-1]:.2f}"
 
 
-def record(run: Run, settings: StudySettings, folder: Path) -> dict[str, Any]:
+def record(run: Run, settings: StudySettings, scalars: Scalars, model: Path) -> dict[str, Any]:
     """A run's record, from its log and, of the tiny model, from its final weights."""
-    place = _log_folder(folder)
-    if place is None:
-        raise ValueError(f"{folder} has no log of a training")
-    scalars = Scalars(place)
     rewards = scalars[logged.REWARD].values
-    if len(rewards) < settings.steps:
-        raise ValueError(f"{folder} has {len(rewards)} steps of {settings.steps}: remove it")
+    if len(rewards) != settings.steps:
+        raise ValueError(f"{run.name} has logged {len(rewards)} of {settings.steps} steps")
     variance = scalars["train/js/gradient_variance"].mean
     square = scalars["train/js/gradient_norm_squared"].mean
     ours, rloos = scalars[logged.BASELINE_MSE].mean, scalars[logged.BASELINE_MSE_RLOO].mean
+    if run.task == OWN:
+        last = [scalars[tag].values[-1] for tag in scalars.tags if tag.endswith("_pass1")]
+        pass1 = fmean(last) if last else None
+    else:
+        pass1 = inline.final(run.task, settings, load(model))
     return {
         **run._asdict(),
-        "pass1": _pass1(run, settings, folder, scalars),
+        "pass1": pass1,
         "reward": fmean(rewards),
         "curve": inline.curve(rewards),
         "steps": settings.steps,
@@ -148,11 +187,3 @@ def record(run: Run, settings: StudySettings, folder: Path) -> dict[str, Any]:
         "gradient_snr": square / variance if square and variance else None,
         "spread": None,
     }
-
-
-def _pass1(run: Run, settings: StudySettings, folder: Path, scalars: Scalars) -> float | None:
-    """pass@1 of the tiny model as the inline engine measures it; else the last one logged."""
-    if run.task != OWN:
-        return inline.final(run.task, settings, inline.load(folder / "model"))
-    last = [scalars[tag].values[-1] for tag in scalars.tags if tag.endswith("_pass1")]
-    return fmean(last) if last else None

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn.functional import cross_entropy
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import END, TinyTask, draw
 
 PAD = "<pad>"
@@ -131,7 +132,23 @@ def _demonstrations(
     return tokens, targets
 
 
-@torch.no_grad()
+def warm_start(
+    folder: Path,
+    task: TinyTask,
+    train: list[list[Any]],
+    *,
+    seed: int,
+    width: int = 128,
+    layers: int = 3,
+    on_step: Callable[[int, float], None] = lambda step, loss: None,
+) -> None:
+    """Makes a Hugging Face folder with a model that has imitated careless demonstrations."""
+    tokenizer = make_tokenizer(task)
+    model = make_model(tokenizer, seed, width, layers)
+    imitate(model, tokenizer, task, train, seed=seed, on_step=on_step)
+    save(model, tokenizer, folder)
+
+
 def sample_texts(
     model_folder: Path,
     task: TinyTask,
@@ -142,25 +159,11 @@ def sample_texts(
     batch: int = 50,
 ) -> list[list[str]]:
     """Responses of a Hugging Face model at temperature 1, (prompts, samples), up to their ends."""
-    tokenizer = AutoTokenizer.from_pretrained(model_folder, padding_side="left")
-    model = Qwen2ForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16).eval()
-    torch.manual_seed(seed)
+    policy, generator = load(model_folder), torch.Generator().manual_seed(seed)
     texts: list[list[str]] = []
     for start in range(0, len(items), batch):
-        prompts = [task.prompt(item) for item in items[start : start + batch]]
-        asked = tokenizer(prompts, return_tensors="pt", padding=True)
-        generated = model.generate(
-            input_ids=asked.input_ids,
-            attention_mask=asked.attention_mask,
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            num_return_sequences=samples,
-            max_new_tokens=task.max_new_tokens,
-            pad_token_id=tokenizer.pad_token_id,
-        )[:, asked.input_ids.shape[1] :]
-        # Up to the end: what follows it is padding.
-        found = ["".join(text.partition(END)[:2]) for text in tokenizer.batch_decode(generated)]
+        prompts = policy.prompts([task.prompt(item) for item in items[start : start + batch]])
+        drawn = policy.sample(prompts, samples, task.max_new_tokens, generator)
+        found = policy.texts(drawn)
         texts += [found[i : i + samples] for i in range(0, len(found), samples)]
     return texts

@@ -8,13 +8,16 @@ log-probabilities to those of transformers.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values (b, heads, T, d) of each layer
 
@@ -172,3 +175,15 @@ class Policy:
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self.eps)
+
+
+def load(folder: Path) -> Policy:
+    """The model of a Hugging Face folder, in float32."""
+    weights, tokenizer = _read(folder)
+    return Policy(copy.deepcopy(weights), tokenizer)
+
+
+@lru_cache(4)
+def _read(folder: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
+    weights = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return weights, AutoTokenizer.from_pretrained(folder, padding_side="left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -106,3 +107,20 @@ def explained(failure: ProgramFailed) -> str:
     """What went wrong, with the end of the log."""
     lines = "\n".join(f"  {line}" for line in last_lines(failure.log))
     return f"training failed: {failure}. Its last lines:\n{lines}\nThe whole log: {failure.log}"
+
+
+def prepare_libraries() -> None:
+    """Keeps libraries from writing over the screen, and torch from crowding busy cores."""
+    import torch
+    from transformers.utils.logging import disable_progress_bar
+
+    logging.disable(logging.WARNING)
+    disable_progress_bar()
+    torch.set_num_threads(1)  # two threads gain little here, and wait for each other on busy cores
+
+
+def training_environment(cache: str) -> dict[str, str]:
+    """Of a training program: as ours, with its own Ray, a `cache` of prompts, and no network."""
+    inherited = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
+    return {**inherited, **quiet, "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": cache}

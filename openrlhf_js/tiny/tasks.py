@@ -29,6 +29,7 @@ class TinySplit(NamedTuple):
     held_out: list[Any]
 
 
+GRADERS = Path(__file__).parents[2] / "reward_models"
 MIXES = ("alike", "natural", "mixed")
 SOLVED, UNSOLVABLE = "<solved>", "<unsolvable>"  # labels that anything, and nothing, is right for
 

@@ -10,8 +10,8 @@ from openrlhf_js.cli import lab as cli_lab
 from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.tasks import task_of
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.quickstart import Quickstart, QuickstartSettings
-from openrlhf_js.tiny.tasks import END, TASKS, grade, sort
+from openrlhf_js.tiny.policy import Policy
+from openrlhf_js.tiny.tasks import END, TASKS, grade, sort, write_prompts
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +61,8 @@ def test_responses_end_at_their_end_and_right_ones_get_full_marks(folder, monkey
     tokenizer = model.make_tokenizer(sort)
     responses = [["2", "7", END, model.PAD], ["2", model.PAD, "7", END], ["2", "7", "7", model.PAD]]
 
-    def say(self, input_ids, num_return_sequences, **_):
-        assert num_return_sequences == len(responses)
-        said = torch.tensor([tokenizer.convert_tokens_to_ids(each) for each in responses])
-        asked = input_ids.repeat_interleave(len(responses), 0)
-        return torch.cat([asked, said.repeat(len(input_ids), 1)], 1)
-
-    monkeypatch.setattr(Qwen2ForCausalLM, "generate", say)
+    said = torch.tensor([tokenizer.convert_tokens_to_ids(each) for each in responses])
+    monkeypatch.setattr(Policy, "sample", lambda *_: said.repeat(2, 1))
     texts = model.sample_texts(folder, sort, ["72", "94107"], samples=3, seed=0)
     assert texts == [[f"27{END}", f"2{model.PAD}7{END}", f"277{model.PAD}"]] * 2
     assert grade(sort, ["72", "94107"], texts) == [[1.0, 0.0, 0.0], [0.0] * 3]
@@ -77,10 +72,9 @@ def test_responses_end_at_their_end_and_right_ones_get_full_marks(folder, monkey
 def test_programs_take_the_data_without_further_flags(name, tmp_path):
     """Rows name their task as datasource, which grades as the quickstart does."""
     task = TASKS[name]
-    Quickstart(QuickstartSettings(task=name), tmp_path).make_data()
-    (line, *_) = (tmp_path / "data" / "held_out.jsonl").read_text().splitlines()
-    (tmp_path / "one.jsonl").write_text(line)
-    row, tokenizer = json.loads(line), model.make_tokenizer(task)
+    write_prompts(tmp_path / "one.jsonl", task, task.split(0, 40).held_out[:1], name)
+    row = json.loads((tmp_path / "one.jsonl").read_text())
+    tokenizer = model.make_tokenizer(task)
     model.save(model.make_model(tokenizer, seed=0), tokenizer, tmp_path / "model")
     given = ["--model", str(tmp_path / "model"), "--device", "cpu"]
     passk = [*given, "--tasks", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "passk")]

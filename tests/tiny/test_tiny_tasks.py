@@ -6,11 +6,10 @@ import runpy
 
 import pytest
 
-from openrlhf_js.tiny import model, quickstart, tasks
-from openrlhf_js.tiny.quickstart import QuickstartSettings
+from openrlhf_js.tiny import model, tasks
 from openrlhf_js.tiny.tasks import END, TASKS, TinySplit, TinyTask, countdown, draw, maze, sort
 
-HELD_OUT = QuickstartSettings().held_out
+HELD_OUT = 200
 
 
 @pytest.fixture(scope="module", params=TASKS.values(), ids=TASKS)
@@ -48,7 +47,7 @@ def test_the_tokenizer_writes_back_the_very_text_within_the_lengths(task, split)
 
 
 def test_right_responses_score_1_here_and_in_the_runs_grader(task, split):
-    graded = runpy.run_path(str(quickstart.GRADERS / task.grader))["reward_func"]
+    graded = runpy.run_path(str(tasks.GRADERS / task.grader))["reward_func"]
     labels = [task.label(item) for item in split.held_out]
     prompts = [task.prompt(item) for item in split.held_out]
     responses = [task.right_response(label) + END for label in labels]

@@ -1,0 +1,136 @@
+"""The inline engine: pairs of runs, its gradient, and its records."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import torch
+
+from openrlhf_js.study import inline
+from openrlhf_js.study.design import Run, StudySettings
+from openrlhf_js.tasks.base import scored
+from openrlhf_js.tiny.policy import load
+from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE
+
+SETTINGS = {"steps": 20, "held_out": 20, "width": 16, "layers": 1, "samples": 2, "seeds": 2}
+ALL = ["rloo", "js", "remax"]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    """A study whose model has learned nothing, and whose rewards are those of random text."""
+    folder = tmp_path_factory.mktemp("study")
+    made = StudySettings(estimators=ALL, mixes=["natural", "mixed"], out=folder, **SETTINGS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TASKS, "sort", replace(TASKS["sort"], warm_start_steps=3, score=by_chance))
+        inline.warm_start("sort", made, lambda step: None)
+        yield made
+
+
+def by_chance(text, label):
+    return scored("correct" if sum(map(ord, text)) % 3 == 0 else "wrong", "")
+
+
+def train(settings, **changes):
+    run = settings.runs()[0]._replace(**changes)
+    return inline.train(run, settings, settings.out / "warm_start" / "sort")
+
+
+def test_runs_of_one_seed_have_the_same_prompts_in_the_same_order(settings):
+    runs, folder = settings.runs(), settings.out / "warm_start" / "sort"
+    assert len(set(runs)) == len(runs) == 2 * 2 * 3
+    prompts = {run: inline.problems(run, settings, folder) for run in runs}
+    for run, given in prompts.items():
+        assert len(given) == 20 * 16
+        pairs = [o for o in runs if (o.seed, o.mix) == (run.seed, run.mix)]
+        assert all(prompts[other] == given for other in pairs)
+        others = [prompts[o] for o in runs if o.seed != run.seed and o.mix == run.mix]
+        assert all(given[:16] != other[:16] for other in others)
+    held_out = {each.prompt for each in inline.held_out("sort", settings)}
+    assert not held_out & {each.prompt for given in prompts.values() for each in given}
+
+
+def test_a_run_is_repeated_exactly_and_starts_as_its_pair_does(settings):
+    js, again, rloo = (train(settings, estimator=name) for name in ("js", "js", "rloo"))
+    assert js == again
+    assert js["curve"][0] == rloo["curve"][0]  # the first step's responses are the same
+    assert js["curve"] != rloo["curve"] and js["curve"] != train(settings, seed=1)["curve"]
+    assert fmean(js["curve"]) == pytest.approx(js["reward"], abs=1e-3)
+    assert 0 <= js["pass1"] <= 1 and js["gradient_variance"] > 0 and len(js["spread"]) == 2
+    assert rloo["baseline_error"] == pytest.approx(1) and js["baseline_error"] != 1
+
+
+def test_a_mix_has_a_third_that_is_solved_and_a_third_that_cannot_be(settings):
+    run = settings.runs()[0]._replace(mix="mixed")
+    given = inline.problems(run, settings, settings.out / "warm_start" / "sort")
+    labels = [each.label for each in given[:300]]
+    assert labels.count(SOLVED) == labels.count(UNSOLVABLE) == 100
+    policy = load(settings.out / "warm_start" / "sort")
+    rates = inline.pass_rates(policy, TASKS["sort"], given[:30], 2)
+    assert rates[1::3] == [1.0] * 10 and rates[2::3] == [0.0] * 10
+    assert min(train(settings, mix="mixed")["spread"]) > 0.35  # values of 0, 1 and about 1/3
+
+
+def test_alike_are_the_prompts_of_the_middle_third_by_pass_rate(settings, monkeypatch):
+    run, folder = settings.runs()[0]._replace(mix="alike"), settings.out / "warm_start" / "sort"
+    rated = lambda policy, task, given, samples: [len(each.prompt) / 99 for each in given]  # noqa: E731
+    monkeypatch.setattr(inline, "pass_rates", rated)
+    lengths = {len(each.prompt) for each in inline.problems(run, settings, folder)}
+    assert lengths <= {len("sort(123)="), len("sort(1234)=")}  # of 2 to 5 digits
+    (folder / "alike.txt").unlink()
+
+
+def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings):
+    policy, task = load(settings.out / "warm_start" / "sort"), TASKS["sort"]
+    run = settings.runs()[0]
+    given = inline.problems(run, settings, settings.out / "warm_start" / "sort")[:16]
+    batch = inline._sample(policy, task, given, run, torch.Generator().manual_seed(0))
+    weights = torch.randn(16, 2, generator=torch.Generator().manual_seed(1))
+    valid = batch.responses != policy.tokenizer.pad_token_id
+    loss = -(policy.log_probs(batch.prompts, batch.responses) * valid).sum(1)
+    parameters = list(policy.model.parameters())
+    each = [
+        torch.autograd.grad(one, parameters, retain_graph=True) for one in loss * weights.ravel()
+    ]
+    vectors = torch.stack([torch.cat([g.ravel() for g in one]) for one in each]) / valid.sum()
+    for parts in (1, 4):
+        policy.model.zero_grad()
+        sums = inline._backward(policy, batch, weights, parts)
+        found = torch.cat([p.grad.ravel() for p in parameters])
+        torch.testing.assert_close(found, vectors.sum(0), atol=1e-6, rtol=1e-4)
+    blocks = vectors.view(4, 8, -1).sum(1)
+    assert sums.squares == pytest.approx(float(blocks.square().sum()), rel=1e-3)
+    assert sums.square_of_sum == pytest.approx(float(found.square().sum()), rel=1e-3)
+    assert (sums.responses, sums.squared_responses) == (32, 4 * 64)
+
+
+def test_remax_gets_the_reward_of_a_greedy_response(settings):
+    policy, run = load(settings.out / "warm_start" / "sort"), settings.runs()[2]
+    assert run.estimator == "remax"
+    given = inline.problems(run, settings, settings.out / "warm_start" / "sort")[:16]
+    batch = inline._sample(policy, TASKS["sort"], given, run, torch.Generator().manual_seed(0))
+    assert batch.greedy.shape == (16,) and set(batch.greedy.tolist()) <= {0.0, 1.0}
+    assert math.isfinite(train(settings, estimator="remax")["gradient_variance"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"tasks": ["chess"]}, "'chess' is none of sort, countdown, maze"),
+        ({"estimators": ["gae"], "reference": "gae"}, "'gae' is none of"),
+        ({"reference": "js1"}, "--reference js1 is not among the estimators"),
+        ({"train": ["--x"]}, "need --engine stack"),
+        ({"engine": "stack", "mixes": ["alike"]}, "'alike' is for the inline engine"),
+    ],
+)
+def test_what_cannot_be_studied_is_refused(flags, told):
+    with pytest.raises(Exception, match=told):
+        StudySettings(**flags)
+
+
+def test_a_run_has_one_name():
+    run = Run("own", "natural", 64, 2, "js.loss=constant", "js", 2e-6, 3)
+    assert run.name == "own-natural-64x2-js.loss=constant-js-2e-06-3"
+    assert Path(run.name).name == run.name

@@ -1,0 +1,73 @@
+"""The plain-tensor Qwen2 against transformers."""
+
+import random
+
+import pytest
+import torch
+
+from openrlhf_js.tiny import model
+from openrlhf_js.tiny.policy import Policy
+from openrlhf_js.tiny.tasks import TASKS, draw
+
+
+@pytest.fixture(scope="module", params=[4, 2], ids=["", "grouped_queries"])
+def policy(request):
+    tokenizer = model.make_tokenizer(TASKS["sort"])
+    made = model.make_model(tokenizer, 0, width=32, layers=2)
+    if request.param != 4:
+        made = type(made)(type(made.config)(**{**made.config.to_dict(), "num_key_value_heads": 2}))
+    with torch.no_grad():  # biases and norms are 0 and 1 at first, which would hide mistakes
+        for each in made.parameters():
+            each += 0.1 * torch.randn_like(each)
+    return Policy(made, tokenizer)
+
+
+@pytest.fixture
+def prompts(policy):
+    drawn = draw(TASKS["sort"].split(0, 40).train, 6, random.Random(0))  # of several lengths
+    return policy.prompts([TASKS["sort"].prompt(item) for item in drawn])
+
+
+def by_transformers(policy, prompts, responses):
+    each = len(responses) // len(prompts.tokens)
+    tokens = torch.cat([prompts.tokens.repeat_interleave(each, 0), responses], 1)
+    mask = torch.cat([prompts.mask.repeat_interleave(each, 0), torch.ones_like(responses) > 0], 1)
+    places = (mask.cumsum(1) - 1).clamp(min=0)
+    found = policy.model(input_ids=tokens, attention_mask=mask.long(), position_ids=places)
+    logits = found.logits[:, prompts.tokens.shape[1] - 1 : -1].log_softmax(-1)
+    return logits, logits.gather(-1, responses[..., None])[..., 0]
+
+
+def test_log_probabilities_and_gradients_are_those_of_transformers(policy, prompts):
+    responses = policy.sample(prompts, 3, 6, torch.Generator().manual_seed(0))
+    ours, (_, theirs) = policy.log_probs(prompts, responses), by_transformers(
+        policy, prompts, responses
+    )  # fmt: skip
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
+    gradients = []
+    for found in (ours, theirs):
+        policy.model.zero_grad()
+        (found * weights).sum().backward()
+        gradients.append([each.grad.clone() for each in policy.model.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5 * float(b.abs().max()), rtol=0)
+
+
+def test_greedy_responses_take_the_likeliest_token(policy, prompts):
+    responses = policy.sample(prompts, 1, 6, None)
+    logits, _ = by_transformers(policy, prompts, responses)
+    ended = (responses == policy.tokenizer.eos_token_id).cumsum(1).roll(1, 1)
+    ended[:, 0] = 0
+    assert torch.equal(logits.argmax(-1)[ended == 0], responses[ended == 0])
+    assert (responses[ended > 0] == policy.tokenizer.pad_token_id).all()
+
+
+def test_samples_follow_the_distribution_and_their_seed(policy, prompts):
+    first = policy.sample(prompts, 4000, 1, torch.Generator().manual_seed(0))[:, 0].view(6, -1)
+    assert torch.equal(
+        first, policy.sample(prompts, 4000, 1, torch.Generator().manual_seed(0))[:, 0].view(6, -1)
+    )
+    logits, _ = by_transformers(policy, prompts, first[:, :1])
+    shares = torch.stack([(first == token).float().mean(1) for token in range(logits.shape[-1])], 1)
+    assert (shares - logits[:, 0].exp()).abs().max() < 0.04  # 5 standard errors
