@@ -177,4 +177,4 @@ def test_the_picture(tmp_path, monkeypatch):
     expected = [r["value"] for r in first["tasks"]["one"]["rows"] if r["quantity"] == "pass_at"]
     assert list(shown[0].lines[0].get_xdata()) == [1, 2, 4, 8]
     assert list(shown[0].lines[0].get_ydata()) == pytest.approx(expected)
-    assert {"$a", "$b"} <= {each.get_text() for each in shown[0].texts}
+    assert {"$a", "$b"} <= {each.get_text() for each in shown[0].get_legend().texts}
