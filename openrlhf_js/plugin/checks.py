@@ -46,7 +46,11 @@ def check(args: argparse.Namespace) -> None:
     flat: Flat = vars(args)
     problems = [*_estimator(flat), *_models(flat), *_rewards(flat), *run.start_problems(flat)]
     found, prompts = _data(flat)
-    problems += [*found, *_batch_sizes(flat, prompts), *_gradient(flat, prompts)]
+    problems += [*found, *_batch_sizes(flat, prompts)]
+    if flat["js.gradient_variance"]:
+        problems += _cannot_be_measured(flat)
+    if flat["js.group_micro_batches"]:
+        problems += _cannot_be_grouped(flat, prompts)
     if problems:
         raise BadInput("\n".join(problems))
 
@@ -292,43 +296,21 @@ def _batch_sizes(flat: Flat, prompts: int | None) -> list[str]:
     """
     name, batch = flat["algo.advantage.estimator"], flat["rollout.batch_size"]
     responses, train = flat["rollout.n_samples_per_prompt"], flat["train.batch_size"]
-    dynamic, at_once = flat["train.dynamic_batch_enable"], flat["rollout.vllm_generate_batch_size"]
+    at_once = flat["rollout.vllm_generate_batch_size"]
     last = kept = 0  # prompts in an episode's last, short rollout; prompts before it
     if prompts is not None and prompts >= batch and not flat["algo.dynamic_filtering_enable"]:
         last, kept = prompts % batch, prompts - prompts % batch
     drop = f"use --data.max_samples {kept}"
     problems = []
-
-    def multiple(size: int, of: int, what: str, why: str, use: str) -> None:
-        if size % of:
-            problems.append(f"{what} {size} is not a multiple of {why} = {of}: {use}")
-
-    def larger(of: int) -> str:  # the next number of prompts whose responses are a multiple
-        return f"use --rollout.batch_size {_round_up(batch, of // math.gcd(of, responses))}"
-
     if (flat["vllm.num_engines"] or 0) < 1:
         problems.append("--vllm.num_engines must be at least 1: vLLM writes the responses")
     for role in ("actor", "critic") if name == "gae" else ("actor",):
-        gpus = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
-        per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
-        sizes = "--ds.ring_attn_size x --ds.tensor_parallel_size"
-        use = f"change --{role}.num_gpus_per_node"
-        multiple(gpus, per_rank, f"the number of GPUs of the {role}", sizes, use)
-        if ranks := 0 if gpus % per_rank else gpus // per_rank:
-            of_ranks = f"{ranks} ranks of the {role}"
-            step = ranks * (1 if dynamic else flat["train.micro_batch_size"])
-            why = f"--train.micro_batch_size x {of_ranks}"
-            multiple(train, step, "--train.batch_size", why, f"use {_round_up(train, step)}")
-            # one rank takes every sample, whatever the size of the last micro-batch
-            share = ranks * (1 if dynamic else flat["rollout.micro_batch_size"])
-            why = f"--rollout.micro_batch_size x {of_ranks}"
-            if ranks > 1:
-                multiple(batch * responses, share, "responses of a rollout:", why, larger(share))
-                multiple(last * responses, share, "responses of the last rollout:", why, drop)
+        problems += _ranks(flat, role, last, drop)
     every, each = "responses of a rollout:", "--train.batch_size"
-    multiple(batch * responses, train, every, each, larger(train))
-    if not dynamic:
-        multiple(last * responses, train, "responses of the last rollout:", each, drop)
+    problems += _multiple(batch * responses, train, every, each, _larger(flat, train))
+    if not flat["train.dynamic_batch_enable"]:
+        of_last = "responses of the last rollout:"
+        problems += _multiple(last * responses, train, of_last, each, drop)
     if prompts is not None and prompts < batch:
         problems.append(
             f"there are {prompts} prompts, fewer than one rollout of --rollout.batch_size {batch}: "
@@ -344,18 +326,46 @@ def _batch_sizes(flat: Flat, prompts: int | None) -> list[str]:
     return list(dict.fromkeys(problems))
 
 
+def _ranks(flat: Flat, role: str, last: int, drop: str) -> list[str]:
+    """The optimizer's batch and the rollout, each cut evenly among the data-parallel ranks."""
+    dynamic, responses = flat["train.dynamic_batch_enable"], flat["rollout.n_samples_per_prompt"]
+    gpus = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
+    per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
+    sizes = "--ds.ring_attn_size x --ds.tensor_parallel_size"
+    use = f"change --{role}.num_gpus_per_node"
+    if problems := _multiple(gpus, per_rank, f"the number of GPUs of the {role}", sizes, use):
+        return problems
+    of_ranks = f"{gpus // per_rank} ranks of the {role}"
+    train, step = flat["train.batch_size"], gpus // per_rank
+    step *= 1 if dynamic else flat["train.micro_batch_size"]
+    why, use = f"--train.micro_batch_size x {of_ranks}", f"use {_round_up(train, step)}"
+    problems = _multiple(train, step, "--train.batch_size", why, use)
+    if gpus > per_rank:  # one rank takes every sample, whatever the size of the last micro-batch
+        step = gpus // per_rank * (1 if dynamic else flat["rollout.micro_batch_size"])
+        why = f"--rollout.micro_batch_size x {of_ranks}"
+        for prompts, of, use in (
+            (flat["rollout.batch_size"], "a rollout", _larger(flat, step)),
+            (last, "the last rollout", drop),
+        ):
+            problems += _multiple(prompts * responses, step, f"responses of {of}:", why, use)
+    return problems
+
+
+def _multiple(size: int, of: int, what: str, why: str, use: str) -> list[str]:
+    return [f"{what} {size} is not a multiple of {why} = {of}: {use}"] if size % of else []
+
+
+def _larger(flat: Flat, of: int) -> str:
+    """To use the next number of prompts whose responses are a multiple."""
+    step = of // math.gcd(of, flat["rollout.n_samples_per_prompt"])
+    return f"use --rollout.batch_size {_round_up(flat['rollout.batch_size'], step)}"
+
+
 def _round_up(number: int, step: int) -> int:
     return math.ceil(number / step) * step
 
 
 # --- the gradient ------------------------------------------------------------------------------
-
-
-def _gradient(flat: Flat, prompts: int | None) -> Iterator[str]:
-    if flat["js.gradient_variance"]:
-        yield from _cannot_be_measured(flat)
-    if flat["js.group_micro_batches"]:
-        yield from _cannot_be_grouped(flat, prompts)
 
 
 def _cannot_be_measured(flat: Flat) -> Iterator[str]:
@@ -374,25 +384,19 @@ def _cannot_be_measured(flat: Flat) -> Iterator[str]:
         )
 
 
-def _cannot_be_grouped(flat: Flat, prompts: int | None) -> Iterator[str]:
+def _cannot_be_grouped(flat: Flat, prompts: int | None) -> list[str]:
     responses, micro = flat["rollout.n_samples_per_prompt"], flat["train.micro_batch_size"]
+    flag, batch = "--js.group_micro_batches:", flat["rollout.batch_size"]
     if flat["train.dynamic_batch_enable"]:
-        yield (
-            "--js.group_micro_batches does not work with --train.dynamic_batch_enable, which "
-            "forms micro-batches by length: leave out one of the two"
-        )
-    elif micro % responses:
-        yield (
-            f"--js.group_micro_batches needs a --train.micro_batch_size that is a multiple of "
-            f"--rollout.n_samples_per_prompt {responses}, got {micro}: use "
-            f"{_round_up(micro, responses)}"
-        )
+        problems = [f"{flag} --train.dynamic_batch_enable forms micro-batches by length"]
+    else:
+        what, why = f"{flag} --train.micro_batch_size", "--rollout.n_samples_per_prompt"
+        use = f"use {_round_up(micro, responses)}"
+        problems = _multiple(micro, responses, what, why, use)
     ranks = flat["actor.num_nodes"] * flat["actor.num_gpus_per_node"]
-    batch = flat["rollout.batch_size"]
+    use = "change --rollout.batch_size or --data.max_samples"
     for size in (batch, (prompts or 0) % batch):  # the second is an episode's last rollout
-        if size % ranks:
-            yield (
-                f"--js.group_micro_batches needs rollouts whose prompts can be shared evenly by "
-                f"the {ranks} ranks of the actor, got one of {size}: change --rollout.batch_size "
-                "or --data.max_samples"
-            )
+        problems += _multiple(
+            size, ranks, f"{flag} prompts of a rollout:", "the actor's ranks", use
+        )
+    return problems

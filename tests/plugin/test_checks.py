@@ -220,11 +220,11 @@ def test_what_works_passes(changes):
         ({**GROUPS, "train.dynamic_batch_enable": ""}, "forms micro-batches by length"),
         (
             {**GROUPS, "rollout.n_samples_per_prompt": "8", "train.batch_size": "16"},
-            "multiple of --rollout.n_samples_per_prompt 8, got 4: use 8",
+            "size 4 is not a multiple of --rollout.n_samples_per_prompt = 8: use 8",
         ),
         (
             {**TWO_NINE, **GROUPS, "train.batch_size": "8", **ALLOWED},
-            "got one of 1: change --rollout.batch_size",
+            "prompts of a rollout: 1 is not a multiple of the actor's ranks = 2: change",
         ),
     ],
     ids=str,

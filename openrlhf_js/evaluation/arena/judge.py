@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 
 BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
 OUTPUT_TOKENS = 900  # of the official judges' replies, on average
+OPEN = "open"
 NO_REPLY = dict(text="", thinking="", prompt_tokens=0, completion_tokens=0, prompt_bytes=0)
 
 
@@ -77,23 +78,23 @@ class Ledger:
         for record in records:
             self.replies[record["game"]].append(record)
 
-    def verdict(self, key: str) -> Game | None:
-        """The game's reply that has a verdict; thinking does not count."""
-        for record in self.replies.get(key, ()):
+    def game(self, key: str) -> Game | str | None:
+        """The game's reply that has a verdict, or the last one where it was given up.
+
+        None if it was refused, and OPEN if it is to be asked. A verdict in thinking does not count.
+        """
+        replies = self.replies.get(key, [])
+        for record in replies:
             if verdict := parse_verdict(split_thinking(record["text"])[0]):
                 return Game(verdict, record["text"])
-        return None
-
-    def game(self, key: str) -> Game | None:
-        """A game that is not open: without verdict if it was given up, None if it was refused."""
-        last = self.replies[key][-1]
-        return self.verdict(key) or (None if "refused" in last else Game(None, last["text"]))
+        recent = replies[self._before.get(key, 0) :]
+        if any("refused" in each for each in recent):
+            return None
+        return Game(None, recent[-1]["text"]) if len(recent) >= self.tries else OPEN
 
     def open(self, key: str) -> bool:
         """Whether a game is to be asked."""
-        recent = self.replies.get(key, [])[self._before.get(key, 0) :]
-        given_up = len(recent) >= self.tries or any("refused" in each for each in recent)
-        return not given_up and self.verdict(key) is None
+        return self.game(key) == OPEN
 
 
 @dataclass
@@ -142,9 +143,9 @@ class Pair:
 
     def judgment(self) -> Judgment | None:
         """Its judgment, once no game is open."""
-        if any(map(self.ledger.open, self.keys)):
-            return None
         first, second = map(self.ledger.game, self.keys)
+        if isinstance(first, str) or isinstance(second, str):
+            return None
         identity = self.ledger.store.identity
         return Judgment(
             *(self.question.uid, self.question.category, identity["judge"], self.model),
