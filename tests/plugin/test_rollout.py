@@ -190,6 +190,14 @@ def test_the_turns_of_an_agent_have_seeds_of_their_own():
     assert first == again != longer and unseeded is None
 
 
+class _Shuffled(list):
+    """A loader that draws its order."""
+
+    def __iter__(self):
+        torch.randperm(8)
+        return super().__iter__()
+
+
 class _Rollouts:
     """vLLM engines that grade prompt "0", "1", ... as a table says, in any order of arrival."""
 
@@ -230,12 +238,13 @@ class _Rollouts:
         )
         loader = [(None, [str(i)], ["label"], [None]) for i in range(len(rewards))]
         strategy = SimpleNamespace(args=args)
-        self.samples = OrderedSamples(strategy, loader, loader[:3], None, [engine])
+        self.samples = OrderedSamples(strategy, loader, _Shuffled(loader[:3]), None, [engine])
 
 
 @pytest.mark.parametrize("arrivals", range(4))
 def test_a_batch_is_in_the_order_in_which_its_prompts_were_drawn(monkeypatch, arrivals):
     rollouts = _Rollouts(monkeypatch, [[i, i + 0.5] for i in range(5)], arrivals)
+    random_state = torch.get_rng_state()
     for prompts in ("01", "23", "4"):
         batch, _, consumed, _ = rollouts.samples.generate_samples()
         assert [sample.prompts[0] for sample in batch] == [p for p in prompts for _ in range(2)]
@@ -243,6 +252,7 @@ def test_a_batch_is_in_the_order_in_which_its_prompts_were_drawn(monkeypatch, ar
         assert consumed == len(prompts)
         evaluated = rollouts.samples.generate_eval_samples()
         assert [sample.prompts[0] for sample in evaluated] == ["0", "0", "1", "1", "2", "2"]
+    assert torch.equal(torch.get_rng_state(), random_state)  # the order of training comes from it
     of_training = [number for number in rollouts.numbers if number < EVALUATION]
     assert of_training == list(range(5))
     evaluations = [number - EVALUATION for number in rollouts.numbers if number >= EVALUATION]
@@ -273,20 +283,6 @@ def test_a_run_ends_after_its_steps(monkeypatch, resumed_after):
     for _ in range(2):  # an episode after the other
         assert rollouts.samples.generate_samples() == ([], None, 0, True)
     assert len(rollouts.samples.generate_eval_samples()) == 6
-
-
-def test_an_evaluation_leaves_the_order_of_training_as_it_was(monkeypatch):
-    rollouts = _Rollouts(monkeypatch, [[0.0, 1.0]])
-
-    class Shuffled(list):
-        def __iter__(self):
-            torch.randperm(8)
-            return super().__iter__()
-
-    rollouts.samples.eval_dataloader = Shuffled(rollouts.samples.eval_dataloader)
-    before = torch.get_rng_state()
-    assert rollouts.samples.generate_eval_samples()
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_answers_that_hang_do_not_keep_others_from_being_graded():
