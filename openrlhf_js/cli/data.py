@@ -43,7 +43,11 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "numbers": (NUMBERS, "how many numbers a problem has, equally many problems of each"),
     "people": (NUMBERS, "how many people, equally many puzzles of each; the paper: also 6 7 8"),
     "size": (int, "rows and columns, walls included"),
-    "source": (TEXT, "local file or folder of the data set's layout, or a hub id"),
+    "source": (
+        TEXT,
+        "file or folder of the data set's layout, or a hub id; knights_knaves: none, or"
+        " K-and-K/knights-and-knaves",
+    ),
     "wording": (Wording, "of the prompts: our own, or the paper's"),
     "targets": (PAIR, "the smallest and the largest target"),
 }

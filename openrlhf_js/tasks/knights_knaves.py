@@ -107,7 +107,6 @@ REQUESTS: dict[Wording, str] = {
     "the form \\boxed{{NAME is {truthful}, NAME is {lying}, ...}}.",
     "paper": "Let's think step by step and output the final answer within \\boxed{{}}.",
 }
-HUB_ID = "K-and-K/knights-and-knaves"  # of the puzzles that the paper's are like
 
 
 def generate(
@@ -126,8 +125,9 @@ def generate(
     differs from one in train only in names, roles, wording, the order of the people or how a
     statement is put. Within a split such relatives count as different.
 
-    With a `source`, such as `HUB_ID`, they are published ones in the layout of that data set, a
-    random sample or all: `quiz` and `solution` stand in the place of the statements.
+    With a `source`, such as the hub's K-and-K/knights-and-knaves, they are published ones in the
+    layout of that data set, a random sample or all: `quiz` and `solution` stand in the place of the
+    statements.
     """
     if not people or not set(people) <= set(range(2, 10)):
         raise ValueError(f"people must be sizes from 2 to 9, such as (4, 5, 6), got {people!r}")
@@ -154,7 +154,7 @@ def generate(
 def _published(
     source: str, split: Split, people: Sequence[int], wording: Wording
 ) -> Iterator[Item]:
-    """The puzzles of these sizes in a data set that has the layout of `HUB_ID`.
+    """The puzzles of these sizes in a data set of K-and-K's layout.
 
     A copy has folders `train` and `test` with files such as `people4_num1000.jsonl`; the hub calls
     the folders configurations and each size a split, `4ppl`.

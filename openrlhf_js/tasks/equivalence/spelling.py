@@ -51,7 +51,7 @@ color  \\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}     =>
 {      \\text(?:rm|bf|it|sf|normal)?\*?\s?(?=\{)                        =>  \\text
 {      \\(?:vec|hat|overrightarrow|mathbb(?=\{[^RZNQC]))\s?(?=\{ ?[^\d\s])  =>
 \      \\([a-zA-Z]+)                                                    =>  alias
-\      \\([%#])                                                         =>  \1
+\      \\([%#|])                                                        =>  \1
 \      \\\$                                                             =>  \\usdSPACE
 circ   \^ ?\{ ?\\circ ?\}                                               =>  ^\\circ
 prime  \^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})                         =>  '

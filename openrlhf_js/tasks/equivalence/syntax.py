@@ -131,7 +131,7 @@ _TOKEN = re.compile(
     r"|(?P<number>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)"
     r"|(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)"
     r"(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
-    r"|\\(?:(?P<word>[a-zA-Z])(?![a-zA-Z])|(?P<command>[a-zA-Z]+))"
+    r"|\\(?:(?P<word>[ABCFJKLNVWghlms])(?![a-zA-Z])|(?P<command>[a-zA-Z]+))"
     r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
     r"|(?P<sign>\\[\\{}]|<=|>=|!=|[-+*/^_=<>()\[\]{},;:|!%'])"
 )
