@@ -27,7 +27,7 @@ SHARE, FROM_ZERO, FREE = (0.0, 1.0), (0.0, None), (None, None)  # limits of an a
 GRADIENT_FLAG = "--js.gradient_variance"
 NOTE = (
     "A figure is the last value, or the mean over the last tenth of the steps or over all of them. "
-    "Brackets: 95 % intervals over seeds; for pass@1 of a single seed, over held-out prompts. "
+    "Brackets: 95 % intervals over seeds. "
     "Differences are between runs of the same --train.seed, unless marked as unpaired; p is "
     "corrected for the number of runs compared with the first (Holm). Times depend on the machine, "
     "and have no interval."
@@ -143,18 +143,13 @@ def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
 
 
 def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> dict[int, Estimate]:
-    """By step (MAX_POINTS at most), the mean over seeds of running averages, or of their ratios.
-
-    pass@1 of a single quickstart has intervals over held-out prompts, before and after.
-    """
+    """By step (MAX_POINTS at most), the mean over seeds of running averages, or of their ratios."""
     means = by_step(tag, condition, window)
     if curve.over:
         means = _ratio(means, by_step(curve.over, condition, window))
     drawn = np.linspace(len(means) - 1, 0, min(len(means), MAX_POINTS)).round().astype(int)
     shown = means.iloc[sorted(set(drawn.tolist()))]
-    found = {int(step): clustered_mean(seeds) for step, *seeds in shown.itertuples()}
-    extra = condition.evaluations if curve is PASS_AT_1 else {}
-    return dict(sorted((found | extra).items()))
+    return {int(step): clustered_mean(seeds) for step, *seeds in shown.itertuples()}
 
 
 def draw(
@@ -173,11 +168,9 @@ def draw(
             for step, estimate in estimates(curve, tag, c, window).items()
         ]
         missing = ", ".join(c.name for c in conditions if c not in shown)
-        by_prompt = curve is PASS_AT_1 and any(c.evaluations for c in shown)
         notes = {
             curve.note: True,
             "95 % intervals over seeds": any(len(c.runs) > 1 for c in shown),
-            "95 % intervals over held-out prompts": by_prompt,
             f"running average of {window}": window > 1,
             f"not logged by {missing}": missing,
         }
@@ -205,8 +198,6 @@ def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
             for c in (c for c in conditions if c.name in seeds):
                 values = list(seeds[c.name].values())
                 value = clustered_mean([fmean(values)] if timed else values)
-                if curve is PASS_AT_1 and c.evaluations:
-                    *_, value = c.evaluations.values()
                 row = {"": heading, "run": c.name, "value": style.interval(*value, curve.format)}
                 if len(names) > 1:
                     columns = (f"difference from {names[0]}", "p")
@@ -218,9 +209,6 @@ def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
 
 def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[str, float]:
     """The mean of each seed over the last steps that all have."""
-    if curve is PASS_AT_1 and condition.evaluations:
-        *_, measured = condition.evaluations.values()
-        return dict.fromkeys(condition.by_seed, measured.value)
     steps = by_step(tag, condition)
     last = max(1, round(share * len(steps)))
     means = steps.tail(last).mean()

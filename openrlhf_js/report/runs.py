@@ -1,4 +1,4 @@
-"""Runs from their files: logged scalars, flags and evaluations, by the names on a command line."""
+"""Runs from their files: logged scalars and flags, by the names on a command line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto import event_pb2
-
-from openrlhf_js.stats import Estimate
 
 REWARD = "train/rollout/reward_mean"
 GRADIENT_NORM = "train/actor_grad_norm"
@@ -119,7 +117,6 @@ class Run(NamedTuple):
     folder: Path  # of its event files
     logged: Scalars
     config: Config | None
-    evaluations: dict[int, Estimate]  # held-out pass@1 over prompts by step, where files have it
 
     def running(self, now: float) -> bool:
         """Whether it logged something lately, and has not recorded its end."""
@@ -167,11 +164,6 @@ class Condition(NamedTuple):
         ]
         unknown = None in seeds or len(set(seeds)) < len(seeds)
         return dict(zip(folders if unknown else map(str, seeds), self.runs, strict=True))
-
-    @property
-    def evaluations(self) -> dict[int, Estimate]:
-        """Held-out pass@1 over prompts by step, where a single run has it from files."""
-        return self.runs[0].evaluations if len(self.runs) == 1 else {}
 
     @property
     def tags(self) -> set[str]:
@@ -225,7 +217,7 @@ def read_run(folder: Path) -> Run:
     logged = Scalars(folder)
     if logged.last_step is None and logged.unread:
         raise ValueError(f"{next(iter(logged.unread))} is not a TensorBoard event file.")
-    return Run(folder, logged, read_config(folder), _evaluations(folder))
+    return Run(folder, logged, read_config(folder))
 
 
 def read_config(folder: Path) -> Config | None:
@@ -243,19 +235,6 @@ def read_config(folder: Path) -> Config | None:
         versions = {f"{name} (version)": str(value) for name, value in found["versions"].items()}
         return Config(settings | versions, found["outcome"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged ({error}); remove it.") from error
-
-
-def _evaluations(folder: Path) -> dict[int, Estimate]:
-    """pass@1 before (step 0) and after training, from the summary of a finished quickstart."""
-    path = folder.parent.parent / "summary.json"
-    if folder.parent.name != "tensorboard" or not path.is_file():
-        return {}
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        result = summary["results"][folder.name]
-        return {0: Estimate(**summary["before"]), result["steps"]: Estimate(**result["after"])}
-    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}); remove it.") from error
 
 

@@ -70,7 +70,7 @@ class StudySettings(Settings):
     responses: list[int] = Field([2], description="responses to each prompt")
     learning_rates: list[float] = Field([3e-4], description="each estimator is shown at its best")
     seeds: int = Field(10, ge=1, description="number of paired runs: seeds 0, 1, ...")
-    steps: int = Field(60, ge=20, description="of training, in every run")
+    steps: int = Field(60, ge=2, description="of training, in every run")
     vary: list[str] = Field([], description="NAME=A,B,...: any flag of training; stack alone")
     engine: Literal["inline", "stack"] = Field("inline", description="what trains")
     width: int = Field(128, ge=16, description="of the tiny model's layers; stack: 128")

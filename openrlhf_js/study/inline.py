@@ -38,7 +38,7 @@ from openrlhf_js.tiny.tasks import (
 SAMPLING_SEED = 0  # of what is measured, the same for all runs
 SCREENED, SCREENING_SAMPLES = 1500, 16  # prompts of which the mix `alike` takes the middle third
 MEASURED_EVERY, PARTS = 5, 4  # steps between two measurements of the gradient; micro-batches
-POINTS = 20  # of a learning curve, each a mean over steps
+POINTS = 20  # of a learning curve at most, each a mean over steps
 
 
 class Batch(NamedTuple):
@@ -227,11 +227,12 @@ def _spread(steps: Sequence[dict[str, float]]) -> tuple[float, float]:
         net = fmean(e["js/between_variance"] - e["js/within_variance"] for e in some)
         return float(max(net, 0.0) ** 0.5)
 
-    quarter = len(steps) // 4
+    quarter = max(1, len(steps) // 4)
     return of(steps[:quarter]), of(steps[-quarter:])
 
 
 def curve(values: Sequence[float]) -> list[float]:
-    """A learning curve: means over `POINTS` equal stretches of the steps."""
-    ends = [round(i * len(values) / POINTS) for i in range(POINTS + 1)]
+    """A learning curve: means over equal stretches of the steps."""
+    points = min(POINTS, len(values))
+    ends = [round(i * len(values) / points) for i in range(points + 1)]
     return [round(fmean(values[a:b]), 4) for a, b in itertools.pairwise(ends)]

@@ -20,7 +20,6 @@ from openrlhf_js.report.pages import render
 from openrlhf_js.report.plot import Panel, plot
 from openrlhf_js.stats import clustered_mean
 from openrlhf_js.study.analysis import QUANTITIES, TESTED, Cell, Findings, Record, Row, in_words
-from openrlhf_js.study.inline import POINTS
 
 PAGE, ROWS, CURVES, REGRET = "study.html", "rows.csv", "curves.png", "regret.png"
 POINTS_OF = {"pass1": 100, "reward": 100, "any_rate": 100}  # shown as points of a hundred
@@ -84,7 +83,7 @@ def learning_curves(records: Sequence[Record], findings: Findings) -> list[Row]:
     rows = []
     for (cell, name), own in found.items():
         for point, values in enumerate(zip(*(each["curve"] for each in own), strict=True)):
-            step = own[0]["steps"] * (point + 0.5) / POINTS
+            step = own[0]["steps"] * (point + 0.5) / len(own[0]["curve"])
             estimate = clustered_mean(values).plain()
             rows.append({"cell": cell.name, "estimator": name, "step": step, **estimate})
     return rows

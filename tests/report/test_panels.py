@@ -82,30 +82,6 @@ def test_figures_of_seeds_have_intervals_and_differences_from_the_first(log):
     assert step == [["x", "2.5"]]
 
 
-def test_pass_at_1_of_one_quickstart_has_intervals_over_prompts(log, tmp_path):
-    for seed in ("s0", "s1"):
-        log(f"{seed}/tensorboard/js", {runs.HELD_OUT.format("held_out"): {1: 0.5, 2: 0.6}})
-        before, after = ({"value": v, "low": v - 0.1, "high": v + 0.1} for v in (0.3, 0.7))
-        summary = {"before": before, "results": {"js": {"steps": 2, "after": after}}}
-        (tmp_path / seed / "summary.json").write_text(json.dumps(summary))
-    (one,) = find_conditions([str(tmp_path / "s0")])
-    found = estimates(panels.PASS_AT_1, runs.HELD_OUT.format("held_out"), one)
-    assert list(found) == [0, 1, 2]
-    assert found[0] == (0.3, 0.3 - 0.1, 0.3 + 0.1)
-    assert not math.isfinite(found[1].low)
-    assert figures(str(tmp_path / "s0"))["Held-out pass@1, final"] == [
-        ["s0", "70.0% (60.0% to 80.0%)"]
-    ]
-    (both,) = find_conditions([f"{tmp_path / 's0'},{tmp_path / 's1'}"])
-    assert list(estimates(panels.PASS_AT_1, runs.HELD_OUT.format("held_out"), both)) == [
-        1,
-        2,
-    ]  # over seeds instead
-    (tmp_path / "s0" / "summary.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"summary\.json is damaged"):
-        find_conditions([str(tmp_path / "s0")])
-
-
 @pytest.mark.parametrize(
     ("steps", "smooth", "points"), [(50, None, 50), (200, None, 191), (50, 7, 44)]
 )

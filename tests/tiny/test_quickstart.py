@@ -31,7 +31,7 @@ def as_it_was():
         (["--task", "chess"], "unknown task 'chess'; choose from sort, countdown, maze"),
         (["--estimator", "jsx"], "'jsx' is none of reinforce, rloo, bloo"),
         (["--compare", "rloo,jsx"], "'jsx' is none of"),
-        (["--steps", "1"], "--steps 1: input should be greater than or equal to 20"),
+        (["--steps", "1"], "--steps 1: input should be greater than or equal to 2"),
         (["--out", "a,b"], "must not contain ,"),
     ],
 )
