@@ -152,7 +152,7 @@ def test_the_server_script(capsys, tmp_path, monkeypatch):
     assert (option, module) == ("-m", "openrlhf_js.cli.rm")
     assert rm.main(arguments) == 2
     shown = capsys.readouterr()
-    assert '"max_len": 8192' in shown.out and "none is not a folder" in shown.err
+    assert '"max_len": 8192' in shown.out and str(tmp_path / "none") in shown.err
 
 
 def test_a_recipe_for_gpus_starts_deepspeeds_launcher(monkeypatch):
