@@ -287,27 +287,21 @@ def show_pairs(report: Report, max_len: int) -> None:
     """Prints a table by file, and the first problems of each kind."""
     import numpy as np
 
-    def share(count: int, pairs: int) -> str:  # 0 only where the count is
-        percent = 100 * count / max(1, pairs)
-        return f"{percent:.1f} %" if percent >= 0.05 or not count else "< 0.1 %"
-
     rows = []
     for name, tally in report.tallies.items():
         median, long = np.percentile(tally.tokens or [0], [50, 99])
         row = {"preferences": name, "pairs": tally.pairs, "tokens, median": round(median)}
-        row |= {"99 %": round(long), f"cut to {max_len:,}": share(tally.counts["cut"], tally.pairs)}
-        for kind in ("repeated", "reversed"):
-            row[kind] = share(tally.counts[kind], tally.pairs)
-        rows.append(row)
+        row |= {"99 %": round(long), f"cut to {max_len:,}": tally.counts["cut"]}
+        rows.append(row | {kind: tally.counts[kind] for kind in ("repeated", "reversed")})
     table(rows)
-    counts = report.counts
     for kind, problems in report.problems.items():
-        of = share(counts[kind], report.pairs + counts["no pair"])
-        say(f"{counts[kind]:,} ({of}) x {KINDS[kind].text} [{kind}]:", style="bold")
+        count = report.counts[kind]
+        of = f"{100 * count / (report.pairs + report.counts['no pair']):.1f} %"
+        say(f"{count:,} ({of}) x {KINDS[kind].text} [{kind}]:", style="bold")
         for problem in problems:
             say(f"  {problem}".replace("\n", "\\n"))
-        if counts[kind] > len(problems):
-            say(f"  ... and {counts[kind] - len(problems):,} more")
+        if count > len(problems):
+            say(f"  ... and {count - len(problems):,} more")
 
 
 if __name__ == "__main__":

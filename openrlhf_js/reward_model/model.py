@@ -131,17 +131,11 @@ class RewardModel:
     @torch.inference_mode()
     def _forward(self, ids: list[list[int]]) -> list[float]:
         """The head's output at the last token, EOS; padding goes to the left."""
-        longest = max(map(len, ids))
-        pad = self._tokenizer.pad_token_id
-        padded = torch.tensor([[pad] * (longest - len(each)) + each for each in ids])
-        lengths = torch.tensor([len(each) for each in ids])
-        position_ids = torch.arange(longest) - (longest - lengths)[:, None]
-        mask = (position_ids >= 0).long()
-        position_ids.masked_fill_(mask == 0, 1)
-        device = self._head.weight.device
-        hidden = self._backbone(
-            padded.to(device), attention_mask=mask.to(device), position_ids=position_ids.to(device)
-        ).last_hidden_state[:, -1]
+        padded = self._tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
+        padded = padded.to(self._head.weight.device)
+        mask = padded["attention_mask"]
+        places = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 1)
+        hidden = self._backbone(**padded, position_ids=places).last_hidden_state[:, -1]
         rewards = self._head(hidden).squeeze(-1).float()
         if self._scale:
             rewards = (rewards - self._scale[0]) / self._scale[1]

@@ -82,10 +82,6 @@ def load(
     table = pd.DataFrame(found, columns=[*KEPT, "margin_1", "margin_2", "failed"])
     table = table.drop_duplicates(["judge", "model", "uid"], keep="last")
     seen = list(table.category.unique())
-    if strange := [name for name in categories if name not in seen]:
-        raise ValueError(
-            f"nothing of {strange[0]!r} was judged, but {', '.join(seen) or 'nothing'}"
-        )
     own_bench = not baseline and folder.bench not in data.BENCHES
     baselines = dict(zip(table.category, table.baseline, strict=True))
     bench = data.bench_of(folder.bench, baselines if own_bench else baseline)
@@ -174,28 +170,26 @@ def tallies(rows: pd.DataFrame) -> dict[str, style.Floats]:
 
 
 def official(
-    counts: Mapping[str, style.Floats], rule: str, seed: int = 0, rounds: int = OFFICIAL_ROUNDS
+    rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = OFFICIAL_ROUNDS
 ) -> dict[str, Estimate]:
     """Each model's score with the interval that a version of Arena-Hard prints.
 
     v0.1 resamples the rows of all models together, v2.0 those of each model (and prints the mean of
-    the resamples as the score). Rows are won, lost or tied, so a resample is a multinomial draw.
-    The official scripts are unseeded: figures agree up to the chance of a bootstrap.
+    the resamples as the score). A game of weight 3 is three rows. The official scripts are
+    unseeded: figures agree up to the chance of a bootstrap.
     """
     rng = np.random.default_rng(seed)
-    table = np.stack(list(counts.values()))  # (models, 3)
-    if rule == "v0.1":
-        drawn = rng.multinomial(round(table.sum()), table.ravel() / table.sum(), rounds)
-        drawn = drawn.reshape(rounds, *table.shape)
-    else:
-        drawn = np.stack([rng.multinomial(round(c.sum()), c / c.sum(), rounds) for c in table], 1)
-    rows = np.concatenate([table[None], drawn]).astype(float)
-    with np.errstate(invalid="ignore"):  # a resample without a row of the model
-        scores = (rows[..., 0] + rows[..., 2] / 2) / rows.sum(axis=-1)
-    ends = np.nanquantile(scores[1:], LEVELS[rule], axis=0)
+    rows = rows.loc[rows.index.repeat(rows.weight.round().astype(int))]
+    drawn = []
+    for _ in range(rounds):
+        of = rows if rule == "v0.1" else rows.groupby("model")
+        drawn.append(
+            of.sample(frac=1, replace=True, random_state=rng).groupby("model").points.mean()
+        )
+    low, high = (pd.DataFrame(drawn).quantile(level) for level in LEVELS[rule])
     return {
-        model: Estimate(*map(float, (scores[0, place], *ends[:, place])))
-        for place, model in enumerate(counts)
+        str(model): Estimate(float(score), float(low[model]), float(high[model]))
+        for model, score in rows.groupby("model").points.mean().items()
     }
 
 
@@ -292,7 +286,7 @@ def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Estim
     """Score and interval by model, and what to know of them."""
     if plan.style_control == "none":
         if plan.ci == "official":
-            return official(tallies(rows), pool.bench.rule), []
+            return official(rows, pool.bench.rule), []
         return {str(model): clustered(own) for model, own in rows.groupby("model")}, []
     if plan.ci == "official":
         raise ValueError("with style control intervals are by question: leave out --ci official")
