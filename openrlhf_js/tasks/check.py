@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,29 +15,32 @@ from typing import Any
 from openrlhf_js.tasks.hub import quiet_hub
 from openrlhf_js.tasks.prompt_files import Example, read
 
-BATCH = 256  # rows that are graded in parallel
 IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
-COUNTED = ("items", "graded_right", "repeated", "overlap")
+Problems = Iterator[tuple[str, str]]  # of a row: what kind of problem, and what it is
 
 
 @dataclass
 class Findings:
-    """Figures by datasource, and the problems of each kind with their place."""
+    """Prompt lengths by datasource, 0 where not counted, and problems by kind with their place."""
 
-    tallies: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    tallies: Counter[tuple[str, str]] = field(default_factory=Counter)  # by datasource and kind
     problems: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, kind: str, place: str, text: object) -> None:
+    def add(self, kind: str, place: str, text: object, datasource: str = "") -> None:
         self.problems[kind].append(f"{place}: {text}")
+        self.tallies[datasource, kind] += 1
 
     def rows(self) -> list[dict[str, Any]]:
         """A table by datasource."""
         made = []
-        for source, tally in sorted(self.tallies.items()):
-            row = {"datasource": source, **{name: tally[name] for name in COUNTED}}
-            if any(tokens := self.tokens[source]):  # all 0 where they are not counted
-                row |= {"median_tokens": round(median(tokens)), "max_tokens": max(tokens)}
+        for source, tokens in sorted(self.tokens.items()):
+            row = {"datasource": source, "items": len(tokens)}
+            row["graded_right"] = len(tokens) - self.tallies[source, "wrong grade"]
+            row["repeated"] = self.tallies[source, "repeated prompt"]
+            row["overlap"] = self.tallies[source, "overlap"]
+            if counted := [number for number in tokens if number]:
+                row |= {"median_tokens": round(median(counted)), "max_tokens": max(counted)}
             made.append(row)
         return made
 
@@ -56,83 +57,68 @@ def check(
 
     `keys` are the columns of prompt and label. Of each prompt it remembers a digest and a place.
     """
-    found, done = Findings(), 0
+    found, done, place = Findings(), 0, ""
     elsewhere: dict[bytes, str] = {}
     seen: dict[bytes, str] = {}
-    with ThreadPoolExecutor() as threads:
-        for path in [*against, *paths]:
-            lines, empty = read(path, *keys), True
-            while batch := list(islice(lines, BATCH)):
-                empty = False
-                work = [line.example if path in paths else None for line in batch]
-                for line, problem in zip(batch, threads.map(_grade_problem, work), strict=True):
-                    place, example = line.place, line.example
-                    if isinstance(example, ValueError):
-                        found.add("bad row", place, example)
-                        continue
-                    key = fingerprint(example)
-                    if path not in paths:
-                        elsewhere.setdefault(key, place)
-                        continue
-                    first, other = seen.setdefault(key, place), elsewhere.get(key)
-                    found.tallies[example.datasource].update(
-                        items=1,
-                        graded_right=not problem,
-                        repeated=first is not place,
-                        overlap=other is not None,
-                    )
-                    if problem:
-                        found.add("wrong grade", place, problem)
-                    if first is not place:
-                        found.add("repeated prompt", place, f"the same prompt as {first}")
-                    if other:
-                        found.add("overlap", place, f"the same prompt as {other}")
-                    _look_at(example, place, found, count_tokens, max_tokens)
-                progress(done + batch[-1].read_bytes)
-            if empty:
-                found.add("bad row", str(path), "the file holds no row")
-            done += path.stat().st_size
+
+    def repeats(example: Example) -> Problems:
+        key = fingerprint(example)
+        if (first := seen.setdefault(key, place)) is not place:
+            yield "repeated prompt", f"the same prompt as {first}"
+        if key in elsewhere:
+            yield "overlap", f"the same prompt as {elsewhere[key]}"
+
+    def lengths(example: Example) -> Problems:
+        tokens = 0
+        try:
+            if not example.messages[-1]["content"].strip():
+                raise ValueError("the last message is empty")
+            tokens = count_tokens(example) if count_tokens else 0
+        except ValueError as error:
+            yield "no prompt", str(error)
+        found.tokens[example.datasource].append(tokens)
+        if tokens > max_tokens:
+            yield "too long", f"the prompt takes {tokens} tokens, more than {max_tokens}"
+
+    for path in [*against, *paths]:
+        place = ""
+        for line in read(path, *keys):
+            place, example = line.place, line.example
+            progress(done + line.read_bytes)
+            if isinstance(example, ValueError):
+                found.add("bad row", place, example)
+            elif path not in paths:
+                elsewhere.setdefault(fingerprint(example), place)
+            else:
+                for look in (_wrong_grades, repeats, _wrong_images, lengths):
+                    for kind, text in look(example):
+                        found.add(kind, place, text, example.datasource)
+        if not place:
+            found.add("bad row", str(path), "the file holds no row")
+        done += path.stat().st_size
     return found
 
 
-def _grade_problem(example: Example | ValueError | None) -> str:
-    """What is wrong with the grades of the gold answer and of a wrong one; "" if nothing."""
-    if not isinstance(example, Example):
-        return ""
+def _wrong_grades(example: Example) -> Problems:
+    """What is wrong with the grades of the gold answer and of a wrong one."""
     task, label = example.task, example.label
     try:
         gold = task.score(task.right_response(label), label)
         wrong = task.score(task.wrong_response(label), label)
+        if gold.value != 1:
+            said = f"the gold answer scores {gold.value:g} ({gold.status}: {gold.detail})"
+            yield "wrong grade", said
+        elif wrong.value:
+            yield "wrong grade", f"a wrong answer scores {wrong.value:g} ({wrong.detail})"
     except ValueError as error:
-        return f"the label is malformed: {error}"
-    if gold.value != 1:
-        return f"the gold answer scores {gold.value:g} ({gold.status}: {gold.detail})"
-    return f"a wrong answer scores {wrong.value:g} ({wrong.detail})" if wrong.value else ""
+        yield "wrong grade", f"the label is malformed: {error}"
 
 
-def _look_at(
-    example: Example,
-    place: str,
-    found: Findings,
-    count_tokens: Callable[[Example], int] | None,
-    max_tokens: int,
-) -> None:
-    """Adds problems with images and with the length of the prompt."""
+def _wrong_images(example: Example) -> Problems:
     tags = sum(message["content"].count(IMAGE_TAG) for message in example.messages)
     if tags != len(example.images):
-        found.add("image", place, f"{tags} {IMAGE_TAG} in the prompt, {len(example.images)} images")
-    for image in example.images:
-        if not Path(image).is_file():
-            found.add("image", place, f"no file {image}")
-    try:
-        if not example.messages[-1]["content"].strip():
-            raise ValueError("the last message is empty")
-        tokens = count_tokens(example) if count_tokens else 0
-    except ValueError as error:
-        return found.add("no prompt", place, error)
-    found.tokens[example.datasource].append(tokens)
-    if tokens > max_tokens:
-        found.add("too long", place, f"the prompt takes {tokens} tokens, more than {max_tokens}")
+        yield "image", f"{tags} {IMAGE_TAG} in the prompt, {len(example.images)} images"
+    yield from (("image", f"no file {p}") for p in example.images if not Path(p).is_file())
 
 
 def fingerprint(example: Example) -> bytes:
