@@ -235,12 +235,22 @@ class RewardServers:
                 if server is None:
                     await asyncio.sleep(min(left, LOOK_SECONDS * random.uniform(0.2, 1.0)))
                     continue
+                began = time.monotonic()
+                server.open_queries += 1
                 try:
-                    return await self._ask_one(server, body, min(left, self._timeout_seconds / 5))
-                except _Unavailable:
-                    continue
-                except UnusableAnswer:
-                    unusable += 1
+                    answer = await self._post(
+                        server.url, body, min(left, self._timeout_seconds / 5)
+                    )
+                except (_Unavailable, UnusableAnswer) as error:
+                    unusable += isinstance(error, UnusableAnswer)
+                    self._failed(server, began, error)
+                except BadReward as error:
+                    raise BadReward(f"{error}, from {server.url}") from None
+                else:
+                    self._answered(server, began)
+                    return answer
+                finally:
+                    server.open_queries -= 1
         limit = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
         said = f"{unusable} answers were unusable" if unusable == UNUSABLE_ANSWERS else limit
         problems = "; ".join(f"{server.url}: {server.problem}" for server in self._servers)
@@ -261,24 +271,6 @@ class RewardServers:
         if chosen.failures:  # one query tries whether it is back; the others leave it alone
             chosen.rests_until = now + _rest_seconds(chosen.failures)
         return chosen
-
-    async def _ask_one(self, server: _Server, body: bytes, limit_seconds: float) -> Answer:
-        began = time.monotonic()
-        server.open_queries += 1
-        try:
-            answer = await self._post(server.url, body, limit_seconds)
-        except (_Unavailable, UnusableAnswer) as error:
-            self._failed(server, began, error)
-            raise
-        except BadReward as error:
-            raise BadReward(f"{error}, from {server.url}") from None
-        finally:
-            server.open_queries -= 1
-        if began >= server.failed_at:  # else it was accepted before the server failed
-            if server.failures >= LOG_AFTER_FAILURES:
-                logger.warning("the reward server %s answers again", server.url)
-            server.failures, server.rests_until = 0, 0.0
-        return answer
 
     async def _post(self, url: str, body: bytes, limit_seconds: float) -> Answer:
         if self._session is None:
@@ -307,6 +299,12 @@ class RewardServers:
             hint = f" ({TOKEN_VARIABLE} holds the token)" if status in (401, 403) else ""
             raise UnusableAnswer(f"status {status}{hint}: {excerpt(answer)}")
         return read_answer(answer)
+
+    def _answered(self, server: _Server, began: float) -> None:
+        if began >= server.failed_at:  # else it was accepted before the server failed
+            if server.failures >= LOG_AFTER_FAILURES:
+                logger.warning("the reward server %s answers again", server.url)
+            server.failures, server.rests_until = 0, 0.0
 
     def _failed(self, server: _Server, began: float, error: Exception) -> None:
         now = time.monotonic()

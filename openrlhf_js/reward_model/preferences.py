@@ -47,14 +47,11 @@ class PreferencePair:
 def read_pairs(path: Path | str, *columns: str | None) -> Iterator[PreferencePair]:
     """The pairs of a local file, with the columns of `Keys`; a bad row is a ValueError."""
     path, keys = Path(path), Keys(*columns)  # type: ignore[arg-type]
-    row = None
     for row in read_rows(path):
         try:
             yield pair(row.value, keys, row.place)
         except ValueError as error:
             raise ValueError(f"{path}, {row.place}: {error}") from None
-    if row is None:
-        raise ValueError(f"{path} holds no pair")
 
 
 def pair(row: Mapping[str, Any] | ValueError, keys: Keys, place: str) -> PreferencePair:

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +24,6 @@ UNANSWERED = 8  # requests in a row, with no reply to any other, that end the ru
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
 EXCERPT_CHARACTERS = 300
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ABOUT_ONE_REQUEST = re.compile(  # an answer of status 400 that others may not get
     r"content_filter|content management policy|context.length|token count|too long", re.IGNORECASE
 )
@@ -250,11 +248,6 @@ def run_all(
             await asyncio.shield(hand_over())
 
     async def everything() -> None:
-        main, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert main
-        for number in STOPS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-                loop.add_signal_handler(number, main.cancel)
         async with endpoint:
             workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
             try:
@@ -265,11 +258,4 @@ def run_all(
                 await asyncio.gather(*workers, return_exceptions=True)
                 await hand_over()
 
-    before = {number: signal.getsignal(number) for number in STOPS}
-    try:
-        asyncio.run(everything())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    asyncio.run(everything())

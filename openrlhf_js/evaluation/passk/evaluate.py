@@ -65,11 +65,15 @@ def evaluate(
             parameters_of(benchmark, seed),
         )
     tasks = {}
+
+    def without_text(record: Record) -> Record:
+        return {key: value for key, value in record.items() if key not in ("text", "thinking")}
+
     for each in asked:
         name, k = each.benchmark.name, each.benchmark.samples
         settings = {**sampler.identity, **parameters_of(each.benchmark, seed)._asdict()}
         path = out / "samples" / f"{name}.jsonl"
-        with Store(path, settings, ("uid", "draw"), NOTES, keep=_without_text) as store:
+        with Store(path, settings, ("uid", "draw"), NOTES, keep=without_text) as store:
             with atomic_write(path.with_suffix(".items.jsonl")) as file:
                 file.writelines(json_line(item._asdict()) for item in each.items)
             regrade(store, each.items)
@@ -184,8 +188,13 @@ def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> d
     k, uids = len(groups[0]), [item.uid for item in items]
     clusters = [cluster_of(uid) for uid in uids]
     correct = [sum(each["status"] == "correct" for each in group) for group in groups]
+
+    def vote(item: Problem, group: Sequence[Record]) -> float:
+        statuses, answers = ([each[name] for each in group] for name in ("status", "answer"))
+        return majority(statuses, answers, partial(same_answer, item.task))
+
     with ThreadPoolExecutor(THREADS) as threads:  # comparing answers may take a while
-        votes = list(threads.map(_majority, items, groups))
+        votes = list(threads.map(vote, items, groups))
     flat = [(cluster, each) for cluster, group in zip(clusters, groups, strict=True)
             for each in group]  # fmt: skip
     rows: list[dict[str, Any]] = []
@@ -245,12 +254,3 @@ def read_results(place: Path) -> Results:
             f"{path} does not hold results of this version of `openrlhf-js eval passk`"
         )
     return found
-
-
-def _majority(item: Problem, group: Sequence[Record]) -> float:
-    same = partial(same_answer, item.task)
-    return majority([each["status"] for each in group], [each["answer"] for each in group], same)
-
-
-def _without_text(record: Record) -> Record:
-    return {key: value for key, value in record.items() if key not in ("text", "thinking")}
