@@ -56,10 +56,8 @@ def work(settings: StudySettings) -> None:
     findings = analysis.analyse(records, settings.reference)
     written = page.write(settings.out, records, findings, settings.reference)
     for cell in page.cells_of(findings):
-        brief = ("estimator", "learning rate", "pass@1 after training")
-        rows = page.table_of(findings, cell, settings.reference)
-        columns = [name for name in rows[0] if name in brief or name.startswith("pass1 -")]
-        table(rows, columns, title=cell.name)
+        rows, _ = page.table_of(findings, cell, settings.reference)
+        table(rows, list(rows[0])[:4], title=cell.name)
     if len(page.cells_of(findings)) > 1:
         table(page.regret_table(findings), title="over all cells")
     for sentence in page.summary(findings, settings.reference):

@@ -14,17 +14,18 @@ from openrlhf_js.stats import clustered_mean, paired_difference
 Record = Mapping[str, Any]
 Row = dict[str, Any]
 SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
-QUANTITIES = {
-    "pass1": "pass@1 after training",
-    "reward": "mean reward over training",
-    "steps_to_target": "steps to the target reward",
-    "any_rate": "pass@1, mean over the learning rates",
-    "gradient_variance": "variance of the gradient",
-    "gradient_snr": "signal-to-noise ratio of the gradient",
-    "baseline_error": "squared error of the baseline, over RLOO's",
-    "dead": "share of groups with equal rewards",
+TESTED = {
+    "pass1": "pass@1",
+    "reward": "reward",
+    "steps_to_target": "steps",
+    "any_rate": "any rate",
 }
-TESTED = ("pass1", "reward", "steps_to_target", "any_rate")
+CAUSES = {
+    "baseline_error": "error of the baseline / rloo's",
+    "gradient_variance": "gradient variance",
+    "gradient_snr": "gradient signal / noise",
+    "dead": "groups with equal rewards",
+}
 PAIRED = 2  # seeds at least for an interval
 
 
@@ -147,9 +148,8 @@ def _quantities(reward: float) -> dict[str, Quantity]:
     def plain(name: str) -> Quantity:
         return lambda record: record[name]
 
-    own = {name: plain(name) for name in QUANTITIES if name not in ("steps_to_target", "any_rate")}
     return {
-        **own,
+        **{name: plain(name) for name in ("pass1", "reward", *CAUSES)},
         "steps_to_target": lambda record: record["steps"] * steps_to(reward, record["curve"]),
     }
 

@@ -19,7 +19,7 @@ from openrlhf_js.report.chart import chart, script
 from openrlhf_js.report.pages import render
 from openrlhf_js.report.plot import Panel, plot
 from openrlhf_js.stats import clustered_mean
-from openrlhf_js.study.analysis import QUANTITIES, TESTED, Cell, Findings, Record, Row, in_words
+from openrlhf_js.study.analysis import CAUSES, TESTED, Cell, Findings, Record, Row, in_words
 
 PAGE, ROWS, CURVES, REGRET = "study.html", "rows.csv", "curves.png", "regret.png"
 POINTS_OF = {"pass1": 100, "reward": 100, "any_rate": 100}  # shown as points of a hundred
@@ -112,8 +112,10 @@ def shown(row: Row | None, sign: str = "") -> str:
     return f"{value} ± {factor * (row['high'] - row['low']) / 2:{digits}}"
 
 
-def table_of(findings: Findings, cell: Cell, reference: str) -> list[dict[str, str]]:
-    """A row for each estimator at its best learning rate; differences to the reference."""
+def table_of(
+    findings: Findings, cell: Cell, reference: str
+) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """A row for each estimator at its best learning rate: how well it trained, and why."""
     means = {
         (row["estimator"], row["quantity"]): row
         for row in findings.rows
@@ -124,19 +126,21 @@ def table_of(findings: Findings, cell: Cell, reference: str) -> list[dict[str, s
         for row in findings.differences
         if row["cell"] == cell
     }
-    rows = []
+    outcomes, causes = [], []
     for name in dict.fromkeys(row["estimator"] for row in findings.rows if row["cell"] == cell):
-        row = {"estimator": name, "learning rate": f"{findings.best[cell, name]:g}"}
-        for quantity, words in QUANTITIES.items():
-            if quantity != "any_rate":
-                row[words] = shown(means.get((name, quantity)))
-            if quantity in TESTED:
-                found = against.get((name, quantity))
-                label = words if quantity == "any_rate" else quantity
-                p = f", p {found['p_holm']:.2g}" if found else ""
-                row[f"{label} - {reference}'s"] = shown(found, "+") + p
-        rows.append(row)
-    return rows
+        outcome = {"estimator": name, "best rate": f"{findings.best[cell, name]:g}"}
+        outcome["pass@1"] = shown(means.get((name, "pass1")))
+        for quantity, words in TESTED.items():
+            found, own = against.get((name, quantity)), ""
+            if found:
+                own = f"{shown(found, '+')}, p {found['p_holm']:.2g}"
+            elif name == reference:
+                own = shown(means.get((name, quantity)))
+            outcome[f"{words} - {reference}"] = own
+        outcomes.append(outcome)
+        why = {words: shown(means.get((name, quantity))) for quantity, words in CAUSES.items()}
+        causes.append({"estimator": name, **why})
+    return outcomes, causes
 
 
 def regret_table(findings: Findings) -> list[dict[str, Any]]:
@@ -201,7 +205,7 @@ def picture(records: Sequence[Record], findings: Findings, title: str) -> Figure
             mark = {"fmt": look["marker"], "color": look["color"], "capsize": 3}
             axes.errorbar(value, place, None, reach, **mark)
         axes.set_yticks(range(len(found)), [f"{r['estimator']}, {r['cell'].mix}" for r in found])
-        axes.set_ylim(len(found) - 0.5, -0.5)
+        axes.set_ylim(max(len(found), 1) - 0.5, -0.5)
         axes.axvline(0, color=style.INK, linewidth=1)
         label = "points over the reference, 95 % by seed"
         style.dress(axes, "Difference of pass@1", label, "")
