@@ -13,7 +13,7 @@ from collections.abc import Callable
 _BRACES = re.compile(
     r"\\(?:(?:boxed|fbox)(?:\s{0,8}(?P<box>\{)|[ \t]{1,8}(?P<word>[^\s{}$\\]+))|[\\{}])|\{|\}"
 )
-_TAGS = re.compile(r"<(?P<slash>/?)answer>", re.IGNORECASE)
+_TAGS = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _PRESENTATION = re.compile(
     r"""[$`"'{}\u2018\u2019\u201c\u201d]|\\(?:[\\()\[\]\s,;:!]|(?:left|right)(?=\s?[()\[\]])"""
     r"""|(?:boxed|fbox|quad|qquad|(?:text|math)(?:bf|it|rm|tt)?)(?![A-Za-z]))"""
@@ -50,13 +50,10 @@ def last_boxed(response: str) -> str | None:
 
 def last_answer_tag(response: str) -> str | None:
     """The content of the last complete `<answer>...</answer>`, or None."""
-    found = start = None
-    for match in _TAGS.finditer(response):
-        if not match["slash"]:
-            start = match.end()
-        elif start is not None:
-            found, start = (start, match.start()), None
-    return response[slice(*found)] if found else None
+    _, *found = _TAGS.split(response)  # a slash or none, what follows it, and so on
+    tags = zip(found[::2], found[1::2], found[2::2], strict=False)
+    closed = [text for slash, text, following in tags if not slash and following]
+    return closed[-1] if closed else None
 
 
 def last_hashes(response: str) -> str | None:

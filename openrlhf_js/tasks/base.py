@@ -125,12 +125,7 @@ def sampled(found: Iterable[T], count: int, seed: str) -> list[T]:
 
 
 def in_turn(
-    draw: Callable[[int], Item | None],
-    kinds: Sequence[int],
-    count: int,
-    tries: int,
-    what: str,
-    wording: Wording = "own",
+    draw: Callable[[int], Item | None], kinds: Sequence[int], count: int, tries: int, what: str
 ) -> Iterator[Item]:
     """`count` problems, of each kind in turn; an exhausted kind leaves the rest to the others.
 
@@ -144,7 +139,7 @@ def in_turn(
         if item:
             found[kind] += 1
             turns.rotate(-1)
-            yield item if wording == "own" else {**item, "wording": wording}
+            yield item
             continue
         turns.popleft()
         if not turns or not found[kind]:

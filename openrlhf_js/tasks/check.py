@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -189,8 +190,6 @@ def _parts(content: str) -> str | list[dict[str, str]]:
     """What chat templates of multimodal models take: text and images, as OpenRLHF splits them."""
     if IMAGE_TAG not in content:
         return content
-    parts = []
-    for place, text in enumerate(content.split(IMAGE_TAG)):
-        parts += [{"type": "image"}] if place else []
-        parts += [{"type": "text", "text": text.strip()}] if text.strip() else []
-    return parts
+    pieces = [piece.strip() for piece in re.split(f"({IMAGE_TAG})", content) if piece.strip()]
+    image = {"type": "image"}
+    return [image if p == IMAGE_TAG else {"type": "text", "text": p} for p in pieces]

@@ -72,10 +72,9 @@ def generate(
         ]
         random.shuffle(wanted)
         target = next((target for target in wanted if base.is_new(seen, f"{key} {target}")), None)
-        return None if target is None else {"numbers": given, "target": target}
+        return {"numbers": given, "target": target, "wording": wording} if target else None
 
-    what = f"{split} problems with {{}} numbers"
-    yield from base.in_turn(draw, numbers, count, TRIES, what, wording)
+    yield from base.in_turn(draw, numbers, count, TRIES, f"{split} problems with {{}} numbers")
 
 
 def prompt(item: Item) -> list[Message]:

@@ -144,11 +144,10 @@ def generate(
         if base.split_of(key) != split or worlds(statements).bit_count() != 1:
             return None
         names, roles = rng.sample(NAMES, size), list(rng.choice(ROLES))
-        item = {"people": names, "roles": roles, "statements": statements}
+        item = {"people": names, "roles": roles, "statements": statements, "wording": wording}
         return item if base.is_new(seen, repr(item)) else None
 
-    what = f"{split} puzzles of {{}} people"
-    yield from base.in_turn(draw, people, count or 0, TRIES, what, wording)
+    yield from base.in_turn(draw, people, count or 0, TRIES, f"{split} puzzles of {{}} people")
 
 
 def _published(

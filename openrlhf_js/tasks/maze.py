@@ -78,11 +78,12 @@ def generate(
                 grid[random.choice([at for at in free if reached[length] >> at & 1])] = "E"
                 cells = "".join(grid)
                 rows = [cells[i : i + size] for i in range(0, size * size, size)]
-                return {"rows": rows, "length": length} if base.is_new(seen, cells) else None
+                item = {"rows": rows, "length": length, "wording": wording}
+                return item if base.is_new(seen, cells) else None
         return None
 
     what = f"{split} mazes of size {size} and length {{}}"
-    yield from base.in_turn(draw, lengths, count, TRIES, what, wording)
+    yield from base.in_turn(draw, lengths, count, TRIES, what)
 
 
 def _canonical(cells: str, side: int) -> str:

@@ -105,7 +105,6 @@ def test_the_papers_wording_is_the_papers_example():
         "in <think> </think> tags. And return the final answer in <answer> </answer> tags, for "
         "example <answer> (1 + 2) / 3 </answer>."
     )
-    assert "wording" not in next(countdown.generate(1, 0))
 
 
 # Grading
