@@ -103,9 +103,8 @@ class Endpoint:
             http_client=openai.DefaultHttpxClient(trust_env=self._proxies),
         ) as client:
             try:
-                listing = json.loads(client.models.with_raw_response.list().http_response.text)
-                names = [str(each["id"]) for each in listing["data"]]
-            except (ValueError, KeyError, TypeError):
+                names = [str(each.id) for each in client.models.list().data]
+            except (ValueError, TypeError, AttributeError):  # no list of models
                 names = []
             except openai.APIConnectionError as error:
                 raise EndpointError(

@@ -141,10 +141,9 @@ def test_results_on_disk(tmp_path):
     assert read_results(tmp_path / "results.json") == read_results(tmp_path)
     with pytest.raises(ValueError, match=r"holds no results\.json"):
         read_results(tmp_path / "nowhere")
-    for text in ("{", "[]", "{}"):
-        (tmp_path / "results.json").write_text(text)
-        with pytest.raises(ValueError, match="does not hold results of this version"):
-            read_results(tmp_path)
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(ValueError, match="does not hold results of this version"):
+        read_results(tmp_path)
 
 
 def test_tables_and_page():

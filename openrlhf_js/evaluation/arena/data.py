@@ -256,19 +256,12 @@ def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
 
 
 def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
-    """Rewrites a file atomically: rows by uid replace those that are there, all others stay."""
-    there = path.read_bytes().split(b"\n") if path.is_file() else []
+    """Rewrites a file atomically: rows by uid replace those there, and all that are rows stay."""
+    there = [each.value for each in read_rows(path)] if path.is_file() else []
+    kept = [row for row in there if isinstance(row, dict) and _at(row, *UID) not in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
-        file.writelines(line + b"\n" for line in there if line.strip() and _name(line) not in rows)
-        file.writelines(map(json_line, rows.values()))
-
-
-def _name(line: bytes) -> str:
-    try:
-        return _text(json.loads(line), *UID)
-    except (ValueError, RecursionError):
-        return ""
+        file.writelines(map(json_line, [*kept, *rows.values()]))
 
 
 def _question(row: Row) -> Question:

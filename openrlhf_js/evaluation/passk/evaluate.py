@@ -245,12 +245,7 @@ def read_results(place: Path) -> Results:
     path = place / FILE if place.is_dir() else place
     if not path.is_file():
         raise ValueError(f"{place} holds no {FILE}: give the --out of a finished evaluation")
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(
-            f"{path} does not hold results of this version of `openrlhf-js eval passk`"
-        )
+    found: Results = json.loads(path.read_bytes())
+    if found.get("format") != FORMAT:
+        raise ValueError(f"{path} does not hold results of this version of `eval passk`")
     return found
