@@ -254,10 +254,12 @@ def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
     keys = ("data.input_key", "data.label_key")
     problems = [each for flag in keys for each in _column_problems(data, flat[flag], flag)]
     key, chat = flat["data.input_key"], flat["data.apply_chat_template"]
-    if not problems and not isinstance(data[0][key], (str, list) if chat else str):
+    kinds = {type(prompt) for prompt in data[key]} if not problems else set()
+    if wrong := kinds - ({str, list} if chat else {str}):
         messages = "" if chat else ", or with --data.apply_chat_template a list of messages"
-        problems.append(f"{key!r} holds {type(data[0][key]).__name__}, not text{messages}")
-    grader = Path("" if flat["train.agent_func_path"] else flat["reward.remote_url"] or "")
+        problems.append(f"{key!r} holds {wrong.pop().__name__}, not text{messages}")
+    agent, url = flat["train.agent_func_path"], flat["reward.remote_url"] or ""
+    grader = Path("" if agent else url.split(",")[0])
     if grader.is_file() and MIXED in grader.read_text(encoding="utf-8", errors="replace"):
         problems += _task_problems(data)
     return problems, None if problems else len(data)

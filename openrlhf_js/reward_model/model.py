@@ -87,12 +87,11 @@ class RewardModel:
         weight = read_tensor(folder, f"{prefix}.weight")
         head = torch.nn.Linear(weight.shape[1], 1, bias=False)
         head.weight = torch.nn.Parameter(weight, requires_grad=False)
-        mean, std = scale or (None, None)
         description = {
             **{"model": str(name_or_path), "architecture": type(backbone).__name__},
             **{"value_head": prefix, "device": str(place), "dtype": dtype, "max_len": max_len},
             **{"truncation_side": tokenizer.truncation_side, "normalized": normalize},
-            **{"mean": mean, "std": std},
+            **{name: getattr(config, name, None) for name in ("mean", "std")},
         }
         return cls(
             backbone.to(place).eval(),

@@ -267,7 +267,7 @@ def test_the_program_prints_all_problems_and_ends_with_status_2():
         ),
         (b'{"question": "1"}\n', "no column 'answer' (--data.label_key); there are question"),
         (b'{"question": null, "answer": "1"}\n', "1 rows have no 'question'"),
-        (b'{"question": 3, "answer": "1"}\n', "'question' holds int, not text"),
+        (b'{"question": "3", "answer": "1"}\n{"question": 3, "answer": "1"}\n', "holds int, not"),
         (b"\xff\xfe\x00", "cannot be read ("),
     ],
 )
