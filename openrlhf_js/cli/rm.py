@@ -279,7 +279,7 @@ def _check_pairs(flat: dict[str, Any]) -> None:
         pairs = min(reports[0].pairs, flat["data.max_samples"])
     if problems := problems or reward_training.pair_problems(flat, pairs, reports[1].pairs):
         raise BadInput("\n".join(problems))
-    for notice in reward_training.notices(flat, pairs):
+    for notice in reward_training.notices(flat):
         say(f"openrlhf_js: {notice}")
 
 

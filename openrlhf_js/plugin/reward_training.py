@@ -201,19 +201,8 @@ def pair_problems(flat: Flat, pairs: int | None, held_out: int) -> list[str]:
     return []
 
 
-def notices(flat: Flat, pairs: int | None) -> Iterator[str]:
+def notices(flat: Flat) -> Iterator[str]:
     """What the user may not expect of upstream's training, one line each."""
-    batch = flat["train.batch_size"]
-    if pairs is not None and pairs % batch:
-        yield (
-            f"{pairs:,} pairs are {pairs // batch:,} batches of {batch:,}; the {pairs % batch:,} "
-            "left over are not trained on in that epoch"
-        )
-    if pairs is not None and not flat["eval.dataset"]:
-        yield (
-            "there is no --eval.dataset: accuracy, mean and std come from the first "
-            f"{int(pairs * EVALUATION_SHARE):,} training pairs"
-        )
     folder = Path(flat["model.model_name_or_path"])
     if folder.is_dir() and _head(folder, flat["ds.value_head_prefix"]) in tensor_shapes(folder):
         yield f"{folder} is a reward model already; OpenRLHF starts with a new head all the same"

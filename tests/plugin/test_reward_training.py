@@ -181,7 +181,6 @@ def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
     assert run({"logger.wandb.key": "secret"}) == 0
     out = capsys.readouterr().out
     assert "pairs.jsonl" in out and "held_out.jsonl" in out
-    assert "10 pairs are 1 batches of 8; the 2 left over" in out
     assert "\n* --train.batch_size 8\n" in out and "\n  --adam.lr 9e-06\n" in out
     assert "secret" not in out
 
