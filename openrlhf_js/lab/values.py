@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
@@ -53,21 +53,25 @@ def beta(a: float, b: float) -> Values:
     return _values(f"values Beta({a:g}, {b:g})", lambda g, shape: g.beta(a, b, shape), mean, s2)
 
 
+def _points(description: str, points: Floats, shares: Sequence[float] | None = None) -> Values:
+    """One of the points, each with its share, or equally likely."""
+    mean = float(np.average(points, weights=shares))
+    s2 = float(np.average((points - mean) ** 2, weights=shares))
+    bounds = float(points.min()), float(points.max())
+    return _values(
+        description, lambda g, shape: g.choice(points, shape, p=shares), mean, s2, bounds
+    )
+
+
 def two_point(low: float, high: float, share: float) -> Values:
     """Values that are `high` with probability `share`, else `low`."""
-    return _values(
-        f"values {low:g} or {high:g} (share {share:g})",
-        lambda g, shape: np.where(g.random(shape) < share, float(high), float(low)),
-        low + share * (high - low),
-        share * (1 - share) * (high - low) ** 2,
-        (min(low, high), max(low, high)),
-    )
+    points = np.array([high, low], dtype=np.float64)
+    return _points(f"values {low:g} or {high:g} (share {share:g})", points, (share, 1 - share))
 
 
 def constant(value: float) -> Values:
     """The same value for every prompt."""
-    title, same = f"every value {value:g}", float(value)
-    return _values(title, lambda g, shape: np.full(shape, same), value, 0.0, (value, value))
+    return _points(f"every value {value:g}", np.array([value], dtype=np.float64))
 
 
 def logit_normal(mean: float, std: float) -> Values:
@@ -95,13 +99,7 @@ def normal(mean: float, std: float) -> Values:
 
 def drawn_from(values: Floats, name: str) -> Values:
     """Each prompt has one of the values (k,) of a file, drawn with replacement."""
-    return _values(
-        f"{len(values)} values of {name}",
-        lambda g, shape: g.choice(values, shape),
-        float(values.mean()),
-        float(values.var()),
-        (float(values.min()), float(values.max())),
-    )
+    return _points(f"{len(values)} values of {name}", values)
 
 
 def gaussian_rewards(values: Values, noise: float, spread: float = 0.0) -> Values:

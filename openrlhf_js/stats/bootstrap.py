@@ -27,14 +27,11 @@ def counts(clusters: int, rounds: int, seed: Seed) -> Iterator[Floats]:
 
     The draws do not depend on the size of the pieces.
     """
-    generator = np.random.default_rng(seed)
+    generator, equal = np.random.default_rng(seed), np.full(clusters, 1 / clusters)
     at_once = max(1, CHUNK_NUMBERS // clusters)
     for start in range(0, rounds, at_once):
         size = min(at_once, rounds - start)
-        picked = (generator.random((size, clusters)) * clusters).astype(np.int64)
-        places = picked + clusters * np.arange(size)[:, None]
-        drawn = np.bincount(places.ravel(), minlength=size * clusters)
-        yield drawn.reshape(size, clusters).astype(np.float64)
+        yield generator.multinomial(clusters, equal, size).astype(np.float64)
 
 
 def bootstrap_interval(
