@@ -71,7 +71,7 @@ class QuickstartSettings(Settings):
     def stack(self, folder: Path) -> StudySettings:
         """What the real stack trains."""
         names = self.compare.split(",") if self.compare else [self.estimator]
-        own = {"engine": "stack", "estimators": names, "reference": names[0], "seeds": 1}
+        own = {"engine": "stack", "estimators": names, "seeds": 1}
         return self._study(folder, {**own, **STACK, "steps": self.steps})
 
     def paired(self, folder: Path) -> StudySettings:
@@ -103,7 +103,7 @@ def work(settings: QuickstartSettings) -> None:
 
     prepare_libraries()
     running.prepare(stack)
-    start = load(folder / "warm_start" / settings.task)
+    start = load(stack.start_of(settings.task))
     before = inline.final(settings.task, stack, start)
     say(f"✓ warm start: pass@1 {before:.1%} on {stack.held_out} held-out prompts")
     for each in running.run_all(stack):
@@ -116,12 +116,12 @@ def work(settings: QuickstartSettings) -> None:
     if settings.seeds:
         paired = settings.paired(folder)
         records = running.run_all(paired)
-        findings = analysis.analyse(records, paired.reference)
-        written = page.write(folder, records, findings, paired.reference)
+        findings = analysis.analyse(records, paired.compared_with)
+        written = page.write(folder, records, findings, paired.compared_with)
         what = f"{MODEL}, 16 prompts x 2 responses a step, {settings.seeds} paired seeds"
         style.save_png(page.picture(records, findings, what), folder / "compared.png")
         say(f"✓ {len(records)} runs at 16 x 2 in this process, paired by seed:")
-        for sentence in page.summary(findings, paired.reference):
+        for sentence in page.summary(findings, paired.compared_with):
             say(f"  {sentence}")
         say(f"\npicture      {folder / 'compared.png'}\nall figures  {written}")
     program = Path(sys.executable).parent / "openrlhf-js"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.settings import parse, run
-from openrlhf_js.study.design import StudySettings, words_of
+from openrlhf_js.study.design import StudySettings
 from openrlhf_js.tiny.supervise import ProgramFailed, explained
 
 PROG = "openrlhf-js study"
@@ -17,7 +19,8 @@ PROG = "openrlhf-js study"
 
 def main(argv: Sequence[str]) -> int:
     """Trains what is missing, and shows all; the exit status is that of `common.settings.run`."""
-    return run(PROG, lambda: work(read(argv)), resumes=True, failures={ProgramFailed: explained})
+    failures = {ProgramFailed: explained, BrokenProcessPool: "a run was killed: {}".format}
+    return run(PROG, lambda: work(read(argv)), resumes=True, failures=failures)
 
 
 def read(argv: Sequence[str]) -> StudySettings:
@@ -26,16 +29,19 @@ def read(argv: Sequence[str]) -> StudySettings:
     if "--" in own:
         place = own.index("--")
         own, train = own[:place], own[place + 1 :]
-    given = []
+    values: dict[str, Any] = {}
     if own and own[0].endswith((".yaml", ".yml")):
-        values = yaml.safe_load(Path(own[0]).read_text(encoding="utf-8"))
+        try:
+            values = yaml.safe_load(Path(own[0]).read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{own[0]} is not YAML: {error}") from None
         if not isinstance(values, dict):
             raise ValueError(f"{own[0]} must hold settings, as `seeds: 10`")
-        train = [str(word) for word in values.pop("train", [])] + train
-        given = list(words_of(values))
         own = own[1:]
-    settings = parse(StudySettings, PROG, [*given, *own])
-    return StudySettings(**{**settings.model_dump(), "train": train}) if train else settings
+    if train or "train" in values:
+        values["train"] = [*map(str, values.get("train") or ()), *train]
+        values.setdefault("engine", "stack")
+    return parse(StudySettings, PROG, own, StudySettings(**values))
 
 
 def work(settings: StudySettings) -> None:
@@ -53,13 +59,13 @@ def work(settings: StudySettings) -> None:
         say(f"\n{settings.out / 'commands.txt'} and {settings.out / 'array.sh'} (sbatch) hold them")
         return
     records = running.run_all(settings)
-    findings = analysis.analyse(records, settings.reference)
-    written = page.write(settings.out, records, findings, settings.reference)
+    findings = analysis.analyse(records, settings.compared_with)
+    written = page.write(settings.out, records, findings, settings.compared_with)
     for cell in page.cells_of(findings):
-        rows, _ = page.table_of(findings, cell, settings.reference)
+        rows, _ = page.table_of(findings, cell, settings.compared_with)
         table(rows, list(rows[0])[:4], title=cell.name)
     if len(page.cells_of(findings)) > 1:
         table(page.regret_table(findings), title="over all cells")
-    for sentence in page.summary(findings, settings.reference):
+    for sentence in page.summary(findings, settings.compared_with):
         say(sentence)
     say(f"\npage: {written}\nrows: {settings.out / page.ROWS}")

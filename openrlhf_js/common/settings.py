@@ -59,18 +59,23 @@ def _explained(error: Mapping[str, Any]) -> str:
     return f"{flag} {error['input']!r:.80}: {message[:1].lower()}{message[1:]}"
 
 
-def parse(settings: type[S], prog: str, argv: Sequence[str]) -> S:
-    """The settings that a command line gives; leaves with status 2 and one message otherwise."""
+def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None = None) -> S:
+    """The settings that a command line gives, over those of `default`, such as a file's.
+
+    Leaves with status 2 and one message where they are wrong.
+    """
     import tyro
 
     try:
-        return tyro.cli(
+        found: S = tyro.cli(  # type: ignore[assignment]
             settings,
             prog=prog,
             args=list(argv),
+            default=default,
             use_underscores=True,
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
         )
+        return found
     except SettingsError as error:
         print(f"{prog}: {error} (--help shows what is allowed)", file=sys.stderr)
         raise SystemExit(2) from None

@@ -25,6 +25,7 @@ CAUSES = {
     "gradient_variance": "gradient variance",
     "gradient_snr": "gradient signal / noise",
     "dead": "groups with equal rewards",
+    "spread": "spread of values, late",
 }
 PAIRED = 2  # seeds at least for an interval
 
@@ -100,7 +101,8 @@ def _add(found: Findings, cell: Cell, estimators: dict[str, Rates], reference: s
             own["learning_rate"] = best[name]
             pairs = rates[best[name]], theirs[best[reference]]
             found.differences.extend(_differences(own, *pairs, quantities))
-            found.differences.extend(_any_rate(own, rates, theirs))
+            if len(rates) > 1:
+                found.differences.extend(_any_rate(own, rates, theirs))
 
 
 def _correct(family: Sequence[Row]) -> None:
@@ -112,10 +114,8 @@ def _correct(family: Sequence[Row]) -> None:
 
 
 def best_rate(rates: Rates) -> float:
-    """The learning rate with the highest pass@1, among those that most seeds have run."""
-    most = max(map(len, rates.values()))
-    whole = [rate for rate, seeds in rates.items() if len(seeds) == most]
-    return max(whole, key=lambda rate: _final(rates[rate].values()))
+    """The learning rate with the highest pass@1."""
+    return max(rates, key=lambda rate: _final(rates[rate].values()))
 
 
 def _final(records: Iterable[Record]) -> float:
@@ -123,11 +123,11 @@ def _final(records: Iterable[Record]) -> float:
     return fmean(each["reward"] if each["pass1"] is None else each["pass1"] for each in records)
 
 
-def target(records: Iterable[Record]) -> float:
-    """The reward at `SHARE_OF_RISE` of these runs' mean rise from their first to last point."""
+def target(records: Iterable[Record]) -> float | None:
+    """The reward at `SHARE_OF_RISE` of these runs' mean rise from first to last point, if any."""
     curves = [each["curve"] for each in records]
     first, last = (fmean(curve[place] for curve in curves) for place in (0, -1))
-    return first + SHARE_OF_RISE * (last - first)
+    return first + SHARE_OF_RISE * (last - first) if last > first else None
 
 
 def steps_to(reward: float, curve: Sequence[float]) -> float:
@@ -144,13 +144,15 @@ def steps_to(reward: float, curve: Sequence[float]) -> float:
 Quantity = Callable[[Record], "float | None"]
 
 
-def _quantities(reward: float) -> dict[str, Quantity]:
+def _quantities(reward: float | None) -> dict[str, Quantity]:
     def plain(name: str) -> Quantity:
         return lambda record: record[name]
 
     return {
         **{name: plain(name) for name in ("pass1", "reward", *CAUSES)},
-        "steps_to_target": lambda record: record["steps"] * steps_to(reward, record["curve"]),
+        "steps_to_target": lambda record: (
+            None if reward is None else record["steps"] * steps_to(reward, record["curve"])
+        ),
     }
 
 
@@ -169,7 +171,7 @@ def _differences(
 ) -> list[Row]:
     found = []
     for name, quantity in quantities.items():
-        pairs = [(quantity(ours[seed]), quantity(theirs[seed])) for seed in ours if seed in theirs]
+        pairs = [(quantity(ours[seed]), quantity(theirs[seed])) for seed in ours]
         found += _difference(settings, name, pairs)
     return found
 
@@ -180,9 +182,9 @@ def _any_rate(settings: Row, ours: Rates, theirs: Rates) -> list[Row]:
     def average(rates: Rates, seed: int) -> float:
         return fmean(_final([each[seed]]) for each in rates.values())
 
-    shared = set.intersection(*(set(each) for each in (*ours.values(), *theirs.values())))
-    pairs = [(average(ours, seed), average(theirs, seed)) for seed in sorted(shared)]
-    return _difference(settings, "any_rate", pairs)
+    seeds = next(iter(ours.values()))
+    pairs = [(average(ours, seed), average(theirs, seed)) for seed in seeds]
+    return _difference({**settings, "learning_rate": None}, "any_rate", pairs)
 
 
 def _difference(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import model_validator
 from tyro.conf import Suppress
@@ -15,7 +14,11 @@ from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.tiny.tasks import MIXES, TASKS
 
 OWN = "own"  # the task of a study that trains with the user's flags
-UPSTREAM = ("group_norm", "reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
+UPSTREAM = ("reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
+
+
+T = TypeVar("T")
+Some: TypeAlias = Annotated[list[T], Field(min_length=1)]
 
 
 class Run(NamedTuple):
@@ -58,23 +61,25 @@ class StudySettings(Settings):
       study.html      tables of paired differences, learning curves
     """
 
-    tasks: list[str] = Field(["sort"], description=f"of the tiny model: {', '.join(TASKS)}")
-    mixes: list[str] = Field(
+    tasks: Some[str] = Field(["sort"], description=f"of the tiny model: {', '.join(TASKS)}")
+    mixes: Some[str] = Field(
         ["natural"],
         description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
         "solved already, and a third cannot be solved",
     )
-    estimators: list[str] = Field(["rloo", "bloo", "js_plus"], description="to compare")
-    reference: str = Field("rloo", description="what the others are compared with")
-    prompts: list[int] = Field([16], description="prompts in a batch")
-    responses: list[int] = Field([2], description="responses to each prompt")
-    learning_rates: list[float] = Field([3e-4], description="each estimator is shown at its best")
+    estimators: Some[str] = Field(["rloo", "bloo", "js_plus"], description="to compare")
+    reference: str | None = Field(None, description="compared with the others (default the first)")
+    prompts: Some[Annotated[int, Field(ge=2)]] = Field([16], description="prompts in a batch")
+    responses: Some[Annotated[int, Field(ge=1)]] = Field([2], description="to each prompt")
+    learning_rates: Some[Annotated[float, Field(gt=0, lt=1)]] = Field(
+        [3e-4], description="each estimator is shown at its best"
+    )
     seeds: int = Field(10, ge=1, description="number of paired runs: seeds 0, 1, ...")
     steps: int = Field(60, ge=2, description="of training, in every run")
     vary: list[str] = Field([], description="NAME=A,B,...: any flag of training; stack alone")
     engine: Literal["inline", "stack"] = Field("inline", description="what trains")
-    width: int = Field(128, ge=16, description="of the tiny model's layers; stack: 128")
-    layers: int = Field(3, ge=1, description="of the tiny model; stack: 3")
+    width: int = Field(128, ge=16, multiple_of=8, description="of the tiny model")
+    layers: int = Field(3, ge=1, description="of the tiny model")
     start_seed: Annotated[int, Suppress] = Field(0, description="of warm start and split")
     held_out: int = Field(200, ge=20, description="held-out prompts of the tiny tasks")
     samples: int = Field(8, ge=1, description="responses to each, for pass@1 after training")
@@ -85,23 +90,41 @@ class StudySettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> StudySettings:
-        offered = dict.fromkeys(UPSTREAM if self.stack else ())
-        for flag, given, known in (
+        known = ESTIMATORS.keys() - {"js_fixed"}  # which needs a coefficient of its own
+        known = (known - {"reinforce"}) | {*UPSTREAM} if self.stack else known
+        for flag, given, names in (
             ("tasks", self.tasks, TASKS),
             ("mixes", self.mixes, MIXES),
-            ("estimators", self.estimators, {**ESTIMATORS, **offered}),
+            ("estimators", self.estimators, sorted(known)),
         ):
-            if unknown := [each for each in given if each not in known]:
-                raise ValueError(f"--{flag} {unknown[0]!r} is none of {', '.join(known)}")
-        if self.reference not in self.estimators:
+            if unknown := [each for each in given if each not in names]:
+                raise ValueError(f"--{flag} {unknown[0]!r} is none of {', '.join(names)}")
+        if self.compared_with not in self.estimators:
             raise ValueError(f"--reference {self.reference} is not among the estimators")
+        for each in (ESTIMATORS[name] for name in self.estimators if name in ESTIMATORS):
+            if min(self.responses) < each.least_responses:
+                raise ValueError(f"--responses {min(self.responses)} is too few for {each.summary}")
         if (self.train or self.vary or self.print) and not self.stack:
             raise ValueError("flags of training, --vary and --print need --engine stack")
+        if bad := [each for each in self.vary if not each.partition("=")[2]]:
+            raise ValueError(f"--vary {bad[0]} must be NAME=A,B,...")
+        if "mixed" in self.mixes and min(self.prompts) < 3:
+            raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         if "mixed" in self.mixes and self.stack and self.tasks != ["sort"]:
             raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
         if "alike" in self.mixes and self.stack:
             raise ValueError("the mix 'alike' is for the inline engine")
         return self
+
+    @property
+    def compared_with(self) -> str:
+        """The reference."""
+        return self.reference or self.estimators[0]
+
+    def start_of(self, task: str) -> Path:
+        """The folder of the model that all runs of a task start from."""
+        name = f"{task}-w{self.width}-l{self.layers}-s{self.start_seed}-h{self.held_out}"
+        return self.out.absolute() / "warm_start" / name
 
     @property
     def stack(self) -> bool:
@@ -113,10 +136,11 @@ class StudySettings(Settings):
         tasks, mixes = ([OWN], ["natural"]) if self.train else (self.tasks, self.mixes)
         cells = itertools.product(tasks, mixes, self.prompts, self.responses, self._varied())
         choices = itertools.product(range(self.seeds), cells, self.learning_rates, self.estimators)
-        return [
+        found = [
             Run(task, mix, prompts, responses, vary, name, rate, seed)
             for seed, (task, mix, prompts, responses, vary), rate, name in choices
         ]
+        return list(dict.fromkeys(found))
 
     def _varied(self) -> list[str]:
         parts = [each.partition("=") for each in self.vary]
@@ -127,10 +151,3 @@ class StudySettings(Settings):
         """The settings that all runs of a study share: with others, they are no pairs."""
         shared = ("engine", "steps", "width", "layers", "start_seed", "held_out", "samples")
         return {name: self.manifest()[name] for name in (*shared, "train")}
-
-
-def words_of(values: dict[str, Any]) -> Iterator[str]:
-    """Settings from a file as words of a command line."""
-    for name, value in values.items():
-        yield f"--{name}"
-        yield from map(str, value if isinstance(value, list) else [value])

@@ -8,6 +8,7 @@ gradient norm clipped at 1, mean over tokens, temperature 1.
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -52,23 +53,25 @@ class Batch(NamedTuple):
 
 def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None]) -> Path:
     """The folder of the model that all runs of a task start from; made if it is not there."""
-    folder = settings.out / "warm_start" / task
-    if not (folder / "config.json").is_file():
+    folder = settings.start_of(task)
+    if not folder.is_dir():
+        partial = folder.with_name(f".{folder.name}.{os.getpid()}")
         model.warm_start(
-            *(folder, TASKS[task], _split(task, settings).train),
+            *(partial, TASKS[task], _split(task, settings).train),
             seed=settings.start_seed,
             width=settings.width,
             layers=settings.layers,
             on_step=lambda step, loss: on_step(step),
         )
+        partial.rename(folder)
     return folder
 
 
-def alike(task: str, settings: StudySettings, folder: Path) -> list[str]:
+def alike(task: str, settings: StudySettings) -> list[str]:
     """The middle third of the training prompts by pass rate under the warm start."""
-    path = folder / "alike.txt"
+    path = settings.start_of(task) / "alike.txt"
     if not path.is_file():
-        tiny, policy = TASKS[task], load(folder)
+        tiny, policy = TASKS[task], load(path.parent)
         items = draw(_split(task, settings).train, SCREENED, random.Random(SAMPLING_SEED))
         listed = [Problem(tiny.prompt(item), tiny.label(item)) for item in items]
         rates = pass_rates(policy, tiny, listed, SCREENING_SAMPLES)
@@ -88,12 +91,12 @@ def _drawn_split(task: str, seed: int, held_out: int) -> TinySplit:
     return TASKS[task].split(seed, held_out)
 
 
-def problems(run: Run, settings: StudySettings, folder: Path) -> list[Problem]:
+def problems(run: Run, settings: StudySettings) -> list[Problem]:
     """The prompts and labels of a run, in order; those of its seed, whatever trains on them."""
     task, rng = TASKS[run.task], random.Random(run.seed)
     kinds = _split(run.task, settings).train
     if run.mix == "alike":
-        kept = set(alike(run.task, settings, folder))
+        kept = set(alike(run.task, settings))
         kinds = [[item for kind in kinds for item in kind if task.prompt(item) in kept]]
     drawn = draw(kinds, run.prompts * settings.steps, rng)
     found = [Problem(task.prompt(item), task.label(item)) for item in drawn]
@@ -123,14 +126,14 @@ def _grade(policy: Policy, task: TinyTask, given: Sequence[Problem], responses: 
     return torch.tensor(scores).view(len(given), each)
 
 
-def train(run: Run, settings: StudySettings, folder: Path) -> dict[str, Any]:
-    """Trains from the warm start in `folder`, and returns the run's record."""
-    task, policy = TASKS[run.task], load(folder)
+def train(run: Run, settings: StudySettings) -> dict[str, Any]:
+    """Trains from the warm start, and returns the run's record."""
+    task, policy = TASKS[run.task], load(settings.start_of(run.task))
     parameters = list(policy.model.parameters())
     optimizer = torch.optim.AdamW(
         parameters, lr=run.learning_rate, betas=(0.9, 0.95), weight_decay=0, fused=True
     )
-    given = problems(run, settings, folder)
+    given = problems(run, settings)
     steps: list[dict[str, float]] = []
     moments = []
     for step in range(settings.steps):
@@ -158,9 +161,10 @@ def train(run: Run, settings: StudySettings, folder: Path) -> dict[str, Any]:
         "steps": settings.steps,
         "dead": fmean(each["js/all_equal_groups"] for each in steps),
         "baseline_error": ours / rloos if rloos > 0 else None,
-        "gradient_variance": variance,
+        # Divided by a standard deviation, advantages and gradients are in other units.
+        "gradient_variance": None if ESTIMATORS[run.estimator].scaling else variance,
         "gradient_snr": square / variance if variance > 0 else None,
-        "spread": [round(each, 3) for each in _spread(steps)],
+        "spread": _spread(steps[-max(1, len(steps) // 4) :]),
     }
 
 
@@ -182,15 +186,17 @@ def _sample(
     drawn = policy.sample(prompts, run.responses, task.max_new_tokens, generator)
     greedy = None
     if ESTIMATORS[run.estimator].needs_greedy:
-        likeliest = policy.sample(prompts, 1, task.max_new_tokens, None)
-        greedy = _grade(policy, task, given, likeliest)[:, 0]
+        greedy = _grade(policy, task, given, policy.sample(prompts, 1, task.max_new_tokens, None))[
+            :, 0
+        ]
     return Batch(prompts, drawn, _grade(policy, task, given, drawn), greedy)
 
 
 def _backward(policy: Policy, batch: Batch, weights: Tensor, parts: int) -> GradientSums:
     """Adds up the gradient of the loss, in micro-batches of whole prompt groups."""
     n, m = weights.shape
-    valid = batch.responses != policy.tokenizer.pad_token_id
+    ends = (batch.responses == policy.tokenizer.eos_token_id).long()
+    valid = ends.cumsum(1) == ends  # up to the end; a padding token before it was sampled
     tokens, squares, sizes = int(valid.sum()), 0.0, []
     parameters = list(policy.model.parameters())
     total = [torch.zeros_like(each) for each in parameters] if parts > 1 else []
@@ -217,18 +223,13 @@ def _squared(gradients: Sequence[Any]) -> float:
     return float(sum(norm.double() ** 2 for norm in torch._foreach_norm(list(gradients))))
 
 
-def _spread(steps: Sequence[dict[str, float]]) -> tuple[float, float]:
-    """Standard deviation of the prompts' values in the first and last quarter of training.
+def _spread(steps: Sequence[dict[str, float]]) -> float:
+    """Standard deviation of the prompts' values in these steps.
 
     That of the means has the noise of m responses in it, which is taken off.
     """
-
-    def of(some: Sequence[dict[str, float]]) -> float:
-        net = fmean(e["js/between_variance"] - e["js/within_variance"] for e in some)
-        return float(max(net, 0.0) ** 0.5)
-
-    quarter = max(1, len(steps) // 4)
-    return of(steps[:quarter]), of(steps[-quarter:])
+    net = fmean(each["js/between_variance"] - each["js/within_variance"] for each in steps)
+    return float(max(net, 0.0) ** 0.5)
 
 
 def curve(values: Sequence[float]) -> list[float]:

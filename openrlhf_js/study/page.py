@@ -21,7 +21,7 @@ from openrlhf_js.report.plot import Panel, plot
 from openrlhf_js.stats import clustered_mean
 from openrlhf_js.study.analysis import CAUSES, TESTED, Cell, Findings, Record, Row, in_words
 
-PAGE, ROWS, CURVES, REGRET = "study.html", "rows.csv", "curves.png", "regret.png"
+PAGE, ROWS, REGRET = "study.html", "rows.csv", "regret.png"
 POINTS_OF = {"pass1": 100, "reward": 100, "any_rate": 100}  # shown as points of a hundred
 CURVE = "training reward"
 
@@ -47,7 +47,7 @@ def write(folder: Path, records: Sequence[Record], findings: Findings, reference
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
     save_rows(folder / ROWS, findings)
-    if len(panels) > 1:
+    if len(panels) > 1 and findings.regret:
         style.save_png(regret_picture(findings.regret), folder / REGRET)
     return folder / PAGE
 
@@ -92,7 +92,7 @@ def learning_curves(records: Sequence[Record], findings: Findings) -> list[Row]:
 def rates_chart(findings: Findings) -> str:
     """pass@1 by learning rate, nothing where there is one alone."""
     rows = [row for row in findings.rows if row["quantity"] == "pass1"]
-    if len({row["learning_rate"] for row in rows}) == 1:
+    if len({row["learning_rate"] for row in rows}) <= 1:
         return ""
     panels = {each.name: Panel(each.name, "pass@1") for each in cells_of(findings)}
     tidy = [{**row, "cell": row["cell"].name} for row in rows]
@@ -198,8 +198,7 @@ def picture(records: Sequence[Record], findings: Findings, title: str) -> Figure
         axes = figure.axes[-1]
         axes.clear()
         for place, row in enumerate(found):
-            ends = (row["value"] if row[end] is None else row[end] for end in ("low", "high"))
-            value, (low, high) = 100 * row["value"], (100 * end for end in ends)
+            value, low, high = (100 * row[end] for end in ("value", "low", "high"))
             look = looks[row["estimator"]]
             reach = [[value - low], [high - value]]
             mark = {"fmt": look["marker"], "color": look["color"], "capsize": 3}

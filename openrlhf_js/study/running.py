@@ -9,7 +9,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import connection
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from openrlhf_js import __version__
 from openrlhf_js.common.console import progress, say
@@ -24,25 +27,26 @@ RUNS = "runs-{}.jsonl"  # of an engine
 
 def run_all(settings: StudySettings) -> list[Record]:
     """The records of all runs of the study, those that it finds and those that it trains."""
-    wanted = settings.runs()
-    with Store(
-        settings.out / RUNS.format(settings.engine),
-        {**settings.identity(), "version": __version__, "starts": prepare(settings)},
-        key=Run._fields,
-        notes=("version",),
-    ) as store:
+    wanted, path = settings.runs(), settings.out / RUNS.format(settings.engine)
+    made_by = {"versions": [__version__, torch.__version__], "files": _files(settings)}
+    with Store(path, {**settings.identity(), **made_by}, Run._fields) as store:
         left = [run for run in wanted if run not in store]
         if len(left) < len(wanted):
             say(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")
+        starts = prepare(settings)
+        for record in store.records.values():
+            if record["start"] != starts.get(record["task"], record["start"]):
+                raise ValueError(f"{path} began from another model: give another --out")
         if left:
-            _train(left, settings, store)
+            _train(left, settings, store, starts)
         return [store.records[run] for run in wanted]
 
 
 def prepare(settings: StudySettings) -> dict[str, str]:
-    """Makes what runs start from; returns the fingerprints, so that no other start mixes in."""
+    """Makes what runs of each task start from; returns the fingerprints."""
     from openrlhf_js.study import inline
 
+    settings.out.mkdir(parents=True, exist_ok=True)
     starts = {}
     for task in sorted({run.task for run in settings.runs()} - {OWN}):
         with progress(
@@ -50,25 +54,36 @@ def prepare(settings: StudySettings) -> dict[str, str]:
         ) as bar:
             folder = inline.warm_start(task, settings, bar.update)
             if "alike" in settings.mixes:
-                inline.alike(task, settings, folder)
-        starts[task] = fingerprint(folder.glob("*.safetensors"))
+                inline.alike(task, settings)
+        starts[task] = fingerprint(folder.glob("*.safetensors"))[:12]
     return starts
 
 
-def _train(left: list[Run], settings: StudySettings, store: Store) -> None:
+def _files(settings: StudySettings) -> dict[str, str]:
+    """Fingerprints of the files that flags of training name."""
+    paths = [Path(word) for word in settings.train]
+    return {str(path): fingerprint([path]) for path in paths if path.is_file()}
+
+
+def _train(left: list[Run], settings: StudySettings, store: Store, starts: dict[str, str]) -> None:
+    def keep(record: Record) -> None:
+        store.append([{**record, "start": starts.get(record["task"])}])
+        bar.advance()
+
     jobs = settings.jobs or (1 if settings.stack else len(os.sched_getaffinity(0)))
     with progress("study", len(left), "runs") as bar:
         if min(jobs, len(left)) == 1:
             for run in left:
-                store.append([_train_one(run, settings, lambda text: bar.update(bar.done, text))])
-                bar.advance()
+                keep(_train_one(run, settings, lambda text: bar.update(bar.done, text)))
             return
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(min(jobs, len(left)), context, _start_worker)
         try:
-            for done in as_completed([pool.submit(_train_one, run, settings) for run in left]):
-                store.append([done.result()])
-                bar.advance()
+            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers leave it to us
+            waiting = [pool.submit(_in_worker, run, settings) for run in left]
+            signal.signal(signal.SIGINT, handler)
+            for done in as_completed(waiting):
+                keep(done.result())
         except BaseException:
             for process in list(pool._processes.values()):
                 process.terminate()
@@ -87,13 +102,20 @@ def _train_one(
         return train(run, settings, note)
     from openrlhf_js.study import inline
 
-    return inline.train(run, settings, settings.out / "warm_start" / run.task)
+    return inline.train(run, settings)
+
+
+def _in_worker(run: Run, settings: StudySettings) -> Record:
+    try:
+        return _train_one(run, settings)
+    except KeyboardInterrupt:  # its programs have ended
+        os._exit(130)
 
 
 def _start_worker() -> None:
-    """A worker leaves Ctrl-C to its parent, and ends with it."""
+    """A worker leaves Ctrl-C to its parent, and ends with it and its own programs."""
     prepare_libraries()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

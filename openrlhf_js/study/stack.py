@@ -24,6 +24,7 @@ from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_envir
 from openrlhf_js.tiny.tasks import GRADERS, TASKS, write_lines
 
 STACK_NAMES = {"grpo": "group_norm", "reinforce++": "reinforce"}  # what OpenRLHF calls them
+COMMANDS, COMMAND = "commands.txt", "command.txt"  # of the study, of a run
 FINISHED = "done"  # as `openrlhf-js train` records it
 POLL_SECONDS = 0.5
 ARRAY = """#!/usr/bin/env bash
@@ -53,13 +54,16 @@ def words(run: Run, settings: StudySettings) -> list[str]:
         "logger.wandb.run_name": run.name,
         "ckpt.output_dir": folder / "model",
         "ckpt.path": folder / "checkpoints",
-        **dict(each.split("=", 1) for each in run.vary.split()),
     }
     given = {word[2:].partition("=")[0] for word in settings.train if word.startswith("--")}
-    if taken := sorted(given & own.keys()):
-        raise ValueError(f"the study sets --{taken[0]} itself: leave it out behind --")
+    varied = dict(each.split("=", 1) for each in run.vary.split())
+    if taken := sorted((given | varied.keys()) & own.keys()):
+        raise ValueError(
+            f"the study sets --{taken[0]} itself: leave it out behind -- and in --vary"
+        )
+    own |= varied
     if "train.batch_size" not in given:
-        own["train.batch_size"] = run.prompts * run.responses  # one update a step
+        own.setdefault("train.batch_size", run.prompts * run.responses)  # one update a step
     base = settings.train if run.task == OWN else _tiny(run, settings, folder)
     program = [sys.executable, "-m", "openrlhf_js.cli.train"]
     return program + base + [w for name, value in own.items() for w in (f"--{name}", str(value))]
@@ -70,16 +74,16 @@ def _tiny(run: Run, settings: StudySettings, folder: Path) -> list[str]:
 
     On a GPU, DeepSpeed and vLLM share one.
     """
-    task, start = TASKS[run.task], settings.out.absolute() / "warm_start" / run.task
-    data = folder.parent / "data" / f"{run.task}-{run.mix}-{run.prompts}-{run.seed}"
+    task, start = TASKS[run.task], settings.start_of(run.task)
+    data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     for name, given in (
-        ("train", inline.problems(run, settings, start)),
+        ("train", inline.problems(run, settings)),
         ("held_out", inline.held_out(run.task, settings)),
     ):
         rows = ({"input": each.prompt, "label": each.label} for each in given)
         write_lines(data / f"{name}.jsonl", ({**row, "datasource": run.task} for row in rows))
-    gpu = torch.cuda.is_available()
+    gpu, parts = torch.cuda.is_available(), 1 if run.prompts % inline.PARTS else inline.PARTS
     flags = {
         "actor.model_name_or_path": start,
         "actor.num_gpus_per_node": 1,
@@ -96,7 +100,7 @@ def _tiny(run: Run, settings: StudySettings, folder: Path) -> list[str]:
         "data.max_len": task.max_tokens,
         "rollout.micro_batch_size": 128,
         "rollout.max_new_tokens": task.max_new_tokens,
-        "train.micro_batch_size": min(128, run.prompts * run.responses // 4),
+        "train.micro_batch_size": run.prompts * run.responses // parts,
         "ds.zero_stage": 2,
         "ds.attn_implementation": "sdpa",
         "eval.dataset": data / "held_out.jsonl",
@@ -104,18 +108,23 @@ def _tiny(run: Run, settings: StudySettings, folder: Path) -> list[str]:
         "eval.temperature": 1.0,
         "eval.n_samples_per_prompt": 2,
         "ckpt.best_metric_key": "none",
-        "js.gradient_variance": inline.MEASURED_EVERY,
+        **({"js.gradient_variance": inline.MEASURED_EVERY} if parts > 1 else {}),
         "js.device": "gpu" if gpu else "cpu",
         **({"vllm.gpu_memory_utilization": 0.3} if gpu else {}),
     }
     switches = ["--vllm.enforce_eager", *(["--train.colocate_all"] if gpu else [])]
+    switches += ["--js.group_micro_batches"] if parts > 1 else []
     return [w for name, value in flags.items() for w in (f"--{name}", str(value))] + switches
 
 
 def write_commands(settings: StudySettings) -> list[str]:
     """Writes `commands.txt` and a Slurm job array; returns the commands."""
-    commands = [shlex.join(words(run, settings)) for run in settings.runs()]
-    path = settings.out.absolute() / "commands.txt"
+    commands = []
+    for run in settings.runs():
+        (folder := folder_of(run, settings)).mkdir(parents=True, exist_ok=True)
+        commands.append(shlex.join(words(run, settings)))
+        (folder / COMMAND).write_text(commands[-1], encoding="utf-8")
+    path = settings.out.absolute() / COMMANDS
     path.write_text("".join(f"{each}\n" for each in commands), encoding="utf-8")
     array = ARRAY.format(last=len(commands) - 1, commands=shlex.quote(str(path)))
     path.with_name("array.sh").write_text(array, encoding="utf-8")
@@ -132,10 +141,13 @@ def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> dic
     place = folder / "tensorboard" / run.name
     config = read_config(place)
     if config is None or config.outcome != FINISHED:
+        printed = settings.out / COMMANDS
+        if printed.is_file():  # for a cluster, where it may be running
+            raise ValueError(f"{run.name} has not finished; to train it here, delete {printed}")
         shutil.rmtree(folder, ignore_errors=True)  # what a run left that did not finish
         folder.mkdir(parents=True)
         log, command = folder / "train.log", words(run, settings)
-        (folder / "command.txt").write_text(shlex.join(command) + "\n", encoding="utf-8")
+        (folder / COMMAND).write_text(shlex.join(command), encoding="utf-8")
         scalars = Scalars(place)
         with (
             tempfile.TemporaryDirectory() as cache,
@@ -147,6 +159,10 @@ def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> dic
                 note(_progress(run, settings, scalars))
             if process.returncode:
                 raise ProgramFailed(process.returncode, log)
+    else:
+        trained = shlex.split((folder / COMMAND).read_text(encoding="utf-8"))
+        if trained[1:] != words(run, settings)[1:]:
+            raise ValueError(f"{folder} was trained with other flags: remove it")
     return record(run, settings, Scalars(place), folder / "model")
 
 

@@ -168,7 +168,7 @@ class Policy:
                 k, v = torch.cat([past[number][0], k], 2), torch.cat([past[number][1], v], 2)
             cache.append((k, v))
             mixed = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
-            x = x + F.linear(mixed.transpose(1, 2).reshape(*shape, -1), of.out)
+            x = x + F.linear(mixed.transpose(1, 2).flatten(2), of.out)
             gate, up = F.linear(self._norm(x, of.mlp_norm), of.gate_up).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, of.down)
         return self._norm(x, self.model.model.norm.weight), cache

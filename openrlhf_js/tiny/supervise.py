@@ -28,8 +28,11 @@ class ProgramFailed(RuntimeError):
     """A supervised program ended with an error; `log` is what it printed."""
 
     def __init__(self, status: int, log: Path):
-        super().__init__(f"the program ended with status {status}")
-        self.log = log
+        super().__init__(status, log)  # as pickle wants them
+        self.status, self.log = status, log
+
+    def __str__(self) -> str:
+        return f"the program ended with status {self.status}"
 
 
 @contextlib.contextmanager

@@ -6,12 +6,12 @@ from statistics import fmean, stdev
 import pytest
 
 from openrlhf_js.study import analysis
-from openrlhf_js.study.analysis import analyse, best_rate, regret, steps_to
+from openrlhf_js.study.analysis import analyse, regret, steps_to
 
 
 def record(estimator, seed, pass1, rate=1e-4, task="sort", curve=(0.0, 0.5, 1.0), **more):
     cell = {"task": task, "mix": "natural", "prompts": 16, "responses": 2, "vary": ""}
-    names = ("baseline_error", "gradient_variance", "gradient_snr", "dead")
+    names = ("baseline_error", "gradient_variance", "gradient_snr", "dead", "spread")
     figures = {"reward": pass1 / 2, "steps": 30, **dict.fromkeys(names, 1.0)}
     run = {"estimator": estimator, "learning_rate": rate, "seed": seed, "curve": list(curve)}
     return {**cell, **figures, **run, "pass1": pass1, **more}
@@ -68,24 +68,13 @@ def test_p_values_are_corrected_over_all_cells():
     assert len(rows) == 4 and least["p_holm"] == pytest.approx(min(1, 4 * ranked[0]))
 
 
-def test_seeds_that_only_one_side_has_are_left_out():
-    records = [record("rloo", 0, 0.3), record("rloo", 1, 0.5)]
-    records += [record("js", seed, 0.6 + seed / 10) for seed in range(3)]
-    row = of(analyse(records, "rloo").differences, "js", "pass1")
-    assert row["seeds"] == 2 and row["value"] == pytest.approx(fmean([0.3, 0.2]))
-
-
-def test_the_best_rate_is_one_that_most_seeds_have_run():
-    of_rate = {1e-4: {0: record("js", 0, 0.5), 1: record("js", 1, 0.5)}}
-    assert best_rate({**of_rate, 1e-3: {0: record("js", 0, 0.9)}}) == 1e-4
-
-
 def test_steps_to_a_target():
     rising = [0.0, 0.3, 0.6, 0.9]  # averaged over neighbours: 0.15, 0.3, 0.6, 0.75
     assert steps_to(0.45, rising) == pytest.approx((1 + 0.5 + 0.5) / 4)
     assert steps_to(0.1, rising) == pytest.approx(0.5 / 4)  # from the start
     assert steps_to(0.8, rising) == 1.0  # never
     assert analysis.target([record("rloo", 0, 1.0, curve=[0.2, 0.9, 0.7])]) == pytest.approx(0.6)
+    assert analysis.target([record("rloo", 0, 1.0, curve=[0.5, 0.9, 0.4])]) is None
 
 
 def test_regret_is_the_distance_to_the_best_of_the_cell():

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import pickle
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from openrlhf_js.study import inline, stack
 from openrlhf_js.study.design import StudySettings
+from openrlhf_js.tiny.supervise import ProgramFailed
 
 OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl"]
 
@@ -35,8 +38,9 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
     assert found["--algo.advantage.estimator"] == "group_norm"  # OpenRLHF's name of grpo
     assert (found["--train.seed"], found["--js.max_steps"]) == ("1", "20")
     assert (found["--js.loss"], found["--train.batch_size"]) == ("token_mean", "32")
-    with pytest.raises(ValueError, match=r"--train\.seed itself"):
-        stack.words(runs[0], study(tmp_path, train=[*OWN, "--train.seed", "3"]))
+    for other in ({"train": [*OWN, "--train.seed", "3"]}, {"train": OWN, "vary": ["train.seed=3"]}):
+        with pytest.raises(ValueError, match=r"--train\.seed itself"):
+            stack.words(study(tmp_path, **other).runs()[0], study(tmp_path, **other))
 
 
 def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
@@ -49,20 +53,24 @@ def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
     parser = upstream_parser()
     plugin_flags.add_flags(parser)
     parsed = vars(parser.parse_args(stack.words(run, settings)[3:]))
-    assert parsed["actor.model_name_or_path"] == str(tmp_path / "warm_start" / "sort")
+    assert parsed["actor.model_name_or_path"] == str(settings.start_of("sort"))
+    assert parsed["train.micro_batch_size"] == 8 and parsed["js.group_micro_batches"]
     assert parsed["actor.lr_scheduler"] == "constant"
     assert parsed["rollout.n_samples_per_prompt"] == 2
     lines = Path(parsed["data.prompt_dataset"]).read_text().splitlines()
-    given = inline.problems(run, settings, tmp_path / "warm_start" / "sort")
+    given = inline.problems(run, settings)
     assert [json.loads(line)["input"] for line in lines] == [each.prompt for each in given]
     assert [json.loads(line)["label"] for line in lines] == [each.label for each in given]
 
 
 def test_commands_and_a_job_array_are_written_for_a_cluster(tmp_path):
-    commands = stack.write_commands(study(tmp_path, train=OWN))
+    settings = study(tmp_path / "new", train=OWN)
+    commands, tmp_path = stack.write_commands(settings), settings.out
     assert (tmp_path / "commands.txt").read_text().splitlines() == commands
     array = (tmp_path / "array.sh").read_text()
     assert f"--array=0-{len(commands) - 1}" in array and str(tmp_path / "commands.txt") in array
+    with pytest.raises(ValueError, match="has not finished; to train it here, delete"):
+        stack.train(settings.runs()[0], settings, print)  # a job may be at it
 
 
 def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
@@ -78,10 +86,17 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
         writer.add_scalar("eval/eval_d_pass1", 0.75, 20)
     config = {"flags": {}, "versions": {}, "outcome": "done"}
     (log / "openrlhf_js_config.json").write_text(json.dumps(config))
+    command = stack.folder_of(run, settings) / "command.txt"
+    command.write_text(shlex.join(stack.words(run, settings)))
     monkeypatch.setattr(stack, "supervised", None)  # nothing is started
     found = stack.train(run, settings, print)
     assert (found["pass1"], found["baseline_error"]) == (0.75, 0.25)
     assert found["reward"] == pytest.approx(torch.arange(1, 21).float().mean().item() / 20)
     assert len(found["curve"]) == inline.POINTS and found["seed"] == run.seed
-    with pytest.raises(ValueError, match="20 of 30 steps"):
+    with pytest.raises(ValueError, match="trained with other flags"):
         stack.train(run, study(tmp_path, train=OWN, steps=30), print)
+
+
+def test_a_failed_program_reaches_the_parent_of_its_worker():
+    failure = pickle.loads(pickle.dumps(ProgramFailed(3, Path("log"))))
+    assert (failure.status, failure.log) == (3, Path("log")) and "status 3" in str(failure)

@@ -29,7 +29,7 @@ def as_it_was():
     ("flags", "told"),
     [
         (["--task", "chess"], "unknown task 'chess'; choose from sort, countdown, maze"),
-        (["--estimator", "jsx"], "'jsx' is none of reinforce, rloo, bloo"),
+        (["--estimator", "jsx"], "'jsx' is none of bloo, dr_grpo"),
         (["--compare", "rloo,jsx"], "'jsx' is none of"),
         (["--steps", "1"], "--steps 1: input should be greater than or equal to 2"),
         (["--out", "a,b"], "must not contain ,"),
@@ -50,7 +50,7 @@ def start(tmp_path, monkeypatch):
 
     def run(program, *flags):
         monkeypatch.setitem(TASKS, "maze", replace(TASKS["maze"], warm_start_steps=3))
-        words = [sys.executable, "-c", program]
+        words = [sys.executable, *(["-c", program] if program else ["x"])]
         monkeypatch.setattr(stack, "words", lambda run, settings: words)
         given = ["--task", "maze", "--seeds", "0", "--steps", "20", *flags]
         return quickstart.main([*given, "--out", str(tmp_path / "run")])
@@ -82,8 +82,9 @@ def test_a_comparison_on_the_stack_says_what_each_estimator_gained(start, capsys
                     writer.add_scalar(f"train/{tag}", value, step)
         config = {"flags": {}, "versions": {}, "outcome": "done"}
         (log / "openrlhf_js_config.json").write_text(json.dumps(config))
-        (folder / "model").symlink_to(tmp_path / "run" / "warm_start" / "maze")
-    assert start("raise SystemExit(1)", "--compare", "rloo,js") == 0  # nothing is trained again
+        (folder / "model").symlink_to(tmp_path / "run" / "warm_start" / "maze-w128-l3-s0-h200")
+        (folder / "command.txt").write_text("python x")
+    assert start("", "--compare", "rloo,js") == 0  # nothing is trained again
     shown = capsys.readouterr().out
     before = shown.partition("pass@1 ")[2].partition(" ")[0]
     told = f"js on Ray, DeepSpeed and vLLM, 20 steps of 64 x 4: pass@1 {before} -> {before}"
