@@ -91,14 +91,10 @@ def _parsed(text: bytes) -> Any:
         value = json.loads(text.decode("utf-8-sig"))
         json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is no text
         return value
-    except UnicodeDecodeError as error:
-        return ValueError(f"not UTF-8 text ({error.reason} at byte {error.start})")
-    except UnicodeEncodeError:
-        return ValueError("holds a lone surrogate, which is not UTF-8 text")
     except json.JSONDecodeError as error:
         return ValueError(f"not JSON ({error.msg} at column {error.colno})")
-    except (RecursionError, ValueError):
-        return ValueError("not JSON of a row (nested too deeply, or a number is too long)")
+    except (RecursionError, ValueError) as error:
+        return ValueError(f"not JSON in UTF-8 ({error})")
 
 
 def _object(value: Any) -> dict[str, Any] | ValueError:

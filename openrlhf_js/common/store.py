@@ -88,20 +88,12 @@ class Store:
 
     def _load(self, notes: Sequence[str]) -> None:
         whole = 0
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    break
-                whole += len(line)
-                record = _parsed(line, self.path, number)
-                if number == 1:
-                    self._compare(record, notes)
-                    continue
-                try:
-                    self.records[self._key(record)] = self.keep(record)
-                except (KeyError, TypeError):
-                    said = f"{self.path}, line {number} is not a record of its kind"
-                    raise ValueError(said) from None
+        for number, (end, record) in enumerate(_lines(self.path)):
+            whole = end
+            if number:
+                self.records[self._key(record)] = self.keep(record)
+            else:
+                self._compare(record, notes)
         os.ftruncate(self._file.fileno(), whole)
         if not whole:
             self._write(json_line(self.identity))
@@ -121,19 +113,10 @@ class Store:
 
 def read_store(path: Path) -> tuple[Record, Iterator[Record]]:
     """The identity of a store and its records in order, replaced ones included, without a lock."""
-    file = path.open("rb")
-    first = file.readline()
-    if not first.endswith(b"\n"):
-        file.close()
-        raise ValueError(f"{path} is empty")
-
-    def records() -> Iterator[Record]:
-        with file:
-            for number, line in enumerate(file, 2):
-                if line.endswith(b"\n"):
-                    yield _parsed(line, path, number)
-
-    return _parsed(first, path, 1), records()
+    lines = _lines(path)
+    for _, identity in lines:
+        return identity, (record for _, record in lines)
+    raise ValueError(f"{path} is empty")
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
@@ -144,11 +127,16 @@ def json_line(record: Mapping[str, Any]) -> bytes:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode() + b"\n"
 
 
-def _parsed(line: bytes, path: Path, number: int) -> Record:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict):
-        raise ValueError(f"{path}, line {number} is damaged: delete that line, or the file")
-    return record
+def _lines(path: Path) -> Iterator[tuple[int, Record]]:
+    """The identity and then the records, each with the place where its line ends."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict):
+                raise ValueError(f"{path}, line {number} is damaged: delete that line, or the file")
+            yield file.tell(), record

@@ -108,7 +108,7 @@ def stratified_mean(values: ArrayLike, strata: Labels, clusters: Labels | None =
     """
     rows = checked(values)
     numbers, count = codes(clusters, len(rows))
-    stratum, strata_count = codes(strata, len(rows), "strata")
+    stratum, strata_count = codes(strata, len(rows))
     parts = (
         weighted_mean(rows, (stratum == each).astype(float), numbers, count)
         for each in range(strata_count)
@@ -191,21 +191,16 @@ def checked_weights(weights: ArrayLike | None, count: int, name: str = "weights"
     if weights is None:
         return np.ones(count)
     array = checked(weights, name)
-    if len(array) != count:
-        raise ValueError(f"{name} must be one a row: got {len(array)} for {count} rows")
     if array.min() < 0 or array.max() == 0:
         raise ValueError(f"{name} must be 0 or more, and not all 0; the least is {array.min()}")
     return array
 
 
-def codes(labels: Labels | None, count: int, name: str = "clusters") -> tuple[NDArray[Any], int]:
+def codes(labels: Labels | None, count: int) -> tuple[NDArray[Any], int]:
     """Labels as numbers (rows,) from 0 on, and how many there are. None: each row its own."""
     if labels is None:
         return np.arange(count), count
-    array = np.asarray(labels)
-    if array.shape != (count,):
-        raise ValueError(f"{name} must be one label a row: got {array.shape} for {count} rows")
-    names, numbers = np.unique(array, return_inverse=True)
+    names, numbers = np.unique(np.asarray(labels), return_inverse=True)
     return numbers, len(names)
 
 

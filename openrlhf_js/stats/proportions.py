@@ -86,8 +86,8 @@ def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Floats:
         correct: (items,) number c of correct ones.
         k: 1 <= k <= n for every item.
     """
-    right = _counts(correct, "correct")
-    drawn = np.broadcast_to(_counts(samples, "samples"), right.shape)
+    right = np.atleast_1d(correct)
+    drawn = np.broadcast_to(samples, right.shape)
     if (wrong := (right < 0) | (right > drawn)).any():
         item = int(wrong.argmax())
         raise ValueError(f"item {item} has {right[item]} correct of {drawn[item]} samples")
@@ -110,12 +110,3 @@ def mean_pass_at_k(
 ) -> Estimate:
     """The mean of `pass_at_k` over items, with the interval of `clustered_proportion` by item."""
     return clustered_proportion(pass_at_k(samples, correct, k), clusters)
-
-
-def _counts(values: ArrayLike, name: str) -> np.ndarray:
-    numbers = np.atleast_1d(np.asarray(values))
-    if numbers.ndim != 1 or numbers.size == 0:
-        raise ValueError(f"{name} must be one number an item, not empty; got {numbers.shape}")
-    if not np.issubdtype(numbers.dtype, np.integer):
-        raise ValueError(f"{name} must be whole numbers, got {numbers.dtype}")
-    return numbers.astype(np.int64)

@@ -43,11 +43,11 @@ def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         (b"[1]", "the list: not JSON|item 1: not a JSON object"),
-        (b'{"a": "\xff"}', "line 1: not UTF-8"),
-        (b'{"a": "\\ud800"}', "line 1: holds a lone surrogate"),
+        (b'{"a": "\xff"}', "line 1: not JSON in UTF-8"),
+        (b'{"a": "\\ud800"}', "line 1: not JSON .*surrogates not allowed"),
         (b'{"a": 1', "line 1: not JSON"),
-        (b'{"a": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", "line 1: not JSON of a row"),
-        (b'{"a": ' + b"9" * 10**4 + b"}", "line 1: not JSON of a row"),
+        (b'{"a": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", "line 1: not JSON"),
+        (b'{"a": ' + b"9" * 10**4 + b"}", "line 1: not JSON"),
         (b"3", "line 1: not a JSON object, but int"),
     ],
 )

@@ -200,10 +200,8 @@ def test_what_a_reward_function_may_return(answer):
     ("answer", "message"),
     [
         ([1.0, None], "r.py: TypeError"),
-        ([1.0, float("inf")], "a finite number, for 'abb'"),
-        ([1.0], "for 2 responses; reward_func must give one"),
-        (None, "r.py: TypeError"),
-        (["x", "y"], r"r.py: ValueError"),
+        ([1.0, float("inf")], "one finite number for each of 2 queries: .* inf"),
+        ([1.0], "one finite number for each of 2 queries"),
     ],
 )
 def test_unusable_rewards(answer, message):
@@ -215,10 +213,7 @@ def test_reward_files_and_tasks(tmp_path):
     path = tmp_path / "r.py"
     path.write_text("def reward_func(queries, prompts, labels):\n    return [1.0] * len(queries)\n")
     found = file_grader(path)
-    for text, message in (
-        ("1 / 0", "ZeroDivisionError"),
-        ("x = 1", "has no reward_func"),
-    ):
+    for text, message in (("1 / 0", "ZeroDivisionError"), ("x = 1", "gives no reward_func")):
         (tmp_path / "bad.py").write_text(text)
         with pytest.raises(ValueError, match=message):
             file_grader(tmp_path / "bad.py")

@@ -138,7 +138,7 @@ def test_a_broken_item_or_none_leaves_no_file(tmp_path: Path) -> None:
         (row(label=5), "'label' and 'datasource' must hold text"),
         ({**row(), "datasource": "nothing"}, "no task grades"),
         *(({**row(), "input": x}, "messages with a role") for x in ([], [{"role": "user"}], 5)),
-        (row("a \ud800 b"), "lone surrogate"),
+        (row("a \ud800 b"), "surrogates not allowed"),
         (row(images="a.png"), "'images' must hold a list of paths"),
     ],
 )
