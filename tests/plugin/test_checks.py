@@ -174,7 +174,6 @@ def test_what_works_passes(changes):
         ),
         (estimator("remax"), "gives them later: serve it"),
         # the start
-        ({"data.max_len": "4097"}, "is more than the model's 4096 positions"),
         ({"rollout.max_new_tokens": "2048"}, "leaves no room in --data.max_len 2048 for a prompt"),
         ({"ckpt.load_enable": ""}, "there is no checkpoint in ./ckpt/checkpoints_ppo_ray"),
         ({"ckpt.path": "reward.py/ckpt"}, "reward.py is no folder that can be written"),
