@@ -21,9 +21,7 @@ from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, Unit, names, nod
 MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 MAX_MEMBERS = 64
 _STRUCTURES = syntax.words("group list rel union minus meet field text")
-_SETS: dict[str, Callable[[list[bool]], bool]] = {
-    **{"union": any, "meet": all, "minus": lambda held: held[0] > held[1]}
-}
+_SETS: dict[str, Any] = {"union": any, "meet": all, "minus": lambda held: held[0] > held[1]}
 _HOLDS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 _HOLDS |= {"!=": operator.ne}
 SIGNS = ("degree", "percent")  # of units
@@ -161,13 +159,6 @@ def _sides(tree: Tree) -> tuple[Tree, ...]:
     return sides[:-1] if is_name(sides[-1]) else sides
 
 
-def _plain(tree: Tree) -> Tree:
-    """The tuple that `P(1, 2)` names, or the tree itself."""
-    name, point = tree.args if tree.kind == "mul" else (tree, tree)
-    named = name.kind == "sym" and name.args[0][0].isupper() and point.kind == "group"
-    return point if named else tree
-
-
 def _named_tuple(tree: Tree, other: Tree) -> Tree:
     """The tuple that `x = 1, y = 2` gives, in the order of the names, beside another tuple."""
     items = (item.args for item in tree.args if tree.kind == "list" and item.kind == "rel")
@@ -204,7 +195,6 @@ class Judge:
         """Whether an answer is the gold answer."""
         if answer.kind == "rel" and "approx" in answer.args[0] and not is_name(answer.args[-2]):
             return self._rounded(answer, gold)
-        answer, gold = _plain(answer), _plain(gold)
         if answer == gold:
             return True
         kinds = {answer.kind, gold.kind}

@@ -21,7 +21,6 @@ from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, decimal, node, n
 __all__ = ["check_label", "grade"]
 MAX_CHARS = 2_000
 _NUMERAL = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
-_EXACT = Judge()
 
 
 def grade(answer: str | None, label: str) -> Score:
@@ -40,7 +39,7 @@ def grade(answer: str | None, label: str) -> Score:
         if not text:
             return scored("malformed", "an empty answer")
         with contextlib.suppress(NotRead, Undecided, RecursionError):
-            right = decide(text, wanted, _EXACT)
+            right = decide(text, wanted, Judge())
     except Exception as bug:
         return scored("error", f"{type(bug).__name__} on {answer!a:.80}")
     compared = f"{text!a:.80} against {' ; '.join(each.text for each in wanted)!a:.80}"

@@ -1,7 +1,8 @@
-"""Judge expressions by their values to 150 digits.
+r"""Judge expressions by their values to 150 digits, and with math-verify where our grammar ends.
 
 For a worker process alone, which is killed when it takes too long. Two expressions that agree to
-110 digits wherever both are real are taken to be equal.
+110 digits wherever both are real are taken to be equal. Of math-verify only the LaTeX grammar is
+used: its reader of plain expressions hands text to sympy's `parse_expr`, which runs it as Python.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import math_verify
 from mpmath import mp  # type: ignore[import-untyped]
 
 from openrlhf_js.tasks.base import Status
@@ -139,6 +141,12 @@ def _coordinate(name: str, k: int) -> Value:
 
 
 _OF_TEN = re.compile(r"\\ln|\\log ?[({]? ?10+(?!\d)")  # `\log 100` is 2
+_LATEX = [math_verify.LatexExtractionConfig()]
+_ADVANCED = re.compile(  # what math-verify may read: no words, lists, relations or towers of powers
+    r"(?=.*\\(?:[io]*nt|sum|prod|lim|det|partial|nabla|frac\{ ?d)(?![a-z]))"
+    r"(?!.*(?:\^ ?\{[^{}+-]*\^ ?\{|(?:[({] ?){6}))(?:_ ?\{[^{}]*\}|_(?! ?\{)|\d{1,8}(?!\d)"
+    r"|(?:\\(?!approx)[a-zA-Z]+|[a-zA-Z]{1,3})(?![a-zA-Z])|[-+*/^(){}\[\]|. ]){1,400}"
+)
 
 
 def compare(answer: str, label: str) -> tuple[Status, str]:
@@ -146,8 +154,15 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
     wanted, text = gold(label), normal(answer)
     golds = " ".join(each.text for each in wanted)
     logs = ["lg"] if _OF_TEN.search(golds) else ["ln", "lg"]  # a gold `\\log` may mean either
+    found: tuple[Status, str] = "wrong", "another value"
     try:
-        right = any(decide(text, wanted, Numeric(log=log)) for log in logs)
+        if any(decide(text, wanted, Numeric(log=log)) for log in logs):
+            return "correct", "equal value"
     except (NotRead, RecursionError) as error:
-        return "malformed", f"cannot be read: {error}"
-    return ("correct", "equal value") if right else ("wrong", "another value")
+        found = "malformed", f"cannot be read: {error}"
+    if len(wanted) == 1 and _ADVANCED.fullmatch(f"{text} {golds}"):
+        options = {"fallback_mode": "no_fallback", "parsing_timeout": None}
+        left, right = (math_verify.parse(f"${each}$", _LATEX, **options) for each in (golds, text))
+        if math_verify.verify(left, right, timeout_seconds=None):
+            return "correct", "math-verify finds them equal"
+    return found

@@ -35,6 +35,7 @@ rbrace=\} lbrack=[ rbrack=] lvert=| rvert=| vert=| degree=^\circ colon=: textdol
 Reals=\mathbb{R} R=\mathbb{R} dots=ldots cdots=ldots dotsc=ldots percent=% lor=vee
 backslash=setminus smallsetminus=setminus varphi=phi varepsilon=epsilon vartheta=theta newline=\\
 pounds=gbp texteuro=euro cent=cents langle=( rangle=) lfloor=\floor( rfloor=) lceil=\ceil( rceil=)
+over=frac choose=binom
 """
 _ALIASES = {name: spelling for name, _, spelling in (p.partition("=") for p in _PAIRS.split())}
 _ALIASES |= {name: "\\" + other for name, other in _ALIASES.items() if other.isalpha()}
@@ -47,28 +48,25 @@ _LATEX = r"""
 color  \\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}     =>
 \      \\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])  =>
 {      \\(?:boxed|fbox|underline|cancel|uline|emph|pmb|boldsymbol|bm)\s?(?=\{)  =>
-{      \\(?:math(?:rm|bf|it|sf|cal|normal)|[mh]box|operatorname)\*?\s?(?=\{)  =>  \\text
-{      \\text(?:rm|bf|it|sf|normal)?\*?\s?(?=\{)                        =>  \\text
+{      \\(?:(?:math|text)(?:rm|bf|it|sf|cal|normal)?|[mh]box|operatorname)\*?\s?(?=\{)  =>  \\text
 {      \\(?:vec|hat|overrightarrow|mathbb(?=\{[^RZNQC]))\s?(?=\{ ?[^\d\s])  =>
+\      \{([^{}\\]*)\\(over|choose)(?![a-z]) ?([^{}\\]*)\}                 =>  \\\2{\1}{\3}
 \      \\([a-zA-Z]+)                                                    =>  alias
 \      \\([%#|])                                                        =>  \1
 \      \\\$                                                             =>  \\usdSPACE
 circ   \^ ?\{ ?\\circ ?\}                                               =>  ^\\circ
 prime  \^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})                         =>  '
-begin  (?:\\\\\s*)+(?=\\end)                                              =>
+end    (?:\\\\\s*)*\\end\{cases\}                                          =>  ]
+end    (?:\\\\\s*)*\\end\{(?:[pbB]?matrix|smallmatrix|array)\}               =>  ])
 begin  (?:\\\\\s*)+                                                        =>  ],[
 begin  ,?\s*&                                                            =>  ,
 begin  \\begin\{cases\}                                                  =>  [
-end    \\end\{cases\}                                                    =>  ]
 begin  \\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?      =>  ([
-end    \\end\{(?:[pbB]?matrix|smallmatrix|array)\}                         =>  ])
 frac   \\frac\{ ?\\text\{([a-z ]+)\} ?\} ?\{ ?\\text\{([a-z ]{1,20})\} ?\}  =>  \\text{ \1/\2}
 text   (?<=[\d)}])(?<![A-Z]\})[ ~]?\\text\{[ ~]?([ABCFJKLNVWghlms])(?![A-Za-z])  =>  \\text{ \\\1
 text   \\text\{([^{}]*)\}                                               =>  SPACE\1SPACE
 text   \\text(?=\{)                                                      =>
 _      \ +(?=_)                                                         =>
-choose \{([^{}\\]*)\\choose(?![a-z]) ?([^{}\\]*)\}                      =>  \\binom{\1}{\2}
-over   \{([^{}\\]*)\\over(?![a-z]) ?([^{}\\]*)\}                        =>  \\frac{\1}{\2}
 """
 _PLAIN = r"""
 <      </?answer>                                                       =>
@@ -91,14 +89,14 @@ for    [ ,]+for (?:all|any|every) (?:(?:real|positive|values|numbers?|integers?|
 @      (?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b   =>
 .      (\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))  =>  \1\\bar{\2\3}
 circ   \^\\circ ?C(?![A-Za-z])                                            =>  SPACEcelsius
+(      (?<![\w\\])[A-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))                    =>
+^      (?<![a-z])(sin|cos|tan) ?\^ ?(?:\{ ?-1 ?\}|-1(?![\d.]))          =>  arc\1
 m/s    (?<=[\d}] )m(?=/s(?![a-z]))                                      =>  \\m
 sqrt   \\sqrt ?\[([^\[\]]+)\]                                            =>  \\root{\1}
 C      (?<![\w.)\]}^])(?:\{\} ?)?_?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])  =>  \\binom{\1}{\2}
 (      \((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\)  =>
 C      (?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])        =>  \\binom{\1}{\2}
-\in    ,? ?\( ?([a-z] ?\\in ?\\mathbb\{[NZ]\}) ?\)[ .]*\Z               =>  , \1
-mod    \( ?\\?b?mod ?(\d+) ?\)                                          =>  \\pmod{\1}
-mod    \\p?mod ?\{? ?(\d+) ?\}?                                         =>  \\pmod{\1}
+mod    (?:(\( ?)\\?b?|\\p?)mod ?\{? ?(\d+) ?\}?(?(1) ?\))                   =>  \\pmod{\2}
 _      (?<=[0-9A-F])_ ?\{ ?\(?(?:base ?)?([a-z\d]{1,8}) ?\)? ?\}           =>  _{\1}
 frac   (?<![\d.,^_/}])(\d{1,9}) ?(\\frac\{(\d{1,9})\}\{(\d{1,9})\})           =>  mixed
 /      (?<![\d.,^_/}])(\d{1,9}) ((\d{1,9})/(\d{1,9}))(?![\d.]|,\d)              =>  mixed
@@ -106,7 +104,7 @@ base   (?<![0-9A-F])([0-9A-F]+) ?\(? ?base ?-? ?(\w+)\b ?\)?            =>  \1_{
 _      \((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])                            =>  \1_
 @      (?<![A-Za-z])\\?(CURRENCY)\b\.? ?AMOUNT(?= ?(?:AFTER))     =>  \2 \1
 \      \\(usd|euro|gbp|yen|cents)(?![a-z])                              =>  \1
-\in    \A([^<>]*(?<![a-zA-Z\\])([kmn])(?![a-z])[^<>]*), ?\2 ?\\in ?\\mathbb\{[NZ]\}\Z  =>  \1
+\in    \A([^<>]*(?<![a-z\\])([kmn])(?![a-z])[^<>]*)[,(] ?\2 ?\\in ?\\mathbb\{[NZ]\}[ .)]*\Z  =>  \1
 |      \|([^|]+)\|                                                      =>  \\abs(\1)
 :      (\\\{ ?\(?[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):                        =>  \1\\mid SPACE
 R      \\mathbb\{R\}(?!\^)                                               =>  (-\\infty,\\infty)

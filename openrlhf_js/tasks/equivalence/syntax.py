@@ -379,8 +379,6 @@ class _Parser:
                 base = self.exponent()
             else:
                 power = self.exponent()
-        if power == node("neg", number(1)) and name in ("sin", "cos", "tan"):
-            name, power = "arc" + name, None
         if opening := self.takes("(", "{"):
             arguments = self.items()
             self.expect(")" if opening == "(" else "}")

@@ -119,6 +119,12 @@ def test_what_is_left_goes_through_the_pool():
     assert not verdict(r"\sqrt{3}", r"\sqrt{2}")
 
 
+def test_integrals_and_sums_are_left_to_math_verify():
+    score = grader.grade(r"\sum_{k=1}^{10} k + \int_0^1 x \, dx", "55.5")
+    assert score.status == "correct" and score.detail.endswith("math-verify finds them equal")
+    assert not verdict(r"\int_0^1 x \, dx + 1", r"\frac{1}{2}")
+
+
 def test_which_packages_are_loaded_and_when():
     """None of mathematics with the grader, and none by an answer in the worker."""
     done = subprocess.run(
@@ -129,7 +135,7 @@ def test_which_packages_are_loaded_and_when():
 
 LOADING = r"""
 import sys, openrlhf_js.tasks.equivalence.grader
-print(*{"sympy", "mpmath", "torch", "numpy"} & set(sys.modules), end="")
+print(*{"sympy", "mpmath", "math_verify", "torch", "numpy"} & set(sys.modules), end="")
 from openrlhf_js.tasks.equivalence import numeric
 loaded = set(sys.modules)
 answer, label = r"\log_2 \binom{4}{2} + \sin \frac{x}{7}", r"1 + \log_2 3 + \sin(x/7)"
@@ -229,8 +235,10 @@ CODE = [
 
 
 @pytest.mark.parametrize("code", CODE)
-def test_no_answer_is_run_as_code(in_process, tmp_path, code):
+def test_no_answer_is_run_as_code(in_process, monkeypatch, tmp_path, code):
+    evaluated = []
+    monkeypatch.setattr("math_verify.parser.parse_expr", lambda text, **_: evaluated.append(text))
     path = tmp_path / "touched"
-    for label in ("5", r"\sqrt{2} x", r"\text{even}"):
+    for label in ("5", r"\int_0^1 x\,dx", r"\text{even}"):
         assert grader.grade(code.format(path=path), label).status in ("wrong", "malformed")
-    assert not path.exists()
+    assert not path.exists() and not evaluated
