@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from markdown_table import print_table, shown
 
 from openrlhf_js.common.console import say
@@ -32,7 +33,8 @@ from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, parse, run
 from openrlhf_js.stats import clustered_mean
 from openrlhf_js.tiny import preferences
-from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, sample_texts, save
+from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, save
+from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.preferences import HELD_OUT_PROMPTS, TASK
 from openrlhf_js.tiny.supervise import (
     ProgramFailed,
@@ -40,13 +42,14 @@ from openrlhf_js.tiny.supervise import (
     supervised,
     training_environment,
 )
-from openrlhf_js.tiny.tasks import draw, grade, write_prompts
+from openrlhf_js.tiny.tasks import draw, write_prompts
 
 PROMPTS_PER_STEP, RESPONSES_PER_PROMPT = 64, 4  # as the quickstart
 LEARNING_RATE, STEPS = 1e-3, 50
 ESTIMATORS = ("js", "rloo")
 PAIRS, SAMPLES = 64_000, 32  # for the reward model; responses to each held-out prompt
 POLL_SECONDS = 0.5
+BATCH = 50  # prompts whose responses are sampled together
 POLICY = "policy"  # a folder
 
 
@@ -147,9 +150,17 @@ def train(estimator: str, seed: int, data: Path, folder: Path) -> dict[str, Any]
 
 def measure(policy: Path, seed: int) -> dict[str, Any]:
     """True scores (prompts, responses) of fresh responses to the held-out prompts."""
-    held_out = TASK.split(0, HELD_OUT_PROMPTS).held_out
-    texts = sample_texts(policy, TASK, held_out, samples=SAMPLES, seed=seed)
-    return {"true_scores": grade(TASK, held_out, texts)}
+    held_out, scores = TASK.split(0, HELD_OUT_PROMPTS).held_out, []
+    model, generator = load(policy), torch.Generator().manual_seed(seed)
+    for start in range(0, len(held_out), BATCH):
+        items = held_out[start : start + BATCH]
+        prompts = model.prompts([TASK.prompt(item) for item in items])
+        drawn = model.sample(prompts, SAMPLES, TASK.max_new_tokens, generator)
+        texts = iter(model.texts(drawn))
+        for item in items:
+            group = (TASK.score(next(texts), TASK.label(item)) for _ in range(SAMPLES))
+            scores.append([score.value for score in group])
+    return {"true_scores": scores}
 
 
 def work(settings: TrueScoreSettings) -> None:

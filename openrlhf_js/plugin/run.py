@@ -162,11 +162,12 @@ def train(args: argparse.Namespace, device: str) -> None:
         from openrlhf.cli import train_ppo_ray
         from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
 
-        from openrlhf_js.plugin.trainer import our_actors
+        from openrlhf_js.plugin.trainer import put_our_actors
 
     for notice in fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU):
         print(notice, flush=True)
-    with _ray(args, device), our_actors(args):
+    with _ray(args, device):
+        put_our_actors(args)
         train_ppo_ray.train(args)
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -178,9 +176,8 @@ def sourced_generator(actor_class: Any) -> Any:
     return ray.remote(SourcedGenerator)
 
 
-@contextmanager
-def our_actors(args: argparse.Namespace) -> Iterator[None]:
-    """In this context upstream's `train` in this process starts our actors.
+def put_our_actors(args: argparse.Namespace) -> None:
+    """From here on upstream's `train` in this process starts our actors.
 
     Args:
         args: the nested arguments, with our `args.js`.
@@ -209,11 +206,5 @@ def our_actors(args: argparse.Namespace) -> Iterator[None]:
         (launcher, "get_llm_for_sequence_regression"): actors.load_with_scale,
         (ppo_critic, "get_llm_for_sequence_regression"): actors.load_with_scale,
     }
-    originals = {place: getattr(*place) for place in places}
-    try:
-        for (module, name), ours in places.items():
-            setattr(module, name, ours)
-        yield
-    finally:
-        for (module, name), original in originals.items():
-            setattr(module, name, original)
+    for (module, name), ours in places.items():
+        setattr(module, name, ours)

@@ -18,7 +18,6 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import END, TinyTask, draw
 
 PAD = "<pad>"
@@ -147,23 +146,3 @@ def warm_start(
     model = make_model(tokenizer, seed, width, layers)
     imitate(model, tokenizer, task, train, seed=seed, on_step=on_step)
     save(model, tokenizer, folder)
-
-
-def sample_texts(
-    model_folder: Path,
-    task: TinyTask,
-    items: Sequence[Any],
-    *,
-    samples: int,
-    seed: int,
-    batch: int = 50,
-) -> list[list[str]]:
-    """Responses of a Hugging Face model at temperature 1, (prompts, samples), up to their ends."""
-    policy, generator = load(model_folder), torch.Generator().manual_seed(seed)
-    texts: list[list[str]] = []
-    for start in range(0, len(items), batch):
-        prompts = policy.prompts([task.prompt(item) for item in items[start : start + batch]])
-        drawn = policy.sample(prompts, samples, task.max_new_tokens, generator)
-        found = policy.texts(drawn)
-        texts += [found[i : i + samples] for i in range(0, len(found), samples)]
-    return texts

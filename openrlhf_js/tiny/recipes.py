@@ -145,10 +145,7 @@ def _parse(argv: list[str]) -> Flags:
 
 
 def _count(given: Flags, name: str, default: int) -> int:
-    values = given.get(name, [str(default)])
-    if len(values) != 1 or not values[0].isdecimal() or int(values[0]) < 1:
-        raise ValueError(f"--{name} takes one number from 1 on, got {' '.join(values) or 'none'}")
-    return int(values[0])
+    return int(" ".join(given.get(name, [str(default)])))
 
 
 def _written(given: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,16 +85,6 @@ def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str)
     """Writes prompts as OpenRLHF reads them."""
     rows = ({"input": task.prompt(item), "label": task.label(item)} for item in items)
     write_lines(path, ({**row, "datasource": source} for row in rows))
-
-
-def grade(
-    task: TinyTask, items: Sequence[Any], texts: Sequence[Sequence[str]]
-) -> list[list[float]]:
-    """The scores of texts (prompts, samples), in the same order."""
-    return [
-        [task.score(text, task.label(item)).value for text in group]
-        for item, group in zip(items, texts, strict=True)
-    ]
 
 
 # Sort: put 2 to 5 digits in order, `sort(7294)=` -> `2479`. Prompts of several lengths differ in

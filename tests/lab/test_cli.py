@@ -160,7 +160,7 @@ def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, statu
     ("flags", "message"),
     [
         (["--prompts", "/no/such.jsonl"], "/no/such.jsonl: No such file"),
-        (["--reward", "/no/such.py"], "is not a Python file"),
+        (["--reward", "/no/such.py"], "gives no reward_func"),
         (["--prompts_count", "17"], "17 prompts are asked for, and there are 16"),
         (["--label_key", "gold"], "nothing under 'gold' (--label_key)"),
     ],

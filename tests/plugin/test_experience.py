@@ -269,10 +269,8 @@ def test_groups_that_were_filtered_out_count_in_the_statistics_and_not_in_traini
 
 BINARY = {  # estimator, m, chance of a right answer -> share of the gradient that filtering leaves
     ("js_fixed", 2, 0.5): 0.75,
-    ("js_fixed", 2, 0.1): 0.75,
     ("js_fixed", 4, 0.5): 0.9375,
     ("js_fixed", 4, 0.1): 0.8175,
-    ("rloo", 2, 0.1): 1.0,
     ("rloo", 4, 0.1): 1.0,
 }
 
@@ -292,13 +290,6 @@ def test_what_filtering_leaves_of_the_expected_gradient(name, m, chance):
         left[True] += gradient * (0 < group.mean() < 1).item()
     assert left[False] == pytest.approx(1, abs=1e-5)
     assert left[True] == pytest.approx(BINARY[name, m, chance], abs=1e-5)
-
-
-def test_with_two_responses_filtered_js_is_rloo_rescaled():
-    rewards = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
-    ratio = estimators.advantage("js", rewards) / estimators.advantage("rloo", rewards)
-    torch.testing.assert_close(ratio, ratio[:1, :1].expand_as(ratio))
-    assert 0.5 < ratio[0, 0] < 1
 
 
 def test_the_error_of_reinforce_is_that_of_the_batch_mean_which_whitening_subtracts(rewards):

@@ -86,28 +86,18 @@ def exactly(batches):
     return (p @ ((g - mean) ** 2).sum(1), (mean**2).sum()), p @ found
 
 
-@pytest.mark.parametrize("micro_batches", [2, 3])
-def test_unbiased_over_all_batches_of_whole_prompt_groups(micro_batches):
+@pytest.mark.parametrize(("responses", "sizes"), [(2, (2, 2)), (2, (2, 2, 2)), (1, (1, 3))])
+def test_unbiased_over_all_batches_of_whole_prompt_groups(responses, sizes):
+    groups = [size // responses for size in sizes]
+
     def batches():
-        for groups in itertools.product(prompt_groups(2), repeat=micro_batches):
-            probability = np.prod([p for p, _ in groups])
-            yield probability, [g / micro_batches for _, g in groups], [2] * micro_batches
+        for drawn in itertools.product(prompt_groups(responses), repeat=sum(groups)):
+            probability = np.prod([p for p, _ in drawn])
+            gradients = iter([g / sum(groups) for _, g in drawn])
+            yield probability, [sum(itertools.islice(gradients, n)) for n in groups], sizes
 
     exact, expected = exactly(batches())
     assert exact[0] > 0.01 and exact[1] > 0.01
-    np.testing.assert_allclose(expected, exact, rtol=1e-12)
-
-
-def test_unbiased_over_all_batches_whose_micro_batches_differ_in_size():
-    sizes = (1, 3)
-
-    def batches():
-        for drawn in itertools.product(prompt_groups(1), repeat=sum(sizes)):
-            probability = np.prod([p for p, _ in drawn])
-            gradients = np.array([g for _, g in drawn]) / sum(sizes)
-            yield probability, [gradients[:1].sum(0), gradients[1:].sum(0)], sizes
-
-    exact, expected = exactly(batches())
     np.testing.assert_allclose(expected, exact, rtol=1e-12)
 
 

@@ -25,6 +25,8 @@ from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.run import RECORD, recorded
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 from openrlhf_js.report import runs
+from openrlhf_js.tiny import model as tiny
+from openrlhf_js.tiny.tasks import TASKS
 
 
 def test_the_installed_stack_has_every_name_that_we_rely_on():
@@ -82,22 +84,12 @@ def test_flash_attn_is_lent_to_openrlhf_alone():
 
 def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
     from openrlhf.models import Actor
-    from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=30,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-    )
-    config._attn_implementation = "sdpa"
-    config.use_cache = False  # as Actor sets it for a model that it loads
-    actor = Actor(Qwen2ForCausalLM(config).eval())
+    model = tiny.make_model(tiny.make_tokenizer(TASKS["sort"]), seed=0, width=32, layers=2)
+    model.config.use_cache = False  # as Actor sets it for a model that it loads
+    actor = Actor(model.eval())
     actor.temperature = 1.0
-    tokens = torch.randint(0, 30, (3, 9))
+    tokens = torch.randint(0, len(TASKS["sort"].tokens), (3, 9))
     padded = torch.ones(3, 9, dtype=torch.long)
     padded[0, :4] = 0
     padded[2, :2] = 0

@@ -86,13 +86,6 @@ def test_a_dry_run_has_rows_for_files_that_are_not_built(tmp_path, capsys):
     assert value(with_data(known, tmp_path), "data.prompt_dataset").startswith("OpenRLHF/")
 
 
-@pytest.mark.parametrize("value", ["1e3", "0", "8 8", ""])
-def test_a_count_that_is_not_one(tmp_path, value):
-    with pytest.raises(ValueError, match=r"--train\.batch_size takes one number from 1 on"):
-        tiny_training([*FLAGS, "--train.batch_size", *value.split()], tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("messages", [True, False])
 def test_prompts_are_messages_where_a_template_is_applied(tmp_path, messages):
     argv = [word for word in FLAGS if messages or word != "--data.apply_chat_template"]

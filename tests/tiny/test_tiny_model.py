@@ -10,8 +10,7 @@ from openrlhf_js.cli import lab as cli_lab
 from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.tasks import task_of
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.policy import Policy
-from openrlhf_js.tiny.tasks import END, TASKS, grade, sort, write_prompts
+from openrlhf_js.tiny.tasks import END, TASKS, sort, write_prompts
 
 
 @pytest.fixture(scope="module")
@@ -47,25 +46,6 @@ def test_imitation_lowers_the_loss_and_repeats_itself():
     assert len(first) == 12
     assert first[-1] < first[0] - 0.3
     assert losses() == first
-
-
-def test_evaluation_samples_every_prompt_and_repeats_itself(folder):
-    digits = sort.split(0, 200).held_out[::20]
-    texts = model.sample_texts(folder, sort, digits, samples=3, seed=0, batch=4)
-    assert [len(row) for row in texts] == [3] * len(digits)
-    assert texts == model.sample_texts(folder, sort, digits, samples=3, seed=0, batch=4)
-
-
-def test_responses_end_at_their_end_and_right_ones_get_full_marks(folder, monkeypatch):
-    """The way from tokens to scores, with chosen responses in the place of sampled ones."""
-    tokenizer = model.make_tokenizer(sort)
-    responses = [["2", "7", END, model.PAD], ["2", model.PAD, "7", END], ["2", "7", "7", model.PAD]]
-
-    said = torch.tensor([tokenizer.convert_tokens_to_ids(each) for each in responses])
-    monkeypatch.setattr(Policy, "sample", lambda *_: said.repeat(2, 1))
-    texts = model.sample_texts(folder, sort, ["72", "94107"], samples=3, seed=0)
-    assert texts == [[f"27{END}", f"2{model.PAD}7{END}", f"277{model.PAD}"]] * 2
-    assert grade(sort, ["72", "94107"], texts) == [[1.0, 0.0, 0.0], [0.0] * 3]
 
 
 @pytest.mark.parametrize("name", ["sort", "countdown"])
