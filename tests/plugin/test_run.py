@@ -12,7 +12,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -376,11 +378,21 @@ def test_what_killed_runs_left_is_removed_and_what_is_in_use_stays(tmp_path, mon
         (tmp_path / name).mkdir()
         (tmp_path / name / "lock").touch()
     (tmp_path / "ojs-starting").mkdir()  # has no lock yet
-    with (tmp_path / "ojs-alive" / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        run.clean_up()
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"ojs-alive", "ojs-starting", "other"}
+    unused, young = (Path(tempfile.mkstemp(prefix="psm_", dir="/dev/shm")[1]) for _ in range(2))
+    mapped = SharedMemory(create=True, size=10)
+    for file in (unused, Path("/dev/shm", mapped.name)):
+        os.utime(file, (0, 0))
+    try:
+        with (tmp_path / "ojs-alive" / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            run.clean_up()
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"ojs-alive", "ojs-starting", "other"}
+        assert not unused.exists() and young.exists() and Path("/dev/shm", mapped.name).exists()
+    finally:
+        young.unlink()
+        mapped.close()
+        mapped.unlink()
 
 
 # --- the log ----------------------------------------------------------------------------------
