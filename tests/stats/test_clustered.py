@@ -51,12 +51,6 @@ def test_one_row_a_cluster_is_the_t_interval():
     assert found.half_width == pytest.approx((expected.high - expected.low) / 2)
 
 
-def test_equal_clusters_are_their_means():
-    values = np.random.default_rng(0).normal(size=(6, 4))
-    clusters = np.repeat(list("abcdef"), 4)
-    assert clustered_mean(values.ravel(), clusters) == pytest.approx(clustered_mean(values.mean(1)))
-
-
 def test_three_rows_by_hand():
     # Clusters {0} and {3, 3}: the mean is 2, and 3 or 0 without one of them; variance
     # 1/2 (1 + 4) = 2.5.
