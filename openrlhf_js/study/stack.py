@@ -98,7 +98,7 @@ def _tiny(run: Run, settings: StudySettings, folder: Path) -> list[str]:
         "data.prompt_dataset": data / "train.jsonl",
         "data.label_key": "label",
         "data.max_len": task.max_tokens,
-        "rollout.micro_batch_size": 128,
+        "rollout.micro_batch_size": min(128, run.prompts * run.responses),
         "rollout.max_new_tokens": task.max_new_tokens,
         "train.micro_batch_size": run.prompts * run.responses // parts,
         "ds.zero_stage": 2,
