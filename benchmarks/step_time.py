@@ -88,7 +88,8 @@ def main() -> None:
     extra = np.median(times["js"]) - np.median(times["rloo"])
     print(f"\njs adds {extra * 1e3:.2f} ms to a step")
     if folder:
-        steps = {name: median_step(folder / "tensorboard" / name) for name in times}
+        logs = {name: next(folder.glob(f"stack/*-{name}-*/tensorboard/*")) for name in times}
+        steps = {name: median_step(log) for name, log in logs.items()}
         print(
             f"of {steps['rloo']:.3f} s ({extra / steps['rloo']:.2%}); js took {steps['js']:.3f} s"
         )

@@ -119,7 +119,9 @@ def work(settings: QuickstartSettings) -> None:
         findings = analysis.analyse(records, paired.compared_with)
         written = page.write(folder, records, findings, paired.compared_with)
         what = f"{MODEL}, 16 prompts x 2 responses a step, {settings.seeds} paired seeds"
-        style.save_png(page.picture(records, findings, what), folder / "compared.png")
+        style.save_png(
+            page.picture(records, findings, paired.compared_with, what), folder / "compared.png"
+        )
         say(f"✓ {len(records)} runs at 16 x 2 in this process, paired by seed:")
         for sentence in page.summary(findings, paired.compared_with):
             say(f"  {sentence}")

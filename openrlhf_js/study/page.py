@@ -179,7 +179,7 @@ def regret_picture(regret: Sequence[Row]) -> Figure:
     return figure
 
 
-def picture(records: Sequence[Record], findings: Findings, title: str) -> Figure:
+def picture(records: Sequence[Record], findings: Findings, reference: str, title: str) -> Figure:
     """Learning curves by cell, and the differences of pass@1 to the reference."""
     panels = {each.name: Panel(each.name, CURVE) for each in cells_of(findings)}
     figure = plot(
@@ -206,7 +206,7 @@ def picture(records: Sequence[Record], findings: Findings, title: str) -> Figure
         axes.set_yticks(range(len(found)), [f"{r['estimator']}, {r['cell'].mix}" for r in found])
         axes.set_ylim(max(len(found), 1) - 0.5, -0.5)
         axes.axvline(0, color=style.INK, linewidth=1)
-        label = "points over the reference, 95 % by seed"
+        label = f"points over {reference}, 95 % by seed"
         style.dress(axes, "Difference of pass@1", label, "")
     return figure
 
