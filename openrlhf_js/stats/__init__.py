@@ -7,7 +7,7 @@ from openrlhf_js.stats.clustered import (
     ratio_of_means,
     stratified_mean,
 )
-from openrlhf_js.stats.compare import Comparison, differences
+from openrlhf_js.stats.compare import Comparison, differences, holm
 from openrlhf_js.stats.estimate import (
     CONFIDENCE,
     Difference,
@@ -31,6 +31,7 @@ __all__ = [
     "clustered_proportion",
     "detectable_effect",
     "differences",
+    "holm",
     "mean_pass_at_k",
     "paired_difference",
     "pass_at_k",

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from statsmodels.stats.multitest import multipletests
-
-from openrlhf_js.stats import clustered_mean, paired_difference
+from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.stats import clustered_mean, holm, paired_difference
 
 Record = Mapping[str, Any]
 Row = dict[str, Any]
@@ -27,6 +26,8 @@ CAUSES = {
     "dead": "groups with equal rewards",
     "spread": "spread of values, late",
 }
+# Their advantages and gradients are divided by a standard deviation, so in other units.
+SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scaling}
 PAIRED = 2  # seeds at least for an interval
 
 
@@ -80,7 +81,9 @@ def analyse(records: Iterable[Record], reference: str) -> Findings:
     for cell, estimators in cells.items():
         _add(found, cell, estimators, reference)
     for quantity in TESTED:
-        _correct([row for row in found.differences if row["quantity"] == quantity])
+        family = [row for row in found.differences if row["quantity"] == quantity]
+        for row, p in zip(family, holm([row["p"] for row in family]), strict=True):
+            row["p_holm"] = p
     return found._replace(regret=regret(found.rows))
 
 
@@ -103,14 +106,6 @@ def _add(found: Findings, cell: Cell, estimators: dict[str, Rates], reference: s
             found.differences.extend(_differences(own, *pairs, quantities))
             if len(rates) > 1:
                 found.differences.extend(_any_rate(own, rates, theirs))
-
-
-def _correct(family: Sequence[Row]) -> None:
-    """Sets Holm's p-values of comparisons that belong together."""
-    if family:
-        corrected = multipletests([row["p"] for row in family], method="holm")[1]
-        for row, p in zip(family, corrected, strict=True):
-            row["p_holm"] = float(p)
 
 
 def best_rate(rates: Rates) -> float:
@@ -150,6 +145,9 @@ def _quantities(reward: float | None) -> dict[str, Quantity]:
 
     return {
         **{name: plain(name) for name in ("pass1", "reward", *CAUSES)},
+        "gradient_variance": lambda record: (
+            None if record["estimator"] in SCALED else record["gradient_variance"]
+        ),
         "steps_to_target": lambda record: (
             None if reward is None else record["steps"] * steps_to(reward, record["curve"])
         ),

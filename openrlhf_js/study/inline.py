@@ -150,7 +150,7 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
         optimizer.step()
         logged = diagnostics(run.estimator, batch.rewards, greedy_rewards=batch.greedy)
         real = [i for i, each in enumerate(now) if each.label not in (SOLVED, UNSOLVABLE)]
-        steps.append({"reward": float(batch.rewards[real].mean()) if real else 0.0, **logged})
+        steps.append({"reward": float(batch.rewards[real].mean()), **logged})
     ours, rloos = (sum(each[f"js/baseline_mse{of}"] for each in steps) for of in ("", "_rloo"))
     variance, square = (fmean(each) for each in zip(*moments, strict=True))
     return {
@@ -161,8 +161,7 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
         "steps": settings.steps,
         "dead": fmean(each["js/all_equal_groups"] for each in steps),
         "baseline_error": ours / rloos if rloos > 0 else None,
-        # Divided by a standard deviation, advantages and gradients are in other units.
-        "gradient_variance": None if ESTIMATORS[run.estimator].scaling else variance,
+        "gradient_variance": variance,
         "gradient_snr": square / variance if variance > 0 else None,
         "spread": _spread(steps[-max(1, len(steps) // 4) :]),
     }
