@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -126,8 +127,6 @@ def work(settings: QuickstartSettings) -> None:
         for sentence in page.summary(findings, paired.compared_with):
             say(f"  {sentence}")
         say(f"\npicture      {folder / 'compared.png'}\nall figures  {written}")
-    program = Path(sys.executable).parent / "openrlhf-js"
-    say(
-        f"models       {folder / 'stack'}/*/model\nall metrics  {program} report {folder / 'stack'}"
-    )
+    report = shlex.join([str(Path(sys.executable).parent / "openrlhf-js"), "report", str(folder)])
+    say(f"models       {folder / 'stack'}/*/model\nall metrics  {report}")
     say(f"{time.monotonic() - began:.0f} seconds")
