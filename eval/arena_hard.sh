@@ -4,6 +4,7 @@
 #   bash eval/arena_hard.sh CHECKPOINT              answers, says what judging may cost, and stops
 #   BUDGET=25 bash eval/arena_hard.sh CHECKPOINT    judges as well, for so many dollars at most
 #   BUDGET=none ...                                 the same for a judge without a price
+#   bash eval/arena_hard.sh --example               all of it in a minute, with a scripted judge
 #
 # The same command resumes, and pays for nothing twice. By environment variables:
 #   BENCH        arena-hard-v2.0 (default: hard prompts and creative writing), or arena-hard-v0.1
@@ -19,10 +20,15 @@
 #   JUDGE_NAME   the judge's name in the results, such as gemini-2.5; default: JUDGE
 #   JUDGE_URL    where the judge is (default: https://api.openai.com/v1)
 #   JUDGE_KEY    the environment variable of its key (default: OPENAI_API_KEY; none: no key)
+#   RETRY_FAILED 1: asks games again that have no verdict, or were refused
 #   OUT          folder of the results (default: runs/arena-hard/NAME)
 #   COMPARE      another model that was judged: the paired difference to it
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+python="${PYTHON:-$root/.venv/bin/python}"
+if [[ ${1:-} == --example ]]; then
+    exec "$python" "$root/eval/arena_hard_example.py" "${OUT:-runs/arena-hard/example}"
+fi
 if [[ $# -ne 1 || $1 == -* ]]; then
     sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
     [[ $# -eq 1 && ($1 == -h || $1 == --help) ]] && exit 0
@@ -43,7 +49,11 @@ out="${OUT:-runs/arena-hard/$name}"
 key="${JUDGE_KEY:-OPENAI_API_KEY}"
 
 arena() {
-    "${PYTHON:-$root/.venv/bin/python}" -m openrlhf_js.cli.main eval arena "$@"
+    "$python" -m openrlhf_js.cli.main eval arena "$@" && return
+    local status=$?
+    echo "Here a flag is a variable, such as TEXTS=... for --texts; only --source is FROM, --url is" \
+        "JUDGE_URL, and --key_env is JUDGE_KEY." >&2
+    return "$status"
 }
 
 categories=(${CATEGORY:+--category "$CATEGORY"})
@@ -59,7 +69,7 @@ arena generate "${place[@]}" "${categories[@]}" --model "$checkpoint" --name "$n
 
 place+=(${BASELINE:+--baseline "$BASELINE"})
 judging=("${place[@]}" "${categories[@]}" --models "$name" --judge "$judge" --settings "$settings"
-    ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"})
+    ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"} ${RETRY_FAILED:+--retry_failed})
 arena judge "${judging[@]}" --dry_run
 if [[ -z ${BUDGET:-} ]]; then
     echo "Not judged yet: give BUDGET=DOLLARS, or BUDGET=none for a judge without a price."

@@ -123,7 +123,11 @@ def _generate(settings: GenerateSettings) -> int:
 
     questions = data.read_questions(settings.folder)
     wanted = data.select(dict(list(questions.items())[: settings.questions]), settings.category)
-    count_tokens = style.load_tokenizer(settings.bench)
+    count_tokens = None
+    try:
+        count_tokens = style.load_tokenizer(settings.bench)
+    except ValueError as error:
+        say(f"style is not counted; the same command counts it later: {error}", error=True)
     sampler = settings.sampler(settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
     records, open_questions = answer(
@@ -245,7 +249,6 @@ def _judge(flags: JudgeFlags) -> int:
 class PoolSettings(BenchSettings):
     """What is scored, and how."""
 
-    bench: str = Field(description="what was judged, a folder in --data")
     judge: Names = Field((), description="whose judgments; default: the only one there")
     models: Names = Field((), description="show only these; default: all")
     category: Names = Field((), description="only these; default: all judged")
@@ -287,8 +290,9 @@ class PageSettings(PoolSettings):
     exit status: 0 done, 1 a file cannot be written, 2 bad input, 130 stopped
     """
 
-    page: tyro.conf.Positional[Path | None] = Field(None, description="of score --html")
-    bench: str = Field("", description="or make a page of this bench")
+    page: tyro.conf.Positional[Path | None] = Field(
+        None, description="of score --html; default: make one of --bench"
+    )
     html: Path | None = Field(None, description="where; default: arena.html in the bench's folder")
 
 
@@ -357,10 +361,8 @@ def _write(path: Path, content: str) -> None:
 def _show(settings: PageSettings) -> int:
     from openrlhf_js.report.arena import page
 
-    if (settings.page is None) == (not settings.bench):
-        raise ValueError("name a PAGE, or a --bench to make one of")
     path = settings.page or settings.html or settings.folder.root / "arena.html"
-    if settings.bench:
+    if not settings.page:
         _write(path, page(*_boards(settings)))
     path.stat()  # before a browser says in its own way that it is not there
     if not webbrowser.open(path.resolve().as_uri()):

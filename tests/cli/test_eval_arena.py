@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,7 +49,14 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     data = tmp_path / "data"
     place = ["--data", str(data), "--bench", "own"]
     words = ["generate", *place, "--model", str(tiny), "--name", "m", "--max_new_tokens", "5"]
-    assert eval_arena.main([*words, "--questions", "2"]) == 0
+    with monkeypatch.context() as offline:
+        offline.setattr(style, "load_tokenizer", Mock(side_effect=ValueError("no o200k_base")))
+        assert eval_arena.main([*words, "--questions", "2"]) == 0
+    assert (
+        "style is not counted; the same command counts it later: no o200k"
+        in capsys.readouterr().err
+    )
+    assert not any("metadata" in row for row in read_lines(Folder(data, "own").answers("m")))
     assert eval_arena.main(words) == 0  # the last one is too long, and recorded as failed
     said = capsys.readouterr()
     assert "answers to 6 of 7 questions" in said.out and "1 questions failed" in said.err
@@ -117,7 +125,7 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
             "no such file; `openrlhf-js eval arena fetch`",
         ),
         (["score", "--bench", "own"], "--judge says whose judgments"),
-        (["show"], "name a PAGE, or a --bench"),
+        (["show"], "--judge says whose judgments; data/arena-hard-v2.0 has none"),
         (["fetch", "--source", "nowhere"], "nowhere holds no data/arena-hard-v2.0/question.jsonl"),
         (["fetch", "--bench", "mine"], "--baseline MODEL"),
     ],
@@ -182,7 +190,8 @@ def script(tmp_path):
             ["bash", str(SCRIPT), *words],
             cwd=tmp_path,
             env={**own, **variables},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             timeout=30,
         )
@@ -226,8 +235,9 @@ def test_all_of_the_script(script):
 
 
 def test_what_goes_wrong_ends_the_script(script, tmp_path):
-    status, calls, _ = script("model", FETCH_STATUS="1")
+    status, calls, said = script("model", FETCH_STATUS="1")
     assert status != 0 and len(calls) == 1  # not even the questions are there
+    assert "--source is FROM" in said
     folder = tmp_path / "data" / "arena-hard-v2.0"
     folder.mkdir(parents=True)
     (folder / "question.jsonl").touch()
@@ -236,6 +246,16 @@ def test_what_goes_wrong_ends_the_script(script, tmp_path):
     (folder / "judge_prompts.json").touch()
     status, calls, _ = script("model", GENERATE_STATUS="1")
     assert status == 1 and [call.split()[0] for call in calls] == ["generate"]
+
+
+@pytest.mark.timeout(300)  # imports torch twice
+def test_the_example_needs_no_key_and_no_network(tmp_path):
+    own = {**os.environ, "PYTHON": sys.executable, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path)}
+    assert subprocess.run(["bash", str(SCRIPT), "--example"], env=own).returncode == 0
+    scores = {row["model"]: row for row in json.loads((tmp_path / "scores.json").read_bytes())}
+    assert scores["tiny"]["questions"] == 40 and scores["tiny"]["games_missing"] == 0
+    assert 5 < scores["tiny"]["score"] < 95 and {*scores} == {"careless", "tiny"}
+    assert (tmp_path / "arena.html").stat().st_size > 40_000
 
 
 @pytest.mark.parametrize("name", ["v0.1", "v2.0"])

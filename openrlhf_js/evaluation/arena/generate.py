@@ -30,7 +30,7 @@ def generate(
     questions: Mapping[str, Question],
     wanted: Mapping[str, Question],
     parameters: Parameters,
-    count_tokens: CountTokens,
+    count_tokens: CountTokens | None,
     system: str = "",
     retry_failed: bool = False,
 ) -> tuple[list[Record], dict[str, str]]:
@@ -80,7 +80,7 @@ def generate(
 
 
 def _export(
-    path: Path, store: Store, questions: Mapping[str, Question], count_tokens: CountTokens
+    path: Path, store: Store, questions: Mapping[str, Question], count_tokens: CountTokens | None
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     failed = {each["uid"]: each["failed"] for each in store.records.values() if "failed" in each}
@@ -102,8 +102,9 @@ def _export(
                 "tstamp": said["tstamp"],
                 "finish_reason": said["finish_reason"],
                 "completion_tokens": said["tokens"],
-                "metadata": metadata(text, count_tokens),  # official style control: by position
             }
+            if count_tokens:
+                row["metadata"] = metadata(text, count_tokens)
             file.write(json_line(row))
     about = {"settings": store.identity, "failed": failed}
     write_json(path.with_suffix(".generation.json"), about)

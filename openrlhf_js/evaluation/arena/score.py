@@ -128,9 +128,6 @@ def _rows(folder: data.Folder, judges: Sequence[str], questions: Questions) -> I
 def _styles(folder: data.Folder, model: str, questions: Questions) -> pd.DataFrame:
     answers = {uid: a for uid, a in data.read_answers(folder, model).items() if uid in questions}
     found = {uid: each.style for uid, each in answers.items() if each.style}
-    if lacking := len(answers) - len(found):
-        path = folder.answers(model)
-        log.warning("%s: %d of %d answers have no style counts", path, lacking, len(answers))
     index = pd.MultiIndex.from_product([[model], list(found)], names=["model", "uid"])
     return pd.DataFrame(found.values(), index=index, columns=[*style.STYLE], dtype=float)
 

@@ -1,0 +1,81 @@
+"""Arena-Hard on this machine alone: made-up questions, a tiny model, and a scripted judge.
+
+`bash eval/arena_hard.sh --example` runs this, in under a minute and without a key, a GPU or a
+network. It writes questions and a baseline's answers, trains a tiny model for seconds, serves a
+judge, and has the shell file do with them what it does with any checkpoint. The scores mean
+nothing, but all that they are made of can be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
+from judged_bench import answer_row, write_lines  # noqa: E402
+from stub_judge import Answer, reply, serving  # noqa: E402
+
+BENCH, BASELINE, JUDGE = "example", "careless", "scripted-judge"
+QUESTIONS, STEPS, WIDTH = 40, 60, 64
+PARTS = re.compile(r"<(?:request|answer_[AB])>\n(.*?)\n</", re.DOTALL)
+
+
+def judge(request: dict[str, Any], number: int) -> Answer:
+    """Compares the digits that stand in their place, as our own prompt shows both answers."""
+    asked, *answers = PARTS.findall(request["messages"][-1]["content"])
+    right = sorted(re.sub(r"\D", "", asked))
+    said = [(re.findall(r"\d+", each) or [""])[0] for each in answers]
+    a, b = (sum(map(str.__eq__, each, right)) / len(right) for each in said)
+    verdict = "A=B" if a == b else "A>B" if a > b else "B>A"
+    verdict = verdict.replace(">", ">>") if abs(a - b) > 0.5 else verdict
+    words = f"- **A**: {a:.0%} of the digits are right\n- **B**: {b:.0%} are\n\n[[{verdict}]]"
+    return reply(words, tokens=40, asked=300)
+
+
+def answer(digits: str, rng: random.Random) -> str:
+    """A careless answer: right half of the time, and in Markdown."""
+    said = "".join(sorted(digits) if rng.random() < 0.5 else rng.sample(digits, len(digits)))
+    return f"The digits **in order**:\n\n```text\n{said}\n```"
+
+
+def write(folder: Path) -> None:
+    """Writes questions, the baseline's answers, the judge's settings, and a tiny model."""
+    from openrlhf_js.tiny import model
+    from openrlhf_js.tiny.tasks import sort
+
+    split, rng, bench = sort.split(0, QUESTIONS), random.Random(0), folder / "data" / BENCH
+    items = {f"q{number}": digits for number, digits in enumerate(split.held_out)}
+    asked = ({"uid": u, "category": "sorting", "prompt": sort.prompt(d)} for u, d in items.items())
+    write_lines(bench / "question.jsonl", asked)
+    answers = (answer_row(uid, BASELINE, answer(digits, rng)) for uid, digits in items.items())
+    write_lines(bench / "model_answer" / f"{BASELINE}.jsonl", answers)
+    (folder / "judge.yaml").write_text(f"judge_model: {JUDGE}\n")
+    tokenizer = model.make_tokenizer(sort)
+    policy = model.make_model(tokenizer, 0, WIDTH, 1)
+    briefly = replace(sort, warm_start_steps=STEPS)
+    model.imitate(policy, tokenizer, briefly, split.train, seed=0, batch_size=32)
+    model.save(policy, tokenizer, folder / "tiny")
+
+
+def main(folder: Path) -> int:
+    """Makes the example in a folder, or resumes it, and returns the shell file's exit status."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a model as small as this is slower with more
+    if not (folder / "tiny").is_dir():
+        write(folder)
+    with serving(judge, (JUDGE,)) as served:
+        own = {"BENCH": BENCH, "DATA": str(folder / "data"), "BASELINE": BASELINE, "NAME": "tiny"}
+        own |= {"SETTINGS": str(folder / "judge.yaml"), "JUDGE_URL": served.url, "OUT": str(folder)}
+        own |= {"JUDGE_KEY": "none", "BUDGET": "none", "MAX_NEW_TOKENS": "8"}
+        command = ["bash", str(ROOT / "eval" / "arena_hard.sh"), str(folder / "tiny")]
+        return subprocess.run(command, env={**os.environ, **own}).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
