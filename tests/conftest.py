@@ -1,15 +1,21 @@
-"""The order of the tests, the time that each may take, and the signals that they hear."""
+"""What tests may import, their order, the time that each may take, the signals that they hear."""
 
 from __future__ import annotations
 
 import logging
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 
-LONGEST = "tests/integration/test_training.py"
+# Modules that tests of several folders share.
+sys.path[:0] = [str(Path(__file__).parent / name) for name in (".", "evaluation", "reward_model")]
+
+# Of the runs of the stack and of the other tests: what would keep one process busy at the end.
+LONGEST = ("tests/integration/test_training.py", "tests/study/test_study_program.py")
 INTEGRATION_TIMEOUT_SECONDS = 600
 
 hypothesis.settings.register_profile("any machine", deadline=None)

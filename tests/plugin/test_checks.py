@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kit import save_policy, save_scorer
 
+from openrlhf_js.cli.train import main
 from openrlhf_js.plugin import checks, flags
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.upstream import BadInput
-from openrlhf_js.tiny import model as tiny
-from openrlhf_js.tiny.tasks import TASKS
 
 GOOD = {
     "actor.model_name_or_path": "model",
@@ -28,7 +28,6 @@ GOOD = {
     "vllm.num_engines": "1",
     "actor.num_gpus_per_node": "1",
 }
-HUB = {"data.prompt_dataset": "openai/gsm8k"}
 MIXED = "from openrlhf_js.tasks.rewards import reward_by_datasource as reward_func\n"
 PARSER = upstream_parser()
 flags.add_flags(PARSER)
@@ -70,164 +69,36 @@ def the_problem(changes: dict[str, str | None]) -> str:
     return line
 
 
-def estimator(name: str, **more: str) -> dict[str, str | None]:
-    return {"algo.advantage.estimator": name, **{k.replace("__", "."): v for k, v in more.items()}}
+def table() -> Iterator[tuple[bool, dict[str, str | None], str]]:
+    """What `checks.txt` holds: whether it works, the changes to GOOD, and what is said."""
+    known: dict[str, dict[str, str | None]] = {}
+
+    def changes(words: str) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for word in shlex.split(words, comments=True):
+            name, given, value = word.partition("=")
+            own = {name.removeprefix("-"): None if name[0] == "-" else value * bool(given)}
+            found |= known.get(word, own)
+        return found
+
+    for line in Path(__file__).with_name("checks.txt").read_text().splitlines()[2:]:
+        if line[:1] in ("=", "!"):
+            words, _, said = line[1:].partition(" ~ ")
+            yield line[0] == "=", changes(words), said
+        elif line[:1].isupper():
+            name, _, words = line.partition(": ")
+            known[name] = changes(words)
 
 
-ONE_PROMPT = {"rollout.batch_size": "1", "train.batch_size": "4"}
-ONE_RESPONSE = {"rollout.n_samples_per_prompt": "1", "train.batch_size": "4"}
-NINE = {"data.prompt_dataset": "nine.jsonl", "train.batch_size": "4"}
-TWO = {"actor.num_gpus_per_node": "2", **HUB}
-TWO_NINE = {**TWO, **NINE, "rollout.micro_batch_size": "4", "train.micro_batch_size": "2"}
-FILTERING = {"algo.dynamic_filtering_enable": ""}
-ALLOWED = {**FILTERING, "js.allow_biased_filtering": ""}
-VARIANCE = {"js.gradient_variance": ""}
-GROUPS = {"js.group_micro_batches": "", "train.micro_batch_size": "4"}
+TABLE = list(table())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        estimator("js") | ONE_PROMPT,
-        estimator("js_plus") | ONE_RESPONSE,
-        estimator("js_plus", js__half_life="50"),
-        estimator("js_fixed", js__shrinkage="0.5"),
-        {"js.on_bad_reward": "mask", "actor.entropy_coef": "0.1", "js.loss": "constant"},
-        HUB,
-        {"data.prompt_dataset": "hf://a/b.json"},
-        {"data.prompt_dataset": "prompts.jsonl, prompts.jsonl,openai/gsm8k"},
-        {"data.prompt_dataset": "p.csv"},
-        {"data.prompt_dataset": "chat.jsonl", "data.apply_chat_template": ""},
-        {"actor.model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct"},
-        {"reward.remote_url": "reward.py"},
-        {"reward.remote_url": "http://a:1/r,https://b/r"},
-        {
-            "reward.remote_url": "help=http://a/r,harm=http://b/r",
-            "js.reward_weights": "help=1,harm=-2",
-        },
-        {"reward.remote_url": None, "train.agent_func_path": "agent.py"},
-        {"train.micro_batch_size": "3", "train.dynamic_batch_enable": ""},
-        {**TWO, "rollout.micro_batch_size": "8"},
-        {**TWO, "rollout.micro_batch_size": "16", "train.dynamic_batch_enable": ""},
-        NINE,
-        {**TWO_NINE, "data.max_samples": "8"},
-        {**TWO_NINE, "actor.num_gpus_per_node": "1"},
-        {**TWO_NINE, **ALLOWED},
-        estimator("rloo") | FILTERING,
-        estimator("js_fixed", js__shrinkage="0") | FILTERING,
-        {**VARIANCE, "ds.zero_stage": "3"},
-        {**VARIANCE, "train.dynamic_batch_enable": "", "train.micro_batch_size": "8"},
-        {**GROUPS, **TWO, "rollout.micro_batch_size": "8"},
-        {"ds.param_dtype": "fp16", "actor.optim": "muon"},  # refused only with VARIANCE
-        {"rollout.max_new_tokens": "2047"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [changes for works, changes, _ in TABLE if works], ids=str)
 def test_what_works_passes(changes):
     assert problems(changes) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        # the estimator
-        (estimator("bloo") | ONE_PROMPT, "bloo needs at least 2 prompts"),
-        (estimator("js1") | ONE_RESPONSE, "2 responses to each (--rollout.n_samples_per_prompt)"),
-        (
-            {**ONE_PROMPT, **ONE_RESPONSE, "train.batch_size": "1"},
-            "2 rewards in a rollout, got 1 x 1",
-        ),
-        (estimator("js", js__half_life="50"), "is for js_plus, not js"),
-        (estimator("js_fixed"), "js_fixed needs --js.shrinkage"),
-        (estimator("js_fixed", js__shrinkage="nan"), "from 0 to 1"),
-        ({"js.shrinkage": "0.5"}, "is for js_fixed, not js"),
-        (FILTERING, "out (js does not need it), or give --js.allow_biased_filtering"),
-        (estimator("js_fixed", js__shrinkage="0.5") | FILTERING, "but teach under js_fixed"),
-        (estimator("remax", reward__remote_url="reward.py") | FILTERING, "but teach under remax"),
-        (estimator("rloo", js__on_bad_reward="mask"), "js_fixed with --js.shrinkage 0 is rloo"),
-        ({"js.loss": "constant", "actor.policy_loss_type": "gspo"}, "takes the mean of each"),
-        # data
-        ({"data.prompt_dataset": None}, "--data.prompt_dataset is missing"),
-        ({"data.input_key": "q"}, "no column 'q' (--data.input_key); there are"),
-        ({"data.prompt_dataset": "prompts.jsonl,none.csv"}, "none.csv: does not exist"),
-        ({"data.prompt_dataset": "./none"}, "--data.prompt_dataset ./none: does not exist"),
-        ({"data.prompt_dataset": "x/*.json"}, "x/*.json: does not exist"),
-        ({"data.prompt_dataset": "chat.jsonl"}, "'question' holds list, not text"),
-        ({"data.prompt_dataset": "p.csv,p.csv", "data.prompt_probs": "0.5"}, "--data.prompt_probs"),
-        ({"eval.dataset": "none.json"}, "--eval.dataset none.json: does not exist"),
-        ({"eval.dataset": "p.csv", "eval.split": "test"}, "has the split train only, not test"),
-        # models and rewards
-        ({"actor.model_name_or_path": None}, "--actor.model_name_or_path is missing"),
-        ({"actor.model_name_or_path": "./none"}, "--actor.model_name_or_path ./none: does not"),
-        ({"reward.model_name_or_path": "a/b/c"}, "a/b/c: does not exist"),
-        ({"reward.model_name_or_path": None}, "nothing gives rewards"),
-        ({"reward.remote_url": "none.py"}, "none.py: does not exist"),
-        ({"train.agent_func_path": "reward.py"}, "cannot be loaded: it defines no AgentExecutor"),
-        ({"reward.remote_url": "http://a/r,b/r"}, "b/r: neither a Python file"),
-        ({"reward.remote_url": "http://127.0.0.1:9/r"}, "127.0.0.1:9/r: no server there"),
-        ({"reward.remote_url": "a=http://a/r,b=http://b/r"}, "give one NAME=NUMBER for each"),
-        ({"js.reward_weights": "help=1"}, "is for reward models that"),
-        (
-            {"reward.remote_url": "http://a/r", "reward.normalize_enable": ""},
-            "give it to `openrlhf-js rm serve`",
-        ),
-        (estimator("remax"), "gives them later: serve it"),
-        # the start
-        ({"rollout.max_new_tokens": "2048"}, "leaves no room in --data.max_len 2048 for a prompt"),
-        ({"ckpt.load_enable": ""}, "there is no checkpoint in ./ckpt/checkpoints_ppo_ray"),
-        ({"ckpt.path": "reward.py/ckpt"}, "reward.py is no folder that can be written"),
-        ({"js.save_batches": "reward.py"}, "reward.py is no folder that can be written"),
-        ({"js.device": "cpu", "vllm.tensor_parallel_size": "2"}, "size 2 needs a GPU"),
-        # sizes
-        ({"vllm.num_engines": None}, "--vllm.num_engines must be at least 1"),
-        (
-            {**HUB, "rollout.batch_size": "5"},
-            "responses of a rollout: 20 is not a multiple of --train.batch_size = 8",
-        ),
-        ({**HUB, "rollout.batch_size": "5"}, "use --rollout.batch_size 6"),
-        ({"train.micro_batch_size": "3"}, "1 ranks of the actor = 3: use 9"),
-        (
-            {"actor.num_gpus_per_node": "4", "train.micro_batch_size": "4"},
-            "x 4 ranks of the actor = 16: use 16",
-        ),
-        (
-            {**TWO, "rollout.micro_batch_size": "16"},
-            "--rollout.micro_batch_size x 2 ranks of the actor = 32",
-        ),
-        (TWO_NINE, "use --data.max_samples 8"),
-        (
-            {**NINE, "train.batch_size": "8"},
-            "responses of the last rollout: 4 is not a multiple of --train.batch_size",
-        ),
-        (estimator("bloo") | NINE, "is too small, use --data.max_samples 8: bloo needs"),
-        (
-            {**NINE, **ONE_RESPONSE, "train.batch_size": "1", "train.micro_batch_size": "1"},
-            "is too small, use --data.max_samples 8: js needs",
-        ),
-        ({"rollout.vllm_generate_batch_size": "3"}, "would train on rollouts of 3 prompts"),
-        ({"rollout.batch_size": "16"}, "there are 8 prompts, fewer than one rollout"),
-        ({"ds.tensor_parallel_size": "2"}, "--ds.ring_attn_size x --ds.tensor_parallel_size = 2"),
-        # the gradient
-        ({**VARIANCE, "ds.param_dtype": "fp16"}, "--ds.param_dtype fp16, only with bf16"),
-        ({**VARIANCE, "actor.optim": "muon"}, "--actor.optim muon, only with adam"),
-        ({**VARIANCE, "ds.deepcompile": ""}, "--ds.deepcompile"),
-        (
-            {**VARIANCE, "train.micro_batch_size": "8"},
-            "is 1: use a smaller --train.micro_batch_size",
-        ),
-        ({**GROUPS, "train.dynamic_batch_enable": ""}, "forms micro-batches by length"),
-        (
-            {**GROUPS, "rollout.n_samples_per_prompt": "8", "train.batch_size": "16"},
-            "size 4 is not a multiple of --rollout.n_samples_per_prompt = 8: use 8",
-        ),
-        (
-            {**TWO_NINE, **GROUPS, "train.batch_size": "8", **ALLOWED},
-            "prompts of a rollout: 1 is not a multiple of the actor's ranks = 2: change",
-        ),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("changes", "said"), [row for works, *row in TABLE if not works], ids=str)
 def test_what_does_not_is_one_line(changes, said):
     assert said in the_problem(changes)
 
@@ -239,17 +110,16 @@ def test_a_gpu_is_refused_where_the_stack_has_none(monkeypatch):
 
 
 def test_the_critic_has_ranks_of_its_own():
-    found = problems(estimator("gae", critic__num_gpus_per_node="3"))
+    found = problems({"algo.advantage.estimator": "gae", "critic.num_gpus_per_node": "3"})
     assert found and all("of the critic" in line for line in found)
 
 
-def test_the_program_prints_all_problems_and_ends_with_status_2():
-    command = [sys.executable, "-m", "openrlhf_js.cli.train"]
+def test_the_program_prints_all_problems_and_ends_with_status_2(capsys):
     bad = argv({"actor.model_name_or_path": "./none", "data.input_key": "q"})
-    done = subprocess.run([*command, *bad], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "./none" in done.stderr and "there are question, answer" in done.stderr
+    assert main(bad) == 2
+    shown = capsys.readouterr()
+    first, second = [line for line in shown.err.splitlines() if line.startswith("openrlhf_js: ")]
+    assert "./none" in first and "there are question, answer" in second and shown.out == ""
 
 
 # --- prompt files ------------------------------------------------------------------------------
@@ -307,21 +177,7 @@ def test_a_datasource_that_no_task_grades(datasource, ending, monkeypatch):
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("policy")
-    tokenizer = tiny.make_tokenizer(TASKS["sort"])
-    tiny.save(tiny.make_model(tokenizer, seed=0), tokenizer, folder)
-    return folder
-
-
-def reward_model(policy: Path, folder: Path, task: str = "sort") -> Path:
-    import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification
-
-    config = AutoConfig.from_pretrained(policy, num_labels=1)
-    scorer = AutoModelForSequenceClassification.from_config(config)
-    scorer.to(torch.bfloat16).save_pretrained(folder)
-    tiny.make_tokenizer(TASKS[task]).save_pretrained(folder)
-    return folder
+    return save_policy(tmp_path_factory.mktemp("policy"))
 
 
 def in_ray(folder: Path, policy: Path, normalize: bool = False) -> list[str]:
@@ -329,7 +185,7 @@ def in_ray(folder: Path, policy: Path, normalize: bool = False) -> list[str]:
 
 
 def test_a_reward_model_with_the_policys_tokens_passes(policy, tmp_path):
-    folder = reward_model(policy, tmp_path / "rm")
+    folder = save_scorer(tmp_path / "rm")
     assert in_ray(folder, policy) == []
     (said,) = in_ray(folder, policy, normalize=True)
     assert "mean and std" in said
@@ -344,5 +200,5 @@ def test_a_reward_model_with_the_policys_tokens_passes(policy, tmp_path):
 
 
 def test_other_tokens_would_be_read_as_other_text(policy, tmp_path):
-    (said,) = in_ray(reward_model(policy, tmp_path / "other", task="countdown"), policy)
+    (said,) = in_ray(save_scorer(tmp_path / "other", "countdown"), policy)
     assert "which would read other text" in said and "rm serve" in said

@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ import ray.cloudpickle
 import torch
 from openrlhf.trainer.ppo_utils import samples_generator
 
+from openrlhf_js.plugin import rollout
 from openrlhf_js.plugin.rewards import RemoteRewards, RewardSource
 from openrlhf_js.plugin.rollout import (
     ERROR,
@@ -56,10 +58,10 @@ class _Tokenizer:
         return "the query"
 
 
-async def execute(*executor) -> dict:
-    return await RememberingExecutor(*executor).execute(
+async def execute(executor, label="the label") -> dict:
+    return await executor.execute(
         prompt="the prompt",
-        label="the label",
+        label=label,
         sampling_params=SimpleNamespace(max_tokens=4, logprobs=None),
         max_length=16,
         hf_tokenizer=_Tokenizer(),
@@ -70,7 +72,7 @@ async def execute(*executor) -> dict:
 def respond(tmp_path, grader: str, on_bad_reward: str):
     path = tmp_path / "grader.py"
     path.write_text(f"def reward_func(queries, prompts, labels):\n    {grader}\n")
-    response = asyncio.run(execute([str(path)]))
+    response = asyncio.run(execute(RememberingExecutor([str(path)])))
     settle(response, response.pop(ERROR), on_bad_reward)
     return response
 
@@ -107,7 +109,7 @@ def test_a_served_reward_that_cannot_be_had_stops_or_is_marked_for_masking():
 
     async def respond():
         remote = RemoteRewards([RewardSource("", 1.0, (nobody,))], timeout_seconds=0.5)
-        response = await execute([nobody], remote)
+        response = await execute(RememberingExecutor([nobody], remote))
         await remote.close()
         return response
 
@@ -118,6 +120,30 @@ def test_a_served_reward_that_cannot_be_had_stops_or_is_marked_for_masking():
     assert nobody in str(caught.value) and "the prompt" in str(caught.value)
     settle(response, error, "mask")
     assert math.isnan(response["reward"]) and response["scores"] is None
+
+
+def test_graders_that_hang_cost_their_own_rewards_and_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout, "GRADING_THREADS", 2)
+    path = tmp_path / "grader.py"
+    path.write_text(
+        "import threading\nhang = threading.Event()\n"
+        "def reward_func(queries, prompts, labels):\n"
+        "    labels[0] == 'hang' and hang.wait(20)\n"
+        "    return {'rewards': [1.0]}\n"
+    )
+
+    async def run():
+        executor = RememberingExecutor([str(path)], None, 0.5)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        labels = ["hang"] * 2 + ["fine"] * 4
+        responses = await asyncio.gather(*(execute(executor, label) for label in labels))
+        executor.reward_func.__globals__["hang"].set()
+        return responses
+
+    responses = asyncio.run(run())
+    assert [response["reward"] for response in responses] == [None] * 2 + [[1.0]] * 4
+    for response in responses[:2]:
+        assert "within 0.5 s (--js.reward_timeout_seconds)" in str(response[ERROR])
 
 
 # --- seeds, and the order of prompts --------------------------------------------------------------

@@ -1,46 +1,30 @@
-"""Run by test_gradient_variance.py: upstream's trainer on real DeepSpeed, one process a rank.
-
-`python gradient_variance_ranks.py FOLDER` imports the stack once and forks a process for each of
-two ranks, which writes to `FOLDER/rank R`. Nothing is computed before the fork: PyTorch's thread
-pools do not survive one.
+"""Cases of `ranks.py`: upstream's trainer on real DeepSpeed, each stage and loss that is measured.
 
 Each case trains two optimizer steps on 8 responses each with a learning rate of 0, and prints one
 line of JSON: the values that `GradientVariance` measured, and those of plain PyTorch, which stores
 the gradient of every micro-batch.
 """
 
-# ruff: noqa: E402  # the stack is imported once it is ready for a CPU
-
 from __future__ import annotations
 
 import copy
-import gc
 import json
-import os
-import sys
-import traceback
-from pathlib import Path
 from typing import Any
-
-from openrlhf_js.plugin import run
-
-run.prepare_device("cpu")
 
 import torch
 import torch.distributed as dist
+from kit import noisy, qwen
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from openrlhf.utils import get_strategy
 from peft import LoraConfig, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.actors import sum_dynamic_batches
 from openrlhf_js.plugin.gradient_variance import GradientVariance
 from openrlhf_js.plugin.parser import upstream_parser, validate_upstream
 
-RANKS = 2
 RESPONSES, STEPS, PROMPT_TOKENS, CLIP = 16, 2, 3, 0.2
 DYNAMIC = ("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "20")
 SEQUENCES = ("--actor.loss_agg_mode", "seq-mean-token-mean")
@@ -76,24 +60,12 @@ def arguments(stage: int, extra: tuple[str, ...], dtype: str) -> Any:
 
 
 def make_policy(tied: bool, lora: bool, dtype: str) -> Actor:
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=30,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        tie_word_embeddings=tied,
+    model = qwen(
+        vocab_size=30, tie_word_embeddings=tied, use_cache=False, attn_implementation="sdpa"
     )
-    config._attn_implementation = "sdpa"
-    config.use_cache = False
-    model = Qwen2ForCausalLM(config)
     if lora:
         model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "down_proj"]))
-    with torch.no_grad():
-        for parameter in model.parameters():  # LoRA's zeros would leave half its gradients 0
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    noisy(model)  # LoRA's zeros would leave half its gradients 0
     policy = Actor(model.to(torch.bfloat16 if dtype == "bf16" else torch.float32))
     policy.packing_samples = policy.is_vlm = False
     return policy
@@ -230,37 +202,9 @@ def late_collectives() -> int:
     return late
 
 
-def run_rank(rank: int, store: Path) -> None:
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK="0")
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")  # required, though not used
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+def run_cases() -> None:
     print("LATE", late_collectives(), flush=True)
     for name, (stages, extra, options) in CASES.items():
         for stage in stages:
             found = train(stage, extra, options)
-            print("FOUND", json.dumps({"case": f"{name} {stage}", **found}), flush=True)
-
-
-def main() -> None:
-    folder = Path(sys.argv[1])
-    gc.freeze()  # DeepSpeed collects garbage for every engine, and modules are none
-    children = []
-    for rank in range(RANKS):
-        child = os.fork()
-        if child:
-            children.append(child)
-            continue
-        try:
-            with (folder / f"rank {rank}").open("wb") as log:
-                os.dup2(log.fileno(), sys.stdout.fileno())
-                os.dup2(log.fileno(), sys.stderr.fileno())
-            run_rank(rank, folder / "store")
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    sys.exit(max(os.waitpid(child, 0)[1] for child in children) > 0)
-
-
-if __name__ == "__main__":
-    main()
+            print("GRADIENT", json.dumps({"case": f"{name} {stage}", **found}), flush=True)

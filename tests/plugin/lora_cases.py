@@ -1,18 +1,13 @@
-"""Run by test_lora.py: LoRA in upstream's actor and trainer on real DeepSpeed, one process a rank.
+"""Cases of `ranks.py`: LoRA in upstream's actor and trainer on real DeepSpeed.
 
-`python lora_ranks.py FOLDER` takes the policy in `FOLDER/policy` and forks the one rank and the two
-ranks of all cases, which write to `FOLDER/rank R of N`. Rank 0 prints one line of JSON per case.
-vLLM is a dictionary that keeps what upstream sends.
+The policy is in the folder of a case. Rank 0 prints one line of JSON per case. vLLM is a
+dictionary that keeps what upstream sends.
 """
 
 from __future__ import annotations
 
 import copy
-import gc
 import json
-import os
-import sys
-import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +16,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 import torch.multiprocessing.reductions
-from gradient_variance_ranks import arguments, make_response, trainer_of
+from gradient_variance_cases import arguments, make_response, trainer_of
 from openrlhf.cli import lora_combiner
 from openrlhf.models import Actor
 from openrlhf.trainer.ray import ppo_actor
@@ -266,11 +261,7 @@ def save(trainer: Any, folder: Path, sent: Weights, of_actor: Any, load: Any) ->
     }
 
 
-def run_rank(rank: int, ranks: int, top: Path) -> None:
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK="0")
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")  # required, though not used
-    store = f"file://{top}/store of {ranks}"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+def run_cases(ranks: int, top: Path) -> None:
     # no actor of Ray and no GPU is there
     ppo_actor.ray = SimpleNamespace(get=list)
     ppo_actor.get_physical_gpu_id = dist.get_rank
@@ -279,33 +270,5 @@ def run_rank(rank: int, ranks: int, top: Path) -> None:
     utils.convert_to_torch_dtype = lora_combiner.convert_to_torch_dtype = DTYPES.__getitem__
     for name in (name for name, case in CASES.items() if case[0] == ranks):
         found = check(name, top / name)
-        if rank == 0:
-            print("FOUND", json.dumps({"case": name, **found}), flush=True)
-
-
-def main() -> None:
-    top = Path(sys.argv[1])
-    gc.freeze()  # DeepSpeed collects garbage for every engine, and modules are none
-    for name in CASES:
-        (top / name).mkdir()
-        (top / name / "policy").symlink_to(top / "policy")
-    children = []
-    for ranks, rank in ((1, 0), (2, 0), (2, 1)):
-        child = os.fork()
-        if child:
-            children.append(child)
-            continue
-        try:
-            with (top / f"rank {rank} of {ranks}").open("wb") as log:
-                os.dup2(log.fileno(), sys.stdout.fileno())
-                os.dup2(log.fileno(), sys.stderr.fileno())
-            run_rank(rank, ranks, top)
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    sys.exit(max(os.waitpid(child, 0)[1] for child in children) > 0)
-
-
-if __name__ == "__main__":
-    main()
+        if dist.get_rank() == 0:
+            print("LORA", json.dumps({"case": name, **found}), flush=True)

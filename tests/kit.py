@@ -1,0 +1,85 @@
+"""What tests of several folders share: small models, files of rows, ports, and patience."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> Path:
+    """JSON Lines, in a folder that is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read_lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+
+
+def free_port() -> int:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        return chosen.getsockname()[1]
+
+
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Waits for it, and fails where it does not come true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come true"
+        time.sleep(0.01)
+
+
+def qwen(seed: int = 0, **settings: Any) -> Any:
+    """A Qwen2 of a few thousand random weights; `settings` are of its configuration."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    return Qwen2ForCausalLM(Qwen2Config(**{**sizes, **heads, **settings}))
+
+
+def noisy(model: Any) -> Any:
+    """The model with noise in every parameter: its zeros and ones would hide mistakes."""
+    import torch
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def save_policy(folder: Path, task: str = "sort") -> Path:
+    """The tiny model of a task with random weights, as a Hugging Face folder."""
+    from openrlhf_js.tiny import model
+    from openrlhf_js.tiny.tasks import TASKS
+
+    tokenizer = model.make_tokenizer(TASKS[task])
+    model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
+    return folder
+
+
+def save_scorer(folder: Path, task: str = "sort", seed: int = 0, **config: Any) -> Path:
+    """A Bradley-Terry model as upstream loads one: that model's body and a `score` head."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    from openrlhf_js.tiny import model
+    from openrlhf_js.tiny.tasks import TASKS
+
+    tokenizer = model.make_tokenizer(TASKS[task])
+    settings = model.make_model(tokenizer, seed=0).config
+    settings.update({"num_labels": 1, **config})
+    torch.manual_seed(seed)
+    scorer = AutoModelForSequenceClassification.from_config(settings)
+    scorer.score.weight.data.normal_(std=0.3)
+    scorer.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
