@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -29,8 +31,11 @@ from openrlhf_js.report.pages import TEMPLATES, render
 log = logging.getLogger(__name__)
 
 LARGEST_BYTES = 50_000_000  # that browsers open well
-SHOWN_MODELS = 60
-NAME_WIDTH = 36
+LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
+TITLE_WIDTH, NAME_WIDTH = 64, 48
+# Text stays text: no HTML, and links and pictures as they are written, which load nothing.
+MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
+MARKDOWN.disable(["link", "autolink", "image", "reference", "entity"])
 VERDICTS = {  # by the model's margin in a game: a sign for the list of questions, and words
     2: ("++", "the model is much better"),
     1: ("+", "the model is better"),
@@ -87,29 +92,48 @@ def as_csv(rows: Sequence[Row]) -> str:
     return pd.DataFrame(flat).to_csv(index=False, lineterminator="\n")
 
 
-def image(boards: Sequence[Board]) -> Figure:
-    """The scores with their intervals, the best model on top; the baseline has 50."""
-    most = max(min(len(board.rows), SHOWN_MODELS) for board in boards)
+def markdown(text: str) -> Markup:
+    """What a model or judge wrote, as HTML that holds nothing of its own."""
+    if len(text) > LONGEST_MARKDOWN:
+        return Markup('<pre class="plain">{}</pre>').format(text)
+    return Markup(MARKDOWN.render(text))
+
+
+def image(boards: Sequence[Board], among: Sequence[Board] = ()) -> Figure:
+    """The scores with their intervals, the best model on top; the baseline has 50.
+
+    All axes are alike, and like those of the boards `among` which these are shown.
+    """
+    every = [_ends(row) for board in among or boards for row in board.rows]
+    most = max(len(board.rows) for board in boards)
     with rc_context(style.HOUSE):
-        figure = style.figure(len(boards), width=8, height=1.1 + 0.3 * most)
+        figure = style.figure(len(boards), width=8, height=1.3 + 0.3 * most)
         for axes, board in zip(figure.axes, boards, strict=True):
-            rows = board.rows[:SHOWN_MODELS][::-1]
-            ends = [[row[name] for name in ("score", "ci_low", "ci_high")] for row in rows]
-            score, low, high = np.array(ends, dtype=float).T  # None is NaN: no line
+            rows = board.rows[::-1]
+            score, low, high = np.array([_ends(row) for row in rows]).T
             names = [style.printable(row["model"])[:NAME_WIDTH] for row in rows]
             reach, places = [score - low, high - score], range(len(rows))
             axes.errorbar(score, places, xerr=reach, fmt="o", color=style.INK)
             axes.axvline(50, color=style.INK, linewidth=1, linestyle="--")
             axes.set_yticks(places, names)
-            axes.margins(y=0.15)
-            style.dress(axes, board.title, f"score, per cent ({board.interval})", "")
+            axes.set_ylim(-0.6, len(rows) - 0.4)
+            axes.set_xlim(np.nanmin(every) - 2, np.nanmax(every) + 2)
+            style.dress(axes, "", f"score, per cent ({board.interval})", "")
+            title = textwrap.fill(style.printable(board.title), TITLE_WIDTH)
+            axes.set_title(title, loc="left", fontweight="bold", color=style.INK)
     return figure
+
+
+def _ends(row: Row) -> list[float]:
+    """Score and interval; NaN, which is not drawn, where there is none."""
+    values = (row[name] for name in ("score", "ci_low", "ci_high"))
+    return [np.nan if each is None else each for each in values]
 
 
 def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str] = ()) -> str:
     """The page of what was scored: one file that opens offline.
 
-    What models and judges wrote is escaped, and the page's own script is the only one that a
+    What models and judges wrote stays text, and the page's own script is the only one that a
     browser runs, by its hash.
     """
     baselines = {pool.baseline for pool in pools}
@@ -128,10 +152,11 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
         written=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        boards=[(board, cells(board), style.svg_source(image([board]))) for board in boards],
+        boards=[(b, cells(b), style.svg_source(image([b], boards))) for b in boards],
         compared=compared,
         filters=filters,
         questions=questions(pools, judges, shown),
+        markdown=markdown,
         sides=("A is the baseline", "A is the model"),
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

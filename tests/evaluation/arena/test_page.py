@@ -7,6 +7,9 @@ import csv
 import hashlib
 import io
 import json
+import shutil
+import subprocess
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -15,9 +18,12 @@ from judged_bench import answer_row, judgment_row, random_rows, write_judged, wr
 from openrlhf_js.evaluation.arena.data import Folder
 from openrlhf_js.evaluation.arena.score import Plan, board, load
 from openrlhf_js.report import style
-from openrlhf_js.report.arena import as_csv, cells, image, page, questions
+from openrlhf_js.report.arena import as_csv, cells, image, markdown, page, questions
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u2028\x00{{7*7}}"
+HOSTILE = (
+    "</script><script>top.ran = 1</script><img src=x onerror=top.ran=2>&amp;\u2028\x00{{7*7}}"
+    "[a](javascript:top.ran=3) ![b](http://h/b.png) <javascript:top.ran=4> [c]: http://h 'd'"
+)
 
 
 @pytest.fixture
@@ -93,7 +99,8 @@ def test_nothing_but_our_script_can_run(bench):
     )
     assert text.index("Content-Security-Policy") < text.index("</head>") < text.index("<script")
     links = [a[name] for _, a in found.elements for name in ("src", "href") if name in a]
-    assert links and all(link.startswith("data:image/svg+xml") for link in links)
+    assert links[0] == "#questions"
+    assert links[1:] and all(link.startswith("data:image/svg+xml") for link in links[1:])
 
 
 def test_hostile_texts_stay_texts(tmp_path):
@@ -107,11 +114,65 @@ def test_hostile_texts_stay_texts(tmp_path):
     text = page(pools, [board(pools[0], ["j"], Plan())], [HOSTILE])
     found = Parsed(text)
     tags = [tag for tag, _ in found.elements]
-    assert tags.count("script") == 1 and tags.count("img") == 1
+    assert [tags.count(tag) for tag in ("script", "img", "a")] == [1, 1, 1]
     assert not any(name.startswith("on") for _, own in found.elements for name in own)
-    assert "alert" not in found.script
+    assert "ran" not in found.script
     assert "\x00" not in text and found.text.count(HOSTILE.replace("\x00", "\ufffd")) >= 2
     assert HOSTILE[:30] in found.text and name in found.text  # shown, not run
+
+
+def test_markdown_is_rendered_and_bounded():
+    text = "# T\n**b** `c`\n\n|x|\n|-|\n|1|\n\n```x' onload=y\n<i>\n```"
+    found = markdown(text)
+    for tag in ("<h1>T", "<strong>b", "<code>c", "<td>1", "&lt;i&gt;"):
+        assert tag in found
+    assert "onload" not in found
+    assert markdown("*" * 60_000) == f'<pre class="plain">{"*" * 60_000}</pre>'
+
+
+# Shows the page in frames of two widths, does what a reader does, and writes down what it finds.
+READER = """<pre></pre><script>
+const looks = [1280, 390].map(width => new Promise(done => {
+  const frame = document.createElement("iframe");
+  Object.assign(frame, { width, height: 900, src: "page.html" });
+  frame.onload = () => {
+    const page = frame.contentDocument, at = id => page.getElementById(id);
+    for (const each of page.querySelectorAll("details")) each.open = true;
+    const parts = [page.documentElement, ...page.querySelectorAll(".question")];
+    const overflow = Math.max(...parts.map(part => part.scrollWidth - part.clientWidth));
+    const table = page.querySelector(".whole table");
+    const models = () => [...table.rows].slice(1, 4).map(row => row.cells[0].textContent);
+    const name = table.rows[0].cells[0], seen = [];
+    for (const _ of [1, 2]) { name.click(); seen.push(models()); }
+    at("search").value = "says q1."; at("search").oninput();
+    const look = () => [overflow, seen, at("model").selectedIndex, at("count").textContent];
+    setTimeout(() => done(look()), 900);
+  };
+  document.body.append(frame);
+}));
+Promise.all(looks).then(all => document.querySelector("pre").textContent = JSON.stringify(
+  { all, ran: window.ran ?? null }));
+</script>"""
+
+
+def test_a_browser_shows_thirty_models_at_both_widths(tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not chromium:
+        pytest.skip("the page is not looked at: there is no Chromium (apt-get install chromium)")
+    rows = random_rows(30, 3)
+    for row in rows:
+        row["games"][0]["judgment"]["answer"] = HOSTILE
+    write_judged(tmp_path, rows, characters=400)
+    pools = load(Folder(tmp_path, "own"), ["j"])
+    (tmp_path / "page.html").write_text(page(pools, [board(pools[0], ["j"], Plan())], [HOSTILE]))
+    (tmp_path / "reader.html").write_text(READER)
+    words = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    words += ["--virtual-time-budget=20000", "--dump-dom", f"file://{tmp_path}/reader.html"]
+    shown = subprocess.run([chromium, *words], capture_output=True, text=True, timeout=60).stdout
+    found = json.loads(unescape(shown.partition("<pre>")[2].partition("</pre>")[0]))
+    assert found["ran"] is None
+    sorted_by_name = [["m29", "m28", "m27"], ["base", "m0", "m1"]]
+    assert found["all"] == [[0, sorted_by_name, 1, "1 of 3 questions"]] * 2
 
 
 def test_thinking_and_missing_answers(bench):
@@ -138,3 +199,5 @@ def test_cells_and_files(bench):
     assert float(line["score"]) == pytest.approx(plain[0]["score"]) and line["deviations"]
     drawn = [image([*boards, controlled]) for _ in range(2)]
     assert style.svg(drawn[0]) == style.svg(drawn[1]) and "m0" in style.svg(drawn[0])
+    both = [axes.get_xlim() for axes in drawn[0].axes]
+    assert both == [image([controlled], [*boards, controlled]).axes[0].get_xlim()] * 2
