@@ -137,7 +137,10 @@ const looks = [1280, 390].map(width => new Promise(done => {
   Object.assign(frame, { width, height: 900, src: "page.html" });
   frame.onload = () => {
     const page = frame.contentDocument, at = id => page.getElementById(id);
-    for (const each of page.querySelectorAll("details")) each.open = true;
+    for (const each of page.querySelectorAll("details")) {
+      each.open = true;
+      each.style.contentVisibility = "visible"; // or what is out of sight has no size
+    }
     const parts = [page.documentElement, ...page.querySelectorAll(".question")];
     const overflow = Math.max(...parts.map(part => part.scrollWidth - part.clientWidth));
     const table = page.querySelector(".whole table");
