@@ -4,11 +4,13 @@ from openrlhf_js.estimators.advantages import ESTIMATORS, Estimator, advantage, 
 from openrlhf_js.estimators.diagnostics import diagnostics
 from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
 from openrlhf_js.estimators.history import RunningStatistics, start_history, update_history
+from openrlhf_js.estimators.memory import Memory
 
 __all__ = [
     "ESTIMATORS",
     "Estimator",
     "GroupStatistics",
+    "Memory",
     "RunningStatistics",
     "advantage",
     "baseline",

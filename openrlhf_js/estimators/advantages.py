@@ -14,6 +14,7 @@ from openrlhf_js.estimators.baselines import Batch
 from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.estimators.group_stats import check_rewards, checked_statistics
 from openrlhf_js.estimators.history import RunningStatistics, running_coefficient
+from openrlhf_js.estimators.regression import fit
 
 # GRPO's delta: keeps an all-equal group at 0 and leaves every other scale alone.
 STD_FLOOR = 1e-8
@@ -34,18 +35,23 @@ class Estimator:
     """Least n * m."""
     needs_greedy: bool = False
     needs_shrinkage: bool = False
+    takes_covariates: bool = False
     scaling: Callable[[Batch], Tensor] | None = None
     """Standard deviation that the advantage is divided by."""
     coefficient: Callable[[Batch], Tensor] | None = None
     """Shrinkage (n,), for those that shrink prompt by prompt."""
 
 
-def _shrinking(coefficient: Callable[[Batch], Tensor], **fields: Any) -> Estimator:
+def _shrinking(
+    coefficient: Callable[[Batch], Tensor],
+    target: Callable[[Batch], Tensor] = lambda batch: batch.stats.loo_batch_mean,
+    **fields: Any,
+) -> Estimator:
     def live(batch: Batch) -> Tensor:
         return b.live_coefficient(batch.stats, coefficient(batch))
 
     return Estimator(
-        function=lambda batch: b.shrink(batch, live(batch)),
+        function=lambda batch: b.shrink(batch, live(batch), target(batch)),
         independent=True,
         coefficient=live,
         **fields,
@@ -108,6 +114,13 @@ ESTIMATORS: dict[str, Estimator] = {
         summary="rloo shrunk to bloo by a coefficient corrected for noise and few prompts",
         least_rewards=2,
     ),
+    "js_memory": _shrinking(
+        lambda batch: fit(batch.stats, batch.covariates).shrinkage,
+        lambda batch: fit(batch.stats, batch.covariates).prediction,
+        summary="rloo shrunk to what each prompt's past, or other covariates, predict",
+        least_rewards=2,
+        takes_covariates=True,
+    ),
 }
 
 
@@ -119,11 +132,13 @@ def baseline(
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
     history: RunningStatistics | None = None,
+    covariates: Tensor | None = None,
 ) -> Tensor:
     """Return the baseline b_i^j of every response, (n, m), in reward units; 0 where masked.
 
     A valid response without another valid one in its group gets the batch mean from `js`, `js_plus`
-    and `js_fixed`. Where no baseline can exist, it is the reward itself, and the advantage 0.
+    and `js_fixed`, and what the covariates predict from `js_memory`. Where no baseline can exist,
+    it is the reward itself, and the advantage 0.
 
     Args:
         name: a key of ESTIMATORS.
@@ -134,12 +149,15 @@ def baseline(
         shrinkage: coefficient in [0, 1]; read by `js_fixed` only.
         history: what earlier batches showed, from `start_history` and `update_history`; read by
             `js_plus` only.
+        covariates: (n, k) what was known of each prompt before its responses, such as its past
+            (`Memory`); NaN where nothing was. Read by `js_memory` only, which without any is
+            `js_plus`.
 
     Raises:
         ValueError: unknown name, input that does not fit, or too few prompts or responses.
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
     return _handed_out(estimator.function(batch), batch, rewards)
 
 
@@ -151,13 +169,14 @@ def advantage(
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
     history: RunningStatistics | None = None,
+    covariates: Tensor | None = None,
 ) -> Tensor:
     """Return the advantage A_i^j = r_i^j - b_i^j of every response, (n, m); 0 where masked.
 
     `grpo` and `reinforce++` divide it by a standard deviation. Arguments and errors: `baseline`.
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
     result = batch.rewards - estimator.function(batch)
     if estimator.scaling is not None:
         result = result / (estimator.scaling(batch) + STD_FLOOR)
@@ -184,6 +203,7 @@ def make_batch(
     greedy_rewards: Tensor | None,
     shrinkage: float | None,
     history: RunningStatistics | None = None,
+    covariates: Tensor | None = None,
 ) -> Batch:
     """Check the input of one estimator and return it with its group statistics, in float64.
 
@@ -206,7 +226,17 @@ def make_batch(
         greedy = _check_greedy(name, greedy_rewards, rewards, mask)
     if estimator.needs_shrinkage:
         weight = _check_shrinkage(name, shrinkage)
-    return Batch(rewards, mask, checked_statistics(rewards, mask), greedy, weight, history)
+    known = _check_covariates(covariates, rewards) if estimator.takes_covariates else None
+    return Batch(rewards, mask, checked_statistics(rewards, mask), greedy, weight, history, known)
+
+
+def _check_covariates(covariates: Tensor | None, rewards: Tensor) -> Tensor | None:
+    if covariates is None or covariates.numel() == 0:
+        return None
+    if covariates.ndim != 2 or len(covariates) != len(rewards):
+        came = tuple(covariates.shape)
+        raise ValueError(f"covariates must be a tensor ({len(rewards)}, k); got {came}.")
+    return covariates.to(rewards)
 
 
 def _check_shrinkage(name: str, shrinkage: float | None) -> float:

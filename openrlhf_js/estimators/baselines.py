@@ -28,6 +28,8 @@ class Batch(NamedTuple):
     """0 for an estimator that does not need it."""
     history: RunningStatistics | None = None
     """What earlier batches showed; read by `js_plus` only."""
+    covariates: Tensor | None = None
+    """(n, k), NaN where a prompt has none; read by `js_memory` only."""
 
 
 def zero(batch: Batch) -> Tensor:
@@ -101,11 +103,12 @@ def live_coefficient(stats: GroupStatistics, coefficient: Tensor) -> Tensor:
     return torch.where(stats.valid_responses >= 2, coefficient, 1.0)
 
 
-def shrink(batch: Batch, coefficient: Tensor) -> Tensor:
-    """b = (1 - lambda_i) mu_i^{-j} + lambda_i mu_{-i}, lambda live (eq. js-final-baseline)."""
+def shrink(batch: Batch, coefficient: Tensor, target: Tensor) -> Tensor:
+    """b = (1 - lambda_i) mu_i^{-j} + lambda_i t_i, lambda live; with the other prompts' mean as
+    target (n,) it is eq. js-final-baseline."""
     stats = batch.stats
     weight = coefficient[:, None]
-    mixed = (1 - weight) * stats.loo_prompt_mean + weight * stats.loo_batch_mean[:, None]
+    mixed = (1 - weight) * stats.loo_prompt_mean + weight * target[:, None]
     exists = (stats.valid_responses >= 2) | (stats.other_prompts >= 1)
     return torch.where(exists[:, None], mixed, batch.rewards)
 

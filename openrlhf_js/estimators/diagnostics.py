@@ -13,7 +13,9 @@ from torch import Tensor
 
 from openrlhf_js.estimators.advantages import find_estimator, make_batch
 from openrlhf_js.estimators.baselines import Batch, naive_coefficient
+from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.estimators.history import RunningStatistics, history_metrics
+from openrlhf_js.estimators.regression import fit
 
 
 class Moments(NamedTuple):
@@ -54,6 +56,9 @@ _MSE: dict[str, Callable[[Moments, Batch], Tensor]] = {
     "js": _shrunk,
     "js_fixed": _shrunk,
     "js_plus": _shrunk,
+    "js_memory": lambda of, batch: _mixture(
+        of.v2, fit(batch.stats, batch.covariates).error[_present(batch)].mean(), of.coefficient
+    ),
 }
 
 
@@ -65,6 +70,7 @@ def diagnostics(
     shrinkage: float | None = None,
     greedy_rewards: Tensor | None = None,
     history: RunningStatistics | None = None,
+    covariates: Tensor | None = None,
 ) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
@@ -74,15 +80,16 @@ def diagnostics(
     of the live one. The noise of rewards shows only in groups with two valid responses or more:
     `all_equal_groups` is a share of those, and without any the noise is taken for 0.
 
-    With a history, what it holds and how far each rule is trusted stands under `js/running_*`.
+    With a history, what it holds and how far each rule is trusted stands under `js/running_*`. Of
+    `js_memory`: `js/memory_share`, the share of prompts that have all covariates;
+    `js/memory_slope`, the rewards that a standard deviation of the first one is worth;
+    `js/memory_error`, the squared error of the prediction; and `js/baseline_mse_js_plus`, what
+    js_plus's baseline would have.
 
     Arguments and errors: `baseline`.
     """
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history)
-    stats = batch.stats
-    present = stats.valid_responses >= 1
-    if not present.any():
-        present = torch.ones_like(present)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
+    stats, present = batch.stats, _present(batch)
     coefficient = (find_estimator(name).coefficient or (lambda batch: batch.stats.shrinkage))(batch)
     moments = _moments(batch, coefficient[present])
     paired = stats.valid_responses >= 2
@@ -98,8 +105,28 @@ def diagnostics(
         "js/baseline_mse_rloo": moments.v2,
         "js/baseline_mse": _MSE[name](moments, batch).clamp(min=0).mean(),
     }
+    if batch.covariates is not None:
+        values |= _of_memory(batch, batch.covariates, moments)
     earlier = history_metrics(history) if name == "js_plus" and history is not None else {}
     return {key: float(value) for key, value in values.items()} | earlier
+
+
+def _of_memory(batch: Batch, covariates: Tensor, moments: Moments) -> dict[str, Tensor]:
+    """What the covariates tell, and the error of js_plus's baseline, which has none."""
+    present, found = _present(batch), fit(batch.stats, covariates)
+    without = corrected_coefficient(batch.stats)[present]
+    return {
+        "js/memory_share": covariates.isfinite().all(1)[present].double().mean(),
+        "js/memory_slope": found.slopes[present, 0].mean(),
+        "js/memory_error": found.error[present].mean(),
+        "js/baseline_mse_js_plus": _mixture(moments.v2, moments.batch_error, without).mean(),
+    }
+
+
+def _present(batch: Batch) -> Tensor:
+    """(n,) prompts with a valid response; all, if there is none."""
+    present = batch.stats.valid_responses >= 1
+    return present if present.any() else torch.ones_like(present)
 
 
 def _moments(batch: Batch, coefficient: Tensor) -> Moments:

@@ -56,7 +56,7 @@ def slow_baseline(name, rewards, greedy=None, shrinkage=None):
                 v, s = _mean(_variance(g, 1) / m for g in groups), _variance(means, 1)
                 weight = v / (s + v)
                 b = (1 - weight) * _mean(group) + weight * _mean(means)
-            elif name == "rloo" or (not others and name in ("js", "js_plus")):
+            elif name == "rloo" or (not others and name in ("js", "js_plus", "js_memory")):
                 b = _mean(rest)
             elif name == "bloo" or m == 1:
                 b = _mean(_mean(g) for g in others)

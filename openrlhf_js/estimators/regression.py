@@ -1,0 +1,164 @@
+"""The baseline of `js_memory`: rloo shrunk to what a regression on covariates predicts.
+
+In small-area statistics this is the estimator of Fay and Herriot (1979). Derivation:
+docs/memory.md.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from openrlhf_js.estimators.coefficients import GUARD
+from openrlhf_js.estimators.group_stats import GroupStatistics, ratio, sum_of_others
+
+# A regression counts if it explains so many times what chance would: about the 5 % point of
+# F(1, d), which is much larger for few degrees of freedom d.
+SURE, SURE_OF_FEW = 4.0, 250.0
+PRIOR_DEGREES = 4.0  # as if so many more prompts had shown the pooled residual variance
+GUARD_DEGREES = 8.0  # that show by half how much smaller than the means' variance it is
+ROUNDING = 1e-9
+JITTER = 1e-6  # of the number of prompts: keeps equal columns apart
+
+
+class Fit(NamedTuple):
+    """A regression of the prompts' means on covariates, for each prompt i without prompt i."""
+
+    prediction: Tensor
+    """(n,) x_i' beta_{-i}, in reward units."""
+    shrinkage: Tensor
+    """(n,) lambda_i."""
+    error: Tensor
+    """(n,) estimated squared error of the prediction, without the guard."""
+    slopes: Tensor
+    """(n, k) of the standardised covariates, in reward units."""
+
+
+class _Sums(NamedTuple):
+    """Sums over the other prompts, for each of n prompts: their number, and of q columns x."""
+
+    count: Tensor
+    gram: Tensor
+    """(n, q, q) of x x'."""
+    cross: Tensor
+    """(n, q) of x y."""
+    square: Tensor
+    """(n,) of y^2."""
+
+    def residual(self, beta: Tensor) -> Tensor:
+        """(n,) sum of (y - x' beta_{-i})^2."""
+        fitted = (beta[:, None] @ self.gram @ beta[..., None])[:, 0, 0]
+        return (self.square - 2 * (beta * self.cross).sum(1) + fitted).clamp(min=0)
+
+    def degrees(self, inverse: Tensor) -> Tensor:
+        """(n,) degrees of freedom that the residuals keep."""
+        kept = self.count - (inverse * self.gram).sum((1, 2))
+        return kept.where(kept > ROUNDING, 0.0)
+
+
+def fit(stats: GroupStatistics, covariates: Tensor | None) -> Fit:
+    """Return what the other prompts predict for every prompt, and how far to shrink to it.
+
+        beta_{-i} = (G + alpha D)^-1 c     G, c: sums of x_k x_k' and x_k mu_k over k != i
+        lambda_i  = v2 / (v2 + T_i)        T_i = s2_i (1 + h_i) + v h_i      v2 = sigma^2 / (m - 1)
+        h_i = x_i' (G + alpha D)^-1 x_i    s2_i = max(0, RSS / dof - v) + w sigma^2
+
+    x_i is 1 and, for each covariate, its standardised value and whether it is missing. D leaves the
+    intercept alone; alpha is the residual variance over the variance that the slopes seem to have,
+    and infinite where the covariates explain no more than chance. RSS is of the prompts that lack a
+    covariate, if prompt i does, or of those that do not. Without covariates all of it becomes
+    `coefficients.corrected_coefficient`, whose guard w is here multiplied by the share of the
+    means' variance that stays unexplained.
+
+    Args:
+        stats: of n prompts.
+        covariates: (n, k), known before the batch was sampled; NaN where a prompt has none.
+    """
+    weight = (stats.valid_responses >= 1).to(stats.prompt_mean.dtype)
+    others, v = stats.other_prompts.clamp(min=1), stats.within_variance
+    x, lacking = _design(covariates, weight)
+    origin = stats.prompt_mean.gather(0, weight.argmax(0, keepdim=True)).detach()
+    y = (stats.prompt_mean - origin) * weight
+    all_others, lacking_others = _sums(x, y, weight), _sums(x, y, lacking)
+    rest_of_them = _Sums(*(a - b for a, b in zip(all_others, lacking_others, strict=True)))
+
+    inverse, beta = _solve(all_others, JITTER * others)  # the covariates as they are
+    alone, rest = stats.between_variance * others, all_others.residual(beta)
+    degrees = all_others.degrees(inverse)
+    noise = rest / degrees.clamp(min=1)
+    sure = SURE + SURE_OF_FEW / degrees.clamp(min=1).square()
+    signal = (alone - rest - sure * (others - 1 - degrees) * noise).clamp(min=0)
+    scale = torch.diagonal(all_others.gram, dim1=1, dim2=2)[:, 1:].sum(1)
+    found = (signal > 0) & (degrees >= 1)
+    alpha = torch.where(found, ratio(noise * scale, signal), torch.inf)
+    alpha = alpha.maximum(JITTER * others).minimum(others / JITTER**2)
+
+    inverse, beta = _solve(all_others, alpha)
+    degrees = all_others.degrees(inverse)
+    pooled = all_others.residual(beta) / degrees.clamp(min=1)
+    own = torch.where(
+        lacking > 0,
+        _variance(lacking_others, inverse, beta, pooled),
+        _variance(rest_of_them, inverse, beta, pooled),
+    )
+    unexplained = torch.where(alone > 0, ratio(pooled * (others - 1).clamp(min=1), alone), 1.0)
+    trust = (1 - lacking) * degrees / (degrees + GUARD_DEGREES)
+    guard = (
+        GUARD
+        / (GUARD + degrees.clamp(min=1e-12).sqrt())
+        * (1 - trust * (1 - unexplained.clamp(max=1)))
+    )
+    sigma2 = stats.other_reward_variance
+    leverage = (x[:, None] @ inverse @ x[..., None])[:, 0, 0]
+    net = (own - v).clamp(min=0)
+    distance = (net + sigma2 * guard) * (1 + leverage) + v * leverage
+    v2 = sigma2 / (stats.valid_responses - 1).clamp(min=1)
+    k = 0 if covariates is None else covariates.shape[1]
+    return Fit(
+        prediction=origin + (x * beta).sum(1),
+        shrinkage=ratio(v2, v2 + distance),
+        error=net * (1 + leverage) + v * leverage,
+        slopes=beta[:, 1 : k + 1],
+    )
+
+
+def _design(covariates: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (n, q) columns with mean 0 after the first, and (n,) 1 where a covariate is missing.
+
+    Both are 0 for a prompt without a response. Covariates are older than the batch: that they are
+    standardised over all prompts takes nothing of a prompt's own rewards.
+    """
+    if covariates is None:
+        return weight[:, None], torch.zeros_like(weight)
+    known = covariates.isfinite() & (weight > 0)[:, None]
+    missing = weight[:, None] - known.to(weight.dtype)
+    values = covariates.to(weight.dtype).where(known, 0.0)
+    columns = [weight[:, None]]
+    for column, there in ((values, known.to(weight.dtype)), (missing, weight[:, None])):
+        count = there.sum(0).clamp(min=1)
+        centred = (column - column.sum(0) / count) * there
+        spread = (centred.square().sum(0) / count).sqrt()
+        columns.append(ratio(centred, spread.expand_as(centred)))
+    return torch.cat(columns, 1), missing.amax(1)
+
+
+def _sums(x: Tensor, y: Tensor, part: Tensor) -> _Sums:
+    x, y = x * part[:, None], y * part
+    products = part, x[:, :, None] * x[:, None], x * y[:, None], y.square()
+    return _Sums(*(sum_of_others(each, 0) for each in products))
+
+
+def _solve(of: _Sums, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (n, q, q) (G + alpha D)^-1 and (n, q) beta_{-i}."""
+    added = alpha[:, None].expand(of.cross.shape).clone()
+    added[:, 0] = (1 - of.count).clamp(min=0)  # 0, unless there is nobody else
+    inverse = torch.linalg.inv(of.gram + torch.diag_embed(added))
+    return inverse, (inverse @ of.cross[..., None])[..., 0]
+
+
+def _variance(of: _Sums, inverse: Tensor, beta: Tensor, pooled: Tensor) -> Tensor:
+    """(n,) residual variance of some of the others' means, leaning on that of all."""
+    residual, degrees = of.residual(beta), of.degrees(inverse)
+    return (residual + PRIOR_DEGREES * pooled) / (degrees + PRIOR_DEGREES)
