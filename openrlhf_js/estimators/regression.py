@@ -39,7 +39,7 @@ class Fit(NamedTuple):
 class _Sums(NamedTuple):
     """Sums over the other prompts, for each of n prompts: their number, and of q columns x."""
 
-    count: Tensor
+    number: Tensor
     gram: Tensor
     """(n, q, q) of x x'."""
     cross: Tensor
@@ -54,7 +54,7 @@ class _Sums(NamedTuple):
 
     def degrees(self, inverse: Tensor) -> Tensor:
         """(n,) degrees of freedom that the residuals keep."""
-        kept = self.count - (inverse * self.gram).sum((1, 2))
+        kept = self.number - (inverse * self.gram).sum((1, 2))
         return kept.where(kept > ROUNDING, 0.0)
 
 
@@ -105,11 +105,8 @@ def fit(stats: GroupStatistics, covariates: Tensor | None) -> Fit:
     )
     unexplained = torch.where(alone > 0, ratio(pooled * (others - 1).clamp(min=1), alone), 1.0)
     trust = (1 - lacking) * degrees / (degrees + GUARD_DEGREES)
-    guard = (
-        GUARD
-        / (GUARD + degrees.clamp(min=1e-12).sqrt())
-        * (1 - trust * (1 - unexplained.clamp(max=1)))
-    )
+    guard = GUARD / (GUARD + degrees.clamp(min=1e-30).sqrt())  # has a derivative at 0
+    guard = guard * (1 - trust * (1 - unexplained.clamp(max=1)))
     sigma2 = stats.other_reward_variance
     leverage = (x[:, None] @ inverse @ x[..., None])[:, 0, 0]
     net = (own - v).clamp(min=0)
@@ -153,7 +150,7 @@ def _sums(x: Tensor, y: Tensor, part: Tensor) -> _Sums:
 def _solve(of: _Sums, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """Return (n, q, q) (G + alpha D)^-1 and (n, q) beta_{-i}."""
     added = alpha[:, None].expand(of.cross.shape).clone()
-    added[:, 0] = (1 - of.count).clamp(min=0)  # 0, unless there is nobody else
+    added[:, 0] = (1 - of.number).clamp(min=0)  # 0, unless there is nobody else
     inverse = torch.linalg.inv(of.gram + torch.diag_embed(added))
     return inverse, (inverse @ of.cross[..., None])[..., 0]
 
