@@ -1,4 +1,4 @@
-"""What tests of several folders share: small models, files of rows, ports, and patience."""
+"""What tests of several folders share: small models, files of rows, logs, ports, and patience."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> Path:
@@ -32,7 +34,28 @@ def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it does not come true"
-        time.sleep(0.01)
+        time.sleep(0.02)
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Those that run in the folder, or whose command line names it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(folder) in " ".join(process.cmdline()) or process.cwd() == str(folder):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Of each tag in TensorBoard's files, the steps and their values."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder)).Reload()
+    tags = events.Tags()["scalars"]
+    return {tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in tags}
 
 
 def qwen(seed: int = 0, **settings: Any) -> Any:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
+from kit import processes_of, save_policy, scalars, until, write_lines
 
 from openrlhf_js import estimators
-from openrlhf_js.tiny import model
 from openrlhf_js.tiny.tasks import sort
 
 PROMPTS, RESPONSES, STEPS = 8, 4, 3
@@ -46,12 +44,9 @@ class Finished:
         return [dict(np.load(file)) for file in files]
 
     def scalars(self) -> dict[str, list[float]]:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
         runs = (self.folder / "tensorboard").iterdir()
         last = max(runs, key=lambda run: run.stat().st_mtime)  # a resumed run has a log of its own
-        events = EventAccumulator(str(last)).Reload()
-        return {tag: [e.value for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+        return {tag: [value for _, value in found] for tag, found in scalars(last).items()}
 
     def check_advantages(self, steps: int | None = STEPS) -> None:
         """What went to training is what `estimators` makes of the same rewards."""
@@ -72,24 +67,15 @@ class Finished:
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with random weights, as a Hugging Face folder."""
-    folder = tmp_path_factory.mktemp("policy")
-    tokenizer = model.make_tokenizer(sort)
-    model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
-    return folder
+    return save_policy(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="session")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Enough prompts for STEPS rollout batches."""
-    path = tmp_path_factory.mktemp("data") / "prompts.jsonl"
-    path.write_text(
-        "".join(
-            json.dumps({"input": sort.prompt(str(i)), "label": sort.label(str(i))}) + "\n"
-            for i in range(10, 10 + PROMPTS * STEPS)
-        )
-    )
-    return path
+    numbers = map(str, range(10, 10 + PROMPTS * STEPS))
+    rows = ({"input": sort.prompt(n), "label": sort.label(n)} for n in numbers)
+    return write_lines(tmp_path_factory.mktemp("data") / "prompts.jsonl", rows)
 
 
 class Running:
@@ -111,11 +97,16 @@ class Running:
             )
 
     def wait_for(self, text: str, timeout_seconds: float = 300) -> None:
-        deadline = time.monotonic() + timeout_seconds
-        while text not in self.log.read_text(errors="replace"):
+        self.until(lambda: text in self.log.read_text(errors="replace"), timeout_seconds)
+
+    def until(self, condition: Callable[[], bool], timeout_seconds: float = 300) -> None:
+        """Waits for it while the run goes on."""
+
+        def met() -> bool:
             assert self.process.poll() is None, self.log.read_text(errors="replace")[-3000:]
-            assert time.monotonic() < deadline, f"{text!r} did not appear"
-            time.sleep(0.2)
+            return condition()
+
+        until(met, timeout_seconds)
 
     def finish(self, timeout_seconds: float = 300) -> Finished:
         try:
@@ -164,18 +155,7 @@ def start(tmp_path: Path, policy: Path, prompts: Path):
         return Running(tmp_path, [*chosen, *flags])
 
     yield run
-    left = _left_over(tmp_path)
+    left = processes_of(tmp_path)
     for process in left:
         process.kill()
     assert not left, "the run left processes behind"
-
-
-def _left_over(folder: Path) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if str(folder) in " ".join(process.cmdline()) or process.cwd() == str(folder):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found

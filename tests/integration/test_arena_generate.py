@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from kit import free_port, read_lines, save_policy, until, write_lines
 
 from openrlhf_js.cli import eval_arena
 from openrlhf_js.evaluation.arena import style
 from openrlhf_js.evaluation.arena.data import Folder, read_answers
 from openrlhf_js.plugin.cpu import environment
-from openrlhf_js.tiny import model
 from openrlhf_js.tiny.tasks import sort
 
 QUESTIONS = {f"q{number}": sort.prompt(str(number)) for number in range(10, 16)}
@@ -29,13 +26,7 @@ QUESTIONS = {f"q{number}": sort.prompt(str(number)) for number in range(10, 16)}
 def served(tmp_path: Path) -> Iterator[str]:
     """A tiny model with a chat template, served under the name `tiny`."""
     pytest.importorskip("vllm")
-    folder = tmp_path / "model"
-    tokenizer = model.make_tokenizer(sort)
-    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    folder, port = save_policy(tmp_path / "model"), free_port()
     words = [
         *("--model", str(folder), "--served-model-name", "tiny", "--generation-config", "vllm"),
         *("--host", "127.0.0.1", "--port", str(port), "--enforce-eager"),
@@ -51,12 +42,10 @@ def served(tmp_path: Path) -> Iterator[str]:
             cwd=tmp_path,
         )
         try:
-            deadline = time.monotonic() + 260
-            while not _answers(f"http://127.0.0.1:{port}/health"):
-                said = (tmp_path / "vllm.log").read_text(errors="replace")[-3000:]
-                assert process.poll() is None and time.monotonic() < deadline, said
-                time.sleep(0.5)
-            yield f"http://127.0.0.1:{port}/v1"
+            url = f"http://127.0.0.1:{port}"
+            until(lambda: process.poll() is not None or _answers(f"{url}/health"), 260)
+            assert process.poll() is None, (tmp_path / "vllm.log").read_text()[-3000:]
+            yield f"{url}/v1"
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -79,16 +68,15 @@ def test_a_served_model_answers(
     # Tokens are characters: the official tokenizer is not everywhere to be had.
     monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
     folder = Folder(tmp_path / "data", "own")
-    folder.root.mkdir(parents=True)
     rows = [{"uid": uid, "category": "c", "prompt": text} for uid, text in QUESTIONS.items()]
-    folder.questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder.questions, rows)
     words = ["--model", served, "--data", str(tmp_path / "data"), "--bench", "own"]
     words += ["--max_new_tokens", "5"]
     assert eval_arena.generate([*words, "--questions", "2"]) == 0
     assert eval_arena.generate(words) == 0
     path = folder.answers("tiny")
     assert f"{path}: answers to 6 of 6 questions" in capsys.readouterr().out
-    lines = [json.loads(line) for line in path.open("rb")]
+    lines = read_lines(path)
     assert sorted(row["uid"] for row in lines) == sorted(QUESTIONS)
     for row in lines:
         assert row["messages"][0]["content"] == QUESTIONS[row["uid"]]

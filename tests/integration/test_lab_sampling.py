@@ -12,13 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+from kit import save_policy
 
 from openrlhf_js.cli import lab
 from openrlhf_js.lab.pool import Samples, open_samples
-from openrlhf_js.tiny import model
 from openrlhf_js.tiny.tasks import TASKS, draw, write_prompts
 
-ROOT = Path(__file__).parents[2]
 PROMPTS, RESPONSES = 8, 32
 
 
@@ -28,8 +27,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, task = tmp_path_factory.mktemp("tiny"), TASKS["sort"]
     split = task.split(0, 8)
     write_prompts(folder / "prompts.jsonl", task, draw(split.train, 40, random.Random(0)), "train")
-    tokenizer = model.make_tokenizer(task)
-    model.save(model.make_model(tokenizer, 0), tokenizer, folder / "model")
+    save_policy(folder / "model")
     # "The response begins with a small digit": an untrained model is right now and then.
     (folder / "reward.py").write_text(
         "def reward_func(queries, prompts, labels):\n"
@@ -46,12 +44,6 @@ def command(given: Path, out: Path, *more: str) -> list[str]:
         *("--reward", str(given / "reward.py"), "--max_new_tokens", "6", "--batches", "10"),
         *("--prompts_count", str(PROMPTS), "--responses", str(RESPONSES), *more),
     ]
-
-
-def run(words: list[str]) -> str:
-    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=250)
-    assert found.returncode == 0, found.stderr
-    return found.stdout
 
 
 # Samples all responses, then again all but the first lines; vLLM is imported once.
@@ -82,7 +74,7 @@ def sampled(out: Path) -> int:
 
 def stopped(words: list[str], out: Path, after: int, number: int) -> int:
     """Sends the signal once so many responses are there, and returns the exit status."""
-    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         while sampled(out) < after:
             assert process.poll() is None, "it ended before it could be stopped"
             time.sleep(0.005)
@@ -119,7 +111,9 @@ def test_vllm_samples_the_same_distribution(given: Path, tmp_path: Path) -> None
     }
     assert lab.main(words["transformers"]) == 0
     again = str(tmp_path / "vllm" / "samples" / "responses.jsonl")
-    said = run([sys.executable, "-c", TWICE, again, *words["vllm"]])
+    program = [sys.executable, "-c", TWICE, again, *words["vllm"]]
+    twice = subprocess.run(program, capture_output=True, text=True, timeout=250)
+    assert twice.returncode == 0, twice.stderr
     counts = []
     for engine in words:
         found = open_samples(tmp_path / engine)
@@ -129,7 +123,7 @@ def test_vllm_samples_the_same_distribution(given: Path, tmp_path: Path) -> None
         assert ends == found.finished.ravel().tolist()
         counts.append(found.rewards.mean())
         assert found.greedy_rewards is not None
-    before = json.loads(said.splitlines()[-1])
+    before = json.loads(twice.stdout.splitlines()[-1])
     same = sum(a == b for a, b in zip(before, responses(found), strict=True))
     assert same >= PROMPTS - 1  # each response has a seed of its own; a logit may round otherwise
     # two shares of 512 draws each differ by more than 4 standard errors once in 16,000 times

@@ -6,7 +6,6 @@ and none at all to each of a few prompts, so that every status comes up and rewa
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from kit import read_lines, write_lines
 
 from openrlhf_js.tasks import STATUSES, countdown, knights_knaves, maze, task_of
 from openrlhf_js.tasks import math as mathematics
@@ -139,14 +139,9 @@ def mixed(tmp_path_factory) -> Path:
     pairs = [(chat(row), said) for row, responses in made for said in responses]
     assert learn(policy, tokenizer, pairs) < 0.7  # nats per token; half of them are no choice
     model.save(policy, tokenizer, folder / "policy")
-    write(folder / "train.jsonl", [p.row for p in made])
-    write(folder / "eval.jsonl", [p.row for p in made[::2]])
+    write_lines(folder / "train.jsonl", [p.row for p in made])
+    write_lines(folder / "eval.jsonl", [p.row for p in made[::2]])
     return folder
-
-
-def write(path: Path, rows: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def flags(mixed: Path, **others) -> list[str]:
@@ -175,9 +170,9 @@ def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_ru
     assert "ValueError: a label is JSON like" in last and "assistant" in last, last
     run.check_advantages()
 
-    datasources = {row["label"]: row["datasource"] for row in read(mixed / "train.jsonl")}
+    datasources = {row["label"]: row["datasource"] for row in read_lines(mixed / "train.jsonl")}
     graded = []
-    for query, prompt, label, datasource, reward in read(run.folder / "graded.jsonl"):
+    for query, prompt, label, datasource, reward in read_lines(run.folder / "graded.jsonl"):
         assert query.startswith(prompt) and query.count("<|im_start|>assistant") == 1
         assert datasource == datasources[label]
         score = task_of(datasource).score(query.removeprefix(prompt), label)
@@ -207,10 +202,6 @@ def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_ru
     for source in ("countdown/3", "maze/6x6", "knights_knaves/2", "math/forms"):
         own = [np.mean([s.value for each, s in one if each == source]) for one in evaluated]
         assert scalars[f"eval/eval_{source}_pass1"] == pytest.approx(own), source
-
-
-def read(path: Path) -> list:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_async_remax_with_dynamic_filtering(start, mixed):

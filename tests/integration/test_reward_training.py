@@ -9,12 +9,15 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+import torch
+from kit import scalars, until
+from transformers import AutoTokenizer
 
 from openrlhf_js.cli import rm
+from openrlhf_js.plugin import run
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.reward_model.preferences import read_pairs, rendered
@@ -28,24 +31,19 @@ PAIRS, BATCH = 4096, 64
 STEPS = PAIRS // BATCH
 LOG_ODDS = 1.5  # of being preferred, for each digit 7 that a response has more than the other
 
-# Loads a checkpoint as upstream's RewardModelActor does; prints a reward for every line of stdin.
-UPSTREAM = """
-import sys
-from openrlhf_js.plugin import run
-run.prepare_device("cpu")
-import torch
-from openrlhf.models import get_llm_for_sequence_regression
-from transformers import AutoTokenizer
-folder = sys.argv[1]
-model = get_llm_for_sequence_regression(
-    folder, "reward", attn_implementation="sdpa", param_dtype="bf16"
-).float().eval()
-tokenizer = AutoTokenizer.from_pretrained(folder)
-for line in sys.stdin.read().splitlines():
-    ids = tokenizer(line + tokenizer.eos_token, return_tensors="pt", add_special_tokens=False)
+
+def upstreams_rewards(folder: Path, texts: list[str]) -> list[float]:
+    """By the checkpoint as upstream's RewardModelActor loads it."""
+    run.prepare_device("cpu")
+    from openrlhf.models import get_llm_for_sequence_regression
+
+    how = {"attn_implementation": "sdpa", "param_dtype": "bf16"}
+    model = get_llm_for_sequence_regression(str(folder), "reward", **how).float().eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ended = (text + tokenizer.eos_token for text in texts)
+    encoded = [tokenizer(x, return_tensors="pt", add_special_tokens=False) for x in ended]
     with torch.no_grad():
-        print("reward", model(ids["input_ids"], ids["attention_mask"]).item())
-"""
+        return [model(each["input_ids"], each["attention_mask"]).item() for each in encoded]
 
 
 def write_pairs(path: Path, count: int, seed: int) -> None:
@@ -74,7 +72,7 @@ def start(tmp_path: Path):
     write_pairs(tmp_path / "held_out.jsonl", 2000, 1)
     left: list[subprocess.Popen[bytes]] = []
 
-    def run(*flags: str) -> subprocess.Popen[bytes]:
+    def begin(*flags: str) -> subprocess.Popen[bytes]:
         given = {
             "--pretrain": "model",  # older spellings and today's, side by side
             "--dataset": "train.jsonl",
@@ -108,7 +106,7 @@ def start(tmp_path: Path):
         left.append(process)
         return process
 
-    yield run
+    yield begin
     for process in left:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -119,33 +117,22 @@ def log_of(folder: Path) -> str:
     return (folder / "log.txt").read_text(errors="replace")
 
 
-def scalars(folder: Path, run: str) -> dict[str, list[tuple[int, float]]]:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder / "tensorboard" / run)).Reload()
-    return {
-        tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]
-    }
-
-
 def test_train_interrupt_resume_and_evaluate(start, tmp_path):
     process = start("--logger.wandb.run_name", "first")
-    deadline = time.monotonic() + 200
-    while not (tmp_path / "checkpoints" / "latest").exists():
-        assert process.poll() is None, log_of(tmp_path)[-3000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    latest = tmp_path / "checkpoints" / "latest"
+    until(lambda: process.poll() is not None or latest.exists(), 200)
+    assert process.poll() is None, log_of(tmp_path)[-3000:]
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     last = log_of(tmp_path).splitlines()[-1]
     assert last.startswith("openrlhf_js: interrupted; --ckpt.load_enable resumes from global_step")
     assert not (tmp_path / "trained" / "config.json").exists()
-    saved = int((tmp_path / "checkpoints" / "latest").read_text().removeprefix("global_step"))
+    saved = int(latest.read_text().removeprefix("global_step"))
 
     resumed = start("--logger.wandb.run_name", "second", "--ckpt.load_enable")
     assert resumed.wait(400) == 0, log_of(tmp_path)[-3000:]
     assert f"consumed_samples: {BATCH * saved}" in log_of(tmp_path)
-    first, second = scalars(tmp_path, "first"), scalars(tmp_path, "second")
+    first, second = (scalars(tmp_path / "tensorboard" / x) for x in ("first", "second"))
     assert [step for step, _ in second["train/loss"]] == list(range(saved + 1, STEPS + 1))
     (_, accuracy_before), (_, loss_before) = first["train/acc"][0], first["train/loss"][0]
     assert accuracy_before < 0.75 and loss_before == pytest.approx(math.log(2), abs=0.1)
@@ -166,14 +153,5 @@ def test_train_interrupt_resume_and_evaluate(start, tmp_path):
     ours = RewardModel.load(folder, max_len=24, normalize=True).score(sides)
     assert abs(sum(ours) / len(ours)) < 0.1  # normalised on these very pairs
     some = sides[:200]
-    done = subprocess.run(
-        [sys.executable, "-c", UPSTREAM, str(folder)],
-        input="\n".join(some),
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
     plain = RewardModel.load(folder, max_len=24, normalize=False, dtype="float32").score(some)
-    theirs = [float(line.split()[1]) for line in done.stdout.splitlines() if "reward " in line]
-    assert theirs == pytest.approx(plain, abs=1e-3)
+    assert upstreams_rewards(folder, some) == pytest.approx(plain, abs=1e-3)

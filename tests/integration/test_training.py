@@ -180,14 +180,3 @@ def test_a_critic_trains_on_dynamic_batches(start, policy, same_start):
     scalars = run.scalars()
     assert all(map(math.isfinite, scalars["train/critic_loss"]))
     assert all(variance > 0 for variance in scalars["train/js/gradient_variance"])
-
-
-def test_wrong_flags_and_files_are_answered_at_once_and_all_together(start, tmp_path):
-    run = start(
-        *("--algo.advantage.estimator", "js", "--rollout.n_samples_per_prompt", "4"),
-        *("--actor.model_name_or_path", str(tmp_path / "no-model")),
-        *("--data.prompt_dataset", str(tmp_path / "no-prompts.jsonl")),
-    ).finish(timeout_seconds=100)
-    assert run.status == 2
-    assert "no-model" in run.output and "no-prompts.jsonl" in run.output
-    assert "Traceback" not in run.output
