@@ -5,17 +5,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from kit import write_lines
+from passk_kit import CONTEXT, items, lines, rows, write_model
+from stub_judge import reply, serving
 
 from openrlhf_js.cli.eval import main
 from openrlhf_js.report.passk import value_of
 from openrlhf_js.tasks import TASKS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
-from passk_kit import CONTEXT, items, lines, rows, write_model, write_rows
-from stub_judge import reply, serving
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
 
@@ -26,8 +24,8 @@ def given(tmp_path_factory):
     folder = tmp_path_factory.mktemp("given")
     write_model(folder / "model")
     write_model(folder / "other", seed=1)
-    write_rows(folder / "toy.jsonl", rows(12))
-    write_rows(folder / "more.jsonl", rows(5)[::-1])
+    write_lines(folder / "toy.jsonl", rows(12))
+    write_lines(folder / "more.jsonl", rows(5)[::-1])
     return folder
 
 
@@ -188,7 +186,7 @@ def test_named_benchmarks_and_definitions(tmp_path):
 
 
 def test_a_data_set_from_a_file(tmp_path):
-    source = write_rows(tmp_path / "own.jsonl", [{"problem": "2 + 2?", "answer": "4"}] * 2)
+    source = write_lines(tmp_path / "own.jsonl", [{"problem": "2 + 2?", "answer": "4"}] * 2)
     with serving() as served:
         call = ["passk", "--model", served.url, "--tasks", "math500", "--samples", "2"]
         assert main([*call, "--source", f"math500={source}", "--out", str(tmp_path / "out")]) == 0

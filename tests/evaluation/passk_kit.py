@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import torch
+from kit import qwen, read_lines
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.evaluation.passk.benchmarks import Problem, item_of
 from openrlhf_js.tasks.prompt_files import example
@@ -46,11 +45,6 @@ def group(item: int, marks: str, tokens: int | None = 5) -> list[dict[str, Any]]
     ]  # fmt: skip
 
 
-def write_rows(path: Path, made: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in made), encoding="utf-8")
-    return path
-
-
 def write_model(folder: Path, seed: int = 0) -> Path:
     """A Hugging Face folder."""
     words = Tokenizer(models.WordLevel({token: i for i, token in enumerate(TOKENS)}))
@@ -59,28 +53,18 @@ def write_model(folder: Path, seed: int = 0) -> Path:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=words, pad_token="<pad>", eos_token="<eos>"
     )
-    torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=len(TOKENS),
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        max_position_embeddings=CONTEXT,
-        initializer_range=0.3,
-        eos_token_id=1,
-        bos_token_id=None,
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    ends = {"eos_token_id": 1, "bos_token_id": None, "max_position_embeddings": CONTEXT}
+    qwen(seed, vocab_size=len(TOKENS), initializer_range=0.3, **sizes, **ends).save_pretrained(
+        folder
     )
-    Qwen2ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """The samples of a file, without the time they took."""
-    with path.open("rb") as file:
-        found = [json.loads(line) for line in file][1:]
+    _, *found = read_lines(path)
     for each in found:
         del each["seconds"]
     return found

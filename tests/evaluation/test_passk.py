@@ -2,11 +2,12 @@
 
 import itertools
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import write_lines
+from passk_kit import group, items, lines
 
 from openrlhf_js.evaluation.passk import benchmarks, evaluate, grading
 from openrlhf_js.evaluation.passk.benchmarks import (
@@ -34,9 +35,6 @@ from openrlhf_js.sampling.sampler import Sampled
 from openrlhf_js.stats import clustered_proportion
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.prompt_files import example
-
-sys.path.insert(0, str(Path(__file__).parent))
-from passk_kit import group, items, lines, write_rows
 
 PAPER = {  # temperature, max_new_tokens, samples: the tables of the paper's appendix
     "math500": (0.8, 2048, 16),
@@ -115,7 +113,7 @@ def test_items_are_told_apart_by_content():
     ],
 )
 def test_rows_that_are_no_items(tmp_path, row, message):
-    path = write_rows(tmp_path / "rows.jsonl", [ROW, row])
+    path = write_lines(tmp_path / "rows.jsonl", [ROW, row])
     with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: .*" + message):
         items_of_file(path)
     path.write_text("\n")

@@ -1,10 +1,9 @@
 import copy
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from passk_kit import group, items
 from scipy import stats
 
 from openrlhf_js.evaluation.passk.compare import compare, mean_difference, values_of
@@ -12,9 +11,6 @@ from openrlhf_js.evaluation.passk.evaluate import FORMAT, read_results, summaris
 from openrlhf_js.report import passk as report
 from openrlhf_js.report import style
 from openrlhf_js.stats import Difference, detectable_effect
-
-sys.path.insert(0, str(Path(__file__).parent))
-from passk_kit import group, items
 
 SETTINGS = {"temperature": 0.7, "top_p": 1.0, "max_new_tokens": 64, "prompt_form": "chat"}
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from kit import qwen
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.lab.pool import Samples
 
@@ -19,13 +20,6 @@ def reward_func(queries, prompts, labels):
     said = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
     return {"rewards": [float(label in each) for label, each in zip(labels, said)]}
 """
-
-
-def qwen(**settings):
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    return Qwen2ForCausalLM(Qwen2Config(**sizes, **heads, **settings))
 
 
 def small_model(dtype=torch.float32):

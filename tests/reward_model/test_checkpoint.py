@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from small_models import change_json, save_reward_model, split_into_shards
 
 from openrlhf_js.reward_model.checkpoint import (
     checkpoint_problems,
@@ -16,9 +16,6 @@ from openrlhf_js.reward_model.checkpoint import (
     tensor_shapes,
     tokenizer_problems,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))
-from small_models import change_json, save_reward_model, split_into_shards
 
 
 def only(problems: list[str]) -> str:

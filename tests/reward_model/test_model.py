@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from small_models import LONG, TEXTS, change_json, save_reward_model
 from transformers import AutoModel
 
 from openrlhf_js.reward_model.checkpoint import read_tensor
 from openrlhf_js.reward_model.model import RewardModel, micro_batches
-
-sys.path.insert(0, str(Path(__file__).parent))
-from small_models import LONG, TEXTS, change_json, save_reward_model
 
 MAX_LEN = 20
 PAD, EOS = 0, 1

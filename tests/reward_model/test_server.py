@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from small_models import save_reward_model
 
 from openrlhf_js.cli import rm
 from openrlhf_js.reward_model import TOKEN_VARIABLE
@@ -28,9 +28,6 @@ from openrlhf_js.reward_model.server import (
     make_app,
     read_token,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))
-from small_models import save_reward_model
 
 TOKEN = "a-token-that-is-long-enough"
 HEAD = b"POST /get_reward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from kit import qwen
 
 from openrlhf_js.sampling.engines import Policy, Transformers, invert
 
@@ -16,20 +16,8 @@ KEYS = [11, 22, 33, 44]
 def folder(tmp_path_factory):
     """A model with random weights, whose own defaults would change what is sampled."""
     path = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=11,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=64,
-        initializer_range=0.4,
-        bos_token_id=None,
-        eos_token_id=END,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(path)
+    context = {"max_position_embeddings": 64, "bos_token_id": None, "eos_token_id": END}
+    qwen(vocab_size=11, initializer_range=0.4, **context).save_pretrained(path)
     defaults = {"do_sample": True, "top_k": 1, "repetition_penalty": 5.0, "eos_token_id": END}
     (path / "generation_config.json").write_text(json.dumps(defaults))
     return path

@@ -1,10 +1,10 @@
 """The one sampler, of an engine in this process and of a server."""
 
 import base64
-import sys
-from pathlib import Path
 
 import pytest
+from passk_kit import CONTEXT, write_model
+from stub_judge import by_seed, serving
 
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply
 from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
@@ -17,10 +17,6 @@ from openrlhf_js.sampling.sampler import (
     messages_of,
 )
 from openrlhf_js.sampling.settings import EngineSettings, SamplingSettings
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
-from passk_kit import CONTEXT, write_model
-from stub_judge import by_seed, serving
 
 PARAMETERS = Parameters(1.0, 1.0, 6, 3)
 CPU = {"device": "cpu", "engine": "transformers"}
