@@ -256,9 +256,9 @@ class PoolSettings(BenchSettings):
     ci: Literal["clustered", "official"] = Field(
         "clustered", description="95 %, by question; or by row, as the bench's own script has it"
     )
-    style_control: tuple[
-        Literal["none", "all", "length", "markdown", "header", "list", "bold"], ...
-    ] = Field(("none",), description="each gives a table, fitted over all models that were judged")
+    style_control: tuple[Literal["none", "all", "length", "markdown"], ...] = Field(
+        ("none",), description="each gives a table, fitted over all models that were judged"
+    )
     compare: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = Field(
         (), description="a test of A against B, paired by question; may be repeated"
     )

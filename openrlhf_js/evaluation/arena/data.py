@@ -281,12 +281,11 @@ def _answer(row: Row) -> ModelAnswer:
 
 
 def _judgment(row: Row) -> Judgment:
-    """The older schema names neither category nor baseline: they are v0.1's."""
+    """The older schema names no category, which is v0.1's, and no baseline."""
     if len(games := list(row.get("games") or ())) != 2:
         raise ValueError("there are not two games")
     category = _text(row, ("category",), default="arena-hard-v0.1")
-    known = [each.categories[category] for each in BENCHES.values() if category in each.categories]
-    baseline = _text(row, ("baseline",), default=known[0].baseline if known else "")
+    baseline = _text(row, ("baseline",), default="")
     return Judgment(
         uid=_text(row, *UID),
         category=category,

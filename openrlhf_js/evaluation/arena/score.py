@@ -90,7 +90,8 @@ def load(
     for name in sorted(categories or seen, key=[*bench.categories, *seen].index):
         against = data.file_name(bench.category(name).baseline)
         own = table[(table.category == name) & (table.model != against)]
-        kept, others = own[own.baseline == against], own.baseline[own.baseline != against]
+        named = own.baseline.isin(["", against])  # the older schema names none
+        kept, others = own[named], own.baseline[~named]
         if len(others):
             other, count = others.mode()[0], others.value_counts().max()
             said = f"{count} of {len(own)} judgments of {name} are not against {against}, but "
@@ -190,8 +191,11 @@ def official(
     }
 
 
-def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The rows that style control can use, with all features, and what is left out."""
+def styled(pool: Pool, rows: pd.DataFrame, decided: bool = False) -> tuple[pd.DataFrame, list[str]]:
+    """The rows that style control can use, with all features, and what is left out.
+
+    With `decided`, models stay that won, or lost, every game, whose fit never ends.
+    """
     ours, theirs = (
         pool.styles.reindex(pd.MultiIndex.from_arrays([side, rows.uid])).to_numpy()
         for side in (rows.model, [pool.baseline] * len(rows))
@@ -204,7 +208,7 @@ def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         here = known[known.model == model]
         if lost := own.uid.nunique() - here.uid.nunique():
             notes.append(f"{model}: {lost} questions without style counts are left out.")
-        if here.points.nunique() == 1 and here.points.iloc[0] != 0.5:
+        if not decided and here.points.nunique() == 1 and here.points.iloc[0] != 0.5:
             known = known[known.model != model]
             notes.append(f"{model} won, or lost, every game: no score with style control.")
     if known.empty:
@@ -285,19 +289,35 @@ def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Estim
         if plan.ci == "official":
             return official(rows, pool.bench.rule), []
         return {str(model): clustered(own) for model, own in rows.groupby("model")}, []
+    if pool.bench.rule == "v0.1":
+        raise ValueError(
+            "arena-hard-v0.1 has a style control of its own, another model than v2.0's, which is "
+            "not offered: leave out --style_control"
+        )
+    known, notes = styled(pool, rows, decided=plan.ci == "official")
+    features = style.CONTROLS[plan.style_control]
     if plan.ci == "official":
-        raise ValueError("with style control intervals are by question: leave out --ci official")
-    known, notes = styled(pool, rows)
-    fit = style.control(known, style.CONTROLS[plan.style_control])
+        if plan.style_control != "all":
+            raise ValueError("the official script controls by all or nothing: --style_control all")
+        notes.append(
+            f"As in the official script, fits end after {style.OFFICIAL_STEPS} steps of L-BFGS; "
+            "they have not converged. --ci clustered converges."
+        )
+        return style.official_control(known), notes
+    fit = style.control(known, features)
     told = [
         "{} {:+.3f} ({:+.3f} to {:+.3f})".format(name, *each)
         for name, each in fit.coefficients.items()
     ]
     notes.append(
         f"Style, in log-odds of one standard deviation: {', '.join(told)}. The score is what a "
-        "model would win at the pool's mean difference of style, as in the official script."
+        "model would win at the pool's mean difference of style. The fit has converged; the "
+        f"official script stops after {style.OFFICIAL_STEPS} steps (--ci official)."
     )
-    return fit.scores, notes
+    far = style.extrapolated(known, features)
+    if far:
+        notes.append(f"No score at equal style, as no answer is near it: {', '.join(sorted(far))}.")
+    return {name: each for name, each in fit.scores.items() if name not in far}, notes
 
 
 def _counts(
@@ -425,7 +445,10 @@ def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Co
         raise ValueError(f"{a} and {b} were judged on no question in common")
     rows = rows[rows.uid.isin(list(shared)) | ~rows.model.isin([a, b])]
     if plan.style_control != "none":
-        fit = style.control(rows, style.CONTROLS[plan.style_control])
+        features = style.CONTROLS[plan.style_control]
+        if far := style.extrapolated(rows, features) & {a, b}:
+            raise ValueError(f"no answer of {', '.join(far)} is near equal style: not compared")
+        fit = style.control(rows, features)
         found, scores = fit.difference(a, b), [fit.scores[name].value for name in (a, b)]
     else:
         pair = rows[rows.model.isin([a, b])].assign(won=rows.points * rows.weight)

@@ -4,10 +4,10 @@ Style control is a logistic regression of the games on the models and on how the
 in style, with errors clustered by question. Of the model's answer a and the baseline's b:
 
     length              (a - b) / (a + b), of tokens
-    header, list, bold  (d_a - d_b) / (d_a + d_b + 1), of densities d = count / (tokens + 1)
+    header, list, bold  (d_a - d_b) / (d_a + d_b + 1), of densities d = count / tokens
 
-each z-scored over the weighted rows, as in v2.0's show_result.py (which divides by the tokens
-alone, and fails for an empty answer; its control by one feature alone is broken and not repeated).
+each z-scored over the weighted rows, as in v2.0's show_result.py (which fails for an empty answer;
+here it has one token).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from openrlhf_js.stats.estimate import t_difference, t_estimate
 
 if TYPE_CHECKING:
     import pandas as pd
+    import torch
 
 Floats: TypeAlias = NDArray[np.float64]
 CountTokens = Callable[[str], int]
@@ -148,16 +149,18 @@ FEATURES = ("length", "header", "list", "bold")
 CONTROLS: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "all": FEATURES,
+    "length": FEATURES[:1],
     "markdown": FEATURES[1:],
-    **{name: (name,) for name in FEATURES},
 }
+FAR = 0.5  # standard deviations of the pool between its mean and nearly all answers of a model
+OFFICIAL_STEPS, OFFICIAL_ROUNDS = 50, 100  # of each fit, and fits to resampled rows
 
 
 def differences(ours: Floats, theirs: Floats) -> Floats:
     """Differences (rows, 4) of two answers' counts (rows, 4), in the order of `FEATURES`."""
     tokens = ours[:, :1] + theirs[:, :1]
     length = (ours[:, :1] - theirs[:, :1]) / np.where(tokens == 0, 1, tokens)
-    a, b = (side[:, 1:] / (side[:, :1] + 1) for side in (ours, theirs))
+    a, b = (side[:, 1:] / np.maximum(side[:, :1], 1) for side in (ours, theirs))
     return np.concatenate([length, (a - b) / (a + b + 1)], axis=1)
 
 
@@ -215,3 +218,61 @@ def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
     coefficients = dict.fromkeys(features, Estimate(0.0, 0.0, 0.0))
     coefficients |= zip(np.array(features)[varies].tolist(), found[n:], strict=True)
     return Controlled(scores, coefficients, fit.cov_params()[:n, :n], degrees)
+
+
+def extrapolated(games: pd.DataFrame, features: Sequence[str]) -> set[str]:
+    """The models whose answers are hardly ever near the pool's mean difference of style.
+
+    What such a model would win there, nobody has seen.
+    """
+    x = games[list(features)]
+    mean, deviation = np.average(x, axis=0, weights=games.weight), x.std().to_numpy()
+    by_model = x.groupby(games.model)
+    low, high = by_model.quantile(0.025) - mean, by_model.quantile(0.975) - mean
+    far = (low > FAR * deviation) | (high < -FAR * deviation)
+    return set(far.index[far.any(axis=1)])
+
+
+def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
+    """Scores with style control, and 90 % intervals by row, as v2.0's show_result.py prints them.
+
+    Medians over fits to resampled rows. Each fit begins at 0.5 and ends after 50 steps of L-BFGS,
+    converged or not; `control` converges. The official script is unseeded.
+    """
+    import pandas as pd
+    import torch
+
+    rows = games.loc[games.index.repeat(games.weight.round().astype(int))]
+    x = rows[list(FEATURES)].to_numpy()
+    place, models = pd.factorize(rows.model, sort=True)
+    scaled = (x - x.mean(axis=0)) / x.std(axis=0, ddof=1)
+    columns = [np.eye(len(models))[place], -np.ones(len(rows)), scaled]
+    design = torch.tensor(np.column_stack(columns), dtype=torch.float32)
+    points = torch.tensor(rows.points.to_numpy(), dtype=torch.float32)
+    rng, drawn, n = np.random.default_rng(seed), [], len(models)
+    for _ in range(OFFICIAL_ROUNDS):
+        chosen = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
+        theta = _official_fit(design[chosen], points[chosen])
+        drawn.append(torch.sigmoid(theta[:n] - theta[n]).tolist())
+    found = np.quantile(drawn, (0.5, 0.05, 0.95), axis=0).T.tolist()
+    return {str(model): Estimate(*each) for model, each in zip(models, found, strict=True)}
+
+
+def _official_fit(design: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+    from torch import full, nn, optim
+
+    theta = nn.Parameter(full((design.shape[1],), 0.5))
+    optimizer = optim.LBFGS(
+        [theta], max_iter=OFFICIAL_STEPS, tolerance_grad=1e-9, tolerance_change=1e-9
+    )
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        found = nn.functional.binary_cross_entropy_with_logits(
+            design @ theta, points, reduction="sum"
+        )
+        found.backward()
+        return found
+
+    optimizer.step(loss)
+    return theta.detach()

@@ -88,7 +88,7 @@ def test_judgments_of_both_schemas(folder, caplog):
     path = write_lines(folder.judgments("j", "m"), rows)
     found = read_judgments(path)
     assert found["a"].games == (Game("B>A", "because"), None)
-    assert (found["b"].model, found["b"].category, found["b"].baseline) == ("m", V1, "gpt-4-0314")
+    assert (found["b"].model, found["b"].category, found["b"].baseline) == ("m", V1, "")
     assert found["b"].games == (Game("B>A", "text"), Game(None, ""))
     assert found["c"].complete  # the last complete one counts
     assert "line 5: there are not two games" in caplog.text

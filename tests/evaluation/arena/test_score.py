@@ -174,8 +174,34 @@ def test_official_plans_follow_the_bench(pool):
     # v0.1 counts every game that has a verdict, clustered scores complete judgments
     fair = {row["model"]: row for row in board(found, ["j"], Plan()).rows}
     assert fair[line["model"]]["questions"] < line["questions"]
-    with pytest.raises(ValueError, match="leave out --ci official"):
-        board(found, ["j"], Plan(ci="official", style_control="all"))
+    with pytest.raises(ValueError, match="a style control of its own"):
+        board(found, ["j"], Plan(style_control="all"))
+
+
+def test_files_that_name_no_baseline_take_the_one_that_is_named(tmp_path):
+    rows = random_rows(2, 6, category="arena-hard-v0.1")
+    write_judged(tmp_path, rows, bench="arena-hard-v0.1")
+    path = Folder(tmp_path, "arena-hard-v0.1").judgments("j", "m0")
+    older = [{k: v for k, v in row.items() if k not in ("baseline", "category")} for row in rows]
+    write_lines(path, [row for row in older if row["model"] == "m0"])
+    for baseline, models in (("base", {"m0", "m1"}), ("", {"m0"})):
+        (found,) = load(Folder(tmp_path, "arena-hard-v0.1"), ["j"], baseline=baseline)
+        assert {*found.judged.model} == models
+        assert found.baseline == (baseline or "gpt-4-0314")
+
+
+def test_style_control_says_whose_it_is(pool):
+    found = pool(random_rows(3, 40))
+    found.styles.loc["m0"] = [3.0, 0.0, 0.0, 0.0]
+    ours, official = (board(found, ["j"], Plan(ci, "all")) for ci in ("clustered", "official"))
+    assert "official script stops after 50 steps" in " ".join(ours.notes)
+    assert "near it: m0." in " ".join(ours.notes) and len(ours.rows) == 3
+    with pytest.raises(ValueError, match="no answer of m0 is near equal style"):
+        compare(found, ["j"], Plan(style_control="all"), "m0", "m1")
+    assert "they have not converged" in " ".join(official.notes) and len(official.rows) == 4
+    assert {row["confidence"] for row in official.rows} == {0.9}
+    with pytest.raises(ValueError, match="all or nothing: --style_control all"):
+        board(found, ["j"], Plan("official", "length"))
 
 
 def test_style_control_without_counts_says_what_is_missing(pool):

@@ -21,6 +21,7 @@ from openrlhf_js.evaluation.arena.style import (
     TAGS,
     control,
     differences,
+    extrapolated,
     metadata,
     split_thinking,
     style_of,
@@ -143,9 +144,11 @@ def test_the_tokenizer_of_a_bench_and_where_to_put_it(monkeypatch, bench, name, 
 
 
 def test_differences_by_hand():
-    found = differences(np.array([[299.0, 3, 6, 0], [0] * 4]), np.array([[99.0, 1, 0, 5], [0] * 4]))
+    found = differences(
+        np.array([[300.0, 3, 6, 0], [0] * 4]), np.array([[100.0, 1, 0, 5], [0] * 4])
+    )
     # 3 / 300 and 1 / 100 are the same density; empty answers do not differ
-    expected = [[200 / 398, 0, 0.02 / 1.02, -0.05 / 1.05], [0] * 4]
+    expected = [[200 / 400, 0, 0.02 / 1.02, -0.05 / 1.05], [0] * 4]
     assert found == pytest.approx(np.array(expected))
 
 
@@ -219,6 +222,25 @@ def test_errors_are_those_of_a_bootstrap_by_question():
     scores = [found.scores[name].value for name in ("m2", "m1")]
     assert difference.value == pytest.approx(scores[0] - scores[1])
     assert difference.degrees_of_freedom == 79
+
+
+def test_the_official_control_stops_after_its_steps(monkeypatch):
+    rows = pool_of(questions=60)
+    found, exact = style.official_control(rows), control(rows, FEATURES)
+    for name, (value, low, high) in exact.scores.items():
+        assert found[name].value == pytest.approx(value, abs=0.02)  # so few columns converge
+        assert found[name].high - found[name].low < 0.8 * (high - low)  # 90 %, by row
+    monkeypatch.setattr(style, "OFFICIAL_STEPS", 2)
+    early = style.official_control(rows)
+    assert any(abs(early[name].value - each.value) > 0.01 for name, each in found.items())
+
+
+def test_equal_style_is_not_shown_where_no_answer_is_near_it():
+    rows = pool_of()
+    assert extrapolated(rows, FEATURES) == set()
+    short = rows.length.where(rows.model != "m0", -3 + 0.01 * rows.length)
+    assert extrapolated(rows.assign(length=short), FEATURES) == {"m0"}
+    assert extrapolated(rows.assign(length=short), FEATURES[1:]) == set()
 
 
 def test_length_that_a_judge_likes_is_taken_out():
