@@ -1,7 +1,5 @@
 """What tests may import, their order, the time that each may take, the signals that they hear."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import sys

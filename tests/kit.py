@@ -1,7 +1,5 @@
 """What tests of several folders share: small models, files of rows, logs, ports, and patience."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """What an import of the package loads: a user of the estimators pays for torch alone."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

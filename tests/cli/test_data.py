@@ -1,7 +1,5 @@
 """`openrlhf-js data`: what it writes, prints and exits with, and that OpenRLHF reads the files."""
 
-from __future__ import annotations
-
 import json
 import re
 import resource

@@ -1,7 +1,5 @@
 """`openrlhf-js report`: from the command line to the files, and what it says about bad input."""
 
-from __future__ import annotations
-
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 

@@ -1,7 +1,5 @@
 """`openrlhf-js train`: what it prints of a failure, and its exit status."""
 
-from __future__ import annotations
-
 import pytest
 from ray.exceptions import RayTaskError
 

@@ -1,7 +1,5 @@
 """Files are whole or absent, and a bad row says where it stands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

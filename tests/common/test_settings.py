@@ -1,7 +1,5 @@
 """One object is the flags, their validation, the help and the manifest."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Records survive kills, and records of two settings never mix."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import subprocess

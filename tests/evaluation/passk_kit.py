@@ -1,7 +1,5 @@
 """Items and samples made by hand, and a small model whose random responses are sometimes right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

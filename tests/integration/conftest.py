@@ -1,7 +1,5 @@
 """Real runs: Ray, DeepSpeed and vLLM on CPU, started as a user starts them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -5,8 +5,6 @@ makes it fork a child that serves the model on the port; the child's process id 
 is computed before the fork: PyTorch's pools of threads do not survive one.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

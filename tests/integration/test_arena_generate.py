@@ -1,7 +1,5 @@
 """The real vLLM server on CPU answers `openrlhf-js eval arena generate`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

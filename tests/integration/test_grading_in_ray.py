@@ -1,7 +1,5 @@
 """Graders live inside Ray actors: several at a time, a hanging answer, and a clean end."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

@@ -1,7 +1,5 @@
 """`openrlhf-js lab` on the tiny model: killed in the middle of sampling, it resumes."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """LoRA on the real stack; what it saves and how it resumes is in tests/plugin/lora_cases.py."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

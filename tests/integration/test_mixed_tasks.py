@@ -4,8 +4,6 @@ The policy is a tiny model that has learned by heart a right answer, a wrong one
 and none at all to each of a few prompts, so that every status comes up and rewards differ.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

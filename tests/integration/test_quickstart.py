@@ -1,7 +1,5 @@
 """The quickstart, from its command line to its last screen."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

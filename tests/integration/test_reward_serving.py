@@ -10,8 +10,6 @@ OpenRLHF scores a text in three ways, which agree on a response that ended by it
 Ours is the first, the one that the model was trained with.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

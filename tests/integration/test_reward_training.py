@@ -1,7 +1,5 @@
 """A tiny reward model trained by the real program, interrupted, resumed, and found to be good."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """RLHF on the rewards of a model, in Ray and served: every reward is the model's own."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Every way through the plug-in trains on the real stack, and trains what was asked."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

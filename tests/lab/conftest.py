@@ -1,7 +1,5 @@
 """Models of 3,000 parameters, pools of responses, and the gradient of every response by itself."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 

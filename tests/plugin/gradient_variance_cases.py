@@ -5,8 +5,6 @@ line of JSON: the values that `GradientVariance` measured, and those of plain Py
 the gradient of every micro-batch.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -4,8 +4,6 @@ The policy is in the folder of a case. Rank 0 prints one line of JSON per case. 
 dictionary that keeps what upstream sends.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

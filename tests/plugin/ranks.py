@@ -7,8 +7,6 @@ before the fork: PyTorch's thread pools do not survive one.
 
 # ruff: noqa: E402  # the stack is imported once it is ready for a CPU
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

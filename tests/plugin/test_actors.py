@@ -1,7 +1,5 @@
 """Prompt groups, dynamic batches and the normalisation of reward models in upstream's actors."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

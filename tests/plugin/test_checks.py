@@ -1,7 +1,5 @@
 """Checks before a run: every problem in one go, one line each, before anything is loaded."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator

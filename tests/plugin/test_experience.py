@@ -1,7 +1,5 @@
 """The experience maker against upstream's own, on rollouts that never met a model."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

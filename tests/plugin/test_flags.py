@@ -1,7 +1,5 @@
 """Upstream's parser, our flags in it, and old spellings against both released packages."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The gradient variance: its estimator by enumeration, and its recorder."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from types import SimpleNamespace

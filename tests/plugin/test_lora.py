@@ -1,7 +1,5 @@
 """LoRA: merged weights, what the log says, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit import noisy, qwen

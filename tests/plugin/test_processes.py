@@ -1,7 +1,5 @@
 """Forks in place of Ray's workers; tests/integration runs Ray on them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """On real DeepSpeed: the gradient variance, and what trains, is sent and is saved with LoRA."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

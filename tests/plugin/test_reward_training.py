@@ -1,7 +1,5 @@
 """Reward training: its texts against upstream's own dataset, its flags, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

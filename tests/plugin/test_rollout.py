@@ -1,7 +1,5 @@
 """Rollouts are seeded and ordered, and have no reward that nobody computed."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

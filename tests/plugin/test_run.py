@@ -1,7 +1,5 @@
 """What we rely on in OpenRLHF, DeepSpeed and vLLM; the CPU stand-ins; a run's record."""
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import importlib

@@ -1,7 +1,5 @@
 """Event files as a training leaves them, written record by record."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Interactive charts hold the numbers of their rows, and no name can break the page."""
 
-from __future__ import annotations
-
 import html
 import json
 import math

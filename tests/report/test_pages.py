@@ -1,7 +1,5 @@
 """The page about runs: complete, in one file, and safe from names in logs."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 import math

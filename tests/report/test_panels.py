@@ -1,7 +1,5 @@
 """Running averages, seeds, ratios and differences, against hand-computed values."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The one look and the one plot: tidy rows become lines with intervals that can be told apart."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The page of `rm eval`: figures, sentences that follow from them, pictures."""
 
-from __future__ import annotations
-
 import base64
 import re
 import xml.etree.ElementTree as ET

@@ -1,7 +1,5 @@
 """Which runs the words of a command line name, what their files tell, and what is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Event files that grow, are cut off, are damaged, or were resumed."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

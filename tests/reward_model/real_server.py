@@ -1,7 +1,5 @@
 """`openrlhf-js rm serve` as a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -3,8 +3,6 @@
 tests/integration/test_reward_serving.py holds the layout against OpenRLHF's own.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a check of preference files finds, and what keeps pairs from being trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Checkpoints that are not reward models, each reported in one line before weights are loaded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """`openrlhf-js rm eval` on a model with random weights: whole, resumed and refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Figures by hand, by independent computations, and on data whose truth is known."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

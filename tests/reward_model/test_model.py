@@ -1,7 +1,5 @@
 """Scores against a slow second way: each text by itself, its token ids made by hand."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

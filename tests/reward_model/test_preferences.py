@@ -1,7 +1,5 @@
 """Preference files row by row, and the texts that pairs become."""
 
-from __future__ import annotations
-
 import pytest
 from jinja2 import TemplateError
 

@@ -1,7 +1,5 @@
 """The server over real connections, with a stand-in for the model."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """The recipes' own files: each can be read, checked and tried without a GPU."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

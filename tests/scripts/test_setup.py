@@ -1,7 +1,5 @@
 """scripts/setup.sh on machines that lack something: one line that says what to do."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

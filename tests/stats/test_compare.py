@@ -1,7 +1,5 @@
 """Differences from a reference, against scipy's tests and values worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

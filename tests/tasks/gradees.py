@@ -1,7 +1,5 @@
 """Functions that the tests of the grading pool have graded answers with: kind, slow and hostile."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

@@ -6,8 +6,6 @@ shows, or the worst that a pattern can meet. What would do something, were it ru
 named `CANARY`, where it is or in /tmp.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every answer gets its score within its limits, whatever the others and the machine do."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """No response can hurt: whatever it holds, it gets its score in time, and nothing else happens."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Prompt files: how rows are made, written atomically, read back and checked."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

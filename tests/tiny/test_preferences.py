@@ -1,7 +1,5 @@
 """Preferences with a known truth, and what a small run with a reward model begins with."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

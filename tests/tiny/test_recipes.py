@@ -1,7 +1,5 @@
 """A recipe made small keeps what it is about."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Answers are graded by what they say, labels are checked, and hostile text is refused unrun."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

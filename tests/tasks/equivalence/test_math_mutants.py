@@ -5,8 +5,6 @@ with something before or behind it that changes its value. Those that are accept
 reason that stands here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
