@@ -177,6 +177,9 @@ class JudgeFlags(BenchSettings):
     parameters: str = Field(
         "{}", description="more of a request as JSON; null leaves temperature or max_tokens out"
     )
+    games: Literal[1, 2] | None = Field(
+        None, description="for each question; one costs half, with sides by turns (default: 2)"
+    )
     concurrency: int | None = Field(None, ge=1, description="games at the same time")
     timeout: float | None = Field(None, gt=0, description="seconds for a reply")
     tries: int = Field(2, ge=1, description="replies without a verdict before a game is given up")
@@ -203,7 +206,8 @@ def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
         more = base.get("parameters", {}) | dict(json.loads(flags.parameters))
     except (ValueError, TypeError):
         raise ValueError(f"--parameters {flags.parameters!r:.80} is no JSON object") from None
-    own = flags.model_dump(include={"temperature", "max_tokens", "concurrency"}, exclude_none=True)
+    taken = {"temperature", "max_tokens", "concurrency", "games"}
+    own = flags.model_dump(include=taken, exclude_none=True)
     own |= {"judge_model": flags.judge or base.get("judge_model"), "parameters": more}
     timeout = flags.timeout or base.get("timeout_seconds", 600.0)
     return JudgeSettings(**{**base, **own, "timeout_seconds": timeout})
@@ -239,6 +243,8 @@ def _judge(flags: JudgeFlags) -> int:
         if flags.dry_run:
             return 0
         try:
+            if judging.open_games():
+                endpoint.connect()
             judging.run(endpoint, settings.concurrency, flags.budget)
         finally:
             for line in judging.outcome():

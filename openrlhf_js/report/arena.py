@@ -47,12 +47,12 @@ VERDICTS = {  # by the model's margin in a game: a sign for the list of question
 KINDS: dict[
     tuple[int, ...], str
 ] = {  # of judgments, by the signs of both margins, the lower one first
-    (1, 1): "the model wins both games",
-    (-1, -1): "the baseline wins both games",
+    (1, 1): "the model wins",
+    (-1, -1): "the baseline wins",
     (-1, 1): "the games name different winners",
     (-1, 0): "a tie and a winner",
     (0, 1): "a tie and a winner",
-    (0, 0): "ties in both games",
+    (0, 0): "a tie",
 }
 MISSING, MUCH = "a verdict is missing", "much better, in a game"
 
@@ -201,8 +201,8 @@ def _judged(judgment: Judgment) -> dict[str, Any]:
     """Signs, kinds and games of a judgment, as the model fared."""
     of_a = [game and MARGIN_OF_A.get(game.verdict or "") for game in judgment.games]
     margins = [None if of_a[0] is None else -of_a[0], of_a[1]]
-    signs = tuple(sorted(int(np.sign(each)) for each in margins if each is not None))
-    kinds = [KINDS.get(signs, MISSING)]
+    signs = sorted(int(np.sign(each)) for each in margins if each is not None)
+    kinds = [KINDS.get(tuple(signs if all(judgment.held) else signs * 2), MISSING)]
     if any(each and abs(each) == 2 for each in margins):
         kinds.append(MUCH)
     verdicts = [VERDICTS[each] for each in margins]

@@ -78,6 +78,10 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     assert eval_arena.main([*words, "--dry_run"]) == 0
     assert "26 games to ask" in capsys.readouterr().out
     assert not (data / "own" / "judge_ledger" / "j" / "all.jsonl").exists()
+    began = time.monotonic()
+    assert eval_arena.main([*words, "--url", "http://127.0.0.1:9/v1"]) == 1
+    assert "no server answers at http://127.0.0.1:9/v1" in capsys.readouterr().err
+    assert time.monotonic() - began < 5
     monkeypatch.setenv("A_KEY", "sk-abcdefghijkl")
     with serving(by_hash) as stub:
         words += ["--url", stub.url, "--key_env", "A_KEY"]

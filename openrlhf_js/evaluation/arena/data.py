@@ -170,7 +170,10 @@ class Game(NamedTuple):
 
 
 class Judgment(NamedTuple):
-    """Two games over one answer. In the first A is the baseline, in the second A is the model."""
+    """Two games over one answer, or one of them.
+
+    In the first A is the baseline, in the second A is the model.
+    """
 
     uid: str
     category: str
@@ -179,12 +182,23 @@ class Judgment(NamedTuple):
     baseline: str
     games: tuple[Game | None, Game | None]  # None: failed, and recorded as such
     settings: str = ""  # hash of what it depends on; "" where another program judged
-    asked: tuple[str, ...] = ()  # hash of each game's messages; "" of another program's
+    asked: tuple[str, ...] = ()  # hash of each game's messages, "" of one that is not held
+
+    @property
+    def held(self) -> tuple[bool, bool]:
+        """Which of the two games are held; other programs hold both."""
+        return (bool(self.asked[0]), bool(self.asked[1])) if self.asked else (True, True)
+
+    @property
+    def missing(self) -> int:
+        """Games that have no verdict, of those that are held."""
+        games = zip(self.games, self.held, strict=True)
+        return sum(held and not (game and game.verdict) for game, held in games)
 
     @property
     def complete(self) -> bool:
-        """Whether both games have a verdict."""
-        return all(game is not None and game.verdict for game in self.games)
+        """Whether each game that is held has a verdict."""
+        return not self.missing
 
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:

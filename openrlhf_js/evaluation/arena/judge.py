@@ -131,10 +131,13 @@ class Pair:
     answer: str
     baseline: str
     there: Judgment | None  # in the file
+    turn: int = 0  # which game is held, where it is one for each question
 
     def __post_init__(self) -> None:
         settings = self.ledger.settings
-        self.keys = tuple(digest([settings, self.messages(game)]) for game in (0, 1))
+        both = tuple(digest([settings, self.messages(game)]) for game in (0, 1))
+        one = "games" in self.ledger.store.identity
+        self.keys = tuple("" if one and game != self.turn else both[game] for game in (0, 1))
 
     def messages(self, game: int) -> Messages:
         """What the judge is asked; in game 0 A is the baseline, in game 1 A is the model."""
@@ -143,7 +146,7 @@ class Pair:
 
     def judgment(self) -> Judgment | None:
         """Its judgment, once no game is open."""
-        first, second = map(self.ledger.game, self.keys)
+        first, second = (self.ledger.game(key) if key else None for key in self.keys)
         if isinstance(first, str) or isinstance(second, str):
             return None
         identity = self.ledger.store.identity
@@ -222,7 +225,7 @@ class Judging:
             failed = failed_there | failed_answers(self.folder, model)
             path = self.folder.judgments(self.judge, model)
             judged = read_judgments(path)
-            for question in questions:
+            for number, question in enumerate(questions):
                 there, said = judged.get(question.uid), ""
                 if there and there.baseline not in ("", against):
                     said = f"against {there.baseline}, not {against}"
@@ -240,7 +243,7 @@ class Judging:
                     self.missing += question.uid not in failed
                     continue
                 texts = answers[question.uid].text, baselines[question.uid].text
-                pair = Pair(ledger, prompt, question, model, *texts, there)
+                pair = Pair(ledger, prompt, question, model, *texts, there, number % 2)
                 if there and there.complete and there.asked == pair.keys:
                     self.complete += 1
                 else:
@@ -251,7 +254,7 @@ class Judging:
         found: dict[str, Asked] = {}
         for pair in self.pairs:
             for game, key in enumerate(pair.keys):
-                if key not in self.lost and pair.ledger.open(key):
+                if key and key not in self.lost and pair.ledger.open(key):
                     found.setdefault(key, (pair, game))
         return [*found.values()]
 
@@ -342,7 +345,7 @@ class Judging:
             if judgment is None:
                 self.still_open += 1
                 continue
-            self.given_up += sum(game is None or not game.verdict for game in judgment.games)
+            self.given_up += judgment.missing
             if judgment != pair.there:
                 prompts = [pair.messages(game) for game in (0, 1)]
                 rows[pair.model][judgment.uid] = judgment_row(judgment, prompts)

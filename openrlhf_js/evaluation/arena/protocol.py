@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import AliasChoices, field_validator
@@ -96,6 +96,7 @@ class JudgeSettings(Settings):
     )
     model_list: list[str] = Field([])
     prices: dict[str, Price] = Field({})
+    games: Literal[1, 2] = 2  # for each question; one has its sides by turns
     concurrency: int = Field(32, ge=1)
     timeout_seconds: float = Field(600.0, gt=0)
 
@@ -213,6 +214,7 @@ def identity_of(
         "system_sha256": digest(prompt.system),
         "template_sha256": digest(prompt.template),
         "baseline": file_name(bench.category(category).baseline),
+        **({"games": 1} if settings.games == 1 else {}),
     }
 
 
@@ -258,6 +260,7 @@ def deviations(
             wanted, given = bench.judges[judge], ours["parameters"]
             for name in {**wanted, **given}:
                 expect(f"{judge}'s {name}", given.get(name), wanted.get(name))
+            expect(f"{judge}'s number of games", ours.get("games", 2), 2)
             if not official_texts(bench, ours):
                 found.append(f"{judge}'s prompt for {category} is not the official one")
         if judged is not None:

@@ -55,7 +55,7 @@ class Pool(NamedTuple):
     bench: data.Bench
     category: str
     baseline: str
-    judged: pd.DataFrame  # KEPT, margin_1 and margin_2 in the model's view, failed
+    judged: pd.DataFrame  # KEPT, margin_1 and margin_2 in the model's view, failed, held
     questions: int
     styles: pd.DataFrame  # counts of each answer, by (model, uid), the baseline's too
     unanswered: Mapping[str, int]  # answers that could not be generated, by model
@@ -79,7 +79,7 @@ def load(
     """
     questions = data.read_questions(folder)
     found = _rows(folder, [data.file_name(name) for name in judges], questions)
-    table = pd.DataFrame(found, columns=[*KEPT, "margin_1", "margin_2", "failed"])
+    table = pd.DataFrame(found, columns=[*KEPT, "margin_1", "margin_2", "failed", "held"])
     table = table.drop_duplicates(["judge", "model", "uid"], keep="last")
     seen = list(table.category.unique())
     own_bench = not baseline and folder.bench not in data.BENCHES
@@ -122,7 +122,9 @@ def _rows(folder: data.Folder, judges: Sequence[str], questions: Questions) -> I
                 log.warning("%s: %d of no known question, or of a judge, are left out", path, lost)
             for of in own:
                 a = [MARGIN_OF_A[g.verdict] if g and g.verdict else math.nan for g in of.games]
-                margins = {"margin_1": -a[0], "margin_2": a[1], "failed": of.games.count(None)}
+                held = sum(of.held)
+                margins = {"margin_1": -a[0], "margin_2": a[1], "held": held}
+                margins["failed"] = of.games.count(None) - (2 - held)
                 yield {name: getattr(of, name) for name in KEPT} | {"judge": judge} | margins
 
 
@@ -138,11 +140,11 @@ def games(
 ) -> pd.DataFrame:
     """The games that count, a row each: model, uid, points in {0, 1/2, 1}, weight.
 
-    With `both` a judgment counts only if both games have a verdict: one game alone would favour the
-    side that the judge favours.
+    With `both` a judgment counts only if all its games have a verdict: one of two alone would
+    favour the side that the judge favours.
     """
     if both:
-        judged = judged[judged[["margin_1", "margin_2"]].notna().all(axis=1)]
+        judged = judged[judged[["margin_1", "margin_2"]].notna().sum(axis=1) == judged.held]
     long = judged.melt(["model", "uid"], ["margin_1", "margin_2"], value_name="margin").dropna()
     return pd.DataFrame(
         {
@@ -254,6 +256,7 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         "confidence": round(high - low, 3),
         "style_control": plan.style_control,
         "much_weight": plan.much_weight,
+        "games": int(judged.held.max()),
         "questions_of_category": pool.questions,
         "deviations": departures,
     }
@@ -325,7 +328,7 @@ def _counts(
 ) -> Row:
     """Tally, lengths, and the score if all missing games were lost, or won, by much."""
     won, lost, tied = tallies(rows)[model].tolist()
-    missing = max(0, 2 * judges * pool.questions - len(rows))
+    missing = max(0, int(own.held.max()) * judges * pool.questions - len(rows))
     more, points = missing * plan.much_weight, won + tied / 2
     lengths = pool.styles.tokens.unstack(level="model")
     lengths = lengths.reindex(own.uid.unique(), columns=[model, pool.baseline])
@@ -344,19 +347,19 @@ def _counts(
 def judging(judged: pd.DataFrame) -> Row:
     """How the judge judged: missing verdicts, the side it favours, whether it contradicts itself.
 
-    The side is taken over complete judgments, where each model stands on each side equally often.
+    The side is taken over judgments of two games, where each model stands on both sides.
     """
     margins = judged[["margin_1", "margin_2"]].to_numpy()
-    complete = np.isfinite(margins).all(axis=1)
-    failed = int(judged.failed.sum())
+    verdicts, failed = np.isfinite(margins).sum(axis=1), int(judged.failed.sum())
+    both = verdicts == 2
     found: Row = {
         "judgments": len(judged),
-        "judgments_complete": int(complete.sum()),
+        "judgments_complete": int((verdicts == judged.held).sum()),
         "games_failed": failed,
-        "games_without_verdict": int(np.isnan(margins).sum()) - failed,
+        "games_without_verdict": int(judged.held.sum() - verdicts.sum()) - failed,
     }
-    if complete.any():
-        signs, uids = np.sign(margins[complete]), judged.uid.to_numpy()[complete]
+    if both.any():
+        signs, uids = np.sign(margins[both]), judged.uid.to_numpy()[both]
         for_a = ((signs * [-1, 1]).mean(axis=1) + 1) / 2
         for name, values in (("side_a", for_a), ("contradictions", signs[:, 0] * signs[:, 1] < 0)):
             value, low, high = clustered_proportion(values, uids)

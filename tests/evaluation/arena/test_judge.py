@@ -32,6 +32,7 @@ from openrlhf_js.evaluation.arena.protocol import (
     prompt_of,
     read_settings,
 )
+from openrlhf_js.evaluation.arena.score import Plan, board, load
 from openrlhf_js.sampling.endpoint import Endpoint, EndpointError
 
 
@@ -266,6 +267,20 @@ def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
     assert len(place.stub.requests) == 14
     assert len(place.rows()) == 4 and place.last.given_up == 0
     assert all(each.complete for each in read_judgments(place.folder.judgments("j", "m")).values())
+
+
+def test_one_game_for_each_question_is_a_setting_that_is_recorded(place):
+    assert place.judge(games=1) == 0 and place.judge(games=1) == 0
+    assert len(place.stub.requests) == 4 and place.last.given_up == 0
+    held = [[game is not None for game in row["games"]] for row in place.rows()]
+    assert sorted(map(tuple, held)) == [(False, True)] * 2 + [(True, False)] * 2
+    (pool,) = load(place.folder, ["j"], baseline=BASELINE)
+    (line,) = (row for row in board(pool, ["j"], Plan()).rows if row["model"] == "m")
+    assert (line["games"], line["questions"], line["games_missing"]) == (1, 4, 0)
+    assert (line["judgments_complete"], line["games_failed"]) == (4, 0)
+    assert line["games_without_verdict"] == 0 and "side_a" not in line
+    with pytest.raises(ValueError, match="games: 1 there"):
+        place.judge()
 
 
 def test_a_verdict_in_thinking_is_none(place):
