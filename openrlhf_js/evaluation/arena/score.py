@@ -35,6 +35,7 @@ MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 OFFICIAL_ROUNDS = 100
 LEVELS = {"v0.1": (0.025, 0.975), "v2.0": (0.05, 0.95)}  # percentiles of the official intervals
 FEW_QUESTIONS = 30
+FLOOR = 5.0  # a score below it says little of a change
 KEPT = ("judge", "model", "uid", "category", "baseline", "settings")  # of a judgment
 Row = dict[str, Any]
 Questions = Mapping[str, data.Question]
@@ -282,8 +283,32 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         + (f"row as the script of {rule} has it (too narrow)" if by_rule else "question"),
         baseline=pool.baseline,
         rows=sorted(board_rows, key=lambda row: (-row["score"], row["model"])),
-        notes=[*notes, *_notes(board_rows, judging(judged), departures)],
+        notes=[
+            *notes,
+            *_floor(pool, judges, board_rows),
+            *_notes(board_rows, judging(judged), departures),
+        ],
     )
+
+
+def _floor(pool: Pool, judges: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+    """For weak models: which change would be missed, and how to see smaller ones."""
+    for row in rows[1:]:
+        if row["score"] < FLOOR:
+            model = row["model"]
+            error = (row["ci_high"] - row["ci_low"]) / 2 / 1.96
+            change = detectable_effect(math.sqrt(2) * error, 2 * row["questions"] - 2)
+            above = [each for each in rows[1:] if each["score"] > max(FLOOR, row["score"])]
+            near = min(above, key=lambda each: each["score"])["model"] if above else "NEARER"
+            name = f"{judges[0]}-{near}"
+            yield (
+                f"{model} is near the floor: a change of less than {change:.1f} points is hardly "
+                f"found. A baseline near it shows more, and takes {row['games']} games for each "
+                f"question again (--dry_run says what they cost): openrlhf-js eval arena judge "
+                f"--bench {pool.folder.bench} --models {model} --category {pool.category} "
+                f"--baseline {near} --judge {judges[0]} --judge_name {name}, and score --judge "
+                f"{name} --baseline {near}."
+            )
 
 
 def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Estimate], list[str]]:

@@ -146,6 +146,19 @@ def test_how_a_judge_judged_by_hand(pool):
     assert found["side_a"] == pytest.approx(5.5 / 10)
 
 
+def test_a_weak_model_gets_a_number_and_a_way_out(pool):
+    rows = [judgment_row(f"q{n}", -2, -2 if n else 1, model="weak") for n in range(40)]
+    rows += [judgment_row(f"q{n}", -1, 1 if n % 4 == 0 else -1, model="near") for n in range(40)]
+    found = board(pool(rows), ["j"], Plan())
+    (said,) = (note for note in found.notes if "floor" in note)
+    line = next(row for row in found.rows if row["model"] == "weak")
+    assert line["score"] == pytest.approx(100 * 1 / 238)
+    # two scores with this standard error: 2.8 times that of their difference
+    change = 2.8 * math.sqrt(2) * (line["ci_high"] - line["ci_low"]) / 3.92
+    assert float(said.split("less than ")[1].split()[0]) == pytest.approx(change, abs=0.1)
+    assert "--models weak --category all --baseline near --judge j --judge_name j-near" in said
+
+
 def test_a_judge_that_favours_a_side_is_told_of(pool):
     biased = [judgment_row(f"q{n}", -1, 1 if n % 4 else -1) for n in range(40)]
     words = " ".join(board(pool(biased), ["j"], Plan()).notes)
