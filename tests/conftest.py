@@ -40,3 +40,10 @@ def logs_are_heard() -> Iterator[None]:
     """Undoes what programs that a test runs in this process do to all logging."""
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are not drawn: most of a small program's time."""
+    save = "openrlhf_js.report.style.save_png"
+    monkeypatch.setattr(save, lambda drawn, path: path.write_bytes(b"\x89PNG") and path)

@@ -1,17 +1,16 @@
 import json
-import os
-import signal
-import subprocess
-import sys
+import multiprocessing
 import time
 from collections import Counter
 
 import pytest
-from kit import write_lines
+import torch
+from kit import until, write_lines
 from passk_kit import CONTEXT, items, lines, rows, write_model
 from stub_judge import reply, serving
 
 from openrlhf_js.cli.eval import main
+from openrlhf_js.evaluation.passk import evaluate
 from openrlhf_js.report.passk import value_of
 from openrlhf_js.tasks import TASKS
 
@@ -79,25 +78,21 @@ def test_a_model_on_two_files_again_gets_the_same_scores(given, done, tmp_path, 
     assert "toy (12 items), more (5 items)" in said.err
 
 
-def test_kill_9_and_resume(given, done, tmp_path):
+@pytest.mark.usefixtures("undrawn")
+def test_kill_9_and_resume(given, done, tmp_path, monkeypatch):
     out = tmp_path / "killed"
-    code = "import sys, time; from openrlhf_js.evaluation.passk import evaluate as e\n"
-    code += "real = e.grade_all\n"
-    code += "def slow(*given):\n    time.sleep(0.2)\n    return real(*given)\n"
-    code += "e.grade_all = slow\nfrom openrlhf_js.cli.eval import main\n"
-    code += "sys.exit(main(sys.argv[1:]))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words(given, out)],
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
-    path = out / "samples/toy.jsonl"
-    patience = time.monotonic() + 50
-    while not path.exists() or path.read_bytes().count(b"\n") < 20:
-        assert process.poll() is None and time.monotonic() < patience
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    path, real = out / "samples/toy.jsonl", evaluate.grade_all
+
+    def slowly():  # in a fork, since the imports take seconds; its threads do not survive one
+        torch.set_num_threads(1)
+        monkeypatch.setattr(evaluate, "grade_all", lambda *given: time.sleep(0.2) or real(*given))
+        main(words(given, out))
+
+    process = multiprocessing.get_context("fork").Process(target=slowly)
+    process.start()
+    until(lambda: path.exists() and path.read_bytes().count(b"\n") >= 20)
+    process.kill()
+    process.join()
     before = path.read_bytes()
     assert before.count(b"\n") < 12 * 6
     assert main(words(given, out)) == 0
@@ -106,6 +101,7 @@ def test_kill_9_and_resume(given, done, tmp_path):
     assert scores(out) == scores(done / "model")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_served_model(given, tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_KEY", "secret-of-mine-123")
     with serving() as served:
@@ -137,6 +133,7 @@ def test_a_served_model(given, tmp_path, monkeypatch):
         assert served.requests == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_server_that_fails(given, tmp_path, capsys):
     tasks = ["--tasks", str(given / "toy.jsonl"), "--out", str(tmp_path)]
     with serving(lambda *_: (401, {"error": {"message": "who are you?"}})) as served:
@@ -162,6 +159,7 @@ def test_two_folders_compared(done, tmp_path, capsys):
     assert "B - A, paired by item" in (tmp_path / "comparison.md").read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_model_compared_with_a_folder(given, done, tmp_path):
     sides = ["--compare", str(given / "model"), str(done / "other")]
     call = ["passk", *sides, "--tasks", str(given / "toy.jsonl"), "--out", str(tmp_path), *SAMPLED]
@@ -171,6 +169,7 @@ def test_a_model_compared_with_a_folder(given, done, tmp_path):
     assert ([row["task"] for row in found["rows"]], found["metric"]) == (["toy"], "pass@4")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_named_benchmarks_and_definitions(tmp_path):
     """Mazes and countdown are asked of a server, which gives up."""
     own = tmp_path / "my own.yaml"
@@ -185,6 +184,7 @@ def test_named_benchmarks_and_definitions(tmp_path):
     assert value_of(found["my_own"], "no_answer")["value"] == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_data_set_from_a_file(tmp_path):
     source = write_lines(tmp_path / "own.jsonl", [{"problem": "2 + 2?", "answer": "4"}] * 2)
     with serving() as served:

@@ -58,10 +58,10 @@ def summary(out, name):
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("mse", ["--m", 2, 4, "--batches", 20, "--batch_prompts", 8]),
+        ("mse", ["--m", 2, 4, "--batches", 5, "--batch_prompts", 8]),
         ("gradient", [*SMALL, "--m", 2, 3, "--baselines", "js", "bloo", "remax"]),
         ("sweep", [*SMALL, "--m", 2, 3]),
-        ("heterogeneity", [*SMALL, "--m", 2, "--batches", 12]),
+        ("heterogeneity", [*SMALL, "--m", 2, "--batches", 9]),
     ],
 )
 def test_programs_take_the_samples_that_are_there(sampled, capsys, name, more):
@@ -95,6 +95,7 @@ def test_values_and_what_was_sampled(given, sampled):
             assert samples.finished[i, j] == (tokens[-1] == 1) and 1 <= len(tokens) <= 4
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_files_are_groups_and_fewer_prompts_are_the_first_of_more(given, tmp_path):
     both = ("easy", "hard")
     assert lab.main(["value", *words(given, tmp_path, "--prompts_count", 2, prompts=both)]) == 0
@@ -223,10 +224,11 @@ def checkpoints(given, tmp_path_factory):
     return [str(each) for each in sorted(folder.iterdir(), key=lambda each: len(each.name))]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("mse", ["--m", 2, 4, "--batches", 20]),
+        ("mse", ["--m", 2, "--batches", 3]),
         ("gradient", [*SMALL, "--m", 2, "--baselines", "js"]),
     ],
 )

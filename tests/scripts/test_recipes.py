@@ -1,8 +1,8 @@
 """The recipes' own files: each can be read, checked and tried without a GPU."""
 
-import functools
 import os
 import re
+import runpy
 import subprocess
 from datetime import date
 from pathlib import Path
@@ -15,7 +15,8 @@ from openrlhf_js.common.settings import parse
 from openrlhf_js.plugin import run
 from openrlhf_js.tasks import TASKS
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 RLHF = "scripts/recipes/rlhf_llama3.2_3b.sh"
 POLICY = {name: f"scripts/recipes/rlhf_llama3.2_3b_{name}.sh" for name in ("js", "rloo")}
 LISTED = (
@@ -23,23 +24,9 @@ LISTED = (
     *("actor.adam.lr", "actor.eps_clip", "rollout.temperature", "eval.temperature"),
     *("eval.n_samples_per_prompt", "eval.steps", "ds.lora.rank", "actor.num_gpus_per_node"),
 )
-# Of the paper's tables: updates a step, longest prompt, LISTED, steps (0: one pass) and model.
-TABLES = {
-    line.split()[0]: line.split()[1:]
-    for line in """
-    math_1.5b              2 1024  64 4 2048 2e-6 0.22 0.8 0.8 16  50   0 4    0 Qwen2.5-Math-1.5B
-    math_7b                2 1024  64 4 2048 2e-5 0.22 0.8 0.8 16  50 256 4    0 Qwen2.5-Math-7B
-    math_4b                2 1024  64 4 3072 2e-6 0.28 1.0 1.0 16  50   0 4    0 Qwen3-4B-Base
-    knk_easy_7b            2 1024  32 8 2048 4e-5 0.22 0.7 0.7 16  25 256 4  200 Qwen2.5-7B-Instruct
-    knk_hard_7b            2 1024  32 8 2048 4e-5 0.22 0.7 0.7 16  25 256 4  200 Qwen2.5-7B-Instruct
-    knk_1.5b               2 1024  32 8 2048 5e-7 0.22 0.7 0.7 16  25   0 4 1000 Qwen2.5-1.5B-Instruct
-    knk_heterogeneity_1.5b 2 1024  32 8 2048 5e-7 0.22 0.7 0.7 16  25   0 4  800 Qwen2.5-1.5B-Instruct
-    countdown_3b           2  512  64 5 1024 1e-6 0.22 0.7 0.7 16  10   0 2  200 Qwen2.5-3B
-    maze_8b                2 1024  32 8 2048 3e-7 0.25 0.7 0.7 16  25   0 4  200 Ministral-8B-Instruct
-    gsm8k_0.5b             1 1024  64 4 2048 1e-6 0.2  0.7 0.5 10 100   0 1  500 Qwen2.5-0.5B-Instruct
-    geometry3k_3b          4 1024 512 5 1024 1e-6 0.2  0.7 0.7 16  20   0 4  600 Qwen2.5-VL-3B-Instruct
-    geometry3k_7b          4 1024 512 5 1024 1e-6 0.2  0.7 0.7 16  20   0 4  600 Qwen2.5-VL-7B-Instruct
-""".strip().splitlines()  # noqa: E501
+TABLES = {  # of the paper
+    name: values
+    for name, *values in map(str.split, (HERE / "recipes.txt").read_text().splitlines()[2:])
 }
 RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF]
 REWARD_MODEL, SERVE = "reward_models/train_llama3_8b_rm.sh", "reward_models/serve.sh"
@@ -65,10 +52,10 @@ def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def import_each_grader_once():
-    """Which takes seconds, in a process of its own."""
+def import_graders_here():
+    """A process of its own takes seconds for each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "load_problem", functools.cache(run.load_problem))
+        patch.setattr(run, "load_problem", lambda path, name, *_: not runpy.run_path(path)[name])
         yield
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kit import until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +24,7 @@ case "$*" in
         case "${FAKE_PIP:-}" in
             fail) echo "Collecting ray==2.55.0"; echo "ERROR: connection broken"; exit 1 ;;
             full) echo "OSError: [Errno 28] No space left on device"; exit 1 ;;
-            slow) sleep 1 ;;
+            slow) until [ -e "$FAKE_CALLS.go" ]; do sleep 0.05; done ;;
             hang) touch "$FAKE_CALLS.hanging"; exec sleep 60 ;;
         esac ;;
 esac
@@ -186,11 +187,7 @@ def test_the_gpu_is_found_and_flash_attn_is_optional(machine):
 
 def test_control_c_ends_cleanly_and_a_second_call_waits_for_nobody(machine):
     process = machine.start("cpu", FAKE_PIP="hang")
-    hanging = Path(f"{machine.calls}.hanging")
-    for _ in range(200):
-        if hanging.exists():
-            break
-        time.sleep(0.05)
+    until(Path(f"{machine.calls}.hanging").exists)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=10)
     assert process.returncode == 130
@@ -200,9 +197,10 @@ def test_control_c_ends_cleanly_and_a_second_call_waits_for_nobody(machine):
 
 def test_two_at_once_take_turns(machine):
     first = machine.start("cpu", FAKE_PIP="slow")
-    while not (machine.root / ".setup.lock").exists():
-        time.sleep(0.01)
-    status, out, _ = machine.setup("cpu")
-    first.communicate(timeout=50)
-    assert first.returncode == status == 0
-    assert "waiting for it" in out
+    until(machine.calls.exists)
+    second = machine.start("cpu")
+    assert "waiting for it" in second.stdout.readline()
+    Path(f"{machine.calls}.go").touch()
+    for each in (first, second):
+        each.communicate(timeout=50)
+        assert each.returncode == 0

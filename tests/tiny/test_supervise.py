@@ -6,6 +6,7 @@ import time
 
 import psutil
 import pytest
+from kit import until
 
 from openrlhf_js.tiny import supervise
 
@@ -20,13 +21,9 @@ SLEEP = "import time; time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
 
-def grandchild(log, deadline=20.0):
-    end = time.monotonic() + deadline
-    while time.monotonic() < end:
-        if text := log.read_text().strip():
-            return psutil.Process(int(text.split()[0]))
-        time.sleep(0.05)
-    raise TimeoutError("the program has said nothing")
+def grandchild(log):
+    until(lambda: log.read_text().strip())
+    return psutil.Process(int(log.read_text().split()[0]))
 
 
 @pytest.mark.parametrize(("child", "then"), [(SLEEP, "sys.exit(3)"), (STUBBORN, "time.sleep(600)")])
