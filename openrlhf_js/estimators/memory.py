@@ -17,6 +17,7 @@ HALF_LIVES = (16.0, 128.0, 1024.0)  # in steps, from which the data choose
 PRIOR_RESPONSES = 2.0  # that a prompt's past is shrunk to that of all prompts by
 PRIOR_PROMPTS = 8.0  # that lean the weights of the half-lives on equal ones
 FORGET = 0.99  # of what taught those weights, a step
+CHANCE = 6.0  # times the noise: what pasts explain of means by chance, and hardly more
 
 
 def key_of(*texts: str | None) -> int:
@@ -42,6 +43,7 @@ class Memory:
         self.gram = torch.zeros(r, r, dtype=torch.float64)  # of pasts that were remembered
         self.cross = torch.zeros(r, dtype=torch.float64)  # with the means that followed
         self.prompts = torch.zeros((), dtype=torch.float64)  # number in both
+        self.squares = torch.zeros((), dtype=torch.float64)  # of those means
         self.total = torch.zeros(2, r, dtype=torch.float64)  # sums and counts of all prompts
         self.step = torch.zeros((), dtype=torch.int64)  # of the last update
 
@@ -49,8 +51,12 @@ class Memory:
         return len(self.keys)
 
     def covariate(self, keys: Tensor, step: int) -> Tensor:
-        """(n, 1) the past of these prompts (n,) as of a step, NaN where there is none."""
-        return self._means(keys, step) @ self.weights()[:, None]
+        """(n, 1) the past of these prompts (n,) as of a step; NaN where there is none, and where
+        earlier pasts have told no more of the means that followed than chance does."""
+        weights = self.weights()
+        explained = 2 * weights @ self.cross - weights @ self.gram @ weights
+        useless = explained * self.prompts < CHANCE * (self.squares - explained)
+        return self._means(keys, step) @ torch.where(useless, torch.nan, weights)[:, None]
 
     def weights(self) -> Tensor:
         """(r,) of the half-lives."""
@@ -108,10 +114,13 @@ class Memory:
         self.gram *= FORGET
         self.cross *= FORGET
         self.prompts *= FORGET
+        self.squares *= FORGET
         if known.sum() >= 2:
             x = pasts[known] - pasts[known].mean(0)
             self.gram += x.T @ x
-            self.cross += x.T @ (means[known] - means[known].mean())
+            y = means[known] - means[known].mean()
+            self.cross += x.T @ y
+            self.squares += y @ y
             self.prompts += known.sum()
 
     def _insert(self, keys: Tensor) -> None:

@@ -14,9 +14,9 @@ from torch import Tensor
 from openrlhf_js.estimators.coefficients import GUARD
 from openrlhf_js.estimators.group_stats import GroupStatistics, ratio, sum_of_others
 
-# A regression counts if it explains so many times what chance would: about the 5 % point of
-# F(1, d), which is much larger for few degrees of freedom d.
-SURE, SURE_OF_FEW = 4.0, 250.0
+# A regression counts as far as it explains more than so many times what chance would; of few
+# degrees of freedom d it must explain SURE_OF_FEW / d^2 times more.
+SURE, SURE_OF_FEW = 2.0, 100.0
 PRIOR_DEGREES = 4.0  # as if so many more prompts had shown the pooled residual variance
 GUARD_DEGREES = 8.0  # that show by half how much smaller than the means' variance it is
 ROUNDING = 1e-9

@@ -50,7 +50,7 @@ def slow_fit(rewards, covariates, i):
     total = ((y - y.mean()) ** 2).sum()
     _, _, degrees, residual = solved(1e-6 * p)
     noise = residual @ residual / max(degrees, 1)
-    sure = 4 + 250 / max(degrees, 1) ** 2
+    sure = 2 + 100 / max(degrees, 1) ** 2
     signal = total - residual @ residual - sure * (p - 1 - degrees) * noise
     alpha = 1e12 * p
     if signal > 0 and degrees >= 1:

@@ -1,0 +1,137 @@
+"""js_memory: how near to the value function, on prompts that come again and whose values are known?
+
+A stream has four times as many prompts as a batch, and visits each once in four steps, eight times
+in all. The past is what the `Memory` of each copy remembers. Shown is the squared error of the
+baseline after the first epoch, below RLOO's and above js_plus's in percent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from markdown_table import print_table
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from openrlhf_js.common.console import progress
+from openrlhf_js.common.settings import Settings, parse
+from openrlhf_js.estimators import Memory
+from openrlhf_js.estimators.coefficients import corrected_coefficient
+from openrlhf_js.estimators.group_stats import checked_statistics
+from openrlhf_js.estimators.regression import fit
+
+Array = NDArray[np.float64]
+PROMPTS, RESPONSES = (8, 16, 64, 256), (1, 2, 4, 8, 16)
+EPOCH, EPOCHS, BATCHES_OF_8 = 4, 8, 96
+KINDS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {  # of values, of rewards
+    "binary": (
+        lambda g, shape: logit(g.beta(0.5, 0.5, shape).clip(1e-6, 1 - 1e-6)),
+        lambda g, values, m: g.random((*values.shape, m)) < values[..., None],
+    ),
+    "Gaussian": (
+        lambda g, shape: g.standard_normal(shape),
+        lambda g, values, m: values[..., None] + g.standard_normal((*values.shape, m)),
+    ),
+    "Student t(3)": (
+        lambda g, shape: g.standard_t(3, shape),
+        lambda g, values, m: values[..., None] + g.standard_t(3, (*values.shape, m)),
+    ),
+}
+# From the values before a step, as logits where rewards are binary, and fresh ones, to those of it.
+STREAMS: dict[str, Callable[[Array, Array, int], Array]] = {
+    "stays": lambda now, fresh, step: now,
+    "rises, by 2 in all": lambda now, fresh, step: now + 2 / (EPOCH * EPOCHS),
+    "drifts, half of it new in 16 steps": lambda now, fresh, step: (
+        now * 0.5 ** (1 / 32) + fresh * (1 - 0.5 ** (1 / 16)) ** 0.5
+    ),
+    "jumps to new values half-way": lambda now, fresh, step: (
+        fresh if step == EPOCH * EPOCHS // 2 else now
+    ),
+    "forgets: new values at every step": lambda now, fresh, step: fresh,
+}
+
+
+class StreamSettings(Settings):
+    """js_memory on streams whose prompts come again."""
+
+    seed: int = 0
+
+
+def measure(stream: str, kind: str, n: int, m: int, seed: int) -> tuple[float, float, float]:
+    """Mean squared errors of RLOO's baseline (NaN for m = 1), js_plus's and js_memory's."""
+    generator = np.random.default_rng([seed, n, m])
+    draw, reward = KINDS[kind]
+    copies = max(8, 8 * BATCHES_OF_8 // n)
+    memories = [Memory() for _ in range(copies)]
+    latent = draw(generator, (copies, EPOCH * n))
+    errors = []
+    for step in range(EPOCH * EPOCHS):
+        latent = STREAMS[stream](latent, draw(generator, latent.shape), step)
+        if step % EPOCH == 0:
+            order = generator.random(latent.shape).argsort(1)
+        chosen = order[:, step % EPOCH * n :][:, :n]
+        value = np.take_along_axis(latent, chosen, 1)
+        value = expit(value) if kind == "binary" else value
+        rewards = torch.from_numpy(reward(generator, value, m).astype(float))
+        keys, pasts = torch.from_numpy(chosen), []
+        for memory, own, seen in zip(memories, keys, rewards, strict=True):
+            pasts.append(memory.covariate(own, step))
+            memory.update(own, seen, None, step)
+        if step >= EPOCH:
+            found = torch.vmap(squared)(rewards, torch.stack(pasts), torch.from_numpy(value))
+            errors.append(found.mean(0).tolist())
+    return tuple(np.mean(errors, 0).tolist())
+
+
+def squared(rewards: torch.Tensor, past: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """(3,) mean squared errors of a batch."""
+    stats = checked_statistics(rewards, torch.ones_like(rewards, dtype=torch.bool))
+    with_past, own = fit(stats, past), stats.loo_prompt_mean
+    alone = rewards.shape[1] == 1
+    found = [own]
+    for weight, target in (
+        (corrected_coefficient(stats), stats.loo_batch_mean),
+        (with_past.shrinkage, with_past.prediction),
+    ):
+        weight = torch.ones_like(weight) if alone else weight
+        found.append((1 - weight)[:, None] * own + (weight * target)[:, None])
+    off = torch.stack([(each - value[:, None]).square().mean() for each in found])
+    return torch.cat([off[:1] * (torch.nan if alone else 1), off[1:]])
+
+
+def main() -> None:
+    settings = parse(StreamSettings, "benchmarks/js_memory_streams.py", sys.argv[1:])
+    torch.set_num_threads(1)
+    cells: dict[Any, tuple[float, float, float]] = {}
+    with progress("streams", len(STREAMS) * len(KINDS), "streams") as bar:
+        for stream in STREAMS:
+            for kind in KINDS:
+                for n in PROMPTS:
+                    for m in RESPONSES:
+                        cells[stream, kind, n, m] = measure(stream, kind, n, m, settings.seed)
+                bar.advance()
+    for title, of in (
+        ("Error below RLOO's", lambda rloo, plus, memory: 100 * (1 - memory / rloo)),
+        ("Error above js_plus's", lambda rloo, plus, memory: 100 * (memory / plus - 1)),
+    ):
+        rows = []
+        for stream in STREAMS:
+            for kind in KINDS:
+                each = [[of(*cells[stream, kind, n, m]) for n in PROMPTS] for m in RESPONSES]
+                rows.append((stream, kind, *("/".join(f"{x:.0f}" for x in own) for own in each)))
+        print(f"### {title}, percent, for n = {', '.join(map(str, PROMPTS))}\n")
+        print_table(["values", "rewards", *(f"m = {m}" for m in RESPONSES)], rows)
+        print()
+    above = {cell: 100 * (memory / plus - 1) for cell, (_, plus, memory) in cells.items()}
+    worst = max(above, key=lambda cell: above[cell])
+    within = sum(each <= 1 for each in above.values())
+    said = f"{within} of {len(above)} cells; worst {above[worst]:+.2f} % {worst}"
+    print(f"At most 1 % above js_plus's in {said}.")
+
+
+if __name__ == "__main__":
+    main()
