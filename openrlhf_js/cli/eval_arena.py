@@ -156,8 +156,8 @@ class JudgeFlags(BenchSettings):
     Every reply is written to judge_ledger/ with its cost, and judgments to model_judgment/. The
     same command resumes, also after a kill, and pays for nothing twice but what was under way. A
     game that has no verdict after --tries replies, or is refused, is recorded so and not asked
-    again without --retry_failed. --dry_run says what is left and what it may cost; without replies
-    so far, a token is taken as 4 bytes and a reply as 900 tokens.
+    again without --retry_failed. --dry_run says what is left and what it may cost, at 4 bytes for
+    a token, and 900 tokens for a reply before there is any.
 
     exit status: 0 no game is open (or --dry_run), 1 some are, or answers are missing, 2 bad input,
     130 stopped

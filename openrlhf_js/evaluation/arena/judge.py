@@ -104,7 +104,6 @@ class Bill:
     replies: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    prompt_bytes: int = 0
 
     def add(self, record: Record) -> None:
         """Adds a reply."""
@@ -112,7 +111,6 @@ class Bill:
         self.replies += 1
         self.prompt_tokens += record["prompt_tokens"] or record["prompt_bytes"]
         self.completion_tokens += record["completion_tokens"] or said
-        self.prompt_bytes += record["prompt_bytes"]
 
     def dollars(self, price: Price | None) -> float:
         """What it costs; 0 without a price."""
@@ -261,18 +259,13 @@ class Judging:
     def estimate(self) -> tuple[int, float, float, float]:
         """The games to ask, and what they may cost: tokens in and out, and dollars.
 
-        From replies so far; without any, from bytes, and the official judges' mean reply.
+        From bytes, and replies so far; without any, from the official judges' mean reply.
         """
         asks = self.open_games()
-        size = sum(_bytes(pair.messages(game)) for pair, game in asks)
-        bill = Bill()
-        for ledger in self.ledgers.values():
-            for record in ledger.store.records.values():
-                bill.add(record)
-        if not bill.prompt_bytes:
-            bill = Bill(1, 1, OUTPUT_TOKENS, BYTES_PER_TOKEN)
-        tokens_in = size * bill.prompt_tokens / bill.prompt_bytes
-        tokens_out = len(asks) * bill.completion_tokens / bill.replies
+        tokens_in = sum(_bytes(pair.messages(game)) for pair, game in asks) / BYTES_PER_TOKEN
+        of = self.bill
+        reply = of.completion_tokens / of.replies if of.replies else OUTPUT_TOKENS
+        tokens_out = len(asks) * reply
         cost = Bill(0, round(tokens_in), round(tokens_out)).dollars(self.price)
         return len(asks), tokens_in, tokens_out, cost
 

@@ -264,8 +264,8 @@ def deviations(
             if not official_texts(bench, ours):
                 found.append(f"{judge}'s prompt for {category} is not the official one")
         if judged is not None:
-            here = judged[judged.judge == judge]
-            unknown = here.model[here.settings != (digest(ours) if ours else None)].unique()
+            known = judged.settings == (digest(ours) if ours else None)
+            unknown = judged.model[(judged.judge == judge) & ~known].unique()
             if len(unknown):
                 found.append(f"nothing tells how {judge} judged {', '.join(sorted(unknown)[:5])}")
     return found

@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 OFFICIAL_ROUNDS = 100
 LEVELS = {"v0.1": (0.025, 0.975), "v2.0": (0.05, 0.95)}  # percentiles of the official intervals
-FEW_QUESTIONS = 30
 FLOOR = 5.0  # a score below it says little of a change
 KEPT = ("judge", "model", "uid", "category", "baseline", "settings")  # of a judgment
 Row = dict[str, Any]
@@ -397,9 +396,6 @@ def _notes(rows: Sequence[Row], judged: Row, departures: Sequence[str]) -> list[
     said = ["The official protocol was followed."]
     if departures:
         said = [f"Not the official protocol: {'; '.join(departures)}."]
-    few = [row["model"] for row in rows if row.get("questions", FEW_QUESTIONS) < FEW_QUESTIONS]
-    if few:
-        said.append(f"Few questions, so take the interval with caution: {', '.join(few)}.")
     missing = [f"{r['games_missing']} of {r['model']}" for r in rows if r.get("games_missing")]
     if missing:
         failed = sum(row.get("answers_failed", 0) for row in rows)

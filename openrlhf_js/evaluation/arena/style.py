@@ -245,7 +245,8 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     rows = games.loc[games.index.repeat(games.weight.round().astype(int))]
     x = rows[list(FEATURES)].to_numpy()
     place, models = pd.factorize(rows.model, sort=True)
-    scaled = (x - x.mean(axis=0)) / x.std(axis=0, ddof=1)
+    deviation = x.std(axis=0, ddof=1)
+    scaled = (x - x.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
     columns = [np.eye(len(models))[place], -np.ones(len(rows)), scaled]
     design = torch.tensor(np.column_stack(columns), dtype=torch.float32)
     points = torch.tensor(rows.points.to_numpy(), dtype=torch.float32)
