@@ -44,9 +44,7 @@ VERDICTS = {  # by the model's margin in a game: a sign for the list of question
     -2: ("\u2212\u2212", "the baseline is much better"),
     None: ("?", "the judge gave no verdict"),
 }
-KINDS: dict[
-    tuple[int, ...], str
-] = {  # of judgments, by the signs of both margins, the lower one first
+KINDS: dict[tuple[int, ...], str] = {  # by the signs of both margins, the lower one first
     (1, 1): "the model wins",
     (-1, -1): "the baseline wins",
     (-1, 1): "the games name different winners",

@@ -240,27 +240,24 @@ def deviations(
     if not bench.judges:
         return [f"{bench.name} is no official benchmark"]
     own, official = bench.category(category), BENCHES[bench.name].category(category)
-    found = []
-
-    def expect(what: str, value: Any, wanted: Any) -> None:
-        if value != wanted:
-            found.append(f"{what} is {value}; officially {wanted}")
-
-    expect("the number of judges", len(judges), max(1, len(own.judges)))
-    expect("the baseline", file_name(own.baseline), official.baseline)
-    expect("the weight of much better", much_weight, MUCH_WEIGHT)
+    found: list[str] = []
+    compared: list[tuple[str, Any, Any]] = [
+        ("the number of judges", len(judges), max(1, len(own.judges))),
+        ("the baseline", file_name(own.baseline), official.baseline),
+        ("the weight of much better", much_weight, MUCH_WEIGHT),
+    ]
     for judge in judges:
         ours = recorded.get(judge)
         if judge not in bench.judges:
-            expect("the judge", judge, " or ".join(bench.judges))
+            compared.append(("the judge", judge, " or ".join(bench.judges)))
         elif ours:
             model = file_name(ours["judge_model"])
             if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):
                 found.append(f"{judge} is the model {model}")
             wanted, given = bench.judges[judge], ours["parameters"]
-            for name in {**wanted, **given}:
-                expect(f"{judge}'s {name}", given.get(name), wanted.get(name))
-            expect(f"{judge}'s number of games", ours.get("games", 2), 2)
+            names = {**wanted, **given}
+            compared += [(f"{judge}'s {name}", given.get(name), wanted.get(name)) for name in names]
+            compared.append((f"{judge}'s number of games", ours.get("games", 2), 2))
             if not official_texts(bench, ours):
                 found.append(f"{judge}'s prompt for {category} is not the official one")
         if judged is not None:
@@ -268,4 +265,4 @@ def deviations(
             unknown = judged.model[(judged.judge == judge) & ~known].unique()
             if len(unknown):
                 found.append(f"nothing tells how {judge} judged {', '.join(sorted(unknown)[:5])}")
-    return found
+    return [f"{what} is {v}; officially {w}" for what, v, w in compared if v != w] + found

@@ -210,7 +210,7 @@ def styled(pool: Pool, rows: pd.DataFrame, decided: bool = False) -> tuple[pd.Da
         here = known[known.model == model]
         if lost := own.uid.nunique() - here.uid.nunique():
             notes.append(f"{model}: {lost} questions without style counts are left out.")
-        if not decided and here.points.nunique() == 1 and here.points.iloc[0] != 0.5:
+        if here.points.nunique() == 1 and here.points.iloc[0] != 0.5:
             known = known[known.model != model]
             notes.append(f"{model} won, or lost, every game: no score with style control.")
     if known.empty:
@@ -284,29 +284,27 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         rows=sorted(board_rows, key=lambda row: (-row["score"], row["model"])),
         notes=[
             *notes,
-            *_floor(pool, judges, board_rows),
+            *_floor(pool, judges[0], board_rows),
             *_notes(board_rows, judging(judged), departures),
         ],
     )
 
 
-def _floor(pool: Pool, judges: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+def _floor(pool: Pool, judge: str, rows: Sequence[Row]) -> Iterator[str]:
     """For weak models: which change would be missed, and how to see smaller ones."""
-    for row in rows[1:]:
+    models = [row for row in rows if row["model"] != pool.baseline]
+    for row in models:
         if row["score"] < FLOOR:
-            model = row["model"]
             error = (row["ci_high"] - row["ci_low"]) / 2 / 1.96
             change = detectable_effect(math.sqrt(2) * error, 2 * row["questions"] - 2)
-            above = [each for each in rows[1:] if each["score"] > max(FLOOR, row["score"])]
-            near = min(above, key=lambda each: each["score"])["model"] if above else "NEARER"
-            name = f"{judges[0]}-{near}"
+            above = {each["score"]: each["model"] for each in models if each["score"] >= FLOOR}
+            near = above[min(above)] if above else "NEARER"
             yield (
-                f"{model} is near the floor: a change of less than {change:.1f} points is hardly "
-                f"found. A baseline near it shows more, and takes {row['games']} games for each "
-                f"question again (--dry_run says what they cost): openrlhf-js eval arena judge "
-                f"--bench {pool.folder.bench} --models {model} --category {pool.category} "
-                f"--baseline {near} --judge {judges[0]} --judge_name {name}, and score --judge "
-                f"{name} --baseline {near}."
+                f"{row['model']} is near the floor: a change of less than {change:.1f} points is "
+                "hardly found. Against a nearer baseline it is; all games are asked anew, and "
+                "--dry_run says what they cost: openrlhf-js eval arena judge --bench "
+                f"{pool.folder.bench} --models {row['model']} --category {pool.category} --judge "
+                f"{judge} --baseline {near} --judge_name {judge}-{near}. Score with both names."
             )
 
 
@@ -321,7 +319,7 @@ def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Estim
             "arena-hard-v0.1 has a style control of its own, another model than v2.0's, which is "
             "not offered: leave out --style_control"
         )
-    known, notes = styled(pool, rows, decided=plan.ci == "official")
+    known, notes = styled(pool, rows)
     features = style.CONTROLS[plan.style_control]
     if plan.ci == "official":
         if plan.style_control != "all":

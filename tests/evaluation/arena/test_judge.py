@@ -121,16 +121,18 @@ def test_deviations(monkeypatch):
     more = {"temperature": 1.0, "reasoning_effort": "high"}
     other = {**ours, "judge_model": "gpt-4.1-mini", "parameters": more}
     assert deviations(bench, category, ["gpt-4.1"], {"gpt-4.1": other}) == [
-        "gpt-4.1 is the model gpt-4.1-mini",
         "gpt-4.1's temperature is 1.0; officially 0.0",
         "gpt-4.1's max_tokens is None; officially 16000",
         "gpt-4.1's reasoning_effort is high; officially None",
+        "gpt-4.1 is the model gpt-4.1-mini",
     ]
     moved = bench._replace(categories={category: official._replace(baseline="b")})
     assert deviations(moved, category, ["x"], {}) == [
         "the baseline is b; officially o3-mini-2025-01-31",
         "the judge is x; officially gpt-4.1 or gemini-2.5",
     ]
+    one = deviations(bench, category, ["gpt-4.1"], {"gpt-4.1": {**ours, "games": 1}})
+    assert one == ["gpt-4.1's number of games is 1; officially 2"]
     assert deviations(bench_of("mine", "b"), "c", ["x"], {}) == ["mine is no official benchmark"]
 
 

@@ -156,7 +156,7 @@ def test_a_weak_model_gets_a_number_and_a_way_out(pool):
     # two scores with this standard error: 2.8 times that of their difference
     change = 2.8 * math.sqrt(2) * (line["ci_high"] - line["ci_low"]) / 3.92
     assert float(said.split("less than ")[1].split()[0]) == pytest.approx(change, abs=0.1)
-    assert "--models weak --category all --baseline near --judge j --judge_name j-near" in said
+    assert "--models weak --category all --judge j --baseline near --judge_name j-near." in said
 
 
 def test_a_judge_that_favours_a_side_is_told_of(pool):
