@@ -117,27 +117,6 @@ def test_every_task_explains_its_options(task: str, capsys: Captured) -> None:
     assert all(f" {name}" in data.OPTIONS["dataset"][1] for name in {*math.DATASETS} - {"plain"})
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (["maze", "--people", "4"], "people"),
-        (["gsm8k", "--source", "a/b.parquet"], "there is no file or folder a/b.parquet"),
-        (["maze", "--count", "0"], "greater than or equal to 1"),
-        (["maze", "--name", "a,b"], "must not contain ,"),
-        (["countdown", "--numbers", "77"], "numbers must be"),
-        (["chess"], "no program 'chess'"),
-    ],
-)
-def test_wrong_flags_leave_nothing(
-    flags: list[str], problem: str, tmp_path: Path, capsys: Captured
-) -> None:
-    name, *more = flags
-    assert run("build", name, "--split", "train", "--out", tmp_path / "new", *more) == 2
-    said = capsys.readouterr()
-    assert problem in said.err + said.out
-    assert not list(tmp_path.rglob("*.json*"))
-
-
 def test_a_file_is_replaced_only_by_force(tmp_path: Path, capsys: Captured) -> None:
     path = build(tmp_path)
     before = path.read_bytes()
@@ -288,7 +267,6 @@ def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Capture
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["show", "nothing.jsonl"], "nothing.jsonl: No such file"),
         (["check", "good.jsonl", "--against", "./good.jsonl"], "each file must be named once"),
         (["check", "good.jsonl", "--tokenizer", "."], "no tokenizer in ."),
         (["show", "empty.jsonl"], "empty.jsonl holds no row"),

@@ -31,7 +31,6 @@ def test_a_report_is_written_and_said(run, tmp_path, capsys):
     ("words", "complaint"),
     [
         (["{run}", "--lab", "{run}"], "holds no result of openrlhf-js lab; give its --out"),
-        ([], "name a RUN, a --lab FOLDER, or both"),
         (["x\x1b[31mred"], "event files in x\\x1b[31mred"),
     ],
 )

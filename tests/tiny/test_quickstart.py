@@ -25,25 +25,6 @@ def as_it_was():
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (["--task", "chess"], "unknown task 'chess'; choose from sort, countdown, maze"),
-        (["--estimator", "jsx"], "'jsx' is none of bloo, dr_grpo"),
-        (["--compare", "rloo,jsx"], "'jsx' is none of"),
-        (["--steps", "1"], "--steps 1: input should be greater than or equal to 2"),
-        (["--out", "a,b"], "must not contain ,"),
-    ],
-)
-def test_wrong_flags_get_a_message_and_status_2(flags, told, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
-        quickstart.main(flags)
-    assert left.value.code == 2
-    assert told in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())  # nothing was begun
-
-
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Starts a quickstart whose training program is a line of Python."""

@@ -1,8 +1,8 @@
-import json
 from dataclasses import replace
 
 import pytest
 import torch
+from kit import read_lines, save_policy
 from transformers import Qwen2ForCausalLM
 
 from openrlhf_js.cli import eval as cli_eval
@@ -15,10 +15,7 @@ from openrlhf_js.tiny.tasks import END, TASKS, sort, write_prompts
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    tokenizer = model.make_tokenizer(sort)
-    model.save(model.make_model(tokenizer, seed=0), tokenizer, path)
-    return path
+    return save_policy(tmp_path_factory.mktemp("model"))
 
 
 def test_the_saved_model_is_small_and_in_bfloat16(folder):
@@ -49,23 +46,25 @@ def test_imitation_lowers_the_loss_and_repeats_itself():
 
 
 @pytest.mark.parametrize("name", ["sort", "countdown"])
-def test_programs_take_the_data_without_further_flags(name, tmp_path):
-    """Rows name their task as datasource, which grades as the quickstart does."""
+def test_rows_name_their_task_which_grades_as_the_quickstart_does(name, tmp_path):
     task = TASKS[name]
     write_prompts(tmp_path / "one.jsonl", task, task.split(0, 40).held_out[:1], name)
-    row = json.loads((tmp_path / "one.jsonl").read_text())
-    tokenizer = model.make_tokenizer(task)
-    model.save(model.make_model(tokenizer, seed=0), tokenizer, tmp_path / "model")
-    given = ["--model", str(tmp_path / "model"), "--device", "cpu"]
+    (row,) = read_lines(tmp_path / "one.jsonl")
+    said, grader = task.right_response(row["label"]), task_of(row["datasource"])
+    assert task.score(said + END, row["label"]).value == 1
+    for text, right in ((said, 1), (said + END, 1), (said[:-1], 0)):
+        assert grader.score(text, row["label"]).value == right
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_programs_take_the_data_without_further_flags(folder, tmp_path):
+    write_prompts(tmp_path / "one.jsonl", sort, sort.split(0, 40).held_out[:1], "sort")
+    given = ["--model", str(folder), "--device", "cpu"]
     passk = [*given, "--tasks", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "passk")]
     assert cli_eval.main(["passk", *passk, "--samples", "2"]) == 0
     lab = [*given, "--prompts", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "lab")]
     assert cli_lab.main(["value", *lab, "--responses", "4"]) == 0
     assert open_samples(tmp_path / "lab").settings["reward"] == "the tasks of the rows"
-    said, grader = task.right_response(row["label"]), task_of(row["datasource"])
-    assert task.score(said + END, row["label"]).value == 1
-    for text, right in ((said, 1), (said + END, 1), (said[:-1], 0)):
-        assert grader.score(text, row["label"]).value == right
 
 
 def test_messages_become_the_prompt_of_the_task():
