@@ -1,69 +1,33 @@
 """Answers are found in responses as a reader would, in linear time; problems keep their split."""
 
 import json
+import re
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from openrlhf_js.tasks import TASKS, answers, base
+from openrlhf_js.tasks import TASKS, answers, base, gsm8k
 
-
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        (r"first \boxed{3}, no: \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
-        (r"\boxed{\left\{1, 2\right\}}", r"\left\{1, 2\right\}"),
-        (r"\boxed{\boxed{5}}", r"\boxed{5}"),
-        (r"\boxed{1} then cut off \boxed{\frac{1}{2", "1"),
-        *((r"\boxed{ \boxed{7}", "7"), (r"{ stray } } \fbox{x}", "x"), (r"\boxed 12 is it", "12")),
-        *((r"\boxed {12}", "12"), (r"a line break \\ \boxed{4}", "4"), (r"\boxed{}", "")),
-        *((r"\boxedx{5}", None), ("no box", None), ("", None)),
-    ],
-)
-def test_the_last_complete_box(response, expected):
-    assert answers.last_boxed(response) == expected
-
-
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        *(("<answer> RU </answer>", " RU "), ("<answer>1</answer><ANSWER>2</Answer>", "2")),
-        *(("<answer>1</answer> <answer>2", "1"), ("<answer>1<answer>2</answer>", "2")),
-        *(("</answer>", None), ("1", None)),
-    ],
-)
-def test_the_last_complete_answer_tag(response, expected):
-    assert answers.last_answer_tag(response) == expected
-
-
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [("#### 5\n#### 7 \nbye", "7"), ("####5", "5"), ("### 5", None), ("####", "")],
-)
-def test_what_follows_the_last_hashes(response, expected):
-    assert answers.last_hashes(response) == expected
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        *((" 8 * 3 . ", "8 * 3"), ("**$8 * 3$.**", "8 * 3"), (r"\left( 8 \right)", "( 8  )")),
-        (r"\left \leftarrow \textcolor \times", r"\left \leftarrow \textcolor \times"),
-        *(("8**3", "8**3"), ("**8", "**8"), ("**", ""), ("1`2", "1 2"), ("", "")),
-    ],
-)
-def test_an_answer_without_its_presentation(answer, expected):
-    assert answers.plain(answer) == expected
-
-
-@pytest.mark.parametrize(
-    "extract",
-    [
+FINDERS = {
+    each.__name__: each
+    for each in (
         *(answers.last_boxed, answers.last_answer_tag, answers.last_hashes, answers.plain),
-        answers.without_end_marks,
-    ],
-)
+        *(answers.without_end_marks, gsm8k.answer_of),
+    )
+}
+HERE = Path(__file__).parent
+FOUND = (HERE / "found_answers.txt").read_text("utf-8").splitlines()[2:]
+
+
+@pytest.mark.parametrize("row", filter(None, FOUND))
+def test_where_the_answer_is(row):
+    finder, response, expected = json.loads(row)
+    assert FINDERS[finder](response) == expected
+
+
+@pytest.mark.parametrize("extract", FINDERS.values())
 @pytest.mark.parametrize(
     "piece",
     [r"\boxed{", "{", "<answer>", "#", r"\boxed" + " " * 50, "**", r"\left ", "<eos>", "<|"],
@@ -103,28 +67,18 @@ PAPER = {
 }
 
 
-BAD_LABELS = {
-    "countdown": """[] ; {} ; {"numbers": [1, 2]} ; {'numbers': [1]} ;
-        {"numbers": [], "target": 3} ; {"numbers": "12", "target": 3} ;
-        {"numbers": [1, 2.0], "target": 3} ;
-        {"numbers": [-1, 4], "target": 3} ; {"numbers": [1, 2], "target": true} ;
-        {"numbers": [1, 2], "target": 0} ; {"numbers": [1, 2], "target": 3, "use_all": "no"}""",
-    "knights_knaves": """Owen is a sage ; [] ; {} ; ["Owen", "sage"] ; {"Owen": true} ;
-        {"Owen": "wizard"} ; {"Owen": "sage", "Liam": "knave"} ; {"Owen": "sage", "owen": "fool"} ;
-        {"": "sage"} ; {"and": "sage"} ; {"Owen Smith": "sage"} ; {"Sage": "sage"} ;
-        {"Not": "sage"}""",
-    "maze": """[] ; {} ; "*S.E*" ; {"maze": []} ; {"maze": [""]} ; {"maze": "*S.E*"} ;
-        {"maze": {"0": "*****"}} ; {"maze": ["*****", 5, "*****"]} ;
-        {"maze": ["*****", "*S..*", "*****"]} ; {"maze": ["*****", "*SE*", "*****"]} ;
-        {"maze": ["*****", "*SEE*", "*****"]} ; {"maze": ["*****", "*S E*", "*****"]} ;
-        {"maze": ["*****", "S..E*", "*****"]}""",
+BAD_LABELS = {  # by task
+    name: labels.splitlines()
+    for name, labels in re.findall(
+        r"^\[(\w+)\]\n((?:.+\n)+)", (HERE / "bad_labels.txt").read_text(), re.M
+    )
 }
 
 
 @pytest.mark.parametrize("name", BAD_LABELS)
 def test_malformed_labels_are_errors(name):
     task = TASKS[name]
-    for label in ("", "[" * 100_000, *map(str.strip, BAD_LABELS[name].split(" ;"))):
+    for label in ("", "[" * 100_000, *BAD_LABELS[name]):
         for function in (
             lambda label: task.score("", label),
             task.right_response,

@@ -44,29 +44,6 @@ def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
         list(gsm8k.load("train", str(file)))
 
 
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
-        *((r"So \boxed{7}.", "7"), ("So 7.\n#### 7", "7"), ("#### Step 1\n#### 7\n", "7")),
-        *(("#### Adding\n\\boxed{7}", "7"), ("\\boxed{7}\n#### Check\n7 - 4 = 3", "7")),
-        *((r"#### \boxed{7}", "7"), ("\\boxed{}\n#### 7", None), ("#### Check\n7", "Check")),
-        *(("<answer> 7 </answer>", "7"), ("<answer>8</answer> #### 7", "8")),
-        *(("#### 7<|im_end|>", "7"), ("#### 7</s>\n", "7"), ("#### Final Answer\n\n7.", "7")),
-        *(("#### Answer\n7", "7"), ("#### Final Answer\n\nThe answer is 7.", "The answer is 7")),
-        ("#### Final Answer\n\nShe has 3. She buys 4!\n\nThe answer is 7.<|endoftext|>", "7"),
-        *(("#### Final Answer\nIt is 3. Or is it 4?", None), ("#### Answers: 7", "Answers: 7")),
-        *(("#### 8 #### The answer is 7.", "7"), ("#### Answer", None)),
-        *(("#### **Final Answer:** 7", "7"), ("#### The final answer\n**7**", "7")),
-        *(("The answer is 7.", "7"), ("3 + 4 = 7. So the answer is **7**.<eos>", "7")),
-        *(("Add.\n\nFinal answer: $7", "$7"), ("Thus, the answer is 7 or 8.", "7 or 8")),
-        *(("The answer is 7. But no.", None), ("I doubt that the answer is 7.", None)),
-        *(("The answer is 7.\nOr is it?", None), ("If odd, the answer is 7", None), ("7", None)),
-    ],
-)
-def test_where_the_answer_is(response, answer):
-    assert gsm8k.answer_of(response) == answer
-
-
 def test_what_states_more_than_the_answer_is_not_right():
     for said in ("7 or 8", "not 7", "7 plus 2", "between 7 and 8", "8, not 7", "70", "7/2", "-7"):
         headed = f"#### Final Answer: {said}", f"#### Final Answer\n\nThe answer is {said}.</s>"

@@ -22,19 +22,8 @@ ODD = [
     ("countdown", "\n", "no_answer"),
     ("knights_knaves", f"Owen is a sage, Liam and Mary-Ann are fools{',' * 10_000}", "malformed"),
     *(("knights_knaves", text, "no_answer") for text in ("", " ")),
-    (
-        "knights_knaves",
-        "- Owen is **a sage**\n- Liam is **a fool**\n3) Mary-Ann is **a fool**",
-        "correct",
-    ),
-    ("knights_knaves", "Liam is a fool; Owen is a sage;\n\n Mary-Ann  is  a fool", "correct"),
-    ("knights_knaves", "(1) Owen is a sage\n(2) Liam is a fool\n(3) Mary-Ann is a fool", "correct"),
-    ("knights_knaves", "Owen is a sage, Mary-Ann\nLiam is a fool", "malformed"),
     *(("maze", "RL" * 2000 + "RUUU", "malformed"), ("maze", "D" * 30, "wrong")),
-    *(("maze", "R;U;U;U", "correct"), ("maze", "", "no_answer"), ("maze", "\t\n", "no_answer")),
-    ("maze", "1. Right\n2) Up\n3: Up\n4. Up", "correct"),
-    ("maze", "1. Move right.\n2. Move up.\n3. Move up.\n4. Move up.", "correct"),
-    ("maze", "* Right\n* Up\n* Up\n* Up", "correct"),
+    *(("maze", "", "no_answer"), ("maze", "\t\n", "no_answer")),
 ]
 
 
@@ -44,7 +33,7 @@ def tabled():
     for line in (Path(__file__).parent / "puzzle_answers.txt").read_text("utf-8").splitlines():
         task = line[1:-1] if line.startswith("[") else task
         if line[:2] in statuses:
-            yield task, line[2:], statuses[line[:2]]
+            yield task, line[2:].replace("⏎", "\n"), statuses[line[:2]]
 
 
 @pytest.mark.parametrize(("task", "answer", "status"), [*tabled(), *ODD])
