@@ -32,7 +32,7 @@ def judge(request: dict[str, Any], number: int) -> Answer:
     asked, *answers = PARTS.findall(request["messages"][-1]["content"])
     right = sorted(re.sub(r"\D", "", asked))
     said = [(re.findall(r"\d+", each) or [""])[0] for each in answers]
-    a, b = (sum(map(str.__eq__, each, right)) / len(right) for each in said)
+    a, b = (sum(map(str.__eq__, s, right)) / max(len(s), len(right)) for s in said)
     verdict = "A=B" if a == b else "A>B" if a > b else "B>A"
     verdict = verdict.replace(">", ">>") if abs(a - b) > 0.5 else verdict
     words = f"- **A**: {a:.0%} of the digits are right\n- **B**: {b:.0%} are\n\n[[{verdict}]]"

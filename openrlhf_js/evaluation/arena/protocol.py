@@ -33,7 +33,10 @@ OLDER = {"{question_1}": "{QUESTION}", "{answer_1}": "{ANSWER_A}", "{answer_2}":
 # Our own wording, for where the official texts are not there.
 _OWN_SYSTEM = """You compare two answers, A and B, that two assistants gave to the same request of \
 a user, and decide which of them serves that user better.
-{own_answer}
+
+First work out how you would answer the request yourself, and write that down before you look at \
+either answer for its worth. Then hold both answers against it.
+
 Check each answer for mistakes. Ask whether it does what was requested, whether all of it belongs \
 to the matter, whether it leaves out something the user would need, and whether it is longer than \
 it has to be. Where the request can be understood in several ways, asking back may be worth more \
@@ -43,10 +46,6 @@ answers nor their length by itself is a reason.
 Explain your judgment briefly. Then end with exactly one of five labels, in its brackets: [[A>>B]] \
 if A is much better, [[A>B]] if A is a little better, [[A=B]] if they are about equally good, \
 [[B>A]] if B is a little better, [[B>>A]] if B is much better.
-"""
-_OWN_ANSWER = """
-First work out how you would answer the request yourself, and write that down before you look at \
-either answer for its worth. Then hold both answers against it.
 """
 _OWN_TEMPLATE = """<request>
 {QUESTION}
@@ -189,9 +188,8 @@ def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> JudgePr
     fetched: Any = json.loads(path.read_bytes()) if path.exists() else none
     given = settings.system_prompt
     systems = [each.get(name) for each in (given, fetched["system"]) for name in (category, "*")]
-    own_answer = "" if category == "creative_writing" else _OWN_ANSWER
     return JudgePrompt(
-        next(filter(None, systems), _OWN_SYSTEM.format(own_answer=own_answer)),
+        next(filter(None, systems), _OWN_SYSTEM),
         settings.prompt_template or fetched["template"] or _OWN_TEMPLATE,
     )
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -253,27 +254,20 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     rng, drawn, n = np.random.default_rng(seed), [], len(models)
     for _ in range(OFFICIAL_ROUNDS):
         chosen = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
-        theta = _official_fit(design[chosen], points[chosen])
+        theta = torch.full((design.shape[1],), 0.5, requires_grad=True)
+        fit = torch.optim.LBFGS(
+            [theta], max_iter=OFFICIAL_STEPS, tolerance_grad=1e-9, tolerance_change=1e-9
+        )
+        fit.step(partial(_loss, theta, design[chosen], points[chosen]))
         drawn.append(torch.sigmoid(theta[:n] - theta[n]).tolist())
     found = np.quantile(drawn, (0.5, 0.05, 0.95), axis=0).T.tolist()
     return {str(model): Estimate(*each) for model, each in zip(models, found, strict=True)}
 
 
-def _official_fit(design: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-    from torch import full, nn, optim
+def _loss(theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
-    theta = nn.Parameter(full((design.shape[1],), 0.5))
-    optimizer = optim.LBFGS(
-        [theta], max_iter=OFFICIAL_STEPS, tolerance_grad=1e-9, tolerance_change=1e-9
-    )
-
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        found = nn.functional.binary_cross_entropy_with_logits(
-            design @ theta, points, reduction="sum"
-        )
-        found.backward()
-        return found
-
-    optimizer.step(loss)
-    return theta.detach()
+    theta.grad = None
+    found = cross_entropy(x @ theta, y, reduction="sum")
+    found.backward()
+    return found

@@ -362,7 +362,6 @@ def test_the_prompt_is_that_of_the_settings_or_fetched_or_our_own(place):
     given = JudgeSettings(judge_model="j")
     own = prompt_of(place.folder, "creative_writing", given)
     assert "[[A>>B]]" in own.system and "{QUESTION}" in own.template
-    assert prompt_of(place.folder, "hard_prompt", given).system != own.system
     path = place.folder.root / protocol.PROMPTS_FILE
     path.write_text(json.dumps({"system": {"all": "fetched"}, "template": "t"}))
     assert prompt_of(place.folder, "all", given) == ("fetched", "t")
