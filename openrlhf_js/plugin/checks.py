@@ -33,6 +33,11 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.tensor_parallel_size": (1,),
     "ds.ring_attn_size": (1,),
 }
+REMEMBERING = {  # flags, and the estimators that they are for
+    "js.half_life": ("js_plus", "js_memory"),
+    "js.covariates": ("js_memory",),
+    "js.warm_memory": ("js_memory",),
+}
 WITH_LORA = {
     "ds.load_in_4bit": False,  # vLLM holds the base model in bfloat16, which is another one
     "ds.tensor_parallel_size": 1,
@@ -91,9 +96,11 @@ def _estimator(flat: Flat) -> Iterator[str]:
         yield f"--js.shrinkage is for js_fixed, not {name}: leave it out or choose js_fixed"
     if shrinkage is not None and not 0 <= shrinkage <= 1:
         yield f"--js.shrinkage must be from 0 to 1, got {shrinkage}"
-    half_life = flat["js.half_life"]
-    if half_life is not None and name != "js_plus":
-        yield f"--js.half_life is for js_plus, not {name}: leave it out or choose js_plus"
+    for flag, used in REMEMBERING.items():
+        if flat[flag] is not None and name not in used:
+            yield f"--{flag} is for {' and '.join(used)}, not {name}: leave it out"
+    if flat["js.warm_memory"] and not Path(flat["js.warm_memory"]).is_file():
+        yield f"--js.warm_memory {flat['js.warm_memory']}: no such file"
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
@@ -230,13 +237,13 @@ def _datasets(flat: Flat, flag: str, names: str, split: str) -> tuple[list[str],
     prompts: int | None = 0
     for name in names.split(","):
         path = name.split("@")[0].strip()
-        found, rows = _dataset(flat, path, split)
+        found, rows = _dataset(flat, path, split, flag == "--data.prompt_dataset")
         problems += [f"{flag} {path or repr(name)}: {problem}" for problem in found]
         prompts = None if prompts is None or rows is None else prompts + rows
     return problems, prompts
 
 
-def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
+def _dataset(flat: Flat, path: str, split: str, training: bool) -> tuple[list[str], int | None]:
     """The problems and the number of rows of local files, which are read as upstream reads them."""
     from datasets import load_dataset
 
@@ -253,6 +260,10 @@ def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
         return [f"cannot be read ({first_line(error.__cause__ or error)})"], None
     keys = ("data.input_key", "data.label_key")
     problems = [each for flag in keys for each in _column_problems(data, flat[flag], flag)]
+    for name in flat["js.covariates"].split(",") if flat["js.covariates"] and training else ():
+        kind = data.features[name].dtype if name in data.features else "missing"
+        if not kind.startswith(("int", "float", "bool")):
+            problems.append(f"--js.covariates takes columns of numbers, {name!r} is {kind}")
     key, chat = flat["data.input_key"], flat["data.apply_chat_template"]
     kinds = {type(prompt) for prompt in data[key]} if not problems else set()
     if wrong := kinds - ({str, list} if chat else {str}):

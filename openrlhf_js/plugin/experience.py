@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,18 @@ from typing import Any
 import numpy as np
 import torch
 from openrlhf.datasets import PromptDataset
+from openrlhf.datasets.prompts_dataset import preprocess_data
 from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
     apply_length_penalties,
 )
 
 from openrlhf_js import estimators
-from openrlhf_js.estimators import RunningStatistics
+from openrlhf_js.common.files import read_rows
+from openrlhf_js.common.store import read_store
+from openrlhf_js.estimators import Memory, RunningStatistics
 from openrlhf_js.estimators.group_stats import checked_statistics
+from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
@@ -42,7 +46,8 @@ SAME_BASELINE = {
     "group_norm": "grpo",
     "flash_reinforce": "reinforce++",
 }
-HISTORY = "js_history"  # the key in the states that upstream saves with the actor
+HISTORY, MEMORY = "js_history", "js_memory"  # keys in the states that upstream saves with the actor
+FEWEST_PROMPTS = 8  # of a batch for each of its datasources, or these are no covariate
 
 
 class ShrinkageExperienceMaker(RemoteExperienceMaker):
@@ -52,7 +57,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         live_estimator: the estimator that computes the advantages.
         metrics: the last rollout batch's diagnostics (`js/...`), for the trainer to log.
         step: the number of that batch; the trainer sets it.
-        history: the statistics of the batches so far, with `--js.half_life`; else None.
+        history: the statistics of the batches so far, of js_plus with `--js.half_life`; else None.
+        memory: what the prompts did so far, of js_memory; else None.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -61,7 +67,11 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.metrics: dict[str, float] = {}
         self.step = 0
         half_life = self.args.js.half_life
-        self.history = None if half_life is None else estimators.start_history(half_life)
+        self.history, self.memory = None, None
+        if self.live_estimator == "js_memory":
+            self.memory = start_memory(self.args, self.tokenizer)
+        elif half_life is not None:
+            self.history = estimators.start_history(half_life)
         self._greedy_rewards: torch.Tensor | None = None
         self._filtered: list[Any] = []  # sampled for this step, and not trained on
         self._error: str | None = None  # of the first masked response
@@ -119,7 +129,12 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         rewards = order.gather([e.rewards for e in sampled])
 
         name = SAME_BASELINE.get(self.live_estimator, self.live_estimator)
+        prompts, covariates = None, None
+        if self.memory is not None:
+            prompts = Prompts.of(sampled, responses)
+            covariates = prompts.covariates(self.memory, self.step)
         inputs = {
+            "covariates": covariates,
             "mask": None if valid.all() else valid,
             "greedy_rewards": self._greedy_rewards,
             "shrinkage": self.args.js.shrinkage,
@@ -135,6 +150,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             order.scatter(torch.zeros_like(rewards), "rewards")
         if self.history is not None:  # only now: today's advantages rest on earlier batches
             self.history = estimators.update_history(self.history, rewards, inputs["mask"])
+        if self.memory is not None and prompts is not None:
+            self.memory.update(prompts.keys, rewards, inputs["mask"], self.step)
         order = _PromptOrder(experiences, responses)  # from here on only what trains
         rewards, valid = rewards[:trained], valid[:trained]
         with _penalties_done(self.args.reward):
@@ -220,6 +237,35 @@ class _PromptOrder:
             experience.info[key] = part
 
 
+class Prompts:
+    """The prompts of a batch, each with its label."""
+
+    def __init__(self, texts: Sequence[str], labels: Sequence[Any]):
+        self.labels = labels
+        self.keys = torch.tensor([key_of(*each) for each in zip(texts, labels, strict=True)])
+
+    @classmethod
+    def of(cls, experiences: Sequence[Any], responses: int) -> Prompts:
+        """Those of experiences, in prompt order."""
+        found: dict[int, tuple[str, Any]] = {}
+        for each in experiences:
+            labelled = zip(each.prompts, each.labels, strict=True)
+            found.update(zip(each.index, labelled, strict=True))
+        return cls(*zip(*[found[i] for i in sorted(found)[::responses]], strict=True))
+
+    def covariates(self, memory: Memory, step: int) -> torch.Tensor:
+        """(n, k) past, columns of `--js.covariates`, and the datasource, where there are few."""
+        sources = [str(getattr(label, "datasource", "")) for label in self.labels]
+        kinds = sorted(set(sources))
+        kinds = kinds[1:] if len(kinds) * FEWEST_PROMPTS <= len(sources) else []
+        rows = [
+            [*getattr(label, "covariates", ()), *(float(source == kind) for kind in kinds)]
+            for label, source in zip(self.labels, sources, strict=True)
+        ]
+        columns = torch.tensor(rows, dtype=torch.float64).reshape(len(rows), -1)
+        return torch.cat([memory.covariate(self.keys, step), columns], 1)
+
+
 def _enough(name: str, rewards: torch.Tensor) -> bool:
     """Whether we have such an estimator, and the batch is large enough for it."""
     needs = estimators.ESTIMATORS.get(name)
@@ -294,47 +340,84 @@ def save_batch(
     )
 
 
-def with_history(
-    states: dict[str, Any] | None, history: RunningStatistics | None
-) -> dict[str, Any] | None:
-    """The states of a checkpoint with the history of `js_plus` added, in place."""
-    if history is None:
+def start_memory(args: Any, tokenizer: Any) -> Memory:
+    """The memory of a run that begins: empty, or of the samples that `--js.warm_memory` names."""
+    js, data = args.js, args.data
+    memory = Memory() if js.half_life is None else Memory((js.half_life,))
+    if js.warm_memory:
+        path = Path(js.warm_memory)
+        rewards: dict[str, list[float]] = {}
+        for record in read_store(path)[1]:
+            rewards.setdefault(record["uid"], []).append(float(record["status"] == "correct"))
+        chat = tokenizer.apply_chat_template if data.apply_chat_template else None
+        for row in read_rows(path.with_suffix(".items.jsonl")):
+            item = row.object(path)
+            said = item["messages"] if chat else item["messages"][-1]["content"]
+            asked = {"input": said, "label": item["label"]}
+            text, label = preprocess_data(
+                asked, data.input_template, "input", "label", chat or False
+            )
+            scored = torch.tensor([rewards.get(item["uid"], [])])
+            memory.update(Prompts([text], [label]).keys, scored, None, 0)
+        print(f"openrlhf_js: {len(memory):,} prompts are remembered from {path}", flush=True)
+    return memory
+
+
+def with_past(states: dict[str, Any] | None, maker: ShrinkageExperienceMaker) -> Any:
+    """The states of a checkpoint with what js_plus and js_memory keep, added in place."""
+    kept = {} if maker.history is None else {HISTORY: maker.history._asdict()}
+    kept |= {} if maker.memory is None else {MEMORY: maker.memory.state()}
+    if not kept:
         return states
     states = {} if states is None else states
-    states[HISTORY] = history._asdict()
+    states.update(kept)
     return states
 
 
-def resumed_history(
-    states: dict[str, Any], history: RunningStatistics | None
-) -> RunningStatistics | None:
-    """The history that a run continues with; `history` is that of a run that begins.
+def resume_past(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
+    """Gives a resumed run what its checkpoint kept.
 
     Raises BadInput if the checkpoint belongs to a run with another `--js.half_life`.
     """
     if not states.get("global_step"):  # there is no checkpoint
-        return history
-    saved = states.get(HISTORY)
-    before = None if saved is None else saved["half_life"]
-    now = None if history is None else history.half_life
+        return
+    history, memory = states.get(HISTORY), states.get(MEMORY)
+    before: Any = history and history["half_life"]
+    now: Any = maker.history and maker.history.half_life
+    if memory is not None and maker.memory is not None:
+        before, now = (each.tolist() for each in (memory["half_lives"], maker.memory.half_lives))
     if before != now:
         raise BadInput(
             f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {before}, this one "
             f"has {now}: give it as it was, or start afresh without --ckpt.load_enable"
         )
-    return None if saved is None else RunningStatistics(**saved)
+    if history is not None:
+        maker.history = RunningStatistics(**history)
+    if memory is not None and maker.memory is not None:
+        maker.memory = Memory.restored(memory)
 
 
 class SourcedPrompts(PromptDataset):
-    """Upstream's data set of prompts, whose text labels carry their row's datasource.
+    """Upstream's data set of prompts, whose text labels carry what else their rows have.
 
-    Upstream reads the datasource of every row for the evaluation's metrics, but a reward function
-    gets only the label.
+    That is the datasource, which upstream reads for the evaluation's metrics alone, and covariates.
     """
+
+    def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
+        super().__init__(dataset, *args, **kwargs)
+        columns = (self.strategy.args.js.covariates or "").split(",")
+        self._covariates = [
+            tuple(
+                math.nan if row.get(name) is None else float(row[name]) for name in columns if name
+            )
+            for row in dataset
+        ]
 
     def __getitem__(self, idx: int) -> tuple[Any, ...]:
         datasource, prompt, label, images = super().__getitem__(idx)
-        if isinstance(label, str) and isinstance(datasource, str):
+        if isinstance(label, str):
             label = SourcedLabel(label)
-            label.datasource = datasource
+            label.covariates = self._covariates[idx]
+            if isinstance(datasource, str):
+                label.datasource = datasource
         return datasource, prompt, label, images

@@ -17,6 +17,7 @@ ESTIMATORS: dict[str, str] = {
     "js": "the shrinkage baseline: the mean of the prompt's other responses, shrunk towards the "
     "mean of the other prompts by as much as their noise calls for",
     "js_plus": "js with estimates corrected for noise, and guarded where a batch has few prompts",
+    "js_memory": "the mean of the prompt's other responses, shrunk towards what its past predicts",
     "js1": "the naive form of js, whose baseline includes the response itself (biased)",
     "js_fixed": "js with the shrinkage that --js.shrinkage gives",
     "bloo": "the mean reward of all other prompts (js with shrinkage 1)",
@@ -53,9 +54,19 @@ FLAGS: dict[str, dict[str, Any]] = {
     "half_life": dict(
         type=float,
         metavar="STEPS",
-        help="js_plus estimates its shrinkage from earlier steps, too; a step counts half after so "
-        "many. 50 suits most runs, 20 those whose data changes often. It helps where a rollout has "
-        "few prompts; saved with checkpoints (default: the current batch alone)",
+        help="what a step has told counts half after so many. js_plus estimates its shrinkage from "
+        "earlier steps, too: 50 suits most runs, 20 those whose data changes often; it helps where "
+        "a rollout has few prompts (default: the current batch alone). js_memory forgets by it "
+        "(default: as fast as predicts best). Saved with checkpoints",
+    ),
+    "covariates": dict(
+        metavar="COLUMN,...",
+        help="number columns of the prompts that tell js_memory of their values: difficulty,...",
+    ),
+    "warm_memory": dict(
+        metavar="FILE",
+        help="start the memory of js_memory from samples of the training prompts, "
+        "samples/NAME.jsonl of `openrlhf-js eval passk`",
     ),
     "loss": dict(
         choices=list(LOSSES),

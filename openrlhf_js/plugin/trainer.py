@@ -22,8 +22,8 @@ from openrlhf_js.plugin import actors, rewards
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
-    resumed_history,
-    with_history,
+    resume_past,
+    with_past,
 )
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
@@ -64,7 +64,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def save_logs_and_checkpoints(
             self, global_step: int, logs_dict: Any = None, client_states: Any = None
         ) -> None:
-            states = with_history(client_states, self.experience_maker.history)
+            states = with_past(client_states, self.experience_maker)
             super().save_logs_and_checkpoints(global_step, logs_dict, states)
             if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
                 self.save_best_checkpoint(self.evaluate_now(global_step), global_step, states)
@@ -81,13 +81,12 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def save_best_checkpoint(
             self, eval_metrics: Any, global_step: int, client_states: Any = None
         ) -> None:
-            states = with_history(client_states, self.experience_maker.history)
+            states = with_past(client_states, self.experience_maker)
             super().save_best_checkpoint(eval_metrics, global_step, states)
 
         def init_checkpoint_states(self) -> dict:
             states = super().init_checkpoint_states()
-            maker = self.experience_maker
-            maker.history = resumed_history(states, maker.history)
+            resume_past(states, self.experience_maker)
             if self.tensorboard_logger:  # what was logged of later steps was undone
                 writer = self.tensorboard_logger.writer
                 writer.close()

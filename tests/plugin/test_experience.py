@@ -11,6 +11,7 @@ import pytest
 import ray
 import ray.cloudpickle
 import torch
+from kit import upstream_args
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import (
@@ -19,48 +20,29 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 )
 
 from openrlhf_js import estimators
+from openrlhf_js.common.store import Store
+from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin import trainer
 from openrlhf_js.plugin.experience import (
+    Prompts,
     ShrinkageExperienceMaker,
     SourcedPrompts,
     _fill_gaps,
-    resumed_history,
+    resume_past,
     save_batch,
-    with_history,
+    with_past,
 )
+from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
 
 N, M, LENGTH = 6, 4, 5
 
 
 def make_args(estimator: str, **settings):
-    """The nested arguments that upstream's experience maker reads."""
-    args = SimpleNamespace(
-        algo=SimpleNamespace(
-            advantage=SimpleNamespace(estimator=estimator, gamma=1.0, lambd=1.0, no_std_norm=False),
-            kl=SimpleNamespace(use_loss=False),
-        ),
-        rollout=SimpleNamespace(n_samples_per_prompt=M, max_new_tokens=LENGTH, micro_batch_size=4),
-        reward=SimpleNamespace(
-            clip_range=(-10, 10),
-            overlong_buffer_len=None,
-            overlong_penalty_factor=1.0,
-            stop_properly_penalty_coef=None,
-        ),
-        train=SimpleNamespace(dynamic_batch_enable=False),
-        data=SimpleNamespace(max_len=32),
-        js=SimpleNamespace(
-            shrinkage=None,
-            half_life=None,
-            on_bad_reward="stop",
-            max_masked_share=0.5,
-            save_batches=None,
-        ),
-    )
-    for key, value in settings.items():
-        section, name = key.split("__")
-        setattr(getattr(args, section), name, value)
-    return args
+    """What upstream's experience maker reads."""
+    sizes = {"rollout__n_samples_per_prompt": M, "rollout__max_new_tokens": LENGTH}
+    sizes |= {"rollout__micro_batch_size": 4, "data__max_len": 32}
+    return upstream_args(algo__advantage__estimator=estimator, **{**sizes, **settings})
 
 
 def make_maker(cls, args, kl_coefficient=0.1):
@@ -330,6 +312,59 @@ def test_each_batch_is_judged_by_the_earlier_ones_and_then_remembered():
     assert not torch.allclose(actual, plain, atol=1e-3)  # a batch that could show a difference
 
 
+def test_the_past_of_each_prompt_and_what_its_label_carries_make_the_baseline():
+    maker, memory = our_maker("js_memory"), estimators.Memory()
+    generator = torch.Generator().manual_seed(3)
+    labels = [SourcedLabel(f"label {i}") for i in range(N)]
+    for i, label in enumerate(labels):
+        label.datasource, label.covariates = "maze", (i * 1.5,)
+    for step in (1, 2, 3):
+        maker.step, rewards = step, torch.rand(N, M, generator=generator)
+        rewards += torch.arange(N)[:, None]
+        experiences = make_experiences(rewards)
+        for each in experiences:
+            each.labels = [labels[i // M] for i in each.index]
+        keys = torch.tensor([key_of(f"prompt {i}", f"label {i}") for i in range(N)])
+        numbers = torch.tensor([label.covariates for label in labels], dtype=torch.float64)
+        covariates = torch.cat([memory.covariate(keys, step), numbers], 1)
+        mask = by_response(experiences, "action_mask")
+        actual = by_response(maker.compute_advantages_and_returns(experiences))
+        expected = estimators.advantage("js_memory", rewards, covariates=covariates)
+        torch.testing.assert_close(actual, expected.reshape(-1, 1) * mask)
+        assert maker.metrics["js/memory_share"] == (step > 1)
+        memory.update(keys, rewards, None, step)
+    assert covariates.isfinite().all()
+
+
+def test_datasources_are_covariates_where_each_has_enough_prompts():
+    labels = [SourcedLabel("gold") for _ in range(24)]
+    for i, label in enumerate(labels):
+        label.datasource = ("maze", "math", "sort")[i % 3]
+    prompts = Prompts([str(i) for i in range(24)], labels)
+    found = prompts.covariates(estimators.Memory(), 1)
+    assert found[:3, 1:].tolist() == [[1, 0], [0, 0], [0, 1]] and found[:, 0].isnan().all()
+    labels[0].datasource = "one more"
+    assert prompts.covariates(estimators.Memory(), 1).shape == (24, 1)
+
+
+def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
+    identity = {"model": "m"}
+    with Store(tmp_path / "p.jsonl", identity, ("uid", "draw")) as store:
+        store.append(
+            {"uid": uid, "draw": draw, "status": "correct" if uid == "a" or draw else "wrong"}
+            for uid in "ab"
+            for draw in range(4)
+        )
+    items = ({"uid": uid, "messages": [{"content": f"ask {uid}"}], "label": uid} for uid in "ab")
+    (tmp_path / "p.items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in items))
+    args = make_args("js_memory", js__warm_memory=str(tmp_path / "p.jsonl"))
+    args.data.apply_chat_template, args.data.input_template = False, None
+    memory = make_maker(ShrinkageExperienceMaker, args).memory
+    keys = torch.tensor([key_of("ask a", "a"), key_of("ask b", "b"), key_of("ask c", "c")])
+    found = memory.covariate(keys, 1)[:, 0]
+    assert found[0] > found[1] + 0.1 and found[2].isnan()
+
+
 # --- saved batches ------------------------------------------------------------------------------
 
 
@@ -380,7 +415,12 @@ def test_tokens_go_without_padding_and_in_prompt_order(tmp_path):
     assert str(saved["estimator"]) == "js"
 
 
-# --- the history in checkpoints -----------------------------------------------------------------
+# --- what checkpoints keep of earlier steps -------------------------------------------------------
+
+
+def keeping(history=None, half_lives=None):
+    memory = None if half_lives is None else estimators.Memory(half_lives)
+    return SimpleNamespace(history=history, memory=memory)
 
 
 @pytest.fixture
@@ -388,29 +428,43 @@ def history():
     return estimators.update_history(estimators.start_history(20), torch.rand(4, 3))
 
 
-def test_saved_with_real_files_and_restored(tmp_path, history):
+@pytest.mark.parametrize("kind", ["history", "memory"])
+def test_saved_with_real_files_and_restored(tmp_path, history, kind):
     upstreams = {"global_step": 3, "episode": 1}
-    states = with_history(upstreams, history)
+    maker = keeping(history) if kind == "history" else keeping(half_lives=(9.0,))
+    if kind == "memory":
+        maker.memory.update(torch.tensor([7, 5]), torch.rand(2, 3), None, 3)
+    states = with_past(upstreams, maker)
     assert states is upstreams  # upstream goes on using it
     torch.save(states, tmp_path / "states.pt")
     loaded = torch.load(tmp_path / "states.pt", weights_only=True)
-    assert resumed_history(loaded, estimators.start_history(20)) == history
+    fresh = keeping(estimators.start_history(20)) if kind == "history" else keeping(None, (9.0,))
+    resume_past(loaded, fresh)
+    assert fresh.history == maker.history
+    if kind == "memory":
+        keys = torch.tensor([5, 6, 7])
+        past = [each.memory.covariate(keys, 4).nan_to_num(-1).tolist() for each in (maker, fresh)]
+        assert past[0] == past[1]
 
 
 def test_a_run_that_begins_begins_empty(history):
-    fresh = estimators.start_history(20)
-    assert resumed_history({"global_step": 0, "episode": 0}, fresh) == fresh
-    assert with_history(None, None) is None
-    assert with_history(None, history) == {"js_history": history._asdict()}
+    fresh = keeping(estimators.start_history(20))
+    resume_past({"global_step": 0, "episode": 0}, fresh)
+    assert fresh.history == estimators.start_history(20)
+    assert with_past(None, keeping()) is None
+    assert with_past(None, keeping(history)) == {"js_history": history._asdict()}
 
 
 @pytest.mark.parametrize(("saved", "now"), [(None, 20.0), (20.0, None), (20.0, 50.0)])
 def test_another_setting_is_refused(saved, now):
-    states = {"global_step": 3}
-    if saved is not None:
-        with_history(states, estimators.start_history(saved))
+    def run(half_life):
+        return keeping(half_life and estimators.start_history(half_life))
+
+    states = with_past({"global_step": 3}, run(saved))
     with pytest.raises(BadInput, match=f"had --js.half_life {saved}, this one has {now}: give"):
-        resumed_history(states, None if now is None else estimators.start_history(now))
+        resume_past(states, run(now))
+    with pytest.raises(BadInput, match=r"had --js.half_life \[9.0\], this one has \[8.0\]"):
+        resume_past(with_past({"global_step": 3}, keeping(None, (9.0,))), keeping(None, (8.0,)))
 
 
 class Upstream:
@@ -418,7 +472,7 @@ class Upstream:
 
     def __init__(self, pretrain, strategy):
         self.data_set = ppo_trainer.PromptDataset
-        self.experience_maker = SimpleNamespace(live_estimator="js_plus", history=None)
+        self.experience_maker = SimpleNamespace(live_estimator="js_plus", history=None, memory=None)
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
         self.disk = {"global_step": 0}
         self.order = torch.randperm(50).tolist()  # as the loader draws it
@@ -453,17 +507,12 @@ class Upstream:
         return {"eval_default_pass1": 0.5}
 
 
-def run_args(estimator="js_plus", level="off", max_epochs=1, **train):
-    """Nested arguments of a run of 8 x 4 responses; `train` is of --train."""
-    flags = {"seed": 42, "batch_size": 32, "async_enable": False}
-    advantage = SimpleNamespace(estimator=estimator, is_correction_level=level)
-    return SimpleNamespace(
-        algo=SimpleNamespace(advantage=advantage),
-        rollout=SimpleNamespace(batch_size=8, n_samples_per_prompt=4),
-        js=SimpleNamespace(max_steps=10),
-        eval=SimpleNamespace(steps=4, temperature=0.5, n_samples_per_prompt=2),
-        train=SimpleNamespace(**{**flags, "max_epochs": max_epochs, **train}),
-    )
+def run_args(estimator="js_plus", **settings):
+    """Of a run of 8 x 4 responses."""
+    sizes = {"rollout__batch_size": 8, "rollout__n_samples_per_prompt": 4, "train__batch_size": 32}
+    evaluation = {"eval__steps": 4, "eval__temperature": 0.5, "eval__n_samples_per_prompt": 2}
+    asked = {"algo__advantage__estimator": estimator, "js__max_steps": 10}
+    return upstream_args(**{**sizes, **evaluation, **asked, **settings})
 
 
 @pytest.fixture
@@ -472,8 +521,8 @@ def start(monkeypatch):
     for name in ("PromptDataset", "RemoteExperienceMaker"):
         monkeypatch.setattr(ppo_trainer, name, None)
 
-    def start(ours, estimator="js_plus", **train):
-        strategy = SimpleNamespace(args=run_args(estimator, **train))
+    def start(ours, estimator="js_plus", **settings):
+        strategy = SimpleNamespace(args=run_args(estimator, **settings))
         return plain_class(ours(ray.remote(Upstream)))("model", strategy)
 
     return start
@@ -498,9 +547,9 @@ def test_the_trainer_saves_and_restores_it(start, history):
 
 @pytest.mark.parametrize("ours", [trainer.shrinkage_trainer, trainer.sourced_generator])
 def test_the_seed_of_the_run_decides_the_order_of_prompts(start, ours):
-    first = start(ours, seed=1).order
+    first = start(ours, train__seed=1).order
     torch.rand(3)  # whatever else the process has drawn
-    assert start(ours, seed=1).order == first != start(ours, seed=2).order
+    assert start(ours, train__seed=1).order == first != start(ours, train__seed=2).order
 
 
 def test_a_resumed_run_counts_its_prompts_on(start):
@@ -554,10 +603,10 @@ def test_the_asynchronous_trainer_is_evaluated_once_all_is_trained(start):
     ("run", "said"),
     [
         ({}, None),
-        ({"batch_size": 8}, "4 updates per batch"),
-        ({"max_epochs": 2}, "2 updates per batch"),
-        ({"async_enable": True}, "(--train.async_enable)"),
-        ({"async_enable": True, "level": "token"}, None),
+        ({"train__batch_size": 8}, "4 updates per batch"),
+        ({"train__max_epochs": 2}, "2 updates per batch"),
+        ({"train__async_enable": True}, "(--train.async_enable)"),
+        ({"train__async_enable": True, "algo__advantage__is_correction_level": "token"}, None),
     ],
 )
 def test_an_off_policy_run_says_that_importance_correction_is_off(run, said):
@@ -566,7 +615,7 @@ def test_an_off_policy_run_says_that_importance_correction_is_off(run, said):
 
 
 def test_the_trainer_says_so_in_its_log(start, capsys):
-    start(trainer.shrinkage_trainer, batch_size=8)
+    start(trainer.shrinkage_trainer, train__batch_size=8)
     assert "openrlhf_js: the run is off-policy (4 updates per batch)" in capsys.readouterr().out
 
 
@@ -579,7 +628,7 @@ def test_a_trainer_whose_live_estimator_is_another_stops(start):
 
 
 ROWS = [
-    {"input": "a", "label": "gold", "datasource": "maze/easy"},
+    {"input": "a", "label": "gold", "datasource": "maze/easy", "steps": 4},
     {"input": "b", "label": 5, "datasource": "maze"},
     {"input": "c", "label": "gold", "datasource": None},
     {"input": "d", "label": "gold"},
@@ -589,7 +638,8 @@ ROWS = [
 @pytest.fixture
 def data():
     data = SimpleNamespace(input_key="input", label_key="label", image_key="images")
-    strategy = SimpleNamespace(args=SimpleNamespace(data=data), is_rank_0=lambda: False)
+    args = SimpleNamespace(data=data, js=SimpleNamespace(covariates="steps"))
+    strategy = SimpleNamespace(args=args, is_rank_0=lambda: False)
     return SourcedPrompts(ROWS, tokenizer=None, strategy=strategy)
 
 
@@ -598,13 +648,14 @@ def test_a_text_label_carries_the_datasource_and_stays_that_text(data):
     assert (source, prompt, label, images) == ("maze/easy", "a", "gold", None)
     sent = ray.cloudpickle.loads(ray.cloudpickle.dumps(label))
     assert sent.datasource == label.datasource == "maze/easy"
+    assert sent.covariates == (4.0,) and math.isnan(data[2][2].covariates[0])
     assert json.dumps([sent, f"{sent}", sent + "!"]) == '["gold", "gold", "gold!"]'
     assert {"gold": 1}[sent] == 1 and type(str(sent)) is str
 
 
 def test_other_labels_pass_as_they_are(data):
     assert data[1] == ("maze", "b", 5, None)
-    assert type(data[2][2]) is str  # a null in the file is no datasource
+    assert not hasattr(data[2][2], "datasource")  # a null in the file is none
     assert data[3][2].datasource == "default"  # upstream's word for a row without one
 
 
