@@ -104,3 +104,19 @@ def save_scorer(folder: Path, task: str = "sort", seed: int = 0, **config: Any) 
     scorer.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def upstream_args(**settings: Any) -> Any:
+    """Upstream's nested arguments and ours, at their defaults but for `section__name=value`."""
+    from openrlhf.utils.config import hierarchize
+
+    from openrlhf_js.plugin import flags
+    from openrlhf_js.plugin.parser import upstream_parser
+
+    parser = upstream_parser()
+    flags.add_flags(parser)
+    args = parser.parse_args([])
+    for name, value in settings.items():
+        assert hasattr(args, name.replace("__", ".")), name
+        setattr(args, name.replace("__", "."), value)
+    return hierarchize(args)

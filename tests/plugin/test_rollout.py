@@ -12,6 +12,7 @@ import pytest
 import ray
 import ray.cloudpickle
 import torch
+from kit import upstream_args
 from openrlhf.trainer.ppo_utils import samples_generator
 
 from openrlhf_js.plugin import rollout
@@ -249,16 +250,10 @@ class _Rollouts:
             get_num_unfinished_requests=SimpleNamespace(remote=lambda: 0),
             generate_responses=SimpleNamespace(remote=respond),
         )
-        filtering = "allow_biased_filtering" in js
-        args = SimpleNamespace(
-            vllm=SimpleNamespace(enable_sleep=False),
-            rollout=SimpleNamespace(batch_size=2, n_samples_per_prompt=2),
-            algo=SimpleNamespace(
-                dynamic_filtering_enable=filtering,
-                dynamic_filtering_range=(0, 1),
-                advantage=SimpleNamespace(is_correction_level="off"),
-            ),
-            js=SimpleNamespace(**{"allow_biased_filtering": False, "max_steps": None, **js}),
+        args = upstream_args(
+            **{"rollout__batch_size": 2, "rollout__n_samples_per_prompt": 2},
+            algo__dynamic_filtering_enable="js__allow_biased_filtering" in js,
+            **js,
         )
         loader = [(None, [str(i)], ["label"], [None]) for i in range(len(rewards))]
         strategy = SimpleNamespace(args=args)
@@ -288,7 +283,7 @@ def test_a_batch_is_in_the_order_in_which_its_prompts_were_drawn(monkeypatch, ar
 def test_filtering_says_what_share_passed_and_drops_what_it_leaves(monkeypatch, allowed, arrivals):
     mixed, equal = [0.0, 1.0], [1.0, 1.0]
     table = [mixed, equal, mixed, equal, equal, mixed, equal]
-    rollouts = _Rollouts(monkeypatch, table, arrivals, allow_biased_filtering=allowed)
+    rollouts = _Rollouts(monkeypatch, table, arrivals, js__allow_biased_filtering=allowed)
     batch, passed, consumed, exhausted = rollouts.samples.generate_samples()
     assert [sample.prompts[0] for sample in batch] == ["0", "0", "2", "2"]
     assert (passed, consumed, exhausted) == (pytest.approx(2 / 3), 3, False)
@@ -300,7 +295,7 @@ def test_filtering_says_what_share_passed_and_drops_what_it_leaves(monkeypatch, 
 
 @pytest.mark.parametrize("resumed_after", [0, 1])
 def test_a_run_ends_after_its_steps(monkeypatch, resumed_after):
-    rollouts = _Rollouts(monkeypatch, [[0.0, 1.0]] * 8, max_steps=2)
+    rollouts = _Rollouts(monkeypatch, [[0.0, 1.0]] * 8, js__max_steps=2)
     rollouts.samples.steps_left -= resumed_after
     for _ in range(2 - resumed_after):
         assert len(rollouts.samples.generate_samples()[0]) == 4
