@@ -1,7 +1,5 @@
 """Benches on disk, and judgments from margins: 2 the model is much better, ..., -2 much worse."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

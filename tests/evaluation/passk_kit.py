@@ -20,11 +20,7 @@ MARKS = {"r": "correct", "w": "wrong", "v": "wrong", "n": "no_answer", "m": "mal
 def rows(count: int = 12) -> list[dict]:
     """Items whose answers are 1, 2 or 3."""
     return [
-        {
-            "input": LETTERS[i % 6] + LETTERS[i // 6],
-            "label": str(i % 3 + 1),
-            "datasource": "gsm8k",
-        }
+        {"input": LETTERS[i % 6] + LETTERS[i // 6], "label": str(i % 3 + 1), "datasource": "gsm8k"}
         for i in range(count)
     ]
 

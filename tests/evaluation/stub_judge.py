@@ -5,8 +5,6 @@ is told to end: of all requests the share ERRORS fails in one of several ways, a
 share GARBAGE is answered, and paid for, without a verdict. `GET /counts` says what was paid for.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -4,19 +4,15 @@ import asyncio
 import logging
 import os
 import signal
-import socket
-import sys
 import time
-from pathlib import Path
 
 import openai._base_client
 import pytest
+from kit import free_port
+from stub_judge import reply, serving
 
 from openrlhf_js.sampling import endpoint
 from openrlhf_js.sampling.endpoint import Endpoint, EndpointError, NoReply, Reply, run_all
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stub_judge import reply, serving
 
 KEY = "sk-very-secret-0123456789/abc"
 ASKED = [{"role": "system", "content": "Judge."}, {"role": "user", "content": "A or B?"}]
@@ -162,13 +158,6 @@ def test_an_endpoint_that_no_longer_replies_ends_the_run():
         assert len(served.requests) < 20 * 4
 
 
-def nobody():
-    """An address where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-
-
 def test_the_model_of_an_address():
     with serving() as served:
         assert Endpoint(served.url).connect().model == "small"
@@ -180,7 +169,7 @@ def test_the_model_of_an_address():
 
 
 def test_loopback_goes_through_no_proxy(monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", nobody())
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}/v1")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     with serving(lambda *_: GOOD) as served:

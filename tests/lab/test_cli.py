@@ -206,10 +206,7 @@ def checkpoints(given, tmp_path_factory):
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("name", "more"),
-    [
-        ("mse", ["--m", 2, "--batches", 3]),
-        ("gradient", [*SMALL, "--m", 2, "--baselines", "js"]),
-    ],
+    [("mse", ["--m", 2, "--batches", 3]), ("gradient", [*SMALL, "--m", 2, "--baselines", "js"])],
 )
 def test_several_checkpoints_are_one_result(
     given, checkpoints, tmp_path, capsys, monkeypatch, name, more

@@ -10,14 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openrlhf_js.lab.pool import (
-    Grader,
-    RewardFailed,
-    file_grader,
-    fill,
-    open_samples,
-    task_grader,
-)
+from openrlhf_js.lab.pool import Grader, RewardFailed, file_grader, fill, open_samples, task_grader
 from openrlhf_js.sampling.prompts import Prompt
 
 END = 9

@@ -4,14 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from openrlhf_js.lab.results import (
-    LabResult,
-    effects,
-    quoted,
-    reduction,
-    rows_of,
-    save,
-)
+from openrlhf_js.lab.results import LabResult, effects, quoted, reduction, rows_of, save
 from openrlhf_js.stats import Estimate
 
 

@@ -11,10 +11,7 @@ from openrlhf_js.report import pages, panels, runs, style
 from openrlhf_js.report.runs import CONFIG, find_conditions
 
 VARIANCE = "train/js/gradient_variance"
-SHARED = {
-    "actor.model_name_or_path": "Qwen/Qwen3-4B",
-    "data.prompt_dataset": "/my/data/math.jsonl",
-}
+SHARED = {"actor.model_name_or_path": "Qwen/Qwen3-4B", "data.prompt_dataset": "/my/data/math.jsonl"}
 VOID = {"meta", "img", "br"}
 HOSTILE = "<script>alert(1)</script>&\"'\x07"
 

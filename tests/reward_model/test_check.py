@@ -107,8 +107,7 @@ def test_sides_that_a_cut_makes_the_same(side, pairs):
 
 
 @pytest.mark.parametrize(
-    ("orders", "stopping"),
-    [("ua sua uaua suatta", []), ("a su uua uaa usa uta uat xa", ["roles"])],
+    ("orders", "stopping"), [("ua sua uaua suatta", []), ("a su uua uaa usa uta uat xa", ["roles"])]
 )
 def test_the_order_of_roles(orders, stopping):
     for roles in orders.split():

@@ -3,13 +3,7 @@
 import pytest
 from jinja2 import TemplateError
 
-from openrlhf_js.reward_model.preferences import (
-    Keys,
-    PreferencePair,
-    pair,
-    read_pairs,
-    rendered,
-)
+from openrlhf_js.reward_model.preferences import Keys, PreferencePair, pair, read_pairs, rendered
 
 
 def said(role: str, content: str) -> dict[str, str]:

@@ -177,8 +177,7 @@ def test_a_changed_lock_or_another_python_builds_anew_and_a_changed_pyproject_on
 def test_the_gpu_is_found_and_flash_attn_is_optional(machine):
     machine.fake("nvidia-smi", "#!/bin/sh\necho 'GPU 0: some'\n")
     machine.fake(
-        "python3",
-        PYTHON.replace('case "$*" in', 'case "$*" in\n    *flash_attn*) exit 1 ;;', 1),
+        "python3", PYTHON.replace('case "$*" in', 'case "$*" in\n    *flash_attn*) exit 1 ;;', 1)
     )
     status, out, err = machine.setup()
     assert status == 0, err

@@ -5,10 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from openrlhf_js.stats import (
-    bootstrap_interval,
-    clustered_mean,
-)
+from openrlhf_js.stats import bootstrap_interval, clustered_mean
 from openrlhf_js.stats.bootstrap import _standard_error, counts
 
 

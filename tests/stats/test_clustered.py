@@ -157,9 +157,7 @@ def test_a_cluster_in_two_strata_is_one_draw():
 
 
 @given(
-    st.lists(st.floats(-5, 5), min_size=2, max_size=12),
-    st.floats(-100, 100),
-    st.floats(0.1, 10),
+    st.lists(st.floats(-5, 5), min_size=2, max_size=12), st.floats(-100, 100), st.floats(0.1, 10)
 )
 def test_intervals_move_with_the_data(values, shift, scale):
     values = np.array(values)

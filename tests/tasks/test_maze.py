@@ -78,8 +78,7 @@ def test_every_maze_is_well_formed_and_as_long_as_it_says(count, split, options)
 
 
 @pytest.mark.parametrize(
-    ("options", "train", "test"),
-    [({}, 800, 80), ({"size": 5, "lengths": (1, 2)}, 200, 50)],
+    ("options", "train", "test"), [({}, 800, 80), ({"size": 5, "lengths": (1, 2)}, 200, 50)]
 )
 def test_no_test_maze_has_a_twin_in_train_whatever_the_seeds(options, train, test):
     def without_ends(rows):

@@ -1,7 +1,5 @@
 """Files in both official schemas, what is odd in them, and fetching."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

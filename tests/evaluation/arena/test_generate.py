@@ -1,7 +1,5 @@
 """Answers while they are made: resumed, refused, recorded and exported."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Verdicts, settings, deviations; judging with a stub judge: every game paid and written once."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The page and files of scores: nothing foreign runs, and nothing is lost."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

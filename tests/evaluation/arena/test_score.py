@@ -1,7 +1,5 @@
 """Scores, intervals and comparisons, against published figures, slow loops and a simulation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Thinking, style counts, and style control against a slow fit, a bootstrap and a known truth."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import time
