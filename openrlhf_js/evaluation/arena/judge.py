@@ -179,12 +179,8 @@ class Judging:
     still_open: int = 0  # judgments, once a call has ended
     given_up: int = 0  # games without a verdict, recorded as such
 
-    @property
-    def price(self) -> Price | None:
-        """What the judge's tokens cost."""
-        return self.settings.price(self.judge)
-
     def __enter__(self) -> Judging:
+        self.price = self.settings.price(self.judge)
         with ExitStack() as stack:
             for category in dict.fromkeys(each.category for each in self.wanted.values()):
                 prompt = prompt_of(self.folder, category, self.settings)

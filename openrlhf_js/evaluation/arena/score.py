@@ -409,11 +409,6 @@ def _notes(rows: Sequence[Row], judged: Row, departures: Sequence[str]) -> list[
             f"The judge favours the answer shown {which}: {100 * judged['side_a']:.1f} % "
             f"({100 * low:.1f} to {100 * high:.1f}) of points go to the one shown first."
         )
-    if "contradictions" in judged:
-        share = 100 * judged["contradictions"]
-        said.append(
-            f"The games of a question name different winners in {share:.1f} % of judgments."
-        )
     return said
 
 

@@ -159,9 +159,9 @@ def test_a_weak_model_gets_a_number_and_a_way_out(pool):
 
 def test_a_judge_that_favours_a_side_is_told_of(pool):
     biased = [judgment_row(f"q{n}", -1, 1 if n % 4 else -1) for n in range(40)]
-    words = " ".join(board(pool(biased), ["j"], Plan()).notes)
-    assert "The judge favours the answer shown first: 87.5 %" in words
-    assert "name different winners in 75.0 % of judgments" in words
+    found = board(pool(biased), ["j"], Plan())
+    assert "The judge favours the answer shown first: 87.5 %" in " ".join(found.notes)
+    assert {row.get("contradictions") for row in found.rows} == {None, 0.75}
 
 
 def test_missing_games_are_counted_with_worst_cases(pool):
