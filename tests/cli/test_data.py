@@ -86,25 +86,6 @@ def test_the_manifest_and_the_name_tell_what_was_asked_for(tmp_path: Path) -> No
     assert manifest["parameters"] == asked | own
     build(tmp_path, "knights_knaves", "test", "--people", "2", "9", "--wording", "paper")
     assert (tmp_path / "knights_knaves-2-9-paper-test.jsonl").exists()
-    row = {"quiz": "Who?", "names": ["Ann", "Bob"], "knight_knave": {}, "solution": [True, False]}
-    row["knight_knave"] = {"knight": "hero", "knave": "villain"}
-    source = tmp_path / "copy" / "test" / "people2_num1.jsonl"
-    source.parent.mkdir(parents=True)
-    source.write_text(json.dumps(row))
-    flags = (
-        "--split",
-        "test",
-        "--people",
-        "2",
-        "--source",
-        tmp_path / "copy",
-        "--name",
-        "published",
-    )
-    assert run("build", "knights_knaves", "--out", tmp_path, *flags) == 0
-    assert json.loads((tmp_path / "published.jsonl").read_text())["label"] == (
-        '{"Ann": "hero", "Bob": "villain"}'
-    )
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))

@@ -63,35 +63,31 @@ def test_figures(found):
     assert reward_model.page(found)
 
 
+FAVOURS = (
+    "favours longer responses more than the labels do: where lengths differ it prefers the longer "
+    "one in 60.0 % (50.0 to 70.0) of the pairs, and they do in 55.0 % (50.0 to 60.0"
+)
+MORE, CONFIDENCE = "length.longer_preferred_more_by_model", "calibration.mean_confidence"
+OFF = "are off: 77.0% on average, calibration error 0.100, against 0.018 by chance"
+
+
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("changes", "sentence"),
     [
         ({"accuracy": interval(0.56, 0.49, 0.63)}, "not clearly better than chance"),
         ({"prompts": 5}, "5 prompts are few"),
-        (
-            {"length": {"accuracy_of_length_alone": interval(0.76)}},
-            "longer response would do as well",
-        ),
-        (
-            {"length": {"longer_preferred_more_by_model": interval(0.05, 0.01, 0.09)}},
-            "favours longer responses more than the labels do: where lengths differ it prefers the "
-            "longer one in 60.0 % (50.0 to 70.0) of the pairs, and they do in 55.0 % (50.0 to 60.0",
-        ),
-        (
-            {"length": {"longer_preferred_more_by_model": interval(-0.05, -0.09, -0.01)}},
-            "favours shorter responses more than",
-        ),
-        (
-            {"calibration": {"error": 0.1}},  # a mean confidence of 0.77 is within 0.70 to 0.79
-            "are off: 77.0% on average, calibration error 0.100, against 0.018 by chance",
-        ),
-        ({"calibration": {"error": 0.1, "mean_confidence": 0.8}}, "confidences are too high"),
-        ({"calibration": {"error": 0.1, "mean_confidence": 0.6}}, "confidences are too low"),
+        ({"length.accuracy_of_length_alone": interval(0.76)}, "longer response would do as well"),
+        ({MORE: interval(0.05, 0.01, 0.09)}, FAVOURS),
+        ({MORE: interval(-0.05, -0.09, -0.01)}, "favours shorter responses more than"),
+        ({"calibration.error": 0.1}, OFF),  # a mean confidence of 0.77 is within 0.70 to 0.79
+        ({"calibration.error": 0.1, CONFIDENCE: 0.8}, "confidences are too high"),
+        ({"calibration.error": 0.1, CONFIDENCE: 0.6}, "confidences are too low"),
     ],
 )
-def test_sentences_follow_from_figures(found, change, sentence):
-    for name, value in change.items():
-        found[name] = {**found[name], **value} if isinstance(value, dict) else value
+def test_sentences_follow_from_figures(found, changes, sentence):
+    for name, value in changes.items():
+        part, _, figure = name.rpartition(".")
+        (found[part] if part else found)[figure] = value
     said = reward_model.in_words(found)
     assert len(said) == 2 and sentence in said[1]
 

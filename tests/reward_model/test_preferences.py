@@ -16,29 +16,21 @@ def template(messages: list, tokenize: bool, add_generation_prompt: bool = False
     return made + ("<assistant>" if add_generation_prompt else "")
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (b"{", "not JSON"),
-        (b'{"chosen": "a"}', "no value under the key 'rejected'; keys seen: chosen"),
-        (b'{"chosen": null, "rejected": "a"}', "no value under the key 'chosen'"),
-        (
-            b'{"chosen": 3, "rejected": "a"}',
-            "'chosen' must hold text, or messages that have a role",
-        ),
-        (
-            b'{"chosen": "a", "rejected": [{"role": "user"}]}',
-            "'rejected' must hold text, or messages",
-        ),
-        (
-            b'{"chosen": "a", "rejected": [{"role": "user", "content": "b"}]}',
-            "all hold text or all hold messages",
-        ),
-    ],
-)
-def test_a_row_that_is_not_a_pair_is_named_with_its_line(line, problem, tmp_path):
+BAD_ROWS = """
+{ ~ not JSON
+{"chosen": "a"} ~ no value under the key 'rejected'; keys seen: chosen
+{"chosen": null, "rejected": "a"} ~ no value under the key 'chosen'
+{"chosen": 3, "rejected": "a"} ~ 'chosen' must hold text, or messages that have a role
+{"chosen": "a", "rejected": [{"role": "user"}]} ~ 'rejected' must hold text, or messages
+{"chosen": "a", "rejected": [{"role": "user", "content": "b"}]} ~ all hold text or all hold messages
+"""
+
+
+@pytest.mark.parametrize("row", BAD_ROWS.strip().splitlines())
+def test_a_row_that_is_not_a_pair_is_named_with_its_line(row, tmp_path):
+    line, problem = row.split(" ~ ")
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"chosen": "a", "rejected": "b", "subset": "sums"}\n' + line + b"\n")
+    path.write_text(f'{{"chosen": "a", "rejected": "b", "subset": "sums"}}\n{line}\n')
     pairs = read_pairs(path)
     assert next(pairs) == PreferencePair(None, "a", "b", "line 1", "sums")
     with pytest.raises(ValueError, match=r"a\.jsonl, line 2: ") as caught:

@@ -51,14 +51,6 @@ def test_one_row_a_cluster_is_the_t_interval():
     assert found.half_width == pytest.approx((expected.high - expected.low) / 2)
 
 
-def test_three_rows_by_hand():
-    # Clusters {0} and {3, 3}: the mean is 2, and 3 or 0 without one of them; variance
-    # 1/2 (1 + 4) = 2.5.
-    found = clustered_mean([0.0, 3.0, 3.0], ["a", "b", "b"])
-    assert found.value == 2
-    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 1) * math.sqrt(2.5))
-
-
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 2, 3), (5, 1, 1, 1), (2, 2, 7, 3, 1)])
 def test_unequal_clusters_match_the_definition(sizes):
     rng = np.random.default_rng(1)
