@@ -20,7 +20,7 @@ from openrlhf_js.report.plot import MAX_MARKERS, Panel, Row, Scale, finite, shor
 
 WIDTH = 2  # pixels, of a line
 SCALES = {"linear": "linear", "log2": "log", "categories": "category"}
-SYMBOLS = "osDPX^v<>    ph"  # the markers of `style`, where plotly counts its own
+SYMBOLS = "osDPX^v<>    ph  *"  # the markers of `style`, where plotly counts its own
 AXIS = {"zeroline": False, "exponentformat": "power", "linecolor": style.RULE}
 LAYOUT = {
     "font": {"family": "system-ui, sans-serif", "color": style.INK},

@@ -36,6 +36,7 @@ LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dashes, marker; the most u
     "remax": ("#6f6f6f", SOLID, ">"),
     "reinforce": ("#937264", DOTTED, "p"),
     "js_fixed": ("#e69f00", LONG, "h"),
+    "js_memory": ("#c2185b", SOLID, "*"),
 }
 # On the right of the axes, with names in the colours of their lines.
 LEGEND: Any = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "labelcolor": "linecolor"}

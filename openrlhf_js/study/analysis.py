@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.stats import clustered_mean, holm, paired_difference
+from openrlhf_js.study.design import TRACKER
 
 Record = Mapping[str, Any]
 Row = dict[str, Any]
@@ -27,7 +28,7 @@ CAUSES = {
     "spread": "spread of values, late",
 }
 # Their advantages and gradients are divided by a standard deviation, so in other units.
-SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scaling}
+SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scaling} | {TRACKER}
 PAIRED = 2  # seeds at least for an interval
 
 

@@ -15,6 +15,7 @@ from openrlhf_js.tiny.tasks import MIXES, TASKS
 
 OWN = "own"  # the task of a study that trains with the user's flags
 UPSTREAM = ("reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
+TRACKER = "spo"  # the value tracker of Single-stream Policy Optimization; inline alone
 
 
 T = TypeVar("T")
@@ -76,6 +77,9 @@ class StudySettings(Settings):
     )
     seeds: int = Field(10, ge=1, description="number of paired runs: seeds 0, 1, ...")
     steps: int = Field(60, ge=2, description="of training, in every run")
+    distinct: int = Field(
+        0, ge=0, description="prompts that are visited again and again; 0: new ones in every batch"
+    )
     vary: list[str] = Field([], description="NAME=A,B,...: any flag of training; stack alone")
     engine: Literal["inline", "stack"] = Field("inline", description="what trains")
     width: int = Field(128, ge=16, multiple_of=8, description="of the tiny model")
@@ -91,7 +95,7 @@ class StudySettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> StudySettings:
         known = ESTIMATORS.keys() - {"js_fixed"}  # which needs a coefficient of its own
-        known = (known - {"reinforce"}) | {*UPSTREAM} if self.stack else known
+        known = (known - {"reinforce"}) | {*UPSTREAM} if self.stack else known | {TRACKER}
         for flag, given, names in (
             ("tasks", self.tasks, TASKS),
             ("mixes", self.mixes, MIXES),
@@ -150,4 +154,5 @@ class StudySettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
         shared = ("engine", "steps", "width", "layers", "start_seed", "held_out", "samples")
-        return {name: self.manifest()[name] for name in (*shared, "train")}
+        more = ("distinct",) if self.distinct else ()
+        return {name: self.manifest()[name] for name in (*shared, *more, "train")}

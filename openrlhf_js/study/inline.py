@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.estimators import ESTIMATORS, advantage, diagnostics
+from openrlhf_js.estimators import ESTIMATORS, Memory, advantage, diagnostics
 from openrlhf_js.estimators.gradient import GradientSums
-from openrlhf_js.study.design import Run, StudySettings
+from openrlhf_js.estimators.memory import key_of
+from openrlhf_js.study.design import TRACKER, Run, StudySettings
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import Policy, Prompts, load
 from openrlhf_js.tiny.tasks import (
@@ -98,12 +99,16 @@ def problems(run: Run, settings: StudySettings) -> list[Problem]:
     if run.mix == "alike":
         kept = set(alike(run.task, settings))
         kinds = [[item for kind in kinds for item in kind if task.prompt(item) in kept]]
-    drawn = draw(kinds, run.prompts * settings.steps, rng)
+    count = run.prompts * settings.steps
+    drawn = draw(kinds, settings.distinct or count, rng)
     found = [Problem(task.prompt(item), task.label(item)) for item in drawn]
     if run.mix == "mixed":
         labels = (None, SOLVED, UNSOLVABLE)
         found = [each._replace(label=labels[i % 3] or each.label) for i, each in enumerate(found)]
-    return found
+    if not settings.distinct:
+        return found
+    passes = -(-count // settings.distinct)
+    return [each for _ in range(passes) for each in rng.sample(found, len(found))][:count]
 
 
 def pass_rates(
@@ -136,11 +141,22 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
     given = problems(run, settings)
     steps: list[dict[str, float]] = []
     moments = []
+    memory = {TRACKER: Tracker, "js_memory": Memory}.get(run.estimator, lambda: None)()
+    name = "rloo" if run.estimator == TRACKER else run.estimator  # for what is logged
     for step in range(settings.steps):
         now = given[step * run.prompts : (step + 1) * run.prompts]
         generator = torch.Generator().manual_seed(run.seed * 100_003 + step)
         batch = _sample(policy, task, now, run, generator)
-        weights = advantage(run.estimator, batch.rewards, greedy_rewards=batch.greedy)
+        keys = torch.tensor([key_of(*each) for each in now])
+        how: dict[str, Any] = {"greedy_rewards": batch.greedy}
+        if isinstance(memory, Memory):
+            how["covariates"] = memory.covariate(keys, step)
+        if isinstance(memory, Tracker):
+            weights = memory.advantage(keys, batch.rewards)
+        else:
+            weights = advantage(run.estimator, batch.rewards, **how)
+        if memory is not None:
+            memory.update(keys, batch.rewards, None, step)
         optimizer.zero_grad()
         measured = step % MEASURED_EVERY == 0
         sums = _backward(policy, batch, weights.float(), min(PARTS, run.prompts) if measured else 1)
@@ -148,7 +164,7 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
             moments.append(found)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        logged = diagnostics(run.estimator, batch.rewards, greedy_rewards=batch.greedy)
+        logged = diagnostics(name, batch.rewards, **how)
         real = [i for i, each in enumerate(now) if each.label not in (SOLVED, UNSOLVABLE)]
         steps.append({"reward": float(batch.rewards[real].mean()), **logged})
     ours, rloos = (sum(each[f"js/baseline_mse{of}"] for each in steps) for of in ("", "_rloo"))
@@ -165,6 +181,36 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
         "gradient_snr": square / variance if variance > 0 else None,
         "spread": _spread(steps[-max(1, len(steps) // 4) :]),
     }
+
+
+class Tracker:
+    """The baseline of Single-stream Policy Optimization (Xu and Ding, 2025): the past alone.
+
+    A prompt's value is a / (a + b); a visit multiplies both by rho and adds its right and its wrong
+    responses. rho is constant, the lower end of the paper's range, which bounds how fast a policy
+    that moves is followed; a new prompt has the mean of all rewards so far, as 1 / (1 - rho)
+    responses. Advantages are normalised over the batch.
+    """
+
+    RHO = 0.875
+
+    def __init__(self) -> None:
+        self.counts: dict[int, Tensor] = {}  # a and b by prompt
+        self.total = torch.ones(2, dtype=torch.float64)
+
+    def advantage(self, keys: Tensor, rewards: Tensor) -> Tensor:
+        """(n, m) before the update."""
+        prior = self.total / self.total.sum() / (1 - self.RHO)
+        known = torch.stack([self.counts.setdefault(key, prior.clone()) for key in keys.tolist()])
+        found = rewards - (known[:, :1] / known.sum(1, keepdim=True))
+        return (found - found.mean()) / (found.std() + 1e-8)
+
+    def update(self, keys: Tensor, rewards: Tensor, mask: None, step: int) -> None:
+        """Adds a step's responses."""
+        for key, own in zip(keys.tolist(), rewards, strict=True):
+            seen = torch.stack([own.sum(), (1 - own).sum()])
+            self.counts[key] = self.RHO * self.counts[key] + seen
+            self.total += seen
 
 
 def held_out(task: str, settings: StudySettings) -> list[Problem]:
@@ -184,7 +230,7 @@ def _sample(
     prompts = policy.prompts([each.prompt for each in given])
     drawn = policy.sample(prompts, run.responses, task.max_new_tokens, generator)
     greedy = None
-    if ESTIMATORS[run.estimator].needs_greedy:
+    if run.estimator != TRACKER and ESTIMATORS[run.estimator].needs_greedy:
         greedy = _grade(policy, task, given, policy.sample(prompts, 1, task.max_new_tokens, None))[
             :, 0
         ]

@@ -82,6 +82,29 @@ def test_alike_are_the_prompts_of_the_middle_third_by_pass_rate(settings, monkey
     (settings.start_of("sort") / "alike.txt").unlink()
 
 
+def test_distinct_prompts_come_again_once_in_every_pass_and_are_remembered(settings):
+    again = settings.model_copy(update={"distinct": 40})
+    run = settings.runs()[0]._replace(mix="mixed")
+    given = inline.problems(run, again)
+    passes = [sorted(given[start : start + 40]) for start in range(0, 320, 40)]
+    assert len(given) == 320 and all(each == passes[0] for each in passes)
+    assert given[:40] != given[40:80]
+    assert again.identity() != settings.identity()
+    plain, memory, tracker = (
+        train(again, mix="mixed", estimator=name) for name in ("js_plus", "js_memory", "spo")
+    )
+    assert memory["baseline_error"] < 0.8 * plain["baseline_error"]
+    assert 0 <= tracker["pass1"] <= 1
+
+
+def test_a_tracker_counts_half_as_much_after_some_visits_and_starts_from_all():
+    tracker, keys = inline.Tracker(), torch.tensor([3, 4])
+    first = tracker.advantage(keys, torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
+    assert first[0, 0] > 0 > first[1, 0] and abs(first.sum()) < 1e-6
+    tracker.update(keys, torch.tensor([[1.0, 1.0], [0.0, 1.0]]), None, 0)
+    assert tracker.counts[3].tolist() == [0.875 * 4 + 2, 0.875 * 4]
+
+
 def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings):
     policy, task = load(settings.start_of("sort")), TASKS["sort"]
     run = settings.runs()[0]
