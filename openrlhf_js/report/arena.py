@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 LARGEST_BYTES = 50_000_000  # that browsers open well
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
-TITLE_WIDTH, NAME_WIDTH = 64, 48
+TITLE_WIDTH, NAME_WIDTH = 44, 48
 # Text stays text: no HTML, and links and pictures as they are written, which load nothing.
 MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 MARKDOWN.disable(["link", "autolink", "image", "reference", "entity"])

@@ -301,7 +301,7 @@ def _floor(pool: Pool, judge: str, rows: Sequence[Row]) -> Iterator[str]:
             near = above[min(above)] if above else "NEARER"
             yield (
                 f"{row['model']} is near the floor: a change of less than {change:.1f} points is "
-                "hardly found. Against a nearer baseline it is; all games are asked anew, and "
+                "hardly found. A nearer baseline shows smaller ones; all games are asked anew, and "
                 "--dry_run says what they cost: openrlhf-js eval arena judge --bench "
                 f"{pool.folder.bench} --models {row['model']} --category {pool.category} --judge "
                 f"{judge} --baseline {near} --judge_name {judge}-{near}. Score with both names."
