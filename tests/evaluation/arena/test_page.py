@@ -200,5 +200,7 @@ def test_cells_and_files(bench):
     assert float(line["score"]) == pytest.approx(plain[0]["score"]) and line["deviations"]
     drawn = [image([*boards, controlled]) for _ in range(2)]
     assert style.svg(drawn[0]) == style.svg(drawn[1]) and "m0" in style.svg(drawn[0])
+    long = image([controlled._replace(title="judged by " + "somebody + " * 20)]).axes[0]
+    assert max(map(len, long.get_title(loc="left").split("\n"))) <= 44  # what the picture holds
     both = [axes.get_xlim() for axes in drawn[0].axes]
     assert both == [image([controlled], [*boards, controlled]).axes[0].get_xlim()] * 2
