@@ -83,15 +83,16 @@ def load(
     table = table.drop_duplicates(["judge", "model", "uid"], keep="last")
     seen = list(table.category.unique())
     own_bench = not baseline and folder.bench not in data.BENCHES
-    baselines = dict(zip(table.category, table.baseline, strict=True))
+    named = table[table.baseline != ""]
+    baselines = dict(zip(named.category, named.baseline, strict=True))
     bench = data.bench_of(folder.bench, baselines if own_bench else baseline)
     pools = []
     styles: dict[str, pd.DataFrame] = {}
     for name in sorted(categories or seen, key=[*bench.categories, *seen].index):
         against = data.file_name(bench.category(name).baseline)
         own = table[(table.category == name) & (table.model != against)]
-        named = own.baseline.isin(["", against])  # the older schema names none
-        kept, others = own[named], own.baseline[~named]
+        fits = own.baseline.isin(["", against])  # the older schema names none
+        kept, others = own[fits], own.baseline[~fits]
         if len(others):
             other, count = others.mode()[0], others.value_counts().max()
             said = f"{count} of {len(own)} judgments of {name} are not against {against}, but "
@@ -196,7 +197,7 @@ def official(
 def styled(pool: Pool, rows: pd.DataFrame, decided: bool = False) -> tuple[pd.DataFrame, list[str]]:
     """The rows that style control can use, with all features, and what is left out.
 
-    With `decided`, models stay that won, or lost, every game, whose fit never ends.
+    With `decided`, models that won, or lost, every game stay; their fit has no end.
     """
     ours, theirs = (
         pool.styles.reindex(pd.MultiIndex.from_arrays([side, rows.uid])).to_numpy()
@@ -210,7 +211,7 @@ def styled(pool: Pool, rows: pd.DataFrame, decided: bool = False) -> tuple[pd.Da
         here = known[known.model == model]
         if lost := own.uid.nunique() - here.uid.nunique():
             notes.append(f"{model}: {lost} questions without style counts are left out.")
-        if here.points.nunique() == 1 and here.points.iloc[0] != 0.5:
+        if not decided and here.points.nunique() == 1 and here.points.iloc[0] != 0.5:
             known = known[known.model != model]
             notes.append(f"{model} won, or lost, every game: no score with style control.")
     if known.empty:
@@ -319,11 +320,11 @@ def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Estim
             "arena-hard-v0.1 has a style control of its own, another model than v2.0's, which is "
             "not offered: leave out --style_control"
         )
-    known, notes = styled(pool, rows)
+    known, notes = styled(pool, rows, decided=plan.ci == "official")
     features = style.CONTROLS[plan.style_control]
     if plan.ci == "official":
         if plan.style_control != "all":
-            raise ValueError("the official script controls by all or nothing: --style_control all")
+            raise ValueError("the official script fails at some of style: --style_control all")
         notes.append(
             f"As in the official script, fits end after {style.OFFICIAL_STEPS} steps of L-BFGS; "
             "they have not converged. --ci clustered converges."

@@ -202,16 +202,18 @@ def test_files_that_name_no_baseline_take_the_one_that_is_named(tmp_path):
 
 
 def test_style_control_says_whose_it_is(pool):
-    found = pool(random_rows(3, 40))
+    lost = [judgment_row(f"q{n}", -2, -2, model="m3") for n in range(40)]
+    found = pool(random_rows(3, 40) + lost)
     found.styles.loc["m0"] = [3.0, 0.0, 0.0, 0.0]
     ours, official = (board(found, ["j"], Plan(ci, "all")) for ci in ("clustered", "official"))
     assert "official script stops after 50 steps" in " ".join(ours.notes)
-    assert "near it: m0." in " ".join(ours.notes) and len(ours.rows) == 3
+    assert "near it: m0." in " ".join(ours.notes)
+    assert {row["model"] for row in ours.rows} == {"base", "m1", "m2"}  # m3 lost every game
     with pytest.raises(ValueError, match="no answer of m0 is near equal style"):
         compare(found, ["j"], Plan(style_control="all"), "m0", "m1")
-    assert "they have not converged" in " ".join(official.notes) and len(official.rows) == 4
+    assert "they have not converged" in " ".join(official.notes) and len(official.rows) == 5
     assert {row["confidence"] for row in official.rows} == {0.9}
-    with pytest.raises(ValueError, match="all or nothing: --style_control all"):
+    with pytest.raises(ValueError, match="at some of style: --style_control all"):
         board(found, ["j"], Plan("official", "length"))
 
 
