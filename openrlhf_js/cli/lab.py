@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # torch is imported once the flags are right
 PROG = "openrlhf-js lab"
 BASELINES = ("js", "js_plus", "bloo", "reinforce++", "dr_grpo")
 PROMPTS = 128  # the paper's
+PAST = "--out of an earlier checkpoint with the same prompts; js_memory knows m rewards from there"
 TASK_POOL = 1000  # problems that a task makes, of which some are drawn
 
 
@@ -96,6 +97,7 @@ class MseSettings(LabSettings):
     in the batch, and the squared error of that mean is subtracted.
     """
 
+    past: Path | None = Field(None, description=PAST)
     m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt of a batch")
     batch_prompts: int | None = Field(None, ge=1, description="of a batch (default 64, or all)")
     batches: int = Field(1000, ge=1, description="for each m")
@@ -126,8 +128,10 @@ class GradientSettings(BatchSettings):
     (m - 1)/m: its shorter steps are nearer, but biased.
     """
 
+    past: Path | None = Field(None, description=PAST)
     baselines: tuple[str, ...] = Field(
-        (), description="compared with rloo (default js js_plus bloo reinforce++ dr_grpo remax)"
+        (),
+        description="compared with rloo (default all but js1 and grpo)",
     )
 
 
@@ -166,6 +170,9 @@ class SimulateSettings(Settings):
     noise_spread: float = Field(0.0, ge=0, description="std of its logarithm over prompts")
     prompts_count: int = Field(64, ge=2, description="in a batch")
     m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt")
+    visits: int = Field(
+        0, ge=0, description="earlier ones to each prompt, with m responses each, for js_memory"
+    )
     rounds: int = Field(4000, ge=2, description="batches for each m")
     seed: int = Field(0, ge=0, description="of the draws")
 
@@ -217,7 +224,7 @@ def analyse(settings: Any) -> LabResult:
             made = values.bernoulli_rewards(parsed)
         else:
             made = values.gaussian_rewards(parsed, settings.noise, settings.noise_spread)
-        return simulate(made, n, sorted(set(m)), settings.rounds, settings.seed)
+        return simulate(made, n, sorted(set(m)), settings.rounds, settings.seed, settings.visits)
     if len(settings.model) > 1:
         return checkpoints.along_training(settings, analyse)
     pool = sampled(settings)
@@ -231,7 +238,8 @@ def analyse(settings: Any) -> LabResult:
     mixed = isinstance(settings, HeterogeneitySettings)
     if isinstance(settings, GradientSettings):
         greedy = () if pool.greedy_rewards is None else ("remax",)
-        names = ("rloo", *(settings.baselines or (*BASELINES, *greedy)))
+        memory = () if pool.past is None else ("js_memory",)
+        names = ("rloo", *(settings.baselines or (*BASELINES, *greedy, *memory)))
     gradient.check_names(names, pool)
     size = min(map(len, shrinkage.sets(pool.groups).values())) if mixed else len(pool.prompts)
     n = settings.batch_prompts or max(2, size // 2)
@@ -284,7 +292,9 @@ def sampled(settings: LabSettings) -> Samples:
             f"{settings.out} has {there[0]} prompts with {there[1]} responses each, not {prompts} "
             f"with {responses}: add the flags that sampled them, to sample more"
         )
-    return pool.at(range(prompts), responses)
+    found = pool.at(range(prompts), responses)
+    past = getattr(settings, "past", None)
+    return found if past is None else found.after(open_samples(past))
 
 
 def _sample(settings: LabSettings, model: str, responses: int) -> int:

@@ -122,7 +122,17 @@ class SmallBatches:
             return baseline("js_fixed", rewards, shrinkage=0.5).numpy()
         if self.pool.greedy_rewards is not None:
             greedy = torch.from_numpy(self.pool.greedy_rewards[self.prompts[batch]])
-        return baseline(name, rewards, greedy_rewards=greedy).numpy()
+        known = self.covariates(batch, m)
+        return baseline(name, rewards, greedy_rewards=greedy, covariates=known).numpy()
+
+    def covariates(self, batch: int, m: int) -> torch.Tensor | None:
+        """(n, 1) mean of m earlier rewards of each prompt, if the pool has any."""
+        past = self.pool.past
+        return (
+            None
+            if past is None
+            else torch.from_numpy(past[self.prompts[batch], :m].mean(1))[:, None]
+        )
 
     def terms(self, batch: int, m: int, name: str) -> pg.ScoreTerms:
         """The sum that is the batch's gradient: each response counts (r - b) / (n m)."""
@@ -135,9 +145,12 @@ class SmallBatches:
         coefficient = find_estimator(name).coefficient
         if coefficient is None:
             return np.full(self.plan.batches, np.nan)
-        rewards = (torch.from_numpy(self.rewards(b, m)) for b in range(self.plan.batches))
-        batches = (make_batch(name, each, None, None, None) for each in rewards)
-        return np.array([float(coefficient(each).mean()) for each in batches])
+        found = []
+        for b in range(self.plan.batches):
+            rewards, known = torch.from_numpy(self.rewards(b, m)), self.covariates(b, m)
+            batch = make_batch(name, rewards, None, None, None, covariates=known)
+            found.append(float(coefficient(batch).mean()))
+        return np.array(found)
 
     def squared_errors(self, m: int, name: str) -> Floats:
         """(B,) mean of (b - mu)^2, less the error of mu: the mean of responses in no batch."""
@@ -192,6 +205,8 @@ def check_names(names: Sequence[str], pool: Samples) -> None:
             )
         if estimator.needs_greedy and pool.greedy_rewards is None:
             raise ValueError(f"{name} needs a greedy response to every prompt; sample them too")
+        if estimator.takes_covariates and pool.past is None:
+            raise ValueError(f"{name} needs an earlier visit to each prompt (--past)")
         if estimator.needs_shrinkage:
             raise ValueError(f"{name} has a coefficient to choose: lab sweep shows them all")
 
@@ -268,8 +283,8 @@ def measure(
 def _identity(batches: SmallBatches, scores: pg.ScoreSum) -> dict[str, Any]:
     """All that the numbers depend on: also our version, since baselines may change with it."""
     pool, digest = batches.pool, hashlib.sha256(batches.pool.rewards.tobytes())
-    if pool.greedy_rewards is not None:
-        digest.update(pool.greedy_rewards.tobytes())
+    for more in (pool.greedy_rewards, pool.past):
+        digest.update(b"" if more is None else more.tobytes())
     for prompt, group in zip(pool.prompt_tokens, pool.response_tokens, strict=True):
         for each in (prompt, *group):
             digest.update(np.asarray(each, dtype="<i4").tobytes() + b"\xff\xff\xff\xff")

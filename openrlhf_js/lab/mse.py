@@ -121,7 +121,7 @@ class Errors(NamedTuple):
         return self.sums + self.counts * (self.cross - mean[:, None])
 
 
-def left_out(n: int, greedy: bool) -> dict[str, str]:
+def left_out(n: int, greedy: bool, past: bool = False) -> dict[str, str]:
     """The estimators that cannot be measured on batches of n prompts, and why."""
     found = {}
     for name, estimator in ESTIMATORS.items():
@@ -129,6 +129,8 @@ def left_out(n: int, greedy: bool) -> dict[str, str]:
             found[name] = f"needs {estimator.least_prompts} prompts in a batch"
         elif estimator.needs_greedy and not greedy:
             found[name] = "needs the reward of a greedy response"
+        elif estimator.takes_covariates and not past:
+            found[name] = "needs an earlier visit to each prompt (--past)"
     return found
 
 
@@ -140,7 +142,9 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
     every = batches + _cross_batches(n, batches) * (n + 1)  # those without each prompt too
     with progress("measuring", len(responses) * every, "batches") as bar:
         for m in responses:
-            errors = measure(pool.rewards, n, m, batches, seed, pool.greedy_rewards, bar.advance)
+            past = None if pool.past is None else pool.past[:, :m].mean(1)
+            of = pool.greedy_rewards, bar.advance, past
+            errors = measure(pool.rewards, n, m, batches, seed, *of)
             found.append(errors)
             shares, drawn = errors.influences(), errors.counts > 0
             reference = shares[errors.names.index(REFERENCE), drawn]
@@ -162,7 +166,7 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
     }
     notes = {
         "gradients": {name: results.gradient_of(name) for name in names},
-        "left_out": left_out(n, pool.greedy_rewards is not None),
+        "left_out": left_out(n, pool.greedy_rewards is not None, pool.past is not None),
         **{"prompts": len(pool.rewards), "batch_prompts": n, "batches": batches},
         "samples": pool.settings,
     }
@@ -202,11 +206,17 @@ def measure(
     seed: int,
     greedy: Floats | None = None,
     advance: Advance = lambda more: None,
+    past: Floats | None = None,
 ) -> Errors:
-    """Measures every baseline on batches of rewards (N, M), and on some without each prompt."""
+    """Measures every baseline on batches of rewards (N, M), and on some without each prompt.
+
+    `past` (N,) is what js_memory knows of each prompt.
+    """
     check(pool, n, m)
-    names = tuple(name for name in ESTIMATORS if name not in left_out(n, greedy is not None))
+    lacking = left_out(n, greedy is not None, past is not None)
+    names = tuple(name for name in ESTIMATORS if name not in lacking)
     first = np.zeros(len(pool)) if greedy is None else greedy
+    before = np.zeros(len(pool)) if past is None else past
     e, size = len(names), max(n * pool.shape[1], len(pool))
 
     def run(function: Any, many: int, at_once: int, cost: int, *seeds: int) -> tuple[Floats, Any]:
@@ -216,7 +226,8 @@ def measure(
         for start in range(0, many, max(1, at_once)):
             some = min(max(1, at_once), many - start)
             chosen, *drawn = draw(pool, n, m, some, generator)
-            found = torch.vmap(function)(*map(torch.from_numpy, (*drawn, first[chosen])))
+            known = first[chosen], before[chosen]
+            found = torch.vmap(function)(*map(torch.from_numpy, (*drawn, *known)))
             for row, each in enumerate(found.numpy().swapaxes(0, 1)):
                 total[row] += np.bincount(chosen.ravel(), each.ravel(), len(pool))
             counts += np.bincount(chosen.ravel(), minlength=len(pool))
@@ -224,8 +235,8 @@ def measure(
         return total, counts
 
     def squared_of(*batch: Tensor, present: Tensor | None = None) -> Tensor:
-        rewards, value, noise, first = batch
-        return squared(names, rewards, value, noise, first, present)
+        rewards, value, noise, first, before = batch
+        return squared(names, rewards, value, noise, first, present, past=before)
 
     def without_each(*batch: Tensor) -> Tensor:
         """The sum of the others' errors with a prompt, less that without it."""
@@ -283,18 +294,21 @@ def squared(
     greedy: Tensor,
     present: Tensor | None = None,
     shrinkage: float = 0.0,
+    past: Tensor | None = None,
 ) -> Tensor:
     """What e baselines are off by on one batch of rewards (n, m), by prompt.
 
-    From (n,) values, the squared standard errors of these, greedy rewards and which prompts are
-    `present` (None: all) come (2 e + 3, n) mean squared errors; rloo's, bloo's and their product;
-    coefficients or NaN.
+    From (n,) values, the squared standard errors of these, greedy rewards, which prompts are
+    `present` (None: all) and their past rewards come (2 e + 3, n) mean squared errors; rloo's,
+    bloo's and their product; coefficients or NaN.
     """
     mask = torch.ones_like(rewards, dtype=torch.bool)
     if present is not None:
         mask = present[:, None].expand_as(rewards)
         rewards = rewards * mask
-    batch = Batch(rewards, mask, checked_statistics(rewards, mask), greedy, shrinkage)
+    known = None if past is None else past[:, None]
+    stats = checked_statistics(rewards, mask)
+    batch = Batch(rewards, mask, stats, greedy, shrinkage, covariates=known)
     off = {name: ESTIMATORS[name].function(batch) - value[:, None] for name in names}
     pair = off[REFERENCE], off.get(TOWARDS, off[REFERENCE])
     products = [a * b for a, b in (*((each, each) for each in (*off.values(), *pair)), pair)]

@@ -50,6 +50,7 @@ class Samples(NamedTuple):
     finished: NDArray[np.bool_]  # (n, m) whether the model ended the response
     greedy_rewards: NDArray[np.float64] | None  # (n,); None unless every prompt has one
     settings: dict[str, Any]  # what the samples depend on
+    past: NDArray[np.float64] | None = None  # (n, k) rewards of an earlier checkpoint
 
     def at(self, rows: Sequence[int] | NDArray[np.int64], responses: int | None = None) -> Samples:
         """The pool of some prompts, and of these the first responses."""
@@ -63,7 +64,17 @@ class Samples(NamedTuple):
             self.finished[rows, :responses],
             None if greedy is None else greedy[rows],
             self.settings,
+            None if self.past is None else self.past[rows],
         )
+
+    def after(self, earlier: Samples) -> Samples:
+        """The pool with the rewards that the same prompts had under an earlier checkpoint."""
+        asked = zip(earlier.prompts, earlier.labels, strict=True)
+        places = {each: place for place, each in enumerate(asked)}
+        own = [*zip(self.prompts, self.labels, strict=True)]
+        if missing := [prompt for prompt, label in own if (prompt, label) not in places]:
+            raise ValueError(f"--past lacks {len(missing)} prompts, such as {missing[0]!r:.200}")
+        return self._replace(past=earlier.rewards[[places[each] for each in own]])
 
 
 class RewardFailed(RuntimeError):

@@ -21,8 +21,6 @@ from openrlhf_js.lab.values import Values
 from openrlhf_js.stats import clustered_mean
 from openrlhf_js.stats.estimate import Floats
 
-LEFT_OUT = left_out(2, greedy=False)
-NAMES = tuple(name for name in ESTIMATORS if name not in LEFT_OUT)
 CHUNK_REWARDS = 100_000  # held at a time, for each estimator: 0.8 MB
 MAX_REWARDS = 1_000_000  # of a batch
 
@@ -39,15 +37,26 @@ def best_coefficient(values: Values, n: int, m: int) -> float:
     return v2 / (v2 + values.s2 * (1 + 1 / (n - 1)) + values.sigma2 / m / (n - 1))
 
 
-def simulate(values: Values, n: int, responses: Sequence[int], rounds: int, seed: int) -> LabResult:
-    """Squared errors of every baseline in `rounds` batches of n prompts, for every m."""
-    found, rows = [], []
+def names_of(visits: int) -> tuple[str, ...]:
+    """The estimators that can be simulated."""
+    lacking = left_out(2, greedy=False, past=visits > 0)
+    return tuple(name for name in ESTIMATORS if name not in lacking)
+
+
+def simulate(
+    values: Values, n: int, responses: Sequence[int], rounds: int, seed: int, visits: int = 0
+) -> LabResult:
+    """Squared errors of every baseline in `rounds` batches of n prompts, for every m.
+
+    js_memory knows the mean reward of `visits` earlier ones with m responses each.
+    """
+    found, rows, names = [], [], names_of(visits)
     with progress("simulating", rounds * len(responses), "batches") as bar:
         for m in responses:
-            errors, shrinkage = measure(values, n, m, rounds, seed, bar.advance)
+            errors, shrinkage = measure(values, n, m, rounds, seed, bar.advance, visits)
             found.append((errors, shrinkage))
-            reference = errors[NAMES.index(REFERENCE)]
-            for name, own, coefficient in zip(NAMES, errors, shrinkage, strict=True):
+            reference = errors[names.index(REFERENCE)]
+            for name, own, coefficient in zip(names, errors, shrinkage, strict=True):
                 quantities = {
                     "mse": clustered_mean(own),
                     "reduction_percent": results.reduction(own, reference),
@@ -56,14 +65,14 @@ def simulate(values: Values, n: int, responses: Sequence[int], rounds: int, seed
                 rows += results.rows_of(quantities, m=m, estimator=name)
     arrays = {
         "m": np.array(responses),
-        "estimators": np.array(NAMES),
+        "estimators": np.array(names),
         "squared_errors": np.stack([errors for errors, _ in found]),
         "shrinkage": np.stack([shrinkage for _, shrinkage in found]),
     }
     notes = {
         "title": values.title,
-        "gradients": {name: results.gradient_of(name) for name in NAMES},
-        "left_out": LEFT_OUT,
+        "gradients": {name: results.gradient_of(name) for name in names},
+        "left_out": left_out(2, False, visits > 0),
         **{"batch_prompts": n, "batches": rounds},
         "values": {"mean": values.mean, "s2": values.s2, "sigma2": values.sigma2},
     }
@@ -72,9 +81,16 @@ def simulate(values: Values, n: int, responses: Sequence[int], rounds: int, seed
 
 
 def measure(
-    values: Values, n: int, m: int, rounds: int, seed: int, advance: Advance = lambda more: None
+    values: Values,
+    n: int,
+    m: int,
+    rounds: int,
+    seed: int,
+    advance: Advance = lambda more: None,
+    visits: int = 0,
 ) -> tuple[Floats, Floats]:
-    """Mean squared errors (e, b) of NAMES in each batch, and mean coefficients (e, b)."""
+    """Mean squared errors (e, b) of `names_of` in each batch, and mean coefficients (e, b)."""
+    names = names_of(visits)
     if m < 2 or n * m > MAX_REWARDS:
         raise ValueError(f"m = {m}: give 2 or more, and at most {MAX_REWARDS:,} rewards in a batch")
     if values.sigma2 <= 0:
@@ -85,15 +101,17 @@ def measure(
     best, nothing = best_coefficient(values, n, m), torch.zeros(n, dtype=torch.float64)
 
     def run(rewards: Tensor, value: Tensor) -> Tensor:
-        return squared(NAMES, rewards, value, nothing, nothing, shrinkage=best).mean(1)
+        now, past = rewards[:, :m], rewards[:, m:].mean(1) if visits else None
+        return squared(names, now, value, nothing, nothing, shrinkage=best, past=past).mean(1)
 
     at_once, found = max(1, CHUNK_REWARDS // (n * m)), []
     for start in range(0, rounds, at_once):
-        value, rewards = draw(values, generator, n, m, min(at_once, rounds - start))
+        each = m * (1 + visits), min(at_once, rounds - start)
+        value, rewards = draw(values, generator, n, *each)
         found.append(torch.vmap(run)(torch.from_numpy(rewards), torch.from_numpy(value)).numpy())
         advance(len(value))
     every = np.concatenate(found).T
-    return every[: len(NAMES)], every[-len(NAMES) :]
+    return every[: len(names)], every[-len(names) :]
 
 
 def draw(

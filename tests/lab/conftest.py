@@ -7,17 +7,10 @@ import numpy as np
 import pytest
 import torch
 from kit import qwen
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.lab.pool import Samples
 
 TOKENS = 11
-REWARD = """
-def reward_func(queries, prompts, labels):
-    said = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
-    return {"rewards": [float(label in each) for label, each in zip(labels, said)]}
-"""
 
 
 def small_model(dtype=torch.float32):
@@ -82,18 +75,3 @@ def samples():
 def own(samples):
     """The score gradient of every response of `samples`."""
     return score_gradients(small_model(), samples)
-
-
-@pytest.fixture(scope="module")
-def letters(tmp_path_factory):
-    """A folder with a model of the letters a to h, and a reward for saying the label."""
-    folder = tmp_path_factory.mktemp("letters")
-    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", *"abcdefgh"])}
-    words = Tokenizer(models.WordLevel(vocabulary))
-    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    ends = {"pad_token": "<pad>", "eos_token": "<eos>"}
-    PreTrainedTokenizerFast(tokenizer_object=words, **ends).save_pretrained(folder / "model")
-    sizes = {"vocab_size": 10, "max_position_embeddings": 16}
-    qwen(**sizes, eos_token_id=1, bos_token_id=None).save_pretrained(folder / "model")
-    (folder / "reward.py").write_text(REWARD)
-    return folder

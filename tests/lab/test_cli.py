@@ -6,6 +6,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from kit import write_lines
+from passk_kit import TOKENS, write_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from openrlhf_js.cli import lab
@@ -14,21 +16,28 @@ from openrlhf_js.lab.pool import RewardFailed, open_samples
 from openrlhf_js.sampling.settings import EngineSettings
 
 SMALL = ("--batches", "3", "--batch_prompts", "4")
+REWARD = """
+def reward_func(queries, prompts, labels):
+    said = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
+    return {"rewards": [float(label in each) for label, each in zip(labels, said)]}
+"""
 
 
 @pytest.fixture(scope="module")
-def given(letters):
-    """A folder with model, prompts and reward file."""
-    for name, first in (("easy", "ab"), ("hard", "cd")):
-        rows = [
-            {"input": a + b, "label": b if name == "easy" else b * 2, "datasource": name}
-            for a in first
-            for b in "abcd"
-        ]
-        (letters / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    both = (letters / "easy.jsonl").read_text() + (letters / "hard.jsonl").read_text()
-    (letters / "prompts.jsonl").write_text(both)
-    return letters
+def given(tmp_path_factory):
+    """A folder with a model of letters, prompts, and a reward for saying the label."""
+    folder = tmp_path_factory.mktemp("letters")
+    write_model(folder / "model")
+    (folder / "reward.py").write_text(REWARD)
+    both = [
+        {"input": a + b, "label": b if name == "easy" else b * 2, "datasource": name}
+        for name, first in (("easy", "ab"), ("hard", "cd"))
+        for a in first
+        for b in "abcd"
+    ]
+    for name, rows in (("easy", both[:8]), ("hard", both[8:]), ("prompts", both)):
+        write_lines(folder / f"{name}.jsonl", rows)
+    return folder
 
 
 def words(given, out, *more, prompts=("prompts",)):
@@ -61,7 +70,7 @@ def summary(out, name):
         ("mse", ["--m", 2, 4, "--batches", 5, "--batch_prompts", 8]),
         ("gradient", [*SMALL, "--m", 2, 3, "--baselines", "js", "bloo", "remax"]),
         ("sweep", [*SMALL, "--m", 2, 3]),
-        ("heterogeneity", [*SMALL, "--m", 2, "--batches", 9]),
+        ("heterogeneity", [*SMALL, "--m", 2, "--batches", 12]),
     ],
 )
 def test_programs_take_the_samples_that_are_there(sampled, capsys, name, more):
@@ -87,10 +96,9 @@ def test_values_and_what_was_sampled(given, sampled):
     mean = next(row for row in found["rows"] if row["quantity"] == "mean_value")
     assert mean["value"] == pytest.approx(samples.rewards.mean())
     assert {row["group"] for row in found["rows"]} == {"all", "easy", "hard"}
-    vocabulary = ["<pad>", "<eos>", *"abcdefgh"]
     for i, group in enumerate(samples.response_tokens):  # graded as a run decodes them
         for j, tokens in enumerate(group):
-            text = "".join(vocabulary[each] for each in tokens)
+            text = "".join(TOKENS[each] for each in tokens)
             assert samples.rewards[i, j] == (samples.labels[i] in text)
             assert samples.finished[i, j] == (tokens[-1] == 1) and 1 <= len(tokens) <= 4
 

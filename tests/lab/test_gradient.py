@@ -92,9 +92,24 @@ def test_the_squared_errors_of_the_baselines(wide, name):
             assert found == pytest.approx(total / 5)
 
 
+def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(wide):
+    shuffled = wide.at([3, 1, 0, 2, 7, 6, 5, 4])
+    known = wide.at(range(6)).after(shuffled)
+    assert np.array_equal(known.past, wide.rewards[:6])
+    batches = SmallBatches(known, BatchPlan(2, 5, (2, 4)))
+    rewards, prompts = torch.from_numpy(batches.rewards(1, 4)), batches.prompts[1]
+    past = torch.from_numpy(wide.rewards[prompts, :4].mean(1))[:, None]
+    expected = baseline("js_memory", rewards, covariates=past)
+    assert np.array_equal(batches.baseline(1, 4, "js_memory"), expected.numpy())
+    assert np.isfinite(batches.shrinkage(4, "js_memory")).all()
+    with pytest.raises(ValueError, match="--past lacks 6 prompts, such as 'prompt 2'"):
+        wide.after(wide.at([0, 1]))
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [
+        (("js_memory",), "needs an earlier visit"),
         (("rloo", "nonsense"), "unknown estimator 'nonsense'"),
         (("grpo",), "take dr_grpo"),
         (("js_fixed",), "lab sweep"),

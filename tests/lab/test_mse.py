@@ -86,7 +86,8 @@ def test_a_batch_is_drawn_without_replacement_and_the_value_from_the_rest():
 def test_errors_are_those_of_a_slow_loop():
     rewards, greedy = pool(10), np.array([0.0, 1, 1, 0, 1])
     batches, n, m = 40, 4, 3
-    found = measure(rewards, n, m, batches, 7, greedy)
+    past = np.array([0.1, 0.9, 0.4, np.nan, 0.6])
+    found = measure(rewards, n, m, batches, 7, greedy, past=past)
     generator = np.random.default_rng([7, n, m])
     chosen, drawn, value, noise = draw(rewards, n, m, batches, generator)
 
@@ -94,7 +95,11 @@ def test_errors_are_those_of_a_slow_loop():
         sums = np.zeros(N)
         for b in range(batches):
             first = torch.from_numpy(greedy[chosen[b]])
-            made = baseline(name, torch.from_numpy(drawn[b]), greedy_rewards=first, **more).numpy()
+            more |= {
+                "greedy_rewards": first,
+                "covariates": torch.from_numpy(past[chosen[b]])[:, None],
+            }
+            made = baseline(name, torch.from_numpy(drawn[b]), **more).numpy()
             for i in range(n):
                 error = np.mean([(made[i, j] - value[b, i]) ** 2 for j in range(m)])
                 sums[chosen[b, i]] += error - noise[b, i]
@@ -200,8 +205,8 @@ def test_rows_and_finding():
     assert found.finding.startswith("5 prompts, 4 to a batch: js lowers the squared error")
     assert f"{reduced['value']:.1f} % (" in found.finding
     one = mse.mse(samples(np.ones((1, 16))), 1, (2,), 3, 0)  # no other prompt, and no error
-    assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "remax"}
-    assert quantities(one, estimator="js")["mse"]["value"] == 0 and left_out(2, True) == {}
+    assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "remax", "js_memory"}
+    assert quantities(one, estimator="js")["mse"]["value"] == 0 and left_out(2, True, True) == {}
     assert "are 1: no baseline" in mse.values_of(samples(np.ones((1, 16)))).finding
     assert found.arrays["squared_error_sums"].shape == (2, len(kinds), N)
     assert found.arrays["counts"].sum(1).tolist() == [800, 800]

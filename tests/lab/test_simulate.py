@@ -7,7 +7,7 @@ import torch
 from openrlhf_js.estimators import baseline
 from openrlhf_js.lab import simulate as module
 from openrlhf_js.lab import values as v
-from openrlhf_js.lab.simulate import NAMES, best_coefficient, draw, measure, simulate
+from openrlhf_js.lab.simulate import best_coefficient, draw, measure, names_of, simulate
 
 SKEWED = v.gaussian_rewards(v.two_point(0, 2, 0.3), 1.5, 0.4)
 ARCSINE = v.beta(0.5, 0.5)
@@ -45,7 +45,7 @@ def test_the_moments_are_those_of_the_draws(values):
 
 
 def errors_of(found, name):
-    return found[0][NAMES.index(name)]
+    return found[0][names_of(0).index(name)]
 
 
 @pytest.mark.parametrize("values", [ARCSINE, SKEWED], ids=by_title)
@@ -58,7 +58,7 @@ def test_errors_are_those_of_one_batch_after_the_other(values, n, m, monkeypatch
     generator = np.random.default_rng([7, n, m])
     drawn = [draw(values, generator, n, m, size) for size in (3, 2)]
     value, rewards = (np.concatenate(each) for each in zip(*drawn, strict=True))
-    for name in NAMES:
+    for name in names_of(0):
         known = {"shrinkage": best_coefficient(values, n, m)} if name == "js_fixed" else {}
         for b in range(5):
             guess = baseline(name, torch.from_numpy(rewards[b]), **known).numpy()
@@ -81,9 +81,18 @@ def test_the_known_reductions_and_what_the_oracle_reaches():
             100 * best, abs=1.0
         )
     assert rows[2, "rloo", "mse"]["value"] == pytest.approx(0.125, rel=0.02)
-    assert found.arrays["squared_errors"].shape == (3, len(NAMES), 600)
+    assert found.arrays["squared_errors"].shape == (3, len(names_of(0)), 600)
     assert found.finding.startswith("Bernoulli, values Beta(0.5, 0.5), 64 prompts: js lowers")
     assert found.notes["gradients"]["js_fixed"] == "oracle"
+
+
+def test_one_earlier_visit_tells_more_than_any_constant_coefficient():
+    found = simulate(ARCSINE, 64, (2, 8), 200, seed=0, visits=1)
+    rows = {(row["m"], row["estimator"]): row for row in found.rows
+            if row["quantity"] == "reduction_percent"}  # fmt: skip
+    for m, expected in ((2, 71), (8, 52)):
+        assert rows[m, "js_memory"]["value"] == pytest.approx(expected, abs=2)
+        assert rows[m, "js_memory"]["low"] > rows[m, "js_fixed"]["high"] + 15
 
 
 @pytest.mark.parametrize(
