@@ -364,8 +364,7 @@ def fetch(
     """
     theirs = Folder(source / "data", bench.name)
     if not theirs.questions.is_file():
-        said = f"{source} holds no data/{bench.name}/question.jsonl"
-        raise ValueError(f"{said}; a clone without it is for --texts")
+        raise ValueError(f"{source} holds no data/{bench.name}/question.jsonl; see --texts")
     missing = []
     for name in _files(bench, models, judges):
         found = sorted(theirs.root.glob(name))
