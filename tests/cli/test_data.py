@@ -63,9 +63,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("task", ["countdown", "knights_knaves", "maze"])
-def test_what_is_built_passes_its_check_and_is_shown(
-    task: str, tmp_path: Path, capsys: Captured
-) -> None:
+def test_what_is_built_passes_its_check_and_is_shown(task, tmp_path, capsys):
     path, test = build(tmp_path, task), build(tmp_path, task, "test")
     assert run("check", path, "--against", test) == 0
     assert "Nothing is wrong" in capsys.readouterr().out
@@ -253,9 +251,7 @@ def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Capture
         (["show", "empty.jsonl"], "empty.jsonl holds no row"),
     ],
 )
-def test_files_that_cannot_be_used_leave_with_one_line(
-    argv: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
+def test_files_that_cannot_be_used_end_with_one_line(argv, problem, tmp_path, monkeypatch, capsys):
     (tmp_path / "good.jsonl").touch()
     (tmp_path / "empty.jsonl").touch()
     monkeypatch.chdir(tmp_path)

@@ -49,9 +49,7 @@ def test_flags_in_either_spelling_become_a_manifest() -> None:
         ([], "--out"),
     ],
 )
-def test_what_cannot_be_used_is_status_2(
-    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_used_is_status_2(argv, message, capsys):
     with pytest.raises(SystemExit) as left:
         parsed(*argv)
     assert left.value.code == 2
@@ -76,9 +74,7 @@ def test_help_shows_types_defaults_and_no_none(capsys: pytest.CaptureFixture[str
         (RuntimeError("gone"), 1, "p: server gone"),
     ],
 )
-def test_how_programs_end(
-    error: BaseException, status: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_how_programs_end(error, status, message, capsys):
     def work() -> None:
         raise error
 

@@ -19,7 +19,6 @@ from openrlhf_js.plugin.flags import (
     OLD_FLAGS,
     REMOVED_FLAGS,
     REWARD_MODEL,
-    Spellings,
 )
 from openrlhf_js.plugin.parser import flag_values, upstream_parser
 from openrlhf_js.plugin.reward_training import reward_parser
@@ -77,9 +76,7 @@ PROGRAMS = [(PARSER, flags.POLICY, RELEASED), (reward_parser(), REWARD_MODEL, RE
     [(*each[:2], each[2][old], old) for each in PROGRAMS for old in each[1].renamed],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_old_flag_sets_its_successors_whose_default_it_had(
-    program: argparse.ArgumentParser, spellings: Spellings, fact: dict, old: str, capsys
-):
+def test_an_old_flag_sets_successors_whose_default_it_had(program, spellings, fact, old, capsys):
     values, defaults = example(fact), vars(program.parse_args([]))
     args, successors = vars(program.parse_args([f"--{old}", *values])), spellings.renamed[old]
     said = f"--{old} -> --{' --'.join(successors.split())}"

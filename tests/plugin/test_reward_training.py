@@ -207,9 +207,7 @@ def test_bad_input_is_reported_before_a_model_is_loaded(changes, said, folder, c
     assert said in "\n".join(refused(capsys, changes))
 
 
-def test_a_model_without_padding_token_as_llama_can_be_trained_but_not_without_an_end(
-    folder, capsys
-):
+def test_a_model_without_padding_token_can_be_trained_but_not_without_an_end(folder, capsys):
     path = Path("model/tokenizer_config.json")
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "pad_token": None}))

@@ -140,9 +140,7 @@ def test_a_second_call_is_fast_and_calls_no_pip(machine):
     assert machine.pip_calls() == calls > 0
 
 
-def test_a_changed_lock_or_another_python_builds_anew_and_a_changed_pyproject_only_the_project(
-    machine,
-):
+def test_a_changed_lock_or_python_builds_anew_and_a_changed_pyproject_only_the_project(machine):
     assert machine.setup("cpu")[0] == 0
     before = machine.pip_calls()
     with (machine.root / "pyproject.toml").open("a") as file:

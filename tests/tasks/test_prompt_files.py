@@ -172,9 +172,7 @@ def test_other_columns_and_plain_text_can_be_read(tmp_path: Path) -> None:
         ({"wrong_response": lambda label: label}, "1", "a wrong answer scores 1 ("),
     ],
 )
-def test_answers_that_are_graded_wrongly(
-    changes: dict[str, Any], label: str, problem: str, tmp_path: Path, install: Callable[..., None]
-) -> None:
+def test_answers_that_are_graded_wrongly(changes, label, problem, tmp_path, install):
     install(**changes)
     path = write_rows(tmp_path / "a.jsonl", row(label=label))
     found = check([path])
