@@ -10,8 +10,9 @@ from typing import Any
 import psutil
 
 
-def write_lines(path: Path, rows: Iterable[Any]) -> Path:
+def write_lines(path: str | Path, rows: Iterable[Any]) -> Path:
     """JSON Lines, in a folder that is made where it is missing."""
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path

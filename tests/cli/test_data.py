@@ -7,12 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kit import until
 
 from openrlhf_js.cli import data
 from openrlhf_js.tasks import TASKS, math
@@ -274,9 +274,7 @@ def test_an_interrupt_or_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> No
     assert said == f"openrlhf-js data build maze: {tmp_path}/maze-train.jsonl: File too large\n"
     many = ("build", "countdown", "--split", "train", "--count", "9999999", "--out", tmp_path)
     running = start(*many)
-    deadline = time.monotonic() + 30
-    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: list(tmp_path.iterdir()))
     running.send_signal(signal.SIGTERM)
     _, said = running.communicate()
     assert running.returncode == 130 and said.endswith(

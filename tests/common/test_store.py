@@ -4,10 +4,10 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from kit import until
 
 from openrlhf_js.common.store import Store, json_line, read_store
 
@@ -88,9 +88,8 @@ def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path: Path) -> None
     before = 0
     for _ in range(2):
         process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)])
-        while not path.exists() or path.stat().st_size < before + 50_000:
-            assert process.poll() is None
-            time.sleep(0.01)
+        until(lambda most=before + 50_000: path.exists() and path.stat().st_size >= most)
+        assert process.poll() is None
         process.send_signal(signal.SIGKILL)
         process.wait()
         with Store(path, {}, ("n",)) as store:

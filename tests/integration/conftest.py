@@ -18,13 +18,15 @@ from openrlhf_js.tiny.tasks import sort
 
 PROMPTS, RESPONSES, STEPS = 8, 4, 3
 
-# Grades without looking right or wrong up: a reward that differs within every prompt group.
+# Grades without looking right or wrong up: a reward that differs within every prompt group, and
+# from prompt to prompt.
 GRADER = """
 import torch
 
 def reward_func(queries, prompts, labels):
-    responses = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
-    rewards = torch.tensor([sum(map(int, filter(str.isdigit, r))) / 10 for r in responses])
+    digits = lambda text: sum(map(int, filter(str.isdigit, text)))
+    found = [digits(query) / 10 + digits(prompt) / 2 for query, prompt in zip(queries, prompts)]
+    rewards = torch.tensor(found)
     return {"rewards": rewards, "scores": rewards, "extra_logs": {"graded": torch.ones(1)}}
 """
 

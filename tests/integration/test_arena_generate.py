@@ -57,9 +57,7 @@ def _answers(url: str) -> bool:
 
 
 @pytest.mark.integration
-def test_a_served_model_answers(
-    served: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_served_model_answers(served, tmp_path, capsys, monkeypatch):
     # Tokens are characters: the official tokenizer is not everywhere to be had.
     monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
     folder = Folder(tmp_path / "data", "own")

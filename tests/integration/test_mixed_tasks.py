@@ -22,6 +22,7 @@ from openrlhf_js.tiny import model
 pytestmark = pytest.mark.integration
 
 MIXED = Path(__file__).parents[2] / "reward_models" / "mixed.py"
+GRADEES = Path(__file__).parents[1] / "tasks"
 PROMPTS, RESPONSES, STEPS = 8, 4, 3
 MAX_LENGTH, MAX_NEW_TOKENS = 64, 8
 LEARNING_STEPS = 100
@@ -31,16 +32,24 @@ CHAT = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
-# Grades as `mixed.py` does, and writes down what it was given and what it made of it.
+# Grades as `mixed.py` does, and writes down what it was given and what it made of it. At first an
+# answer that hangs in an actor's pool costs itself alone.
 GRADER = f"""
-import json, runpy
+import json, runpy, sys
 from pathlib import Path
+from openrlhf_js.tasks.pool import GradingPool
 
+sys.path.append({str(GRADEES)!r})
 mixed = runpy.run_path({str(MIXED)!r})["reward_func"]
 
 done = Path(__file__).with_name("graded.jsonl")
 
 def reward_func(queries, prompts, labels):
+    if not done.is_file():
+        with GradingPool(1, timeout_seconds=2) as pool:
+            calls = (("hostile", "in C", ""), ("compare", "1", "1"))
+            found = [pool.grade("gradees:" + name, *call).status for name, *call in calls]
+        assert found == ["timeout", "correct"], found
     if done.is_file() and len(done.read_text().splitlines()) >= {PROMPTS * RESPONSES * STEPS + 16}:
         raise ValueError("a label is JSON like 1, not " + repr(prompts[0]))
     result = mixed(queries, prompts, labels)

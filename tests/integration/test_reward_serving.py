@@ -10,16 +10,21 @@ OpenRLHF scores a text in three ways, which agree on a response that ended by it
 Ours is the first, the one that the model was trained with.
 """
 
+import contextlib
 import json
+import os
+import re
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 import torch
-from real_server import serving
 from small_models import LONG, TEXTS, save_reward_model
 
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems, tensor_shapes
@@ -123,9 +128,44 @@ def scores_of_their_server(theirs: Any, tokenizer: Any, texts: list[str]) -> lis
     return proxy.get_reward(texts)
 
 
-def test_what_openrlhf_saves_has_the_layout_of_the_tests_own_models(
-    folder: Path, tmp_path: Path
-) -> None:
+class Server(NamedTuple):
+    process: subprocess.Popen
+    port: int
+    said: str  # before it began to serve
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/get_reward"
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *flags: str) -> Iterator[Server]:
+    """Serves until the end of the block, and must then end with status 0."""
+    command = [sys.executable, "-m", "openrlhf_js.cli.rm", "serve", "--port=0", "--device=cpu"]
+    command += ["--reward.model_name_or_path", str(folder), *flags]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    log = folder.parent / "server.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        )
+    assert process.stdout
+    try:
+        said = ""
+        while not (found := re.search(r"serving on http://127.0.0.1:(\d+)/get_reward\n", said)):
+            line = process.stdout.readline()
+            assert line, f"no server: {said}{log.read_text()}"
+            said += line
+        yield Server(process, int(found[1]), said)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_what_openrlhf_saves_has_the_layout_of_the_tests_own_models(folder, tmp_path):
     own = save_reward_model(tmp_path)
     assert tensor_shapes(folder) == tensor_shapes(own)
     said, wanted = (json.loads((each / "config.json").read_text()) for each in (folder, own))
@@ -155,9 +195,7 @@ def test_in_process_served_and_in_training(folder: Path, theirs: Any, tokenizer:
         assert (health["normalized"], health["mean"], health["std"]) == (True, MEAN, STD)
 
 
-def test_the_reward_model_in_ray_agrees_on_responses_that_ended(
-    folder: Path, theirs: Any, tokenizer: Any
-) -> None:
+def test_the_reward_model_in_ray_agrees_on_responses_that_ended(folder, theirs, tokenizer):
     ours = RewardModel.load(folder, MAX_LEN, dtype="float32")
     actor = scores_of_the_actor(theirs, tokenizer, ENDED)
     assert ours.score(ENDED) == pytest.approx(actor, abs=TOLERANCE)
@@ -167,9 +205,7 @@ def test_the_reward_model_in_ray_agrees_on_responses_that_ended(
     assert min(differences) > TOLERANCE  # it reads the reward at the last token, whatever it is
 
 
-def test_openrlhfs_server_agrees_on_texts_that_end_with_eos_and_fit(
-    folder: Path, theirs: Any, tokenizer: Any
-) -> None:
+def test_openrlhfs_server_agrees_on_texts_that_end_with_eos_and_fit(folder, theirs, tokenizer):
     ours = RewardModel.load(folder, MAX_LEN, dtype="float32")
     server = scores_of_their_server(theirs, tokenizer, ENDED)
     assert ours.score(ENDED) == pytest.approx(server, abs=TOLERANCE)

@@ -1,28 +1,25 @@
 """RLHF on the rewards of a model, in Ray and served: every reward is the model's own."""
 
-import os
+import multiprocessing
 import random
-import signal
-import subprocess
-import sys
+import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from kit import free_port, save_scorer, write_lines
+from kit import free_port, save_scorer, until, write_lines
 
 from openrlhf_js import estimators
+from openrlhf_js.cli import rm
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.tiny.tasks import sort
 
 pytestmark = pytest.mark.integration
 
 PROMPTS, RESPONSES = 8, 4  # of a step, as the fixture `start` has them
-NURSERY = Path(__file__).with_name("reward_nursery.py")
 
 
 def texts_of(batch: dict[str, np.ndarray], folder: Path) -> list[str]:
@@ -43,9 +40,7 @@ def scores(folder: Path, batch: dict[str, np.ndarray], **how: bool) -> np.ndarra
     return np.array(scorer.score(texts_of(batch, folder))).reshape(batch["rewards"].shape)
 
 
-def test_a_model_in_ray_normalises_and_penalties_come_before_the_baseline_and_clips_after(
-    start, tmp_path
-):
+def test_a_model_in_ray_normalises_and_penalties_come_before_the_baseline(start, tmp_path):
     folder = save_scorer(tmp_path / "reward-model", seed=1, mean=0.5, std=0.25)
     run = start(
         *("--algo.advantage.estimator", "js_plus", "--reward.clip_range", "-0.5", "0.5"),
@@ -75,58 +70,30 @@ def test_a_model_in_ray_normalises_and_penalties_come_before_the_baseline_and_cl
 
 
 class Served:
-    """A reward model behind HTTP, in a process that can be killed and started again."""
+    """`openrlhf-js rm serve` in forks, since imports take seconds: it can be killed and be back."""
 
     def __init__(self, folder: Path):
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/get_reward"
-        self._nursery = subprocess.Popen(
-            [sys.executable, str(NURSERY), str(folder), str(port)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        assert self._line() == "ready"
-        self._server: int | None = None
+        model = ["--reward.model_name_or_path", str(folder), "--ds.param_dtype", "float32"]
+        self._words = ["serve", *model, "--port", str(port), "--device", "cpu"]
+        self.start()
+        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
 
-    def _line(self) -> str:
-        assert self._nursery.stdout is not None
-        return self._nursery.stdout.readline().strip()
+    def _serve(self) -> None:
+        torch.set_num_threads(1)  # the others do not survive a fork
+        rm.main(self._words)
 
     def start(self) -> None:
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.write("start\n")
-        self._nursery.stdin.flush()
-        self._server = int(self._line())
+        self._process = multiprocessing.get_context("fork").Process(target=self._serve, daemon=True)
+        self._process.start()
 
     def kill(self) -> None:
-        if self._server is not None:
-            os.kill(self._server, signal.SIGKILL)
-            self._server = None
-
-    def close(self) -> None:
-        self.kill()
-        self._nursery.kill()
-        self._nursery.wait()
+        self._process.kill()
+        self._process.join()
 
 
-@contextmanager
-def served(*folders: Path) -> Iterator[list[Served]]:
-    servers: list[Served] = []
-    try:
-        for folder in folders:
-            servers.append(Served(folder))
-            servers[-1].start()
-        yield servers
-    finally:
-        for server in servers:
-            server.close()
-
-
-def test_kills_of_served_models_lose_no_step_train_none_twice_and_make_no_reward_wrong(
-    start, tmp_path
-):
+def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp_path):
     """Two models with weights; one or both of their servers are killed at every other step."""
     steps, kills = 10, 5
     folders = [save_scorer(tmp_path / name, seed=i) for i, name in enumerate(("help", "harm"))]
@@ -134,7 +101,10 @@ def test_kills_of_served_models_lose_no_step_train_none_twice_and_make_no_reward
     rows = [{"input": sort.prompt(str(i)), "label": sort.label(str(i))} for i in numbers]
     data = write_lines(tmp_path / "many.jsonl", rows)
     draw = random.Random(0)
-    with served(*folders) as servers:
+    with ExitStack() as stack:
+        servers = [Served(folder) for folder in folders]
+        for server in servers:
+            stack.callback(server.kill)
         help_, harm = (server.url for server in servers)
         running = start(
             *("--algo.advantage.estimator", "js", "--data.prompt_dataset", str(data)),

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from openrlhf_js import estimators
+from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin.run import RECORD
 
 pytestmark = pytest.mark.integration
@@ -49,10 +50,10 @@ def same_start():
     return check
 
 
-def test_js_plus_is_interrupted_and_killed_and_resumes(start, policy, same_start):
+def test_js_memory_is_interrupted_and_killed_and_resumes(start, policy, prompts, same_start):
     """Flat flags, two ranks with whole prompt groups, the gradient's variance, a half-life."""
     flags = (
-        *("--advantage_estimator", "js_plus", "--zero_stage", "2", "--lr_warmup_ratio", "0"),
+        *("--advantage_estimator", "js_memory", "--zero_stage", "2", "--lr_warmup_ratio", "0"),
         *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", str(RESPONSES)),
         *("--js.gradient_variance", "--js.group_micro_batches", "--js.half_life", "5"),
         *("--ckpt.save_steps", str(STEPS), "--logger.wandb.run_name", "one"),
@@ -63,8 +64,8 @@ def test_js_plus_is_interrupted_and_killed_and_resumes(start, policy, same_start
     first = running.finish(timeout_seconds=60)
     assert first.status == 130, first.output[-3000:]
     assert "openrlhf_js: interrupted" in first.output
-    assert "the live advantage estimator is js_plus\n" in first.output
-    assert first.scalars()["train/js/running_prompts"][0] == 0
+    assert "the live advantage estimator is js_memory\n" in first.output
+    assert first.scalars()["train/js/memory_share"][: STEPS + 1] == [0] * STEPS + [1]
     same_start(first)
     after = first.batches()[STEPS]
     newest = first.folder / "checkpoints" / "_actor" / f"global_step{2 * STEPS}"
@@ -87,14 +88,18 @@ def test_js_plus_is_interrupted_and_killed_and_resumes(start, policy, same_start
     assert len(batches) == 5 * STEPS
     for name in ("prompts", "tokens"):  # as if it had not been interrupted
         assert batches[STEPS][name].tolist() == after[name].tolist()
-    history = estimators.start_history(5)
-    for batch in batches:
+    rows = map(json.loads, prompts.read_text().splitlines())
+    labels, memory = {row["input"]: row["label"] for row in rows}, estimators.Memory((5.0,))
+    mattered = 0
+    for step, batch in enumerate(batches, 1):
         rewards = torch.tensor(batch["rewards"])
-        expected = estimators.advantage("js_plus", rewards, history=history)
+        keys = torch.tensor([key_of(text, labels[text]) for text in batch["prompts"][:, 0]])
+        past = memory.covariate(keys, step)
+        expected = estimators.advantage("js_memory", rewards, covariates=past)
         np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-5)
-        history = estimators.update_history(history, rewards)
-    afresh = estimators.advantage("js_plus", torch.tensor(batches[STEPS]["rewards"]))
-    assert np.abs(batches[STEPS]["advantages"] - afresh.numpy()).max() > 1e-3
+        mattered += (expected - estimators.advantage("js_plus", rewards)).abs().max() > 1e-3
+        memory.update(keys, rewards, None, step)
+    assert mattered >= STEPS
 
     scalars = second.scalars()
     for name in JS_METRICS:

@@ -1,10 +1,12 @@
 """Prompt groups, dynamic batches and the normalisation of reward models in upstream's actors."""
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from kit import save_scorer
 from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.utils.loss_utils import get_loss_batch_info
@@ -14,8 +16,6 @@ from openrlhf_js.plugin import actors
 from openrlhf_js.plugin.actors import PromptGroups, load_with_scale
 from openrlhf_js.plugin.flags import LOSSES
 from openrlhf_js.plugin.upstream import UpstreamMismatch
-from openrlhf_js.tiny import model
-from openrlhf_js.tiny.tasks import TASKS
 
 PROMPTS, RESPONSES = 6, 4
 
@@ -175,28 +175,13 @@ def test_actors_that_are_not_ours_are_not_trained_with():
 # --- reward models and critics in Ray --------------------------------------------------------
 
 
-@pytest.fixture
-def save(tmp_path):
-    from transformers import AutoModelForSequenceClassification
-
-    def save(**scale: float):
-        tokenizer = model.make_tokenizer(TASKS["sort"])
-        config = model.make_model(tokenizer, seed=0).config
-        config.update({"num_labels": 1, **scale})
-        scorer = AutoModelForSequenceClassification.from_config(config)
-        scorer.to(torch.bfloat16).save_pretrained(tmp_path)
-        return str(tmp_path)
-
-    return save
-
-
-def load(folder: str, kind: str, normalize: bool):
+def load(folder: Path, kind: str, normalize: bool):
     how = {"normalize_reward": normalize, "attn_implementation": "sdpa"}
-    return load_with_scale(folder, kind, param_dtype="bf16", **how).eval()
+    return load_with_scale(str(folder), kind, param_dtype="bf16", **how).eval()
 
 
-def test_the_reward_is_normalised_with_mean_and_std_of_the_config(save):
-    folder = save(mean=0.5, std=0.25)
+def test_the_reward_is_normalised_with_mean_and_std_of_the_config(tmp_path):
+    folder = save_scorer(tmp_path, mean=0.5, std=0.25)
     critic = load(folder, "critic", normalize=True)
     assert (critic.mean.item(), critic.std.item()) == (0.5, 0.25)
     ids = torch.tensor([[2, 3, 4, 1]])
@@ -206,8 +191,8 @@ def test_the_reward_is_normalised_with_mean_and_std_of_the_config(save):
     torch.testing.assert_close(scaled, (plain - 0.5) / 0.25)
 
 
-def test_without_them_a_critic_is_left_as_it_is_and_a_reward_model_refused(save):
-    folder = save()
+def test_without_them_a_critic_is_left_as_it_is_and_a_reward_model_refused(tmp_path):
+    folder = save_scorer(tmp_path)
     loaded = load(folder, "critic", normalize=True)
     assert (loaded.mean.item(), loaded.std.item()) == (0.0, 1.0)
     assert load(folder, "reward", normalize=False).std.item() == 1.0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from kit import save_policy, write_lines
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -17,7 +18,7 @@ from openrlhf_js.cli.rm import train as main
 from openrlhf_js.plugin import reward_training
 from openrlhf_js.plugin.reward_training import ALONE, reward_parser
 from openrlhf_js.reward_model.preferences import Keys, encode, ended, pair, rendered
-from openrlhf_js.tiny.model import make_model, make_tokenizer, save
+from openrlhf_js.tiny.model import make_tokenizer
 from openrlhf_js.tiny.tasks import END, sort
 
 PARSER = reward_parser()
@@ -140,10 +141,6 @@ GOOD = {
 }
 
 
-def write(path: str, rows: list[dict[str, Any]]) -> None:
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def sums(count: int, first: int = 0) -> list[dict[str, Any]]:
     numbers = range(first, first + count)
     return [{"prompt": f"sort({n})=", "chosen": f"{n}", "rejected": f"{n}1"} for n in numbers]
@@ -155,10 +152,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ALONE:
         monkeypatch.delenv(name, raising=False)
-    tokenizer = make_tokenizer(sort)
-    save(make_model(tokenizer, 0), tokenizer, tmp_path / "model")
-    write("pairs.jsonl", sums(10))
-    write("held_out.jsonl", sums(50, 100))
+    save_policy(tmp_path / "model")
+    write_lines("pairs.jsonl", sums(10))
+    write_lines("held_out.jsonl", sums(50, 100))
     before = signal.getsignal(signal.SIGTERM)
     yield tmp_path
     signal.signal(signal.SIGTERM, before)
@@ -236,7 +232,8 @@ def test_a_head_that_would_be_lost_is_mentioned(folder, capsys):
 
 
 def test_problems_in_pairs_stop_unless_they_are_allowed(folder, capsys):
-    write("pairs.jsonl", [*sums(9), {"prompt": "sort(1)=", "chosen": "1", "rejected": "1"}])
+    same = {"prompt": "sort(1)=", "chosen": "1", "rejected": "1"}
+    write_lines("pairs.jsonl", [*sums(9), same])
     (line,) = refused(capsys, {})
     assert "same (1)" in line and "--js.allow same" in line
     assert run({}, "--js.allow", "same", "cut") == 0
@@ -248,7 +245,7 @@ def test_a_forgotten_prompt_is_a_warning(folder, capsys):
 
 
 def test_several_files_are_one_data_set_and_limited_each(folder):
-    write("more.jsonl", sums(30, 50))
+    write_lines("more.jsonl", sums(30, 50))
     changes = {"data.dataset": "pairs.jsonl, more.jsonl", "data.max_samples": 12}
     flat = vars(PARSER.parse_args([])) | GOOD | changes | {"data.max_len": 16}
     making = reward_training.making(flat, make_tokenizer(sort))

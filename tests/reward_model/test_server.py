@@ -5,13 +5,13 @@ import base64
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
+from kit import until
 from small_models import save_reward_model
 
 from openrlhf_js.cli import rm
@@ -47,13 +47,6 @@ class Scorer:
         if "fail" in texts:
             raise RuntimeError("out of memory\nand more")
         return [0.0 if text == "hold" else float(text) for text in texts]
-
-
-def until(condition, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 # The batcher

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from kit import noisy
 
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import Policy
@@ -16,10 +17,7 @@ def policy(request):
     made = model.make_model(tokenizer, 0, width=32, layers=2)
     if request.param != 4:
         made = type(made)(type(made.config)(**{**made.config.to_dict(), "num_key_value_heads": 2}))
-    with torch.no_grad():  # biases and norms are 0 and 1 at first, which would hide mistakes
-        for each in made.parameters():
-            each += 0.1 * torch.randn_like(each)
-    return Policy(made, tokenizer)
+    return Policy(noisy(made), tokenizer)
 
 
 @pytest.fixture
