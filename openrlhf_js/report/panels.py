@@ -24,7 +24,7 @@ SMOOTH_SHARE = 0.05
 # Final figures: the share of the steps, from the end, whose mean they are.
 MEAN, LAST, FINAL = (("mean", 1.0),), (("last tenth", 0.1),), (("final", 0.0),)
 SHARE, FROM_ZERO, FREE = (0.0, 1.0), (0.0, None), (None, None)  # limits of an axis
-GRADIENT_FLAG = "--js.gradient_variance"
+GRADIENT_FLAG, MEMORY_FLAG = "--js.gradient_variance", "--algo.advantage.estimator js_memory"
 NOTE = (
     "A figure is the last value, or the mean over the last tenth of the steps or over all of them. "
     "Brackets: 95 % intervals over seeds. "
@@ -75,6 +75,13 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         Curve(runs.BASELINE_MSE, "Error of the baseline over RLOO's", "ratio",
               "estimated mean squared errors in the same batches", summary=MEAN,
               over=runs.BASELINE_MSE_RLOO),
+        Curve(runs.BASELINE_MSE, "Error of js_memory's baseline over js_plus's", "ratio",
+              "estimated mean squared errors in the same batches", summary=MEAN,
+              over="train/js/baseline_mse_js_plus", how=MEMORY_FLAG),
+        Curve("train/js/memory_slope", "What a standard deviation of the past is worth", "reward",
+              "0: the past tells nothing", FREE, how=MEMORY_FLAG),
+        Curve("train/js/memory_share", "Prompts with a past", "share of the prompts", "", SHARE,
+              how=MEMORY_FLAG),
         Curve("train/js/masked_responses", "Masked responses", "responses in a step",
               summary=MEAN),
     ),
@@ -133,8 +140,8 @@ def by_step(tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
 
 def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     """The title of each tag of a curve that somebody logged and that is not always 0."""
-    found = {}
-    for tag in sorted({tag for condition in conditions for tag in condition.tags}):
+    found, logged = {}, {tag for condition in conditions for tag in condition.tags}
+    for tag in sorted(logged) if curve.over in ("", *logged) else ():
         match = re.fullmatch(curve.tag, tag)
         if match and any(any(s.values) for c in conditions for s in c.series(tag)):
             names = [name for name in match.groups() if name not in ("", "held_out")]
