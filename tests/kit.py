@@ -1,9 +1,10 @@
 """What tests of several folders share: small models, files of rows, logs, ports, and patience."""
 
 import json
+import shlex
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,27 @@ def write_lines(path: str | Path, rows: Iterable[Any]) -> Path:
 
 def read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+
+
+def flag_table(path: Path) -> Iterator[tuple[bool, dict[str, str | None], str]]:
+    """Lines of flags: whether they work (= or !), the changes to a good line, and what is said."""
+    known: dict[str, dict[str, str | None]] = {}
+
+    def changes(words: str) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for word in shlex.split(words, comments=True):
+            name, given, value = word.partition("=")
+            own = {name.removeprefix("-"): None if name[0] == "-" else value * bool(given)}
+            found |= known.get(word, own)
+        return found
+
+    for line in path.read_text().splitlines()[2:]:
+        if line[:1] in ("=", "!"):
+            words, _, said = line[1:].partition(" ~ ")
+            yield line[0] == "=", changes(words), said
+        elif line[:1].isupper():
+            name, _, words = line.partition(": ")
+            known[name] = changes(words)
 
 
 def free_port() -> int:

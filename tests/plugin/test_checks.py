@@ -1,12 +1,10 @@
 """Checks before a run: every problem in one go, one line each, before anything is loaded."""
 
 import json
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import save_policy, save_scorer
+from kit import flag_table, save_policy, save_scorer
 
 from openrlhf_js.cli.train import main
 from openrlhf_js.plugin import checks, flags
@@ -67,28 +65,7 @@ def the_problem(changes: dict[str, str | None]) -> str:
     return line
 
 
-def table() -> Iterator[tuple[bool, dict[str, str | None], str]]:
-    """What `checks.txt` holds: whether it works, the changes to GOOD, and what is said."""
-    known: dict[str, dict[str, str | None]] = {}
-
-    def changes(words: str) -> dict[str, str | None]:
-        found: dict[str, str | None] = {}
-        for word in shlex.split(words, comments=True):
-            name, given, value = word.partition("=")
-            own = {name.removeprefix("-"): None if name[0] == "-" else value * bool(given)}
-            found |= known.get(word, own)
-        return found
-
-    for line in Path(__file__).with_name("checks.txt").read_text().splitlines()[2:]:
-        if line[:1] in ("=", "!"):
-            words, _, said = line[1:].partition(" ~ ")
-            yield line[0] == "=", changes(words), said
-        elif line[:1].isupper():
-            name, _, words = line.partition(": ")
-            known[name] = changes(words)
-
-
-TABLE = list(table())
+TABLE = list(flag_table(Path(__file__).with_name("checks.txt")))
 
 
 @pytest.mark.parametrize("changes", [changes for works, changes, _ in TABLE if works], ids=str)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from kit import save_policy, write_lines
+from kit import flag_table, save_policy, write_lines
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -179,26 +179,10 @@ def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
     assert "secret" not in out
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"data.dataset": None}, "--data.dataset is missing"),
-        ({"model.model_name_or_path": "./absent"}, "./absent: no tokenizer"),
-        ({"data.dataset": "absent.jsonl"}, "--data.dataset absent.jsonl: cannot be loaded"),
-        ({"data.dataset": "model/config.json"}, "these pairs cannot be trained on: no pair"),
-        ({"data.max_samples": "4"}, "there are 4 pairs, fewer than one --train.batch_size of 8"),
-        ({"eval.dataset": None}, "normalisation would come from 0 pairs, and take at least 50"),
-        ({"eval.dataset": "pairs.jsonl"}, "normalisation would come from 10 pairs"),
-        ({"data.max_len": "8"}, "raise --data.max_len"),
-        ({"model.loss_type": "sigmod"}, "--model.loss_type takes sigmoid or logexp, got sigmod"),
-        (
-            {"model.loss_type": "logexp", "model.margin_loss_enable": ""},
-            "OpenRLHF's logexp loss has no margin",
-        ),
-        ({"data.input_template": "{} {x}"}, "these pairs cannot be trained on: no text"),
-        ({"data.apply_chat_template": ""}, "these pairs cannot be trained on: no text"),
-    ],
-)
+REFUSED = [row for _, *row in flag_table(Path(__file__).with_name("reward_checks.txt"))]
+
+
+@pytest.mark.parametrize(("changes", "said"), REFUSED, ids=str)
 def test_bad_input_is_reported_before_a_model_is_loaded(changes, said, folder, capsys):
     assert said in "\n".join(refused(capsys, changes))
 

@@ -74,23 +74,6 @@ def save_reward_model(
     return folder
 
 
-def split_into_shards(folder: Path, shards: int = 2) -> list[Path]:
-    """Replaces the one file of weights by several and their index."""
-    from safetensors.torch import load_file
-
-    whole = folder / "model.safetensors"
-    tensors = load_file(whole)
-    whole.unlink()
-    names = [f"model-{number + 1:05}-of-{shards:05}.safetensors" for number in range(shards)]
-    weight_map = {tensor: names[i % shards] for i, tensor in enumerate(sorted(tensors))}
-    for name in names:
-        part = {tensor: tensors[tensor] for tensor, file in weight_map.items() if file == name}
-        save_file(part, folder / name, {"format": "pt"})
-    index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    return [folder / name for name in names]
-
-
 def change_json(path: Path, **values: Any) -> None:
     """Sets values of a JSON file; None takes one out."""
     content = json.loads(path.read_text()) | values

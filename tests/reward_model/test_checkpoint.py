@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from small_models import change_json, save_reward_model, split_into_shards
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file
+from small_models import change_json, save_reward_model
 
 from openrlhf_js.reward_model.checkpoint import (
     checkpoint_problems,
@@ -77,7 +79,12 @@ def test_shards(tmp_path: Path) -> None:
     save_reward_model(tmp_path)
     expected = tensor_shapes(tmp_path)
     head = read_tensor(tmp_path, "score.weight")
-    shards = split_into_shards(tmp_path)
+    whole = tmp_path / "model.safetensors"
+    tensors = load_file(whole)
+    whole.unlink()
+    save_torch_state_dict(tensors, tmp_path, max_shard_size=20_000)
+    shards = sorted(tmp_path.glob("model-*"))
+    assert len(shards) > 1
     assert tensor_shapes(tmp_path) == expected
     assert torch.equal(read_tensor(tmp_path, "score.weight"), head)
     assert checkpoint_problems(tmp_path) == []
