@@ -20,17 +20,7 @@ from openrlhf_js.plugin.run import RECORD
 
 pytestmark = pytest.mark.integration
 
-JS_METRICS = (
-    "js/shrinkage_mean",
-    "js/shrinkage_min",
-    "js/shrinkage_max",
-    "js/within_variance",
-    "js/between_variance",
-    "js/all_equal_groups",
-    "js/masked_responses",
-    "js/baseline_mse_rloo",
-    "js/baseline_mse",
-)
+JS_METRICS = tuple(estimators.diagnostics("js_plus", torch.rand(4, 3)))
 GRADIENT_METRICS = ("js/gradient_variance", "js/gradient_norm_squared", "js/gradient_snr")
 RESPONSES, STEPS = 4, 3  # as the fixture `start` has them
 

@@ -29,13 +29,6 @@ def sums_of(contributions, sizes) -> GradientSums:
     return GradientSums((h**2).sum(), (h.sum(0) ** 2).sum(), int(n.sum()), int((n**2).sum()))
 
 
-def test_three_equal_micro_batches_by_hand():
-    # g_i = 3 h_i = (3, 0), (0, 3), (6, 3); their mean (3, 2); squared distances 4, 10, 10
-    moments = sums_of([(1, 0), (0, 1), (2, 1)], [4, 4, 4]).moments()
-    assert moments.variance == pytest.approx((4 + 10 + 10) / (3 * 2))
-    assert moments.mean_square == pytest.approx(9 + 4 - 4)
-
-
 # --- a policy small enough to enumerate ---------------------------------------------------------
 
 LOGITS = np.array([[0.3, -0.5, 0.9], [1.2, 0.1, -0.4]])  # (prompts, actions)

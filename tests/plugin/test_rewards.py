@@ -13,14 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit import free_port
+from kit import free_port, upstream_args
 
 from openrlhf_js.plugin import rewards as rewards_module
 from openrlhf_js.plugin.rewards import (
@@ -278,13 +277,7 @@ def test_no_more_queries_than_agreed_are_open(monkeypatch):
 
 def test_only_addresses_need_a_client_which_takes_the_token_with_it(monkeypatch):
     def made(addresses: list[str] | None, agent: str | None = None):
-        return client_of(
-            SimpleNamespace(
-                reward=SimpleNamespace(remote_url=addresses),
-                train=SimpleNamespace(agent_func_path=agent),
-                js=SimpleNamespace(reward_weights=None, reward_timeout_seconds=PATIENT),
-            )
-        )
+        return client_of(upstream_args(reward__remote_url=addresses, train__agent_func_path=agent))
 
     assert made(None) is None and made(["reward.py"]) is None
     assert made(["agent"], agent="agent.py") is None

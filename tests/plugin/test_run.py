@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from kit import upstream_args
 
 from openrlhf_js.plugin import cpu, run, upstream
 from openrlhf_js.plugin.flags import REWARD_MODEL
@@ -103,12 +104,10 @@ def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
 
 def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
     def arguments(**ds):
-        settings = {"load_in_4bit": False, "param_dtype": "bf16", "use_liger_kernel": False}
-        settings |= {"tensor_parallel_size": 1, "enable_sleep": False, "adam_offload": True}
-        group = SimpleNamespace(num_nodes=1, num_gpus_per_node=2, optim="adam")
-        vllm = SimpleNamespace(num_engines=3, tensor_parallel_size=1, enable_sleep=True)
-        groups = dict.fromkeys(("actor", "critic", "ref", "reward"), group)
-        return SimpleNamespace(ds=SimpleNamespace(**(settings | ds)), vllm=vllm, **groups)
+        engines = {"vllm__num_engines": 3, "vllm__enable_sleep": True, "ds__adam_offload": True}
+        roles = ("actor", "critic", "ref", "reward")
+        groups = {f"{role}__num_gpus_per_node": 2 for role in roles}
+        return upstream_args(**engines, **groups, **{f"ds__{x}": value for x, value in ds.items()})
 
     args = arguments()
     notices = cpu.adapt(args)
