@@ -1,5 +1,6 @@
 """What tests may import, their order, the time that each may take, the signals that they hear."""
 
+import gc
 import logging
 import signal
 import sys
@@ -24,6 +25,13 @@ def pytest_configure() -> None:
     """Lets the programs under test hear Ctrl-C, which background jobs of a shell ignore."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()  # imports leave little garbage
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays: a collection of garbage need not look at it each time."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
