@@ -368,35 +368,22 @@ def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
 # --- saved batches ------------------------------------------------------------------------------
 
 
-def saved_experience(index, prompts, sequences, attention, actions, advantages):
+def saved_experience(index, prompts, sequences, actions, advantages):
+    """A digit is a token; 0 is padding."""
+    tokens, acted, values = (
+        torch.tensor([[int(digit) for digit in row] for row in table.split()])
+        for table in (sequences, actions, advantages)
+    )
+    masks = {"attention_mask": (tokens > 0).long(), "action_mask": acted.bool()}
     return SimpleNamespace(
-        index=index,
-        prompts=prompts,
-        sequences=torch.tensor(sequences),
-        attention_mask=torch.tensor(attention),
-        action_mask=torch.tensor(actions, dtype=torch.bool),
-        advantages=torch.tensor(advantages),
+        index=index, prompts=list(prompts), sequences=tokens, advantages=values.float(), **masks
     )
 
 
 def test_tokens_go_without_padding_and_in_prompt_order(tmp_path):
     shuffled = [  # two prompts with two responses, padded on the right
-        saved_experience(
-            [3, 0],
-            ["b", "a"],
-            [[7, 8, 9, 0], [1, 2, 0, 0]],
-            [[1, 1, 1, 0], [1, 1, 0, 0]],
-            [[0, 1, 0], [1, 0, 0]],
-            [[0.0, 4.0, 0.0], [1.0, 0.0, 0.0]],
-        ),
-        saved_experience(
-            [1, 2],
-            ["a", "b"],
-            [[1, 3, 4], [7, 5, 6]],
-            [[1, 1, 1], [1, 1, 1]],
-            [[1, 1], [1, 1]],
-            [[9.0, 2.0], [9.0, 3.0]],
-        ),
+        saved_experience([3, 0], "ba", "7890 1200", "010 100", "040 100"),
+        saved_experience([1, 2], "ab", "134 756", "11 11", "92 93"),
     ]
 
     def gather(values):
