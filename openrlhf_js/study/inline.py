@@ -176,7 +176,7 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
         "curve": curve([each["reward"] for each in steps]),
         "steps": settings.steps,
         "dead": fmean(each["js/all_equal_groups"] for each in steps),
-        "baseline_error": ours / rloos if rloos > 0 else None,
+        "baseline_error": ours / rloos if rloos > 0 and name == run.estimator else None,
         "gradient_variance": variance,
         "gradient_snr": square / variance if variance > 0 else None,
         "spread": _spread(steps[-max(1, len(steps) // 4) :]),

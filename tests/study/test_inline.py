@@ -94,7 +94,7 @@ def test_distinct_prompts_come_again_once_in_every_pass_and_are_remembered(setti
         train(again, mix="mixed", estimator=name) for name in ("js_plus", "js_memory", "spo")
     )
     assert memory["baseline_error"] < 0.8 * plain["baseline_error"]
-    assert 0 <= tracker["pass1"] <= 1
+    assert 0 <= tracker["pass1"] <= 1 and tracker["baseline_error"] is None
 
 
 def test_a_tracker_counts_half_as_much_after_some_visits_and_starts_from_all():
