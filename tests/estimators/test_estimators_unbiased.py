@@ -6,7 +6,13 @@ import itertools
 import pytest
 import torch
 
-from openrlhf_js.estimators import ESTIMATORS, advantage, baseline, group_statistics
+from openrlhf_js.estimators import (
+    ESTIMATORS,
+    advantage,
+    baseline,
+    group_statistics,
+    regression,
+)
 
 INDEPENDENT = [name for name, estimator in ESTIMATORS.items() if estimator.independent]
 DEPENDENT = [name for name, estimator in ESTIMATORS.items() if not estimator.independent]
@@ -88,10 +94,10 @@ def outcomes(prompts, m):
     return policy[rows, responses].flatten(1).prod(1), REWARD[rows, responses], scores
 
 
-def expected_gradient(name, prompts, m=2):
+def expected_gradient(name, prompts, m=2, **options):
     """E[g] (eq. grad) over every possible batch of responses, each with its probability."""
     probabilities, rewards, scores = outcomes(tuple(prompts), m)
-    options = {"greedy_rewards": torch.ones(len(prompts)), "shrinkage": 0.4}
+    options |= {"greedy_rewards": torch.ones(len(prompts)), "shrinkage": 0.4}
     a = torch.stack([advantage(name, each, **options) for each in rewards])
     return torch.einsum("k,knm,knmpc->pc", probabilities, a, scores) / a[0].numel()
 
@@ -100,6 +106,18 @@ def expected_gradient(name, prompts, m=2):
 def test_gradient_with_given_prompts(name):
     error = (expected_gradient(name, [0, 1, 2]) - true_gradient([0, 1, 2])).abs().max()
     assert error > 1e-3 if name == "js1" else error < 1e-10
+
+
+def test_gradient_with_a_past(monkeypatch):
+    for name in ("SURE", "SURE_OF_FEW"):  # else so few prompts are not believed
+        monkeypatch.setattr(regression, name, 0.0)
+    past = torch.tensor([0.3, 0.9, 2.0, 0.4, 0.8, 1.7], dtype=torch.float64)[:, None]
+    prompts = [0, 1, 2, 0, 1, 2]
+    _, rewards, _ = outcomes(tuple(prompts), 1)
+    fits = [regression.fit(group_statistics(each), past) for each in rewards[::7]]
+    assert sum((each.slopes.abs() > 0.1).any() for each in fits) > len(fits) / 3
+    found = expected_gradient("js_memory", prompts, 1, covariates=past)
+    assert (found - true_gradient(prompts)).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("name", ["rloo", "bloo", "js", "js_plus", "js1"])

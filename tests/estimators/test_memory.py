@@ -106,7 +106,7 @@ def test_a_past_that_misleads_is_not_believed():
 
 
 @given(st.integers(2, 9), st.integers(1, 4), st.integers(0, 3), st.floats(0, 1), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_no_derivative_by_the_own_reward_and_always_finite(n, m, k, missing, ragged):
     rewards, covariates = made(n, m, max(k, 1), missing=missing)
     covariates = covariates[:, :k]
@@ -177,6 +177,16 @@ def test_the_half_lives_that_predict_get_the_weight():
         weights = memory.weights().abs()
         found[name] = float(weights[0] / weights.sum())
     assert found["moving"] > 0.7 > 0.4 > found["still"]
+
+
+def test_a_prompt_takes_a_few_dozen_bytes():
+    memory = Memory()
+    for step in range(4):
+        memory.update(torch.arange(step * 500, step * 500 + 700), torch.ones(700, 1), None, step)
+    assert len(memory) == 2200
+    held = sum(each.nbytes for each in memory.state().values())
+    assert held < 36 * len(memory) + 400
+    assert memory.keys.equal(torch.arange(2200)) and memory.last[:3].tolist() == [0, 0, 0]
 
 
 def test_a_restored_memory_goes_on_as_before():
