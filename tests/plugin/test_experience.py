@@ -312,7 +312,9 @@ def test_each_batch_is_judged_by_the_earlier_ones_and_then_remembered():
     assert not torch.allclose(actual, plain, atol=1e-3)  # a batch that could show a difference
 
 
-def test_the_past_of_each_prompt_and_what_its_label_carries_make_the_baseline():
+@pytest.mark.parametrize("responses", [M, 1])
+def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, responses):
+    monkeypatch.setitem(globals(), "M", responses)
     maker, memory = our_maker("js_memory"), estimators.Memory()
     generator = torch.Generator().manual_seed(3)
     labels = [SourcedLabel(f"label {i}") for i in range(N)]
