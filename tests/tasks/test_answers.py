@@ -21,21 +21,19 @@ HERE = Path(__file__).parent
 FOUND = (HERE / "found_answers.txt").read_text("utf-8").splitlines()[2:]
 
 
-@pytest.mark.parametrize("row", filter(None, FOUND))
-def test_where_the_answer_is(row):
-    finder, response, expected = json.loads(row)
-    assert FINDERS[finder](response) == expected
+def test_where_the_answer_is():
+    rows = list(map(json.loads, filter(None, FOUND)))
+    found = [(name, response, FINDERS[name](response)) for name, response, _ in rows]
+    assert found == list(map(tuple, rows))
 
 
 @pytest.mark.parametrize("extract", FINDERS.values())
-@pytest.mark.parametrize(
-    "piece",
-    [r"\boxed{", "{", "<answer>", "#", r"\boxed" + " " * 50, "**", r"\left ", "<eos>", "<|"],
-)
-def test_a_megabyte_of_one_piece_takes_no_time(extract, piece):
-    began = time.process_time()
-    extract(piece * (1_000_000 // len(piece)))
-    assert time.process_time() - began < 3
+def test_a_megabyte_of_one_piece_takes_no_time(extract):
+    spaced = r"\boxed" + " " * 50
+    for piece in (r"\boxed{", "{", "<answer>", "#", spaced, "**", r"\left ", "<eos>", "<|"):
+        began = time.process_time()
+        extract(piece * (1_000_000 // len(piece)))
+        assert time.process_time() - began < 3, piece
 
 
 def test_one_key_in_so_many_is_a_test_key():
@@ -122,13 +120,16 @@ def test_the_last_complete_answer_of_a_tasks_own_form_counts(name):
 
 @pytest.mark.parametrize("end", ["", "<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>\n"])
 @pytest.mark.parametrize("form", ["\\boxed{%s}", "\\boxed{%s}.\n", "<answer> %s </answer>"])
-@pytest.mark.parametrize("name", PAPER)
-def test_every_task_reads_the_papers_answer_in_a_box_and_in_tags(name, form, end):
-    label, right, wrong = PAPER[name]
+def test_every_task_reads_the_papers_answer_in_a_box_and_in_tags(form, end):
+    for name, paper in PAPER.items():
+        reads_the_papers_answer(name, *paper, form, end)
+    assert answers.boxed_or_tagged(f"\\boxed 7{end}") == "7"
+
+
+def reads_the_papers_answer(name, label, right, wrong, form, end):
     for said, status in ((right, "correct"), (wrong, "wrong")):
         response = f"<think> Let me see: {wrong}? </think>\n{form % said}{end}"
         assert TASKS[name].score(response, label).status == status
     for hedge in (f"{right} or {wrong}", f"{wrong} or {right}", f"{right}\n\n{wrong}"):
         assert TASKS[name].score(f"{form % hedge}{end}", label).value == 0
     assert TASKS[name].score(f"{right}{end}", label).status == "no_answer"
-    assert answers.boxed_or_tagged(f"\\boxed 7{end}") == "7"

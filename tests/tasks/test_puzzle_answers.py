@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from openrlhf_js.tasks import TASKS
 
 LABELS = {
@@ -36,7 +34,10 @@ def tabled():
             yield task, line[2:].replace("⏎", "\n"), statuses[line[:2]]
 
 
-@pytest.mark.parametrize(("task", "answer", "status"), [*tabled(), *ODD])
-def test_answers(task, answer, status):
-    score = TASKS[task].score(FORMS[task] % answer, LABELS[task])
-    assert score[:2] == (float(status == "correct"), status)
+def test_answers():
+    differing = []
+    for task, answer, status in (*tabled(), *ODD):
+        score = TASKS[task].score(FORMS[task] % answer, LABELS[task])
+        if score[:2] != (float(status == "correct"), status):
+            differing.append((task, answer, status, score))
+    assert not differing

@@ -48,9 +48,9 @@ def test_the_grader_agrees_with_the_tables(in_process):
     assert len(differing) <= 0.025 * len(table), differing
 
 
-@pytest.mark.parametrize(("right", "answer", "label"), examples("math_known_errors.txt"))
-def test_once_wrong(in_process, right, answer, label):
-    assert verdict(answer, label) == right
+def test_once_wrong(in_process):
+    rows = examples("math_known_errors.txt")
+    assert [row for row in rows if verdict(*row[1:]) != row[0]] == []
 
 
 def test_every_gold_answer_is_its_own_right_answer(in_process):
