@@ -20,6 +20,7 @@
 #   JUDGE_NAME   the judge's name in the results, such as gemini-2.5; default: JUDGE
 #   JUDGE_URL    where the judge is (default: https://api.openai.com/v1)
 #   JUDGE_KEY    the environment variable of its key (default: OPENAI_API_KEY; none: no key)
+#   BATCH        1: by the endpoint's batches, at half the price and within a day
 #   RETRY_FAILED 1: asks games again that have no verdict, or were refused
 #   OUT          folder of the results (default: runs/arena-hard/NAME)
 #   COMPARE      another model that was judged: the paired difference to it
@@ -69,7 +70,7 @@ arena generate "${place[@]}" "${categories[@]}" --model "$checkpoint" --name "$n
 
 place+=(${BASELINE:+--baseline "$BASELINE"})
 judging=("${place[@]}" "${categories[@]}" --models "$name" --judge "$judge" --settings "$settings"
-    ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"} ${RETRY_FAILED:+--retry_failed})
+    ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"} ${RETRY_FAILED:+--retry_failed} ${BATCH:+--batch})
 arena judge "${judging[@]}" --dry_run
 if [[ -z ${BUDGET:-} ]]; then
     echo "Not judged yet: give BUDGET=DOLLARS, or BUDGET=none for a judge without a price."

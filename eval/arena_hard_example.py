@@ -17,11 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
-from judged_bench import answer_row, write_lines  # noqa: E402
-from stub_judge import Answer, reply, serving  # noqa: E402
+from scripted_server import Answer, Served, answer_row, reply, running, write_lines
 
+ROOT = Path(__file__).parents[1]
 BENCH, BASELINE, JUDGE = "example", "careless", "scripted-judge"
 QUESTIONS, STEPS, WIDTH = 40, 60, 64
 PARTS = re.compile(r"<(?:request|answer_[AB])>\n(.*?)\n</", re.DOTALL)
@@ -69,7 +67,8 @@ def main(folder: Path) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a model as small as this is slower with more
     if not (folder / "tiny").is_dir():
         write(folder)
-    with serving(judge, (JUDGE,)) as served:
+    served = Served(judge, (JUDGE,))
+    with running(served):
         own = {"BENCH": BENCH, "DATA": str(folder / "data"), "BASELINE": BASELINE, "NAME": "tiny"}
         own |= {"SETTINGS": str(folder / "judge.yaml"), "JUDGE_URL": served.url, "OUT": str(folder)}
         own |= {"JUDGE_KEY": "none", "BUDGET": "none", "MAX_NEW_TOKENS": "8"}

@@ -187,6 +187,9 @@ class JudgeFlags(BenchSettings):
     budget: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="dollars for all that these models ever cost"
     )
+    batch: bool = Field(
+        False, description="by the endpoint's batches, which cost less and take up to a day"
+    )
     dry_run: bool = Field(False, description="only say what is left, and what it may cost")
 
 
@@ -232,7 +235,7 @@ def _judge(flags: JudgeFlags) -> int:
         )
     folder = data.Folder(flags.data, bench.name)
     wanted = data.select(data.read_questions(folder), flags.category)
-    how = (flags.tries, flags.retry_failed)
+    how = (flags.tries, flags.retry_failed, flags.batch)
     endpoint = Endpoint(flags.url, settings.judge_model, flags.key_env, settings.timeout_seconds)
     with Judging(folder, bench, name, settings, wanted, models, *how) as judging:
         for category, ledger in judging.ledgers.items():
@@ -243,7 +246,7 @@ def _judge(flags: JudgeFlags) -> int:
         if flags.dry_run:
             return 0
         try:
-            if judging.open_games():
+            if judging.open_games() or judging.under_way:
                 endpoint.connect()
             judging.run(endpoint, settings.concurrency, flags.budget)
         finally:

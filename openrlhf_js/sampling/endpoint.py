@@ -10,7 +10,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -94,25 +95,35 @@ class Endpoint:
         self._client: openai.AsyncOpenAI | None = None
         self._unanswered, self._last_reply = 0, 0.0
 
+    @contextmanager
+    def client(self, timeout: Any = None, retries: int = RETRIES) -> Iterator[openai.OpenAI]:
+        """The package's own client; what goes wrong with it is an EndpointError."""
+        try:
+            with openai.OpenAI(
+                **self._where,
+                timeout=timeout or openai.Timeout(self.timeout_seconds, connect=CONNECT_SECONDS),
+                max_retries=retries,
+                http_client=openai.DefaultHttpxClient(trust_env=self._proxies),
+            ) as client:
+                yield client
+        except openai.APIConnectionError as error:
+            raise EndpointError(
+                f"no server answers at {self.base_url}: {self._cause(error)}"
+            ) from None
+        except openai.APIStatusError as error:
+            failure = self._failure(error.status_code, error.response.text)
+            raise EndpointError(str(failure)) from None
+
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers, and fills in the name of its only model."""
-        with openai.OpenAI(
-            **self._where,
-            timeout=openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS),
-            max_retries=0,
-            http_client=openai.DefaultHttpxClient(trust_env=self._proxies),
-        ) as client:
+        with self.client(openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS), 0) as client:
             try:
                 names = [str(each.id) for each in client.models.list().data]
             except (ValueError, TypeError, AttributeError):  # no list of models
                 names = []
-            except openai.APIConnectionError as error:
-                raise EndpointError(
-                    f"no server answers at {self.base_url}: {self._cause(error)}"
-                ) from None
             except openai.APIStatusError as error:
                 if error.status_code in (401, 403) or not self.model:
-                    raise EndpointError(str(self._failure(error))) from None
+                    raise
                 names = []  # not every endpoint lists its models
         if not self.model and len(names) != 1:
             raise ValueError(
@@ -135,18 +146,32 @@ class Endpoint:
         if self._client:
             await self._client.close()
 
+    def request(self, messages: Sequence[Any], **parameters: Any) -> dict[str, Any]:
+        """The body of a request; parameters that are None are not sent."""
+        sent = {name: value for name, value in parameters.items() if value is not None}
+        return {"model": self.model, "messages": list(messages), **sent}
+
+    def read(self, status: int, body: str) -> Reply | NoReply:
+        """What an answer says that came in a batch, where none ends the run."""
+        try:
+            if status == 200:
+                return _reply(self._scrubbed(body))
+        except ValueError as error:
+            return NoReply(f"the answer holds no chat completion: {error}")
+        failure = self._failure(status, body)
+        return failure if isinstance(failure, NoReply) else NoReply(str(failure))
+
     async def chat(self, messages: Sequence[Any], **parameters: Any) -> Reply:
         """One reply, or NoReply or EndpointError; parameters that are None are not sent."""
         assert self._client, "an endpoint is used inside `async with`"
-        sent = {name: value for name, value in parameters.items() if value is not None}
+        body = self.request(messages, **parameters)
         began = time.monotonic()
         try:
             with anyio.fail_after(self.timeout_seconds):
-                body = {"model": self.model, "messages": list(messages), **sent}
                 answer = await self._client.post("/chat/completions", cast_to=str, body=body)
             reply = _reply(self._scrubbed(answer))
         except openai.APIStatusError as error:
-            failure = self._failure(error)
+            failure = self._failure(error.status_code, error.response.text)
         except TimeoutError:
             failure = NoReply(f"no reply within {self.timeout_seconds:g} s")
         except (openai.APIConnectionError, aiohttp.ClientError) as error:
@@ -162,8 +187,8 @@ class Endpoint:
                 failure = EndpointError(f"{self.base_url} no longer replies; the last: {failure}")
         raise failure
 
-    def _failure(self, error: openai.APIStatusError) -> NoReply | EndpointError:
-        status, body = error.status_code, self._scrubbed(error.response.text)
+    def _failure(self, status: int, body: str) -> NoReply | EndpointError:
+        body = self._scrubbed(body)
         said = f"{self.base_url} answered {status}: {' '.join(body.split())[:EXCERPT_CHARACTERS]}"
         if status == 413 or (status == 400 and ABOUT_ONE_REQUEST.search(body)):
             return NoReply(said, refused=True)

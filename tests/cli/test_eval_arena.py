@@ -165,6 +165,27 @@ def test_kills_cost_no_judgment_and_hardly_any_money(tmp_path):
     assert len({each["game"] for each in ledger}) == 40
 
 
+def test_a_batch_outlives_the_client(tmp_path, capsys):
+    folder = write_bench(tmp_path)
+    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    words += ["--models", "m", "--judge", "stub", "--batch", "--url"]
+    program = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", *words]
+    with serving(by_hash) as stub:
+        stub.polls = 10**9
+        with subprocess.Popen([*program, stub.url], stdout=subprocess.DEVNULL) as process:
+            while stub.looks < 2 and process.poll() is None:
+                time.sleep(0.02)
+            process.kill()
+        assert eval_arena.main([*words, stub.url, "--dry_run"]) == 0
+        assert "0 games to ask" in (said := capsys.readouterr().out)
+        assert "8 games are in a batch" in said
+        stub.polls = 0
+        assert eval_arena.main([*words, stub.url]) == 0
+    assert len(stub.batches) == 1 and len(stub.requests) == 8
+    rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
+    assert [game["score"] is not None for row in rows for game in row["games"]] == [True] * 8
+
+
 SCRIPT = ROOT / "eval" / "arena_hard.sh"
 # Stands in for Python: writes its words down, and leaves as the test says.
 PYTHON = """#!/usr/bin/env bash
@@ -221,8 +242,10 @@ def test_all_of_the_script(script):
     )
     assert len(calls) == 5 and said.rstrip().endswith("runs/arena-hard/js/arena.html")
     own = {"BUDGET": "none", "JUDGE_KEY": "none", "JUDGE": "j", "JUDGE_URL": "http://h/v1"}
-    _, calls, _ = script("model", **own, JUDGE_NAME="k")
-    assert calls[3].endswith("--judge_name k --url http://h/v1") and " --judge k " in calls[4]
+    _, calls, _ = script("model", **own, JUDGE_NAME="k", BATCH="1")
+    assert (
+        calls[3].endswith("--judge_name k --batch --url http://h/v1") and " --judge k " in calls[4]
+    )
     bench = {"BENCH": "mine", "BASELINE": "base"}
     _, calls, _ = script("model", **bench, SETTINGS=str(ROOT / "eval/arena_hard_v2.0.yaml"))
     assert calls[1].startswith("judge --data data --bench mine --baseline base --models model")

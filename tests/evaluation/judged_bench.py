@@ -1,38 +1,22 @@
 """Benches on disk, and judgments from margins: 2 the model is much better, ..., -2 much worse."""
 
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "eval"))
+from scripted_server import answer_row, write_lines
+
 BASELINE = "base"
 OF_A = {2: "A>>B", 1: "A>B", 0: "A=B", -1: "B>A", -2: "B>>A"}
 
 
-def write_lines(path: Path, rows: Iterable[Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
-
-
-def answer_row(uid: str, model: str, text: str, counts: Any = None) -> dict[str, Any]:
-    row = {
-        "uid": uid,
-        "ans_id": f"{model}-{uid}",
-        "model": model,
-        "messages": [
-            {"role": "user", "content": uid},
-            {"role": "assistant", "content": {"answer": text}},
-        ],
-        "tstamp": 0.0,
-    }
-    return row if counts is None else {**row, "metadata": counts}
 
 
 def counts(tokens: int, headers: int = 0, lists: int = 0, bold: int = 0) -> dict[str, Any]:

@@ -12,24 +12,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from email import message_from_bytes
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "eval"))
+from scripted_server import Answer, Request, Served, reply, running
+
 VERDICTS = ("A>>B", "A>B", "A=B", "B>A", "B>>A")
-Answer = tuple[int, Any]  # status, and a body; with headers as a third
-Request = dict[str, Any]
-
-
-def reply(
-    text: Any, finish: Any = "stop", tokens: int | None = 3, asked: int = 2, **message: Any
-) -> Answer:
-    """A chat completion with this text."""
-    usage = {"prompt_tokens": asked, "completion_tokens": tokens}
-    said = {"role": "assistant", "content": text, **message}
-    found = {"choices": [{"message": said, "finish_reason": finish}]}
-    return 200, found if tokens is None else {**found, "usage": usage}
 
 
 def by_seed(request: Request, number: int = 0) -> Answer:
@@ -50,76 +42,89 @@ def user(request: Request) -> str:
     return request["messages"][-1]["content"]
 
 
-class Served:
-    """What was asked, and where; `answer` may be changed."""
+class Stub(Served):
+    """Batches too, which answer their requests after `polls` looks, and then have ended so.
 
-    def __init__(self, answer: Callable[[Request, int], Any]):
-        self.answer, self.url = answer, ""
-        self.requests: list[Request] = []
-        self.keys: list[str | None] = []
-        self.times: list[float] = []
-        self.counts: dict[str, Any] = {}
-        self.now = self.most_at_once = 0
+    `kept` is how many requests an expired batch has answered.
+    """
+
+    polls, end, kept = 0, "completed", 10**9
+
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        self.files: dict[str, bytes] = {}
+        self.batches: dict[str, Request] = {}
+        self.looks = 0
+
+    def get(self, path: str) -> Any:
+        _, kind, *rest = path.partition("?")[0].removeprefix("/v1").split("/")
+        if kind == "files":
+            return 200, self.files[rest[0]]
+        if kind != "batches":
+            return super().get(path)
+        if not rest:
+            return 200, {"object": "list", "data": [*self.batches.values()], "has_more": False}
+        batch = self.batches[rest[0]]
+        self.looks += 1
+        if batch["status"] == "in_progress" and self.looks > self.polls:
+            self._run(batch)
+        return 200, batch
+
+    def post(self, path: str, headers: Mapping[str, str], content: bytes) -> Any:
+        if path == "/v1/files":
+            form = message_from_bytes(
+                b"Content-Type: " + headers["Content-Type"].encode() + b"\r\n\r\n" + content
+            )
+            parts = {
+                part.get_param("name", header="Content-Disposition"): part.get_payload(decode=True)
+                for part in form.get_payload()
+            }
+            assert parts["purpose"] == b"batch"
+            name = f"file-{len(self.files)}"
+            self.files[name] = parts["file"]
+            return 200, {"id": name, "object": "file", "purpose": "batch"}
+        if path != "/v1/batches":
+            return super().post(path, headers, content)
+        asked = json.loads(content)
+        assert (asked["endpoint"], asked["completion_window"]) == ("/v1/chat/completions", "24h")
+        batch = {"id": f"batch_{len(self.batches)}", "status": "in_progress", **asked}
+        self.batches[batch["id"]] = batch
+        return 200, batch
+
+    def _run(self, batch: Request) -> None:
+        """Writes the files of a batch as OpenAI does: answers in one, what failed in the other."""
+        batch["status"] = self.end
+        if self.end == "failed":
+            batch["errors"] = {"data": [{"message": "Enqueued token limit reached"}]}
+            return
+        found: dict[str, list[Any]] = {"output_file_id": [], "error_file_id": []}
+        lines = [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]
+        assert len({line["custom_id"] for line in lines}) == len(lines)
+        for number, line in enumerate(lines):
+            assert (line["method"], line["url"]) == ("POST", "/v1/chat/completions")
+            made = {"id": f"r{number}", "custom_id": line["custom_id"], "response": None}
+            if number < self.kept:
+                status, body, *_ = self.ask(line["body"])
+                body = json.loads(body) if isinstance(body, bytes) else body
+                made |= {"response": {"status_code": status, "body": body}, "error": None}
+            else:
+                made["error"] = {"code": "batch_expired", "message": "could not be executed"}
+            good = number < self.kept and status == 200
+            found["output_file_id" if good else "error_file_id"].append(made)
+        for kind, rows in found.items():
+            name = f"file-{len(self.files)}"
+            self.files[name] = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+            batch[kind] = name if rows else None
 
 
 @contextmanager
 def serving(
     answer: Callable[[Request, int], Any] = by_seed, models: tuple[str, ...] = ("small",)
-) -> Iterator[Served]:
+) -> Iterator[Stub]:
     """Serves while the block lasts; `answer` gets a request and its number from 1."""
-    lock, served = threading.Lock(), Served(answer)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # headers and body in one packet, else Nagle's algorithm adds 40 ms
-
-        def do_GET(self) -> None:
-            counts = self.path == "/counts"
-            self._send(200, served.counts if counts else {"data": [{"id": m} for m in models]})
-
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                served.requests.append(request)
-                served.keys.append(self.headers["Authorization"])
-                served.times.append(time.monotonic())
-                served.now += 1
-                served.most_at_once = max(served.most_at_once, served.now)
-                number = len(served.requests)
-            made = served.answer(request, number)
-            with lock:
-                served.now -= 1
-            self._send(*made)
-
-        def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-            content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 256  # else connections that come together wait for seconds
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            """Says nothing of clients that hang up."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    served.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    stub = Stub(answer, models)
+    with running(stub):
+        yield stub
 
 
 def faulty(served: Served, seconds: float, errors: float, garbage: float, seed: float) -> Any:

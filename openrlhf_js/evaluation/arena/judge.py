@@ -16,10 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
+from openrlhf_js.evaluation.arena.batch import Batch, replies_of, wait_for
 from openrlhf_js.evaluation.arena.data import (
     Bench,
     Folder,
@@ -44,7 +45,11 @@ from openrlhf_js.evaluation.arena.protocol import (
     prompt_of,
 )
 from openrlhf_js.evaluation.arena.style import split_thinking
-from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
+from openrlhf_js.sampling.endpoint import Endpoint, NoReply, Reply, run_all
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+    from openai.types import Batch as Ended
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +73,7 @@ class Ledger:
         for record in store.records.values():
             self.replies[record["game"]].append(record)
         self._before = {key: len(each) for key, each in self.replies.items()} if retry else {}
+        self.batch = Batch(store.path.with_suffix(".batch.json"))
 
     def add(self, records: Sequence[Record]) -> None:
         """Writes replies to the disk."""
@@ -94,28 +100,34 @@ class Ledger:
 
     def open(self, key: str) -> bool:
         """Whether a game is to be asked."""
-        return self.game(key) == OPEN
+        return self.game(key) == OPEN and key not in self.batch.games
 
 
 @dataclass
 class Bill:
     """Tokens of replies; where the endpoint counts none, the text's bytes, which are more."""
 
+    price: Price | None = None
     replies: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    dollars: float = 0.0  # what they cost; 0 without a price
 
     def add(self, record: Record) -> None:
         """Adds a reply."""
         said = len((record["text"] + record["thinking"]).encode(errors="replace"))
         self.replies += 1
-        self.prompt_tokens += record["prompt_tokens"] or record["prompt_bytes"]
-        self.completion_tokens += record["completion_tokens"] or said
+        tokens_in = record["prompt_tokens"] or record["prompt_bytes"]
+        tokens_out = record["completion_tokens"] or said
+        self.prompt_tokens += tokens_in
+        self.completion_tokens += tokens_out
+        self.dollars += cost(self.price, tokens_in, tokens_out, record.get("discount", 0.0))
 
-    def dollars(self, price: Price | None) -> float:
-        """What it costs; 0 without a price."""
-        cost = price or Price(input=0, output=0)
-        return (self.prompt_tokens * cost.input + self.completion_tokens * cost.output) / 1e6
+
+def cost(price: Price | None, tokens_in: float, tokens_out: float, discount: float) -> float:
+    """Dollars for so many tokens; 0 without a price."""
+    each = price or Price(input=0, output=0)
+    return (tokens_in * each.input + tokens_out * each.output) / 1e6 * (1 - discount)
 
 
 @dataclass
@@ -169,6 +181,7 @@ class Judging:
     models: Sequence[str]
     tries: int = 2
     retry_failed: bool = False
+    batch: bool = False  # by batches of the endpoint, which cost less and take up to a day
     ledgers: dict[str, Ledger] = field(default_factory=dict)  # by category
     pairs: list[Pair] = field(default_factory=list)  # without a judgment
     complete: int = 0  # judgments that are there
@@ -180,7 +193,7 @@ class Judging:
     given_up: int = 0  # games without a verdict, recorded as such
 
     def __enter__(self) -> Judging:
-        self.price = self.settings.price(self.judge)
+        self.price = self.bill.price = self.settings.price(self.judge)
         with ExitStack() as stack:
             for category in dict.fromkeys(each.category for each in self.wanted.values()):
                 prompt = prompt_of(self.folder, category, self.settings)
@@ -190,8 +203,8 @@ class Judging:
                     store = stack.enter_context(Store(path, identity, ("game", "attempt")))
                 except ValueError as error:
                     raise ValueError(f"{error}\n--judge_name keeps judgments apart") from None
-                stack.callback(_drop_empty, store)
                 ledger = self.ledgers[category] = Ledger(store, self.tries, self.retry_failed)
+                stack.callback(_drop_empty, ledger)
                 for record in store.records.values():
                     if record["model"] in self.models:
                         self.bill.add(record)
@@ -243,6 +256,11 @@ class Judging:
                 else:
                     self.pairs.append(pair)
 
+    @property
+    def under_way(self) -> int:
+        """Games that are in a batch."""
+        return sum(len(ledger.batch.games) for ledger in self.ledgers.values())
+
     def open_games(self) -> list[Asked]:
         """The games to ask; one for all that show the judge the same."""
         found: dict[str, Asked] = {}
@@ -262,8 +280,8 @@ class Judging:
         of = self.bill
         reply = of.completion_tokens / of.replies if of.replies else OUTPUT_TOKENS
         tokens_out = len(asks) * reply
-        cost = Bill(0, round(tokens_in), round(tokens_out)).dollars(self.price)
-        return len(asks), tokens_in, tokens_out, cost
+        discount = self.settings.batch_discount if self.batch else 0.0
+        return len(asks), tokens_in, tokens_out, cost(self.price, tokens_in, tokens_out, discount)
 
     def run(self, endpoint: Endpoint, concurrency: int, budget: float | None = None) -> None:
         """Has the open games judged, and writes the judgments, whatever ends it.
@@ -271,14 +289,19 @@ class Judging:
         `budget` is in dollars for all replies that these models ever had. No game begins that would
         pass it with those under way, if each costs as much as the mean one so far.
         """
-        games, _, _, dollars = self.estimate()
-        before, under_way = self.bill.dollars(self.price), 0
         self.lost.clear()
+        if self.batch:
+            self._run_batches(endpoint, budget)
+            return
+        if self.under_way:
+            raise ValueError(f"{self.under_way:,} games are in a batch: --batch waits for it")
+        games, _, _, dollars = self.estimate()
+        before, under_way = self.bill.dollars, 0
 
         def jobs() -> Iterator[Asked]:
             nonlocal under_way
             for job in asks:
-                spent = self.bill.dollars(self.price)
+                spent = self.bill.dollars
                 mean = spent / self.bill.replies if self.bill.replies else dollars / games
                 if budget is not None and spent + (under_way + 1) * mean > budget:
                     self.out_of_money = True
@@ -289,20 +312,15 @@ class Judging:
         async def ask(job: Asked) -> Record:
             nonlocal under_way
             pair, game = job
-            messages = pair.messages(game)
-            uid, side = pair.question.uid, game + 1
-            record = {"game": pair.keys[game], "model": pair.model, "uid": uid, "side": side}
             try:
-                reply = await endpoint.chat(messages, **self.settings.request())
+                reply = await endpoint.chat(pair.messages(game), **self.settings.request())
             except NoReply as error:
                 if not error.refused:
                     raise
-                return {**record, **NO_REPLY, "refused": str(error)}
+                return self._record(_asked(job), error)
             finally:
                 under_way -= 1
-            record |= {"prompt_bytes": _bytes(messages), **reply._asdict()}
-            self.bill.add(record)
-            return record
+            return self._record(_asked(job), reply)
 
         def save(results: Sequence[tuple[Asked, Record | NoReply]]) -> None:
             replies: dict[str, list[Record]] = defaultdict(list)  # by category
@@ -313,7 +331,7 @@ class Judging:
                     replies[pair.question.category].append(found)
             for category, records in replies.items():
                 self.ledgers[category].add(records)
-            spent = self.bill.dollars(self.price) - before
+            spent = self.bill.dollars - before
             bar.advance(len(results), f"${spent:,.2f}" if self.price else "")
 
         try:
@@ -324,6 +342,57 @@ class Judging:
                     run_all(endpoint, jobs(), ask, save, concurrency)
         finally:
             self.write()
+
+    def _record(self, asked: Record, reply: Reply | NoReply) -> Record:
+        if isinstance(reply, NoReply):
+            return {**asked, **NO_REPLY, "refused": str(reply)}
+        record = asked | reply._asdict()
+        if record["model"] in self.models:
+            self.bill.add(record)
+        return record
+
+    def _run_batches(self, endpoint: Endpoint, budget: float | None) -> None:
+        """Waits for batches under way, and makes others until no game is open or paid for."""
+        try:
+            with endpoint.client() as client:
+                while ledgers := self._submit(client, endpoint, budget):
+                    found = wait_for(client, [each.batch for each in ledgers])
+                    for ledger, ended in zip(ledgers, found, strict=True):
+                        if ended:
+                            self._collect(ledger, ended, replies_of(client, endpoint, ended))
+                        ledger.batch.end()
+        finally:
+            self.write()
+
+    def _submit(self, client: OpenAI, endpoint: Endpoint, budget: float | None) -> list[Ledger]:
+        """Puts the open games that the budget allows into batches; the ledgers that have one."""
+        games, _, _, dollars = self.estimate()
+        asks, ledgers = self.open_games(), self.ledgers.values()
+        if budget is not None and dollars:
+            allowed = int((budget - self.bill.dollars) * games / dollars) - self.under_way
+            self.out_of_money = allowed < games
+            asks = asks[: max(0, allowed)]
+        parameters, discount = self.settings.request(), self.settings.batch_discount
+        for ledger in ledgers:
+            own = [job for job in asks if job[0].ledger is ledger]
+            if own and not ledger.batch.games:
+                requests = [endpoint.request(p.messages(game), **parameters) for p, game in own]
+                records = [{**_asked(job), "discount": discount} for job in own]
+                ledger.batch.submit(client, list(zip(records, requests, strict=True)))
+        return [each for each in ledgers if each.batch.games]
+
+    def _collect(self, ledger: Ledger, ended: Ended, came: Mapping[str, Reply | NoReply]) -> None:
+        """Puts the replies of a batch into its ledger, once; games without one are open again."""
+        errors = (ended.errors and ended.errors.data) or []
+        said = " ".join([ended.id, ended.status, *(str(each.message) for each in errors[:1])])
+        records = []
+        for key, asked in ledger.batch.games.items():
+            reply = came.get(key, NoReply(said))
+            if isinstance(reply, NoReply) and not reply.refused:
+                self.lost[key] = str(reply)
+            elif all(each.get("batch") != ended.id for each in ledger.replies[key]):
+                records.append(self._record({**asked, "batch": ended.id}, reply))
+        ledger.add(records)
 
     def write(self) -> None:
         """Writes each judgment whose games are over."""
@@ -345,16 +414,17 @@ class Judging:
     def expected(self) -> str:
         """What is open, and what it may cost, in words."""
         asks, tokens_in, tokens_out, dollars = self.estimate()
-        cost = f"about ${dollars:,.2f}, after ${self.bill.dollars(self.price):,.2f} so far"
+        cost = f"about ${dollars:,.2f}, after ${self.bill.dollars:,.2f} so far"
         return (
             f"{self.complete:,} judgments are there, {len(self.pairs):,} are not: {asks:,} games "
             f"to ask, about {tokens_in:,.0f} tokens in and {tokens_out:,.0f} out: "
             f"{cost if self.price else 'no known price'}"
+            + (f"; {self.under_way:,} games are in a batch" if self.under_way else "")
         )
 
     def outcome(self) -> Iterator[str]:
         """What became of the games, in words."""
-        cost = f", ${self.bill.dollars(self.price):,.2f}" if self.price else ""
+        cost = f", ${self.bill.dollars:,.2f}" if self.price else ""
         yield (
             f"paid for these models in all: {self.bill.replies:,} replies, "
             f"{self.bill.prompt_tokens:,} tokens in and {self.bill.completion_tokens:,} out{cost}"
@@ -373,7 +443,14 @@ def _bytes(messages: Messages) -> int:
     return sum(len(each["content"].encode(errors="replace")) for each in messages)
 
 
-def _drop_empty(store: Store) -> None:
+def _asked(job: Asked) -> Record:
+    """The record of a game before there is a reply."""
+    pair, game = job
+    names = {"game": pair.keys[game], "model": pair.model, "uid": pair.question.uid}
+    return {**names, "side": game + 1, "prompt_bytes": _bytes(pair.messages(game))}
+
+
+def _drop_empty(ledger: Ledger) -> None:
     """Removes a ledger without replies, which would bind later calls to its settings."""
-    if not store.records:
-        store.path.unlink()
+    if not ledger.store.records and not ledger.batch.games:
+        ledger.store.path.unlink()

@@ -95,6 +95,7 @@ class JudgeSettings(Settings):
     )
     model_list: list[str] = Field([])
     prices: dict[str, Price] = Field({})
+    batch_discount: float = Field(0.0, ge=0, le=1)  # what --batch takes off the prices
     games: Literal[1, 2] = 2  # for each question; one has its sides by turns
     concurrency: int = Field(32, ge=1)
     timeout_seconds: float = Field(600.0, gt=0)

@@ -3,20 +3,22 @@
 import json
 import time
 from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 from judged_bench import BASELINE, answer_row, judgment_row, read_lines, write_bench, write_lines
+from openai.resources import Batches, Files
 from stub_judge import by_hash, reply, serving, user, verdict_of
 
 from openrlhf_js.common.store import read_store
-from openrlhf_js.evaluation.arena import protocol
+from openrlhf_js.evaluation.arena import batch, protocol
 from openrlhf_js.evaluation.arena.data import (
     Folder,
     bench_of,
     read_judgments,
     read_questions,
 )
-from openrlhf_js.evaluation.arena.judge import Judging
+from openrlhf_js.evaluation.arena.judge import Judging, Ledger
 from openrlhf_js.evaluation.arena.protocol import (
     JudgePrompt,
     JudgeSettings,
@@ -141,11 +143,11 @@ class Place:
         self.data, self.stub = data, stub
         self.folder = Folder(data, "own")
 
-    def judging(self, models=("m",), tries=2, retry_failed=False, name="j", **given):
+    def judging(self, models=("m",), tries=2, retry_failed=False, name="j", batch=False, **given):
         values = {"judge_model": "stub", "temperature": 0.0, "max_tokens": 100, **given}
         return Judging(
             *(self.folder, bench_of("own", BASELINE), name, JudgeSettings(**values)),
-            *(read_questions(self.folder), models, tries, retry_failed),
+            *(read_questions(self.folder), models, tries, retry_failed, batch),
         )
 
     def judge(self, budget=None, concurrency=4, **named):
@@ -338,9 +340,109 @@ def test_a_budget_is_kept_and_a_larger_one_resumes(place):
     place.stub.answer = lambda request, _: reply("[[A>B]]", tokens=1000, asked=1000)
     assert place.judge(budget=0.007, prices=PRICES, concurrency=2) > 0  # a game costs $0.002
     assert place.last.out_of_money and len(place.stub.requests) == 3
-    assert place.last.bill.dollars(place.last.price) == pytest.approx(0.006)
+    assert place.last.bill.dollars == pytest.approx(0.006)
     assert place.judge(budget=0.016, prices=PRICES) == 0
     assert len(place.stub.requests) == 8 and not place.last.out_of_money
+
+
+@pytest.fixture
+def batched(place, monkeypatch):
+    monkeypatch.setattr(batch, "FIRST_SECONDS", 0.01)
+    return place
+
+
+def test_a_batch_gives_the_same_for_half_the_price(batched):
+    assert batched.judge(prices=PRICES) == 0
+    single, told = batched.last.bill, batched.stub.requests[:]
+    half = {"prices": PRICES, "batch_discount": 0.5, "batch": True}
+    with batched.judging(prices=PRICES, name="k") as full, batched.judging(name="l", **half) as low:
+        assert low.estimate()[3] == full.estimate()[3] / 2
+    batched.stub.polls = 2
+    assert batched.judge(name="k", **half) == 0
+    assert sorted(told, key=str) == sorted(batched.stub.requests[8:], key=str)
+    assert (batched.last.bill.dollars, batched.last.bill.replies) == (single.dollars / 2, 8)
+    by_game = [
+        {(each["uid"], each["side"]): each for each in batched.replies(name)} for name in "jk"
+    ]
+    for key, theirs in by_game[1].items():
+        assert (theirs.pop("batch"), theirs.pop("discount")) == ("batch_0", 0.5)
+        own = {"game": theirs["game"], "tstamp": theirs["tstamp"]}  # of another judge
+        assert by_game[0][key] | own == theirs
+    assert batched.judge(name="k", prices=PRICES) == 0  # the discount is no part of the identity
+    assert len(batched.stub.requests) == 16 and len(batched.stub.batches) == 1
+    assert not list(batched.folder.root.rglob("*.batch.json"))
+
+
+def test_a_batch_keeps_a_budget(batched):
+    batched.stub.answer = lambda request, _: reply("[[A>B]]", tokens=10**6, asked=1)
+    with batched.judging(prices=PRICES, batch=True) as found:
+        games, _, _, dollars = found.estimate()
+    assert batched.judge(prices=PRICES, batch=True, budget=3.5 * dollars / games) > 0
+    assert len(batched.stub.requests) == 3 and batched.last.out_of_money
+
+
+def test_what_fails_in_a_batch_is_as_in_single_requests(batched):
+    answers = {
+        "q1": (400, b'{"error": {"code": "content_filter"}}'),
+        "q2": (500, b'{"error": "oops"}'),
+        "q3": reply("[[C]]"),
+    }
+    batched.stub.answer = lambda request, _: next(
+        (each for uid, each in answers.items() if uid in user(request)), by_hash(request)
+    )
+    assert batched.judge(batch=True) == 1  # two games without a verdict are tried in a second batch
+    assert len(batched.stub.requests) == 10 and len(batched.last.lost) == 2
+    rows = {row["uid"]: row["games"] for row in batched.rows()}
+    assert {*rows} == {"q0", "q1", "q3"} and rows["q1"] == [None, None]
+    assert [game["score"] for game in rows["q3"]] == [None, None]
+    batched.stub.answer = by_hash
+    assert batched.judge(batch=True) == 0
+    assert len(batched.stub.requests) == 12 and len(batched.stub.batches) == 3
+
+
+@pytest.mark.parametrize(("end", "kept"), [("expired", 5), ("cancelled", 5), ("failed", 0)])
+def test_what_a_batch_did_not_do_is_open_again(batched, end, kept):
+    batched.stub.end, batched.stub.kept = end, kept
+    assert batched.judge(batch=True) > 0
+    assert len(batched.replies() if kept else []) == batched.last.bill.replies == kept
+    (said,) = {*batched.last.lost.values()}
+    assert said.startswith(f"batch_0 {end}") and len(batched.last.lost) == 8 - kept
+    assert ("Enqueued token limit" in said) == (end == "failed")
+    batched.stub.end, batched.stub.kept = "completed", 8
+    assert batched.judge(batch=True) == 0 and len(batched.stub.requests) == 8
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_no_kill_makes_a_batch_twice(batched, monkeypatch, step):
+    """Before a step, and after the last one before it, the process ends."""
+    steps = [
+        *((Files, "create"), (Batches, "create"), (Batches, "retrieve"), (Files, "content")),
+        *((Ledger, "add"), (batch.Batch, "end")),
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(*steps[step], Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            batched.judge(batch=True)
+    with pytest.raises(ValueError, match="8 games are in a batch: --batch waits for it"):
+        batched.judge()
+    assert batched.judge(batch=True) == 0
+    assert len(batched.stub.requests) == len(batched.replies()) == 8
+    assert len(batched.stub.batches) == 1
+
+
+def test_a_batch_whose_id_was_lost_is_found(batched, monkeypatch):
+    keep = batch.Batch._keep
+    with monkeypatch.context() as patch:
+        patch.setattr(batch.Batch, "_keep", lambda self, state: state["id"] or keep(self, state))
+        patch.setattr(batch.Batch, "look", Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            batched.judge(batch=True)
+    assert batched.judge(batch=True) == 0
+    assert len(batched.stub.requests) == 8 and len(batched.stub.batches) == 1
 
 
 def test_an_estimate_goes_by_bytes_and_by_replies(place):
