@@ -132,7 +132,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         prompts, covariates = None, None
         if self.memory is not None:
             prompts = Prompts.of(sampled, responses)
-            covariates = prompts.covariates(self.memory, self.step)
+            covariates = prompts.covariates(self.memory, self.step, self.args.js.covariates)
         inputs = {
             "covariates": covariates,
             "mask": None if valid.all() else valid,
@@ -253,8 +253,11 @@ class Prompts:
             found.update(zip(each.index, labelled, strict=True))
         return cls(*zip(*[found[i] for i in sorted(found)[::responses]], strict=True))
 
-    def covariates(self, memory: Memory, step: int) -> torch.Tensor:
-        """(n, k) past, columns of `--js.covariates`, and the datasource, where there are few."""
+    def covariates(self, memory: Memory, step: int, asked: str | None = None) -> torch.Tensor:
+        """(n, k) past, columns of `--js.covariates`, and the datasource, where there are few.
+
+        Raises BadInput if these columns are asked for, and no prompt has one.
+        """
         sources = [str(getattr(label, "datasource", "")) for label in self.labels]
         kinds = sorted(set(sources))
         kinds = kinds[1:] if len(kinds) * FEWEST_PROMPTS <= len(sources) else []
@@ -263,6 +266,10 @@ class Prompts:
             for label, source in zip(self.labels, sources, strict=True)
         ]
         columns = torch.tensor(rows, dtype=torch.float64).reshape(len(rows), -1)
+        if asked and not columns[:, : columns.shape[1] - len(kinds)].isfinite().any():
+            raise BadInput(
+                f"--js.covariates {asked}: no prompt of the batch, or no text label, has it"
+            )
         return torch.cat([memory.covariate(self.keys, step), columns], 1)
 
 

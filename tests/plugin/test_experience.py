@@ -345,6 +345,8 @@ def test_datasources_are_covariates_where_each_has_enough_prompts():
     prompts = Prompts([str(i) for i in range(24)], labels)
     found = prompts.covariates(estimators.Memory(), 1)
     assert found[:3, 1:].tolist() == [[1, 0], [0, 0], [0, 1]] and found[:, 0].isnan().all()
+    with pytest.raises(BadInput, match=r"--js\.covariates steps: no prompt"):
+        prompts.covariates(estimators.Memory(), 1, "steps")
     labels[0].datasource = "one more"
     assert prompts.covariates(estimators.Memory(), 1).shape == (24, 1)
 
