@@ -73,7 +73,7 @@ def summary(out, name):
         ("heterogeneity", [*SMALL, "--m", 2, "--batches", 12]),
     ],
 )
-def test_programs_take_the_samples_that_are_there(sampled, capsys, name, more):
+def test_programs_take_the_samples_that_are_there(sampled, capsys, request, name, more):
     assert lab.main([name, "--out", str(sampled), "--device", "cpu", *map(str, more)]) == 0
     out = capsys.readouterr().out
     found = summary(sampled, name)
@@ -85,6 +85,7 @@ def test_programs_take_the_samples_that_are_there(sampled, capsys, name, more):
     if name != "mse":
         assert ("Batches share responses" in out) == (name == "heterogeneity")
         assert found["disjoint"] == (name != "heterogeneity")
+        request.getfixturevalue("undrawn")
         again = lab.main([name, "--out", str(sampled), "--device", "cpu", *map(str, more)])
         assert again == 0 and summary(sampled, name)["rows"] == found["rows"]
 

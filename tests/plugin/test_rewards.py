@@ -8,11 +8,13 @@ import json
 import logging
 import math
 import pickle
+import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -370,46 +372,27 @@ def test_no_bytes_break_it(came):
 # --- addresses -------------------------------------------------------------------------------
 
 
-A, B, C = (f"http://{host}:5000/get_reward" for host in "abc")
+def addresses(mark: str) -> Iterator[tuple[list[str], str | None, str]]:
+    """The rows of `addresses.txt`: addresses, weights, and what they come to."""
+    for line in Path(__file__).with_name("addresses.txt").read_text().splitlines()[3:]:
+        line = re.sub(r"\b[ABC]\b", lambda name: f"http://{name[0].lower()}:5000/get_reward", line)
+        words, come_to = line[2:].split(" ~ ")
+        urls, _, weights = words.partition(" | ")
+        if line[0] == mark:
+            yield [f" {each} " for each in urls.split()], weights or None, come_to
 
 
-@pytest.mark.parametrize(
-    ("addresses", "weights", "sources"),
-    [
-        ([A, f" {B} "], None, [("", 1.0, (A, B))]),
-        ([A + "?model=b"], None, [("", 1.0, (A + "?model=b",))]),
-        ([f"help={A}", f"help={B}"], None, [("help", 1.0, (A, B))]),
-        (
-            [f"help={A}", f" harm={C}", f"help={B}"],
-            "help=0.8, harm=-0.2",
-            [("help", 0.8, (A, B)), ("harm", -0.2, (C,))],
-        ),
-    ],
-)
-def test_names_tell_models_apart(addresses, weights, sources):
-    assert parse(addresses, weights) == sources
+def test_names_tell_models_apart():
+    for urls, weights, sources in addresses("="):
+        expected = [(name, weight, tuple(servers)) for name, weight, servers in json.loads(sources)]
+        assert parse(urls, weights) == expected
 
 
-@pytest.mark.parametrize(
-    ("addresses", "weights", "said"),
-    [
-        ([A, f"help={B}"], None, "give one NAME=NUMBER for each"),
-        ([f"help={A}", f"harm={B}"], None, "give one NAME=NUMBER for each"),
-        ([f"help={A}", f"harm={B}"], "help=1,harm=1,art=1", "give one NAME=NUMBER for each"),
-        ([A, B], "a=1,b=1", "give one NAME=NUMBER for each"),
-        ([A], "1", "give one NAME=NUMBER for each"),
-        ([f"help={A}"], "help=0", "give one NAME=NUMBER for each"),
-        ([f"help={A}"], "help=nan", "give one NAME=NUMBER for each"),
-        ([f"help={A}"], "help=1,help=2", "give one NAME=NUMBER for each"),
-        (["ftp://a/x"], None, "neither a Python file (.py) nor an http(s) address"),
-        (["http://a:99999/x"], None, "invalid port"),
-        (["http://me:secret@a/x"], None, "OPENRLHF_JS_REWARD_TOKEN"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(addresses, weights, said):
-    with pytest.raises(BadInput) as caught:
-        parse(addresses, weights)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+def test_what_cannot_be_meant_is_refused():
+    for urls, weights, said in addresses("!"):
+        with pytest.raises(BadInput) as caught:
+            parse(urls, weights)
+        assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 # --- before a run ----------------------------------------------------------------------------

@@ -57,9 +57,12 @@ def test_rows_name_their_task_which_grades_as_the_quickstart_does(name, tmp_path
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_programs_take_the_data_without_further_flags(folder, tmp_path):
+def test_programs_take_the_data_without_further_flags(tmp_path):
+    tokenizer = model.make_tokenizer(sort)
+    small = model.make_model(tokenizer, 0, width=16, layers=1)  # answers may be long
+    model.save(small, tokenizer, tmp_path / "model")
     write_prompts(tmp_path / "one.jsonl", sort, sort.split(0, 40).held_out[:1], "sort")
-    given = ["--model", str(folder), "--device", "cpu"]
+    given = ["--model", str(tmp_path / "model"), "--device", "cpu"]
     passk = [*given, "--tasks", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "passk")]
     assert cli_eval.main(["passk", *passk, "--samples", "2"]) == 0
     lab = [*given, "--prompts", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "lab")]
