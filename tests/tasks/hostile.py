@@ -21,28 +21,9 @@ CANARY = "hostile_canary"
 LONG = 100_000  # characters
 GRADED = 2_000  # characters: the longest answer that the graders of mathematics look at
 
-LABELS: dict[str, tuple[str, ...]] = {
-    "math": (
-        "918273645",
-        r"2^{x}+\sqrt{3}\sin(y)",
-        r"\left(-\infty, \sqrt{11}\right) \cup [19, 23)",
-        r'{"answer": ["-7117", "\\frac{355}{113}"], "unit": "cm", "tolerance": "1e-3"}',
-    ),
-    "gsm8k": ("918273645",),
-    "geometry3k": (r"71\sqrt{3}",),
-    "countdown": ('{"numbers": [55, 53, 59, 22], "target": 71}',),
-    "knights_knaves": ('{"Owen": "sage", "Liam": "fool", "Emily": "sage"}',),
-    "maze": ('{"maze": ["******", "*S...*", "*.**.*", "*...E*", "*.*..*", "******"]}',),
-}
-BOX, TAGS, HASHES = ("\\boxed{", "}."), ("<answer>", "</answer>"), ("#### ", "\n")
-FORMS: dict[str, tuple[tuple[str, str], ...]] = {  # between what each task looks for an answer
-    "math": (BOX,),
-    "gsm8k": (HASHES, BOX),
-    "geometry3k": (BOX,),
-    "countdown": (TAGS, BOX),
-    "knights_knaves": (BOX, TAGS),
-    "maze": (TAGS, BOX),
-}
+LABELS: dict[str, list[str]] = WORDS["labels"]
+FORMS: dict[str, list[list[str]]] = WORDS["forms"]  # between what each task looks for an answer
+_MARKS = sorted({mark for forms in FORMS.values() for form in forms for mark in form})
 
 
 class Kind(NamedTuple):
@@ -169,4 +150,13 @@ def drawn_responses(task: str) -> SearchStrategy[str]:
     placed = st.tuples(ANY_TEXT, st.sampled_from(FORMS[task]), answers(task)).map(
         lambda drawn: f"{drawn[0]}{drawn[1][0]}{drawn[2]}{drawn[1][1]}"
     )
-    return placed | answers(task) | _words([*WORDS["marks"], *BOX, *TAGS, *HASHES])
+    return (
+        placed
+        | answers(task)
+        | _words(
+            [
+                *WORDS["marks"],
+                *(mark for forms in FORMS.values() for form in forms for mark in form),
+            ]
+        )
+    )
