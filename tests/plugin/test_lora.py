@@ -11,13 +11,12 @@ from openrlhf_js.plugin.parser import upstream_parser
 LAYERS = 2
 
 
-def with_lora(*targets: str, tied: bool = False, rank: int = 2, alpha: int = 6):
+def with_lora(*targets: str, tied: bool = False):
     from peft import LoraConfig, get_peft_model
 
-    settings = LoraConfig(
-        task_type="CAUSAL_LM", r=rank, lora_alpha=alpha, target_modules=list(targets)
-    )
-    return get_peft_model(noisy(qwen(vocab_size=30, tie_word_embeddings=tied)), settings)
+    how = {"task_type": "CAUSAL_LM", "r": 2, "lora_alpha": 6, "target_modules": list(targets)}
+    model = noisy(qwen(vocab_size=30, tie_word_embeddings=tied))
+    return get_peft_model(model, LoraConfig(**how))
 
 
 # --- one matrix ---------------------------------------------------------------------------------

@@ -25,24 +25,17 @@ def rows(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("response", "score"),
-    [
-        ("hbea", 4),
-        ("hbeb", 3.5),  # b is next to a
-        ("abea", 4 - 7 / 2),
-        ("hbe", 3 - 1),
-        ("hbeaa", 4 - 1),
-        ("abeh", -2.5 + 1 + 1 - 2.5),  # order counts
-        ("", -4),
-        ("(bea", 4 - 7 / 2),
-        ("hbea<pad>", 4 - 5),
-    ],
-)
-def test_true_scores_by_hand(response, score):
-    assert true_score("hbea", response) == pytest.approx(SCALE * score)
-    assert true_score("hbea", response + END) == pytest.approx(SCALE * score)
-    assert TASK.score(response + END, TASK.label("hbea")).value == pytest.approx(SCALE * score)
+TRUE = {  # b is next to a, and order counts
+    **{"hbea": 4, "hbeb": 3.5, "abea": 4 - 7 / 2, "hbe": 3 - 1, "hbeaa": 4 - 1},
+    **{"abeh": -2.5 + 1 + 1 - 2.5, "": -4, "(bea": 4 - 7 / 2, "hbea<pad>": 4 - 5},
+}
+
+
+def test_true_scores_by_hand():
+    for response, score in TRUE.items():
+        expected = pytest.approx(SCALE * score)
+        assert true_score("hbea", response) == true_score("hbea", response + END) == expected
+        assert TASK.score(response + END, TASK.label("hbea")).value == expected
 
 
 def test_split_divides_all_prompts():

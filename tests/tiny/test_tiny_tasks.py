@@ -89,22 +89,13 @@ def test_problems_are_written_short():
     assert maze.prompt({"rows": rows, "length": 4}) == "S..*|.*..|..E*|....:"
 
 
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        ("2479<eos>", 1.0),
-        ("2479", 0.0),  # truncated
-        ("2479<eos><eos>", 0.0),
-        ("24790<eos>", 0.0),
-        (" 2479<eos>", 0.0),
-        ("7294<eos>", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_the_score_of_sort_is_exact(response, expected):
-    assert sort.score(response, "2479").value == expected
-    query = "sort(7294)=" + response
-    assert tasks.score_query(query, "sort(7294)=", "2479").value == expected
+def test_the_score_of_sort_is_exact():
+    truncated, others = "2479", ("2479<eos><eos>", "24790<eos>", " 2479<eos>", "7294<eos>", "")
+    for response in ("2479<eos>", truncated, *others):
+        expected = float(response == "2479<eos>")
+        assert sort.score(response, "2479").value == expected
+        query = "sort(7294)=" + response
+        assert tasks.score_query(query, "sort(7294)=", "2479").value == expected
 
 
 def test_a_query_without_its_prompt_is_an_error_and_not_a_zero():
