@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kit import write_lines
 from PIL import Image
 
 from openrlhf_js.tasks import GRADED, TASKS, prompt_files, task_of
@@ -56,11 +57,6 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.fixture
 def _echo(install: Callable[..., None]) -> None:
     install()
-
-
-def write_rows(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def row(text: str = "say 1", label: Any = "1", **more: Any) -> dict[str, Any]:
@@ -154,7 +150,7 @@ def test_a_line_that_is_no_row_has_its_number(line: Any, problem: str, tmp_path:
 
 @pytest.mark.usefixtures("_echo")
 def test_other_columns_and_plain_text_can_be_read(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "a.jsonl", {"q": "hello", "a": "1", "datasource": "echo/x"})
+    path = write_lines(tmp_path / "a.jsonl", [{"q": "hello", "a": "1", "datasource": "echo/x"}])
     (line,) = read(path, "q", "a")
     assert isinstance(line.example, Example)
     assert line.example.messages == [{"role": "user", "content": "hello"}]
@@ -174,7 +170,7 @@ def test_other_columns_and_plain_text_can_be_read(tmp_path: Path) -> None:
 )
 def test_answers_that_are_graded_wrongly(changes, label, problem, tmp_path, install):
     install(**changes)
-    path = write_rows(tmp_path / "a.jsonl", row(label=label))
+    path = write_lines(tmp_path / "a.jsonl", [row(label=label)])
     found = check([path])
     ((kind, (text,)),) = found.problems.items()
     assert kind == "wrong grade" and text.startswith(f"{path}, line 1: {problem}")
@@ -184,9 +180,9 @@ def test_answers_that_are_graded_wrongly(changes, label, problem, tmp_path, inst
 @pytest.mark.usefixtures("_echo")
 def test_repeated_prompts_are_found_whatever_their_white_space(tmp_path: Path) -> None:
     texts = "one  two", "three", "one\ntwo ", "one two"
-    a = write_rows(tmp_path / "a.jsonl", *map(row, texts))
+    a = write_lines(tmp_path / "a.jsonl", map(row, texts))
     system = {**row(), "input": [{"role": "system", "content": "three"}]}  # no question
-    b = write_rows(tmp_path / "b.jsonl", row("THREE"), system, row("three"))
+    b = write_lines(tmp_path / "b.jsonl", [row("THREE"), system, row("three")])
     assert check([a, b]).problems == {
         "repeated prompt": [
             f"{a}, line 3: the same prompt as {a}, line 1",
@@ -205,7 +201,7 @@ def test_images_count_by_their_content(tmp_path: Path) -> None:
         Image.new("RGB", (4, 3), color).save(tmp_path / f"{name}.png")
     names = "red", "blue", "red2", "none"
     rows = [row("<image> x?", images=[str(tmp_path / f"{name}.png")]) for name in names]
-    path = write_rows(tmp_path / "a.jsonl", *rows, row("<image> y?"))
+    path = write_lines(tmp_path / "a.jsonl", [*rows, row("<image> y?")])
     problems = check([path]).problems
     assert problems["repeated prompt"] == [f"{path}, line 3: the same prompt as {path}, line 1"]
     assert problems["image"] == [
@@ -216,7 +212,7 @@ def test_images_count_by_their_content(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_echo")
 def test_long_prompts_and_few_of_many_problems_are_listed(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "a.jsonl", *(row("x " * number) for number in (1, 2, 3, 9)))
+    path = write_lines(tmp_path / "a.jsonl", [row("x " * number) for number in (1, 2, 3, 9)])
 
     def words(example: Example) -> int:
         return len(example.messages[0]["content"].split())
@@ -224,8 +220,8 @@ def test_long_prompts_and_few_of_many_problems_are_listed(tmp_path: Path) -> Non
     found = check([path], count_tokens=words, max_tokens=3)
     assert found.problems["too long"] == [f"{path}, line 4: the prompt takes 9 tokens, more than 3"]
     assert (found.rows()[0]["median_tokens"], found.rows()[0]["max_tokens"]) == (2, 9)
-    bad = write_rows(tmp_path / "b.jsonl", *[5] * 600)
+    bad = write_lines(tmp_path / "b.jsonl", [5] * 600)
     for found in (check([bad]), check([path], [bad])):
         assert len(found.problems["bad row"]) == 600
-    empty = write_rows(tmp_path / "empty.jsonl")
+    empty = write_lines(tmp_path / "empty.jsonl", [])
     assert check([empty]).problems == {"bad row": [f"{empty}: the file holds no row"]}
