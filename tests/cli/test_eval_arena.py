@@ -268,6 +268,7 @@ def test_what_goes_wrong_ends_the_script(script, tmp_path):
 
 
 @pytest.mark.timeout(300)  # imports torch twice
+@pytest.mark.integration  # trains, serves a judge, and runs five programs
 def test_the_example_needs_no_key_and_no_network(tmp_path):
     own = {**os.environ, "PYTHON": sys.executable, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path)}
     assert subprocess.run(["bash", str(SCRIPT), "--example"], env=own).returncode == 0
