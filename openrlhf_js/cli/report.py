@@ -28,6 +28,7 @@ class ReportSettings(Settings):
       openrlhf-js report rloo=logs/rloo js=logs/js --out compared
       openrlhf-js report rloo=logs/rloo_0,logs/rloo_1 js=logs/js_0,logs/js_1
       openrlhf-js report logs/js --lab results/lab
+      openrlhf-js report --eval eval/base eval/step20 eval/step40 arena/scores.json
     """
 
     runs: Annotated[Positional[list[str]], arg(metavar="RUN ...")] = Field(
@@ -37,6 +38,9 @@ class ReportSettings(Settings):
         Path("report"), description="folder for report.html and the PNGs, in place of earlier ones"
     )
     lab: list[Path] = Field([], description="folders with results of openrlhf-js lab")
+    eval: list[Path] = Field(
+        [], description="of checkpoints: folders of eval passk, files of eval arena score --json"
+    )
     smooth: int | None = Field(
         None, ge=1, description="logged values in a running average; a share of long runs if unset"
     )
@@ -49,14 +53,15 @@ def main(argv: Sequence[str]) -> int:
 
 def work(settings: ReportSettings) -> None:
     """Reads the runs, writes page and pictures, and prints the final figures."""
-    if not settings.runs and not settings.lab:
-        raise ValueError("name a RUN, a --lab FOLDER, or both")
+    if not (settings.runs or settings.lab or settings.eval):
+        raise ValueError("name a RUN, a --lab FOLDER, or an --eval PATH")
     from openrlhf_js.report import pages
     from openrlhf_js.report.panels import final_figures
     from openrlhf_js.report.runs import find_conditions
 
     conditions, now = find_conditions(settings.runs), time.time()
-    written = pages.write(conditions, settings.lab, settings.out, settings.smooth)
+    given = (settings.lab, settings.out, settings.smooth, settings.eval)
+    written = pages.write(conditions, *given)
     table(final_figures(conditions))
     for name, each in ((c.name, each) for c in conditions for each in c.runs):
         say(f"{name}: {each.status(now)}")

@@ -31,11 +31,13 @@ def test_a_report_is_written_and_said(run, tmp_path, capsys):
     ("words", "complaint"),
     [
         (["{run}", "--lab", "{run}"], "holds no result of openrlhf-js lab; give its --out"),
+        (["--eval", "{run}/../other.json"], "other.json holds neither results of eval passk nor"),
         (["x\x1b[31mred"], "event files in x\\x1b[31mred"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(run, words, complaint, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.json").write_text("[1]")
     assert report.main([word.format(run=run) for word in words]) == 2
     error = capsys.readouterr().err
     assert error.startswith("openrlhf-js report: ")

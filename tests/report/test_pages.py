@@ -153,6 +153,47 @@ def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
     assert "train/gpt_loss" in found.page.read_text(encoding="utf-8")
 
 
+def passes(path, model, *values):
+    """Results of `eval passk`, with intervals of five points."""
+    ends = [{"value": v, "low": v - 0.05, "high": v + 0.05} for v in values]
+    rows = [{"quantity": "pass_at", "j": 4**place, **each} for place, each in enumerate(ends)]
+    rows.append({"quantity": "tokens", "j": None, "value": 9, "low": None, "high": None})
+    path.mkdir()
+    tasks = {"maze": {"samples": 4, "rows": rows}}
+    (path / "results.json").write_text(json.dumps({"model": model, "tasks": tasks}))
+    return path
+
+
+def test_checkpoints_over_training(tmp_path):
+    evaluated = [
+        passes(tmp_path / "a", "Qwen/Qwen3-4B", 0.1, 0.3),
+        passes(tmp_path / "b", "runs/js/global_step40_hf", 0.3, 0.5),
+        passes(tmp_path / "c", "http://here/v1#js-step5", 0.2, 0.4),
+    ]
+    base = {"baseline": "o3", "category": "hard", "judge": "<j>", "style_control": "none"}
+    scores = {"o3": 50, "Qwen-Qwen3-4B": 5, "js-global_step40_hf": 8, "rloo_step40": 7, "gpt": 60}
+    rows = [{"model": m, "score": s, "ci_low": s - 1, "ci_high": s + 1, **base}
+            for m, s in scores.items()]  # fmt: skip
+    (tmp_path / "s.json").write_text(json.dumps(rows))
+    found = pages.write([], [], tmp_path / "out", evaluated=[*evaluated, tmp_path / "s.json"])
+    parsed = Parsed(found.page.read_text(encoding="utf-8"))
+    assert parsed.open == [] and parsed.cells[1][:3] == ["run", "step", "maze, pass@1"]
+    lines = {(*cells[:2],): cells[2:] for cells in parsed.cells[2:]}
+    assert lines["js", "5"] == ["20.0 (15.0 to 25.0)", "40.0 (35.0 to 45.0)", "-"]
+    assert (
+        lines["js", "40"][2] == "8.0 (7.0 to 9.0)" and lines["gpt", "-"][2] == "60.0 (59.0 to 61.0)"
+    )
+    assert [*lines] == [("Qwen-Qwen3-4B", "-"), ("gpt", "-"), ("js", "5"), ("js", "40"),
+                        ("rloo", "40")]  # fmt: skip
+    pass_1, _, arena = (
+        {line["name"]: (line["x"], line["y"]) for line in figure["data"]}
+        for figure in parsed.figures
+    )
+    assert pass_1 == {"js": ([0, 5, 40], [10, 20, 30]), "rloo": ([0], [10])}
+    assert arena == {"js": ([0, 40], [5, 8]), "rloo": ([0, 40], [5, 7])}
+    assert parsed.figures[2]["data"][0]["error_y"]["array"] == [1, 1]
+
+
 def test_results_of_the_lab_are_found_among_other_files_and_shown(tmp_path):
     folder = tmp_path / "lab" / "early"
     folder.mkdir(parents=True)

@@ -13,17 +13,16 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
+
+from openai import OpenAI
+from openai.types import Batch as Found
 
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.store import Record, json_line
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, Reply
-
-if TYPE_CHECKING:
-    from openai import OpenAI
-    from openai.types import Batch as Found
 
 URL: Any = "/v1/chat/completions"
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -38,63 +37,60 @@ class Batch:
         self.path, self._state = path, json.loads(path.read_bytes()) if path.is_file() else none
         self.games: dict[str, Record] = self._state["games"]  # the records that replies complete
 
-    def submit(self, client: OpenAI, requests: Sequence[tuple[Record, Record]]) -> None:
+    def submit(self, client: OpenAI, games: Sequence[Record], bodies: Sequence[Record]) -> None:
         """Makes a batch of these games, each with the body of its request."""
-        asked, token = {"method": "POST", "url": URL}, uuid4().hex
-        lines = [json_line({"custom_id": r["game"], **asked, "body": b}) for r, b in requests]
-        self.games = {record["game"]: record for record, _ in requests}
-        self._keep({"token": token, "id": "", "games": self.games})
+        self.games = {each["game"]: each for each in games}
+        token, asked = uuid4().hex, {"method": "POST", "url": URL}
+        pairs = zip(self.games, bodies, strict=True)
+        lines = [json_line({"custom_id": key, **asked, "body": body}) for key, body in pairs]
+        self._write({"token": token, "id": "", "games": self.games})
         file = client.files.create(file=("requests.jsonl", b"".join(lines)), purpose="batch")
-        once = client.with_options(max_retries=0)  # a second try might make a second batch
-        made = once.batches.create(
-            **{"input_file_id": file.id, "endpoint": URL, "completion_window": "24h"},
+        made = client.with_options(max_retries=0).batches.create(  # a second try may make another
+            input_file_id=file.id,
+            endpoint=URL,
+            completion_window="24h",
             metadata={"openrlhf_js": token},
         )
-        self._keep({**self._state, "id": made.id})
+        self._write({**self._state, "id": made.id})
         resumes = "Ctrl-C leaves it running, and the same command resumes"
-        say(f"{made.id}: {len(self.games):,} games, within 24 hours; {resumes}")
+        say(f"{made.id}: {len(games):,} games, within 24 hours; {resumes}")
 
-    def look(self, client: OpenAI) -> Found | None:
-        """What the endpoint says of it; None if it was never made."""
-        if self._state["id"]:
-            return client.batches.retrieve(self._state["id"])
-        for each in client.batches.list(limit=100):
-            if (each.metadata or {}).get("openrlhf_js") == self._state["token"]:
-                self._keep({**self._state, "id": each.id})
-                return each
-        return None
+    def replies(self, client: OpenAI, endpoint: Endpoint) -> list[tuple[Record, Reply | NoReply]]:
+        """What came of each game once the batch has ended; nothing if it was never made."""
+        seconds = FIRST_SECONDS
+        with progress("waiting for a batch", len(self.games), "games") as bar:
+            while (found := self._look(client)) and found.status not in ENDED:
+                if found.request_counts:
+                    bar.update(found.request_counts.completed, found.status)
+                time.sleep(seconds)
+                seconds = min(1.5 * seconds, MOST_SECONDS)
+        if not found:
+            return []
+        came: dict[str, Reply | NoReply] = {}
+        for name in filter(None, (found.output_file_id, found.error_file_id)):
+            for line in client.files.content(name).content.splitlines():
+                with suppress(ValueError, LookupError, TypeError):  # a line without a reply
+                    row = json.loads(line)
+                    answer, key = row["response"], row["custom_id"]
+                    came[key] = endpoint.read(answer["status_code"], json.dumps(answer["body"]))
+        errors = [str(each.message) for each in (found.errors and found.errors.data) or []]
+        lost = NoReply(" ".join([found.id, found.status, *errors[:1]]))
+        return [({**r, "batch": found.id}, came.get(key, lost)) for key, r in self.games.items()]
 
     def end(self) -> None:
         """Its replies are in the ledger."""
         self.path.unlink()
         self.games = {}
 
-    def _keep(self, state: Record) -> None:
+    def _look(self, client: OpenAI) -> Found | None:
+        if self._state["id"]:
+            return client.batches.retrieve(self._state["id"])
+        for each in client.batches.list(limit=100):
+            if (each.metadata or {}).get("openrlhf_js") == self._state["token"]:
+                self._write({**self._state, "id": each.id})
+                return each
+        return None
+
+    def _write(self, state: Record) -> None:
         self._state = state
         write_json(self.path, state)
-
-
-def wait_for(client: OpenAI, batches: Sequence[Batch]) -> list[Found | None]:
-    """What the endpoint says of each batch, once all have ended."""
-    seconds, total = FIRST_SECONDS, sum(len(each.games) for each in batches)
-    with progress("waiting for batches", total, "games") as bar:
-        while True:
-            found = [each.look(client) for each in batches]
-            if all(each is None or each.status in ENDED for each in found):
-                return found
-            counts = [each.request_counts for each in found if each and each.request_counts]
-            bar.update(sum(each.completed + each.failed for each in counts))
-            time.sleep(seconds)
-            seconds = min(1.5 * seconds, MOST_SECONDS)
-
-
-def replies_of(client: OpenAI, endpoint: Endpoint, found: Found) -> dict[str, Reply | NoReply]:
-    """What came of a batch that has ended, by game."""
-    came: dict[str, Reply | NoReply] = {}
-    for name in filter(None, (found.output_file_id, found.error_file_id)):
-        for line in client.files.content(name).content.splitlines():
-            with suppress(ValueError, LookupError, TypeError):  # a line without a reply
-                row = json.loads(line)
-                answer, key = row["response"], row["custom_id"]
-                came[key] = endpoint.read(answer["status_code"], json.dumps(answer["body"]))
-    return came

@@ -13,14 +13,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from openai import OpenAI
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
-from openrlhf_js.evaluation.arena.batch import Batch, replies_of, wait_for
+from openrlhf_js.evaluation.arena.batch import Batch
 from openrlhf_js.evaluation.arena.data import (
     Bench,
     Folder,
@@ -47,15 +49,12 @@ from openrlhf_js.evaluation.arena.protocol import (
 from openrlhf_js.evaluation.arena.style import split_thinking
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, Reply, run_all
 
-if TYPE_CHECKING:
-    from openai import OpenAI
-    from openai.types import Batch as Ended
-
 log = logging.getLogger(__name__)
 
 BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
 OUTPUT_TOKENS = 900  # of the official judges' replies, on average
 OPEN = "open"
+ROUNDING = 1 + 1e-9  # of sums of dollars
 NO_REPLY = dict(text="", thinking="", prompt_tokens=0, completion_tokens=0, prompt_bytes=0)
 
 
@@ -97,6 +96,10 @@ class Ledger:
         if any("refused" in each for each in recent):
             return None
         return Game(None, recent[-1]["text"]) if len(recent) >= self.tries else OPEN
+
+    def lacks(self, asked: Record) -> bool:
+        """Whether what came of a game in a batch is not here yet."""
+        return all(r.get("batch") != asked["batch"] for r in self.replies.get(asked["game"], ()))
 
     def open(self, key: str) -> bool:
         """Whether a game is to be asked."""
@@ -289,12 +292,9 @@ class Judging:
         `budget` is in dollars for all replies that these models ever had. No game begins that would
         pass it with those under way, if each costs as much as the mean one so far.
         """
-        self.lost.clear()
-        if self.batch:
-            self._run_batches(endpoint, budget)
-            return
-        if self.under_way:
+        if self.under_way and not self.batch:
             raise ValueError(f"{self.under_way:,} games are in a batch: --batch waits for it")
+        self.lost.clear()
         games, _, _, dollars = self.estimate()
         before, under_way = self.bill.dollars, 0
 
@@ -303,39 +303,33 @@ class Judging:
             for job in asks:
                 spent = self.bill.dollars
                 mean = spent / self.bill.replies if self.bill.replies else dollars / games
-                if budget is not None and spent + (under_way + 1) * mean > budget:
+                if budget is not None and spent + (under_way + 1) * mean > budget * ROUNDING:
                     self.out_of_money = True
                     return
                 under_way += 1
                 yield job
 
-        async def ask(job: Asked) -> Record:
+        async def ask(job: Asked) -> Reply:
             nonlocal under_way
             pair, game = job
             try:
                 reply = await endpoint.chat(pair.messages(game), **self.settings.request())
-            except NoReply as error:
-                if not error.refused:
-                    raise
-                return self._record(_asked(job), error)
             finally:
                 under_way -= 1
-            return self._record(_asked(job), reply)
+            self.bill.add(_asked(job) | reply._asdict())
+            return reply
 
-        def save(results: Sequence[tuple[Asked, Record | NoReply]]) -> None:
-            replies: dict[str, list[Record]] = defaultdict(list)  # by category
-            for (pair, game), found in results:
-                if isinstance(found, NoReply):
-                    self.lost[pair.keys[game]] = str(found)
-                else:
-                    replies[pair.question.category].append(found)
-            for category, records in replies.items():
-                self.ledgers[category].add(records)
+        def save(results: Sequence[tuple[Asked, Reply | NoReply]]) -> None:
+            for ledger in self.ledgers.values():
+                own = [(_asked(job), reply) for job, reply in results if job[0].ledger is ledger]
+                self._keep(ledger, own)
             spent = self.bill.dollars - before
             bar.advance(len(results), f"${spent:,.2f}" if self.price else "")
 
         try:
-            for _ in range(self.tries):
+            if self.batch:
+                self._run_batches(endpoint, budget)
+            for _ in range(0 if self.batch else self.tries):
                 if self.out_of_money or not (asks := self.open_games()):
                     break
                 with progress("judging", len(asks), "games") as bar:
@@ -343,56 +337,48 @@ class Judging:
         finally:
             self.write()
 
-    def _record(self, asked: Record, reply: Reply | NoReply) -> Record:
-        if isinstance(reply, NoReply):
-            return {**asked, **NO_REPLY, "refused": str(reply)}
-        record = asked | reply._asdict()
-        if record["model"] in self.models:
-            self.bill.add(record)
-        return record
+    def _keep(self, ledger: Ledger, replies: Iterable[tuple[Record, Reply | NoReply]]) -> None:
+        """Writes replies to a ledger, and that games were refused; others without one stay open."""
+        records = []
+        for asked, reply in replies:
+            if not isinstance(reply, NoReply):
+                records.append(asked | reply._asdict())
+            elif reply.refused:
+                records.append({**asked, **NO_REPLY, "refused": str(reply)})
+            else:
+                self.lost[asked["game"]] = str(reply)
+        ledger.add(records)
 
     def _run_batches(self, endpoint: Endpoint, budget: float | None) -> None:
         """Waits for batches under way, and makes others until no game is open or paid for."""
-        try:
-            with endpoint.client() as client:
-                while ledgers := self._submit(client, endpoint, budget):
-                    found = wait_for(client, [each.batch for each in ledgers])
-                    for ledger, ended in zip(ledgers, found, strict=True):
-                        if ended:
-                            self._collect(ledger, ended, replies_of(client, endpoint, ended))
+        with endpoint.client() as client:
+            self._submit(client, endpoint, budget)
+            while self.under_way:
+                for ledger in self.ledgers.values():
+                    if ledger.batch.games:
+                        came = ledger.batch.replies(client, endpoint)
+                        new = [(asked, reply) for asked, reply in came if ledger.lacks(asked)]
+                        for asked, reply in new:
+                            if isinstance(reply, Reply):
+                                self.bill.add(asked | reply._asdict())
+                        self._keep(ledger, new)
                         ledger.batch.end()
-        finally:
-            self.write()
+                self._submit(client, endpoint, budget)
 
-    def _submit(self, client: OpenAI, endpoint: Endpoint, budget: float | None) -> list[Ledger]:
-        """Puts the open games that the budget allows into batches; the ledgers that have one."""
+    def _submit(self, client: OpenAI, endpoint: Endpoint, budget: float | None) -> None:
+        """Puts the open games that the budget allows into a batch for each category."""
         games, _, _, dollars = self.estimate()
-        asks, ledgers = self.open_games(), self.ledgers.values()
+        asks, parameters = self.open_games(), self.settings.request()
         if budget is not None and dollars:
             allowed = int((budget - self.bill.dollars) * games / dollars) - self.under_way
             self.out_of_money = allowed < games
             asks = asks[: max(0, allowed)]
-        parameters, discount = self.settings.request(), self.settings.batch_discount
-        for ledger in ledgers:
+        for ledger in self.ledgers.values():
             own = [job for job in asks if job[0].ledger is ledger]
             if own and not ledger.batch.games:
-                requests = [endpoint.request(p.messages(game), **parameters) for p, game in own]
-                records = [{**_asked(job), "discount": discount} for job in own]
-                ledger.batch.submit(client, list(zip(records, requests, strict=True)))
-        return [each for each in ledgers if each.batch.games]
-
-    def _collect(self, ledger: Ledger, ended: Ended, came: Mapping[str, Reply | NoReply]) -> None:
-        """Puts the replies of a batch into its ledger, once; games without one are open again."""
-        errors = (ended.errors and ended.errors.data) or []
-        said = " ".join([ended.id, ended.status, *(str(each.message) for each in errors[:1])])
-        records = []
-        for key, asked in ledger.batch.games.items():
-            reply = came.get(key, NoReply(said))
-            if isinstance(reply, NoReply) and not reply.refused:
-                self.lost[key] = str(reply)
-            elif all(each.get("batch") != ended.id for each in ledger.replies[key]):
-                records.append(self._record({**asked, "batch": ended.id}, reply))
-        ledger.add(records)
+                bodies = [endpoint.request(p.messages(game), **parameters) for p, game in own]
+                records = [_asked(job) | {"discount": self.settings.batch_discount} for job in own]
+                ledger.batch.submit(client, records, bodies)
 
     def write(self) -> None:
         """Writes each judgment whose games are over."""

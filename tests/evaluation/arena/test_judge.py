@@ -435,10 +435,10 @@ def test_no_kill_makes_a_batch_twice(batched, monkeypatch, step):
 
 
 def test_a_batch_whose_id_was_lost_is_found(batched, monkeypatch):
-    keep = batch.Batch._keep
+    write = batch.Batch._write
     with monkeypatch.context() as patch:
-        patch.setattr(batch.Batch, "_keep", lambda self, state: state["id"] or keep(self, state))
-        patch.setattr(batch.Batch, "look", Mock(side_effect=Killed))
+        patch.setattr(batch.Batch, "_write", lambda self, state: state["id"] or write(self, state))
+        patch.setattr(batch.Batch, "replies", Mock(side_effect=Killed))
         with pytest.raises(Killed):
             batched.judge(batch=True)
     assert batched.judge(batch=True) == 0
