@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.report import lab, panels, style
+from openrlhf_js.report import lab, panels, passk, style
 from openrlhf_js.report.chart import chart, script
 from openrlhf_js.report.plot import Panel, Row, plot
 from openrlhf_js.report.runs import Condition, compare_flags
@@ -59,7 +59,7 @@ def write(
     long runs; `evaluated` are results of `eval passk` and scores of `eval arena`.
     """
     results = [result for each in labs for result in lab_results(each)]
-    along, scores = evaluations(evaluated)
+    figures = evaluations(evaluated)
     folder.mkdir(parents=True, exist_ok=True)
     looks = style.series_styles([condition.name for condition in conditions])
     now, (differing, agreeing) = time.time(), compare_flags(conditions)
@@ -84,8 +84,11 @@ def write(
         if shown:
             sections[section] = chart(rows, shown, looks=looks, **STEPS)
     if evaluated:
-        measures = {row["measure"]: Panel(row["measure"], "%", intervals="bars") for row in along}
-        sections["Evaluations"] = chart(along, measures, **STEPS, panel="measure")
+        along = [row for row in figures if row["step"] is not None]
+        shown = {
+            q: Panel(q, "%", intervals="bars") for q in dict.fromkeys(r["quantity"] for r in along)
+        }
+        sections["Evaluations"] = chart(along, shown, **STEPS)
     unknown = [c.name for c in conditions if not any(run.config for run in c.runs)]
     columns = ["flag", *(c.name for c in conditions if c.name not in unknown)]
     text = render(
@@ -105,7 +108,7 @@ def write(
         script=script() if sections else "",
         left_out=left_out,
         lab=results,
-        scores=scores,
+        scores=lab.table({"rows": figures}),
         tags=sorted({tag for c in conditions for tag in c.tags}),
     )
     with atomic_write(folder / PAGE) as file:
@@ -143,55 +146,45 @@ def lab_results(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def evaluations(paths: Sequence[Path]) -> tuple[list[Row], list[dict[str, str]]]:
-    """Rows of pass@k and Arena's scores over training, in per cent, and a table of all models.
+def evaluations(paths: Sequence[Path]) -> list[Row]:
+    """Rows of pass@k and of Arena's scores of models, in per cent; the last of several counts.
 
-    js-global_step20_hf is step 20 of the run js. A model without a step is in the table alone, but
-    that of a first PATH with pass@k is step 0 of every run.
+    js-global_step20_hf is step 20 of the run js. A model without a step has none, but for that of
+    a first PATH with pass@k, which is step 0.
     """
-    found: dict[tuple[str, int, str], dict[str, Any]] = {}  # the last of several figures
+    found: dict[tuple[str, int | None, str], Row] = {}
     start = None
     for path in paths:
         place = path / "results.json" if path.is_dir() else path
         try:
             content = json.loads(place.read_bytes())
-            rows = list(_scores(content) if isinstance(content, list) else _passes(content))
+            figures = list(_figures(content))
         except (ValueError, LookupError, TypeError):
             said = "neither results of eval passk nor scores of eval arena score --json"
             raise ValueError(f"{place} holds {said}") from None
-        for row in rows:
-            name = "-".join(Path(row.pop("model").rpartition("#")[2]).parts[-2:])
-            place_of = STEP.search(name)
-            run, step = STEP.sub("", name), int(place_of[1]) if place_of else -1
-            start = run if not found and isinstance(content, dict) else start
-            found[run, step, row["measure"]] = {"run": run, "step": step, **row}
-    runs = {run for run, step, _ in found if step >= 0}
-    first = [row for row in found.values() if (row["run"], row["step"]) == (start, -1)]
-    along: list[Row] = [row for row in found.values() if row["step"] >= 0]
-    along += [{**row, "run": run, "step": 0} for run in runs for row in first]
-    table: dict[tuple[str, int], dict[str, str]] = {}
-    columns = dict.fromkeys((measure for _, _, measure in found), "-")
-    for (run, step, measure), row in sorted(found.items(), key=lambda each: each[0][:2]):
-        line = table.setdefault((run, step), {"run": run, "step": str(step), **columns})
-        line[measure] = style.interval(row["value"], row["low"], row["high"], ".1f")
-    return along, [line | {"step": line["step"].replace("-1", "-")} for line in table.values()]
+        for model, quantity, value, low, high in figures:
+            name = "-".join(Path(model.rpartition("#")[2]).parts[-2:])
+            start = name if not found and isinstance(content, dict) else start
+            run, number = STEP.sub("", name), STEP.search(name)
+            step = int(number[1]) if number else 0 if name == start else None
+            ends = {"quantity": quantity, "value": value, "low": low, "high": high}
+            found[run, step, quantity] = {"run": run, "step": step, **ends}
+    return sorted(found.values(), key=lambda row: (row["run"], row["step"] or 0))
 
 
-def _passes(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for task, of in found["tasks"].items():
-        for row in of["rows"]:
-            if row["quantity"] == "pass_at" and row["j"] in (1, of["samples"]):
-                ends = {end: row[end] and 100 * row[end] for end in ("value", "low", "high")}
-                yield {"model": found["model"], "measure": f"{task}, pass@{row['j']}", **ends}
-
-
-def _scores(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        if row["model"] != row["baseline"]:
-            controlled = f", style: {row['style_control']}".removesuffix(", style: none")
-            measure = f"{row['category']}, judged by {row['judge']}{controlled}"
-            ends = {"value": row["score"], "low": row["ci_low"], "high": row["ci_high"]}
-            yield {"model": row["model"], "measure": measure, **ends}
+def _figures(content: Any) -> Iterator[tuple[str, str, float, float | None, float | None]]:
+    if isinstance(content, list):
+        for row in content:
+            if row["model"] != row["baseline"]:
+                style_control = f", style: {row['style_control']}".removesuffix(", style: none")
+                judged = f"{row['category']}, judged by {row['judge']}{style_control}"
+                yield row["model"], judged, row["score"], row["ci_low"], row["ci_high"]
+        return
+    for name, task in content["tasks"].items():
+        for j in sorted({1, task["samples"]}):
+            row = passk.value_of(task, "pass_at", j)
+            value, low, high = (row[e] and 100 * row[e] for e in ("value", "low", "high"))
+            yield content["model"], f"{name}, pass@{j}", value, low, high
 
 
 def _free_name(title: str, taken: Sequence[Path]) -> str:

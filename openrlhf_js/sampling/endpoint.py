@@ -111,8 +111,8 @@ class Endpoint:
                 f"no server answers at {self.base_url}: {self._cause(error)}"
             ) from None
         except openai.APIStatusError as error:
-            failure = self._failure(error.status_code, error.response.text)
-            raise EndpointError(str(failure)) from None
+            said = self.read(error.status_code, error.response.text)
+            raise EndpointError(str(said)) from None
 
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers, and fills in the name of its only model."""
@@ -151,16 +151,6 @@ class Endpoint:
         sent = {name: value for name, value in parameters.items() if value is not None}
         return {"model": self.model, "messages": list(messages), **sent}
 
-    def read(self, status: int, body: str) -> Reply | NoReply:
-        """What an answer says that came in a batch, where none ends the run."""
-        try:
-            if status == 200:
-                return _reply(self._scrubbed(body))
-        except ValueError as error:
-            return NoReply(f"the answer holds no chat completion: {error}")
-        failure = self._failure(status, body)
-        return failure if isinstance(failure, NoReply) else NoReply(str(failure))
-
     async def chat(self, messages: Sequence[Any], **parameters: Any) -> Reply:
         """One reply, or NoReply or EndpointError; parameters that are None are not sent."""
         assert self._client, "an endpoint is used inside `async with`"
@@ -169,26 +159,30 @@ class Endpoint:
         try:
             with anyio.fail_after(self.timeout_seconds):
                 answer = await self._client.post("/chat/completions", cast_to=str, body=body)
-            reply = _reply(self._scrubbed(answer))
+            found = self.read(200, answer)
         except openai.APIStatusError as error:
-            failure = self._failure(error.status_code, error.response.text)
+            found = self.read(error.status_code, error.response.text)
         except TimeoutError:
-            failure = NoReply(f"no reply within {self.timeout_seconds:g} s")
+            found = NoReply(f"no reply within {self.timeout_seconds:g} s")
         except (openai.APIConnectionError, aiohttp.ClientError) as error:
-            failure = NoReply(f"connection lost: {self._cause(error)}")
-        except ValueError as error:
-            failure = NoReply(f"the answer holds no chat completion: {error}")
-        else:
+            found = NoReply(f"connection lost: {self._cause(error)}")
+        if isinstance(found, Reply):
             self._unanswered, self._last_reply = 0, time.monotonic()
-            return reply
-        if isinstance(failure, NoReply) and not failure.refused:
+            return found
+        if isinstance(found, NoReply) and not found.refused:
             self._unanswered += 1
             if self._unanswered >= UNANSWERED and self._last_reply < began:
-                failure = EndpointError(f"{self.base_url} no longer replies; the last: {failure}")
-        raise failure
+                found = EndpointError(f"{self.base_url} no longer replies; the last: {found}")
+        raise found
 
-    def _failure(self, status: int, body: str) -> NoReply | EndpointError:
+    def read(self, status: int, body: str) -> Reply | NoReply | EndpointError:
+        """What an answer says."""
         body = self._scrubbed(body)
+        if status == 200:
+            try:
+                return _reply(body)
+            except ValueError as error:
+                return NoReply(f"the answer holds no chat completion: {error}")
         said = f"{self.base_url} answered {status}: {' '.join(body.split())[:EXCERPT_CHARACTERS]}"
         if status == 413 or (status == 400 and ABOUT_ONE_REQUEST.search(body)):
             return NoReply(said, refused=True)

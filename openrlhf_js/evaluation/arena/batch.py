@@ -55,7 +55,7 @@ class Batch:
         resumes = "Ctrl-C leaves it running, and the same command resumes"
         say(f"{made.id}: {len(games):,} games, within 24 hours; {resumes}")
 
-    def replies(self, client: OpenAI, endpoint: Endpoint) -> list[tuple[Record, Reply | NoReply]]:
+    def replies(self, client: OpenAI, endpoint: Endpoint) -> list[tuple[Record, Reply | Exception]]:
         """What came of each game once the batch has ended; nothing if it was never made."""
         seconds = FIRST_SECONDS
         with progress("waiting for a batch", len(self.games), "games") as bar:
@@ -66,7 +66,7 @@ class Batch:
                 seconds = min(1.5 * seconds, MOST_SECONDS)
         if not found:
             return []
-        came: dict[str, Reply | NoReply] = {}
+        came: dict[str, Reply | Exception] = {}
         for name in filter(None, (found.output_file_id, found.error_file_id)):
             for line in client.files.content(name).content.splitlines():
                 with suppress(ValueError, LookupError, TypeError):  # a line without a reply

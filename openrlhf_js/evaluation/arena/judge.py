@@ -337,13 +337,13 @@ class Judging:
         finally:
             self.write()
 
-    def _keep(self, ledger: Ledger, replies: Iterable[tuple[Record, Reply | NoReply]]) -> None:
+    def _keep(self, ledger: Ledger, replies: Iterable[tuple[Record, Reply | Exception]]) -> None:
         """Writes replies to a ledger, and that games were refused; others without one stay open."""
         records = []
         for asked, reply in replies:
-            if not isinstance(reply, NoReply):
+            if isinstance(reply, Reply):
                 records.append(asked | reply._asdict())
-            elif reply.refused:
+            elif isinstance(reply, NoReply) and reply.refused:
                 records.append({**asked, **NO_REPLY, "refused": str(reply)})
             else:
                 self.lost[asked["game"]] = str(reply)
