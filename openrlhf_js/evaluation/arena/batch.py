@@ -52,11 +52,11 @@ class Batch:
             metadata={"openrlhf_js": token},
         )
         self._write({**self._state, "id": made.id})
-        resumes = "Ctrl-C leaves it running, and the same command resumes"
-        say(f"{made.id}: {len(games):,} games, within 24 hours; {resumes}")
 
     def replies(self, client: OpenAI, endpoint: Endpoint) -> list[tuple[Record, Reply | Exception]]:
         """What came of each game once the batch has ended; nothing if it was never made."""
+        resumes = "Ctrl-C leaves it running, and the same command resumes"
+        say(f"{len(self.games):,} games in {self._state['id']} ({self.path}); {resumes}")
         seconds = FIRST_SECONDS
         with progress("waiting for a batch", len(self.games), "games") as bar:
             while (found := self._look(client)) and found.status not in ENDED:

@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from unittest.mock import Mock
 
 import pytest
 from judged_bench import BASELINE, answer_row, judgment_row, read_lines, write_bench, write_lines
@@ -416,33 +415,35 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("step", range(6))
-def test_no_kill_makes_a_batch_twice(batched, monkeypatch, step):
-    """Before a step, and after the last one before it, the process ends."""
-    steps = [
-        *((Files, "create"), (Batches, "create"), (Batches, "retrieve"), (Files, "content")),
-        *((Ledger, "add"), (batch.Batch, "end")),
-    ]
-    with monkeypatch.context() as patch:
-        patch.setattr(*steps[step], Mock(side_effect=Killed))
-        with pytest.raises(Killed):
-            batched.judge(batch=True)
+WRITE = batch.Batch._write
+
+
+def dies(*_, **__):
+    raise Killed
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "does"),
+    [
+        (Files, "create", dies),
+        (Batches, "create", dies),
+        (batch.Batch, "_write", lambda self, new: dies() if new["id"] else WRITE(self, new)),
+        (Batches, "retrieve", dies),
+        (Files, "content", dies),
+        (Ledger, "add", dies),
+        (batch.Batch, "end", dies),
+    ],
+)
+def test_no_kill_makes_a_batch_twice(batched, monkeypatch, owner, name, does):
+    """The process ends before each step; the third one is the id's way to the disk."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(owner, name, does)
+        batched.judge(batch=True)
     with pytest.raises(ValueError, match="8 games are in a batch: --batch waits for it"):
         batched.judge()
     assert batched.judge(batch=True) == 0
-    assert len(batched.stub.requests) == len(batched.replies()) == 8
+    assert len(batched.stub.requests) == len(batched.replies()) == batched.last.bill.replies == 8
     assert len(batched.stub.batches) == 1
-
-
-def test_a_batch_whose_id_was_lost_is_found(batched, monkeypatch):
-    write = batch.Batch._write
-    with monkeypatch.context() as patch:
-        patch.setattr(batch.Batch, "_write", lambda self, state: state["id"] or write(self, state))
-        patch.setattr(batch.Batch, "replies", Mock(side_effect=Killed))
-        with pytest.raises(Killed):
-            batched.judge(batch=True)
-    assert batched.judge(batch=True) == 0
-    assert len(batched.stub.requests) == 8 and len(batched.stub.batches) == 1
 
 
 def test_an_estimate_goes_by_bytes_and_by_replies(place):
