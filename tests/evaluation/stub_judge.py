@@ -88,6 +88,7 @@ class Stub(Served):
         asked = json.loads(content)
         assert (asked["endpoint"], asked["completion_window"]) == ("/v1/chat/completions", "24h")
         batch = {"id": f"batch_{len(self.batches)}", "status": "in_progress", **asked}
+        batch["request_counts"] = {"total": 8, "completed": 2, "failed": 0}
         self.batches[batch["id"]] = batch
         return 200, batch
 
