@@ -107,8 +107,12 @@ def problems(run: Run, settings: StudySettings) -> list[Problem]:
         found = [each._replace(label=labels[i % 3] or each.label) for i, each in enumerate(found)]
     if not settings.distinct:
         return found
-    passes = -(-count // settings.distinct)
-    return [each for _ in range(passes) for each in rng.sample(found, len(found))][:count]
+    kinds = 3 if run.mix == "mixed" else 1  # which every batch has its share of
+    ordered: list[Problem] = []
+    while len(ordered) < count:
+        shuffled = [rng.sample(own, len(own)) for own in (found[k::kinds] for k in range(kinds))]
+        ordered += [shuffled[i % kinds][i // kinds] for i in range(len(found))]
+    return ordered[:count]
 
 
 def pass_rates(

@@ -89,6 +89,7 @@ def test_distinct_prompts_come_again_once_in_every_pass_and_are_remembered(setti
     passes = [sorted(given[start : start + 40]) for start in range(0, 320, 40)]
     assert len(given) == 320 and all(each == passes[0] for each in passes)
     assert given[:40] != given[40:80]
+    assert all(each.label == SOLVED for each in given[1:40:3] + given[41:80:3])
     assert again.identity() != settings.identity()
     plain, memory, tracker = (
         train(again, mix="mixed", estimator=name) for name in ("js_plus", "js_memory", "spo")
