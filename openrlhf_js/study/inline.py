@@ -107,11 +107,11 @@ def problems(run: Run, settings: StudySettings) -> list[Problem]:
         found = [each._replace(label=labels[i % 3] or each.label) for i, each in enumerate(found)]
     if not settings.distinct:
         return found
-    kinds = 3 if run.mix == "mixed" else 1  # which every batch has its share of
+    parts = 3 if run.mix == "mixed" else 1  # of which every batch has its share
     ordered: list[Problem] = []
     while len(ordered) < count:
-        shuffled = [rng.sample(own, len(own)) for own in (found[k::kinds] for k in range(kinds))]
-        ordered += [shuffled[i % kinds][i // kinds] for i in range(len(found))]
+        shuffled = [rng.sample(own, len(own)) for own in (found[k::parts] for k in range(parts))]
+        ordered += [shuffled[i % parts][i // parts] for i in range(len(found))]
     return ordered[:count]
 
 
