@@ -347,7 +347,7 @@ def test_only_finite_numbers_ever_come_out(rewards, scores, logs):
         return
     assert all(map(math.isfinite, [answer.reward, answer.score, *answer.logs.values()]))
     (value,) = rewards if isinstance(rewards, list) else [rewards]
-    assert answer.reward == value and not isinstance(value, bool)
+    assert answer.reward == float(value) and not isinstance(value, bool)
 
 
 @settings(deadline=None)
