@@ -66,6 +66,7 @@ RELIED_ON: Names = {
     },
     "openrlhf.trainer.ppo_trainer": {
         "RemoteExperienceMaker": "",
+        "PromptDataset": "dataset tokenizer strategy input_template",
         "PromptDataset.__getitem__": "self idx",
         "prepare_datasets": "strategy tokenizer",
         "SamplesGenerator": "",
@@ -74,6 +75,9 @@ RELIED_ON: Names = {
         "BasePPOTrainer.save_logs_and_checkpoints": "self global_step logs_dict client_states",
         "BasePPOTrainer.save_best_checkpoint": "self eval_metrics global_step client_states",
         "BasePPOTrainer.init_checkpoint_states": "self",
+    },
+    "openrlhf.datasets.prompts_dataset": {
+        "preprocess_data": "data input_template input_key label_key apply_chat_template",
     },
     "openrlhf.trainer.ppo_trainer_async": {
         f"TrainingActor.{ACTOR}": "",
