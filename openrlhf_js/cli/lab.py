@@ -131,7 +131,8 @@ class GradientSettings(BatchSettings):
     past: Path | None = Field(None, description=PAST)
     baselines: tuple[str, ...] = Field(
         (),
-        description="compared with rloo (default all but js1 and grpo)",
+        description="compared with rloo (default js js_plus bloo reinforce++ dr_grpo remax; with "
+        "--past js_memory, too)",
     )
 
 

@@ -42,26 +42,35 @@ class Estimator:
     """Shrinkage (n,), for those that shrink prompt by prompt."""
 
 
-def _shrinking(
-    coefficient: Callable[[Batch], Tensor],
-    target: Callable[[Batch], Tensor] = lambda batch: batch.stats.loo_batch_mean,
-    **fields: Any,
-) -> Estimator:
-    def live(batch: Batch) -> Tensor:
-        return b.live_coefficient(batch.stats, coefficient(batch))
+def _shrinking(rule: Callable[[Batch], tuple[Tensor, Tensor]], **fields: Any) -> Estimator:
+    """An estimator that shrinks rloo by a coefficient (n,) to a target (n,)."""
+
+    def baseline(batch: Batch) -> Tensor:
+        coefficient, target = rule(batch)
+        return b.shrink(batch, b.live_coefficient(batch.stats, coefficient), target)
 
     return Estimator(
-        function=lambda batch: b.shrink(batch, live(batch), target(batch)),
+        function=baseline,
         independent=True,
-        coefficient=live,
+        coefficient=lambda batch: b.live_coefficient(batch.stats, rule(batch)[0]),
         **fields,
     )
+
+
+def _to_others(coefficient: Callable[[Batch], Tensor]) -> Callable[[Batch], tuple[Tensor, Tensor]]:
+    """The rule that shrinks to the other prompts' mean."""
+    return lambda batch: (coefficient(batch), batch.stats.loo_batch_mean)
 
 
 def _plus_coefficient(batch: Batch) -> Tensor:
     if batch.history is None:
         return corrected_coefficient(batch.stats)
     return running_coefficient(batch.stats, batch.history)
+
+
+def _to_prediction(batch: Batch) -> tuple[Tensor, Tensor]:
+    found = fit(batch.stats, batch.covariates)
+    return found.shrinkage, found.prediction
 
 
 ESTIMATORS: dict[str, Estimator] = {
@@ -98,25 +107,24 @@ ESTIMATORS: dict[str, Estimator] = {
         least_responses=2,
     ),
     "js": _shrinking(
-        lambda batch: batch.stats.shrinkage,
+        _to_others(lambda batch: batch.stats.shrinkage),
         summary="rloo shrunk to bloo by the paper's coefficient",
         least_rewards=2,
     ),
     "js_fixed": _shrinking(
-        lambda batch: torch.full_like(batch.stats.shrinkage, batch.shrinkage),
+        _to_others(lambda batch: torch.full_like(batch.stats.shrinkage, batch.shrinkage)),
         summary="rloo shrunk to bloo by a given coefficient",
         least_prompts=2,
         least_responses=2,
         needs_shrinkage=True,
     ),
     "js_plus": _shrinking(
-        _plus_coefficient,
+        _to_others(_plus_coefficient),
         summary="rloo shrunk to bloo by a coefficient corrected for noise and few prompts",
         least_rewards=2,
     ),
     "js_memory": _shrinking(
-        lambda batch: fit(batch.stats, batch.covariates).shrinkage,
-        lambda batch: fit(batch.stats, batch.covariates).prediction,
+        _to_prediction,
         summary="rloo shrunk to what each prompt's past, or other covariates, predict",
         least_rewards=2,
         takes_covariates=True,

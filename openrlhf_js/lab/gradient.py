@@ -127,12 +127,9 @@ class SmallBatches:
 
     def covariates(self, batch: int, m: int) -> torch.Tensor | None:
         """(n, 1) mean of m earlier rewards of each prompt, if the pool has any."""
-        past = self.pool.past
-        return (
-            None
-            if past is None
-            else torch.from_numpy(past[self.prompts[batch], :m].mean(1))[:, None]
-        )
+        if self.pool.past is None:
+            return None
+        return torch.from_numpy(self.pool.past[self.prompts[batch], :m].mean(1))[:, None]
 
     def terms(self, batch: int, m: int, name: str) -> pg.ScoreTerms:
         """The sum that is the batch's gradient: each response counts (r - b) / (n m)."""

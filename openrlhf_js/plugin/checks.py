@@ -99,8 +99,10 @@ def _estimator(flat: Flat) -> Iterator[str]:
     for flag, used in REMEMBERING.items():
         if flat[flag] is not None and name not in used:
             yield f"--{flag} is for {' and '.join(used)}, not {name}: leave it out"
-    if flat["js.warm_memory"] and not Path(flat["js.warm_memory"]).is_file():
-        yield f"--js.warm_memory {flat['js.warm_memory']}: no such file"
+    if warm := flat["js.warm_memory"]:
+        for path in (Path(warm), Path(warm).with_suffix(".items.jsonl")):
+            if not path.is_file():
+                yield f"--js.warm_memory {warm}: there is no {path}"
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"

@@ -23,6 +23,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
     apply_length_penalties,
 )
+from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js import estimators
 from openrlhf_js.common.files import read_rows
@@ -256,7 +257,7 @@ class Prompts:
     def covariates(self, memory: Memory, step: int, asked: str | None = None) -> torch.Tensor:
         """(n, k) past, columns of `--js.covariates`, and the datasource, where there are few.
 
-        Raises BadInput if these columns are asked for, and no prompt has one.
+        Raises BadInput if the data set has no such column, or labels are no text.
         """
         sources = [str(getattr(label, "datasource", "")) for label in self.labels]
         kinds = sorted(set(sources))
@@ -265,11 +266,9 @@ class Prompts:
             [*getattr(label, "covariates", ()), *(float(source == kind) for kind in kinds)]
             for label, source in zip(self.labels, sources, strict=True)
         ]
+        if asked and any(len(row) < len(asked.split(",")) + len(kinds) for row in rows):
+            raise BadInput(f"--js.covariates {asked}: no prompt, or no text label, has all of them")
         columns = torch.tensor(rows, dtype=torch.float64).reshape(len(rows), -1)
-        if asked and not columns[:, : columns.shape[1] - len(kinds)].isfinite().any():
-            raise BadInput(
-                f"--js.covariates {asked}: no prompt of the batch, or no text label, has it"
-            )
         return torch.cat([memory.covariate(self.keys, step), columns], 1)
 
 
@@ -357,15 +356,17 @@ def start_memory(args: Any, tokenizer: Any) -> Memory:
         for record in read_store(path)[1]:
             rewards.setdefault(record["uid"], []).append(float(record["status"] == "correct"))
         chat = tokenizer.apply_chat_template if data.apply_chat_template else None
+        pairs, scores = [], []
         for row in read_rows(path.with_suffix(".items.jsonl")):
             item = row.object(path)
             said = item["messages"] if chat else item["messages"][-1]["content"]
             asked = {"input": said, "label": item["label"]}
-            text, label = preprocess_data(
-                asked, data.input_template, "input", "label", chat or False
+            pairs.append(
+                preprocess_data(asked, data.input_template, "input", "label", chat or False)
             )
-            scored = torch.tensor([rewards.get(item["uid"], [])])
-            memory.update(Prompts([text], [label]).keys, scored, None, 0)
+            scores.append(torch.tensor(rewards.get(item["uid"], [])))
+        scored = pad_sequence(scores, batch_first=True, padding_value=math.nan)
+        memory.update(Prompts(*zip(*pairs, strict=True)).keys, scored, scored.isfinite(), 0)
         print(f"openrlhf_js: {len(memory):,} prompts are remembered from {path}", flush=True)
     return memory
 
@@ -412,12 +413,15 @@ class SourcedPrompts(PromptDataset):
 
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
         super().__init__(dataset, *args, **kwargs)
-        columns = (self.strategy.args.js.covariates or "").split(",")
+        asked = self.strategy.args.js.covariates
+        there = (
+            [n for n in asked.split(",") if any(r.get(n) is not None for r in dataset)]
+            if asked
+            else []
+        )
         self._covariates = [
-            tuple(
-                math.nan if row.get(name) is None else float(row[name]) for name in columns if name
-            )
-            for row in dataset
+            tuple(math.nan if row.get(name) is None else float(row[name]) for name in there)
+            for row in (dataset if there else [{}] * len(self))
         ]
 
     def __getitem__(self, idx: int) -> tuple[Any, ...]:

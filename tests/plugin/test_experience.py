@@ -345,10 +345,13 @@ def test_datasources_are_covariates_where_each_has_enough_prompts():
     prompts = Prompts([str(i) for i in range(24)], labels)
     found = prompts.covariates(estimators.Memory(), 1)
     assert found[:3, 1:].tolist() == [[1, 0], [0, 0], [0, 1]] and found[:, 0].isnan().all()
-    with pytest.raises(BadInput, match=r"--js\.covariates steps: no prompt"):
+    with pytest.raises(BadInput, match=r"--js\.covariates steps: no prompt, or no text label"):
         prompts.covariates(estimators.Memory(), 1, "steps")
+    for label in labels:
+        label.covariates = (math.nan,)  # the column is there, and none of these rows has a number
+    assert prompts.covariates(estimators.Memory(), 1, "steps").shape == (24, 4)
     labels[0].datasource = "one more"
-    assert prompts.covariates(estimators.Memory(), 1).shape == (24, 1)
+    assert prompts.covariates(estimators.Memory(), 1).shape == (24, 2)
 
 
 def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
@@ -356,8 +359,8 @@ def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
     with Store(tmp_path / "p.jsonl", identity, ("uid", "draw")) as store:
         store.append(
             {"uid": uid, "draw": draw, "status": "correct" if uid == "a" or draw else "wrong"}
-            for uid in "ab"
-            for draw in range(4)
+            for uid, draws in (("a", 4), ("b", 3))
+            for draw in range(draws)
         )
     items = ({"uid": uid, "messages": [{"content": f"ask {uid}"}], "label": uid} for uid in "ab")
     (tmp_path / "p.items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in items))
@@ -367,6 +370,7 @@ def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
     keys = torch.tensor([key_of("ask a", "a"), key_of("ask b", "b"), key_of("ask c", "c")])
     found = memory.covariate(keys, 1)[:, 0]
     assert found[0] > found[1] + 0.1 and found[2].isnan()
+    assert sorted(memory.counts[:, 0].tolist()) == [3, 4]
 
 
 # --- saved batches ------------------------------------------------------------------------------
