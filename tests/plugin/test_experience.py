@@ -1,12 +1,19 @@
 """The experience maker against upstream's own, on rollouts that never met a model."""
 
+import importlib.util
 import itertools
 import json
 import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
 
 import numpy as np
+import openrlhf
 import pytest
 import ray
 import ray.cloudpickle
@@ -670,3 +677,37 @@ def test_both_actors_that_read_prompts_do_it_with_our_data_set(start):
     assert "PromptDataset" in ppo_trainer.prepare_datasets.__code__.co_names
     for ours in (trainer.shrinkage_trainer, trainer.sourced_generator):
         assert start(ours).data_set is SourcedPrompts
+
+
+@pytest.fixture
+def patched(tmp_path, monkeypatch):
+    """Upstream's experience maker with docs/upstream_patch.md applied; the rest is installed."""
+    files = "trainer/ppo_utils/experience_maker.py", "cli/train_ppo_ray.py"
+    for name in files:
+        target = tmp_path / "openrlhf" / name
+        target.parent.mkdir(parents=True)
+        shutil.copy(Path(openrlhf.__file__).parent / name, target)
+    page = (Path(__file__).parents[2] / "docs/upstream_patch.md").read_text()
+    diff = re.search(r"```diff\n(.*?)```", page, re.DOTALL)[1]
+    subprocess.run(["git", "apply"], cwd=tmp_path, input=diff, text=True, check=True)
+    compile((tmp_path / "openrlhf" / files[1]).read_text(), files[1], "exec")
+    for name in ("advantage_estimators", "experience_maker"):
+        full = f"openrlhf.trainer.ppo_utils.{name}"
+        path = tmp_path / "openrlhf/trainer/ppo_utils" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(full, path)
+        monkeypatch.setitem(sys.modules, full, importlib.util.module_from_spec(spec))
+        spec.loader.exec_module(sys.modules[full])
+    return sys.modules[full]
+
+
+def test_the_patch_for_upstream_adds_js_and_changes_no_other_estimator(patched, rewards):
+    made = {}
+    for name in patched.ADVANTAGE_ESTIMATORS:
+        maker = make_maker(patched.RemoteExperienceMaker, make_args(name), kl_coefficient=0.0)
+        made[name], mask = without_kl(maker, rewards)
+        if name != "js":
+            maker = make_maker(RemoteExperienceMaker, make_args(name), kl_coefficient=0.0)
+            torch.testing.assert_close(made[name], without_kl(maker, rewards)[0])
+    ours = estimators.advantage("js", rewards).reshape(-1, 1) * mask
+    torch.testing.assert_close(made["js"], ours)
+    assert len(made) == 7
