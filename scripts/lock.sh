@@ -37,7 +37,7 @@ resolve() { # name, then the inputs: uv keeps the pins that it finds in the outp
 inputs_of() { # the arguments that say what a lock is made from, one per line
     case "$1" in
         cpu) printf '%s\n' --extra dev --override "$locks/cpu.overrides" pyproject.toml "$locks/cpu.in" ;;
-        gpu) printf '%s\n' --extra dev --extra gpu --override "$locks/gpu.overrides" pyproject.toml ;;
+        gpu) printf '%s\n' --extra dev --extra train --override "$locks/gpu.overrides" pyproject.toml ;;
     esac
 }
 

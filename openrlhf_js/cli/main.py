@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from openrlhf_js.common.settings import choose
+from openrlhf_js import needs
 
 PROGRAMS = {
     "train": ("openrlhf_js.cli.train:main", "train a policy (OpenRLHF's flags)"),
@@ -21,7 +21,18 @@ PROGRAMS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
-    return choose("openrlhf-js", PROGRAMS, sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
+    extra = {"train": "train", "rm": "reward-model"}.get(argv[0] if argv else "", "lab")
+    try:
+        needs(extra, "pydantic", "rich", "tyro")
+        from openrlhf_js.common.settings import choose
+
+        return choose("openrlhf-js", PROGRAMS, argv)
+    except ModuleNotFoundError as error:
+        if error.name:  # not of `needs`
+            raise
+        print(f"openrlhf-js: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -182,6 +182,11 @@ def advantage(
     """Return the advantage A_i^j = r_i^j - b_i^j of every response, (n, m); 0 where masked.
 
     `grpo` and `reinforce++` divide it by a standard deviation. Arguments and errors: `baseline`.
+
+    >>> advantage("js", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))  # 3 prompts
+    tensor([[ 1.0000, -1.0000],
+            [ 0.3333,  0.3333],
+            [-0.3333, -0.3333]])
     """
     estimator = find_estimator(name)
     batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)

@@ -1,5 +1,9 @@
 """Intervals and tests that say how sure a figure is; docs/uncertainty.md helps to choose."""
 
+from openrlhf_js import needs
+
+needs("eval", "scipy")
+
 from openrlhf_js.stats.bootstrap import bootstrap_interval
 from openrlhf_js.stats.clustered import (
     clustered_mean,

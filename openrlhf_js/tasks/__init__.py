@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from openrlhf_js import needs
+
+needs("tasks", "math_verify", "pydantic")
+
 from openrlhf_js.tasks import countdown, geometry3k, gsm8k, knights_knaves, math, maze, sort
 from openrlhf_js.tasks.base import STATUSES, Generated, Item, Loaded, Message, Score, Status, Task
 
