@@ -1,0 +1,128 @@
+"""What is released: the files, the version, and extras that bring what each room imports."""
+
+import ast
+import importlib
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import openrlhf_js
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "openrlhf_js"
+EXTRAS = {
+    "tasks": "tasks",
+    "evaluation": "eval",
+    "report": "eval",
+    "sampling": "eval",
+    "stats": "eval",
+    "lab": "lab",
+    "study": "lab",
+    "tiny": "lab",
+    "reward_model": "reward-model",
+    "plugin": "train",
+}
+NOT_ASKED_FOR = sys.stdlib_module_names | {"openrlhf_js", "vllm"}  # an engine of two
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What a release is made from, where the changelog's first heading is this version."""
+    shutil.copytree(PACKAGE, tmp_path / "openrlhf_js")
+    (tmp_path / "scripts").mkdir()
+    for file in ("pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "scripts/release.sh"):
+        shutil.copy(ROOT / file, tmp_path / file)
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{openrlhf_js.__version__}]\n")
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    return tmp_path
+
+
+def release(tree: Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", tree / "scripts/release.sh", "--out", tree / "out"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_a_wheel_runs_with_torch_and_numpy_alone_and_has_its_types_and_templates(tree: Path):
+    run = release(tree)
+    assert run.returncode == 0, run.stderr
+    assert "lines of doctests pass; a missing extra is named" in run.stdout
+    wheel, sdist = sorted((tree / "out").iterdir())
+    assert sdist.name == f"openrlhf_js-{openrlhf_js.__version__}.tar.gz"
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "openrlhf_js/py.typed" in names and "openrlhf_js/report/templates/report.html" in names
+
+
+def test_a_picture_and_another_version_are_refused(tree: Path):
+    (tree / "openrlhf_js/report/templates/chart.png").touch()
+    (tree / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [9.9.9]\n")
+    run = release(tree)
+    assert run.returncode == 1 and not list((tree / "out").iterdir())
+    assert "openrlhf_js/report/templates/chart.png does not belong into" in run.stderr
+    assert "CHANGELOG.md's first heading says Unreleased" in run.stderr
+
+
+@pytest.mark.parametrize("room", EXTRAS)
+def test_a_room_without_its_extra_names_it(room: str, monkeypatch: pytest.MonkeyPatch):
+    module = importlib.import_module(f"openrlhf_js.{room}")
+    monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=rf"'openrlhf-js\[{EXTRAS[room]}\]'$"):
+        importlib.reload(module)
+
+
+@pytest.mark.parametrize(
+    ("program", "extra"), [("", "lab"), ("lab", "lab"), ("rm", "reward-model"), ("train", "train")]
+)
+def test_the_command_without_an_extra_names_it(program, extra, monkeypatch, capsys):
+    from openrlhf_js.cli.main import main
+
+    monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: None)
+    assert main(program.split()) == 2
+    assert f"pip install 'openrlhf-js[{extra}]'" in capsys.readouterr().err
+
+
+def brought(extra: str) -> set[str]:
+    """Names of the packages that `pip install openrlhf-js[extra]` installs, and how asked for."""
+    found: set[str] = set()
+    waiting = [f"openrlhf-js[{extra}]"]
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if str(requirement) in found:
+            continue
+        found |= {canonicalize_name(requirement.name), str(requirement)}
+        try:
+            needed = [Requirement(each) for each in requires(requirement.name) or ()]
+        except PackageNotFoundError:  # only a GPU has it
+            continue
+        for each in needed:
+            extras = requirement.extras or {""}
+            if not each.marker or any(each.marker.evaluate({"extra": name}) for name in extras):
+                waiting.append(f"{each.name}[{','.join(each.extras)}]")
+    return found
+
+
+def test_an_extra_brings_what_its_rooms_import():
+    distributions = packages_distributions()
+    for room, extra in EXTRAS.items():
+        packages = brought(extra)
+        for file in (PACKAGE / room).rglob("*.py"):
+            for module in imported(file) - NOT_ASKED_FOR:
+                names = {canonicalize_name(name) for name in distributions[module]}
+                assert names & packages, f"[{extra}] lacks {module}, which {file} imports"
+
+
+def imported(file: Path) -> set[str]:
+    """Names of the top-level packages that a file imports anywhere."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names += [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+    return {name.partition(".")[0] for name in names}
