@@ -1,0 +1,129 @@
+"""The estimators in TRL: its GRPO and RLOO trainers with another baseline.
+
+TRL has no hook for advantages. Its trainers make them in `_generate_and_score_completions`, of the
+rewards that `_calculate_rewards` has gathered over processes. Here the one lets TRL finish and
+puts other advantages in the place of its own, and the other keeps the rewards for it.
+
+    ShrinkageGRPOTrainer(model, reward, GRPOConfig(..., scale_rewards="none"), estimator="js")
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import trl
+from torch import Tensor
+
+from openrlhf_js.estimators import Memory, advantage
+from openrlhf_js.estimators.advantages import find_estimator
+from openrlhf_js.estimators.memory import key_of
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer as Trainer
+else:
+    Trainer = object
+
+WORKS_WITH = "1.16.0"
+# What TRL must say for this to work, by method.
+RELIED_ON = {
+    "_calculate_rewards": ("rewards_per_func = gather(rewards_per_func)",),
+    "_generate_and_score_completions": (
+        "rewards_per_func = self._calculate_rewards(",
+        "(rewards_per_func * self.reward_weights.to(device).unsqueeze(0)).nansum(dim=1)",
+        'self.num_generations if mode == "train"',
+        "self.accelerator.process_index * len(prompts),",
+        'self._logs["advantages"].extend(all_process_advantages.tolist())',
+        '"advantages": advantages,',
+    ),
+}
+
+
+class Shrinkage(Trainer):
+    """What a TRL trainer with our advantages adds, before TRL's class in the list of bases.
+
+    A response's reward is the weighted sum over reward functions, as in TRL. A response that none
+    of them scored is left out of all means and gets the advantage 0. Evaluation, which moves no
+    weight, keeps TRL's advantages: a batch of it may hold a single response.
+    """
+
+    own: ClassVar[str]
+    """Our name of TRL's estimator."""
+    needs: ClassVar[dict[str, Any]]
+    """Settings under which TRL's advantages are its estimator's."""
+
+    def __init__(
+        self, *args: Any, estimator: str = "js", shrinkage: float | None = None, **kwargs: Any
+    ):
+        """The trainer's own arguments, a key of ESTIMATORS, and the coefficient of `js_fixed`."""
+        if find_estimator(estimator).needs_greedy:
+            raise ValueError(f"TRL draws no greedy responses, which {estimator} needs.")
+        for name, lines in RELIED_ON.items():
+            source = inspect.getsource(getattr(super(), name))
+            for line in lines:
+                if line not in source:
+                    raise RuntimeError(
+                        f"TRL {trl.__version__} has no {line!r} in {name}; install {WORKS_WITH}."
+                    )
+        super().__init__(*args, **kwargs)
+        for name, value in self.needs.items():
+            if (came := getattr(self, name)) != value:
+                raise ValueError(f"{name} is {came!r}; set {name}={value!r}, as {estimator} needs.")
+        self.estimator, self.shrinkage = estimator, shrinkage
+        self.memory = Memory() if estimator == "js_memory" else None
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        self._scores = super()._calculate_rewards(*args, **kwargs)
+        return self._scores
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        if not self.model.training:
+            return output
+        rewards, mask = self._rewards()
+        start = self.accelerator.process_index * len(inputs)
+        here = slice(start, start + len(inputs))
+        found = self._advantages(rewards, mask, inputs).flatten()[here]
+        rest = output["advantages"] - advantage(self.own, rewards, mask=mask).flatten()[here]
+        if self.own == "rloo" and self.beta != 0:
+            found += rest  # the KL penalty, less its mean over the prompt's other responses
+        elif rest.abs().max() > 1e-4 * rewards.abs().max():
+            raise RuntimeError(f"TRL's advantages are not {self.own}'s; install TRL {WORKS_WITH}.")
+        output["advantages"] = found
+        # The log of completions holds one batch, so that TRL's leave it.
+        self._logs["advantages"].extend(self.accelerator.gather(found).tolist())
+        return output
+
+    def _rewards(self) -> tuple[Tensor, Tensor]:
+        """(n, m) rewards of all processes, and which of them there are."""
+        rewards = (self._scores * self.reward_weights.to(self._scores.device)).nansum(1)
+        if low_high := getattr(self, "reward_clip_range", None):
+            rewards = rewards.clamp(*low_high)
+        mask = ~self._scores.isnan().all(1)
+        return rewards.view(-1, self.num_generations), mask.view(-1, self.num_generations)
+
+    def _advantages(self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]]) -> Tensor:
+        if self.memory is None:
+            return advantage(self.estimator, rewards, mask=mask, shrinkage=self.shrinkage)
+        own = torch.tensor([key_of(repr(each.get("prompt"))) for each in inputs])
+        all_keys = self.accelerator.gather(own.to(rewards.device)).cpu()
+        keys = all_keys[:: self.num_generations].contiguous()
+        past = self.memory.covariate(keys, self.state.global_step)
+        found = advantage(self.estimator, rewards, mask=mask, covariates=past)
+        self.memory.update(keys, rewards.cpu(), mask.cpu(), self.state.global_step)
+        return found
+
+
+class ShrinkageGRPOTrainer(Shrinkage, trl.GRPOTrainer):
+    """GRPOTrainer without TRL's division by a standard deviation."""
+
+    own = "dr_grpo"
+    needs: ClassVar = {"scale_rewards": "none", "multi_objective_aggregation": "sum_then_normalize"}
+
+
+class ShrinkageRLOOTrainer(Shrinkage, trl.RLOOTrainer):
+    """RLOOTrainer, whose KL penalty (`beta`) keeps its own baseline."""
+
+    own = "rloo"
+    needs: ClassVar = {"normalize_advantages": False}

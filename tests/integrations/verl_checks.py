@@ -1,0 +1,84 @@
+"""verl's own `compute_advantage`, called as its trainer does."""
+
+import math
+import random
+from statistics import mean, variance
+
+import numpy as np
+import pytest
+import torch
+from verl import DataProto
+from verl.trainer.ppo.ray_trainer import compute_advantage
+
+from openrlhf_js.estimators import advantage
+
+Groups = dict[str, list[float]]
+draws = random.Random(1)
+EQUAL = {f"uid{i}": [draws.gauss(i, 1 + i) for _ in range(4)] for i in range(5)}
+RAGGED = {f"uid{i}": [draws.gauss(i, 1) for _ in range(m)] for i, m in enumerate((4, 2, 1, 3, 4))}
+
+
+def in_verl(estimator: str, groups: Groups, padding: int = 0) -> Groups:
+    """The advantages that verl's tokens get, in the groups' order.
+
+    The responses come shuffled, each with its reward on two tokens and some tokens masked. Padding
+    is verl's: responses without a token to train on, under a uid of their own.
+    """
+    rows = [(uid, j) for uid in groups for j in range(len(groups[uid]))]
+    random.Random(0).shuffle(rows)
+    rewards = torch.zeros(len(rows) + padding, 4)
+    rewards[: len(rows), 0] = 0.25
+    rewards[: len(rows), 3] = torch.tensor([groups[uid][j] for uid, j in rows]) - 0.25
+    mask = torch.zeros_like(rewards, dtype=torch.int64)
+    mask[: len(rows)] = torch.randint(2, (len(rows), 4), generator=torch.manual_seed(0))
+    mask[: len(rows), 1] = 1
+    uids = np.array([uid for uid, _ in rows] + ["pad"] * padding, dtype=object)
+    tensors = {"token_level_rewards": rewards, "response_mask": mask}
+    batch = compute_advantage(DataProto.from_dict(tensors, {"uid": uids}), estimator).batch
+    found = batch["advantages"]
+    assert torch.equal(found, batch["returns"]) and torch.equal(found, found[:, 1:2] * mask)
+    by_row = dict(zip(rows, found[:, 1].tolist(), strict=False))
+    return {uid: [by_row[uid, j] for j in range(len(group))] for uid, group in groups.items()}
+
+
+def paper(groups: Groups, factor: bool) -> Groups:
+    """The paper's formulas as they stand there."""
+    n, found = len(groups), {}
+    for i, rewards in groups.items():
+        m = len(rewards)
+        others = [each for k, each in groups.items() if k != i]
+        mu_others = mean(mean(each) for each in others)
+        v = mean(variance(each) / m for each in others)
+        s = mean((mean(each) - mu_others) ** 2 for each in others)
+        weight = v / (v + s) * ((n - 1) / n if factor else 1)
+        own = [mean(rewards[:j] + rewards[j + 1 :]) for j in range(m)]
+        found[i] = [rewards[j] - (1 - weight) * own[j] - weight * mu_others for j in range(m)]
+    return found
+
+
+def flat(groups: Groups) -> torch.Tensor:
+    return torch.tensor([value for group in groups.values() for value in group])
+
+
+def test_js_is_the_papers_formula() -> None:
+    """With (n-1)/n; without it, the distance to rloo's advantage is n/(n-1) times this one."""
+    js, rloo = flat(in_verl("js", EQUAL)), flat(in_verl("rloo", EQUAL))
+    torch.testing.assert_close(js, flat(paper(EQUAL, factor=True)))
+    torch.testing.assert_close(rloo + 5 / 4 * (js - rloo), flat(paper(EQUAL, factor=False)))
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+@pytest.mark.parametrize("name", ["js", "js_plus", "bloo"])
+def test_ragged_groups_get_the_estimators_advantages(name: str, padding: int) -> None:
+    mask = torch.arange(4) < torch.tensor([len(group) for group in RAGGED.values()])[:, None]
+    rewards = torch.zeros(5, 4)
+    rewards[mask] = flat(RAGGED)
+    expected = advantage(name, rewards, mask=mask)[mask]
+    torch.testing.assert_close(flat(in_verl(name, RAGGED, padding)), expected)
+
+
+def test_what_cannot_work_raises() -> None:
+    with pytest.raises(ValueError, match="bloo needs at least 2 prompts"):
+        in_verl("bloo", {"alone": [1.0, 0.0]})
+    with pytest.raises(ValueError, match="is nan; allowed are finite"):
+        in_verl("js", {"one": [math.nan, 0.5], "two": [1.0, 0.0]})
