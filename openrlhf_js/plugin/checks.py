@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,11 @@ def check(args: argparse.Namespace) -> None:
         problems += _cannot_be_measured(flat)
     if flat["js.group_micro_batches"]:
         problems += _cannot_be_grouped(flat, prompts)
+    if tracker := flat["js.tracker"]:
+        if flat["logger.wandb.key"]:
+            problems.append(f"--js.tracker {tracker} is instead of --logger.wandb.key: give one")
+        elif find_spec(tracker) is None:
+            problems.append(f"--js.tracker {tracker} is not installed: pip install {tracker}")
     if problems:
         raise BadInput("\n".join(problems))
 

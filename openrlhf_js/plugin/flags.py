@@ -114,6 +114,11 @@ FLAGS: dict[str, dict[str, Any]] = {
         "--reward.remote_url names its addresses: NAME=http://...,NAME=http://...; addresses "
         "with the same name, or all without any, are servers of one model",
     ),
+    "tracker": dict(
+        choices=["mlflow", "trackio"],
+        help="log there what TensorBoard and W&B get, under --logger.wandb.project and run_name; "
+        "where it is kept, the tracker's own variables say (MLFLOW_TRACKING_URI, TRACKIO_DIR)",
+    ),
     "save_batches": dict(
         metavar="DIR",
         help="write each rollout batch's tokens, rewards and advantages into DIR, one .npz a step",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +48,8 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
             super().__init__(pretrain, strategy, *args, **kwargs)
             self.max_steps = optimizer_steps(self)
+            if strategy.args.js.tracker:  # upstream calls it wherever it logs
+                self.wandb_logger = Tracker(strategy.args)
             asked = strategy.args.algo.advantage.estimator
             live = getattr(self.experience_maker, "live_estimator", None)
             if live != asked:
@@ -101,6 +104,34 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             return states
 
     return ray.remote(ShrinkageTrainer)
+
+
+class Tracker:
+    """A run in MLflow or trackio; stands in for upstream's `WandbLogger`."""
+
+    def __init__(self, args: argparse.Namespace):
+        tracker, names = import_module(args.js.tracker), args.logger.wandb
+        if args.js.tracker == "mlflow":
+            tracker.set_experiment(names.project)
+            tracker.start_run(run_name=names.run_name)
+            self.log, self.close = tracker.log_metrics, tracker.end_run
+        else:
+            tracker.init(project=names.project, name=names.run_name)
+            self.log, self.close = tracker.log, tracker.finish
+
+    def log_train(self, global_step: int, logs_dict: dict[str, Any]) -> None:
+        """Logs a training step."""
+        self._log("train", global_step, logs_dict)
+
+    def log_eval(self, global_step: int, logs_dict: dict[str, Any]) -> None:
+        """Logs an evaluation."""
+        self._log("eval", global_step, logs_dict)
+
+    def _log(self, phase: str, step: int, values: dict[str, Any]) -> None:
+        numbers = {name: value for name, value in values.items() if name != "generated_samples"}
+        self.log(
+            {f"{phase}/{name}": float(v) for name, v in numbers.items() if v is not None}, step=step
+        )
 
 
 def evaluates(trainer: Any) -> bool:
