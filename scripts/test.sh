@@ -35,6 +35,7 @@ stage ruff-format ruff format --check
 stage mypy mypy openrlhf_js
 stage import-linter lint-imports
 stage shellcheck shellcheck "${shell_files[@]}"
+stage hadolint hadolint scripts/Dockerfile
 
 # Whole files go to two processes, those that run the stack first.
 printf '%-13s two at a time\n' pytest

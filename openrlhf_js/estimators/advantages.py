@@ -28,7 +28,7 @@ class Estimator:
     function: Callable[[Batch], Tensor]
     """Baseline (n, m) of a batch."""
     independent: bool
-    """Whether b_i^j does not contain r_i^j, so that the gradient is unbiased."""
+    """Whether $b_i^j$ does not contain $r_i^j$, so that the gradient is unbiased."""
     least_prompts: int = 1
     least_responses: int = 1
     least_rewards: int = 1
@@ -142,7 +142,7 @@ def baseline(
     history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
 ) -> Tensor:
-    """Return the baseline b_i^j of every response, (n, m), in reward units; 0 where masked.
+    """Return the baseline $b_i^j$ of every response, (n, m), in reward units; 0 where masked.
 
     A valid response without another valid one in its group gets the batch mean from `js`, `js_plus`
     and `js_fixed`, and what the covariates predict from `js_memory`. Where no baseline can exist,
@@ -179,14 +179,15 @@ def advantage(
     history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
 ) -> Tensor:
-    """Return the advantage A_i^j = r_i^j - b_i^j of every response, (n, m); 0 where masked.
+    """Return the advantage $A_i^j = r_i^j - b_i^j$ of every response, (n, m); 0 where masked.
 
     `grpo` and `reinforce++` divide it by a standard deviation. Arguments and errors: `baseline`.
 
-    >>> advantage("js", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))  # 3 prompts
-    tensor([[ 1.0000, -1.0000],
-            [ 0.3333,  0.3333],
-            [-0.3333, -0.3333]])
+    Examples:
+        >>> advantage("js", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))  # 3 prompts
+        tensor([[ 1.0000, -1.0000],
+                [ 0.3333,  0.3333],
+                [-0.3333, -0.3333]])
     """
     estimator = find_estimator(name)
     batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)

@@ -88,9 +88,10 @@ def diagnostics(
 
     Arguments and errors: `baseline`.
 
-    >>> found = diagnostics("rloo", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))
-    >>> round(found["js/all_equal_groups"], 2), round(found["js/baseline_mse"], 2)
-    (0.67, 0.17)
+    Examples:
+        >>> found = diagnostics("rloo", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))
+        >>> round(found["js/all_equal_groups"], 2), round(found["js/baseline_mse"], 2)
+        (0.67, 0.17)
     """
     batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
     stats, present = batch.stats, _present(batch)

@@ -100,8 +100,9 @@ def group_statistics(rewards: Tensor, mask: Tensor | None = None) -> GroupStatis
 
     Errors: `check_rewards`.
 
-    >>> group_statistics(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).shrinkage
-    tensor([0.0000, 0.4444, 0.4444])
+    Examples:
+        >>> group_statistics(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).shrinkage
+        tensor([0.0000, 0.4444, 0.4444])
     """
     return checked_statistics(*check_rewards(rewards, mask))
 

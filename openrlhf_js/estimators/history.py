@@ -74,10 +74,12 @@ def update_history(
 
     Args:
         history: of the batches before this one.
-        rewards, mask: (n, m), as `advantage` takes them; errors as there.
+        rewards: (n, m), as `advantage` takes them; errors as there.
+        mask: (n, m) bool, as there.
 
-    >>> update_history(start_history(1), torch.tensor([[1.0, 0.0], [1.0, 1.0]])).prompts
-    1.0
+    Examples:
+        >>> update_history(start_history(1), torch.tensor([[1.0, 0.0], [1.0, 1.0]])).prompts
+        1.0
     """
     rewards, mask = check_rewards(rewards, mask)
     stats = checked_statistics(rewards.detach().double(), mask)

@@ -32,10 +32,11 @@ class Memory:
     A response counts half after a half-life. With several half-lives a prompt's past is a weighted
     sum of its means, by the weights with which earlier steps' means were predicted best.
 
-    >>> memory, keys = Memory(), torch.tensor([key_of("1 + 1 ="), key_of("2 + 2 =")])
-    >>> memory.update(keys, torch.tensor([[1.0, 0.0], [1.0, 1.0]]), mask=None, step=1)
-    >>> memory.covariate(keys[:1], step=2)  # 1/2, shrunk to the mean of all
-    tensor([[0.6260]], dtype=torch.float64)
+    Examples:
+        >>> memory, keys = Memory(), torch.tensor([key_of("1 + 1 ="), key_of("2 + 2 =")])
+        >>> memory.update(keys, torch.tensor([[1.0, 0.0], [1.0, 1.0]]), mask=None, step=1)
+        >>> memory.covariate(keys[:1], step=2)  # 1/2, shrunk to the mean of all
+        tensor([[0.6260]], dtype=torch.float64)
     """
 
     def __init__(self, half_lives: Sequence[float] = HALF_LIVES):

@@ -29,7 +29,8 @@ def run_all(settings: StudySettings) -> list[Record]:
     """The records of all runs of the study, those that it finds and those that it trains."""
     wanted, path = settings.runs(), settings.out / RUNS.format(settings.engine)
     made_by = {"versions": [__version__, torch.__version__], "files": _files(settings)}
-    with Store(path, {**settings.identity(), **made_by}, Run._fields) as store:
+    # What a version changes of the training shows in the start, which is compared below.
+    with Store(path, {**settings.identity(), **made_by}, Run._fields, ["versions"]) as store:
         left = [run for run in wanted if run not in store]
         if len(left) < len(wanted):
             say(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")
