@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -173,3 +174,36 @@ def test_a_critic_trains_on_dynamic_batches(start, policy, same_start):
     scalars = run.scalars()
     assert all(map(math.isfinite, scalars["train/critic_loss"]))
     assert all(variance > 0 for variance in scalars["train/js/gradient_variance"])
+
+
+# reward_models/second_try.py with a task that a model which has learned nothing solves at times.
+AGENT = f"""
+import runpy, types
+example = runpy.run_path({str(Path(__file__).parents[2] / "reward_models/second_try.py")!r})
+
+def score(response, label):
+    return types.SimpleNamespace(value=float(response[:1] in set("01234")))
+
+second_try = example["second_try"]
+second_try.__globals__["task_of"] = lambda task: types.SimpleNamespace(score=score)
+AgentExecutor = second_try("digits", "sort(")
+"""
+
+
+def test_an_agent_of_several_turns_trains_with_one_reward_a_trajectory(start, tmp_path):
+    agent = tmp_path / "agent.py"
+    agent.write_text(AGENT)
+    run = start(
+        *("--algo.advantage.estimator", "js", "--train.agent_func_path", str(agent)),
+        *("--algo.advantage.is_correction_level", "token"),
+        grader=None,
+    ).finish()
+    assert run.status == 0, run.output[-3000:]
+    run.check_advantages()
+    scalars = run.scalars()
+    again = run.batches()[0]["tokens"][0]  # every prompt begins with "sort("
+    for batch, tries in zip(run.batches(), scalars["train/tries"], strict=True):
+        assert set(batch["rewards"].flat) == {0.0, 1.0}
+        begun = int((batch["tokens"] == again).sum())
+        assert 1 < tries < 2 and begun >= batch["lengths"].size * tries - 1e-3
+    assert max(map(abs, scalars["train/vllm_kl"])) < 0.05  # what it was told is no action

@@ -1,0 +1,47 @@
+"""An agent for `--train.agent_func_path`: a wrong answer is said to be wrong, and tried once more.
+
+The reward of the whole trajectory is 1 if any try was right. Copy the file for another task, or for
+other words; docs/agents.md says what an agent may do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
+
+from openrlhf_js.tasks import task_of
+
+TRIES = 2
+# As Qwen's chat template goes on after the model's <|im_end|>.
+AGAIN = "\n<|im_start|>user\nThat is wrong. Try again.<|im_end|>\n<|im_start|>assistant\n"
+
+
+def second_try(task: str, again: str) -> type[MultiTurnAgentExecutor]:
+    """The executor of a task: `again` is what the model reads after a wrong answer."""
+
+    class Trying(AgentInstanceBase):
+        def __init__(self) -> None:
+            self.tries = 0
+
+        async def step(self, states: dict[str, Any], **_: Any) -> dict[str, Any]:
+            self.tries += 1
+            right = task_of(task).score(states["action_text"], states["label"]).value
+            done = right == 1 or self.tries == TRIES
+            return {
+                "rewards": torch.tensor(right),
+                "scores": torch.tensor(right),
+                "environment_feedback": "" if done else again,
+                "done": done,
+                "extra_logs": {"tries": torch.tensor(float(self.tries))},
+            }
+
+    class Executor(MultiTurnAgentExecutor):
+        def __init__(self) -> None:
+            super().__init__(Trying)
+
+    return Executor
+
+
+AgentExecutor = second_try("countdown", AGAIN)
