@@ -1,14 +1,21 @@
 """A run over two nodes: two raylets on loopback addresses of this machine."""
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
 from kit import free_port, until
+
+from openrlhf_js.plugin.run import RUN_ID
+
+pytestmark = pytest.mark.integration
 
 RAY = Path(sys.executable).with_name("ray")
 ADDRESSES = "127.0.0.1", "127.0.0.2"
@@ -56,14 +63,25 @@ class Cluster:
         os.killpg(self.nodes[number].pid, signal.SIGKILL)
 
 
+def left_of(marker: str) -> list[str]:
+    """The names of the processes of a run, on whichever node."""
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(RUN_ID) == marker:
+                left.append(process.name())
+    return left
+
+
 @pytest.fixture
-def cluster(tmp_path_factory, monkeypatch):
-    # Ray's sockets lie in its folder, and their paths must be short.
-    made = Cluster(Path(subprocess.check_output(["mktemp", "-d"], text=True).strip()))
+def cluster(monkeypatch):
+    made = Cluster(Path(tempfile.mkdtemp()))  # Ray's sockets lie in it: their paths must be short
     monkeypatch.setenv("RAY_ADDRESS", made.address)
+    monkeypatch.setenv(RUN_ID, str(made.folder))  # of the run, not of the nodes
     yield made
     for number in range(2):
         made.kill(number)
+    shutil.rmtree(made.folder, ignore_errors=True)
 
 
 @pytest.mark.timeout(600)
@@ -75,6 +93,7 @@ def test_a_run_over_two_nodes_outlives_one_of_them(start, cluster, tmp_path):
     cluster.kill(1)
     killed = run.finish()
     assert killed.status == 1 and "a process of the run died" in killed.output
+    assert not left_of(str(cluster.folder))
 
     cluster.nodes[1] = cluster.start(1)
     job = [RAY, "job", "submit", f"--address=http://{ADDRESSES[0]}:{cluster.dashboard}", "--"]
