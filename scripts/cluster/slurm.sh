@@ -23,11 +23,21 @@ start() { # node, then the options of ray start
         "$ray" start --block --num-gpus "$gpus" --disable-usage-stats "$@" &
 }
 
+alive() { "$ray" list nodes --format json 2>/dev/null | grep -o '"ALIVE"' | wc -l; }
+
+wait_for() { # a number of nodes
+    local deadline=$((SECONDS + 300))
+    until [ "$(alive)" -ge "$1" ]; do
+        [ "$SECONDS" -lt "$deadline" ] || { echo "slurm.sh: $1 nodes of Ray did not start in 5 minutes" >&2; exit 1; }
+        sleep 2
+    done
+}
+
 start "${nodes[0]}" --head --node-ip-address "$head" --port "$port"
 export RAY_ADDRESS=$head:$port
-until "$ray" status >/dev/null 2>&1; do sleep 2; done
+wait_for 1
 for node in "${nodes[@]:1}"; do start "$node" --address "$RAY_ADDRESS"; done
-until [ "$("$ray" list nodes --format json 2>/dev/null | grep -c '"ALIVE"')" -ge "${#nodes[@]}" ]; do sleep 2; done
+wait_for "${#nodes[@]}"
 
 resume=()
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || resume=(--ckpt.load_enable)
