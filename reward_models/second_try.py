@@ -30,7 +30,7 @@ def second_try(task: str, again: str) -> type[MultiTurnAgentExecutor]:
             right = task_of(task).score(states["action_text"], states["label"]).value
             done = right == 1 or self.tries == TRIES
             return {
-                "rewards": torch.tensor(right),
+                "rewards": torch.tensor(right if done else 0.0),  # those of the turns add up
                 "scores": torch.tensor(right),
                 "environment_feedback": "" if done else again,
                 "done": done,

@@ -55,7 +55,7 @@ versions = {
 }
 wrong = [f"{name} is missing in {file}" for file in inside for name in sorted(package - {*inside[file]})]
 for file, names in inside.items():
-    wrong += [f"{name} does not belong into {file}" for name in names
+    wrong += [f"{name} does not belong in {file}" for name in names
               if not allowed.match(name) or re.search(r"\.(png|svg|jpe?g|pyc|jsonl|xz)$", name)]
     if Path(file).stat().st_size > 1e6:
         wrong.append(f"{file} has more than 1 MB")

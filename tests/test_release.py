@@ -64,7 +64,7 @@ def test_a_picture_and_another_version_are_refused(tree: Path):
     (tree / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [9.9.9]\n")
     run = release(tree)
     assert run.returncode == 1 and not list((tree / "out").iterdir())
-    assert "openrlhf_js/report/templates/chart.png does not belong into" in run.stderr
+    assert "openrlhf_js/report/templates/chart.png does not belong in" in run.stderr
     assert "CHANGELOG.md's first heading says Unreleased" in run.stderr
 
 

@@ -88,7 +88,7 @@ class Shrinkage(Trainer):
         rest = output["advantages"] - advantage(self.own, rewards, mask=mask).flatten()[here]
         if self.own == "rloo" and self.beta != 0:
             found += rest  # the KL penalty, less its mean over the prompt's other responses
-        elif rest.abs().max() > 1e-4 * rewards.abs().max():
+        elif not rest.abs().max() <= 1e-4 * rewards.abs().max():
             raise RuntimeError(f"TRL's advantages are not {self.own}'s; install TRL {WORKS_WITH}.")
         output["advantages"] = found
         # The log of completions holds one batch, so that TRL's leave it.

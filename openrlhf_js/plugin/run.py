@@ -222,8 +222,9 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
         stack.callback(_end_processes, marker, nursery)
         stack.callback(ray.shutdown)
         ray.init(runtime_env=runtime_env, **start)
-        if cluster:
-            stack.callback(_on_each_node, _end_processes, marker, None, 5.0, os.getpid())
+        if cluster or len(ray.nodes()) > 1:
+            spared = os.getpid(), psutil.Process().create_time()
+            stack.callback(_on_each_node, _end_processes, marker, None, 5.0, spared)
             _check_nodes(args)
         if nursery and ray.get_runtime_context().get_job_id() != processes.JOB:
             raise UpstreamMismatch("Ray counts its jobs in another way")
@@ -233,15 +234,15 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
         yield
 
 
-def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """What a function returns on each node of the cluster, by address; one node after the other.
+def _on_each_node(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
+    """Each node's address and what a function returns there; one node after the other.
 
     Of a node that cannot start a worker, as one without our Python, it is Ray's error.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    found = {}
+    found: list[tuple[str, Any]] = []
     for node in ray.nodes():
         if node["Alive"]:
             place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -249,27 +250,28 @@ def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, An
             address = node["NodeManagerAddress"]
             try:
                 answer = task.options(scheduling_strategy=place).remote(*arguments)
-                found[address] = ray.get(answer, timeout=NODE_SECONDS)
+                found.append((address, ray.get(answer, timeout=NODE_SECONDS)))
             except ray.exceptions.RayError as error:
-                found[address] = error
+                found.append((address, error))
     return found
 
 
 def _check_nodes(args: argparse.Namespace) -> None:
     """Raises BadInput unless each node has our versions and sees the files of the run."""
-    needed = [args.actor.model_name_or_path, args.data.prompt_dataset, args.eval.dataset]
-    needed += [*(args.reward.remote_url or ()), args.train.agent_func_path]
+    needed = [args.actor.model_name_or_path, args.reward.model_name_or_path]
+    needed += [args.data.prompt_dataset, args.eval.dataset, args.train.agent_func_path]
+    needed += args.reward.remote_url or ()
     local = [os.path.abspath(path) for path in needed if path and os.path.exists(path)]
     with tempfile.NamedTemporaryFile(dir=_existing(args.ckpt.path)) as shared:
         nodes = _on_each_node(_look, [*local, shared.name])
     here, problems = _versions(), []
-    for address, found in nodes.items():
+    for address, found in nodes:
         if isinstance(found, Exception):
             kind = type(found).__name__
             problems.append(f"the node {address} starts no worker with {sys.executable}: {kind}")
             continue
         versions, missing = found
-        for name in here.keys() | versions.keys():
+        for name in sorted(here.keys() | versions.keys()):
             there, ours = versions.get(name, "none"), here.get(name, "none")
             if there != ours:
                 problems.append(f"the node {address} has {name} {there}, this one {ours}")
@@ -296,7 +298,7 @@ def _end_processes(
     marker: str,
     session: int | None = None,
     patience_seconds: float = 5.0,
-    spared: int | None = None,
+    spared: tuple[int, float] | None = None,
 ) -> None:
     """Ends what a run left behind: vLLM's engines are processes that Ray does not know.
 
@@ -308,7 +310,8 @@ def _end_processes(
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             ours = os.getsid(process.pid) == session or process.environ().get(RUN_ID) == marker
-            if ours and process.pid not in (os.getpid(), spared):
+            itself = process.pid == os.getpid() or (process.pid, process.create_time()) == spared
+            if ours and not itself:
                 process.terminate()
                 left.append(process)
     for process in psutil.wait_procs(left, timeout=patience_seconds)[1]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from openrlhf_js import __version__
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.store import Store
@@ -23,14 +22,14 @@ from openrlhf_js.tiny.supervise import prepare_libraries
 
 Record = dict[str, Any]
 RUNS = "runs-{}.jsonl"  # of an engine
+METHOD = 1  # one more with each change of what a run trains or measures: such runs do not mix
 
 
 def run_all(settings: StudySettings) -> list[Record]:
     """The records of all runs of the study, those that it finds and those that it trains."""
     wanted, path = settings.runs(), settings.out / RUNS.format(settings.engine)
-    made_by = {"versions": [__version__, torch.__version__], "files": _files(settings)}
-    # What a version changes of the training shows in the start, which is compared below.
-    with Store(path, {**settings.identity(), **made_by}, Run._fields, ["versions"]) as store:
+    made_by = {"method": METHOD, "torch": torch.__version__, "files": _files(settings)}
+    with Store(path, {**settings.identity(), **made_by}, Run._fields) as store:
         left = [run for run in wanted if run not in store]
         if len(left) < len(wanted):
             say(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")

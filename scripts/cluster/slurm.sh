@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A training over several nodes under Slurm: Ray on each node, and the run on the first.
-#   sbatch --nodes 2 --gpus-per-node 8 scripts/cluster/slurm.sh --algo.advantage.estimator js ...
-# The arguments are those of `openrlhf-js train`. This folder, the data and --ckpt.path must be on a
-# disk that all nodes see. A requeued job resumes from its last checkpoint.
+#   sbatch --nodes 2 --gpus-per-node 8 scripts/cluster/slurm.sh --train.colocate_all --vllm.num_engines 16 ...
+# Call it from the repository's folder. The arguments are those of `openrlhf-js train`; actor and reference
+# get all nodes and GPUs unless they say otherwise. The folder, the data and --ckpt.path must be on a disk
+# that all nodes see. A requeued job resumes from its last checkpoint.
 #SBATCH --job-name openrlhf_js
 #SBATCH --ntasks-per-node 1
 #SBATCH --exclusive
@@ -14,12 +15,12 @@ port=6379
 gpus=${SLURM_GPUS_ON_NODE:-0}
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-head=$(srun --nodes 1 --ntasks 1 --nodelist "${nodes[0]}" hostname --ip-address | awk '{ print $1 }')
+head=$(srun --nodes 1 --ntasks 1 --nodelist "${nodes[0]}" hostname -I | awk '{ print $1 }')
 
 start() { # node, then the options of ray start
     local node=$1
     shift
-    srun --nodes 1 --ntasks 1 --nodelist "$node" --overlap \
+    srun --nodes 1 --ntasks 1 --cpus-per-task "${SLURM_CPUS_ON_NODE:-1}" --nodelist "$node" --overlap \
         "$ray" start --block --num-gpus "$gpus" --disable-usage-stats "$@" &
 }
 
@@ -42,8 +43,8 @@ wait_for "${#nodes[@]}"
 resume=()
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || resume=(--ckpt.load_enable)
 status=0
-.venv/bin/openrlhf-js train "$@" --actor.num_nodes "${#nodes[@]}" --actor.num_gpus_per_node "$gpus" \
-    --ref.num_nodes "${#nodes[@]}" --ref.num_gpus_per_node "$gpus" "${resume[@]}" || status=$?
+.venv/bin/openrlhf-js train --actor.num_nodes "${#nodes[@]}" --actor.num_gpus_per_node "$gpus" \
+    --ref.num_nodes "${#nodes[@]}" --ref.num_gpus_per_node "$gpus" "$@" "${resume[@]}" || status=$?
 mapfile -t rays < <(jobs -p)
 kill "${rays[@]}" 2>/dev/null || true
 exit "$status"

@@ -45,7 +45,7 @@ class Cluster:
     def start(self, number: int, *how: str) -> subprocess.Popen:
         how = how or (f"--address={ADDRESSES[0]}:{self.port}",)
         options = ["--num-gpus=3", "--num-cpus=8", f"--node-ip-address={ADDRESSES[number]}"]
-        with (self.folder / f"node{number}.log").open("ab") as log:
+        with (self.folder / f"node{number}.log").open("wb") as log:
             node = subprocess.Popen(
                 [RAY, "start", "--block", *how, *options],
                 env=self.environment,
@@ -90,6 +90,7 @@ def test_a_run_over_two_nodes_outlives_one_of_them(start, cluster, tmp_path):
     flags = [*SIZES, "--ckpt.save_steps", "1", "--ckpt.max_num", "3", "--logger.wandb.run_name=js"]
     run = start(*flags, "--algo.advantage.estimator", "js", grader=SLOW)
     run.until(lambda: (tmp_path / "checkpoints/_actor/latest").exists())
+    assert left_of(str(cluster.folder))
     cluster.kill(1)
     killed = run.finish()
     assert killed.status == 1 and "a process of the run died" in killed.output

@@ -689,7 +689,7 @@ def patched(tmp_path, monkeypatch):
         shutil.copy(Path(openrlhf.__file__).parent / name, target)
     page = (Path(__file__).parents[2] / "docs/upstream_patch.md").read_text()
     diff = re.search(r"```diff\n(.*?)```", page, re.DOTALL)[1]
-    subprocess.run(["git", "apply"], cwd=tmp_path, input=diff, text=True, check=True)
+    subprocess.run(["patch", "-p1"], cwd=tmp_path, input=diff, text=True, check=True)
     compile((tmp_path / "openrlhf" / files[1]).read_text(), files[1], "exec")
     for name in ("advantage_estimators", "experience_maker"):
         full = f"openrlhf.trainer.ppo_utils.{name}"
