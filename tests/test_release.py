@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -44,8 +45,8 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def release(tree: Path) -> subprocess.CompletedProcess[str]:
-    command = ["bash", tree / "scripts/release.sh", "--out", tree / "out"]
+def release(tree: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", tree / "scripts/release.sh", "--out", tree / "out", *more]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -57,6 +58,18 @@ def test_a_wheel_runs_with_torch_and_numpy_alone_and_has_its_types_and_templates
     assert sdist.name == f"openrlhf_js-{openrlhf_js.__version__}.tar.gz"
     names = zipfile.ZipFile(wheel).namelist()
     assert "openrlhf_js/py.typed" in names and "openrlhf_js/report/templates/report.html" in names
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(
+    "CI" not in os.environ, reason="fetches gigabytes: in CI, or release.sh --torch"
+)
+def test_a_wheel_runs_with_the_oldest_torch_and_the_newest(tree: Path):
+    run = release(tree, "--torch", "2.6.0", "--torch", "2.15.0")
+    if "Failed to fetch" in run.stderr or "Failed to download" in run.stderr:
+        pytest.skip(f"no registry: {run.stderr.strip().splitlines()[-1]}")
+    assert run.returncode == 0, run.stderr
+    assert "torch 2.6.0" in run.stdout and "torch 2.15.0" in run.stdout
 
 
 def test_a_picture_and_another_version_are_refused(tree: Path):
