@@ -23,8 +23,8 @@ from openrlhf_js.plugin import actors, rewards
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
-    resume_past,
-    with_past,
+    resume_memory,
+    with_memory,
 )
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
@@ -67,7 +67,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def save_logs_and_checkpoints(
             self, global_step: int, logs_dict: Any = None, client_states: Any = None
         ) -> None:
-            states = with_past(client_states, self.experience_maker)
+            states = with_memory(client_states, self.experience_maker)
             super().save_logs_and_checkpoints(global_step, logs_dict, states)
             if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
                 self.save_best_checkpoint(self.evaluate_now(global_step), global_step, states)
@@ -84,12 +84,12 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def save_best_checkpoint(
             self, eval_metrics: Any, global_step: int, client_states: Any = None
         ) -> None:
-            states = with_past(client_states, self.experience_maker)
+            states = with_memory(client_states, self.experience_maker)
             super().save_best_checkpoint(eval_metrics, global_step, states)
 
         def init_checkpoint_states(self) -> dict:
             states = super().init_checkpoint_states()
-            resume_past(states, self.experience_maker)
+            resume_memory(states, self.experience_maker)
             if self.tensorboard_logger:  # what was logged of later steps was undone
                 writer = self.tensorboard_logger.writer
                 writer.close()
