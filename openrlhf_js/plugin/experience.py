@@ -34,7 +34,7 @@ from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
-from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch
+from openrlhf_js.plugin.upstream import BadInput, BadReward
 
 logger = logging.getLogger(__name__)
 
@@ -91,14 +91,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
         """Upstream's step, with our baseline in place of upstream's where the estimator is ours.
 
-        Raises BadReward for a reward that is not finite unless it is masked, and UpstreamMismatch
-        if the flag no longer names the live estimator.
+        Raises BadReward for a reward that is not finite unless it is masked.
         """
-        if self.args.algo.advantage.estimator != self.live_estimator:
-            raise UpstreamMismatch(
-                f"the flag names the estimator {self.args.algo.advantage.estimator!r}, but "
-                f"{self.live_estimator!r} is live"
-            )
         self._check(experiences)
         responses = self.args.rollout.n_samples_per_prompt
         order = _PromptOrder(experiences, responses)
@@ -341,13 +335,10 @@ def start_memory(args: Any, tokenizer: Any) -> Memory:
     return memory
 
 
-def with_memory(states: dict[str, Any] | None, maker: ShrinkageExperienceMaker) -> Any:
-    """The states of a checkpoint with what js_memory keeps, added in place."""
-    if maker.memory is None:
-        return states
-    states = {} if states is None else states
-    states[MEMORY] = maker.memory.state()
-    return states
+def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
+    """Adds what js_memory keeps to the states of a checkpoint."""
+    if maker.memory is not None:
+        states[MEMORY] = maker.memory.state()
 
 
 def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:

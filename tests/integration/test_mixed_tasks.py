@@ -223,7 +223,6 @@ def test_async_remax(start, mixed):
     assert run.status == 0, run.output[-3000:]
     run.check_advantages(steps=2)
     assert "the live advantage estimator is remax\n" in run.output
-    assert "off-policy (--train.async_enable) and importance correction is off" in run.output
     means = [batch["rewards"].mean() for batch in run.batches()]
     scalars = run.scalars()
     assert not any("greedy_reward" in tag for tag in scalars)

@@ -34,9 +34,9 @@ from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
     _fill_gaps,
+    keep_memory,
     resume_memory,
     save_batch,
-    with_memory,
 )
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
@@ -162,14 +162,6 @@ def test_a_batch_too_small_for_the_estimator_teaches_nothing(rewards):
     experiences = make_experiences(rewards[:1])
     maker.compute_advantages_and_returns(experiences)
     assert not by_response(experiences).any() and maker.metrics == {}
-
-
-def test_a_flag_that_no_longer_names_the_live_estimator_stops_the_run(rewards):
-    args = make_args("js")
-    maker = make_maker(ShrinkageExperienceMaker, args)
-    args.algo.advantage.estimator = "rloo"
-    with pytest.raises(UpstreamMismatch, match="'rloo', but 'js' is live"):
-        maker.compute_advantages_and_returns(make_experiences(rewards))
 
 
 def test_masked_responses_count_nowhere_and_teach_nothing(rewards):
@@ -395,9 +387,7 @@ def past_of(memory):
 
 
 def test_saved_with_real_files_and_restored(tmp_path, memory):
-    upstreams = {"global_step": 3, "episode": 1}
-    states = with_memory(upstreams, SimpleNamespace(memory=memory))
-    assert states is upstreams  # upstream goes on using it
+    keep_memory(states := {"global_step": 3, "episode": 1}, SimpleNamespace(memory=memory))
     torch.save(states, tmp_path / "states.pt")
     loaded = torch.load(tmp_path / "states.pt", weights_only=True)
     fresh = remembering(9.0)
@@ -410,7 +400,8 @@ def test_saved_with_real_files_and_restored(tmp_path, memory):
 def test_a_run_without_a_memory_keeps_none():
     resume_memory({"global_step": 0, "episode": 0}, fresh := remembering(9.0))
     assert len(fresh.memory) == 0
-    assert with_memory(None, remembering()) is None
+    keep_memory(states := {}, remembering())
+    assert states == {}
     earlier = {"global_step": 3, "js_history": {"half_life": 20.0}}  # of a version that had it
     resume_memory(earlier, remembering())
 
@@ -542,26 +533,6 @@ def test_the_asynchronous_trainer_is_evaluated_once_all_is_trained(start):
     assert slots.empty()
     payloads = [queue.get() for _ in range(3)]
     assert payloads == [("eval", 10, {}), ("eval", 10, {"eval_default_pass1": 0.5}), "done"]
-
-
-@pytest.mark.parametrize(
-    ("run", "said"),
-    [
-        ({}, None),
-        ({"train__batch_size": 8}, "4 updates per batch"),
-        ({"train__max_epochs": 2}, "2 updates per batch"),
-        ({"train__async_enable": True}, "(--train.async_enable)"),
-        ({"train__async_enable": True, "algo__advantage__is_correction_level": "token"}, None),
-    ],
-)
-def test_an_off_policy_run_says_that_importance_correction_is_off(run, said):
-    notice = trainer.uncorrected(run_args(**run))
-    assert (said is None and notice is None) or (said in notice and "is_correction_level" in notice)
-
-
-def test_the_trainer_says_so_in_its_log(start, capsys):
-    start(trainer.shrinkage_trainer, train__batch_size=8)
-    assert "openrlhf_js: the run is off-policy (4 updates per batch)" in capsys.readouterr().out
 
 
 def test_a_trainer_whose_live_estimator_is_another_stops(start):
