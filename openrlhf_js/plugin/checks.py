@@ -31,7 +31,12 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.tensor_parallel_size": (1,),
     "ds.ring_attn_size": (1,),
 }
-OF_MEMORY = ("js.half_life", "js.covariates", "js.warm_memory")
+OF_ONE_ESTIMATOR = {
+    "js.shrinkage": "js_fixed",
+    "js.half_life": "js_memory",
+    "js.covariates": "js_memory",
+    "js.warm_memory": "js_memory",
+}
 WITH_LORA = {
     "ds.load_in_4bit": False,  # vLLM holds the base model in bfloat16, which is another one
     "ds.tensor_parallel_size": 1,
@@ -49,7 +54,7 @@ def check(args: argparse.Namespace) -> None:
     if flat["js.gradient_variance"]:
         problems += _cannot_be_measured(flat)
     if flat["js.group_micro_batches"]:
-        problems += _cannot_be_grouped(flat, prompts)
+        problems += _cannot_be_grouped(flat)
     if flat["js.tracker"] and flat["logger.wandb.key"]:
         problems.append("--js.tracker is instead of --logger.wandb.key: give one")
     if problems:
@@ -66,23 +71,14 @@ def looks_local(name: str) -> bool:
 
 def _estimator(flat: Flat) -> Iterator[str]:
     name, shrinkage = flat["algo.advantage.estimator"], flat["js.shrinkage"]
-    needs_shrinkage = name in OURS and ESTIMATORS[name].needs_shrinkage
     sizes = flat["rollout.batch_size"], flat["rollout.n_samples_per_prompt"]
     if name in OURS and (lacking := ESTIMATORS[name].lacks(*sizes)):
         yield f"--rollout.batch_size, --rollout.n_samples_per_prompt: {name} {lacking}"
-    if needs_shrinkage and shrinkage is None:
-        yield f"{name} needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
-    if shrinkage is not None and not needs_shrinkage:
-        yield f"--js.shrinkage is for js_fixed, not {name}: leave it out or choose js_fixed"
-    if shrinkage is not None and not 0 <= shrinkage <= 1:
-        yield f"--js.shrinkage must be from 0 to 1, got {shrinkage}"
-    for flag in OF_MEMORY if name != "js_memory" else ():
-        if flat[flag] is not None:
-            yield f"--{flag} is for js_memory, not {name}: leave it out"
-    if warm := flat["js.warm_memory"]:
-        for path in (Path(warm), Path(warm).with_suffix(".items.jsonl")):
-            if not path.is_file():
-                yield f"--js.warm_memory {warm}: there is no {path}"
+    for flag, owner in OF_ONE_ESTIMATOR.items():
+        if flat[flag] is not None and name != owner:
+            yield f"--{flag} is for {owner}, not {name}: leave it out"
+    if name == "js_fixed" and (shrinkage is None or not 0 <= shrinkage <= 1):
+        yield f"js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo), got {shrinkage}"
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
@@ -123,11 +119,7 @@ def reward_model_problems(
 ) -> Iterator[str]:
     """The problems of a local folder as the reward model in Ray, which reads the policy's tokens.
 
-    Args:
-        folder: the reward model's.
-        policy: the policy's folder, or a name on a hub.
-        value_head_prefix: `--ds.value_head_prefix`.
-        normalize: `--reward.normalize_enable`.
+    The policy is a folder, or a name on a hub.
     """
     from transformers import AutoTokenizer  # slow to import
 
@@ -354,28 +346,11 @@ def _cannot_be_measured(flat: Flat) -> Iterator[str]:
                 f"--js.gradient_variance does not work with --{flag} {flat[flag]}, only with "
                 f"{' or '.join(map(str, works))} (docs/gradient_variance.md)"
             )
-    train, micro = flat["train.batch_size"], flat["train.micro_batch_size"]
-    if not flat["train.dynamic_batch_enable"] and train == micro:
-        yield (
-            f"--js.gradient_variance needs at least 2 micro-batches in an optimizer step, and "
-            f"--train.batch_size {train} / --train.micro_batch_size {micro} is 1: use a smaller "
-            "--train.micro_batch_size"
-        )
 
 
-def _cannot_be_grouped(flat: Flat, prompts: int | None) -> list[str]:
+def _cannot_be_grouped(flat: Flat) -> list[str]:
     responses, micro = flat["rollout.n_samples_per_prompt"], flat["train.micro_batch_size"]
-    flag, batch = "--js.group_micro_batches:", flat["rollout.batch_size"]
     if flat["train.dynamic_batch_enable"]:
-        problems = [f"{flag} --train.dynamic_batch_enable forms micro-batches by length"]
-    else:
-        what, why = f"{flag} --train.micro_batch_size", "--rollout.n_samples_per_prompt"
-        use = f"use {_round_up(micro, responses)}"
-        problems = _multiple(micro, responses, what, why, use)
-    ranks = flat["actor.num_nodes"] * flat["actor.num_gpus_per_node"]
-    use = "change --rollout.batch_size or --data.max_samples"
-    for size in (batch, (prompts or 0) % batch):  # the second is an episode's last rollout
-        problems += _multiple(
-            size, ranks, f"{flag} prompts of a rollout:", "the actor's ranks", use
-        )
-    return problems
+        return ["--js.group_micro_batches: --train.dynamic_batch_enable groups by length"]
+    what, why = "--js.group_micro_batches: --train.micro_batch_size", "the responses to a prompt"
+    return _multiple(micro, responses, what, why, f"use {_round_up(micro, responses)}")
