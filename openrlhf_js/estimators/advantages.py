@@ -13,7 +13,6 @@ from openrlhf_js.estimators import baselines as b
 from openrlhf_js.estimators.baselines import Batch
 from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.estimators.group_stats import check_rewards, checked_statistics
-from openrlhf_js.estimators.history import RunningStatistics, running_coefficient
 from openrlhf_js.estimators.regression import fit
 
 # GRPO's delta: keeps an all-equal group at 0 and leaves every other scale alone.
@@ -41,6 +40,17 @@ class Estimator:
     coefficient: Callable[[Batch], Tensor] | None = None
     """Shrinkage (n,), for those that shrink prompt by prompt."""
 
+    def lacks(self, prompts: int, responses: int) -> str | None:
+        """What a batch of this size has too little of; None if it is large enough."""
+        for least, came, what in (
+            (self.least_prompts, prompts, "prompts in a batch"),
+            (self.least_responses, responses, "responses per prompt"),
+            (self.least_rewards, prompts * responses, "rewards in a batch"),
+        ):
+            if came < least:
+                return f"needs at least {least} {what}, got {came}"
+        return None
+
 
 def _shrinking(rule: Callable[[Batch], tuple[Tensor, Tensor]], **fields: Any) -> Estimator:
     """An estimator that shrinks rloo by a coefficient (n,) to a target (n,)."""
@@ -60,12 +70,6 @@ def _shrinking(rule: Callable[[Batch], tuple[Tensor, Tensor]], **fields: Any) ->
 def _to_others(coefficient: Callable[[Batch], Tensor]) -> Callable[[Batch], tuple[Tensor, Tensor]]:
     """The rule that shrinks to the other prompts' mean."""
     return lambda batch: (coefficient(batch), batch.stats.loo_batch_mean)
-
-
-def _plus_coefficient(batch: Batch) -> Tensor:
-    if batch.history is None:
-        return corrected_coefficient(batch.stats)
-    return running_coefficient(batch.stats, batch.history)
 
 
 def _to_prediction(batch: Batch) -> tuple[Tensor, Tensor]:
@@ -119,7 +123,7 @@ ESTIMATORS: dict[str, Estimator] = {
         needs_shrinkage=True,
     ),
     "js_plus": _shrinking(
-        _to_others(_plus_coefficient),
+        _to_others(lambda batch: corrected_coefficient(batch.stats)),
         summary="rloo shrunk to bloo by a coefficient corrected for noise and few prompts",
         least_rewards=2,
     ),
@@ -139,7 +143,6 @@ def baseline(
     mask: Tensor | None = None,
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
-    history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
 ) -> Tensor:
     """Return the baseline $b_i^j$ of every response, (n, m), in reward units; 0 where masked.
@@ -155,8 +158,6 @@ def baseline(
         mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
         greedy_rewards: (n,) reward of each prompt's greedy response; read by `remax` only.
         shrinkage: coefficient in [0, 1]; read by `js_fixed` only.
-        history: what earlier batches showed, from `start_history` and `update_history`; read by
-            `js_plus` only.
         covariates: (n, k) what was known of each prompt before its responses, such as its past
             (`Memory`); NaN where nothing was. Read by `js_memory` only, which without any is
             `js_plus`.
@@ -165,7 +166,7 @@ def baseline(
         ValueError: unknown name, input that does not fit, or too few prompts or responses.
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates)
     return _handed_out(estimator.function(batch), batch, rewards)
 
 
@@ -176,7 +177,6 @@ def advantage(
     mask: Tensor | None = None,
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
-    history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
 ) -> Tensor:
     """Return the advantage $A_i^j = r_i^j - b_i^j$ of every response, (n, m); 0 where masked.
@@ -190,7 +190,7 @@ def advantage(
                 [-0.3333, -0.3333]])
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates)
     result = batch.rewards - estimator.function(batch)
     if estimator.scaling is not None:
         result = result / (estimator.scaling(batch) + STD_FLOOR)
@@ -216,7 +216,6 @@ def make_batch(
     mask: Tensor | None,
     greedy_rewards: Tensor | None,
     shrinkage: float | None,
-    history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
 ) -> Batch:
     """Check the input of one estimator and return it with its group statistics, in float64.
@@ -227,21 +226,15 @@ def make_batch(
     estimator = find_estimator(name)
     rewards, mask = check_rewards(rewards, mask)
     rewards = rewards.double()
-    n, m = rewards.shape
-    for least, came, what in (
-        (estimator.least_prompts, n, "prompts in a batch"),
-        (estimator.least_responses, m, "responses per prompt"),
-        (estimator.least_rewards, n * m, "rewards in a batch"),
-    ):
-        if came < least:
-            raise ValueError(f"{name} needs at least {least} {what}, got {came}.")
+    if lacking := estimator.lacks(*rewards.shape):
+        raise ValueError(f"{name} {lacking}.")
     greedy, weight = torch.zeros_like(rewards[:, 0]), 0.0
     if estimator.needs_greedy:
         greedy = _check_greedy(name, greedy_rewards, rewards, mask)
     if estimator.needs_shrinkage:
         weight = _check_shrinkage(name, shrinkage)
     known = _check_covariates(covariates, rewards) if estimator.takes_covariates else None
-    return Batch(rewards, mask, checked_statistics(rewards, mask), greedy, weight, history, known)
+    return Batch(rewards, mask, checked_statistics(rewards, mask), greedy, weight, known)
 
 
 def _check_covariates(covariates: Tensor | None, rewards: Tensor) -> Tensor | None:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators.group_stats import GroupStatistics, ratio
-from openrlhf_js.estimators.history import RunningStatistics
 
 
 class Batch(NamedTuple):
@@ -26,8 +25,6 @@ class Batch(NamedTuple):
     """(n,); 0 for an estimator that does not need them."""
     shrinkage: float
     """0 for an estimator that does not need it."""
-    history: RunningStatistics | None = None
-    """What earlier batches showed; read by `js_plus` only."""
     covariates: Tensor | None = None
     """(n, k), NaN where a prompt has none; read by `js_memory` only."""
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from openrlhf_js.estimators.advantages import find_estimator, make_batch
 from openrlhf_js.estimators.baselines import Batch, naive_coefficient
 from openrlhf_js.estimators.coefficients import corrected_coefficient
-from openrlhf_js.estimators.history import RunningStatistics, history_metrics
 from openrlhf_js.estimators.regression import fit
 
 
@@ -69,7 +68,6 @@ def diagnostics(
     mask: Tensor | None = None,
     shrinkage: float | None = None,
     greedy_rewards: Tensor | None = None,
-    history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
 ) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
@@ -80,8 +78,7 @@ def diagnostics(
     of the live one. The noise of rewards shows only in groups with two valid responses or more:
     `all_equal_groups` is a share of those, and without any the noise is taken for 0.
 
-    With a history, what it holds and how far each rule is trusted stands under `js/running_*`. Of
-    `js_memory`: `js/memory_share`, the share of prompts that have all covariates;
+    Of `js_memory`: `js/memory_share`, the share of prompts that have all covariates;
     `js/memory_slope`, the rewards that a standard deviation of the first one is worth;
     `js/memory_error`, the squared error of the prediction; and `js/baseline_mse_js_plus`, what
     js_plus's baseline would have.
@@ -93,7 +90,7 @@ def diagnostics(
         >>> round(found["js/all_equal_groups"], 2), round(found["js/baseline_mse"], 2)
         (0.67, 0.17)
     """
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates)
     stats, present = batch.stats, _present(batch)
     coefficient = (find_estimator(name).coefficient or (lambda batch: batch.stats.shrinkage))(batch)
     moments = _moments(batch, coefficient[present])
@@ -112,8 +109,7 @@ def diagnostics(
     }
     if batch.covariates is not None:
         values |= _of_memory(batch, batch.covariates, moments)
-    earlier = history_metrics(history) if name == "js_plus" and history is not None else {}
-    return {key: float(value) for key, value in values.items()} | earlier
+    return {key: float(value) for key, value in values.items()}
 
 
 def _of_memory(batch: Batch, covariates: Tensor, moments: Moments) -> dict[str, Tensor]:

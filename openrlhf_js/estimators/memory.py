@@ -105,10 +105,10 @@ class Memory:
 
     def _means(self, keys: Tensor, step: int) -> Tensor:
         """(n, r) discounted means, shrunk to those of all prompts by `PRIOR_RESPONSES`."""
-        place = torch.searchsorted(self.keys, keys).clamp(max=max(len(self) - 1, 0))
-        known = self.keys[place] == keys if len(self) else torch.zeros_like(keys, dtype=torch.bool)
+        known = torch.isin(keys, self.keys)
         found = torch.full((len(keys), len(self.half_lives)), torch.nan, dtype=torch.float64)
-        at, typical = place[known], self.total[0] / self.total[1].clamp(min=1e-300)
+        at = torch.searchsorted(self.keys, keys[known])
+        typical = self.total[0] / self.total[1].clamp(min=1e-300)
         aged = self._discount(step - self.last[at])
         sums, counts = self.sums[at] * aged, self.counts[at] * aged
         found[known] = (sums + PRIOR_RESPONSES * typical) / (counts + PRIOR_RESPONSES)
@@ -130,16 +130,10 @@ class Memory:
             self.prompts += known.sum()
 
     def _insert(self, keys: Tensor) -> None:
-        """Makes room for the keys (ascending) that are new."""
-        if len(self):
-            place = torch.searchsorted(self.keys, keys).clamp(max=len(self) - 1)
-            keys = keys[self.keys[place] != keys]
-        new = torch.searchsorted(self.keys, keys) + torch.arange(len(keys))
-        old = torch.ones(len(self) + len(keys), dtype=torch.bool)
-        old[new] = False
-        for name, fill in (("keys", keys), ("last", 0), ("sums", 0.0), ("counts", 0.0)):
-            before = getattr(self, name)
-            after = before.new_zeros(len(old), *before.shape[1:])
-            after[old] = before
-            after[~old] = fill
-            setattr(self, name, after)
+        """Makes room for those of the keys, each there once, that are new."""
+        new = keys[~torch.isin(keys, self.keys)]
+        self.keys, order = torch.cat([self.keys, new]).sort()
+        for name in ("last", "sums", "counts"):
+            held = getattr(self, name)
+            empty = held.new_zeros(len(new), *held.shape[1:])
+            setattr(self, name, torch.cat([held, empty])[order])

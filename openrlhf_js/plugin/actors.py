@@ -77,8 +77,7 @@ def divide_loss(trainer: Any, tokens_each: int | None) -> None:
 class PromptGroups(NaiveReplayBuffer):
     """Upstream's replay buffer with whole prompt groups as items, so that a shuffle moves groups.
 
-    Upstream shuffles single responses, which spreads a prompt over several micro-batches. The
-    responses arrive in prompt order, and each rank gets whole groups (`checks` makes sure).
+    Upstream shuffles single responses, which spreads a prompt over several micro-batches.
     """
 
     def __init__(self, micro_batch_size: int, responses: int, packing_samples: bool):
@@ -93,7 +92,8 @@ class PromptGroups(NaiveReplayBuffer):
         group = self.items[start : start + self._responses]
         if len({prompt for item in group for prompt in item.prompts}) != 1:
             raise UpstreamMismatch(
-                "the responses are not in prompt order, which --js.group_micro_batches needs"
+                "--js.group_micro_batches: the responses to a prompt are on two ranks: make "
+                "--rollout.batch_size and --data.max_samples multiples of the actor's ranks"
             )
         return group
 

@@ -28,13 +28,13 @@ from torch.nn.utils.rnn import pad_sequence
 from openrlhf_js import estimators
 from openrlhf_js.common.files import read_rows
 from openrlhf_js.common.store import read_store
-from openrlhf_js.estimators import Memory, RunningStatistics
+from openrlhf_js.estimators import Memory
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
-from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch
+from openrlhf_js.plugin.upstream import BadInput, BadReward
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ SAME_BASELINE = {
     "group_norm": "grpo",
     "flash_reinforce": "reinforce++",
 }
-HISTORY, MEMORY = "js_history", "js_memory"  # keys in the states that upstream saves with the actor
+MEMORY = "js_memory"  # the key in the states that upstream saves with the actor
 FEWEST_PROMPTS = 8  # of a batch for each of its datasources, or these are no covariate
 
 
@@ -58,7 +58,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         live_estimator: the estimator that computes the advantages.
         metrics: the last rollout batch's diagnostics (`js/...`), for the trainer to log.
         step: the number of that batch; the trainer sets it.
-        history: the statistics of the batches so far, of js_plus with `--js.half_life`; else None.
         memory: what the prompts did so far, of js_memory; else None.
     """
 
@@ -67,14 +66,9 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.live_estimator: str = self.args.algo.advantage.estimator
         self.metrics: dict[str, float] = {}
         self.step = 0
-        half_life = self.args.js.half_life
-        self.history, self.memory = None, None
-        if self.live_estimator == "js_memory":
-            self.memory = start_memory(self.args, self.tokenizer)
-        elif half_life is not None:
-            self.history = estimators.start_history(half_life)
+        remembers = self.live_estimator == "js_memory"
+        self.memory = start_memory(self.args, self.tokenizer) if remembers else None
         self._greedy_rewards: torch.Tensor | None = None
-        self._filtered: list[Any] = []  # sampled for this step, and not trained on
         self._error: str | None = None  # of the first masked response
         if self.live_estimator in OURS:
             # Upstream picks the returns by this attribute, but the baseline and the whitening by
@@ -82,21 +76,12 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             self.advantage_estimator = "rloo"
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
-        """Upstream's step, on samples that all have a reward, NaN for "masked"."""
-        if any(sample.rewards is not None for sample in rollout_samples):
-            for sample in rollout_samples:
-                if sample.rewards is None:
-                    sample.rewards = torch.tensor([math.nan])
-            self._check(rollout_samples)
-            _fill_gaps(rollout_samples)
-        self._filtered = [e for sample in rollout_samples for e in getattr(sample, "filtered", ())]
-        for i, sample in enumerate(self._filtered, len(rollout_samples)):
-            sample.index = [i]
+        """Upstream's step, on samples that all have the same fields."""
+        _fill_gaps(rollout_samples)
         errors = (getattr(sample, "error", None) for sample in rollout_samples)
         self._error = next(filter(None, errors), None)
         # popped, so that nothing else averages over them
-        sampled = [*rollout_samples, *self._filtered]
-        greedy = [sample.info.pop(GREEDY_REWARD, None) for sample in sampled]
+        greedy = [sample.info.pop(GREEDY_REWARD, None) for sample in rollout_samples]
         if self.live_estimator == "remax":  # (n,): every response of a group has the same one
             every = self.args.rollout.n_samples_per_prompt
             self._greedy_rewards = torch.cat(greedy[::every]).float()
@@ -106,42 +91,35 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
         """Upstream's step, with our baseline in place of upstream's where the estimator is ours.
 
-        Raises BadReward for a reward that is not finite unless it is masked, and UpstreamMismatch
-        if the flag no longer names the live estimator.
+        Raises BadReward for a reward that is not finite unless it is masked.
         """
-        if self.args.algo.advantage.estimator != self.live_estimator:
-            raise UpstreamMismatch(
-                f"the flag names the estimator {self.args.algo.advantage.estimator!r}, but "
-                f"{self.live_estimator!r} is live"
-            )
-        self._check(experiences)  # a reward model grades after `make_experience_batch` began
-        sampled, responses = [*experiences, *self._filtered], self.args.rollout.n_samples_per_prompt
-        order = _PromptOrder(sampled, responses)
-        valid = order.gather([e.rewards for e in sampled]).isfinite()
+        self._check(experiences)
+        responses = self.args.rollout.n_samples_per_prompt
+        order = _PromptOrder(experiences, responses)
+        valid = order.gather([e.rewards for e in experiences]).isfinite()
         if self._greedy_rewards is not None:
             valid &= self._greedy_rewards.isfinite().unsqueeze(1)
-        trained = len(valid) - len(self._filtered) // responses  # the filtered ones come last
-        self._stop_if_too_many_are_masked(valid[:trained])
+        self._stop_if_too_many_are_masked(valid)
 
-        for experience in sampled:  # as upstream does first: penalties in at least float32
+        for experience in experiences:  # as upstream does first: penalties in at least float32
             dtype = torch.promote_types(experience.rewards.dtype, torch.float32)
             experience.rewards = experience.rewards.to(dtype)
-        apply_length_penalties(sampled, self.args)
-        rewards = order.gather([e.rewards for e in sampled])
+        apply_length_penalties(experiences, self.args)
+        rewards = order.gather([e.rewards for e in experiences])
 
         name = SAME_BASELINE.get(self.live_estimator, self.live_estimator)
         prompts, covariates = None, None
         if self.memory is not None:
-            prompts = Prompts.of(sampled, responses)
+            prompts = Prompts.of(experiences, responses)
             covariates = prompts.covariates(self.memory, self.step, self.args.js.covariates)
         inputs = {
             "covariates": covariates,
             "mask": None if valid.all() else valid,
             "greedy_rewards": self._greedy_rewards,
             "shrinkage": self.args.js.shrinkage,
-            "history": self.history,
         }
-        enough = _enough(name, rewards)
+        known = estimators.ESTIMATORS.get(name)
+        enough = known is not None and known.lacks(*rewards.shape) is None
         self.metrics = estimators.diagnostics(name, rewards, **inputs) if enough else {}
         if self.live_estimator in OURS and enough:
             order.scatter(estimators.advantage(name, rewards, **inputs), "rewards")
@@ -149,12 +127,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             logger.warning("%d prompts are too few for %s: skipped", len(rewards), name)
             valid = torch.zeros_like(valid)
             order.scatter(torch.zeros_like(rewards), "rewards")
-        if self.history is not None:  # only now: today's advantages rest on earlier batches
-            self.history = estimators.update_history(self.history, rewards, inputs["mask"])
-        if self.memory is not None and prompts is not None:
+        if self.memory is not None and prompts is not None:  # now: advantages rest on earlier steps
             self.memory.update(prompts.keys, rewards, inputs["mask"], self.step)
-        order = _PromptOrder(experiences, responses)  # from here on only what trains
-        rewards, valid = rewards[:trained], valid[:trained]
         with _penalties_done(self.args.reward):
             super().compute_advantages_and_returns(experiences)
         if self.live_estimator in OURS:
@@ -168,7 +142,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 estimator=self.live_estimator,
                 rewards=rewards.numpy(),
                 valid=valid.numpy(),
-                greedy_rewards=greedy[:trained].numpy(),
+                greedy_rewards=greedy.numpy(),
             )
         return experiences
 
@@ -272,16 +246,6 @@ class Prompts:
         return torch.cat([memory.covariate(self.keys, step), columns], 1)
 
 
-def _enough(name: str, rewards: torch.Tensor) -> bool:
-    """Whether we have such an estimator, and the batch is large enough for it."""
-    needs = estimators.ESTIMATORS.get(name)
-    return needs is not None and (
-        rewards.shape[0] >= needs.least_prompts
-        and rewards.shape[1] >= needs.least_responses
-        and rewards.numel() >= needs.least_rewards
-    )
-
-
 def _fill_gaps(samples: list[Any]) -> None:
     """Gives all samples of a batch the fields that upstream wants them all to have. A logged value
     that some samples lack (masked, or of another task) becomes the mean of the others."""
@@ -371,38 +335,27 @@ def start_memory(args: Any, tokenizer: Any) -> Memory:
     return memory
 
 
-def with_past(states: dict[str, Any] | None, maker: ShrinkageExperienceMaker) -> Any:
-    """The states of a checkpoint with what js_plus and js_memory keep, added in place."""
-    kept = {} if maker.history is None else {HISTORY: maker.history._asdict()}
-    kept |= {} if maker.memory is None else {MEMORY: maker.memory.state()}
-    if not kept:
-        return states
-    states = {} if states is None else states
-    states.update(kept)
-    return states
+def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
+    """Adds what js_memory keeps to the states of a checkpoint."""
+    if maker.memory is not None:
+        states[MEMORY] = maker.memory.state()
 
 
-def resume_past(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Gives a resumed run what its checkpoint kept.
+def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
+    """Gives a resumed run the memory that its checkpoint kept.
 
     Raises BadInput if the checkpoint belongs to a run with another `--js.half_life`.
     """
-    if not states.get("global_step"):  # there is no checkpoint
+    if maker.memory is None or MEMORY not in states:
         return
-    history, memory = states.get(HISTORY), states.get(MEMORY)
-    before: Any = history and history["half_life"]
-    now: Any = maker.history and maker.history.half_life
-    if memory is not None and maker.memory is not None:
-        before, now = (each.tolist() for each in (memory["half_lives"], maker.memory.half_lives))
+    resumed = Memory.restored(states[MEMORY])
+    before, now = resumed.half_lives.tolist(), maker.memory.half_lives.tolist()
     if before != now:
         raise BadInput(
             f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {before}, this one "
             f"has {now}: give it as it was, or start afresh without --ckpt.load_enable"
         )
-    if history is not None:
-        maker.history = RunningStatistics(**history)
-    if memory is not None and maker.memory is not None:
-        maker.memory = Memory.restored(memory)
+    maker.memory = resumed
 
 
 class SourcedPrompts(PromptDataset):

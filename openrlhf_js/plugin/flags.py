@@ -54,10 +54,8 @@ FLAGS: dict[str, dict[str, Any]] = {
     "half_life": dict(
         type=float,
         metavar="STEPS",
-        help="what a step has told counts half after so many. js_plus estimates its shrinkage from "
-        "earlier steps, too: 50 suits most runs, 20 those whose data changes often; it helps where "
-        "a rollout has few prompts (default: the current batch alone). js_memory forgets by it "
-        "(default: as fast as predicts best). Saved with checkpoints",
+        help="what js_memory remembers of a step counts half after so many (default: as fast as "
+        "predicts best)",
     ),
     "covariates": dict(
         metavar="COLUMN,...",
@@ -95,18 +93,13 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="with --js.on_bad_reward mask: the run stops with the grader's error at a step with a "
         "larger share of masked responses, or without any other (default: %(default)s)",
     ),
-    "allow_biased_filtering": dict(
-        action="store_true",
-        help="let --algo.dynamic_filtering_enable drop groups of equal rewards under an estimator "
-        "that learns from them, which biases the gradient; its statistics count them, too",
-    ),
     "reward_timeout_seconds": dict(
         type=float,
         default=600.0,
         metavar="SECONDS",
         help="how long a response waits for its reward, from a file or from servers; a request to "
         "servers is retried until then, each for a fifth of that at most. Then "
-        "--js.on_bad_reward applies. Importing the file may take as long (default: %(default)s)",
+        "--js.on_bad_reward applies (default: %(default)s)",
     ),
     "reward_weights": dict(
         metavar="NAME=NUMBER,...",

@@ -54,12 +54,8 @@ def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
         return torch.linalg.vector_norm(gradient, dtype=torch.float32).square()
     # On a CPU the float32 norm of ten million elements is wrong in the third digit, and any other
     # way copies what it reads: hence small pieces.
-    gradient = gradient.detach()
-    if gradient.is_contiguous():
-        gradient = gradient.view(-1)
-    rows = max(1, PIECE_ELEMENTS // max(1, gradient[:1].numel()))
-    flat = (piece.flatten().float() for piece in gradient.split(rows))
-    return torch.tensor(sum(torch.dot(x, x).item() for x in flat), dtype=torch.float64)
+    pieces = (piece.float() for piece in gradient.detach().flatten().split(PIECE_ELEMENTS))
+    return torch.tensor(sum(torch.dot(x, x).item() for x in pieces), dtype=torch.float64)
 
 
 class GradientVariance:

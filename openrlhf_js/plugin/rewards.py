@@ -37,13 +37,11 @@ logger = logging.getLogger(__name__)
 
 NAMED = re.compile(r"([A-Za-z][\w-]*)=(.*)", re.DOTALL)
 AT_ONCE = 512  # open queries of one process; others wait
-FIRST_REST_SECONDS = 0.5
-LONGEST_REST_SECONDS = 30.0
+REST_SECONDS = 1.0  # of a server that failed
 LOOK_SECONDS = 0.5  # how often a waiting query looks whether a server is back
 CONNECT_SECONDS = 10.0
 REFUSAL_SECONDS = 2.0  # a server that is not there says so at once
 UNUSABLE_ANSWERS = 3  # then the query is to blame, or the servers are no reward servers
-LOG_AFTER_FAILURES = 3
 LARGEST_ANSWER_BYTES = 1 << 18
 LARGEST_LOGS = 64  # more figures than that for one response are no logs
 BUSY = (408, 425, 429, 502, 503, 504)  # statuses of a server that may do better later
@@ -190,29 +188,22 @@ def excerpt(body: bytes) -> str:
 
 
 class _Unavailable(Exception):
-    """No answer now; `rest_seconds` is what the server itself asked for, 0 if nothing."""
-
-    def __init__(self, reason: str, rest_seconds: float = 0.0):
-        super().__init__(reason)
-        self.rest_seconds = rest_seconds
+    """No answer now; a later one may be."""
 
 
 @dataclass(eq=False)
 class _Server:
     url: str
     open_queries: int = 0
-    failures: int = 0  # in a row
-    failed_at: float = 0.0
     rests_until: float = 0.0
-    problem: str = "not asked"  # the last one
+    problem: str | None = None  # of its last answer
 
 
 class RewardServers:
     """Asks the servers of one reward model, whichever is there, until one has answered.
 
-    A server that fails rests: half a second at first, twice as long after each further failure.
-    Then one query tries it again. All queries share the rests, so that a server that comes back
-    meets one of them, not all at once.
+    A server that fails rests for a second. Then one query at a time tries it, so that a server that
+    comes back meets one of them, not all at once.
     """
 
     def __init__(self, urls: tuple[str, ...], timeout_seconds: float, token: str | None = None):
@@ -236,7 +227,6 @@ class RewardServers:
                 if server is None:
                     await asyncio.sleep(min(left, LOOK_SECONDS * random.uniform(0.2, 1.0)))
                     continue
-                began = time.monotonic()
                 server.open_queries += 1
                 try:
                     answer = await self._post(
@@ -244,17 +234,25 @@ class RewardServers:
                     )
                 except (_Unavailable, UnusableAnswer) as error:
                     unusable += isinstance(error, UnusableAnswer)
-                    self._failed(server, began, error)
+                    if server.problem is None:
+                        said = "the reward server %s does not answer (%s), and is retried"
+                        logger.warning(said, server.url, error)
+                    server.problem = str(error)
+                    server.rests_until = time.monotonic() + REST_SECONDS
                 except BadReward as error:
                     raise BadReward(f"{error}, from {server.url}") from None
                 else:
-                    self._answered(server, began)
+                    if server.problem:
+                        logger.warning("the reward server %s answers again", server.url)
+                    server.problem = None
                     return answer
                 finally:
                     server.open_queries -= 1
         limit = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
         said = f"{unusable} answers were unusable" if unusable == UNUSABLE_ANSWERS else limit
-        problems = "; ".join(f"{server.url}: {server.problem}" for server in self._servers)
+        problems = "; ".join(
+            f"{server.url}: {server.problem or 'not asked'}" for server in self._servers
+        )
         raise BadReward(f"{said}: {problems}")
 
     async def close(self) -> None:
@@ -263,15 +261,14 @@ class RewardServers:
             await self._session.close()
 
     def _choose(self) -> _Server | None:
-        """The least busy server that does not rest; None if all do."""
+        """The least busy of the servers that answer or are to be tried again; None if none is."""
         now = time.monotonic()
-        ready = [server for server in self._servers if server.rests_until <= now]
-        if not ready:
-            return None
-        chosen = min(ready, key=lambda server: (server.open_queries, random.random()))
-        if chosen.failures:  # one query tries whether it is back; the others leave it alone
-            chosen.rests_until = now + _rest_seconds(chosen.failures)
-        return chosen
+        ready = [
+            server
+            for server in self._servers
+            if server.problem is None or (server.rests_until <= now and not server.open_queries)
+        ]
+        return min(ready, key=lambda each: (each.open_queries, random.random()), default=None)
 
     async def _post(self, url: str, body: bytes, limit_seconds: float) -> Answer:
         if self._session is None:
@@ -287,37 +284,17 @@ class RewardServers:
                 url, data=body, timeout=limit, allow_redirects=False
             ) as response:
                 answer = await _read(response)
-                status, headers = response.status, response.headers
+                status = response.status
         except asyncio.TimeoutError:  # before ClientError: some are both
             raise _Unavailable(f"no answer within {limit_seconds:.0f} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _Unavailable(f"{type(error).__name__}: {error}") from None
         if status in BUSY:
-            asked = headers.get("Retry-After", "")  # a date is left to the doubling rests
-            seconds = min(float(asked), LONGEST_REST_SECONDS) if asked.isdecimal() else 0.0
-            raise _Unavailable(f"status {status}: {excerpt(answer)}", seconds)
+            raise _Unavailable(f"status {status}: {excerpt(answer)}")
         if status != 200:
             hint = f" ({TOKEN_VARIABLE} holds the token)" if status in (401, 403) else ""
             raise UnusableAnswer(f"status {status}{hint}: {excerpt(answer)}")
         return read_answer(answer)
-
-    def _answered(self, server: _Server, began: float) -> None:
-        if began >= server.failed_at:  # else it was accepted before the server failed
-            if server.failures >= LOG_AFTER_FAILURES:
-                logger.warning("the reward server %s answers again", server.url)
-            server.failures, server.rests_until = 0, 0.0
-
-    def _failed(self, server: _Server, began: float, error: Exception) -> None:
-        now = time.monotonic()
-        server.problem = str(error)
-        asked = error.rest_seconds if isinstance(error, _Unavailable) else 0.0
-        if began >= server.failed_at:  # else one of many that the same failure hit
-            server.failures, server.failed_at = server.failures + 1, now
-            asked = max(asked, _rest_seconds(server.failures))
-            if server.failures == LOG_AFTER_FAILURES:
-                said = "the reward server %s does not answer (%s), and is retried"
-                logger.warning(said, server.url, error)
-        server.rests_until = max(server.rests_until, now + asked)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -326,11 +303,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     except asyncio.IncompleteReadError as error:
         return error.partial
     raise UnusableAnswer(f"more than {LARGEST_ANSWER_BYTES} bytes: {excerpt(body)}")
-
-
-def _rest_seconds(failures: int) -> float:
-    longest = min(LONGEST_REST_SECONDS, FIRST_REST_SECONDS * 2.0 ** min(failures - 1, 10))
-    return longest * random.uniform(0.5, 1.0)
 
 
 class RemoteRewards:

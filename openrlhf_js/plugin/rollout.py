@@ -237,13 +237,8 @@ class OrderedSamples(SamplesGenerator):
         return samples, passed, consumed, exhausted
 
     def _generate_vllm(self, **settings: Any) -> tuple[list[Any], int, bool]:
-        self._made: list[Any] = []
         samples, consumed, exhausted = super()._generate_vllm(**settings)
         samples.sort(key=lambda sample: sample.index)
-        if samples:
-            kept = {sample.index[0] for sample in samples}
-            filtered = [sample for sample in self._made if sample.index[0] not in kept]
-            samples[0].filtered = sorted(filtered, key=lambda sample: sample.index)
         return samples, consumed, exhausted
 
     def _dispatch_prompts_to_vllm(self, prompts: list[str], *args: Any, **settings: Any) -> Any:
@@ -256,6 +251,4 @@ class OrderedSamples(SamplesGenerator):
         sample = super()._process_response_into_experience(response, **settings)
         sample.index = [response[PROMPT_NUMBER]]  # upstream gives the samples of a step new ones
         sample.error = response.get(ERROR)
-        if self.args.js.allow_biased_filtering:
-            self._made.append(sample)
         return sample

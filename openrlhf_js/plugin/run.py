@@ -89,56 +89,22 @@ def start_problems(flat: dict[str, Any]) -> list[str]:
     found, reason = find_device()
     device = found if flat["js.device"] == "auto" else flat["js.device"]
     longest, new, path = flat["data.max_len"], flat["rollout.max_new_tokens"], flat["ckpt.path"]
-    table = {
-        f"--js.device gpu: {reason}": device == "gpu" and reason == CPU_STACK,
-        f"--rollout.max_new_tokens {new} leaves no room in --data.max_len {longest} for a prompt": (
-            new is not None and new >= longest
-        ),
-        f"--ckpt.load_enable: there is no checkpoint in {path}: leave it out to start afresh": (
-            flat["ckpt.load_enable"] and not latest_checkpoint(flat).is_file()
-        ),
-    }
-    for flag in filter(flat.get, WRITTEN):
-        folder = _existing(flat[flag])
-        table[f"--{flag} {flat[flag]}: {folder} is no folder that can be written"] = not os.access(
-            folder, os.W_OK | os.X_OK
+    problems = cpu.needs_gpu(flat) if device == "cpu" else []
+    if device == "gpu" and reason == CPU_STACK:
+        problems.append(f"--js.device gpu: {reason}")
+    if new is not None and new >= longest:
+        problems.append(
+            f"--rollout.max_new_tokens {new} leaves no room in --data.max_len {longest} "
+            "for a prompt"
         )
-    problems = [problem for problem, is_there in table.items() if is_there]
-    return [*problems, *(cpu.needs_gpu(flat) if device == "cpu" else ())]
-
-
-# Loads a user's file as upstream does, and ends without waiting for threads that it has started.
-LOAD = """
-import importlib.util, os, sys
-from openrlhf_js.plugin.run import prepare_device
-path, name, device = sys.argv[1:]
-prepare_device(device)
-spec = importlib.util.spec_from_file_location(name, path)
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-hasattr(module, name) or sys.exit(f"it defines no {name}")
-os.write(2, b"\\nloaded")
-os._exit(0)
-"""
-
-
-def load_problem(path: str, name: str, device: str, limit_seconds: float) -> str | None:
-    """Why a Python file does not give upstream the `name` that it looks for; None if it does.
-
-    The file is imported in a process of its own: what it does there has no other effect here.
-    """
-    if not path.endswith(".py") or not os.path.isfile(path):
-        return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
-    command = [sys.executable, "-c", LOAD, path, name, device]
-    none = subprocess.DEVNULL
-    with tempfile.TemporaryFile() as said:
-        try:
-            subprocess.run(command, stdin=none, stdout=none, stderr=said, timeout=limit_seconds)
-        except subprocess.TimeoutExpired:
-            return f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
-        said.seek(0)
-        last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
-    return None if last == "loaded" else f"cannot be loaded: {last or 'it ends Python'}"
+    if flat["ckpt.load_enable"] and not latest_checkpoint(flat).is_file():
+        problems.append(
+            f"--ckpt.load_enable: there is no checkpoint in {path}: leave it out to start afresh"
+        )
+    for flag in filter(flat.get, WRITTEN):
+        if not os.access(folder := _existing(flat[flag]), os.W_OK | os.X_OK):
+            problems.append(f"--{flag} {flat[flag]}: {folder} is no folder that can be written")
+    return problems
 
 
 def fit(
