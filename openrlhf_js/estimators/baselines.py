@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators.group_stats import GroupStatistics, ratio
+from openrlhf_js.estimators.regression import Earlier
 
 
 class Batch(NamedTuple):
@@ -27,6 +28,8 @@ class Batch(NamedTuple):
     """0 for an estimator that does not need it."""
     covariates: Tensor | None = None
     """(n, k), NaN where a prompt has none; read by `js_memory` only."""
+    earlier: Earlier | None = None
+    """What the covariates of earlier steps were worth; read by `js_memory` only."""
 
 
 def zero(batch: Batch) -> Tensor:

@@ -114,6 +114,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             covariates = prompts.covariates(self.memory, self.step, self.args.js.covariates)
         inputs = {
             "covariates": covariates,
+            "earlier": None if self.memory is None else self.memory.earlier,
             "mask": None if valid.all() else valid,
             "greedy_rewards": self._greedy_rewards,
             "shrinkage": self.args.js.shrinkage,
@@ -128,7 +129,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             valid = torch.zeros_like(valid)
             order.scatter(torch.zeros_like(rewards), "rewards")
         if self.memory is not None and prompts is not None:  # now: advantages rest on earlier steps
-            self.memory.update(prompts.keys, rewards, inputs["mask"], self.step)
+            self.memory.update(prompts.keys, rewards, inputs["mask"], self.step, covariates)
         with _penalties_done(self.args.reward):
             super().compute_advantages_and_returns(experiences)
         if self.live_estimator in OURS:

@@ -147,7 +147,16 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
     steps: list[dict[str, float]] = []
     moments = []
     memory = Memory() if run.estimator == "js_memory" else None
-    tracker = Tracker(policy, task, given) if run.estimator == TRACKER else None
+    tracker = None
+    if (memory is not None and settings.offline) or run.estimator == TRACKER:
+        kinds = list(dict.fromkeys(given))
+        known, count = torch.tensor([key_of(*each) for each in kinds]), settings.offline
+        rates = pass_rates(policy, task, kinds, count) if count else [0.0] * len(kinds)
+        right = count * torch.tensor(rates, dtype=torch.float64)
+        if memory is None:
+            tracker = Tracker(known, right, count)
+        else:
+            memory.update(known, (right / count)[:, None].expand(-1, count), None, 0)
     name = "bloo" if run.estimator == TRACKER else run.estimator  # for what is logged
     for step in range(settings.steps):
         now = given[step * run.prompts : (step + 1) * run.prompts]
@@ -156,14 +165,14 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
         keys = torch.tensor([key_of(*each) for each in now])
         how: dict[str, Any] = {"greedy_rewards": batch.greedy}
         if memory is not None:
-            how["covariates"] = memory.covariate(keys, step)
+            how |= {"covariates": memory.covariate(keys, step), "earlier": memory.earlier}
         if tracker:
             weights = tracker.advantage(keys, batch.rewards)
             tracker.update(keys, batch, policy)
         else:
             weights = advantage(run.estimator, batch.rewards, **how)
         if memory is not None:
-            memory.update(keys, batch.rewards, None, step)
+            memory.update(keys, batch.rewards, None, step, how["covariates"])
         optimizer.zero_grad()
         measured = step % MEASURED_EVERY == 0
         sums = _backward(policy, batch, weights.float(), min(PARTS, run.prompts) if measured else 1)
@@ -193,21 +202,20 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
 class Tracker:
     """The baseline of Single-stream Policy Optimization (Xu and Ding, 2025): the past alone.
 
-    A prompt's value is a / (a + b), at first of 8 samples of the warm start. A visit multiplies
+    A prompt's value is a / (a + b), at first of `study --offline` responses. A visit multiplies
     both by rho = 2^(-D / 0.06) and adds its right and its wrong responses; D is the mean absolute
     change of the log-probabilities of the last visit's tokens. Advantages are normalised over the
     batch. Constants and D are those of the authors' recipe; its sampling of uncertain prompts is
     left out, so that all estimators train on the same ones.
     """
 
-    LOWEST, HIGHEST, HALF, SAMPLES = 0.875, 0.96, 0.06, 8
+    LOWEST, HIGHEST, HALF = 0.875, 0.96, 0.06
 
-    def __init__(self, policy: Policy, task: TinyTask, given: Sequence[Problem]):
-        some = list(dict.fromkeys(given))
-        rates = torch.tensor(pass_rates(policy, task, some, self.SAMPLES), dtype=torch.float64)
-        right = torch.stack([rates, 1 - rates], 1) * self.SAMPLES
-        counts = (right + 0.5) / (self.SAMPLES + 1) / (1 - self.LOWEST)
-        self.counts = {key_of(*each): own for each, own in zip(some, counts, strict=True)}
+    def __init__(self, keys: Tensor, right: Tensor, samples: int):
+        """Of `samples` earlier responses to each prompt (n,), so many (n,) have been right."""
+        weight = 1 / (1 - self.LOWEST) if samples else 1
+        counts = (torch.stack([right, samples - right], 1) + 0.5) / (samples + 1) * weight
+        self.counts = dict(zip(keys.tolist(), counts, strict=True))
         self.visits: dict[int, tuple[Tensor, Tensor]] = {}  # tokens and log-probabilities (m, T)
 
     def advantage(self, keys: Tensor, rewards: Tensor) -> Tensor:

@@ -289,10 +289,11 @@ def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, re
         covariates = torch.cat([memory.covariate(keys, step), numbers], 1)
         mask = by_response(experiences, "action_mask")
         actual = by_response(maker.compute_advantages_and_returns(experiences))
-        expected = estimators.advantage("js_memory", rewards, covariates=covariates)
+        how = {"covariates": covariates, "earlier": memory.earlier}
+        expected = estimators.advantage("js_memory", rewards, **how)
         torch.testing.assert_close(actual, expected.reshape(-1, 1) * mask)
         assert maker.metrics["js/memory_share"] == (step > 1)
-        memory.update(keys, rewards, None, step)
+        memory.update(keys, rewards, None, step, covariates)
     assert covariates.isfinite().all()
 
 

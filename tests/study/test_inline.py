@@ -94,7 +94,12 @@ def test_distinct_prompts_come_again_once_in_every_pass_and_are_remembered(setti
     plain, memory, tracker = (
         train(again, mix="mixed", estimator=name) for name in ("js_plus", "js_memory", "spo")
     )
-    assert train(again, estimator="spo", responses=1)["baseline_error"] is None
+    warm = again.model_copy(update={"offline": 8})
+    assert warm.identity() != again.identity()
+    assert (
+        train(warm, mix="mixed", estimator="js_memory")["baseline_error"] < memory["baseline_error"]
+    )
+    assert train(warm, estimator="spo", responses=1)["baseline_error"] is None
     assert memory["baseline_error"] < 0.8 * plain["baseline_error"]
     assert 0 <= tracker["pass1"] <= 1 and tracker["baseline_error"] is None
 
@@ -103,13 +108,10 @@ def test_a_tracker_starts_from_samples_and_forgets_as_fast_as_the_policy_moves(s
     policy, task = load(settings.start_of("sort")), TASKS["sort"]
     run = settings.runs()[0]._replace(responses=2)
     given = inline.problems(run, settings)[:4]
-    tracker, keys = inline.Tracker(policy, task, given * 2), torch.arange(4)
-    rates = torch.tensor(inline.pass_rates(policy, task, given, 8))
+    keys, right = torch.arange(4), torch.tensor([8, 0, 3, 4]).double()
+    tracker = inline.Tracker(keys, right, 8)
     start = torch.stack([*tracker.counts.values()])
-    assert torch.allclose(
-        start, torch.stack([8 * rates + 0.5, 8.5 - 8 * rates], 1).double() / 9 * 8
-    )
-    tracker.counts = dict(enumerate(start))
+    assert torch.allclose(start, torch.stack([right + 0.5, 8.5 - right], 1) / 9 * 8)
     batch = inline._sample(policy, task, given, run, torch.Generator().manual_seed(0))
     batch = batch._replace(rewards=torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]))
     found = tracker.advantage(keys, batch.rewards)
@@ -125,6 +127,7 @@ def test_a_tracker_starts_from_samples_and_forgets_as_fast_as_the_policy_moves(s
     kept = (torch.stack([*tracker.counts.values()]) - added) / once
     assert torch.allclose(kept[:, 0], kept[:, 1])
     assert (kept > 0.8749).all() and (kept < 0.96).any()  # the other responses of a prompt moved
+    assert inline.Tracker(keys[:1], torch.zeros(1), 0).counts[0].tolist() == [0.5, 0.5]
 
 
 def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings):
