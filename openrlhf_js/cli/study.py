@@ -58,14 +58,12 @@ def work(settings: StudySettings) -> None:
             say(command)
         say(f"\n{settings.out / 'commands.txt'} and {settings.out / 'array.sh'} (sbatch) hold them")
         return
-    records = running.run_all(settings)
-    findings = analysis.analyse(records, settings.compared_with)
-    written = page.write(settings.out, records, findings, settings.compared_with)
+    findings = analysis.analyse(running.run_all(settings), settings.compared_with)
+    written = page.write(settings.out, findings, settings.compared_with)
     for cell in page.cells_of(findings):
         rows, _ = page.table_of(findings, cell, settings.compared_with)
-        table(rows, list(rows[0])[:4], title=cell.name)
-    if len(page.cells_of(findings)) > 1:
-        table(page.regret_table(findings), title="over all cells")
-    for sentence in page.summary(findings, settings.compared_with):
+        table(rows, list(rows[0])[:4], title=cell)
+    table(page.regret_table(findings), title="over all cells")
+    for sentence in analysis.in_words(findings, settings.compared_with):
         say(sentence)
     say(f"\npage: {written}\nrows: {settings.out / page.ROWS}")

@@ -43,7 +43,8 @@ class Written(NamedTuple):
 
 def render(template: str, **context: Any) -> str:
     """A page from a template; every text is escaped, since names may come from files."""
-    return TEMPLATES.get_template(template).render(**context)
+    made = {"written": time.strftime("%Y-%m-%d %H:%M %Z"), "version": __version__}
+    return TEMPLATES.get_template(template).render({**made, **context})
 
 
 def write(
@@ -94,8 +95,6 @@ def write(
     text = render(
         "report.html",
         title=f"{names}: {of}" if of else names,
-        written=time.strftime("%Y-%m-%d %H:%M %Z"),
-        version=__version__,
         now=now,
         conditions=conditions,
         warnings=[each for c in conditions for run in c.runs for each in run.warnings(now)],
