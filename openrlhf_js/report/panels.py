@@ -132,8 +132,8 @@ def by_step(tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
 
     Series that are shorter than the window become one point.
     """
-    logged = {seed: run.logged[tag].finite() for seed, run in condition.by_seed.items()}
-    seeds = {seed: pd.Series(s.values, s.steps) for seed, s in logged.items() if s.steps}
+    logged = {seed: run.logged[tag] for seed, run in condition.by_seed.items()}
+    seeds = {seed: series for seed, series in logged.items() if len(series)}
     common = pd.concat(seeds, axis=1, join="inner") if seeds else pd.DataFrame()
     return common.rolling(max(1, min(window, len(common)))).mean().dropna()
 
@@ -143,7 +143,7 @@ def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     found, logged = {}, {tag for condition in conditions for tag in condition.tags}
     for tag in sorted(logged) if curve.over in ("", *logged) else ():
         match = re.fullmatch(curve.tag, tag)
-        if match and any(any(s.values) for c in conditions for s in c.series(tag)):
+        if match and any(any(s) for c in conditions for s in c.series(tag)):
             names = [name for name in match.groups() if name not in ("", "held_out")]
             found[tag] = ", ".join([curve.title, *names])
     return found
@@ -166,7 +166,7 @@ def draw(
     drawn = []
     for tag, title in titles(curve, conditions).items():
         shown = [c for c in conditions if c.series(tag)]
-        logged = max(len(series.steps) for c in shown for series in c.series(tag))
+        logged = max(len(series) for c in shown for series in c.series(tag))
         window = smooth or (round(SMOOTH_SHARE * logged) if logged > UNSMOOTHED else 1)
         window = 1 if curve is PASS_AT_1 else window
         rows: list[Row] = [

@@ -124,10 +124,7 @@ def _draw(
     axes.set_ylim(axes.get_ylim())  # a wide band does not press the lines together
     for at, low, high, colour in bands:
         axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-    bottom, top = (None, None) if panel.log else panel.limits
-    if bottom == 0 and top is None and lines:  # leaves room above the highest line
-        top = 1.1 * axes.get_ylim()[1]
-    axes.set_ylim(bottom, top)
+    axes.set_ylim(*((None, None) if panel.log else panel.limits))
     if len(looks) > 1:  # names in the order in which the lines end
         axes.legend(handles=sorted(ends, key=lambda line: -ends[line]), **style.LEGEND)
 
