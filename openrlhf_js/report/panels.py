@@ -127,15 +127,23 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
 # fmt: on
 
 
-def by_step(tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
-    """(steps, seeds) means of the last `window` values, at the steps that all seeds have.
-
-    Series that are shorter than the window become one point.
-    """
+def by_step(tag: str, condition: Condition) -> pd.DataFrame:
+    """(steps, seeds) values, at the steps that all seeds have."""
     logged = {seed: run.logged[tag] for seed, run in condition.by_seed.items()}
     seeds = {seed: series for seed, series in logged.items() if len(series)}
-    common = pd.concat(seeds, axis=1, join="inner") if seeds else pd.DataFrame()
-    return common.rolling(max(1, min(window, len(common)))).mean().dropna()
+    return pd.concat(seeds, axis=1, join="inner") if seeds else pd.DataFrame()
+
+
+def averages(curve: Curve, tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
+    """(steps, seeds) means of the last `window` values, or ratios of such means.
+
+    Series that are shorter than the window become one point; a ratio to 0 is left out.
+    """
+    means, below = (
+        steps.rolling(max(1, min(window, len(steps)))).mean().dropna()
+        for steps in (by_step(tag, condition), by_step(curve.over, condition))
+    )
+    return (means / below).replace(math.inf, math.nan).dropna() if curve.over else means
 
 
 def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
@@ -151,9 +159,7 @@ def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
 
 def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> dict[int, Estimate]:
     """By step (MAX_POINTS at most), the mean over seeds of running averages, or of their ratios."""
-    means = by_step(tag, condition, window)
-    if curve.over:
-        means = _ratio(means, by_step(curve.over, condition, window))
+    means = averages(curve, tag, condition, window)
     drawn = np.linspace(len(means) - 1, 0, min(len(means), MAX_POINTS)).round().astype(int)
     shown = means.iloc[sorted(set(drawn.tolist()))]
     return {int(step): clustered_mean(seeds) for step, *seeds in shown.itertuples()}
@@ -174,12 +180,10 @@ def draw(
             for c in shown
             for step, estimate in estimates(curve, tag, c, window).items()
         ]
-        missing = ", ".join(c.name for c in conditions if c not in shown)
         notes = {
             curve.note: True,
             "95 % intervals over seeds": any(len(c.runs) > 1 for c in shown),
             f"running average of {window}": window > 1,
-            f"not logged by {missing}": missing,
         }
         note = "; ".join(note for note, holds in notes.items() if note and holds)
         one = 1.0 if curve.over else None
@@ -214,14 +218,10 @@ def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
     return rows
 
 
-def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[str, float]:
+def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[Any, float]:
     """The mean of each seed over the last steps that all have."""
-    steps = by_step(tag, condition)
-    last = max(1, round(share * len(steps)))
-    means = steps.tail(last).mean()
-    if curve.over:
-        means = _ratio(means, by_step(curve.over, condition).tail(last).mean())
-    return means.dropna().to_dict()
+    last = max(1, round(share * len(by_step(tag, condition))))
+    return dict(averages(curve, tag, condition, last).tail(1).mean())
 
 
 def _apart(compared: Comparison, form: str) -> tuple[str, str]:
@@ -230,8 +230,3 @@ def _apart(compared: Comparison, form: str) -> tuple[str, str]:
     unpaired = "" if compared.paired else ", unpaired"
     p = f"{compared.corrected_p:.2g}" if math.isfinite(low) else "-"
     return style.interval(value, low, high, f"+{form}") + unpaired, p
-
-
-def _ratio(above: Any, below: Any) -> Any:
-    """Of two tables, without rows that are divided by 0."""
-    return (above / below).replace(math.inf, math.nan).dropna()

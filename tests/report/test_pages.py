@@ -128,7 +128,6 @@ def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
     assert "Gradient variance (--js.gradient_variance)" in page and len(parsed.figures) == 1
     page, parsed = written(tmp_path, less, some)
     assert parsed.row("Gradient variance, mean") == ["js", "3", "-", "-"]
-    assert "not logged by rloo" in page
     page, parsed = written(tmp_path, log("sft", {"train/gpt_loss": [1.0]}))  # another program's
     assert parsed.figures == [] and parsed.open == []
 
