@@ -153,29 +153,21 @@ def regret_picture(findings: Findings) -> Figure:
 
 def picture(findings: Findings, reference: str, title: str) -> Figure:
     """Learning curves by cell, and the differences of pass@1 to the reference."""
-    panels = {cell: Panel(cell, "training reward") for cell in cells_of(findings)}
-    figure = plot(
-        findings.curves.to_dict("records"),
-        {**panels, "": Panel("", "")},
-        columns=len(panels) + 1,
+    curves = {cell: Panel(cell, "training reward") for cell in cells_of(findings)}
+    apart = Panel(
+        "Difference of pass@1",
+        f"points over {reference}, 95 % by seed",
+        reference=0,
+        intervals="bars",
+        axis=("mix", "prompts", "categories"),
+    )
+    rows = findings.differences.query("quantity == 'pass1'").assign(cell=apart.title)
+    rows[["value", "low", "high"]] *= 100
+    return plot(
+        findings.curves.to_dict("records") + rows.to_dict("records"),
+        {**curves, apart.title: apart},
+        columns=len(curves) + 1,
         size=(4.4, 3.4),
         title=title,
         **STEPS,
     )
-    found = findings.differences.query("quantity == 'pass1'").to_dict("records")
-    looks = style.series_styles(list(dict.fromkeys(row["estimator"] for row in found)))
-    with rc_context(style.HOUSE):
-        axes = figure.axes[-1]
-        axes.clear()
-        for place, row in enumerate(found):
-            value, low, high = (100 * row[end] for end in ("value", "low", "high"))
-            look = looks[row["estimator"]]
-            reach = [[value - low], [high - value]]
-            mark = {"fmt": look["marker"], "color": look["color"], "capsize": 3}
-            axes.errorbar(value, place, None, reach, **mark)
-        axes.set_yticks(range(len(found)), [f"{r['estimator']}, {r['mix']}" for r in found])
-        axes.set_ylim(max(len(found), 1) - 0.5, -0.5)
-        axes.axvline(0, color=style.INK, linewidth=1)
-        label = f"points over {reference}, 95 % by seed"
-        style.dress(axes, "Difference of pass@1", label, "")
-    return figure
