@@ -64,6 +64,4 @@ def work(settings: ReportSettings) -> None:
     table(final_figures(conditions))
     for name, each in ((c.name, each) for c in conditions for each in c.runs):
         say(f"{name}: {each.status(time.time())}")
-        if each.warning:
-            say(each.warning, style="yellow")
     say(f"page: {page}")

@@ -19,7 +19,11 @@ PROG = "openrlhf-js study"
 
 def main(argv: Sequence[str]) -> int:
     """Trains what is missing, and shows all; the exit status is that of `common.settings.run`."""
-    failures = {ProgramFailed: explained, BrokenProcessPool: "a run was killed: {}".format}
+    failures = {
+        ProgramFailed: explained,
+        BrokenProcessPool: "a run was killed: {}".format,
+        yaml.YAMLError: str,
+    }
     return run(PROG, lambda: work(read(argv)), resumes=True, failures=failures)
 
 
@@ -31,13 +35,8 @@ def read(argv: Sequence[str]) -> StudySettings:
         own, train = own[:place], own[place + 1 :]
     values: dict[str, Any] = {}
     if own and own[0].endswith((".yaml", ".yml")):
-        try:
-            values = yaml.safe_load(Path(own[0]).read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ValueError(f"{own[0]} is not YAML: {error}") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"{own[0]} must hold settings, as `seeds: 10`")
-        own = own[1:]
+        with Path(own.pop(0)).open(encoding="utf-8") as file:
+            values = yaml.safe_load(file)
     if train or "train" in values:
         values["train"] = [*map(str, values.get("train") or ()), *train]
         values.setdefault("engine", "stack")

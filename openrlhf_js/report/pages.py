@@ -77,17 +77,18 @@ def write(
             q: Panel(q, "%", intervals="bars") for q in dict.fromkeys(r["quantity"] for r in along)
         }
         sections["Evaluations"] = chart(along, shown, **STEPS)
-    unknown = [c.name for c in conditions if not any(run.config for run in c.runs)]
-    columns = ["flag", *(c.name for c in conditions if c.name not in unknown)]
+    states = [
+        {"run": c.name, "state": each.status(time.time()), "log": str(each.folder)}
+        for c in conditions
+        for each in c.runs
+    ]
     text = render(
         "report.html",
         title=f"{names}: {of}" if of else names,
-        now=time.time(),
-        conditions=conditions,
+        states=states,
         figures=panels.final_figures(conditions),
-        figures_note=panels.NOTE,
-        unknown=unknown,
-        differing=[dict(zip(columns, row, strict=True)) for row in differing],
+        unknown=[c.name for c in conditions if not any(run.config for run in c.runs)],
+        differing=differing,
         agreeing=agreeing,
         sections=sections,
         script=script() if sections else "",

@@ -25,13 +25,6 @@ SMOOTH_SHARE = 0.05
 MEAN, LAST, FINAL = (("mean", 1.0),), (("last tenth", 0.1),), (("final", 0.0),)
 SHARE, FROM_ZERO, FREE = (0.0, 1.0), (0.0, None), (None, None)  # limits of an axis
 GRADIENT_FLAG, MEMORY_FLAG = "--js.gradient_variance", "--algo.advantage.estimator js_memory"
-NOTE = (
-    "A figure is the last value, or the mean over the last tenth of the steps or over all of them. "
-    "Brackets: 95 % intervals over seeds. "
-    "Differences are between runs of the same --train.seed, unless marked as unpaired; p is "
-    "corrected for the number of runs compared with the first (Holm). Times depend on the machine, "
-    "and have no interval."
-)
 
 
 @dataclass(frozen=True)

@@ -103,12 +103,9 @@ def in_words(found: Found) -> list[str]:
         )
     error, chance = calibration["error"], calibration["error_by_chance"]
     if error > 2 * chance:
-        mean = calibration["mean_confidence"]
-        low, high = (accuracy[end] or accuracy["value"] for end in ("low", "high"))
-        off = "too high" if mean > high else "too low" if mean < low else "off"
         said.append(
-            f"Its confidences are {off}: {mean:.1%} on average, calibration error {error:.3f}, "
-            f"against {chance:.3f} by chance."
+            f"Its confidences are off: {calibration['mean_confidence']:.1%} on average, "
+            f"calibration error {error:.3f}, against {chance:.3f} by chance."
         )
     return said
 

@@ -102,13 +102,9 @@ class Run(NamedTuple):
         state = "running" if now - written < RUNNING_SECONDS else "not running"
         state = (self.config and self.config.outcome) or state
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(written))
-        return f"{state}, last step {self.logged.last_step}, last written {when}"
-
-    @property
-    def warning(self) -> str:
-        """What is wrong with its log, empty if nothing."""
         odd = ", ".join(self.logged.not_finite)
-        return odd and f"{self.folder}: values that are not finite are left out: {odd}."
+        left_out = odd and f", values that are not finite left out of {odd}"
+        return f"{state}, last step {self.logged.last_step}, last written {when}{left_out}"
 
 
 class Condition(NamedTuple):
@@ -147,20 +143,19 @@ def find_conditions(words: Sequence[str]) -> list[Condition]:
     for word in words:
         name, equals, rest = word.partition("=")
         if equals and not Path(word).is_dir():
-            found.append((name, [_only_run(Path(each)) for each in rest.split(",")]))
+            below = [_event_folders(Path(each)) for each in rest.split(",")]
+            if any(len(folders) > 1 for folders in below):
+                raise ValueError(f"{word!r} has several runs in a folder; name each: NAME=FOLDER.")
+            found.append((name, [folder for folders in below for folder in folders.values()]))
         else:
             found += [(own, [folder]) for own, folder in _event_folders(Path(word)).items()]
     for name, count in Counter(name for name, _ in found).items():
         if count > 1:
             raise ValueError(f"{count} runs are called {name!r}; give each its own: NAME=FOLDER.")
-    return [Condition(name, tuple(map(read_run, folders))) for name, folders in found]
-
-
-def _only_run(path: Path) -> Path:
-    folder, *others = _event_folders(path).values()
-    if others:
-        raise ValueError(f"{path} holds {len(others) + 1} runs; give NAME=FOLDER for each.")
-    return folder
+    return [
+        Condition(name, tuple(Run(each, Scalars(each), read_config(each)) for each in folders))
+        for name, folders in found
+    ]
 
 
 def _event_folders(path: Path) -> dict[str, Path]:
@@ -177,11 +172,6 @@ def _event_folders(path: Path) -> dict[str, Path]:
     if len({folder.name for folder in folders}) == len(folders):
         return {folder.name: folder for folder in folders}
     return {str(folder.relative_to(path)): folder for folder in folders}
-
-
-def read_run(folder: Path) -> Run:
-    """The run whose event files a folder holds."""
-    return Run(folder, Scalars(folder), read_config(folder))
 
 
 def read_config(folder: Path) -> Config | None:
@@ -201,19 +191,20 @@ def read_config(folder: Path) -> Config | None:
 
 def compare_flags(
     conditions: Sequence[Condition],
-) -> tuple[list[tuple[str, ...]], list[tuple[str, str]]]:
+) -> tuple[list[dict[str, str]], list[tuple[str, str]]]:
     """Flags and versions that differ, with a value for each known condition, and those that agree.
 
     Seeds of one condition that differ have their values side by side.
     """
-    settings = [[run.config.settings for run in c.runs if run.config] for c in conditions]
-    known = [runs for runs in settings if runs]
-    differing: list[tuple[str, ...]] = []
-    agreeing: list[tuple[str, str]] = []
-    for name in sorted({name for runs in known for run in runs for name in run}):
-        values = [list(dict.fromkeys(run.get(name, "-") for run in runs)) for runs in known]
-        if all(each == values[0] and len(each) == 1 for each in values):
-            agreeing.append((name, values[0][0]))
+    settings = {c.name: [run.config.settings for run in c.runs if run.config] for c in conditions}
+    known = {name: runs for name, runs in settings.items() if runs}
+    differing, agreeing = [], []
+    for flag in sorted({flag for runs in known.values() for run in runs for flag in run}):
+        values = {n: dict.fromkeys(run.get(flag, "-") for run in runs) for n, runs in known.items()}
+        first, *others = {value for own in values.values() for value in own}
+        if others:
+            own = {name: " | ".join(each) for name, each in values.items()}
+            differing.append({"flag": flag, **own})
         else:
-            differing.append((name, *(" | ".join(each) for each in values)))
+            agreeing.append((flag, first))
     return differing, agreeing

@@ -148,10 +148,10 @@ def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> dic
         folder.mkdir(parents=True)
         log, command = folder / "train.log", words(run, settings)
         (folder / COMMAND).write_text(shlex.join(command), encoding="utf-8")
-        scalars = Scalars(place)
+        scalars, own = Scalars(place), os.environ if run.task == OWN else None
         with (
             tempfile.TemporaryDirectory() as cache,
-            supervised(command, log, _environment(run, cache)) as process,
+            supervised(command, log, own or training_environment(cache)) as process,
         ):
             while process.poll() is None:
                 time.sleep(POLL_SECONDS)
@@ -164,10 +164,6 @@ def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> dic
         if trained[1:] != words(run, settings)[1:]:
             raise ValueError(f"{folder} was trained with other flags: remove it")
     return record(run, settings, Scalars(place), folder / "model")
-
-
-def _environment(run: Run, cache: str) -> dict[str, str]:
-    return dict(os.environ) if run.task == OWN else training_environment(cache)
 
 
 def _progress(run: Run, settings: StudySettings, scalars: Scalars) -> str:

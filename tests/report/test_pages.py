@@ -117,7 +117,7 @@ def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path, now):
     page, parsed = written(tmp_path, folder)
     assert "running, last step 6, last written" in page
     assert parsed.row("Training reward, last tenth") == ["js", "0.560"]
-    assert f"{folder}: values that are not finite are left out: {runs.REWARD}." in page
+    assert f"values that are not finite left out of {runs.REWARD}" in page
 
 
 def test_what_is_missing_is_left_out_and_listed(log, tmp_path):

@@ -53,7 +53,7 @@ FAVOURS = (
     "favours longer responses more than the labels do: where lengths differ it prefers the longer "
     "one in 60.0 % (50.0 to 70.0) of the pairs, and they do in 55.0 % (50.0 to 60.0"
 )
-MORE, CONFIDENCE = "length.longer_preferred_more_by_model", "calibration.mean_confidence"
+MORE = "length.longer_preferred_more_by_model"
 OFF = "are off: 77.0% on average, calibration error 0.100, against 0.018 by chance"
 
 
@@ -65,9 +65,7 @@ OFF = "are off: 77.0% on average, calibration error 0.100, against 0.018 by chan
         ({"length.accuracy_of_length_alone": interval(0.76)}, "longer response would do as well"),
         ({MORE: interval(0.05, 0.01, 0.09)}, FAVOURS),
         ({MORE: interval(-0.05, -0.09, -0.01)}, "favours shorter responses more than"),
-        ({"calibration.error": 0.1}, OFF),  # a mean confidence of 0.77 is within 0.70 to 0.79
-        ({"calibration.error": 0.1, CONFIDENCE: 0.8}, "confidences are too high"),
-        ({"calibration.error": 0.1, CONFIDENCE: 0.6}, "confidences are too low"),
+        ({"calibration.error": 0.1}, OFF),
     ],
 )
 def test_sentences_follow_from_figures(found, changes, sentence):

@@ -41,7 +41,7 @@ def test_commas_part_seeds_and_a_folder_may_have_any_name(log):
         (["{}/empty"], "no TensorBoard event files in"),
         (["a={}/js", "a={}/rloo"], "2 runs are called 'a'; give each its own: NAME=FOLDER"),
         (["{}/both", "{}/both"], "2 runs are called 'a'"),
-        (["x={}/js,{}/both"], r"both holds 2 runs; give NAME=FOLDER for each"),
+        (["x={}/js,{}/both"], "both' has several runs in a folder; name each: NAME=FOLDER"),
     ],
 )
 def test_what_cannot_be_reported_is_said(log, tmp_path, words, complaint):
@@ -74,7 +74,9 @@ def test_flags_and_versions_are_compared(log):
     record(a, {"x": 1, "lr": 1e-6, "logger.wandb.run_name": "a", "s": [1, 2]}, torch="2.7")
     record(b, {"x": 2, "lr": 0.000001, "logger.wandb.run_name": "b", "s": [1, 2]}, torch="2.8")
     differing, agreeing = compare_flags(find_conditions([str(a), str(b), str(c)]))
-    assert differing == [("--x", "1", "2"), ("torch (version)", "2.7", "2.8")]  # c: nobody knows
+    names = "flag", "a", "b"  # of c nobody knows
+    expected = ("--x", "1", "2"), ("torch (version)", "2.7", "2.8")
+    assert differing == [dict(zip(names, each, strict=True)) for each in expected]
     assert agreeing == [("--lr", "1e-06"), ("--s", "1 2")]
     differing, _ = compare_flags(find_conditions([f"js={a},{b}"]))
-    assert differing == [("--x", "1 | 2"), ("torch (version)", "2.7 | 2.8")]
+    assert [row["js"] for row in differing] == ["1 | 2", "2.7 | 2.8"]

@@ -156,7 +156,6 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings):
         ({"responses": [1]}, "--responses 1 is too few"),
         ({"learning_rates": [0]}, "greater than 0"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),
-        ({"engine": "stack", "vary": ["js.loss"]}, "must be NAME=A,B"),
         ({"reference": "js1"}, "--reference js1 is not among the estimators"),
         ({"train": ["--x"]}, "need --engine stack"),
         ({"engine": "stack", "mixes": ["alike"]}, "'alike' is for the inline engine"),
