@@ -15,7 +15,8 @@ from openrlhf_js.common.console import say
 def main(argv: list[str] | None = None) -> int:
     """Runs OpenRLHF's program with a recipe's flags, and returns its exit status."""
     prog = "python -m openrlhf_js.cli.recipe"
-    parser = argparse.ArgumentParser(prog, "%(prog)s PROGRAM [--dry_run] [--tiny] FLAGS...")
+    usage = "%(prog)s PROGRAM [--dry_run] [--tiny] FLAGS..."
+    parser = argparse.ArgumentParser(prog, usage, allow_abbrev=False)
     parser.add_argument("program", choices=("train", "rm-train"))
     parser.add_argument(
         *("--dry_run", "--dry-run"),
@@ -27,7 +28,6 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="the same flags on a tiny model and tiny data, on this machine's CPU, in minutes",
     )
-    parser.allow_abbrev = False
     given, flags = parser.parse_known_args(argv)
     program, dry, tiny = given.program, given.dry_run, given.tiny
     from openrlhf_js.tiny import recipes

@@ -56,7 +56,7 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         Curve("train/rollout/reward_std", "Spread of rewards", "standard deviation over the batch"),
     ),
     "Shrinkage": (
-        Curve(runs.SHRINKAGE, "Shrinkage λ", "λ, 0: rloo, 1: bloo",
+        Curve("train/js/shrinkage_mean", "Shrinkage λ", "λ, 0: rloo, 1: bloo",
               "mean over prompts; without shrinkage, what js would take",
               SHARE, summary=MEAN),
         Curve("train/js/within_variance", "v: noise of a prompt's mean reward", "squared reward",
@@ -88,7 +88,7 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
               how=GRADIENT_FLAG),
         Curve("train/js/gradient_noise_scale", "Gradient noise scale", "responses",
               "batch size at which signal equals noise", FREE, how=GRADIENT_FLAG),
-        Curve(runs.GRADIENT_NORM, "Gradient norm", "norm, before clipping", summary=MEAN),
+        Curve("train/actor_grad_norm", "Gradient norm", "norm, before clipping", summary=MEAN),
     ),
     "Responses": (
         Curve("train/rollout/response_length_mean", "Response length, tokens", "tokens",
@@ -106,16 +106,7 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         Curve("train/accuracy/?(.*)", "Correct answers", "share of the responses", limits=SHARE),
         Curve("train/grading_seconds", "Time to grade a response", "seconds, mean"),
     ),
-    "Time": tuple(
-        Curve(f"train/timing/{tag}", title, "seconds", summary=MEAN)
-        for tag, title in (
-            ("step_total", "Training step, seconds"),
-            ("generation", "Generation, seconds"),
-            ("make_experience", "Rewards and advantages, seconds"),
-            ("ppo_train", "Gradient updates, seconds"),
-            ("broadcast", "Weights to vLLM, seconds"),
-        )
-    ),
+    "Time": (Curve("train/timing/(.+)", "Seconds", "seconds", summary=MEAN),),
 }
 # fmt: on
 

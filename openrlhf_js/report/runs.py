@@ -14,8 +14,6 @@ import pandas as pd
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 REWARD = "train/rollout/reward_mean"
-GRADIENT_NORM = "train/actor_grad_norm"
-SHRINKAGE = "train/js/shrinkage_mean"
 BASELINE_MSE = "train/js/baseline_mse"
 BASELINE_MSE_RLOO = "train/js/baseline_mse_rloo"
 
@@ -120,12 +118,10 @@ class Condition(NamedTuple):
     @property
     def by_seed(self) -> dict[str, Run]:
         """The runs by --train.seed; by folder where a file does not say, or two have the same."""
-        folders = [str(run.folder) for run in self.runs]
-        seeds = [
-            (run.config.settings if run.config else {}).get("--train.seed") for run in self.runs
-        ]
-        unknown = None in seeds or len(set(seeds)) < len(seeds)
-        return dict(zip(folders if unknown else map(str, seeds), self.runs, strict=True))
+        found = {run.config.settings.get("--train.seed"): run for run in self.runs if run.config}
+        if None in found or len(found) < len(self.runs):
+            return {str(run.folder): run for run in self.runs}
+        return {str(seed): run for seed, run in found.items()}
 
     @property
     def tags(self) -> set[str]:

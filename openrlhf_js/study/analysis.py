@@ -15,12 +15,7 @@ from openrlhf_js.study.design import TRACKER
 
 CELL = ["task", "mix", "prompts", "responses", "vary", "cell"]  # the same for what is compared
 SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
-TESTED = {
-    "pass1": "pass@1",
-    "reward": "reward",
-    "steps_to_target": "steps",
-    "any_rate": "any rate",
-}
+TESTED = {"pass1": "pass@1", "reward": "reward", "steps_to_target": "steps", "any_rate": "any rate"}
 CAUSES = {
     "baseline_error": "error of the baseline / rloo's",
     "gradient_variance": "gradient variance",
