@@ -19,11 +19,7 @@ PROG = "openrlhf-js study"
 
 def main(argv: Sequence[str]) -> int:
     """Trains what is missing, and shows all; the exit status is that of `common.settings.run`."""
-    failures = {
-        ProgramFailed: explained,
-        BrokenProcessPool: "a run was killed: {}".format,
-        yaml.YAMLError: str,
-    }
+    failures = {ProgramFailed: explained, BrokenProcessPool: "a run was killed: {}".format}
     return run(PROG, lambda: work(read(argv)), resumes=True, failures=failures)
 
 
@@ -35,8 +31,11 @@ def read(argv: Sequence[str]) -> StudySettings:
         own, train = own[:place], own[place + 1 :]
     values: dict[str, Any] = {}
     if own and own[0].endswith((".yaml", ".yml")):
-        with Path(own.pop(0)).open(encoding="utf-8") as file:
-            values = yaml.safe_load(file)
+        path = Path(own.pop(0))
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path} is not YAML: {error}") from None
     if train or "train" in values:
         values["train"] = [*map(str, values.get("train") or ()), *train]
         values.setdefault("engine", "stack")

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from openrlhf_js.report import style
 
@@ -106,7 +106,10 @@ def _draw(
     if panel.reference is not None:
         axes.axhline(panel.reference, color=style.INK, linewidth=1)
     if panel.log and all(row["value"] > 0 for own in lines.values() for row in own):
-        style.log_scale(axes)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # no powers
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
     bands, ends = [], {}
     for i, (name, own) in enumerate(lines.items()):
         at, colour = np.array(places[name]), looks[name]["color"]

@@ -36,7 +36,6 @@ def figures(found: Found) -> list[dict[str, str]]:
     within = length["correlation_within_pairs"]
     exact = f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}"
     labels = f"the labels: {share(length['longer_preferred_by_labels'])}; where lengths differ"
-    over, under = length["share_chosen_longer"], length["share_chosen_shorter"]
     enough = "to normalise with"
     if found["pairs"] < LEAST_TO_NORMALISE:
         enough = f"of too few pairs to normalise with ({LEAST_TO_NORMALISE} or more)"
@@ -58,8 +57,6 @@ def figures(found: Found) -> list[dict[str, str]]:
             length["accuracy_balanced"],
             "if the chosen response were as often the longer as the shorter one",
         ),
-        "chosen is longer": (length["accuracy_where_chosen_is_longer"], f"{over:.0%} of pairs"),
-        "chosen is shorter": (length["accuracy_where_chosen_is_shorter"], f"{under:.0%} of pairs"),
     }
     return [
         {"figure": name, "value": of if isinstance(of, str) else share(of), "meaning": meaning}
@@ -144,9 +141,9 @@ def _reliability(axes: Axes, found: Found) -> None:
     bins = found["calibration"]["bins"]
     x, pairs, accuracy = np.array([(b["confidence"], b["pairs"], b["accuracy"]) for b in bins]).T
     spread = 1.96 * np.sqrt(x * (1 - x) / pairs)
+    low, high = x - spread, x + spread
     axes.plot([0.5, 1], [0.5, 1], "--", color=style.INK, linewidth=1, label="exact")
-    band = {"color": style.INK, "alpha": 0.12, "label": "95 % of exact models"}
-    axes.fill_between(x, x - spread, x + spread, **band)
+    axes.fill_between(x, low, high, color=style.INK, alpha=0.12, label="95 % of exact models")
     axes.plot(x, accuracy, "o-", color=BLUE, label="model")
     axes.set(xlabel="confidence, sigmoid of |margin|", ylabel="accuracy, share of pairs")
 
@@ -165,7 +162,8 @@ def _lengths(axes: Axes, found: Found) -> None:
         ("rejected", ORANGE, "x", 0.1),
     ):
         points = found["pictures"]["points"][side]
-        x, look = np.array(points["lengths"]) + shift, {"color": colour, "marker": marker}
         # rasterized, since thousands of points would make a page of megabytes
-        axes.scatter(x, points["rewards"], 9, **look, alpha=0.6, label=side, rasterized=True)
+        look: dict[str, Any] = {"color": colour, "marker": marker, "rasterized": True}
+        x = np.array(points["lengths"]) + shift
+        axes.scatter(x, points["rewards"], 9, alpha=0.6, label=side, **look)
     axes.set(xlabel="length of the response, tokens", ylabel="reward")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,14 +19,8 @@ BASELINE_MSE_RLOO = "train/js/baseline_mse_rloo"
 EVENT_FILES = "*tfevents*"
 CONFIG = "openrlhf_js_config.json"
 RUNNING_SECONDS = 15 * 60  # a run that logged something so recently may be going on
-WHAT_TO_PASS = "pass what --logger.tensorboard_dir named, a folder above it, or a quickstart's"
-PLACES = (  # where a run leaves its files does not matter to a comparison
-    "ckpt.output_dir",
-    "ckpt.path",
-    "logger.tensorboard_dir",
-    "logger.wandb.run_name",
-    "js.save_batches",
-)
+# Where a run leaves its files does not matter to a comparison.
+PLACES = {"ckpt.output_dir", "ckpt.path", "logger.tensorboard_dir", "logger.wandb.run_name"}
 
 
 class Scalars:
@@ -145,9 +138,9 @@ def find_conditions(words: Sequence[str]) -> list[Condition]:
             found.append((name, [folder for folders in below for folder in folders.values()]))
         else:
             found += [(own, [folder]) for own, folder in _event_folders(Path(word)).items()]
-    for name, count in Counter(name for name, _ in found).items():
-        if count > 1:
-            raise ValueError(f"{count} runs are called {name!r}; give each its own: NAME=FOLDER.")
+    names = [name for name, _ in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"names of runs must differ, not {', '.join(names)}; give NAME=FOLDER")
     return [
         Condition(name, tuple(Run(each, Scalars(each), read_config(each)) for each in folders))
         for name, folders in found
@@ -162,7 +155,8 @@ def _event_folders(path: Path) -> dict[str, Path]:
     files = sorted(path.rglob(EVENT_FILES), key=lambda file: (file.name, file))  # by time
     folders = list(dict.fromkeys(file.parent for file in files))
     if not folders:
-        raise ValueError(f"no TensorBoard event files in {path}; {WHAT_TO_PASS}.")
+        found = f"no TensorBoard event files in {path}"
+        raise ValueError(f"{found}; pass what --logger.tensorboard_dir named, or a folder above it")
     if len(folders) == 1:
         return {path.resolve().name: folders[0]}
     if len({folder.name for folder in folders}) == len(folders):

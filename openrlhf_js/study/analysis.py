@@ -81,10 +81,13 @@ def analyse(records: Iterable[Mapping[str, Any]], reference: str) -> Findings:
     differences = _differences(tidy[tidy.best], reference)
     for _, family in differences.groupby("quantity"):
         differences.loc[family.index, "p_holm"] = holm(family.p.tolist())
-    found = _means(tidy)
+    found = _means(tidy, [*by, "learning_rate", "best", "quantity"])
     finals = found[found.best & (found.quantity == "pass1")]
     below = finals.groupby("cell").value.transform("max") - finals.value
-    curves = _curves(runs[runs.best])
+    curves = runs[runs.best].explode("curve").astype({"curve": float})
+    points = curves.groupby(level=0).curve
+    curves["step"] = curves.steps * (points.cumcount() + 0.5) / points.transform("size")
+    curves = _means(curves.rename(columns={"curve": "value"}), ["cell", "estimator", "step"])
     return Findings(found, differences, at_each_rate, finals.assign(value=below), curves)
 
 
@@ -105,17 +108,13 @@ def steps_to(reward: float, curve: Sequence[float]) -> float:
     return 1.0
 
 
-def _means(tidy: pd.DataFrame) -> pd.DataFrame:
-    keys = [*CELL, "estimator", "learning_rate", "best", "quantity"]
+def _means(tidy: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    rows = []
     known = tidy.dropna(subset="value").groupby(keys, sort=False, dropna=False)
-    return pd.DataFrame(
-        {
-            **dict(zip(keys, key, strict=True)),
-            **clustered_mean(values)._asdict(),
-            "seeds": len(values),
-        }
-        for key, values in known.value
-    )
+    for key, values in known.value:
+        row = dict(zip(keys, key, strict=True)) | clustered_mean(values)._asdict()
+        rows.append(row | {"seeds": len(values)})
+    return pd.DataFrame(rows)
 
 
 def _differences(tidy: pd.DataFrame, reference: str, same: Sequence[str] = ()) -> pd.DataFrame:
@@ -132,16 +131,6 @@ def _differences(tidy: pd.DataFrame, reference: str, same: Sequence[str] = ()) -
             row = dict(zip(keys, key, strict=True)) | of.estimate._asdict()
             rows.append(row | {"seeds": len(own), "p": of.p_value})
     return pd.DataFrame(rows, columns=[*keys, "value", "low", "high", "seeds", "p"])
-
-
-def _curves(runs: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for (cell, estimator), own in runs.groupby(["cell", "estimator"], sort=False):
-        for point, values in enumerate(zip(*own.curve, strict=True), 1):
-            step = own.steps.iloc[0] * (point - 0.5) / len(own.curve.iloc[0])
-            estimate = clustered_mean(values)._asdict()
-            rows.append({"cell": cell, "estimator": estimator, "step": step, **estimate})
-    return pd.DataFrame(rows)
 
 
 def in_words(findings: Findings, reference: str) -> list[str]:

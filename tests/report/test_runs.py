@@ -39,8 +39,8 @@ def test_commas_part_seeds_and_a_folder_may_have_any_name(log):
     [
         (["x={}/nowhere"], "event files in .*nowhere; pass what --logger.tensorboard_dir"),
         (["{}/empty"], "no TensorBoard event files in"),
-        (["a={}/js", "a={}/rloo"], "2 runs are called 'a'; give each its own: NAME=FOLDER"),
-        (["{}/both", "{}/both"], "2 runs are called 'a'"),
+        (["a={}/js", "a={}/rloo"], "must differ, not a, a; give NAME=FOLDER"),
+        (["{}/both", "{}/both"], "must differ, not a, b, a, b"),
         (["x={}/js,{}/both"], "both' has several runs in a folder; name each: NAME=FOLDER"),
     ],
 )

@@ -65,5 +65,5 @@ def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
         ["--a", "1", "--b", "2"],
     )
     path.write_text("seeds: [\n")
-    assert study.main([str(path)]) == 1 and "study.yaml" in capsys.readouterr().err
+    assert study.main([str(path)]) == 2 and "study.yaml is not YAML" in capsys.readouterr().err
     assert study.main([str(tmp_path / "none.yaml")]) == 2
