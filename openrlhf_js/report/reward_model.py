@@ -51,7 +51,7 @@ def figures(found: Found) -> list[dict[str, str]]:
             "-" if within is None else f"{within:.2f}",
             "correlation within pairs; length in tokens",
         ),
-        "accuracy of length": (length["accuracy_of_length_alone"], "of preferring the longer one"),
+        "accuracy of length": (length["accuracy_of_length_alone"], "by preferring the longer"),
         "prefers the longer": (length["longer_preferred_by_model"], labels),
         "accuracy, balanced": (
             length["accuracy_balanced"],

@@ -43,9 +43,3 @@ def test_bad_input_is_one_line_and_status_2(run, words, complaint, capsys, tmp_p
     assert complaint in error
     assert error.count("\n") == 1
     assert not (tmp_path / "report").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_named(run, tmp_path, capsys):
-    (tmp_path / "taken").write_text("a file")
-    assert report.main([str(run), "--out", str(tmp_path / "taken")]) == 1
-    assert "taken" in capsys.readouterr().err
