@@ -92,12 +92,8 @@ def in_words(found: Found) -> list[str]:
     if alone["value"] >= accuracy["value"]:
         said.append(f"Preferring the longer response would do as well: {share(alone)}.")
     if more and more["low"] is not None and not more["low"] <= 0 <= more["high"]:
-        said.append(
-            f"It favours {'longer' if more['value'] > 0 else 'shorter'} responses more than the "
-            "labels do: where lengths differ it prefers the longer one in "
-            f"{share(length['longer_preferred_by_model'])} of the pairs, and they do in "
-            f"{share(length['longer_preferred_by_labels'])}."
-        )
+        kind = "longer" if more["value"] > 0 else "shorter"
+        said.append(f"It favours {kind} responses more than the labels do, where lengths differ.")
     error, chance = calibration["error"], calibration["error_by_chance"]
     if error > 2 * chance:
         said.append(

@@ -4,6 +4,7 @@ import html.parser
 import json
 import math
 import re
+import time
 
 import pytest
 
@@ -108,8 +109,8 @@ def test_the_page_has_the_figures_and_the_configuration(complete):
     assert "$x$, maze</h1>" in page
 
 
-def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path, now):
-    folder = log("js", {runs.REWARD: [0.5] * 4 + [math.nan, 0.56]}, written=now)
+def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path):
+    folder = log("js", {runs.REWARD: [0.5] * 4 + [math.nan, 0.56]}, written=time.time())
     with next(folder.iterdir()).open("ab") as file:
         file.write(b"half a rec")
     page, parsed = written(tmp_path, folder)

@@ -49,10 +49,6 @@ def test_figures(found):
     assert reward_model.page(found)
 
 
-FAVOURS = (
-    "favours longer responses more than the labels do: where lengths differ it prefers the longer "
-    "one in 60.0 % (50.0 to 70.0) of the pairs, and they do in 55.0 % (50.0 to 60.0"
-)
 MORE = "length.longer_preferred_more_by_model"
 OFF = "are off: 77.0% on average, calibration error 0.100, against 0.018 by chance"
 
@@ -63,7 +59,7 @@ OFF = "are off: 77.0% on average, calibration error 0.100, against 0.018 by chan
         ({"accuracy": interval(0.56, 0.49, 0.63)}, "not clearly better than chance"),
         ({"prompts": 5}, "5 prompts are few"),
         ({"length.accuracy_of_length_alone": interval(0.76)}, "longer response would do as well"),
-        ({MORE: interval(0.05, 0.01, 0.09)}, FAVOURS),
+        ({MORE: interval(0.05, 0.01, 0.09)}, "favours longer responses more than"),
         ({MORE: interval(-0.05, -0.09, -0.01)}, "favours shorter responses more than"),
         ({"calibration.error": 0.1}, OFF),
     ],
@@ -94,16 +90,11 @@ def test_the_page_needs_nothing_else(found):
 
 
 def test_pictures_are_drawings_with_words(found):
-    def pictures():
-        return {title: style.svg(drawn) for title, drawn in reward_model.pictures(found).items()}
-
-    drawn = pictures()
+    drawn = {title: style.svg(each) for title, each in reward_model.pictures(found).items()}
     assert list(drawn) == ["Reliability", "Margins", "Reward and length"]
     for svg in drawn.values():
         ET.fromstring(svg)
     assert "length of the response, tokens" in drawn["Reward and length"]
-    found["subsets"] = {}
-    assert "By subset" not in reward_model.page(found)
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "\x00é"])

@@ -1,6 +1,7 @@
 """Which runs the words of a command line name, what their files tell, and what is refused."""
 
 import json
+import time
 
 import pytest
 
@@ -57,7 +58,8 @@ def only(folder):
     return run
 
 
-def test_the_status_is_from_the_record_and_from_the_time_of_the_last_scalar(log, now, tmp_path):
+def test_the_status_is_from_the_record_and_from_the_time_of_the_last_scalar(log, tmp_path):
+    now = time.time()
     folder = log("run", {"a": [1, 2, 3]}, written=now - 60)
     assert only(folder).status(now).startswith("running, last step 3, last written ")
     later = only(folder).status(now + 40 * 86400)

@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 import pytest
 
 from openrlhf_js.study.analysis import analyse, in_words, steps_to, target
-from openrlhf_js.study.page import regret_table, table_of
+from openrlhf_js.study.page import picture, regret_table, table_of
 
 
 def record(estimator, seed, pass1, rate=1e-4, task="sort", curve=(0.0, 0.5, 1.0), **more):
@@ -109,6 +109,17 @@ def test_a_table_and_a_sentence_of_one_cell(found):
         "(+2.6 to +27.4, paired over 3 seeds)"
     ]
     assert regret_table(found) == []
+
+
+def test_the_picture_has_curves_and_differences(found):
+    curves, apart = picture(found, "rloo", "a model").axes
+    of, apart_of = (
+        {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+        for axes in (curves, apart)
+    )
+    assert of["rloo"] == of["js"] == [[5, 0.0], [15, 0.5], [25, 1.0]]
+    assert apart_of["js"] == [[0, pytest.approx(15)]]
+    assert [tick.get_text() for tick in apart.get_xticklabels()] == ["natural"]
 
 
 def test_one_seed_without_an_evaluation_has_means_alone():
