@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 import pytest
 
 from openrlhf_js.study.analysis import analyse, in_words, steps_to, target
-from openrlhf_js.study.page import picture, regret_table, table_of
+from openrlhf_js.study.page import picture, regret_table, table_of, write
 
 
 def record(estimator, seed, pass1, rate=1e-4, task="sort", curve=(0.0, 0.5, 1.0), **more):
@@ -122,7 +122,9 @@ def test_the_picture_has_curves_and_differences(found):
     assert [tick.get_text() for tick in apart.get_xticklabels()] == ["natural"]
 
 
-def test_one_seed_without_an_evaluation_has_means_alone():
+def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
     found = analyse([record("rloo", 0, None, reward=0.5), record("js", 0, None, reward=1)], "rloo")
     assert found.differences.empty and found.regret.empty and in_words(found, "rloo") == []
     assert table_of(found, "sort, natural, 16 x 2", "rloo")[0][1]["reward - rloo"] == ""
+    assert not picture(found, "rloo", "").axes[-1].lines[1:]  # but the line at 0
+    assert ",0.5,,,1," in write(tmp_path, found, "rloo").with_name("rows.csv").read_text()
