@@ -55,8 +55,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     looks = style.series_styles([condition.name for condition in conditions])
     differing, agreeing = compare_flags(conditions)
-    names = ", ".join(condition.name for condition in conditions)
-    names = names or ("Variance lab" if labs else "Evaluations")
+    names = ", ".join(condition.name for condition in conditions) or "Report"
     of = _subject(conditions, dict(agreeing))
     sections: dict[str, Markup] = {}
     left_out: list[str] = []  # titles of panels that nobody logged, with the flag that logs them

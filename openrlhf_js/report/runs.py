@@ -33,6 +33,7 @@ class Scalars:
         self._folder = folder
         self._loaders: dict[Path, LegacyEventFileLoader] = {}
         self._series: dict[str, dict[int, float]] = {}
+        self.last_step: int | None = None  # None before the first scalar
         self.written: float | None = None  # when the last scalar was logged, in seconds since 1970
         self.reload()
 
@@ -48,7 +49,7 @@ class Scalars:
                         while series and next(reversed(series)) >= event.step:
                             series.popitem()
                         series[event.step] = value.simple_value
-                        self.written = event.wall_time
+                        self.last_step, self.written = event.step, event.wall_time
 
     def __getitem__(self, tag: str) -> pd.Series:
         """The finite values of a tag by step, empty if nothing was logged under it."""
@@ -64,11 +65,6 @@ class Scalars:
     def not_finite(self) -> list[str]:
         """The tags under which something was logged that is no number."""
         return [tag for tag in self.tags if len(self[tag]) < len(self._series[tag])]
-
-    @property
-    def last_step(self) -> int | None:
-        """The last step of any scalar, None before the first."""
-        return max((next(reversed(series)) for series in self._series.values()), default=None)
 
 
 class Config(NamedTuple):

@@ -25,7 +25,6 @@ CAUSES = {
 }
 # Their advantages and gradients are divided by a standard deviation, so in other units.
 SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scaling} | {TRACKER}
-PAIRED = 2  # seeds at least for an interval
 
 
 class Findings(NamedTuple):
@@ -126,7 +125,7 @@ def _differences(tidy: pd.DataFrame, reference: str, same: Sequence[str] = ()) -
     known = pairs.dropna(subset=["value", "value_of_reference"])
     rows = []
     for key, own in known.groupby(keys, sort=False, dropna=False):
-        if len(own) >= PAIRED:
+        if len(own) > 1:  # one pair has no interval
             of = paired_difference(own.value, own.value_of_reference)
             row = dict(zip(keys, key, strict=True)) | of.estimate._asdict()
             rows.append(row | {"seeds": len(own), "p": of.p_value})
