@@ -73,8 +73,6 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
               over="train/js/baseline_mse_js_plus", how=MEMORY_FLAG),
         Curve("train/js/memory_slope", "What a standard deviation of the past is worth", "reward",
               "0: the past tells nothing", FREE, how=MEMORY_FLAG),
-        Curve("train/js/memory_share", "Prompts with a past", "share of the prompts", "", SHARE,
-              how=MEMORY_FLAG),
         Curve("train/js/masked_responses", "Masked responses", "responses in a step",
               summary=MEAN),
     ),
@@ -82,8 +80,6 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         Curve("train/js/gradient_variance", "Gradient variance", "squared gradient, log scale",
               "trace of the covariance of a step's gradient", FREE, log=True, summary=MEAN,
               how=GRADIENT_FLAG),
-        Curve("train/js/gradient_norm_squared", "Squared norm of the mean gradient",
-              "squared gradient", "unbiased, so that it may fall below 0", FREE, how=GRADIENT_FLAG),
         Curve("train/js/gradient_snr", "Signal to noise of the gradient", "ratio", "", FREE,
               how=GRADIENT_FLAG),
         Curve("train/js/gradient_noise_scale", "Gradient noise scale", "responses",
@@ -132,7 +128,7 @@ def averages(curve: Curve, tag: str, condition: Condition, window: int = 1) -> p
 
 def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     """The title of each tag of a curve that somebody logged and that is not always 0."""
-    found, logged = {}, {tag for condition in conditions for tag in condition.tags}
+    found, logged = {}, {tag for c in conditions for run in c.runs for tag in run.logged.tags}
     for tag in sorted(logged) if curve.over in ("", *logged) else ():
         match = re.fullmatch(curve.tag, tag)
         if match and any(any(s) for c in conditions for s in c.series(tag)):

@@ -112,11 +112,6 @@ class Condition(NamedTuple):
             return {str(run.folder): run for run in self.runs}
         return {str(seed): run for seed, run in found.items()}
 
-    @property
-    def tags(self) -> set[str]:
-        """What any of its runs has logged."""
-        return {tag for run in self.runs for tag in run.logged.tags}
-
 
 def find_conditions(words: Sequence[str]) -> list[Condition]:
     """The conditions that the command line names.
