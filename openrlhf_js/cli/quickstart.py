@@ -85,11 +85,8 @@ class QuickstartSettings(Settings):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the quickstart; the exit status is 0 done, 1 failed, 2 wrong flags, 130 interrupted."""
-    return run(
-        PROG,
-        lambda: work(parse(QuickstartSettings, PROG, argv)),
-        failures={ProgramFailed: explained},
-    )
+    failures = {ProgramFailed: explained}
+    return run(PROG, lambda: work(parse(QuickstartSettings, PROG, argv)), failures=failures)
 
 
 def work(settings: QuickstartSettings) -> None:

@@ -110,6 +110,8 @@ class StudySettings(Settings):
                 raise ValueError(f"--responses {min(self.responses)} is too few for {each.summary}")
         if (self.train or self.vary or self.print) and not self.stack:
             raise ValueError("flags of training, --vary and --print need --engine stack")
+        if bad := [each for each in self.vary if not each.partition("=")[2]]:
+            raise ValueError(f"--vary {bad[0]} must be NAME=A,B,...")
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         if "mixed" in self.mixes and self.stack and self.tasks != ["sort"]:

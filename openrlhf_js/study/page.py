@@ -20,7 +20,6 @@ from openrlhf_js.study.analysis import CAUSES, TESTED, Findings
 
 PAGE, ROWS, REGRET = "study.html", "rows.csv", "regret.png"
 POINTS_OF = {"pass1": 100, "reward": 100, "any_rate": 100}  # shown as points of a hundred
-UNBOUNDED = [math.inf, -math.inf]  # the ends of an interval of one seed
 STEPS: Any = {"x": "step", "xlabel": "training step", "panel": "cell"}
 Table = list[dict[str, Any]]
 
@@ -42,12 +41,9 @@ def write(folder: Path, findings: Findings, reference: str) -> Path:
     )
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
-    kinds = {
-        "mean": findings.means,
-        "difference": findings.differences,
-        "difference at that rate": findings.at_each_rate,
-    }
-    rows = pd.concat(kinds, names=["kind"]).reset_index("kind").replace(UNBOUNDED, math.nan)
+    kinds = ["mean", "difference", "difference at that rate"]  # the first three findings
+    rows = pd.concat(findings[:3], keys=kinds, names=["kind"]).reset_index("kind")
+    rows = rows.replace([math.inf, -math.inf], math.nan)  # the ends of one seed's intervals
     with atomic_write(folder / ROWS) as file:
         rows.to_csv(file, index=False, float_format="%.5g")
     if regret_table(findings):

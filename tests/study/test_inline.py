@@ -153,6 +153,7 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings):
         ({"engine": "stack", "estimators": ["reinforce"]}, "'reinforce' is none of"),  # whitened
         ({"responses": [1]}, "--responses 1 is too few"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),
+        ({"engine": "stack", "vary": ["js.loss"]}, "must be NAME=A,B"),
         ({"reference": "js1"}, "--reference js1 is not among the estimators"),
         ({"train": ["--x"]}, "need --engine stack"),
         ({"engine": "stack", "mixes": ["alike"]}, "'alike' is for the inline engine"),
