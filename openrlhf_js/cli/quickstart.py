@@ -85,7 +85,7 @@ class QuickstartSettings(Settings):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the quickstart; the exit status is 0 done, 1 failed, 2 wrong flags, 130 interrupted."""
-    failures = {ProgramFailed: explained}
+    failures: Any = {ProgramFailed: explained}
     return run(PROG, lambda: work(parse(QuickstartSettings, PROG, argv)), failures=failures)
 
 
