@@ -72,9 +72,7 @@ def write(
             sections[section] = chart(rows, shown, looks=looks, **STEPS)
     if evaluated:
         along = [row for row in figures if row["step"] is not None]
-        shown = {
-            q: Panel(q, "%", intervals="bars") for q in dict.fromkeys(r["quantity"] for r in along)
-        }
+        shown = {r["quantity"]: Panel(r["quantity"], "%", intervals="bars") for r in along}
         sections["Evaluations"] = chart(along, shown, **STEPS)
     states = [
         {"run": c.name, "state": each.status(time.time()), "log": str(each.folder)}

@@ -167,7 +167,7 @@ def draw(
         }
         note = "; ".join(note for note, holds in notes.items() if note and holds)
         one = 1.0 if curve.over else None
-        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log, reference=one)
+        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log, one)
         drawn.append((replace(panel, intervals="bars") if curve is PASS_AT_1 else panel, rows))
     return [(panel, rows) for panel, rows in drawn if rows]
 
@@ -186,13 +186,12 @@ def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
             compared = differences(seeds, names[0]) if names[0] in seeds and not timed else []
             apart = {each.name: _apart(each, curve.format) for each in compared}
             heading = f"{title}, {summary}"
-            for c in (c for c in conditions if c.name in seeds):
-                values = list(seeds[c.name].values())
-                value = clustered_mean([fmean(values)] if timed else values)
-                row = {"": heading, "run": c.name, "value": style.interval(*value, curve.format)}
+            for name, own in seeds.items():
+                value = clustered_mean([fmean(own.values())] if timed else list(own.values()))
+                row = {"": heading, "run": name, "value": style.interval(*value, curve.format)}
                 if len(names) > 1:
                     columns = (f"difference from {names[0]}", "p")
-                    row |= zip(columns, apart.get(c.name, ("-", "-")), strict=True)
+                    row |= zip(columns, apart.get(name, ("-", "-")), strict=True)
                 rows.append(row)
                 heading = ""
     return rows
@@ -201,7 +200,7 @@ def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
 def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[Any, float]:
     """The mean of each seed over the last steps that all have."""
     last = max(1, round(share * len(by_step(tag, condition))))
-    return dict(averages(curve, tag, condition, last).tail(1).mean())
+    return dict(averages(curve, tag, condition, last).tail(1).mean().dropna())
 
 
 def _apart(compared: Comparison, form: str) -> tuple[str, str]:

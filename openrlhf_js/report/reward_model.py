@@ -124,12 +124,11 @@ def pictures(found: Found) -> dict[str, Figure]:
     figures = {}
     for title, draw in drawn.items():
         with rc_context(style.HOUSE):
-            figure = style.figure(height=4.4)
-            (axes,) = figure.axes
+            figures[title] = style.figure(height=4.4)
+            (axes,) = figures[title].axes
             draw(axes, found)
             style.dress(axes, "", axes.get_xlabel(), axes.get_ylabel())
             axes.legend(markerscale=2, ncols=3)
-        figures[title] = figure
     return figures
 
 
@@ -153,10 +152,8 @@ def _margins(axes: Axes, found: Found) -> None:
 
 def _lengths(axes: Axes, found: Found) -> None:
     # lengths are whole numbers: shifted, neither side hides the other
-    for side, colour, marker, shift in (
-        ("chosen", BLUE, "o", -0.1),
-        ("rejected", ORANGE, "x", 0.1),
-    ):
+    sides = ("chosen", BLUE, "o", -0.1), ("rejected", ORANGE, "x", 0.1)
+    for side, colour, marker, shift in sides:
         points = found["pictures"]["points"][side]
         # rasterized, since thousands of points would make a page of megabytes
         look: dict[str, Any] = {"color": colour, "marker": marker, "rasterized": True}

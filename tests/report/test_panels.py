@@ -36,6 +36,8 @@ def test_the_error_of_a_baseline_is_a_ratio_of_averages_without_those_of_nothing
         found = estimates(curve, runs.BASELINE_MSE, condition, window)
         assert {step: estimate.value for step, estimate in found.items()} == expected
     assert figures(str(folder)) == {"Error of the baseline over RLOO's, mean": [["js", "0.667"]]}
+    equal = log("equal", {runs.BASELINE_MSE: [1.0], runs.BASELINE_MSE_RLOO: [0.0]})
+    assert figures(str(equal)) == {}
 
 
 def figures(*words):
