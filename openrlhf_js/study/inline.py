@@ -268,9 +268,8 @@ def _sample(
     drawn = policy.sample(prompts, run.responses, task.max_new_tokens, generator)
     greedy = None
     if run.estimator != TRACKER and ESTIMATORS[run.estimator].needs_greedy:
-        greedy = _grade(policy, task, given, policy.sample(prompts, 1, task.max_new_tokens, None))[
-            :, 0
-        ]
+        likeliest = policy.sample(prompts, 1, task.max_new_tokens, None)
+        greedy = _grade(policy, task, given, likeliest).squeeze(1)
     return Batch(prompts, drawn, _grade(policy, task, given, drawn), greedy)
 
 

@@ -174,11 +174,8 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings):
     [
         ({"tasks": ["chess"]}, "'chess' is none of sort, countdown, maze"),
         ({"estimators": ["gae"]}, "'gae' is none of"),
-        ({"estimators": ["js_fixed"]}, "'js_fixed' is none of"),
-        ({"estimators": []}, "at least 1 item"),
         ({"engine": "stack", "estimators": ["reinforce"]}, "'reinforce' is none of"),  # whitened
         ({"responses": [1]}, "--responses 1 is too few"),
-        ({"learning_rates": [0]}, "greater than 0"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),
         ({"engine": "stack", "vary": ["js.loss"]}, "must be NAME=A,B"),
         ({"reference": "js1"}, "--reference js1 is not among the estimators"),
