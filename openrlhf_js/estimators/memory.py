@@ -134,6 +134,8 @@ class Memory:
         if len(self):
             place = torch.searchsorted(self.keys, keys).clamp(max=len(self) - 1)
             keys = keys[self.keys[place] != keys]
+        if not len(keys):
+            return
         new = torch.searchsorted(self.keys, keys) + torch.arange(len(keys))
         old = torch.ones(len(self) + len(keys), dtype=torch.bool)
         old[new] = False

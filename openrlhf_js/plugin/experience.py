@@ -225,7 +225,8 @@ class _PromptOrder:
 
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """One (b,) tensor per experience, from (n, m) in prompt order."""
-        return values.reshape(-1)[self._index].split(self._sizes)
+        parts = values.reshape(-1)[self._index].split(self._sizes)
+        return tuple(part.clone() for part in parts)  # Ray would send a view's whole batch with it
 
     def scatter(self, values: torch.Tensor, name: str) -> None:
         """Sets the attribute `name` of every experience from an (n, m) tensor."""
