@@ -7,12 +7,16 @@
 from __future__ import annotations
 
 import argparse
+import heapq
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle
+from functools import partial
+from itertools import count, cycle, islice
+from statistics import median
+from timeit import timeit
 
 from openrlhf_js.tasks.pool import GradingPool
 
@@ -57,6 +61,40 @@ def batch(pairs: list[tuple[str, str]], limit_seconds: float) -> tuple[float, li
         began = time.perf_counter()
         scores = list(threads.map(lambda pair: pool.grade(function, *pair), pairs))
         return time.perf_counter() - began, [score.status for score in scores]
+
+
+def makespan(service: Sequence[float], workers: int, own: float) -> float:
+    """The queue model: seconds of a pool whose caller spends `own` seconds on one after the other.
+
+    An answer of so many seconds of service goes to the worker that is free first.
+    """
+    free, caller = [0.0] * workers, 0.0
+    for seconds in service:
+        caller = max(heapq.heappop(free), caller) + own
+        heapq.heappush(free, caller + seconds)
+    return max(free)
+
+
+def against_model(answers: int, rounds: int) -> tuple[list[float], float, dict[int, list[float]]]:
+    """Service seconds, the caller's own for an answer, and real over model time by workers."""
+    texts = zip(count(2), cycle(PAIRS), strict=False)  # no answer comes twice
+    service: list[float] = []
+    owns: list[float] = []
+    ratios: dict[int, list[float]] = {1: [], 2: []}
+    with GradingPool(1) as one, GradingPool(2) as two:
+        for place in range(rounds + 1):  # before the first the workers start
+            pairs = [(a % n, b % n) for n, (a, b) in islice(texts, answers)]
+            alone = [timeit(partial(numeric, *pair), number=1) for pair in pairs]
+            service += alone * bool(place)
+            for pool in (one, two):
+                grade, cpu = partial(pool.grade, "grading_pool:numeric"), time.process_time()
+                began = time.perf_counter()
+                with ThreadPoolExecutor(pool.workers) as threads:
+                    list(threads.map(grade, *zip(*pairs, strict=True)))
+                real, own = time.perf_counter() - began, (time.process_time() - cpu) / answers
+                owns += [own] * bool(place)
+                ratios[pool.workers] += [real / makespan(alone, pool.workers, own)] * bool(place)
+    return service, median(owns), ratios
 
 
 def main() -> None:
