@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count, cycle, islice
 from statistics import median
-from timeit import timeit
 
 from openrlhf_js.tasks.pool import GradingPool
 
@@ -76,7 +75,7 @@ def makespan(service: Sequence[float], workers: int, own: float) -> float:
 
 
 def against_model(answers: int, rounds: int) -> tuple[list[float], float, dict[int, list[float]]]:
-    """Service seconds, the caller's own for an answer, and real over model time by workers."""
+    """Service seconds and the caller's own for an answer, in CPU time; and real over model time."""
     texts = zip(count(2), cycle(PAIRS), strict=False)  # no answer comes twice
     service: list[float] = []
     owns: list[float] = []
@@ -84,17 +83,24 @@ def against_model(answers: int, rounds: int) -> tuple[list[float], float, dict[i
     with GradingPool(1) as one, GradingPool(2) as two:
         for place in range(rounds + 1):  # before the first the workers start
             pairs = [(a % n, b % n) for n, (a, b) in islice(texts, answers)]
-            alone = [timeit(partial(numeric, *pair), number=1) for pair in pairs]
-            service += alone * bool(place)
+            alone = [_seconds(partial(numeric, *pair)) for pair in pairs]
+            service += [cpu for _, cpu in alone] * bool(place)
             for pool in (one, two):
-                grade, cpu = partial(pool.grade, "grading_pool:numeric"), time.process_time()
-                began = time.perf_counter()
+                grade = partial(pool.grade, "grading_pool:numeric")
                 with ThreadPoolExecutor(pool.workers) as threads:
-                    list(threads.map(grade, *zip(*pairs, strict=True)))
-                real, own = time.perf_counter() - began, (time.process_time() - cpu) / answers
-                owns += [own] * bool(place)
-                ratios[pool.workers] += [real / makespan(alone, pool.workers, own)] * bool(place)
+                    batch = partial(threads.map, grade, *zip(*pairs, strict=True))
+                    real, cpu = _seconds(lambda batch=batch: list(batch()))
+                model = makespan([wall for wall, _ in alone], pool.workers, cpu / answers)
+                owns += [cpu / answers] * bool(place)
+                ratios[pool.workers] += [real / model] * bool(place)
     return service, median(owns), ratios
+
+
+def _seconds(call: Callable[[], object]) -> tuple[float, float]:
+    """Of the clock, and of this process's CPU time."""
+    began, cpu = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - began, time.process_time() - cpu
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """What grows with what: the controller's work on a rollout batch, the estimators, grading.
 
-Upstream's and our own code run as they stand, with pickle in Ray's place. Slopes are of log cost
-over log size between the two largest sizes: median of the rounds (least to largest).
+Upstream's and our own code run as they stand, with pickle in Ray's place; seconds are CPU time. A
+slope is of log cost over log size between two sizes: median of the rounds (least to largest).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RUNS = {  # prompts, responses, tokens, micro-batch, GPUs, assumed seconds of a 
 }
 SENT = f"upstream: a tokenizer of {WORDS:,} words, for each prompt"
 ALL, GPUS = "**all of it, seconds**", "GPUs at which that is 5 % of a step"
-once = partial(timeit, number=1)
+once = partial(timeit, number=1, timer=time.process_time)
 
 
 def spread(values: Any) -> str:
@@ -77,9 +77,9 @@ def controller(responses: int, tokens: int, b: int, ranks: int) -> dict[str, flo
     arrived = [pickle.dumps({**said, **each, rollout.PROMPT_NUMBER: 0}) for each in own]
 
     def clock(name: str, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        began = time.perf_counter()
+        began = time.process_time()
         result = call(*given, **named)
-        taken[name] = time.perf_counter() - began
+        taken[name] = time.process_time() - began
         return result
 
     base, read = experience_maker.RemoteExperienceMaker, generator._process_response_into_experience

@@ -181,6 +181,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         if rewards.shape[1] > 1:
             variance = checked_statistics(rewards.where(valid, 0.0), valid).reward_variance
             order.scatter_info(variance.sqrt().unsqueeze(1).expand_as(rewards), "group_reward_std")
+        if valid.all():
+            return
         for experience, keep in zip(order.experiences, order.split(valid), strict=True):
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
