@@ -111,9 +111,9 @@ def others(share: float) -> dict[str, float]:
     memory.update(keys, torch.rand(n, 1), None, 1)
     note = partial(memory.update, keys[:1000], torch.rand(n, M)[:1000], None, 2)
     found["`js_memory` notes 1,000 prompts of 1,000,000"] = once(note)
-    lengths = torch.randint(2048, 8193, (int(512 * share),)).tolist()
+    lengths = torch.randint(2048, 8193, (int(1024 * share),)).tolist()
     balance = partial(get_seqlen_balanced_partitions, lengths, sum(lengths) // 16_384, False)
-    found["upstream: dynamic batches, 512 responses"] = once(balance)
+    found["upstream: dynamic batches, 1,024 responses"] = once(balance)
     letters = [f"{i:03}" for i in range(int((WORDS * share) ** 0.5))]
     merges = [*product(letters, letters)]
     words = {word: i for i, word in enumerate([*letters, *map("".join, merges)])}
@@ -154,11 +154,13 @@ def main(scale: int = 1, rounds: int = 5) -> None:
     for prompts, responses, tokens, b, gpus, step in RUNS.values():
         some = [controller(64, tokens // scale, b, 1) for _ in range((rounds + 1) // 2)]
         cost = {t: responses / 64 * np.median([s[k] for s in some]) for k, t in STEPS.items()}
+        many = [controller(1024 // scale, 16, b, 1)["ours"] for _ in some]  # whatever the tokens
+        cost[STEPS["ours"]] = responses / (1024 // scale) * np.median(many)
         cost[SENT] = prompts * float(other[SENT][0])
         cost[ALL] = sum(cost.values()) - cost[STEPS["GB"]]
         cost[GPUS] = 0.05 * step * gpus / cost[ALL]
         for text, each in cost.items():
-            lines[text].append(f"{each:,.3g}")
+            lines[text].append(f"{each:,.0f}" if each > 99 else f"{each:.3g}")
     print()
     print_table(("one step", *RUNS), lines.values())
 
