@@ -119,7 +119,7 @@ class Memory:
 
     def _means(self, keys: Tensor, step: int) -> Tensor:
         """(n, r) discounted means, shrunk to those of all prompts by `PRIOR_RESPONSES`."""
-        known = torch.isin(keys, self.keys)
+        known = self._known(keys)
         found = torch.full((len(keys), len(self.half_lives)), torch.nan, dtype=torch.float64)
         at = torch.searchsorted(self.keys, keys[known])
         typical = self.total[0] / self.total[1].clamp(min=1e-300)
@@ -145,9 +145,17 @@ class Memory:
 
     def _insert(self, keys: Tensor) -> None:
         """Makes room for those of the keys, each there once, that are new."""
-        new = keys[~torch.isin(keys, self.keys)]
+        new = keys[~self._known(keys)]
+        if not len(new):
+            return
         self.keys, order = torch.cat([self.keys, new]).sort()
         for name in ("last", "sums", "counts"):
             held = getattr(self, name)
             empty = held.new_zeros(len(new), *held.shape[1:])
             setattr(self, name, torch.cat([held, empty])[order])
+
+    def _known(self, keys: Tensor) -> Tensor:
+        """(n,) bool; without a look at all that are remembered."""
+        if not len(self):
+            return torch.zeros_like(keys, dtype=torch.bool)
+        return self.keys[torch.searchsorted(self.keys, keys).clamp(max=len(self) - 1)] == keys

@@ -156,6 +156,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         if rewards.shape[1] > 1:
             variance = checked_statistics(rewards.where(valid, 0.0), valid).reward_variance
             order.scatter_info(variance.sqrt().unsqueeze(1).expand_as(rewards), "group_reward_std")
+        if valid.all():
+            return
         for experience, keep in zip(order.experiences, order.split(valid), strict=True):
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
@@ -200,7 +202,8 @@ class _PromptOrder:
 
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """One (b,) tensor per experience, from (n, m) in prompt order."""
-        return values.reshape(-1)[self._index].split(self._sizes)
+        parts = values.reshape(-1)[self._index].split(self._sizes)
+        return tuple(part.clone() for part in parts)  # Ray would send a view's whole batch with it
 
     def scatter(self, values: torch.Tensor, name: str) -> None:
         """Sets the attribute `name` of every experience from an (n, m) tensor."""

@@ -250,6 +250,9 @@ def test_a_prompt_takes_a_few_dozen_bytes():
     held = sum(each.nbytes for each in memory.state().values() if each is not None)
     assert held < 36 * len(memory) + 400
     assert memory.keys.equal(torch.arange(2200)) and memory.last[:3].tolist() == [0, 0, 0]
+    sums = memory.sums
+    memory.update(torch.arange(700), torch.ones(700, 1), None, 4)
+    assert memory.sums is sums  # a million prompts are not copied at every step
 
 
 def test_a_restored_memory_goes_on_as_before():

@@ -157,6 +157,15 @@ def test_the_logged_rewards_are_rewards_and_not_advantages(rewards):
     torch.testing.assert_close(spread, rewards.std(1).repeat_interleave(M))
 
 
+def test_what_a_rank_gets_does_not_grow_with_the_batch(rewards):
+    small, large = (
+        advantages(ShrinkageExperienceMaker, make_args("js"), rewards.repeat(copies, 1))[0]
+        for copies in (1, 100)
+    )
+    sizes = [len(ray.cloudpickle.dumps(each)) for each in (small, large)]
+    assert sizes[1] < 1.1 * sizes[0]
+
+
 def test_a_batch_too_small_for_the_estimator_teaches_nothing(rewards):
     maker = make_maker(ShrinkageExperienceMaker, make_args("bloo"))
     experiences = make_experiences(rewards[:1])
