@@ -21,7 +21,6 @@ sys.modules.update(dict.fromkeys((*EXTRAS, *STACK)))  # None: not found
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # as for a script
 
 import gpu
-import side_by_side
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -65,7 +64,7 @@ def training(bench, scale, name, whole=gpu.training):
 training.__name__ = "training"
 gpu.training = training
 count = Bytes()
-side_by_side.CPU = SimpleNamespace(
+gpu.CPU = SimpleNamespace(
     synchronize=lambda device: None,
     reset_peak_memory_stats=count.reset,
     memory_allocated=lambda device: count.now,

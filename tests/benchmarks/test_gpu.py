@@ -16,9 +16,9 @@ WAY = "tiny 1, a training step with --js.gradient_variance"
 @pytest.fixture(scope="module")
 def side():
     sys.path.insert(0, str(CASES.parents[2] / "benchmarks"))  # as for a script
-    import side_by_side
+    import gpu
 
-    yield side_by_side
+    yield gpu
     sys.path.pop(0)
 
 
