@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import field_validator, model_validator
 
@@ -14,9 +14,6 @@ from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.common.settings import Field, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
-
-if TYPE_CHECKING:
-    from openrlhf_js.evaluation.passk.evaluate import Results
 
 PROGRAMS = {
     "passk": ("openrlhf_js.cli.eval:passk", "sample answers that can be checked: mean@k, pass@k"),
@@ -28,7 +25,7 @@ OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
 
 class PasskSettings(ServerSettings):
     """Samples k responses to every item of a benchmark and grades them: mean@k, pass@j up to k and
-    majority vote, with intervals by item. Or compares two models, paired by item.
+    majority vote, with intervals by item. Or compares two results, paired by item.
 
     A model is a folder, a hub id, or the address of an OpenAI-compatible server. Every response is
     kept: the same command resumes, a larger --samples adds to what is there, and what another
@@ -44,9 +41,7 @@ class PasskSettings(ServerSettings):
     model: str | None = Field(
         None, description="folder, hub id, or address (http://host:8000/v1, #NAME for one of many)"
     )
-    compare: tuple[str, str] | None = Field(
-        None, description="two folders of results, or two models; B - A"
-    )
+    compare: tuple[Path, Path] | None = Field(None, description="two folders of results; B - A")
     tasks: list[str] = Field(
         [], description="names of eval/*.yaml, YAML files, or prompt files of `data build`"
     )
@@ -64,9 +59,6 @@ class PasskSettings(ServerSettings):
     )
     source: list[str] = Field(
         [], description="NAME=PATH: file or folder of a benchmark's data, instead of the hub"
-    )
-    leave_out_refused: bool = Field(
-        False, description="leave out items that the model refuses (filtered, or too long)"
     )
 
     @field_validator("source")
@@ -99,24 +91,21 @@ def passk(argv: list[str] | None = None) -> int:
 
     def work() -> None:
         if settings.compare:
-            compare(settings, *settings.compare)
+            compare(settings, settings.compare)
         elif settings.model and settings.out:
             evaluate(settings, settings.model, settings.out)
 
     return run(PASSK, work, True, {OutOfMemoryError: lambda error: said})
 
 
-def compare(settings: PasskSettings, *places: str) -> None:
-    """Compares two results item by item, after evaluating those that are models."""
+def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
+    """Compares two results item by item."""
     from openrlhf_js.evaluation.passk import compare as paired
+    from openrlhf_js.evaluation.passk.benchmarks import name_of
+    from openrlhf_js.evaluation.passk.evaluate import read_results
     from openrlhf_js.report import passk as report
 
-    models = [place for place in places if _is_model(place)]
-    if models and not (settings.tasks and settings.out):
-        raise ValueError(
-            f"{models[0]} holds no results: to compare models, give --tasks, and --out for samples"
-        )
-    sides = [_side(settings, place, letter) for place, letter in zip(places, "ab", strict=True)]
+    sides = [read_results(place, [*map(name_of, settings.tasks)]) for place in places]
     found = paired.compare(sides[0], sides[1], settings.metric)
     say(f"\nA: {found['a']} ({places[0]})\nB: {found['b']} ({places[1]})")
     _show([report.differences(found)], found["notes"])
@@ -126,11 +115,11 @@ def compare(settings: PasskSettings, *places: str) -> None:
         title = f"{settings.metric}, B - A, paired by item"
         page = report.markdown(title, [report.differences(found)], found["notes"])
         _write(settings.out / "comparison.md", page)
-        names = [f"{letter}: {_short(place)}" for letter, place in zip("AB", places, strict=True)]
+        names = [f"{letter}: {place.name}" for letter, place in zip("AB", places, strict=True)]
         say(str(report.draw(sides, names, settings.out / "comparison.png")))
 
 
-def evaluate(settings: PasskSettings, model: str, out: Path) -> Results:
+def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     """Samples what is missing of one model, then writes and shows the results."""
     from openrlhf_js.evaluation.passk import benchmarks
     from openrlhf_js.evaluation.passk.evaluate import FILE
@@ -143,37 +132,17 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> Results:
     names = (f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
     say(", ".join(names), error=True)
     sampler = settings.sampler(model, settings.prompt_form)
-    found = results_of(sampler, asked, out, settings.seed, settings.leave_out_refused)
+    found = results_of(sampler, asked, out, settings.seed)
     tables = [report.scores(found), report.passes(found), report.details(found)]
     notes = report.notes(found)
     write_json(out / FILE, found)
-    page = report.markdown(f"pass@k of {found['model']}", [*tables, report.settings(found)], notes)
+    page = report.markdown(f"pass@k of {found['model']}", tables, notes)
     _write(out / "results.md", page)
     picture = report.draw([found], [_short(found["model"])], out / "passk.png")
     say(f"\n{found['model']}")
     _show(tables, notes)
     for path in (out / FILE, out / "results.md", picture):
         say(str(path))
-    return found
-
-
-def _side(settings: PasskSettings, place: str, letter: str) -> Results:
-    """The results of one side of a comparison: of a folder, or of a model."""
-    from openrlhf_js.evaluation.passk import benchmarks
-    from openrlhf_js.evaluation.passk.evaluate import read_results
-
-    if _is_model(place):
-        assert settings.out
-        return evaluate(settings, place, settings.out / letter)
-    found = read_results(Path(place))
-    names = [benchmarks.name_of(task) for task in settings.tasks] or [*found["tasks"]]
-    if missing := [name for name in names if name not in found["tasks"]]:
-        raise ValueError(f"{place} has no {', '.join(missing)}; it has {', '.join(found['tasks'])}")
-    return {**found, "tasks": {name: found["tasks"][name] for name in names}}
-
-
-def _is_model(place: str) -> bool:
-    return not (Path(place) / "results.json").is_file() and not place.endswith(".json")
 
 
 def _show(tables: Sequence[list[dict[str, Any]]], notes: Sequence[str]) -> None:

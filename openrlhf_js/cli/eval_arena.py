@@ -78,15 +78,12 @@ def _fetch(settings: FetchSettings) -> int:
     from openrlhf_js.evaluation.arena import data, protocol
 
     bench, folder = data.bench_of(settings.bench, settings.baseline), settings.folder
-    wanted = (settings.models, settings.judgments)
-    source = settings.source or data.download(bench, *wanted)
-    missing = data.fetch(folder, bench, source, *wanted)
-    protocol.fetch_texts(folder, bench, settings.texts or source)
+    missing = data.fetch(folder, bench, settings.source, settings.models, settings.judgments)
+    if clone := settings.texts or settings.source:
+        protocol.fetch_texts(folder, bench, clone)
     given = protocol.JudgeSettings.model_validate({"judge_model": "any"})
-    for name in sorted({each.category for each in data.read_questions(folder).values()}):
-        prompt = protocol.prompt_of(folder, name, given)
-        own = protocol.identity_of(bench, name, "any", given, prompt)
-        if bench.judges and not protocol.official_texts(bench, own):
+    for name in bench.categories if bench.judges else ():
+        if not protocol.is_official(bench, name, protocol.prompt_of(folder, name, given)):
             missing.append(f"the official judge's texts for {name} (--texts CLONE); ours are taken")
     say(f"{folder.root}: {'complete' if not missing else 'incomplete'}")
     for line in missing:
@@ -126,7 +123,7 @@ def _generate(settings: GenerateSettings) -> int:
     count_tokens = None
     try:
         count_tokens = style.load_tokenizer(settings.bench)
-    except ValueError as error:
+    except OSError as error:  # tiktoken cannot download it
         say(f"style is not counted; the same command counts it later: {error}", error=True)
     sampler = settings.sampler(settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]

@@ -74,13 +74,12 @@ def _cells(row: Row, baseline: bool, missing: bool) -> Row:
         found["worst case"] = "" if baseline else " to ".join(worst)
     won = [number(each, "g") for each in ("wins", "losses", "ties")]
     of = "baseline" if baseline else f"{row['questions']} of {row['questions_of_category']}"
-    ratio = "" if baseline else number("tokens_to_baseline", ".2f")
     return found | {
         "win/loss/tie": "/".join(filter(None, won)),
         "questions": of,
         "contradicts": number("contradictions", scale=100, unit=" %"),
         "first shown": number("side_a", scale=100, unit=" %"),
-        "tokens": number("mean_tokens", ".0f") + (f" ({ratio})" if ratio else ""),
+        "tokens": number("mean_tokens", ".0f"),
     }
 
 

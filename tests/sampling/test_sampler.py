@@ -65,7 +65,7 @@ def test_what_a_sample_says_of_itself(folder):
     for each in sampled(sampler, [request(0, draw) for draw in range(30)]).values():
         assert "<eos>" not in each.text
         assert each.finish_reason == ("stop" if each.tokens < 6 else each.finish_reason)
-        assert each.tokens <= 6 and each.seconds > 0
+        assert each.tokens <= 6
     greedy = sampled(sampler, [request(0, j) for j in range(3)], PARAMETERS._replace(temperature=0))
     assert len({*texts(greedy).values()}) == 1
 
@@ -111,7 +111,6 @@ def test_a_served_prompt_that_is_refused_is_asked_no_further():
                if isinstance(each, NoReply))  # fmt: skip
     assert sum(isinstance(each, Sampled) for each in found.values()) == 8
     assert sampler.identity == {"served_model": "small", "url": served.url}
-    assert sum(each.seconds for each in found.values() if isinstance(each, Sampled)) > 0
 
 
 def test_images_stand_where_the_text_says(tmp_path):
@@ -143,7 +142,7 @@ def test_models_and_their_fingerprints(folder, tmp_path):
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "config.json").write_bytes((folder / "config.json").read_bytes())
-    with pytest.raises(ValueError, match=r"has no tokenizer: copy|is not a model that loads"):
+    with pytest.raises(ValueError, match="is not a model that loads: it has no tokenizer"):
         model_files(bare)
     with pytest.raises(ValueError, match="is not a model that loads"):
         model_files(tmp_path)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +25,7 @@ log = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
-HUB = "lmarena-ai/arena-hard-auto"  # the data set that the official repository points to
+HUB = "lmarena-ai/arena-hard-auto"
 # Verdicts, and the reversed spellings that the official programs score as well.
 MEANING = {
     **{verdict: verdict for verdict in ("A>>B", "A>B", "A=B", "B>A", "B>>A")},
@@ -47,7 +46,6 @@ class Category(NamedTuple):
     """Questions with one baseline, and the official judge's system message."""
 
     baseline: str
-    questions: int = 0
     system_sha256: str = ""
     judges: tuple[str, ...] = ()  # whose verdicts are pooled officially; () for one of the bench's
 
@@ -72,19 +70,17 @@ class Bench(NamedTuple):
 BENCHES = {
     "arena-hard-v0.1": Bench(
         "arena-hard-v0.1",
-        {"arena-hard-v0.1": Category("gpt-4-0314", 500, HARD_SYSTEM)},
+        {"arena-hard-v0.1": Category("gpt-4-0314", HARD_SYSTEM)},
         "v0.1",
         {"gpt-4-1106-preview": {"temperature": 0.0, "max_tokens": 4096}},
     ),
     "arena-hard-v2.0": Bench(
         "arena-hard-v2.0",
         {
-            "hard_prompt": Category("o3-mini-2025-01-31", 500, HARD_SYSTEM),
+            "hard_prompt": Category("o3-mini-2025-01-31", HARD_SYSTEM),
             "creative_writing": Category(
-                "gemini-2.0-flash-001", 250, CREATIVE_SYSTEM, ("gpt-4.1", "gemini-2.5")
+                "gemini-2.0-flash-001", CREATIVE_SYSTEM, ("gpt-4.1", "gemini-2.5")
             ),
-            "coding": Category("o3-mini-2025-01-31", 0, HARD_SYSTEM),
-            "math": Category("o3-mini-2025-01-31", 0, HARD_SYSTEM),
         },
         "v2.0",
         {
@@ -170,10 +166,7 @@ class Game(NamedTuple):
 
 
 class Judgment(NamedTuple):
-    """Two games over one answer, or one of them.
-
-    In the first A is the baseline, in the second A is the model.
-    """
+    """Two games over one answer, or one of them; A is the baseline first, and then the model."""
 
     uid: str
     category: str
@@ -195,20 +188,13 @@ class Judgment(NamedTuple):
         games = zip(self.games, self.held, strict=True)
         return sum(held and not (game and game.verdict) for game, held in games)
 
-    @property
-    def complete(self) -> bool:
-        """Whether each game that is held has a verdict."""
-        return not self.missing
-
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
     """What `read` makes of a file's rows; what cannot be read is logged and left out."""
     bad = []
     for row in read_rows(path):
         try:
-            if isinstance(row.value, ValueError):
-                raise row.value
-            yield read(row.value)
+            yield read(row.object(path))
         except ValueError as error:
             bad.append(f"{row.place}: {error}")
     if bad:
@@ -252,12 +238,8 @@ def failed_answers(folder: Folder, model: str) -> set[str]:
 
 
 def read_judgments(path: Path) -> dict[str, Judgment]:
-    """A judge's judgments of a model by uid; of several the last complete one counts."""
-    found: dict[str, Judgment] = {}
-    for each in records(path, _judgment) if path.is_file() else ():
-        if each.uid not in found or each.complete or not found[each.uid].complete:
-            found[each.uid] = each
-    return found
+    """A judge's judgments of a model by uid, the last one of several; {} without a file."""
+    return {each.uid: each for each in records(path, _judgment)} if path.is_file() else {}
 
 
 def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
@@ -348,20 +330,17 @@ def _files(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Iterat
             yield f"model_judgment/{judge}/{name}.jsonl"
 
 
-def download(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Path:
-    """A folder with the bench's files from the hub."""
-    wanted = [f"data/{bench.name}/{name}" for name in _files(bench, models, judges)]
-    return local_folder(HUB, repo_type="dataset", allow_patterns=wanted)
-
-
 def fetch(
-    folder: Folder, bench: Bench, source: Path, models: Sequence[str], judges: Sequence[str]
+    folder: Folder, bench: Bench, source: Path | None, models: Sequence[str], judges: Sequence[str]
 ) -> list[str]:
-    """Copies a bench's files from a clone or a download, and returns what is missing.
+    """Copies a bench's files from a clone, or the hub, and returns what is missing.
 
     What is there already stays. Besides the baselines' answers it copies those of `models`, and the
     judgments of `judges`, of these models or of all.
     """
+    if not source:
+        wanted = [f"data/{bench.name}/{name}" for name in _files(bench, models, judges)]
+        source = local_folder(HUB, repo_type="dataset", allow_patterns=wanted)
     theirs = Folder(source / "data", bench.name)
     if not theirs.questions.is_file():
         raise ValueError(f"{source} holds no data/{bench.name}/question.jsonl; see --texts")
@@ -374,10 +353,6 @@ def fetch(
             own = folder.root / path.relative_to(theirs.root)
             if not own.exists():
                 own.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("rb") as original, atomic_write(own) as copy:
-                    shutil.copyfileobj(original, copy, 1 << 20)
-    counts = Counter(each.category for each in read_questions(folder).values())
-    for category, each in bench.categories.items():
-        if counts[category] != each.questions:
-            missing.append(f"{counts[category]} questions of {category}; not {each.questions}")
+                with atomic_write(own) as copy:
+                    copy.write(path.read_bytes())
     return missing

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -55,10 +55,8 @@ AROUND = (
 def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
     """The answer and the thinking before it; the answer is "" where the thinking never ended.
 
-    Thinking stands between two tags at the beginning. A closing tag without its opening one counts
-    too where a line begins or ends with it, since chat templates write the opening one into the
-    prompt. A tag later in an answer belongs to the answer. `thinking` is what the endpoint has
-    already split off.
+    A closing tag without its opening one counts too where a line begins or ends with it: chat
+    templates write the opening one into the prompt. `thinking` is what the endpoint has split off.
     """
     thoughts, rest = [thinking], text
     while pair := next((pair for pair in TAGS if rest.lstrip().startswith(pair[0])), None):
@@ -88,9 +86,6 @@ def _mentioned(before: str, after: str) -> bool:
 
 STYLE = ("tokens", "headers", "lists", "bold")  # counts of an answer, and their official names
 COUNTS = ("token_len", "header_count", "list_count", "bold_count")
-# names of two encodings in tiktoken's cache
-OLDER_FILE = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"
-NEWER_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"
 _CODE = re.compile(r"```([^`]*)```")
 _HEADERS = {f"h{level}": re.compile(rf"^#{{{level}}}\s", re.MULTILINE) for level in range(1, 7)}
 # The official patterns let space before an item run over line ends: the same items, in quadratic
@@ -123,10 +118,8 @@ def style_of(metadata: Any) -> tuple[int, ...] | None:
     """The counts of `STYLE` in an answer's `metadata`; None where there are none."""
     try:
         values = [metadata[name] for name in COUNTS]
-        sums = [sum(each.values()) if isinstance(each, dict) else each for each in values]
-        whole = all(0 <= each <= 2**53 and each == int(each) for each in sums)
-        return tuple(map(int, sums)) if whole else None
-    except (KeyError, TypeError, OverflowError):
+        return tuple(int(sum(v.values()) if isinstance(v, dict) else v) for v in values)
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -134,25 +127,12 @@ def load_tokenizer(bench: str) -> CountTokens:
     """Counts tokens as the official repository does for this bench, whatever the model."""
     import tiktoken
 
-    older = bench == "arena-hard-v0.1"  # gpt-3.5-turbo's tokenizer; gpt-4o's since
-    name, cached = ("cl100k_base", OLDER_FILE) if older else ("o200k_base", NEWER_FILE)
-    try:
-        encoding = tiktoken.get_encoding(name)
-    except OSError as error:
-        raise ValueError(
-            f"tiktoken cannot download {name} ({type(error).__name__}): put {name}.tiktoken, "
-            f"renamed to {cached}, into a folder, and name that in TIKTOKEN_CACHE_DIR"
-        ) from None
+    # gpt-3.5-turbo's tokenizer; gpt-4o's since
+    encoding = tiktoken.get_encoding("cl100k_base" if bench == "arena-hard-v0.1" else "o200k_base")
     return lambda text: len(encoding.encode(text, disallowed_special=()))
 
 
 FEATURES = ("length", "header", "list", "bold")
-CONTROLS: Mapping[str, tuple[str, ...]] = {
-    "none": (),
-    "all": FEATURES,
-    "length": FEATURES[:1],
-    "markdown": FEATURES[1:],
-}
 FAR = 0.5  # standard deviations of the pool between its mean and nearly all answers of a model
 OFFICIAL_STEPS, OFFICIAL_ROUNDS = 50, 100  # of each fit, and fits to resampled rows
 
@@ -174,7 +154,7 @@ class Controlled(NamedTuple):
     """
 
     scores: dict[str, Estimate]  # in [0, 1], at the pool's mean difference of style
-    coefficients: dict[str, Estimate]  # beta: log-odds of one standard deviation of a feature
+    coefficients: list[tuple[str, float, float, float]]  # beta: log-odds of one standard deviation
     covariance: Floats  # of theta, clustered by question
     degrees_of_freedom: int
 
@@ -187,17 +167,16 @@ class Controlled(NamedTuple):
         return t_difference(first - second, error, self.degrees_of_freedom, 1)
 
 
-def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
-    """Fits all models with style held equal.
+def control(games: pd.DataFrame) -> Controlled:
+    """Fits all models with style held equal, each of which has won and lost something.
 
-    `games` has columns model, uid, points in [0, 1], weight, and the features' differences. Every
-    model has won and lost something, or its strength would be infinite.
+    `games` has columns model, uid, points in [0, 1], weight, and the features' differences.
     """
     import pandas as pd
     import statsmodels.api as sm
 
     weight = games.weight.to_numpy(float)
-    x = games[list(features)].to_numpy(float)
+    x = games[list(FEATURES)].to_numpy(float)
     mean = np.average(x, axis=0, weights=weight)
     deviation = np.sqrt((weight[:, None] * (x - mean) ** 2).sum(0) / max(1, weight.sum() - 1))
     varies = deviation > 1e-9  # a constant feature has no coefficient
@@ -216,17 +195,14 @@ def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
     degrees, n = len(names) - 1, len(models)
     found = [t_estimate(*each, degrees) for each in zip(fit.params, fit.bse, strict=True)]
     scores = {m: Estimate(*special.expit(e).tolist()) for m, e in zip(models, found, strict=False)}
-    coefficients = dict.fromkeys(features, Estimate(0.0, 0.0, 0.0))
-    coefficients |= zip(np.array(features)[varies].tolist(), found[n:], strict=True)
+    names = np.array(FEATURES)[varies]
+    coefficients = [(name, *each) for name, each in zip(names, found[n:], strict=True)]
     return Controlled(scores, coefficients, fit.cov_params()[:n, :n], degrees)
 
 
-def extrapolated(games: pd.DataFrame, features: Sequence[str]) -> set[str]:
-    """The models whose answers are hardly ever near the pool's mean difference of style.
-
-    What such a model would win there, nobody has seen.
-    """
-    x = games[list(features)]
+def extrapolated(games: pd.DataFrame) -> set[str]:
+    """The models whose answers are hardly ever near the pool's mean difference of style."""
+    x = games[list(FEATURES)]
     mean, deviation = np.average(x, axis=0, weights=games.weight), x.std().to_numpy()
     by_model = x.groupby(games.model)
     low, high = by_model.quantile(0.025) - mean, by_model.quantile(0.975) - mean
@@ -237,8 +213,8 @@ def extrapolated(games: pd.DataFrame, features: Sequence[str]) -> set[str]:
 def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     """Scores with style control, and 90 % intervals by row, as v2.0's show_result.py prints them.
 
-    Medians over fits to resampled rows. Each fit begins at 0.5 and ends after 50 steps of L-BFGS,
-    converged or not; `control` converges. The official script is unseeded.
+    Medians over fits to resampled rows, which end after 50 steps of L-BFGS, converged or not;
+    `control` converges. The official script is unseeded.
     """
     import pandas as pd
     import torch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +50,7 @@ class Benchmark(Settings):
 class Problem(NamedTuple):
     """One problem."""
 
-    uid: str  # from the content; a repeated problem has a number behind it
+    uid: str  # from the content
     messages: list[Message]
     label: str  # the gold answer
     datasource: str  # names the task that grades, such as math/math500
@@ -70,11 +69,6 @@ class Asked(NamedTuple):
     items: list[Problem]
 
 
-def cluster_of(uid: str) -> str:
-    """The same for equal problems."""
-    return uid.partition("-")[0]
-
-
 def definitions() -> dict[str, Path]:
     """The benchmarks that have a name: eval/NAME.yaml here, and beside the package."""
     folders = Path(__file__).parents[3] / "eval", Path("eval")
@@ -90,14 +84,12 @@ def name_of(task: str) -> str:
 def read_benchmark(path: Path) -> Benchmark:
     """The benchmark of a YAML file, named after it."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-        if not isinstance(found, dict):
-            raise ValueError("must hold keys and values")
-        if isinstance(found.get("file"), str):
-            found["file"] = path.parent / found["file"]
+        found = dict(yaml.safe_load(path.read_text(encoding="utf-8-sig")))
+        if "file" in found:
+            found["file"] = path.parent / str(found["file"])
         return Benchmark(**{"name": name_of(path.name), **found})
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError, SettingsError) as error:
-        raise ValueError(f"{path}: {' '.join(str(error).replace('--', '').split())}") from None
+    except (yaml.YAMLError, ValueError, TypeError, SettingsError) as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def asked_of(
@@ -124,7 +116,8 @@ def asked_of(
             items = items_of_file(benchmark.file)
         else:
             items = _built(benchmark, sources.get(benchmark.name), out)
-        asked.append(Asked(benchmark, items[:limit]))
+        once = {item.uid: item for item in items}  # a file may repeat a problem
+        asked.append(Asked(benchmark, [*once.values()][:limit]))
     return asked
 
 
@@ -138,8 +131,8 @@ def _benchmark(task: str) -> Benchmark:
         fields: dict[str, Any] = {"name": name_of(task), "file": path}
         return Benchmark(**fields)
     raise ValueError(
-        f"no benchmark {task!r}; there are {', '.join(named) or 'none (run in a checkout)'}, YAML "
-        f"files, and files of prompts ({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
+        f"no benchmark {task!r}; there are {', '.join(named)}, YAML files, and files of prompts "
+        f"({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
     )
 
 
@@ -155,7 +148,7 @@ def items_of_file(path: Path) -> list[Problem]:
             raise ValueError(f"{line.place}: {error}") from None
     if not found:
         raise ValueError(f"{path} holds no item: build it with `openrlhf-js data build`")
-    return numbered(found)
+    return found
 
 
 def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Problem]:
@@ -165,11 +158,8 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Problem]
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in benchmark.options.items()}
     if source is not None:
         given["source"] = source
-    if unknown := sorted(given.keys() - takes.keys()):
-        raise ValueError(
-            f"{benchmark.name}: {benchmark.task} takes no option {unknown[0]!r}; it takes "
-            f"{', '.join(takes) or 'none'}"
-        )
+    if unknown := given.keys() - takes.keys():
+        raise ValueError(f"{benchmark.name}: {benchmark.task} takes no option {min(unknown)!r}")
     if "images_dir" in takes:
         given.setdefault("images_dir", str(out / "images"))
     options = {**takes, **given}
@@ -179,7 +169,7 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Problem]
         made = problems_of(
             task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
         )
-        return numbered([item_of(example(row(task, problem))) for problem in made])
+        return [item_of(example(row(task, problem))) for problem in made]
 
 
 def item_of(asked: Example) -> Problem:
@@ -190,14 +180,3 @@ def item_of(asked: Example) -> Problem:
     content = json.dumps([asked.messages, asked.label, asked.datasource, names])
     uid = hashlib.sha256(content.encode()).hexdigest()[:UID_DIGITS]
     return Problem(uid, asked.messages, asked.label, asked.datasource, asked.images)
-
-
-def numbered(items: Sequence[Problem]) -> list[Problem]:
-    """The items, repeated ones with uids of their own: `uid`, `uid-2`, ..."""
-    seen: Counter[str] = Counter()
-    found = []
-    for item in items:
-        seen[item.uid] += 1
-        again = f"-{seen[item.uid]}" if seen[item.uid] > 1 else ""
-        found.append(item._replace(uid=item.uid + again))
-    return found

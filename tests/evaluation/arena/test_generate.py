@@ -29,7 +29,7 @@ class Fake:
             self.asked.append((request.number, [each["role"] for each in request.messages]))
             found = self.say(request.number)
             if isinstance(found, str):
-                found = Sampled(found, "", "stop", len(found), 0, 0.0)
+                found = Sampled(found, "", "stop", len(found), 0)
             on_samples([(request, found)])
 
 
