@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from openrlhf_js.common.console import say, table
-from openrlhf_js.common.files import atomic_write, write_json
+from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
@@ -27,15 +26,12 @@ class PasskSettings(ServerSettings):
     """Samples k responses to every item of a benchmark and grades them: mean@k, pass@j up to k and
     majority vote, with intervals by item. Or compares two results, paired by item.
 
-    A model is a folder, a hub id, or the address of an OpenAI-compatible server. Every response is
-    kept: the same command resumes, a larger --samples adds to what is there, and what another
-    version of the graders has graded is graded again.
-
       openrlhf-js eval passk --model ckpt/js --tasks math500 amc23 --out runs/js
       openrlhf-js eval passk --model http://localhost:8000/v1 --tasks geometry3k --out runs/vl
       openrlhf-js eval passk --compare runs/rloo runs/js
 
-    Leaves in --out: results.json, results.md, passk.png, samples/NAME.jsonl with every response.
+    Leaves results.json, passk.png and every response (samples/) in --out. The same command resumes,
+    a larger --samples adds, and what another version of the graders has graded is graded again.
     """
 
     model: str | None = Field(
@@ -60,13 +56,6 @@ class PasskSettings(ServerSettings):
     source: list[str] = Field(
         [], description="NAME=PATH: file or folder of a benchmark's data, instead of the hub"
     )
-
-    @field_validator("source")
-    @classmethod
-    def _pairs(cls, source: list[str]) -> list[str]:
-        if not all(re.fullmatch(r"[^=]+=.+", each) for each in source):
-            raise ValueError("give NAME=PATH, such as math500=downloads/MATH-500")
-        return source
 
     @model_validator(mode="after")
     def _one_or_two_models(self) -> PasskSettings:
@@ -112,11 +101,6 @@ def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
         write_json(settings.out / "comparison.json", found)
-        title = f"{settings.metric}, B - A, paired by item"
-        page = report.markdown(title, [report.differences(found)], found["notes"])
-        _write(settings.out / "comparison.md", page)
-        names = [f"{letter}: {place.name}" for letter, place in zip("AB", places, strict=True)]
-        say(str(report.draw(sides, names, settings.out / "comparison.png")))
 
 
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
@@ -127,22 +111,17 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     from openrlhf_js.report import passk as report
 
     overrides = settings.model_dump(include={*OVERRIDES}, exclude_none=True)
-    sources = dict(each.split("=", 1) for each in settings.source)
+    sources = {name: path for name, _, path in (each.partition("=") for each in settings.source)}
     asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
     names = (f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
     say(", ".join(names), error=True)
     sampler = settings.sampler(model, settings.prompt_form)
     found = results_of(sampler, asked, out, settings.seed)
-    tables = [report.scores(found), report.passes(found), report.details(found)]
-    notes = report.notes(found)
     write_json(out / FILE, found)
-    page = report.markdown(f"pass@k of {found['model']}", tables, notes)
-    _write(out / "results.md", page)
-    picture = report.draw([found], [_short(found["model"])], out / "passk.png")
+    picture = report.draw(found, out / "passk.png")
     say(f"\n{found['model']}")
-    _show(tables, notes)
-    for path in (out / FILE, out / "results.md", picture):
-        say(str(path))
+    _show([report.scores(found), report.passes(found), report.details(found)], report.notes(found))
+    say(f"{out / FILE}\n{picture}")
 
 
 def _show(tables: Sequence[list[dict[str, Any]]], notes: Sequence[str]) -> None:
@@ -151,16 +130,6 @@ def _show(tables: Sequence[list[dict[str, Any]]], notes: Sequence[str]) -> None:
         say("")
     for note in notes:
         say(note)
-
-
-def _short(model: str) -> str:
-    """The last part of a path, hub id or address."""
-    return model.rpartition("#")[2] if "://" in model else Path(model).name or model
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode(errors="backslashreplace"))
 
 
 if __name__ == "__main__":

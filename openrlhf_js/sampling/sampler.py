@@ -170,20 +170,12 @@ class ServedSampler:
         self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
     ) -> None:
         """Samples many at the same time; NoReply where there is no response."""
-        refused: dict[int, NoReply] = {}
 
         async def ask(request: Request) -> Sampled:
-            if request.number in refused:  # is asked no further
-                raise refused[request.number]
             seed = key(parameters.seed, request.number, request.draw) >> SEED_SHIFT
             given = {"temperature": parameters.temperature, "top_p": parameters.top_p}
             given |= {self.max_tokens_name: parameters.max_new_tokens, "seed": seed}
-            try:
-                reply = await self.endpoint.chat(messages_of(request), **given)
-            except NoReply as error:
-                if error.refused:
-                    refused[request.number] = error
-                raise
+            reply = await self.endpoint.chat(messages_of(request), **given)
             return Sampled(*reply[:3], reply.completion_tokens, seed)
 
         run_all(self.endpoint, requests, ask, on_samples, self.concurrency)

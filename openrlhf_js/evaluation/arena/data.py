@@ -6,7 +6,6 @@ read what is written here. Unreadable lines are logged and left out.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from openrlhf_js.common.files import atomic_write, read_rows
-from openrlhf_js.common.store import json_line
+from openrlhf_js.common.store import json_line, read_store
 from openrlhf_js.evaluation.arena.style import split_thinking, style_of
 from openrlhf_js.sampling.models import local_folder
 
@@ -32,7 +31,6 @@ MEANING = {
     **{"B<<A": "A>>B", "B<A": "A>B", "B=A": "A=B", "A<B": "B>A", "A<<B": "B>>A"},
 }
 FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
-MOST_SHOWN = 5  # unreadable lines of a file
 UID = (("uid",), ("question_id",))
 
 # sha256 of the official judge's system messages, as in the repository's utils/judge_utils.py
@@ -62,9 +60,7 @@ class Bench(NamedTuple):
         """A category by name."""
         if found := self.categories.get(name) or self.categories.get("*"):
             return found
-        raise ValueError(
-            f"{self.name} has no category {name!r}; it has {', '.join(self.categories)}"
-        )
+        raise ValueError(f"{self.name} has no category {name!r}; it has {[*self.categories]}")
 
 
 BENCHES = {
@@ -91,22 +87,16 @@ BENCHES = {
 }
 
 
-def bench_of(name: str, baselines: Mapping[str, str] | str = "") -> Bench:
-    """An official bench, or your own; `baselines` is one, or by category ("*": the rest)."""
-    given = {"*": baselines} if isinstance(baselines, str) else dict(baselines)
-    bench = BENCHES.get(name)
-    if bench is None:
-        if not any(given.values()):
-            raise ValueError(
-                f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are "
-                "compared with (--baseline MODEL)"
-            )
-        return Bench(name, {key: Category(model) for key, model in given.items()})
-    rest = given.pop("*", "")
-    changed = {key: bench.category(key) for key in (*bench.categories, *given)}
-    for key, each in changed.items():
-        changed[key] = each._replace(baseline=given.get(key) or rest or each.baseline)
-    return bench._replace(categories=changed)
+def bench_of(name: str, baseline: str = "") -> Bench:
+    """An official bench, or your own, with this baseline or its own."""
+    if name not in BENCHES and not baseline:
+        raise ValueError(
+            f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are compared "
+            "with (--baseline MODEL)"
+        )
+    bench = BENCHES.get(name) or Bench(name, {"*": Category(baseline)})
+    with_it = {key: each._replace(baseline=baseline) for key, each in bench.categories.items()}
+    return bench._replace(categories=with_it) if baseline else bench
 
 
 def file_name(model: str) -> str:
@@ -127,6 +117,10 @@ class Folder:
     def answers(self, model: str) -> Path:
         """The file of a model's answers."""
         return self.root / "model_answer" / f"{file_name(model)}.jsonl"
+
+    def generation(self, model: str) -> Path:
+        """The store of a model's answers under their settings."""
+        return self.root / "generation" / f"{file_name(model)}.jsonl"
 
     def judgments(self, judge: str, model: str) -> Path:
         """The file of a judge's judgments of a model."""
@@ -198,8 +192,7 @@ def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
         except ValueError as error:
             bad.append(f"{row.place}: {error}")
     if bad:
-        said = "; ".join(bad[:MOST_SHOWN])
-        log.warning("%s: %d rows cannot be read and are left out: %s", path, len(bad), said)
+        log.warning("%s: %d rows are left out, such as %s", path, len(bad), bad[0])
 
 
 def read_questions(folder: Folder) -> dict[str, Question]:
@@ -233,8 +226,9 @@ def read_answers(folder: Folder, model: str) -> dict[str, ModelAnswer]:
 
 def failed_answers(folder: Folder, model: str) -> set[str]:
     """The questions that `generate` has recorded as failed, such as prompts that are too long."""
-    path = folder.answers(model).with_suffix(".generation.json")
-    return set(json.loads(path.read_bytes()).get("failed", ())) if path.is_file() else set()
+    path = folder.generation(model)
+    found = {r["uid"]: "failed" in r for r in read_store(path)[1]} if path.is_file() else {}
+    return {uid for uid, failed in found.items() if failed}
 
 
 def read_judgments(path: Path) -> dict[str, Judgment]:

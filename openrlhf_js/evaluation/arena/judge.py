@@ -39,8 +39,7 @@ NO_REPLY = dict(text="", thinking="", prompt_tokens=0, completion_tokens=0, prom
 class Ledger:
     """The replies of one judge in one category, by game.
 
-    A game is given up after `tries` replies without a verdict; those of earlier calls do not count
-    with `retry`.
+    After `tries` replies without a verdict, of this call alone with `retry`, a game is given up.
     """
 
     def __init__(self, store: Store, tries: int, retry: bool):
@@ -55,8 +54,7 @@ class Ledger:
     def add(self, records: Sequence[Record]) -> None:
         """Writes replies to the disk."""
         for record in records:
-            attempt = len(self.replies.get(record["game"], ()))
-            record.update(attempt=attempt, tstamp=time.time())
+            record.update(attempt=len(self.replies[record["game"]]), tstamp=time.time())
         self.store.append(records)
         for record in records:
             self.replies[record["game"]].append(record)
@@ -74,10 +72,6 @@ class Ledger:
         if any("refused" in each for each in recent):
             return None
         return data.Game(None, recent[-1]["text"]) if len(recent) >= self.tries else OPEN
-
-    def lacks(self, asked: Record) -> bool:
-        """Whether what came of a game in a batch is not here yet."""
-        return all(r.get("batch") != asked["batch"] for r in self.replies.get(asked["game"], ()))
 
     def open(self, key: str) -> bool:
         """Whether a game is to be asked."""
@@ -245,10 +239,7 @@ class Judging:
         return [*found.values()]
 
     def estimate(self) -> tuple[int, float, float, float]:
-        """The games to ask, and what they may cost: tokens in and out, and dollars.
-
-        From bytes, and replies so far; without any, from the official judges' mean reply.
-        """
+        """The games to ask; tokens in and out, and dollars, by bytes and the mean reply so far."""
         asks = self.open_games()
         tokens_in = sum(_bytes(pair.messages(game)) for pair, game in asks) / BYTES_PER_TOKEN
         of = self.bill
@@ -308,7 +299,9 @@ class Judging:
         finally:
             self.write()
 
-    def _keep(self, ledger: Ledger, replies: Iterable[tuple[Record, Reply | Exception]]) -> None:
+    def _keep(
+        self, ledger: Ledger, replies: Iterable[tuple[Record, Reply | Exception]]
+    ) -> list[Record]:
         """Writes replies to a ledger, and that games were refused; others without one stay open."""
         records = []
         for asked, reply in replies:
@@ -319,6 +312,7 @@ class Judging:
             else:
                 self.lost[asked["game"]] = str(reply)
         ledger.add(records)
+        return records
 
     def _run_batches(self, endpoint: Endpoint, budget: float | None) -> None:
         """Waits for batches under way, and makes others until no game is open or paid for."""
@@ -327,12 +321,11 @@ class Judging:
             while self.under_way:
                 for ledger in self.ledgers.values():
                     if ledger.batch.games:
+                        here = {(r["game"], r.get("batch")) for r in ledger.store.records.values()}
                         came = ledger.batch.replies(client, endpoint)
-                        new = [(asked, reply) for asked, reply in came if ledger.lacks(asked)]
-                        self._keep(ledger, new)
-                        for asked, reply in new:
-                            if isinstance(reply, Reply):
-                                self.bill.add(asked | reply._asdict())
+                        new = [e for e in came if (e[0]["game"], e[0]["batch"]) not in here]
+                        for record in self._keep(ledger, new):
+                            self.bill.add(record)
                         ledger.batch.end()
                 self._submit(client, endpoint, budget)
 
@@ -372,9 +365,8 @@ class Judging:
         cost = f"about ${dollars:,.2f}, after ${self.bill.dollars:,.2f} so far"
         return (
             f"{self.complete:,} judgments are there, {len(self.pairs):,} are not: {asks:,} games "
-            f"to ask, about {tokens_in:,.0f} tokens in and {tokens_out:,.0f} out: "
-            f"{'no known price' if self.bill.price is FREE else cost}"
-            + (f"; {self.under_way:,} games are in a batch" if self.under_way else "")
+            f"to ask, {self.under_way:,} games are in a batch; about {tokens_in:,.0f} tokens in "
+            f"and {tokens_out:,.0f} out: {'no known price' if self.bill.price is FREE else cost}"
         )
 
     def outcome(self) -> Iterator[str]:

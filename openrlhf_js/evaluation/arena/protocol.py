@@ -93,19 +93,14 @@ class JudgeSettings(Settings):
     parameters: dict[str, Any] = Field({})  # more of a request; null removes one of the above
     bench_name: str = ""
     prompt_template: str = ""
-    system_prompt: dict[str, str] = Field({})  # by category, "*" for the rest
-    baselines: dict[str, str] = Field({})
+    system_prompt: str = ""
+    baseline: str = ""
     model_list: list[str] = Field([])
     prices: dict[str, Price] = Field({})
     batch_discount: float = Field(0.0, ge=0, le=1)  # what --batch takes off the prices
     games: Literal[1, 2] = 2  # for each question; one has its sides by turns
     concurrency: int = Field(32, ge=1)
     timeout_seconds: float = Field(600.0, gt=0)
-
-    @field_validator("system_prompt", "baselines", mode="before")
-    @classmethod
-    def _by_category(cls, value: Any) -> Any:
-        return {"*": value} if isinstance(value, str) else value or {}
 
     @field_validator("prompt_template")
     @classmethod
@@ -135,10 +130,8 @@ def read_settings(path: Path) -> JudgeSettings:
         return JudgeSettings(**{name: values[name] for name in values.keys() - ignored})
     except SettingsError as error:
         raise ValueError(f"{path}: {error}") from None
-    except (yaml.YAMLError, TypeError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)  # the error itself may quote a key
-        where = f", line {mark.line + 1}" if mark else ""
-        raise ValueError(f"{path}{where}: not YAML of 'name: value' lines") from None
+    except (yaml.YAMLError, TypeError, ValueError):  # which may quote a key
+        raise ValueError(f"{path}: not YAML of 'name: value' lines") from None
 
 
 def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
@@ -149,8 +142,7 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
     path = clone / "config" / f"{bench.name}.yaml"
     if not path.is_file():
         return
-    given = read_settings(path)
-    system = dict(given.system_prompt)
+    template, system = read_settings(path).prompt_template, {}
     code = clone / "utils" / "judge_utils.py"
     if code.is_file():
         values = [getattr(each, "value", None) for each in ast.walk(ast.parse(code.read_bytes()))]
@@ -158,8 +150,8 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
         for name, category in bench.categories.items():
             if category.system_sha256 in texts:
                 system[name] = texts[category.system_sha256]
-    if given.prompt_template and system:
-        found = {"template": given.prompt_template, "system": system, "source": str(clone)}
+    if template and system:
+        found = {"template": template, "system": system, "source": str(clone)}
         write_json(folder.root / PROMPTS_FILE, found)
 
 
@@ -180,17 +172,10 @@ def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> JudgePr
     """The prompt of a category: of the settings, or official as fetched, or our own."""
     path, none = folder.root / PROMPTS_FILE, {"system": {}, "template": ""}
     fetched: Any = json.loads(path.read_bytes()) if path.exists() else none
-    given = settings.system_prompt
-    systems = [each.get(name) for each in (given, fetched["system"]) for name in (category, "*")]
     return JudgePrompt(
-        next(filter(None, systems), _OWN_SYSTEM),
+        settings.system_prompt or fetched["system"].get(category) or _OWN_SYSTEM,
         settings.prompt_template or fetched["template"] or _OWN_TEMPLATE,
     )
-
-
-def is_official(bench: Bench, category: str, prompt: JudgePrompt) -> bool:
-    """Whether the judge is told what it is told officially."""
-    return [*map(digest, prompt)] == [bench.category(category).system_sha256, TEMPLATE]
 
 
 def digest(value: Any) -> str:
@@ -225,8 +210,7 @@ def deviations(
 ) -> list[str]:
     """In what judging is not as officially, or what of it is not known; [] if it is followed.
 
-    `recorded` is `identity_of` each judge; `judged` has columns judge, model, and the hash of the
-    settings.
+    `recorded` is `identity_of` each judge; `judged` has columns judge, model, settings (hash).
     """
     if not bench.judges:
         return [f"{bench.name} is no official benchmark"]

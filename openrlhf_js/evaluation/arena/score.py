@@ -53,11 +53,7 @@ class Pool(NamedTuple):
     questions: int
     styles: pd.DataFrame  # counts of each answer, by (model, uid), the baseline's too
     unanswered: Mapping[str, int]  # answers that could not be generated, by model
-
-    @property
-    def judges(self) -> list[str]:
-        """Whose judgments there are."""
-        return list(self.judged.judge.unique())
+    judges: list[str]
 
 
 def load(
@@ -65,20 +61,18 @@ def load(
 ) -> list[Pool]:
     """What judges judged, by category (default: all) in the bench's order.
 
-    Left out, with a warning: judgments of unknown questions, or against another baseline; and, as
-    in the official scripts, those that a judge made of itself.
+    Judgments of unknown questions, against another baseline, or of the judge itself are left out.
     """
     questions = data.read_questions(folder)
     columns = [*KEPT, "margin_1", "margin_2", "failed", "held"]
     table = pd.DataFrame(_rows(folder, judges, questions), columns=columns)
-    seen = list(table.category.unique())
+    seen, named = list(table.category.unique()), table[table.baseline != ""]
     own_bench = not baseline and folder.bench not in data.BENCHES
-    named = table[table.baseline != ""]
-    baselines = dict(zip(named.category, named.baseline, strict=True))
-    bench = data.bench_of(folder.bench, baselines if own_bench else baseline)
+    baselines = dict(zip(named.category, named.baseline, strict=True)) if own_bench else {}
+    bench = data.bench_of(folder.bench, baseline or "".join([*baselines.values()][:1]))
     pools = []
     for name in sorted(categories or seen, key=[*bench.categories, *seen].index):
-        against = data.file_name(bench.category(name).baseline)
+        against = baselines.get(name) or data.file_name(bench.category(name).baseline)
         own = table[(table.category == name) & (table.model != against)]
         fits = own.baseline.isin(["", against])  # the older schema names none
         kept, others = own[fits], own.baseline[~fits]
@@ -90,19 +84,16 @@ def load(
             models, asked = sorted({against, *kept.model}), data.select(questions, [name])
             styles = pd.concat([_styles(folder, model, asked) for model in models])
             failed = {m: len(asked.keys() & data.failed_answers(folder, m)) for m in models}
-            pools.append(Pool(folder, bench, name, against, kept, len(asked), styles, failed))
+            own = (kept, len(asked), styles, failed, list(kept.judge.unique()))
+            pools.append(Pool(folder, bench, name, against, *own))
     if not pools:
-        raise ValueError(f"{', '.join(judges)} judged nothing usable")
+        raise ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
     return pools
 
 
 def _rows(folder: data.Folder, judges: Sequence[str], questions: Questions) -> Iterator[Row]:
     for judge in judges:
-        paths = sorted(folder.judgments(judge, "any").parent.glob("*.jsonl"))
-        if not paths:
-            there = ", ".join(folder.judges()) or "none"
-            raise ValueError(f"no judgments by {judge} in {folder.root}; judges there: {there}")
-        for path in paths:
+        for path in sorted(folder.judgments(judge, "any").parent.glob("*.jsonl")):
             judged = data.read_judgments(path).values()
             own = [each for each in judged if each.uid in questions and each.model not in judges]
             if lost := len(judged) - len(own):
@@ -127,20 +118,15 @@ def games(
 ) -> pd.DataFrame:
     """The games that count, a row each: model, uid, points in {0, 1/2, 1}, weight.
 
-    With `both` a judgment counts only if all its games have a verdict: one of two alone would
-    favour the side that the judge favours.
+    With `both` a judgment counts only if all its games have a verdict, for fairness to both sides.
     """
     if both:
         judged = judged[judged[["margin_1", "margin_2"]].notna().sum(axis=1) == judged.held]
     long = judged.melt(["model", "uid"], ["margin_1", "margin_2"], value_name="margin").dropna()
-    return pd.DataFrame(
-        {
-            "model": long.model,
-            "uid": long.uid,
-            "points": (np.sign(long.margin) + 1) / 2,
-            "weight": np.where(long.margin.abs() == 2, float(much_weight), 1.0),
-        }
-    ).reset_index(drop=True)
+    points = (np.sign(long.margin) + 1) / 2
+    weight = np.where(long.margin.abs() == 2, float(much_weight), 1.0)
+    rows = long[["model", "uid"]].assign(points=points, weight=weight)
+    return rows.reset_index(drop=True)
 
 
 def clustered(rows: pd.DataFrame) -> stats.Estimate:
@@ -241,7 +227,7 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
             continue
         own, counted = judged[judged.model == model], rows[rows.model == model]
         counts = _counts(pool, model, own, counted, len(judges), plan) | judging(own)
-        score, low_end, high_end = (_number(100 * each) for each in scores[model])
+        score, low_end, high_end = (100 * each for each in scores[model])
         figures = {"model": model, "score": score, "ci_low": low_end, "ci_high": high_end}
         board_rows.append({**figures, **base, **counts, "mean_tokens": mean_tokens.get(model)})
     controlled = "" if plan.style_control == "none" else ", style controlled"
@@ -293,16 +279,14 @@ def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[st
             "they have not converged. --ci clustered converges."
         )
         return style.official_control(known), notes
-    fit = style.control(known)
-    told = ["{} {:+.3f} ({:+.3f} to {:+.3f})".format(*each) for each in fit.coefficients]
+    scores = style.control(known)
     notes.append(
-        f"Style, in log-odds of one standard deviation: {', '.join(told)}. The score is what a "
-        "model would win at the pool's mean difference of style. The fit has converged; the "
-        f"official script stops after {style.OFFICIAL_STEPS} steps (--ci official)."
+        "The score is what a model would win at the pool's mean difference of style. The fit has "
+        f"converged; the official script stops after {style.OFFICIAL_STEPS} steps (--ci official)."
     )
     if far := style.extrapolated(known):
         notes.append(f"No score at equal style, as no answer is near it: {', '.join(sorted(far))}.")
-    return {name: each for name, each in fit.scores.items() if name not in far}, notes
+    return {name: each for name, each in scores.items() if name not in far}, notes
 
 
 def _counts(
@@ -322,10 +306,7 @@ def _counts(
 
 
 def judging(judged: pd.DataFrame) -> Row:
-    """How the judge judged: missing verdicts, the side it favours, whether it contradicts itself.
-
-    The side is taken over judgments of two games, where each model stands on both sides.
-    """
+    """How the judge judged: missing verdicts, the side it favours, contradictions of itself."""
     margins = judged[["margin_1", "margin_2"]].to_numpy()
     verdicts, failed = np.isfinite(margins).sum(axis=1), int(judged.failed.sum())
     both = verdicts == 2
@@ -336,9 +317,9 @@ def judging(judged: pd.DataFrame) -> Row:
     if both.any():
         signs, uids = np.sign(margins[both]), judged.uid.to_numpy()[both]
         for_a = ((signs * [-1, 1]).mean(axis=1) + 1) / 2
-        for name, values in (("side_a", for_a), ("contradictions", signs[:, 0] * signs[:, 1] < 0)):
-            value, low, high = stats.clustered_proportion(values, uids)
-            found |= {name: value, f"{name}_low": low, f"{name}_high": high}
+        side = stats.clustered_proportion(for_a, uids)
+        found |= zip(("side_a", "side_a_low", "side_a_high"), side, strict=True)
+        found["contradictions"] = float((signs[:, 0] * signs[:, 1] < 0).mean())
     return found
 
 
@@ -365,64 +346,35 @@ def _notes(rows: Sequence[Row], judged: Row, departures: Sequence[str]) -> list[
     return said
 
 
-class Comparison(NamedTuple):
-    """Score of a minus score of b in [0, 1], on the questions that count for both."""
+def compare(
+    pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str
+) -> tuple[stats.Difference, str]:
+    """Score of a minus score of b in [0, 1], paired by the questions of both; and in words.
 
-    a: str
-    b: str
-    questions: int
-    left_out: int  # questions of one of them alone
-    score_a: float
-    score_b: float
-    difference: stats.Difference
-
-    def sentence(self, title: str) -> str:
-        """The comparison in words."""
-        of = self.difference
-        p_value = "p < 0.0001" if of.p_value < 1e-4 else f"p = {of.p_value:.2g}"
-        better = self.a if of.value > 0 else self.b
-        verdict = f"{better} is better" if of.p_value < 0.05 else "no difference is shown"
-        detectable = stats.detectable_effect(of.standard_error, of.degrees_of_freedom)
-        return (
-            f"{title}, {self.a} against {self.b}, paired by question: {100 * self.score_a:.1f} - "
-            f"{100 * self.score_b:.1f} = {100 * of.value:+.1f} points (95 %: {100 * of.low:.1f} to "
-            f"{100 * of.high:.1f}), {p_value}; {verdict}. On the {self.questions} questions of "
-            f"both ({self.left_out} left out); a difference of {100 * detectable:.1f} points would "
-            "have been found with a probability of 80 %."
-        )
-
-
-def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Comparison:
-    """Tests one model against another on the questions of both, paired by question.
-
-    With style control all models are fitted, these two on their shared questions alone.
+    What makes a question hard is the same for both and drops out. Style is not held equal.
     """
     rows = games(pool.judged[pool.judged.judge.isin(list(judges))], plan.much_weight)
-    if plan.style_control != "none":
-        rows, _ = styled(pool, rows)
-    own = [set(rows.uid[rows.model == name]) for name in (a, b)]
-    shared = own[0] & own[1]
-    if not shared or a == b:
+    pair = rows[rows.model.isin([a, b])].assign(won=rows.points * rows.weight)
+    sums = pair.pivot_table(["won", "weight"], "uid", "model", "sum").reindex(
+        columns=[(name, model) for name in ("won", "weight") for model in (a, b)]
+    )
+    both = sums.dropna()
+    if both.empty or a == b:
         raise ValueError(
             f"{a} and {b} have no question in common, or are the same; of questions that count "
             f"there are those of {', '.join(sorted(rows.model.unique()))}"
         )
-    rows = rows[rows.uid.isin(list(shared)) | ~rows.model.isin([a, b])]
-    if plan.style_control != "none":
-        if far := style.extrapolated(rows) & {a, b}:
-            raise ValueError(f"no answer of {', '.join(far)} is near equal style: not compared")
-        fit = style.control(rows)
-        found, scores = fit.difference(a, b), [fit.scores[name].value for name in (a, b)]
-    else:
-        pair = rows[rows.model.isin([a, b])].assign(won=rows.points * rows.weight)
-        sums = pair.pivot_table(["won", "weight"], "uid", "model", "sum")
-        won, weight = sums.won[[a, b]], sums.weight[[a, b]]
-        points = (won / weight).to_numpy().T
-        found = stats.paired_difference(*points, weights_a=weight[a], weights_b=weight[b])
-        scores = (won.sum() / weight.sum()).tolist()
-    return Comparison(a, b, len(shared), len(own[0] ^ own[1]), scores[0], scores[1], found)
-
-
-def _number(value: float) -> float | None:
-    """For JSON, which knows no infinity."""
-    return float(value) if math.isfinite(value) else None
+    won, weight = both.won[[a, b]], both.weight[[a, b]]
+    points = (won / weight).to_numpy().T
+    found = stats.paired_difference(*points, weights_a=weight[a], weights_b=weight[b])
+    scores = 100 * won.sum() / weight.sum()
+    p_value = "p < 0.0001" if found.p_value < 1e-4 else f"p = {found.p_value:.2g}"
+    better = f"{a if found.value > 0 else b} is better"
+    detectable = stats.detectable_effect(found.standard_error, found.degrees_of_freedom)
+    return found, (
+        f"{a} against {b}, paired by question: {scores[a]:.1f} - {scores[b]:.1f} = "
+        f"{100 * found.value:+.1f} points (95 %: {100 * found.low:.1f} to {100 * found.high:.1f}), "
+        f"{p_value}; {better if found.p_value < 0.05 else 'no difference is shown'}. On the "
+        f"{len(both)} questions of both ({len(sums) - len(both)} left out); a difference of "
+        f"{100 * detectable:.1f} points would have been found with a probability of 80 %."
+    )

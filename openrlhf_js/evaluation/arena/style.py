@@ -6,8 +6,7 @@ in style, with errors clustered by question. Of the model's answer a and the bas
     length              (a - b) / (a + b), of tokens
     header, list, bold  (d_a - d_b) / (d_a + d_b + 1), of densities d = count / tokens
 
-each z-scored over the weighted rows, as in v2.0's show_result.py (which fails for an empty answer;
-here it has one token).
+each z-scored over the weighted rows, as in v2.0's show_result.py.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import re
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from openrlhf_js.stats import Difference, Estimate
-from openrlhf_js.stats.estimate import t_difference, t_estimate
+from openrlhf_js.stats import Estimate
+from openrlhf_js.stats.estimate import t_estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,32 +144,13 @@ def differences(ours: Floats, theirs: Floats) -> Floats:
     return np.concatenate([length, (a - b) / (a + b + 1)], axis=1)
 
 
-class Controlled(NamedTuple):
-    """A fit of all models with style held equal.
+def control(games: pd.DataFrame) -> dict[str, Estimate]:
+    """Scores in [0, 1] at the pool's mean difference of style, with intervals by question.
 
         P(model wins) = 1 / (1 + exp(-(theta_model + beta z)))
 
-    Intervals are by question.
-    """
-
-    scores: dict[str, Estimate]  # in [0, 1], at the pool's mean difference of style
-    coefficients: list[tuple[str, float, float, float]]  # beta: log-odds of one standard deviation
-    covariance: Floats  # of theta, clustered by question
-    degrees_of_freedom: int
-
-    def difference(self, a: str, b: str) -> Difference:
-        """Score of a minus score of b, by the delta method."""
-        first, second = self.scores[a].value, self.scores[b].value
-        slopes = {a: first * (1 - first), b: -second * (1 - second)}
-        along = np.array([slopes.get(name, 0) for name in self.scores])
-        error = float(np.sqrt(along @ self.covariance @ along))
-        return t_difference(first - second, error, self.degrees_of_freedom, 1)
-
-
-def control(games: pd.DataFrame) -> Controlled:
-    """Fits all models with style held equal, each of which has won and lost something.
-
-    `games` has columns model, uid, points in [0, 1], weight, and the features' differences.
+    is fitted over all models. `games` has columns model, uid, points in [0, 1], weight, and the
+    features' differences; every model has won and lost something.
     """
     import pandas as pd
     import statsmodels.api as sm
@@ -180,24 +160,19 @@ def control(games: pd.DataFrame) -> Controlled:
     mean = np.average(x, axis=0, weights=weight)
     deviation = np.sqrt((weight[:, None] * (x - mean) ** 2).sum(0) / max(1, weight.sum() - 1))
     varies = deviation > 1e-9  # a constant feature has no coefficient
-    scale = np.where(varies, deviation, 1)
-    clusters, names = pd.factorize(games.uid)
-    if len(names) < 2:
-        raise ValueError("style control needs two questions or more")
+    x = (x[:, varies] - mean[varies]) / deviation[varies]
+    clusters, questions = pd.factorize(games.uid)
     place, models = pd.factorize(games.model, sort=True)
-    design = np.column_stack([np.eye(len(models))[place], ((x - mean) / scale)[:, varies]])
+    design = np.column_stack([np.eye(len(models))[place], x])
     with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
         warnings.simplefilter("ignore")
         model = sm.GLM(games.points.to_numpy(), design, sm.families.Binomial(), var_weights=weight)
         fit = model.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": clusters})
     if not (fit.converged and np.isfinite(fit.bse).all()):
         raise ValueError("style decides every game, so it cannot be held equal")
-    degrees, n = len(names) - 1, len(models)
-    found = [t_estimate(*each, degrees) for each in zip(fit.params, fit.bse, strict=True)]
-    scores = {m: Estimate(*special.expit(e).tolist()) for m, e in zip(models, found, strict=False)}
-    names = np.array(FEATURES)[varies]
-    coefficients = [(name, *each) for name, each in zip(names, found[n:], strict=True)]
-    return Controlled(scores, coefficients, fit.cov_params()[:n, :n], degrees)
+    pairs = zip(fit.params[: len(models)], fit.bse, strict=False)
+    found = [t_estimate(*each, len(questions) - 1) for each in pairs]
+    return {m: Estimate(*special.expit(e).tolist()) for m, e in zip(models, found, strict=True)}
 
 
 def extrapolated(games: pd.DataFrame) -> set[str]:

@@ -15,7 +15,7 @@ from pydantic import model_validator
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import ROW_FORMATS
 from openrlhf_js.common.settings import Field, Settings, SettingsError
-from openrlhf_js.tasks import TASKS, Message, Task, task_of
+from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.base import Generated
 from openrlhf_js.tasks.prompt_files import Example, example, options_of, read, row
 from openrlhf_js.tasks.prompt_files import items as problems_of
@@ -47,26 +47,11 @@ class Benchmark(Settings):
         return self
 
 
-class Problem(NamedTuple):
-    """One problem."""
-
-    uid: str  # from the content
-    messages: list[Message]
-    label: str  # the gold answer
-    datasource: str  # names the task that grades, such as math/math500
-    images: list[str]  # paths of the figures that stand where the text says <image>
-
-    @property
-    def task(self) -> Task:
-        """What grades its answers."""
-        return task_of(self.datasource)
-
-
 class Asked(NamedTuple):
-    """A benchmark with its items."""
+    """A benchmark with its items by uid, which comes from the content."""
 
     benchmark: Benchmark
-    items: list[Problem]
+    items: dict[str, Example]
 
 
 def definitions() -> dict[str, Path]:
@@ -116,8 +101,8 @@ def asked_of(
             items = items_of_file(benchmark.file)
         else:
             items = _built(benchmark, sources.get(benchmark.name), out)
-        once = {item.uid: item for item in items}  # a file may repeat a problem
-        asked.append(Asked(benchmark, [*once.values()][:limit]))
+        once = {uid_of(each): each for each in items}  # a file may repeat a problem
+        asked.append(Asked(benchmark, dict([*once.items()][:limit])))
     return asked
 
 
@@ -136,14 +121,14 @@ def _benchmark(task: str) -> Benchmark:
     )
 
 
-def items_of_file(path: Path) -> list[Problem]:
+def items_of_file(path: Path) -> list[Example]:
     """The items of a prompt file, as `openrlhf-js data build` writes it."""
     found = []
     for line in read(path):
         try:
             if isinstance(line.example, ValueError):
                 raise line.example
-            found.append(item_of(line.example))
+            found.append(_gradable(line.example))
         except ValueError as error:
             raise ValueError(f"{line.place}: {error}") from None
     if not found:
@@ -151,7 +136,7 @@ def items_of_file(path: Path) -> list[Problem]:
     return found
 
 
-def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Problem]:
+def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Example]:
     """The items of a task, as `openrlhf-js data build` makes them."""
     task = TASKS[benchmark.task]
     takes = options_of(task)
@@ -169,14 +154,17 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Problem]
         made = problems_of(
             task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
         )
-        return [item_of(example(row(task, problem))) for problem in made]
+        return [_gradable(example(row(task, problem))) for problem in made]
 
 
-def item_of(asked: Example) -> Problem:
-    """The item of a row; ValueError if its label cannot be graded against."""
-    asked.task.score("", asked.label)
-    # Figures have the hash of their content as name: the folder does not matter.
-    names = [Path(image).name for image in asked.images]
-    content = json.dumps([asked.messages, asked.label, asked.datasource, names])
-    uid = hashlib.sha256(content.encode()).hexdigest()[:UID_DIGITS]
-    return Problem(uid, asked.messages, asked.label, asked.datasource, asked.images)
+def _gradable(item: Example) -> Example:
+    """The item; ValueError if its label cannot be graded against."""
+    item.task.score("", item.label)
+    return item
+
+
+def uid_of(item: Example) -> str:
+    """A hash of what is asked; figures have that of their content as name, in any folder."""
+    names = [Path(image).name for image in item.images]
+    content = json.dumps([item.messages, item.label, item.datasource, names])
+    return hashlib.sha256(content.encode()).hexdigest()[:UID_DIGITS]

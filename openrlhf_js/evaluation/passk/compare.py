@@ -47,7 +47,6 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
         means = [sum(row[side] for row in rows) / len(rows) for side in ("a", "b")]
         items = sum(row["items"] for row in rows)
         rows.append(_row("mean", items, means, mean_difference(found, items)))
-    notes += [in_words(row) for row in rows]
     return {"a": a["model"], "b": b["model"], "metric": metric, "rows": rows, "notes": notes}
 
 
@@ -71,17 +70,6 @@ def mean_difference(found: Sequence[stats.Difference], clusters: int) -> stats.D
     variances = [(each.standard_error / len(found)) ** 2 for each in found]
     degrees = welch(variances, [each.degrees_of_freedom for each in found])
     return t_difference(value, math.sqrt(sum(variances)), degrees, clusters)
-
-
-def in_words(row: dict[str, Any]) -> str:
-    """What a difference means."""
-    change, seen, items = row["value"], row["detectable"], f"{row['items']:,} items"
-    better = f"B is {'better' if change > 0 else 'worse'} by {_points(abs(change))}"
-    if row["p_value"] < 1 - stats.CONFIDENCE:
-        return f"{row['task']}: {better} (p = {row['p_value']:.2g}, {items})."
-    shown = f"{_points(change, '+')}, p = {row['p_value']:.2g}, {items}"
-    true = f"; a true one of {_points(seen)} would be detected 8 times in 10" if seen else ""
-    return f"{row['task']}: no difference is shown ({shown}){true}."
 
 
 def _row(name: str, items: int, means: Sequence[float], found: stats.Difference) -> dict[str, Any]:
@@ -114,7 +102,3 @@ def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
         shared = len({*uids[0]} & {*uids[1]})
         found.append(f"{len(uids[0])} and {len(uids[1])} items, {shared} of them the same")
     return found
-
-
-def _points(share: float, sign: str = "") -> str:
-    return f"{100 * share:{sign}.1f} points"

@@ -7,37 +7,30 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js import __version__
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Record, Store, json_line, read_store
-from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark, Problem
-from openrlhf_js.evaluation.passk.grading import (
-    THREADS,
-    grade_all,
-    grader_version,
-    majority,
-    same_answer,
-)
+from openrlhf_js.evaluation.passk import grading
+from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler
 from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, mean_pass_at_k
 from openrlhf_js.tasks import STATUSES
+from openrlhf_js.tasks.prompt_files import Example
 
 FILE, FORMAT = "results.json", "openrlhf_js passk 2"
 NOTES = ("model", "url", "device")  # what may change between calls
 IDENTITY = ("model_sha256", "served_model")  # which model it is
-PACKAGES = ("numpy", "torch", "transformers", "vllm")
 UNGRADED = ("timeout", "error")  # statuses that say nothing of the answer: graded again
 GRADED_AT_ONCE = 256
 REFUSED = "refused"  # finish reason
+COLUMNS = ("messages", "label", "datasource", "images")  # of samples/NAME.items.jsonl
 
 Results = dict[str, Any]
 
@@ -45,8 +38,8 @@ Results = dict[str, Any]
 def evaluate(sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int) -> Results:
     """The results of a model on benchmarks, with those of others that the folder has of it.
 
-    ValueError: the folder has samples of other settings, or the model refuses every item.
-    EndpointError: some replies are missing; what came is kept.
+    ValueError: the folder has samples of other settings, or the model refuses all. EndpointError:
+    some replies are missing; what came is kept.
     """
     there = read_results(out)["tasks"] if (out / FILE).is_file() else {}
     for name, task in there.items():
@@ -54,7 +47,7 @@ def evaluate(sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int) -> 
             raise ValueError(f"{out} has results of another model ({name}); give another --out")
     for benchmark, items in asked:
         sampler.make_room(
-            [Request(i, 0, item.messages, item.images) for i, item in enumerate(items)],
+            [Request(i, 0, each.messages, each.images) for i, each in enumerate(items.values())],
             parameters_of(benchmark, seed),
         )
     tasks = {}
@@ -68,18 +61,14 @@ def evaluate(sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int) -> 
         path = out / "samples" / f"{name}.jsonl"
         with Store(path, settings, ("uid", "draw"), NOTES, keep=without_text) as store:
             with atomic_write(path.with_suffix(".items.jsonl")) as file:
-                file.writelines(json_line(item._asdict()) for item in each.items)
+                for uid, item in each.items.items():
+                    columns = {name: getattr(item, name) for name in COLUMNS}
+                    file.write(json_line({"uid": uid, **columns}))
             regrade(store, each.items)
             sample_missing(store, each, sampler, seed)
-            groups = [[store.records[item.uid, draw] for draw in range(k)] for item in each.items]
+            groups = [[store.records[uid, draw] for draw in range(k)] for uid in each.items]
             tasks[name] = {"settings": store.identity, **summarise(each.items, groups)}
-    versions = {name: sys.modules[name].__version__ for name in PACKAGES if name in sys.modules}
-    return {
-        "format": FORMAT,
-        "model": sampler.name,
-        "tasks": {**there, **tasks},
-        "versions": {"openrlhf_js": __version__, **versions},
-    }
+    return {"format": FORMAT, "model": sampler.name, "tasks": {**there, **tasks}}
 
 
 def parameters_of(benchmark: Benchmark, seed: int) -> Parameters:
@@ -95,47 +84,31 @@ def sample_missing(store: Store, asked: Asked, sampler: Sampler, seed: int) -> N
     benchmark, items = asked
     missing = [
         Request(number, draw, item.messages, item.images)
-        for number, item in enumerate(items)
+        for number, (uid, item) in enumerate(items.items())
         for draw in range(benchmark.samples)
-        if (item.uid, draw) not in store.records
+        if (uid, draw) not in store.records
     ]
-    if not missing:
-        return
-    refused: dict[int, str] = {}
+    uids = [*items]
+    refused: list[str] = []
     unanswered: list[str] = []
 
     def keep(batch: list[tuple[Request, Sampled | NoReply]]) -> None:
-        came: list[tuple[Request, Sampled]] = []
+        records = []
         for request, each in batch:
-            if isinstance(each, Sampled):
-                came.append((request, each))
-            elif each.refused:
-                refused[request.number] = str(each)
-                came.append((request, Sampled("", "", REFUSED, None, 0)))
-            else:
-                unanswered.append(str(each))
-        if len(refused) == len(items):
-            raise ValueError(f"{benchmark.name}: the model refuses every item: {refused[0]}")
-        grades = grade_all([items[r.number] for r, _ in came], [s.text for _, s in came])
-        store.append(
-            {
-                "uid": items[request.number].uid,
-                "draw": request.draw,
-                **sampled._asdict(),
-                **grade._asdict(),
-                "graded_by": grader_version(),
-            }
-            for (request, sampled), grade in zip(came, grades, strict=True)
-        )
+            if isinstance(each, NoReply):
+                lost = refused if each.refused else unanswered
+                lost.append(f"item {request.number + 1}: {each}")
+                if lost is unanswered:
+                    continue
+                each = Sampled("", "", REFUSED, None, 0)
+            records.append({"uid": uids[request.number], "draw": request.draw, **each._asdict()})
+        store.append(_graded(items, records))
         bar.advance(len(batch))
 
     with progress(f"sampling {benchmark.name}", len(missing), "responses") as bar:
         sampler.run(missing, parameters_of(benchmark, seed), keep)
-    for number, why in [*refused.items()][:1]:
-        many = len(refused) * benchmark.samples
-        say(
-            f"{many:,} responses are refused, such as those to item {number + 1}: {why}", error=True
-        )
+    if refused:
+        say(f"{len(refused):,} responses are refused; the last: {refused[-1]}", error=True)
     if unanswered:
         raise EndpointError(
             f"{benchmark.name}: {len(unanswered):,} of {len(missing):,} requests have no reply; "
@@ -143,13 +116,20 @@ def sample_missing(store: Store, asked: Asked, sampler: Sampler, seed: int) -> N
         )
 
 
-def regrade(store: Store, items: Sequence[Problem]) -> None:
+def _graded(items: Mapping[str, Example], records: Sequence[Record]) -> list[Record]:
+    texts, version = [each["text"] for each in records], grading.grader_version()
+    grades = grading.grade_all([items[each["uid"]] for each in records], texts)
+    pairs = zip(records, grades, strict=True)
+    return [{**record, **grade._asdict(), "graded_by": version} for record, grade in pairs]
+
+
+def regrade(store: Store, items: Mapping[str, Example]) -> None:
     """Grades again what another version has graded, or could not."""
-    own, version = {item.uid: item for item in items}, grader_version()
+    version = grading.grader_version()
     wanted = {
         key
         for key, record in store.records.items()
-        if key[0] in own
+        if key[0] in items
         if record["graded_by"] != version or record["status"] in UNGRADED
     }
     if not wanted:
@@ -159,33 +139,31 @@ def regrade(store: Store, items: Sequence[Problem]) -> None:
     with progress(f"grading {store.path.stem} again", len(kept), "responses") as bar:
         for start in range(0, len(kept), GRADED_AT_ONCE):
             batch = kept[start : start + GRADED_AT_ONCE]
-            grades = grade_all([own[each["uid"]] for each in batch], [b["text"] for b in batch])
-            store.append(
-                {**record, **grade._asdict(), "graded_by": version}
-                for record, grade in zip(batch, grades, strict=True)
-                if (record["status"], record["answer"], record["graded_by"]) != (*grade, version)
-            )
+            pairs = zip(batch, _graded(items, batch), strict=True)
+            store.append(new for old, new in pairs if new != old)
             bar.advance(len(batch))
     say(f"{store.path.stem}: graded {len(kept):,} responses again", error=True)
 
 
-def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
+def summarise(items: Mapping[str, Example], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
     """Rates and lengths with intervals by item, for JSON.
 
     `groups` are k graded samples for each item. `rows` has one row for each figure (`j` is that of
     pass@j, else None), and `per_item` what comparisons are made from.
     """
-    k, uids = len(groups[0]), [item.uid for item in items]
+    k, uids = len(groups[0]), [*items]
     correct = [sum(each["status"] == "correct" for each in group) for group in groups]
 
-    def vote(item: Problem, group: Sequence[Record]) -> float:
+    def vote(item: Example, group: Sequence[Record]) -> float:
         statuses, answers = ([each[name] for each in group] for name in ("status", "answer"))
-        return majority(statuses, answers, partial(same_answer, item.task))
+        return grading.majority(statuses, answers, partial(grading.same_answer, item.task))
 
-    with ThreadPoolExecutor(THREADS) as threads:  # comparing answers may take a while
-        votes = list(threads.map(vote, items, groups))
+    with ThreadPoolExecutor(grading.THREADS) as threads:  # comparing answers may take a while
+        votes = list(threads.map(vote, items.values(), groups))
     flat = [each for group in groups for each in group]
     said = [each for each in flat if each["finish_reason"] != REFUSED]
+    if not said:
+        raise ValueError("the model refuses every item")
     rows: list[dict[str, Any]] = []
 
     def add(quantity: str, estimate: Estimate, j: int | None = None) -> None:
@@ -196,7 +174,7 @@ def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> d
         return clustered_proportion(shares)
 
     add("mean_at_k", mean_pass_at_k(k, correct, 1))
-    for j in tries(k):
+    for j in sorted({k} | {1 << bit for bit in range(k.bit_length())}):  # 1, 2, 4, ... and k
         add("pass_at", mean_pass_at_k(k, correct, j), j)
     add("majority_at_k", clustered_proportion(votes))
     for status in STATUSES:
@@ -205,9 +183,7 @@ def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> d
     add(REFUSED, rate("finish_reason", REFUSED))
     if all(each["tokens"] is not None for each in said):
         right = [each for each in said if each["status"] == "correct"]
-        other = [each for each in said if each["status"] != "correct"]
-        lengths = {"tokens": said, "tokens_correct": right, "tokens_not_correct": other}
-        for name, own in lengths.items():
+        for name, own in (("tokens", said), ("tokens_correct", right)):
             if own:
                 tokens = [float(each["tokens"]) for each in own]
                 add(name, clustered_mean(tokens, [each["uid"] for each in own]))
@@ -218,11 +194,6 @@ def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> d
         "rows": rows,
         "per_item": {"uid": uids, "correct": correct, "majority": votes},
     }
-
-
-def tries(samples: int) -> list[int]:
-    """The j of pass@j that are shown: 1, 2, 4, ... and k itself."""
-    return sorted({samples} | {1 << bit for bit in range(samples.bit_length())})
 
 
 def read_results(place: Path, tasks: Sequence[str] = ()) -> Results:

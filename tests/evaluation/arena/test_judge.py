@@ -75,9 +75,9 @@ def test_the_official_settings_files(tmp_path):
     found = read_settings(path)
     assert found.request() == {"temperature": 0.0, "max_tokens": 16000}
     assert found.model_list == ["m"] and found.prompt_template.startswith("Q {QUESTION}")
-    path.write_text("judge_model: j\nsystem_prompt: s\nbaselines: gpt-4-0314\n")
+    path.write_text("judge_model: j\nsystem_prompt: s\nbaseline: gpt-4-0314\n")
     found = read_settings(path)
-    assert found.system_prompt == {"*": "s"} and found.baselines == {"*": "gpt-4-0314"}
+    assert found.system_prompt == "s" and found.baseline == "gpt-4-0314"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_official_settings_files(tmp_path):
         ("judge_model: j\nregex_patterns: ['(x)']\n", "other patterns"),
         ("judge_model: j\nprompt_template: '{QUESTION}'\n", "must hold {ANSWER_A} once"),
         ("- list\n", "not YAML of 'name: value' lines"),
-        ("judge_model: 'sk-secret\n", "line 2: not YAML"),
+        ("judge_model: 'sk-secret\n", "not YAML"),
     ],
 )
 def test_settings_that_are_wrong(tmp_path, text, said):
@@ -311,7 +311,7 @@ def test_judgments_of_another_program_count_where_they_are_complete(place):
     assert all(game["score"] for game in rows["q1"]["games"])
     assert place.judge() == 0 and place.last.complete == 4
     write_lines(path, [judgment_row("q0", 1, 1, baseline="another")])
-    with pytest.raises(ValueError, match="q0 was judged with other .* another baseline"):
+    with pytest.raises(ValueError, match=r"q0 was judged with other .* another baseline"):
         place.judge()
 
 
@@ -457,5 +457,5 @@ def test_the_prompt_is_that_of_the_settings_or_fetched_or_our_own(place):
     path = place.folder.root / protocol.PROMPTS_FILE
     path.write_text(json.dumps({"system": {"all": "fetched"}, "template": "t"}))
     assert prompt_of(place.folder, "all", given) == ("fetched", "t")
-    named = JudgeSettings(judge_model="j", system_prompt={"*": "given"})
+    named = JudgeSettings(judge_model="j", system_prompt="given")
     assert prompt_of(place.folder, "all", named) == ("given", "t")

@@ -211,8 +211,6 @@ def test_style_control_says_whose_it_is(pool):
     assert "official script stops after 50 steps" in " ".join(ours.notes)
     assert "near it: m0." in " ".join(ours.notes)
     assert {row["model"] for row in ours.rows} == {"base", "m1", "m2"}  # m3 lost every game
-    with pytest.raises(ValueError, match="no answer of m0 is near equal style"):
-        compare(found, ["j"], Plan(style_control="all"), "m0", "m1")
     assert "they have not converged" in " ".join(official.notes) and len(official.rows) == 5
     assert {row["confidence"] for row in official.rows} == {0.9}
 
@@ -241,7 +239,7 @@ def test_categories_judges_and_deviations(tmp_path, caplog):
     ]
     with pytest.raises(ValueError, match="'poems' is not in list"):
         load(Folder(tmp_path, V2), ["gpt-4.1"], ["poems"])
-    with pytest.raises(ValueError, match=r"no judgments by x .*judges there: gpt-4\.1"):
+    with pytest.raises(ValueError, match="holds nothing usable that x judged"):
         load(Folder(tmp_path, V2), ["x"])
 
 
@@ -261,23 +259,20 @@ def test_equal_weights_are_a_paired_t_test(pool):
         for name, own in margins.items()
         for n, m in enumerate(own)
     ]
-    found = compare(pool(rows), ["j"], Plan(), "a", "b")
+    found, said = compare(pool(rows), ["j"], Plan(), "a", "b")
     points = [(np.sign(side) + 1) / 2 for side in margins.values()]
     expected = stats.ttest_rel(*points)
-    assert (found.questions, found.left_out) == (8, 0)
-    assert found.difference.value == pytest.approx(points[0].mean() - points[1].mean())
-    assert found.difference.p_value == pytest.approx(expected.pvalue)
-    assert found.difference[1:3] == pytest.approx(tuple(expected.confidence_interval()))
-    said = found.sentence("where")
+    assert found.value == pytest.approx(points[0].mean() - points[1].mean())
+    assert found.p_value == pytest.approx(expected.pvalue)
+    assert found[1:3] == pytest.approx(tuple(expected.confidence_interval()))
     assert "no difference is shown. On the 8 questions of both (0 left out);" in said
-    found = found.difference
     detectable = 100 * detectable_effect(found.standard_error, found.degrees_of_freedom)
     assert f"a difference of {detectable:.1f} points would have been found" in said
 
 
 def test_the_jackknife_by_question_with_weights(pool):
     found_pool = pool(random_rows(2, 25, seed=3))
-    found = compare(found_pool, ["j"], Plan(), "m1", "m0")
+    found, _ = compare(found_pool, ["j"], Plan(), "m1", "m0")
     rows = games(found_pool.judged)
 
     def difference(rows):
@@ -285,13 +280,13 @@ def test_the_jackknife_by_question_with_weights(pool):
 
     left_out = np.array([difference(rows[rows.uid != uid]) for uid in rows.uid.unique()])
     variance = 24 / 25 * np.square(left_out - difference(rows)).sum()
-    assert found.difference.value == pytest.approx(difference(rows))
-    assert found.difference.standard_error == pytest.approx(math.sqrt(variance))
+    assert found.value == pytest.approx(difference(rows))
+    assert found.standard_error == pytest.approx(math.sqrt(variance))
     widths = [
         clustered_mean(r.points, r.uid.to_numpy(), weights=r.weight).half_width
         for r in (own(rows, "m1"), own(rows, "m0"))
     ]
-    assert found.difference.estimate.half_width < 0.9 * math.hypot(*widths)
+    assert found.estimate.half_width < 0.9 * math.hypot(*widths)
 
 
 def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
@@ -299,9 +294,8 @@ def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
     rows += [judgment_row(f"q{n}", m, m, model="b") for n, m in enumerate([1, -1, -1], start=1)]
     rows += [judgment_row("q9", 1, None, model="b")]
     found_pool = pool(rows)
-    found = compare(found_pool, ["j"], Plan(), "a", "b")
-    assert (found.questions, found.left_out) == (3, 2)
-    assert found.score_a == pytest.approx(2 / 3)
+    _, said = compare(found_pool, ["j"], Plan(), "a", "b")
+    assert "66.7 - 33.3 = +33.3" in said and "On the 3 questions of both (2 left out)" in said
     for a, b in (("a", "a"), ("a", "base"), ("nobody", "b")):
         with pytest.raises(ValueError, match="have no question in common, or are the same"):
             compare(found_pool, ["j"], Plan(), a, b)
