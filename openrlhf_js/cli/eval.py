@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,14 +65,14 @@ class PasskSettings(ServerSettings):
         return self
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
-    return choose("openrlhf-js eval", PROGRAMS, sys.argv[1:] if argv is None else argv)
+    return choose("openrlhf-js eval", PROGRAMS, argv)
 
 
-def passk(argv: list[str] | None = None) -> int:
+def passk(argv: list[str]) -> int:
     """Runs `openrlhf-js eval passk`; 0 done, 1 the server or the disk fails, 2 unusable input."""
-    settings = parse(PasskSettings, PASSK, sys.argv[1:] if argv is None else argv)
+    settings = parse(PasskSettings, PASSK, argv)
     from torch import OutOfMemoryError
 
     said = "no memory is left: give a smaller --batch_size; the same command resumes"
@@ -128,9 +127,4 @@ def _show(tables: Sequence[list[dict[str, Any]]], notes: Sequence[str]) -> None:
     for rows in tables:
         table(rows)
         say("")
-    for note in notes:
-        say(note)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    say("\n".join(notes))

@@ -147,8 +147,7 @@ class JudgeFlags(BenchSettings):
     same command resumes, also after a kill, and pays for nothing twice but what was under way. A
     game that has no verdict after --tries replies, or is refused, is recorded so and not asked
     again without --retry_failed. --dry_run says what is left and what it may cost, at 4 bytes for
-    a token, and 900 tokens for a reply before there is any. The exit status is 1 while games are
-    open, or answers missing.
+    a token, and 900 tokens for a reply before there is any. Status 1: games are open.
     """
 
     bench: str = Field("", description="default: the settings', or arena-hard-v2.0")
@@ -262,11 +261,7 @@ class PoolSettings(BenchSettings):
 
 
 class ScoreSettings(PoolSettings):
-    """Score what judges have judged: the share of weighted rows that each model won.
-
-    Several judges are shown apart and pooled. A paired comparison sees much smaller differences
-    than two intervals side by side.
-    """
+    """Score what judges have judged, apart and pooled: the weighted rows that each model won."""
 
     json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = Field(
         None, description="all figures"
@@ -304,7 +299,7 @@ def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]
                     sentences.append(f"{pool.category}, judged by {' + '.join(names)}: {said}")
             except ValueError as error:  # another category may have it
                 problems.append(str(error))
-    if not boards:
+    if not boards or (settings.compare and not sentences):
         raise ValueError(problems[0])
     for problem in problems:
         say(f"note: {problem}", error=True)

@@ -103,7 +103,7 @@ def draw(found: Mapping[str, Any], path: Path) -> Path:
         name: Panel(name, "pass@j", f"{task['items']:,} items", limits=(0, 1))
         for name, task in found["tasks"].items()
     }
-    over = {"x": "j", "xlabel": "samples j (bands: 95 %, by item)", "line": "model"}
+    over: dict[str, Any] = {"x": "j", "xlabel": "samples j (bands: 95 %, by item)", "line": "model"}
     figure = plot(rows, panels, panel="benchmark", scale="log2", columns=3, **over)
     return style.save_png(figure, path)
 

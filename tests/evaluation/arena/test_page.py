@@ -196,7 +196,7 @@ def test_cells_and_files(bench):
     assert "without control" in cells(controlled)[0]
     every = [*boards, controlled]
     drawn = [image(each, every) for each in (controlled, controlled, *boards)]
-    assert style.svg(drawn[0]) == style.svg(drawn[1]) and "m0" in style.svg(drawn[0])
+    assert style.svg(drawn[0]) == style.svg(drawn[1]) and "m0" in style.svg(drawn[2])
     assert len({each.axes[0].get_xlim() for each in drawn}) == 1
     long = image(controlled._replace(title="judged by " + "somebody + " * 20), every).axes[0]
     assert max(map(len, long.get_title(loc="left").split("\n"))) <= 44  # what the picture holds
