@@ -117,8 +117,9 @@ def _generate(settings: GenerateSettings) -> int:
     count_tokens = None
     try:
         count_tokens = style.load_tokenizer(settings.bench)
-    except OSError as error:  # tiktoken cannot download it
-        say(f"style is not counted; the same command counts it later: {error}", error=True)
+    except OSError:
+        said = "tiktoken cannot download its tokenizer; the same command counts it later"
+        say(f"style is not counted: {said}", error=True)
     sampler = settings.sampler(settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
     records, open_questions = answer(

@@ -47,7 +47,7 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as offline:
         offline.setattr(style, "load_tokenizer", Mock(side_effect=OSError("no o200k_base")))
         assert eval_arena.main([*words, "--questions", "2"]) == 0
-    assert "the same command counts it later: no o200k_base" in capsys.readouterr().err
+    assert "tokenizer; the same command counts it later" in capsys.readouterr().err
     assert not any("metadata" in row for row in read_lines(Folder(data, "own").answers("m")))
     assert eval_arena.main(words) == 0  # the last one is too long, and recorded as failed
     said = capsys.readouterr()

@@ -285,19 +285,6 @@ def test_ctrl_c_keeps_what_came(number):
     assert kept == [(i, i) for i in range(5)]
 
 
-def test_a_job_begins_after_the_result_before_it_was_handed_over():
-    kept = []
-
-    def on_results(batch):
-        time.sleep(0.01)
-        kept.extend(job for job, _ in batch)
-
-    async def work(job):
-        assert kept == list(range(job))
-
-    run_all(Endpoint("http://127.0.0.1:9/v1", "m"), range(5), work, on_results, concurrency=1)
-
-
 def test_results_that_come_together_are_handed_over_one_call_at_a_time():
     calls, inside = [], []
 

@@ -9,7 +9,6 @@ from scipy import stats
 from openrlhf_js.evaluation.passk.compare import compare, mean_difference, values_of
 from openrlhf_js.evaluation.passk.evaluate import FORMAT, read_results, summarise
 from openrlhf_js.report import passk as report
-from openrlhf_js.report import style
 from openrlhf_js.stats import Difference, detectable_effect
 
 SETTINGS = {"temperature": 0.7, "top_p": 1.0, "max_new_tokens": 64, "prompt_form": "chat"}
@@ -131,16 +130,3 @@ def test_tables_and_notes():
     notes = " ".join(report.notes(cut))
     assert "25.0 % were cut off at 64 tokens" in notes
     assert "25.00 % could not be graded" in notes
-
-
-def test_the_picture(tmp_path, monkeypatch):
-    kept = []
-    real = style.save_png
-    monkeypatch.setattr(style, "save_png", lambda f, path: (kept.append(f), real(f, path))[1])
-    first = evaluated("http://host/v1#$a", [0.2, 0.4, 0.9], ["one", "two"])
-    report.draw(first, tmp_path / "x.png")
-    shown = [axes for axes in kept[0].axes if axes.get_visible()]
-    assert [axes.get_title(loc="left") for axes in shown] == ["one", "two"]
-    expected = [r["value"] for r in first["tasks"]["one"]["rows"] if r["quantity"] == "pass_at"]
-    assert list(shown[0].lines[0].get_xdata()) == [1, 2, 4, 8]
-    assert list(shown[0].lines[0].get_ydata()) == pytest.approx(expected)

@@ -215,13 +215,6 @@ def test_style_control_says_whose_it_is(pool):
     assert {row["confidence"] for row in official.rows} == {0.9}
 
 
-def test_style_control_without_counts_says_what_is_missing(pool):
-    found = pool(random_rows(2, 4))
-    found = found._replace(styles=found.styles[:0])
-    with pytest.raises(ValueError, match="m0: 4 questions without style counts"):
-        board(found, ["j"], Plan(style_control="all"))
-
-
 def test_categories_judges_and_deviations(tmp_path, caplog):
     rows = random_rows(2, 6, **CREATIVE, judge="gpt-4.1")
     rows += [{**row, "uid": f"h{row['uid']}"} for row in random_rows(2, 6, seed=1, **HARD)]
