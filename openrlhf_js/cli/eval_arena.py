@@ -118,8 +118,8 @@ def _generate(settings: GenerateSettings) -> int:
     try:
         count_tokens = style.load_tokenizer(settings.bench)
     except OSError:
-        said = "tiktoken cannot download its tokenizer; the same command counts it later"
-        say(f"style is not counted: {said}", error=True)
+        why = "tiktoken cannot download its tokenizer; the same command counts it later"
+        say(f"style is not counted: {why}", error=True)
     sampler = settings.sampler(settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
     records, open_questions = answer(
