@@ -13,7 +13,6 @@ FINGERPRINTED = (  # what decides what a model says
     *("*.safetensors", "*.bin", "config.json", "*.index.json"),
     *("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "chat_template*"),
 )
-SMALLEST_VOCABULARY = 4  # of what transformers makes up where tokenizer files are missing
 
 
 class ModelFiles(NamedTuple):
@@ -67,16 +66,12 @@ def model_files(folder: Path) -> ModelFiles:
     logging.set_verbosity_error()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        found = ModelFiles(folder, tokenizer, AutoConfig.from_pretrained(folder))
+        if len(tokenizer) < 4:  # which transformers makes up where there is none
+            raise ValueError("it has no tokenizer")
+        return ModelFiles(folder, tokenizer, AutoConfig.from_pretrained(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
         said = f"{folder} is not a model that loads: {error}"
         raise ValueError(said.splitlines()[0]) from error
-    if len(tokenizer) < SMALLEST_VOCABULARY:
-        raise ValueError(
-            f"{folder} has no tokenizer: copy the tokenizer files of the model that it was trained "
-            "from into it"
-        )
-    return found
 
 
 def model_fingerprint(folder: Path) -> str:
