@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, ValidationError
@@ -82,9 +81,8 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
     several = len(models) > 1 or weights is not None
     if several and ("" in models or weights is None or set(numbers) != set(models)):
         problems.append(
-            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, each once "
-            "and not 0, and NAME=http://... for each address of --reward.remote_url "
-            f"{','.join(addresses)}"
+            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, and "
+            f"NAME=http://... for each address of --reward.remote_url {','.join(addresses)}"
         )
     if problems:
         raise BadInput("\n".join(problems))
@@ -92,14 +90,11 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
 
 
 def _weights(text: str) -> dict[str, float]:
-    """The weights by name; {} where one is no finite number other than 0, or is given twice."""
+    """The weights by name; {} where one is no number."""
     try:
-        pairs = [(name.strip(), float(n)) for name, n in (i.split("=") for i in text.split(","))]
+        return {name.strip(): float(n) for name, n in (i.split("=") for i in text.split(","))}
     except ValueError:
         return {}
-    numbers = dict(pairs)
-    usable = all(number and math.isfinite(number) for number in numbers.values())
-    return numbers if usable and len(numbers) == len(pairs) else {}
 
 
 def _url_problem(url: str) -> str | None:
@@ -116,10 +111,9 @@ def refused(source: RewardSource) -> bool:
     """Whether none of a model's servers accepts a connection."""
 
     def refuses(url: str) -> bool:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        place: Any = HttpUrl(url)
         try:
-            socket.create_connection((parts.hostname, port), REFUSAL_SECONDS).close()
+            socket.create_connection((place.host, place.port), REFUSAL_SECONDS).close()
         except OSError as error:  # whatever else it is may be over when the run has started
             return isinstance(error, ConnectionRefusedError)
         return False
