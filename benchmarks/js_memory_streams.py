@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import Memory
-from openrlhf_js.estimators.coefficients import corrected_coefficient
+from openrlhf_js.estimators.baselines import corrected_coefficient
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.estimators.regression import fit
 

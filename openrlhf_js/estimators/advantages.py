@@ -11,7 +11,6 @@ from torch import Tensor
 
 from openrlhf_js.estimators import baselines as b
 from openrlhf_js.estimators.baselines import Batch
-from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.estimators.group_stats import check_rewards, checked_statistics
 from openrlhf_js.estimators.regression import fit
 
@@ -123,7 +122,7 @@ ESTIMATORS: dict[str, Estimator] = {
         needs_shrinkage=True,
     ),
     "js_plus": _shrinking(
-        _to_others(lambda batch: corrected_coefficient(batch.stats)),
+        _to_others(lambda batch: b.corrected_coefficient(batch.stats)),
         summary="rloo shrunk to bloo by a coefficient corrected for noise and few prompts",
         least_rewards=2,
     ),

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators.advantages import find_estimator, make_batch
-from openrlhf_js.estimators.baselines import Batch, naive_coefficient
-from openrlhf_js.estimators.coefficients import corrected_coefficient
+from openrlhf_js.estimators.baselines import Batch, corrected_coefficient, naive_coefficient
 from openrlhf_js.estimators.regression import fit
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators.coefficients import GUARD
+from openrlhf_js.estimators.baselines import GUARD
 from openrlhf_js.estimators.group_stats import GroupStatistics, ratio, sum_of_others
 
 # A regression counts as far as it explains more than so many times what chance would; of few
@@ -69,7 +69,7 @@ def fit(stats: GroupStatistics, covariates: Tensor | None) -> Fit:
     intercept alone; alpha is the residual variance over the variance that the slopes seem to have,
     and infinite where the covariates explain no more than chance. RSS is of the prompts that lack a
     covariate, if prompt i does, or of those that do not. Without covariates all of it becomes
-    `coefficients.corrected_coefficient`, whose guard w is here multiplied by the share of the
+    `baselines.corrected_coefficient`, whose guard w is here multiplied by the share of the
     means' variance that stays unexplained.
 
     Args:

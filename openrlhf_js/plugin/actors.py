@@ -14,7 +14,7 @@ from openrlhf.utils.loss_utils import get_loss_batch_info
 
 from openrlhf_js.plugin.flags import LOSSES
 from openrlhf_js.plugin.gradient_variance import GradientVariance
-from openrlhf_js.plugin.lora import describe_lora, send_merged_weights
+from openrlhf_js.plugin.lora import refuse_tied, send_merged_weights
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
 
@@ -148,7 +148,9 @@ def our_policy(actor_class: Any) -> Any:
             if ours.gradient_variance:
                 self.gradient_variance = GradientVariance(self.trainer, ours.gradient_variance)
             if strategy.args.ds.lora.rank > 0:
-                strategy.print(f"openrlhf_js: {describe_lora(self.actor.model.module)}")
+                refuse_tied(self.actor.model.module)
+                if strategy.is_rank_0():
+                    self.actor.model.module.print_trainable_parameters()
                 send_merged_weights(self.trainer)
 
         def fit(self, kl_ctl: float = 0) -> dict[str, Any]:

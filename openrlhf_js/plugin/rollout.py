@@ -39,14 +39,12 @@ _error: ContextVar[Exception | None] = ContextVar("grader's error", default=None
 def as_number(reward: Any) -> float:
     """The one finite number in a grader's reward: a number, or a tensor, array or list of one."""
     try:
-        values = torch.as_tensor(reward, dtype=torch.float64).flatten().tolist()
+        (value,) = torch.as_tensor(reward, dtype=torch.float64).flatten().tolist()
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise BadReward(f"the reward is {reward!r}, not a number") from None
-    if len(values) != 1:
-        raise BadReward(f"{len(values)} rewards came back for one response")
-    if not math.isfinite(values[0]):
-        raise BadReward(f"the reward is {values[0]}")
-    return values[0]
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadReward(f"the reward is {reward!r:.200}, not one finite number")
+    return value
 
 
 def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str) -> None:
