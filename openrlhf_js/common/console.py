@@ -35,10 +35,7 @@ def say(text: str, *, error: bool = False, style: str = "") -> None:
 class progress:
     """A progress bar on a terminal, a line every ten seconds elsewhere; silent for two seconds.
 
-    Args:
-        what: is being done, such as "sampling".
-        total: how much there is to do, in units; None where nobody knows.
-        unit: what is counted.
+    `what` is being done, such as "sampling"; `total` is in units, None where nobody knows.
     """
 
     def __init__(self, what: str, total: float | None = None, unit: str = "rows"):

@@ -126,12 +126,9 @@ def run(
 
 
 def choose(prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str]) -> int:
-    """Runs the program that the first argument names, importing it only then.
+    """Runs the program that the first of `argv` names, importing it only then.
 
-    Args:
-        prog: what is typed before the program's name.
-        programs: by name, "module:function" of `function(argv) -> status`, and what it does.
-        argv: the program's name and its arguments.
+    `programs` has by name "module:function" of `function(argv) -> status`, and what it does.
     """
     name, *rest = argv or ["--help"]
     if name in programs:

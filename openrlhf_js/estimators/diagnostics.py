@@ -33,11 +33,7 @@ class Moments(NamedTuple):
     """(n',) the live estimator's shrinkage."""
 
 
-def _shrunk(of: Moments, batch: Batch) -> Tensor:
-    return _mixture(of.v2, of.batch_error, of.coefficient)
-
-
-# Mean of (b_i^j - mu_i)^2 in terms of the moments.
+# Mean of (b_i^j - mu_i)^2 in terms of the moments; of the others, it is a mixture by lambda.
 _MSE: dict[str, Callable[[Moments, Batch], Tensor]] = {
     "reinforce": lambda of, batch: _mean_square(batch.stats.prompt_mean, of, batch),
     "rloo": lambda of, batch: of.v2,
@@ -51,9 +47,6 @@ _MSE: dict[str, Callable[[Moments, Batch], Tensor]] = {
     "js1": lambda of, batch: _mixture(
         of.v, of.batch_error, naive_coefficient(batch) * (of.n - 1) / of.n
     ),
-    "js": _shrunk,
-    "js_fixed": _shrunk,
-    "js_plus": _shrunk,
     "js_memory": lambda of, batch: _mixture(
         of.v2, fit(batch.stats, batch.covariates).error[_present(batch)].mean(), of.coefficient
     ),
@@ -93,6 +86,7 @@ def diagnostics(
     stats, present = batch.stats, _present(batch)
     coefficient = (find_estimator(name).coefficient or (lambda batch: batch.stats.shrinkage))(batch)
     moments = _moments(batch, coefficient[present])
+    shrunk = _mixture(moments.v2, moments.batch_error, moments.coefficient)
     paired = stats.valid_responses >= 2
     all_equal = paired & (stats.reward_variance == 0)
     values = {
@@ -104,7 +98,9 @@ def diagnostics(
         "js/all_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
         "js/masked_responses": (~batch.mask).sum(),
         "js/baseline_mse_rloo": moments.v2,
-        "js/baseline_mse": _MSE[name](moments, batch).clamp(min=0).mean(),
+        "js/baseline_mse": (_MSE[name](moments, batch) if name in _MSE else shrunk)
+        .clamp(min=0)
+        .mean(),
     }
     if batch.covariates is not None:
         values |= _of_memory(batch, batch.covariates, moments)

@@ -77,11 +77,6 @@ def reward_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def is_first() -> bool:
-    """Whether this process is the one that checks and prints for all."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
 # --- flags and model ---------------------------------------------------------------------------
 
 
@@ -222,20 +217,9 @@ def last_checkpoint(flat: Flat) -> str | None:
 
 
 def train(args: argparse.Namespace, device: str) -> None:
-    """Trains as OpenRLHF's `train(args)` does, in one process or those of a launcher.
-
-    Args:
-        args: OpenRLHF's nested arguments with our `args.js`, after its own validation.
-        device: what `run.prepare_device` returned.
-    """
-    found = run.fit(
-        args,
-        device,
-        upstream.RELIED_ON_FOR_REWARD_TRAINING,
-        upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU,
-    )
-    for notice in found if is_first() else []:
-        print(notice, flush=True)
+    """Trains as OpenRLHF's `train(args)` does, in one process or those of a launcher."""
+    on_cpu = upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU
+    run.fit(args, device, upstream.RELIED_ON_FOR_REWARD_TRAINING, on_cpu)
 
     import torch
     from openrlhf.cli import train_rm

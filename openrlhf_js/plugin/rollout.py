@@ -132,8 +132,7 @@ def checked_rollout(
 
     Args:
         actor_class: upstream's `@ray.remote` class.
-        seed: `--train.seed`, from which every response gets its own.
-        on_bad_reward: "stop" or "mask".
+        seed, on_bad_reward: the flags of those names.
         greedy: whether each prompt of training also gets one greedy response (remax), whose reward
             the other responses carry in their logs under `GREEDY_REWARD`.
         remote: makes, in the actor, the client of reward models behind HTTP.
