@@ -98,8 +98,7 @@ def run(
         resumes: whether the same command continues after a stop.
         failures: messages for errors that do not come from what the user gave, by type: status 1.
 
-    Returns:
-        That of `work`; 1: a failure, or the disk; 2: what was given cannot be used; 130: stopped.
+    Status 1 is a failure, or the disk; 2: what was given cannot be used; 130: stopped.
     """
     from openrlhf_js.common.console import say
 

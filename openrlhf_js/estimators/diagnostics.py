@@ -33,7 +33,7 @@ class Moments(NamedTuple):
     """(n',) the live estimator's shrinkage."""
 
 
-# Mean of (b_i^j - mu_i)^2 in terms of the moments; of the others, it is a mixture by lambda.
+# Mean of (b_i^j - mu_i)^2 in terms of the moments; of other estimators, a mixture by lambda.
 _MSE: dict[str, Callable[[Moments, Batch], Tensor]] = {
     "reinforce": lambda of, batch: _mean_square(batch.stats.prompt_mean, of, batch),
     "rloo": lambda of, batch: of.v2,
@@ -71,9 +71,8 @@ def diagnostics(
     `all_equal_groups` is a share of those, and without any the noise is taken for 0.
 
     Of `js_memory`: `js/memory_share`, the share of prompts that have all covariates;
-    `js/memory_slope`, the rewards that a standard deviation of the first one is worth;
-    `js/memory_error`, the squared error of the prediction; and `js/baseline_mse_js_plus`, what
-    js_plus's baseline would have.
+    `js/memory_slope`, the rewards that a standard deviation of the first one is worth; and
+    `js/baseline_mse_js_plus`, what js_plus's baseline would have.
 
     Arguments and errors: `baseline`.
 
@@ -86,7 +85,9 @@ def diagnostics(
     stats, present = batch.stats, _present(batch)
     coefficient = (find_estimator(name).coefficient or (lambda batch: batch.stats.shrinkage))(batch)
     moments = _moments(batch, coefficient[present])
-    shrunk = _mixture(moments.v2, moments.batch_error, moments.coefficient)
+    error = _mixture(moments.v2, moments.batch_error, moments.coefficient)
+    if name in _MSE:
+        error = _MSE[name](moments, batch)
     paired = stats.valid_responses >= 2
     all_equal = paired & (stats.reward_variance == 0)
     values = {
@@ -98,9 +99,7 @@ def diagnostics(
         "js/all_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
         "js/masked_responses": (~batch.mask).sum(),
         "js/baseline_mse_rloo": moments.v2,
-        "js/baseline_mse": (_MSE[name](moments, batch) if name in _MSE else shrunk)
-        .clamp(min=0)
-        .mean(),
+        "js/baseline_mse": error.clamp(min=0).mean(),
     }
     if batch.covariates is not None:
         values |= _of_memory(batch, batch.covariates, moments)
@@ -114,7 +113,6 @@ def _of_memory(batch: Batch, covariates: Tensor, moments: Moments) -> dict[str, 
     return {
         "js/memory_share": covariates.isfinite().all(1)[present].double().mean(),
         "js/memory_slope": found.slopes[present, 0].mean(),
-        "js/memory_error": found.error[present].mean(),
         "js/baseline_mse_js_plus": _mixture(moments.v2, moments.batch_error, without).mean(),
     }
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -39,12 +38,10 @@ from openrlhf_js.plugin.upstream import BadInput, BadReward
 
 logger = logging.getLogger(__name__)
 
-# upstream's name -> the estimator of ours with the same baseline, for the diagnostics
+# upstream's name -> our name of the same baseline where it is another, for the diagnostics
 SAME_BASELINE = {
     "reinforce": "reinforce++",  # its whitening subtracts the mean of the batch
-    "rloo": "rloo",
     "reinforce_baseline": "dr_grpo",
-    "dr_grpo": "dr_grpo",
     "group_norm": "grpo",
     "flash_reinforce": "reinforce++",
 }
@@ -55,11 +52,8 @@ FEWEST_PROMPTS = 8  # of a batch for each of its datasources, or these are no co
 class ShrinkageExperienceMaker(RemoteExperienceMaker):
     """Upstream's experience maker with the estimators of `openrlhf_js.estimators`.
 
-    Attributes:
-        live_estimator: the estimator that computes the advantages.
-        metrics: the last rollout batch's diagnostics (`js/...`), for the trainer to log.
-        step: the number of that batch; the trainer sets it.
-        memory: what the prompts did so far, of js_memory; else None.
+    `metrics` are the last rollout batch's diagnostics (`js/...`), for the trainer to log, and
+    `step` is that batch's number, which the trainer sets. Only js_memory has a `memory`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -130,8 +124,11 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 experience.rewards = part
         if self.memory is not None and prompts is not None:  # now: advantages rest on earlier steps
             self.memory.update(prompts.keys, rewards, inputs["mask"], self.step)
-        with _penalties_done(self.args.reward):
-            super().compute_advantages_and_returns(experiences)
+        reward = self.args.reward
+        penalties = reward.overlong_buffer_len, reward.stop_properly_penalty_coef
+        reward.overlong_buffer_len = reward.stop_properly_penalty_coef = None  # they are applied
+        super().compute_advantages_and_returns(experiences)
+        reward.overlong_buffer_len, reward.stop_properly_penalty_coef = penalties
         if self.live_estimator in OURS:
             self._restore(order, rewards, valid)
         if self.args.js.save_batches:
@@ -246,18 +243,6 @@ def _fill_gaps(samples: list[Any]) -> None:
             mean = torch.cat(known).float().mean(0, keepdim=True)
             for sample in samples:
                 sample.info.setdefault(key, mean)
-
-
-@contextmanager
-def _penalties_done(reward: Any) -> Iterator[None]:
-    """Keeps upstream from applying the length penalties a second time."""
-    names = ("overlong_buffer_len", "stop_properly_penalty_coef")
-    saved = {name: getattr(reward, name) for name in names}
-    vars(reward).update(dict.fromkeys(names))
-    try:
-        yield
-    finally:
-        vars(reward).update(saved)
 
 
 def save_batch(

@@ -37,7 +37,7 @@ that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
 
 
-LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.constant_loss` changes the denominator
+LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.divide_loss` changes the denominator
     "token_mean": "token-mean",
     "sequence_mean": "seq-mean-token-mean",
     "constant": "token-mean",

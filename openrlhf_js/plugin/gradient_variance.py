@@ -144,9 +144,11 @@ class GradientVariance:
         squares, responses, squared_responses = sums.tolist()
         # DeepSpeed averages over the ranks: a rank's gradient counts 1 / ranks in the sum
         squares /= dist.get_world_size() ** 2
-        self.sums = GradientSums(
-            squares, self._norm_of_sum() ** 2, int(responses), int(squared_responses)
-        )
+        norm = self._engine.get_global_grad_norm()  # before clipping; -1 where it is infinite
+        if norm is None:
+            raise UpstreamMismatch("--js.gradient_variance: DeepSpeed gives no gradient norm")
+        square_of_sum = float(norm) ** 2 if norm >= 0 else math.nan
+        self.sums = GradientSums(squares, square_of_sum, int(responses), int(squared_responses))
         moments = self.sums.moments()
         if moments is None:
             logger.warning(
@@ -156,10 +158,3 @@ class GradientVariance:
         elif all(map(math.isfinite, moments)):
             self._measured.append(moments)
             self._last_noise_scale = self._noise_scale.update(moments, self.sums.responses)
-
-    def _norm_of_sum(self) -> float:
-        """|g|, before clipping; NaN where it is not finite."""
-        norm = self._engine.get_global_grad_norm()
-        if norm is None:
-            raise UpstreamMismatch("--js.gradient_variance: DeepSpeed gives no gradient norm")
-        return float(norm) if norm >= 0 else math.nan  # -1 is DeepSpeed's sign for infinite

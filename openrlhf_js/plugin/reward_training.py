@@ -105,10 +105,6 @@ def _problems(flat: Flat) -> Iterator[str]:
             yield f"--model.model_name_or_path: {problem}"
 
 
-def _head(folder: Path, wanted: str) -> str:
-    return f"{head_prefix(read_config(folder), wanted)}.weight"
-
-
 def load_tokenizer(flat: Flat) -> Any:
     """The tokenizer that upstream will load; BadInput without an end token."""
     from transformers import AutoTokenizer
@@ -199,7 +195,10 @@ def pair_problems(flat: Flat, pairs: int | None, held_out: int) -> list[str]:
 def notices(flat: Flat) -> Iterator[str]:
     """What the user may not expect of upstream's training, one line each."""
     folder = Path(flat["model.model_name_or_path"])
-    if folder.is_dir() and _head(folder, flat["ds.value_head_prefix"]) in tensor_shapes(folder):
+    prefix = flat["ds.value_head_prefix"]
+    if folder.is_dir() and (
+        f"{head_prefix(read_config(folder), prefix)}.weight" in tensor_shapes(folder)
+    ):
         yield f"{folder} is a reward model already; OpenRLHF starts with a new head all the same"
     if flat["ckpt.load_enable"] and not last_checkpoint(flat):
         yield f"there is no checkpoint in {flat['ckpt.path']}: training starts from the beginning"

@@ -1,10 +1,8 @@
 """Rewards from models behind HTTP: addresses and weights, a client that retries, safe answers.
 
---reward.remote_url http://a/get_reward,http://b/get_reward
-    one model on two servers: either gives the reward
---reward.remote_url help=http://a/get_reward,help=http://b/get_reward,harm=http://c/get_reward
---js.reward_weights help=0.8,harm=0.2
-    two models, the first on two servers: the reward is 0.8 x help + 0.2 x harm
+With --reward.remote_url help=http://a/r,help=http://b/r,harm=http://c/r and --js.reward_weights
+help=0.8,harm=0.2 there are two models, the first on two servers, and the reward is
+0.8 x help + 0.2 x harm.
 """
 
 from __future__ import annotations
@@ -324,16 +322,16 @@ class RemoteRewards:
         finally:  # if one fails, the others' answers are of no use
             for each in asked:
                 each.cancel()
-        weights = [source.weight for source, _ in self._models]
+        graded = [(source, a) for (source, _), a in zip(self._models, answers, strict=True)]
         logs: dict[str, float] = {}
-        for (source, _), answer in zip(self._models, answers, strict=True):
+        for source, answer in graded:
             if len(self._models) > 1:
                 logs[f"reward/{source.name}"] = answer.reward
             prefix = f"{source.name}/" if source.name else ""
             logs.update({f"{prefix}{key}": figure for key, figure in answer.logs.items()})
         return {
-            "rewards": sum(w * a.reward for w, a in zip(weights, answers, strict=True)),
-            "scores": sum(w * a.score for w, a in zip(weights, answers, strict=True)),
+            "rewards": sum(source.weight * answer.reward for source, answer in graded),
+            "scores": sum(source.weight * answer.score for source, answer in graded),
             "extra_logs": logs,
         }
 

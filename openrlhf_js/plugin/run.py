@@ -127,7 +127,7 @@ def fit(args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_c
 
 
 def train(args: argparse.Namespace, device: str) -> None:
-    """Trains as OpenRLHF's `train(args)` does, on what `prepare_device` returned, with our actors."""
+    """Trains as OpenRLHF's `train(args)` does, with our actors; `device` is "cpu" or "gpu"."""
     alone = device == "cpu" and not os.environ.get("RAY_ADDRESS")
     with processes.forkable_ray() if alone else contextlib.nullcontext():
         from openrlhf.cli import train_ppo_ray
@@ -236,10 +236,8 @@ def _check_nodes(args: argparse.Namespace) -> None:
             problems.append(f"the node {address} starts no worker with {sys.executable}: {kind}")
             continue
         versions, missing = found
-        for name in sorted(here.keys() | versions.keys()):
-            there, ours = versions.get(name, "none"), here.get(name, "none")
-            if there != ours:
-                problems.append(f"the node {address} has {name} {there}, this one {ours}")
+        if versions != here:
+            problems.append(f"the node {address} has {versions}, this one {here}")
         for path in missing:
             what = f"--ckpt.path {args.ckpt.path}" if path == shared.name else path
             problems.append(f"the node {address} does not see {what}: put it on a shared disk")
