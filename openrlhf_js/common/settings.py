@@ -1,17 +1,14 @@
 """One typed settings object per program: its flags, validation, --help and saved manifest.
 
-    class MseSettings(Settings):
-        \"\"\"Squared error of every baseline on your model's responses.\"\"\"
+class MseSettings(Settings):
+    \"\"\"Squared error of every baseline on your model's responses.\"\"\"
 
-        out: Path = Field(description="folder of samples and results")
-        responses: int = Field(128, ge=1, description="responses to each prompt")
+    out: Path = Field(description="folder of samples and results")
+    responses: int = Field(128, ge=1, description="responses to each prompt")
 
-    def main(argv: list[str]) -> int:
-        prog = "openrlhf-js lab mse"
-        return run(prog, lambda: work(parse(MseSettings, prog, argv)))
-
-Both --max_new_tokens and --max-new-tokens are understood. A field that is `tyro.conf.Positional`
-needs no flag; lists take values with spaces between them.
+def main(argv: list[str]) -> int:
+    prog = "openrlhf-js lab mse"
+    return run(prog, lambda: work(parse(MseSettings, prog, argv)))
 """
 
 from __future__ import annotations

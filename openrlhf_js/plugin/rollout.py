@@ -128,15 +128,10 @@ def checked_rollout(
 ) -> Any:
     """Upstream's rollout actor, its responses seeded and its rewards settled.
 
-    It is defined here so that Ray sends it by value.
-
-    Args:
-        actor_class: upstream's `@ray.remote` class.
-        seed, on_bad_reward: the flags of those names.
-        greedy: whether each prompt of training also gets one greedy response (remax), whose reward
-            the other responses carry in their logs under `GREEDY_REWARD`.
-        remote: makes, in the actor, the client of reward models behind HTTP.
-        limit_seconds: how long a grader may take for a response.
+    It is defined here so that Ray sends it by value. With `greedy` (remax) each prompt of training
+    also gets one greedy response, whose reward the others carry in their logs as `GREEDY_REWARD`.
+    `remote` makes, in the actor, the client of reward models behind HTTP; a grader may take
+    `limit_seconds` for a response.
     """
 
     class CheckedRollout(plain_class(actor_class)):  # type: ignore[misc]
@@ -217,8 +212,8 @@ class OrderedSamples(SamplesGenerator):
     def generate_samples(self, **settings: Any) -> tuple[list[Any], float | None, int, bool]:
         """Upstream's, with the share of groups that passed the filter, and full rollouts only.
 
-        What filtering leaves of an episode's end is dropped: it has any number of prompts, and an
-        optimizer step or a rank may need more. After `--js.max_steps` there is nothing more.
+        What filtering leaves of an episode's end is dropped: an optimizer step or a rank may need
+        more prompts. After `--js.max_steps` there is nothing more.
         """
         if self.steps_left < 1:
             return [], None, 0, True
