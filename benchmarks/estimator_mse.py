@@ -27,7 +27,7 @@ from value_distributions import DISTRIBUTIONS, draw_groups, statistics_of
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.settings import Field, Settings, parse
 from openrlhf_js.estimators import GroupStatistics
-from openrlhf_js.estimators.baselines import corrected_coefficient
+from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.lab.simulate import best_coefficient
 from openrlhf_js.lab.values import Values
 

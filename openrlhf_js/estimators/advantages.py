@@ -11,8 +11,9 @@ from torch import Tensor
 
 from openrlhf_js.estimators import baselines as b
 from openrlhf_js.estimators.baselines import Batch
+from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.estimators.group_stats import check_rewards, checked_statistics
-from openrlhf_js.estimators.regression import fit
+from openrlhf_js.estimators.regression import Earlier, fit
 
 # GRPO's delta: keeps an all-equal group at 0 and leaves every other scale alone.
 STD_FLOOR = 1e-8
@@ -72,7 +73,7 @@ def _to_others(coefficient: Callable[[Batch], Tensor]) -> Callable[[Batch], tupl
 
 
 def _to_prediction(batch: Batch) -> tuple[Tensor, Tensor]:
-    found = fit(batch.stats, batch.covariates)
+    found = fit(batch.stats, batch.covariates, batch.earlier)
     return found.shrinkage, found.prediction
 
 
@@ -122,7 +123,7 @@ ESTIMATORS: dict[str, Estimator] = {
         needs_shrinkage=True,
     ),
     "js_plus": _shrinking(
-        _to_others(lambda batch: b.corrected_coefficient(batch.stats)),
+        _to_others(lambda batch: corrected_coefficient(batch.stats)),
         summary="rloo shrunk to bloo by a coefficient corrected for noise and few prompts",
         least_rewards=2,
     ),
@@ -143,6 +144,7 @@ def baseline(
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
     covariates: Tensor | None = None,
+    earlier: Earlier | None = None,
 ) -> Tensor:
     """Return the baseline $b_i^j$ of every response, (n, m), in reward units; 0 where masked.
 
@@ -160,12 +162,13 @@ def baseline(
         covariates: (n, k) what was known of each prompt before its responses, such as its past
             (`Memory`); NaN where nothing was. Read by `js_memory` only, which without any is
             `js_plus`.
+        earlier: what such covariates were worth in earlier steps (`Memory.earlier`).
 
     Raises:
         ValueError: unknown name, input that does not fit, or too few prompts or responses.
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates, earlier)
     return _handed_out(estimator.function(batch), batch, rewards)
 
 
@@ -177,6 +180,7 @@ def advantage(
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
     covariates: Tensor | None = None,
+    earlier: Earlier | None = None,
 ) -> Tensor:
     """Return the advantage $A_i^j = r_i^j - b_i^j$ of every response, (n, m); 0 where masked.
 
@@ -189,7 +193,7 @@ def advantage(
                 [-0.3333, -0.3333]])
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates, earlier)
     result = batch.rewards - estimator.function(batch)
     if estimator.scaling is not None:
         result = result / (estimator.scaling(batch) + STD_FLOOR)
@@ -216,6 +220,7 @@ def make_batch(
     greedy_rewards: Tensor | None,
     shrinkage: float | None,
     covariates: Tensor | None = None,
+    earlier: Earlier | None = None,
 ) -> Batch:
     """Check the input of one estimator and return it with its group statistics, in float64.
 
@@ -237,7 +242,8 @@ def make_batch(
             )
         weight = shrinkage
     known = _check_covariates(covariates, rewards) if estimator.takes_covariates else None
-    return Batch(rewards, mask, checked_statistics(rewards, mask), greedy, weight, known)
+    stats = checked_statistics(rewards, mask)
+    return Batch(rewards, mask, stats, greedy, weight, known, earlier)
 
 
 def _check_covariates(covariates: Tensor | None, rewards: Tensor) -> Tensor | None:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators.advantages import find_estimator, make_batch
-from openrlhf_js.estimators.baselines import Batch, corrected_coefficient, naive_coefficient
-from openrlhf_js.estimators.regression import fit
+from openrlhf_js.estimators.baselines import Batch, naive_coefficient
+from openrlhf_js.estimators.coefficients import corrected_coefficient
+from openrlhf_js.estimators.regression import Earlier, fit
 
 
 class Moments(NamedTuple):
@@ -48,7 +49,9 @@ _MSE: dict[str, Callable[[Moments, Batch], Tensor]] = {
         of.v, of.batch_error, naive_coefficient(batch) * (of.n - 1) / of.n
     ),
     "js_memory": lambda of, batch: _mixture(
-        of.v2, fit(batch.stats, batch.covariates).error[_present(batch)].mean(), of.coefficient
+        of.v2,
+        fit(batch.stats, batch.covariates, batch.earlier).error[_present(batch)].mean(),
+        of.coefficient,
     ),
 }
 
@@ -61,6 +64,7 @@ def diagnostics(
     shrinkage: float | None = None,
     greedy_rewards: Tensor | None = None,
     covariates: Tensor | None = None,
+    earlier: Earlier | None = None,
 ) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
@@ -81,7 +85,7 @@ def diagnostics(
         >>> round(found["js/all_equal_groups"], 2), round(found["js/baseline_mse"], 2)
         (0.67, 0.17)
     """
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates, earlier)
     stats, present = batch.stats, _present(batch)
     coefficient = (find_estimator(name).coefficient or (lambda batch: batch.stats.shrinkage))(batch)
     moments = _moments(batch, coefficient[present])
@@ -108,7 +112,7 @@ def diagnostics(
 
 def _of_memory(batch: Batch, covariates: Tensor, moments: Moments) -> dict[str, Tensor]:
     """What the covariates tell, and the error of js_plus's baseline, which has none."""
-    present, found = _present(batch), fit(batch.stats, covariates)
+    present, found = _present(batch), fit(batch.stats, covariates, batch.earlier)
     without = corrected_coefficient(batch.stats)[present]
     return {
         "js/memory_share": covariates.isfinite().all(1)[present].double().mean(),

@@ -109,8 +109,9 @@ class Shrinkage(Trainer):
         all_keys = self.accelerator.gather(own.to(rewards.device)).cpu()
         keys = all_keys[:: self.num_generations].contiguous()
         past = self.memory.covariate(keys, self.state.global_step)
-        found = advantage(self.estimator, rewards, mask=mask, covariates=past)
-        self.memory.update(keys, rewards.cpu(), mask.cpu(), self.state.global_step)
+        earlier = self.memory.earlier
+        found = advantage(self.estimator, rewards, mask=mask, covariates=past, earlier=earlier)
+        self.memory.update(keys, rewards.cpu(), mask.cpu(), self.state.global_step, past)
         return found
 
 

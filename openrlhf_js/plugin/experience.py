@@ -108,6 +108,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             covariates = prompts.covariates(self.memory, self.step, self.args.js.covariates)
         inputs = {
             "covariates": covariates,
+            "earlier": None if self.memory is None else self.memory.earlier,
             "mask": None if valid.all() else valid,
             "greedy_rewards": self._greedy_rewards,
             "shrinkage": self.args.js.shrinkage,
@@ -123,7 +124,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             for experience, part in order.parts(advantages):
                 experience.rewards = part
         if self.memory is not None and prompts is not None:  # now: advantages rest on earlier steps
-            self.memory.update(prompts.keys, rewards, inputs["mask"], self.step)
+            self.memory.update(prompts.keys, rewards, inputs["mask"], self.step, covariates)
         reward = self.args.reward
         penalties = reward.overlong_buffer_len, reward.stop_properly_penalty_coef
         reward.overlong_buffer_len = reward.stop_properly_penalty_coef = None  # they are applied
@@ -144,6 +145,14 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             )
         return experiences
 
+    def get_cumulative_returns(
+        self, rewards: torch.Tensor, action_mask: torch.Tensor, gamma: float
+    ) -> torch.Tensor:
+        """Upstream's; for our estimators without its loop over tokens, if nothing is discounted."""
+        if gamma != 1 or self.live_estimator not in OURS:
+            return super().get_cumulative_returns(rewards, action_mask, gamma)
+        return (action_mask * rewards).flip(1).cumsum(1).flip(1)
+
     def _restore(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
         """Puts the rewards back, and takes masked responses out of the loss."""
         for experience, part in order.parts(rewards):
@@ -157,6 +166,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         for key, values in logged.items():
             for experience, part in order.parts(values):
                 experience.info[key] = part
+        if valid.all():
+            return
         for experience, keep in order.parts(valid):
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
@@ -195,7 +206,8 @@ class _PromptOrder:
         """Every experience with its (b,) part of an (n, m) tensor in prompt order."""
         sizes = [len(e.index) for e in self._experiences]
         parts = values.reshape(-1)[self._index].split(sizes)
-        return zip(self._experiences, parts, strict=True)
+        # cloned, since Ray would send a view's whole batch with it
+        return zip(self._experiences, (part.clone() for part in parts), strict=True)
 
 
 class Prompts:

@@ -157,6 +157,15 @@ def test_the_logged_rewards_are_rewards_and_not_advantages(rewards):
     torch.testing.assert_close(spread, rewards.std(1).repeat_interleave(M))
 
 
+def test_what_a_rank_gets_does_not_grow_with_the_batch(rewards):
+    small, large = (
+        advantages(ShrinkageExperienceMaker, make_args("js"), rewards.repeat(copies, 1))[0]
+        for copies in (1, 100)
+    )
+    sizes = [len(ray.cloudpickle.dumps(each)) for each in (small, large)]
+    assert sizes[1] < 1.1 * sizes[0]
+
+
 def test_a_batch_too_small_for_the_estimator_teaches_nothing(rewards):
     maker = make_maker(ShrinkageExperienceMaker, make_args("bloo"))
     experiences = make_experiences(rewards[:1])
@@ -289,10 +298,11 @@ def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, re
         covariates = torch.cat([memory.covariate(keys, step), numbers], 1)
         mask = by_response(experiences, "action_mask")
         actual = by_response(maker.compute_advantages_and_returns(experiences))
-        expected = estimators.advantage("js_memory", rewards, covariates=covariates)
+        how = {"covariates": covariates, "earlier": memory.earlier}
+        expected = estimators.advantage("js_memory", rewards, **how)
         torch.testing.assert_close(actual, expected.reshape(-1, 1) * mask)
         assert maker.metrics["js/memory_share"] == (step > 1)
-        memory.update(keys, rewards, None, step)
+        memory.update(keys, rewards, None, step, covariates)
     assert covariates.isfinite().all()
 
 

@@ -215,6 +215,28 @@ def test_the_turns_of_an_agent_have_seeds_of_their_own():
     assert first == again != longer and unseeded is None
 
 
+def test_an_engine_fetches_the_tokenizer_once(monkeypatch):
+    class Told(_Rollout):
+        async def generate_responses(self, prompt, label, sampling_params, num_samples, **more):
+            self.got = [*getattr(self, "got", []), more["hf_tokenizer"]]
+            return await super().generate_responses(prompt, label, sampling_params, num_samples)
+
+    cls = plain_class(checked_rollout(ray.remote(Told), 42, "stop", greedy=False))
+    actor = cls.__new__(cls)
+    for _ in range(2):  # a coroutine can be awaited once
+        fetched = asyncio.sleep(0, "tokenizer")
+        asked = {"prompt": numbered("a", 0), "label": "", "sampling_params": _Params()}
+        asyncio.run(actor.generate_responses(**asked, hf_tokenizer=rollout.Sent(fetched)))
+    fetched.close()
+    assert actor.got == ["tokenizer"] * 2
+    rollouts = _Rollouts(monkeypatch, [[1, 0]] * 4)
+    rollouts.samples.tokenizer = "tokenizer"
+    rollouts.samples.generate_samples()
+    assert (
+        rollouts.tokenizers == [(["tokenizer"],)] * 2 and rollouts.samples.tokenizer == "tokenizer"
+    )
+
+
 class _Shuffled(list):
     """A loader that draws its order."""
 
@@ -236,9 +258,12 @@ class _Rollouts:
 
         fake = SimpleNamespace(wait=wait, get=lambda refs: refs)
         monkeypatch.setattr(samples_generator, "ray", fake)
+        monkeypatch.setattr(rollout.ray, "put", lambda stored: [stored])
+        self.tokenizers = []
 
-        def respond(prompt, label, **_):
+        def respond(prompt, label, hf_tokenizer, **_):
             self.numbers.append(prompt.number)
+            self.tokenizers.append(hf_tokenizer)
             response = {
                 **{"observation_tokens": [1, 2], "action_ranges": [(1, 2)], "prompt": str(prompt)},
                 **{"label": label, "rollout_log_probs": None, PROMPT_NUMBER: prompt.number},
