@@ -213,6 +213,7 @@ class OrderedSamples(SamplesGenerator):
 
     drawn = 0  # the number of the next prompt; a resumed run sets it
     sent: Sent | None = None  # the tokenizer
+    tokenizer: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
