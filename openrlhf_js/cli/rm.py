@@ -235,13 +235,13 @@ def train(argv: Sequence[str]) -> int:
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         device = plugin_run.prepare_device(flat["js.device"])
-        if reward_training.is_first():
+        if plugin_run.is_first():
             reward_training.check_flags(flat)
             _check_pairs(flat)
         checked = validate_upstream(args, reward_training.PROGRAM)
         if not flat["js.dry_run"]:
             reward_training.train(checked, device)
-        elif reward_training.is_first():
+        elif plugin_run.is_first():
             print("\n".join(flag_values(args, parser)))
         return 0
     except (BadInput, UpstreamMismatch) as error:

@@ -236,7 +236,11 @@ def make_batch(
     if estimator.needs_greedy:
         greedy = _check_greedy(name, greedy_rewards, rewards, mask)
     if estimator.needs_shrinkage:
-        weight = _check_shrinkage(name, shrinkage)
+        if shrinkage is None or not 0 <= shrinkage <= 1:
+            raise ValueError(
+                f"{name} needs shrinkage between 0 (rloo) and 1 (bloo), got {shrinkage}."
+            )
+        weight = shrinkage
     known = _check_covariates(covariates, rewards) if estimator.takes_covariates else None
     stats = checked_statistics(rewards, mask)
     return Batch(rewards, mask, stats, greedy, weight, known, earlier)
@@ -251,20 +255,11 @@ def _check_covariates(covariates: Tensor | None, rewards: Tensor) -> Tensor | No
     return covariates.to(rewards)
 
 
-def _check_shrinkage(name: str, shrinkage: float | None) -> float:
-    if shrinkage is None or not 0 <= shrinkage <= 1:
-        raise ValueError(f"{name} needs shrinkage between 0 (rloo) and 1 (bloo), got {shrinkage}.")
-    return shrinkage
-
-
 def _check_greedy(name: str, greedy: Tensor | None, rewards: Tensor, mask: Tensor) -> Tensor:
     """Return the greedy rewards in the rewards' dtype, 0 for prompts without a valid response."""
-    n = rewards.shape[0]
-    if not isinstance(greedy, Tensor) or greedy.shape != (n,) or not greedy.is_floating_point():
-        came = f"{greedy.dtype} {tuple(greedy.shape)}" if isinstance(greedy, Tensor) else greedy
-        raise ValueError(
-            f"{name} needs greedy_rewards, a float tensor of shape ({n},); got {came}."
-        )
+    if greedy is None or greedy.shape != rewards.shape[:1]:
+        came = None if greedy is None else tuple(greedy.shape)
+        raise ValueError(f"{name} needs greedy_rewards, a tensor ({len(rewards)},); got {came}.")
     greedy = greedy.to(rewards).where(mask.any(1), 0.0)
     if not torch.isfinite(greedy).all():
         prompt = int((~torch.isfinite(greedy)).nonzero()[0])

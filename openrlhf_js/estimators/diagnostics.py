@@ -34,11 +34,7 @@ class Moments(NamedTuple):
     """(n',) the live estimator's shrinkage."""
 
 
-def _shrunk(of: Moments, batch: Batch) -> Tensor:
-    return _mixture(of.v2, of.batch_error, of.coefficient)
-
-
-# Mean of (b_i^j - mu_i)^2 in terms of the moments.
+# Mean of (b_i^j - mu_i)^2 in terms of the moments; of other estimators, a mixture by lambda.
 _MSE: dict[str, Callable[[Moments, Batch], Tensor]] = {
     "reinforce": lambda of, batch: _mean_square(batch.stats.prompt_mean, of, batch),
     "rloo": lambda of, batch: of.v2,
@@ -52,9 +48,6 @@ _MSE: dict[str, Callable[[Moments, Batch], Tensor]] = {
     "js1": lambda of, batch: _mixture(
         of.v, of.batch_error, naive_coefficient(batch) * (of.n - 1) / of.n
     ),
-    "js": _shrunk,
-    "js_fixed": _shrunk,
-    "js_plus": _shrunk,
     "js_memory": lambda of, batch: _mixture(
         of.v2,
         fit(batch.stats, batch.covariates, batch.earlier).error[_present(batch)].mean(),
@@ -82,9 +75,8 @@ def diagnostics(
     `all_equal_groups` is a share of those, and without any the noise is taken for 0.
 
     Of `js_memory`: `js/memory_share`, the share of prompts that have all covariates;
-    `js/memory_slope`, the rewards that a standard deviation of the first one is worth;
-    `js/memory_error`, the squared error of the prediction; and `js/baseline_mse_js_plus`, what
-    js_plus's baseline would have.
+    `js/memory_slope`, the rewards that a standard deviation of the first one is worth; and
+    `js/baseline_mse_js_plus`, what js_plus's baseline would have.
 
     Arguments and errors: `baseline`.
 
@@ -97,6 +89,9 @@ def diagnostics(
     stats, present = batch.stats, _present(batch)
     coefficient = (find_estimator(name).coefficient or (lambda batch: batch.stats.shrinkage))(batch)
     moments = _moments(batch, coefficient[present])
+    error = _mixture(moments.v2, moments.batch_error, moments.coefficient)
+    if name in _MSE:
+        error = _MSE[name](moments, batch)
     paired = stats.valid_responses >= 2
     all_equal = paired & (stats.reward_variance == 0)
     values = {
@@ -108,7 +103,7 @@ def diagnostics(
         "js/all_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
         "js/masked_responses": (~batch.mask).sum(),
         "js/baseline_mse_rloo": moments.v2,
-        "js/baseline_mse": _MSE[name](moments, batch).clamp(min=0).mean(),
+        "js/baseline_mse": error.clamp(min=0).mean(),
     }
     if batch.covariates is not None:
         values |= _of_memory(batch, batch.covariates, moments)
@@ -122,7 +117,6 @@ def _of_memory(batch: Batch, covariates: Tensor, moments: Moments) -> dict[str, 
     return {
         "js/memory_share": covariates.isfinite().all(1)[present].double().mean(),
         "js/memory_slope": found.slopes[present, 0].mean(),
-        "js/memory_error": found.error[present].mean(),
         "js/baseline_mse_js_plus": _mixture(moments.v2, moments.batch_error, without).mean(),
     }
 

@@ -131,10 +131,8 @@ class Memory:
     def _learn(self, pasts: Tensor, means: Tensor, valid: Tensor) -> None:
         """How well each half-life has predicted these means."""
         known = valid & pasts.isfinite().all(1)
-        self.gram *= FORGET
-        self.cross *= FORGET
-        self.prompts *= FORGET
-        self.squares *= FORGET
+        for held in (self.gram, self.cross, self.prompts, self.squares):
+            held *= FORGET
         if known.sum() >= 2:
             x = pasts[known] - pasts[known].mean(0)
             self.gram += x.T @ x

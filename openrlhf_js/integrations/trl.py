@@ -1,8 +1,7 @@
 """The estimators in TRL: its GRPO and RLOO trainers with another baseline.
 
-TRL has no hook for advantages. Its trainers make them in `_generate_and_score_completions`, of the
-rewards that `_calculate_rewards` has gathered over processes. Here the one lets TRL finish and
-puts other advantages in the place of its own, and the other keeps the rewards for it.
+TRL has no hook for advantages. Here `_calculate_rewards` keeps the rewards of all processes, and
+`_generate_and_score_completions` puts other advantages in the place of TRL's own.
 
     ShrinkageGRPOTrainer(model, reward, GRPOConfig(..., scale_rewards="none"), estimator="js")
 """

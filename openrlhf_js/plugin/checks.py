@@ -27,6 +27,7 @@ BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parqu
 MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes
     "actor.optim": ("adam",),  # DeepSpeed's norm for Muon is that of Muon's update
+    "ds.zero_stage": (1, 2, 3),  # without ZeRO DeepSpeed does not always compute a norm
     "ds.deepcompile": (False,),
     "ds.tensor_parallel_size": (1,),
     "ds.ring_attn_size": (1,),

@@ -10,8 +10,6 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from openrlhf_js.plugin.upstream import WORKS_WITH, UpstreamMismatch
-
 # Our estimators beside upstream's, with their --help.
 ESTIMATORS: dict[str, str] = {
     "js": "the shrinkage baseline: the mean of the prompt's other responses, shrunk towards the "
@@ -39,7 +37,7 @@ that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
 
 
-LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.constant_loss` changes the denominator
+LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.divide_loss` changes the denominator
     "token_mean": "token-mean",
     "sequence_mean": "seq-mean-token-mean",
     "constant": "token-mean",
@@ -143,14 +141,10 @@ FLAGS: dict[str, dict[str, Any]] = {
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
-    estimator = parser._option_string_actions.get("--algo.advantage.estimator")
-    if estimator is None or estimator.choices is None:
-        raise UpstreamMismatch(
-            "upstream's parser has no choices for --algo.advantage.estimator; "
-            f"openrlhf_js works with {WORKS_WITH}"
-        )
-    ours = {name: text for name, text in ESTIMATORS.items() if name not in estimator.choices}
-    estimator.choices = [*estimator.choices, *ours]
+    estimator = parser._option_string_actions["--algo.advantage.estimator"]
+    known = [*(estimator.choices or ())]
+    ours = {name: text for name, text in ESTIMATORS.items() if name not in known}
+    estimator.choices = [*known, *ours]
     described = "; ".join(f"{name}: {text}" for name, text in ours.items())
     estimator.help = f"{estimator.help}. Added by openrlhf_js: {described}"
     group = our_group(parser, "openrlhf-js train", DESCRIPTION, "Ray, DeepSpeed and vLLM")

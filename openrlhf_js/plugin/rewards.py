@@ -1,10 +1,8 @@
 """Rewards from models behind HTTP: addresses and weights, a client that retries, safe answers.
 
---reward.remote_url http://a/get_reward,http://b/get_reward
-    one model on two servers: either gives the reward
---reward.remote_url help=http://a/get_reward,help=http://b/get_reward,harm=http://c/get_reward
---js.reward_weights help=0.8,harm=0.2
-    two models, the first on two servers: the reward is 0.8 x help + 0.2 x harm
+With --reward.remote_url help=http://a/r,help=http://b/r,harm=http://c/r and --js.reward_weights
+help=0.8,harm=0.2 there are two models, the first on two servers, and the reward is
+0.8 x help + 0.2 x harm.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, ValidationError
@@ -82,9 +79,8 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
     several = len(models) > 1 or weights is not None
     if several and ("" in models or weights is None or set(numbers) != set(models)):
         problems.append(
-            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, each once "
-            "and not 0, and NAME=http://... for each address of --reward.remote_url "
-            f"{','.join(addresses)}"
+            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, and "
+            f"NAME=http://... for each address of --reward.remote_url {','.join(addresses)}"
         )
     if problems:
         raise BadInput("\n".join(problems))
@@ -92,14 +88,11 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
 
 
 def _weights(text: str) -> dict[str, float]:
-    """The weights by name; {} where one is no finite number other than 0, or is given twice."""
+    """The weights by name; {} where one is no number."""
     try:
-        pairs = [(name.strip(), float(n)) for name, n in (i.split("=") for i in text.split(","))]
+        return {name.strip(): float(n) for name, n in (i.split("=") for i in text.split(","))}
     except ValueError:
         return {}
-    numbers = dict(pairs)
-    usable = all(number and math.isfinite(number) for number in numbers.values())
-    return numbers if usable and len(numbers) == len(pairs) else {}
 
 
 def _url_problem(url: str) -> str | None:
@@ -116,10 +109,9 @@ def refused(source: RewardSource) -> bool:
     """Whether none of a model's servers accepts a connection."""
 
     def refuses(url: str) -> bool:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        place: Any = HttpUrl(url)
         try:
-            socket.create_connection((parts.hostname, port), REFUSAL_SECONDS).close()
+            socket.create_connection((place.host, place.port), REFUSAL_SECONDS).close()
         except OSError as error:  # whatever else it is may be over when the run has started
             return isinstance(error, ConnectionRefusedError)
         return False
@@ -330,16 +322,16 @@ class RemoteRewards:
         finally:  # if one fails, the others' answers are of no use
             for each in asked:
                 each.cancel()
-        weights = [source.weight for source, _ in self._models]
+        graded = [(source, a) for (source, _), a in zip(self._models, answers, strict=True)]
         logs: dict[str, float] = {}
-        for (source, _), answer in zip(self._models, answers, strict=True):
+        for source, answer in graded:
             if len(self._models) > 1:
                 logs[f"reward/{source.name}"] = answer.reward
             prefix = f"{source.name}/" if source.name else ""
             logs.update({f"{prefix}{key}": figure for key, figure in answer.logs.items()})
         return {
-            "rewards": sum(w * a.reward for w, a in zip(weights, answers, strict=True)),
-            "scores": sum(w * a.score for w, a in zip(weights, answers, strict=True)),
+            "rewards": sum(source.weight * answer.reward for source, answer in graded),
+            "scores": sum(source.weight * answer.score for source, answer in graded),
             "extra_logs": logs,
         }
 

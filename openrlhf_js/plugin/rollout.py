@@ -39,14 +39,12 @@ _error: ContextVar[Exception | None] = ContextVar("grader's error", default=None
 def as_number(reward: Any) -> float:
     """The one finite number in a grader's reward: a number, or a tensor, array or list of one."""
     try:
-        values = torch.as_tensor(reward, dtype=torch.float64).flatten().tolist()
+        (value,) = torch.as_tensor(reward, dtype=torch.float64).flatten().tolist()
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise BadReward(f"the reward is {reward!r}, not a number") from None
-    if len(values) != 1:
-        raise BadReward(f"{len(values)} rewards came back for one response")
-    if not math.isfinite(values[0]):
-        raise BadReward(f"the reward is {values[0]}")
-    return values[0]
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadReward(f"the reward is {reward!r:.200}, not one finite number")
+    return value
 
 
 def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str) -> None:
@@ -130,16 +128,10 @@ def checked_rollout(
 ) -> Any:
     """Upstream's rollout actor, its responses seeded and its rewards settled.
 
-    It is defined here so that Ray sends it by value.
-
-    Args:
-        actor_class: upstream's `@ray.remote` class.
-        seed: `--train.seed`, from which every response gets its own.
-        on_bad_reward: "stop" or "mask".
-        greedy: whether each prompt of training also gets one greedy response (remax), whose reward
-            the other responses carry in their logs under `GREEDY_REWARD`.
-        remote: makes, in the actor, the client of reward models behind HTTP.
-        limit_seconds: how long a grader may take for a response.
+    It is defined here so that Ray sends it by value. With `greedy` (remax) each prompt of training
+    also gets one greedy response, whose reward the others carry in their logs as `GREEDY_REWARD`.
+    `remote` makes, in the actor, the client of reward models behind HTTP; a grader may take
+    `limit_seconds` for a response.
     """
 
     class CheckedRollout(plain_class(actor_class)):  # type: ignore[misc]
@@ -221,6 +213,7 @@ class OrderedSamples(SamplesGenerator):
 
     drawn = 0  # the number of the next prompt; a resumed run sets it
     sent: Sent | None = None  # the tokenizer
+    tokenizer: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -236,8 +229,8 @@ class OrderedSamples(SamplesGenerator):
     def generate_samples(self, **settings: Any) -> tuple[list[Any], float | None, int, bool]:
         """Upstream's, with the share of groups that passed the filter, and full rollouts only.
 
-        What filtering leaves of an episode's end is dropped: it has any number of prompts, and an
-        optimizer step or a rank may need more. After `--js.max_steps` there is nothing more.
+        What filtering leaves of an episode's end is dropped: an optimizer step or a rank may need
+        more prompts. After `--js.max_steps` there is nothing more.
         """
         if self.steps_left < 1:
             return [], None, 0, True

@@ -186,11 +186,7 @@ def sourced_generator(actor_class: Any) -> Any:
 
 
 def put_our_actors(args: argparse.Namespace) -> None:
-    """From here on upstream's `train` in this process starts our actors.
-
-    Args:
-        args: the nested arguments, with our `args.js`.
-    """
+    """From here on upstream's `train` in this process starts our actors."""
     rollout = checked_rollout(
         vllm_engine.RolloutRayActor,
         seed=args.train.seed,

@@ -59,10 +59,7 @@ RELIED_ON: Names = {
     },
     "deepspeed.runtime.engine": {
         "DeepSpeedEngine.get_global_grad_norm": "self",
-        "DeepSpeedEngine.is_gradient_accumulation_boundary": "self",
         "DeepSpeedEngine.set_gradient_accumulation_boundary": "self is_boundary",
-        "DeepSpeedEngine.step": "self",
-        "DeepSpeedEngine.zero_optimization_stage": "self",
     },
     "openrlhf.trainer.ppo_trainer": {
         "RemoteExperienceMaker": "",
@@ -110,7 +107,7 @@ RELIED_ON: Names = {
     "deepspeed": {"zero.GatheredParameters": "params"},
     "peft.peft_model": {
         "PeftModel.get_base_model": "self",
-        "PeftModel.get_nb_trainable_parameters": "self",
+        "PeftModel.print_trainable_parameters": "self",
     },
     "peft.tuners.lora": {"LoraLayer": "", "Linear.get_delta_weight": "self adapter"},
     "openrlhf.utils.agent": {

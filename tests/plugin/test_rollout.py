@@ -87,9 +87,9 @@ BAD = {
     "return None": "TypeError: it returned NoneType",
     "return [1.0]": "TypeError: it returned list",
     "return {}": "the reward is None",
-    "return {'rewards': [float('nan')]}": "the reward is nan",
-    "return {'rewards': []}": "0 rewards came back",
-    "return {'rewards': 10**400}": "not a number",
+    "return {'rewards': [float('nan')]}": "the reward is [nan]",
+    "return {'rewards': []}": "the reward is [], not one",
+    "return {'rewards': 10**400}": "not one finite number",
 }
 
 
