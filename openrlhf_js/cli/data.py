@@ -17,11 +17,12 @@ from pydantic import create_model
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording, sampled
+from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording
 from openrlhf_js.tasks.check import ChatTemplate, check
 from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, write
 
 PROG, CHECK, SHOW = "openrlhf-js data", "openrlhf-js data check", "openrlhf-js data show"
+SHOWN = 3  # problems of a kind
 PLACES = ("images_dir", "source")  # options that say where problems are, not which
 COUNTS = {  # as many problems as the paper's
     "countdown": {"train": 20_000, "test": 200},
@@ -34,8 +35,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "dataset": (
         TEXT,
         "to train: dapo (default); to test: math500 (default), amc23 or olympiadbench; "
-        "plain: your own, with columns problem and answer; files with train or test in their names "
-        "are that split, others are divided into the two by the text of each problem",
+        "plain: your own, with columns problem and answer, a file for each split",
     ),
     "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
     "largest": (int, "the largest number that may be given"),
@@ -45,8 +45,8 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "size": (int, "rows and columns, walls included"),
     "source": (
         TEXT,
-        "file or folder of the data set's layout, or a hub id; knights_knaves: none, or"
-        " K-and-K/knights-and-knaves",
+        "hub id, its downloaded folder, or a file of its layout, which is taken whole; "
+        "knights_knaves: none, or K-and-K/knights-and-knaves",
     ),
     "wording": (Wording, "of the prompts: our own, or the paper's"),
     "targets": (PAIR, "the smallest and the largest target"),
@@ -103,8 +103,8 @@ def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
 def _build(task: Generated | Loaded, settings: Any) -> None:
     own = {name: getattr(settings, name) for name in options_of(task)}
     defaults = {name: field.default for name, field in type(settings).model_fields.items()}
-    named = [name for name in own if own[name] != defaults[name]]
-    kinds = re.findall(r"\w+", str([own[name] for name in named if name not in PLACES]))
+    named = [own[name] for name in own if own[name] != defaults[name] and name not in PLACES]
+    kinds = re.findall(r"\w+", str(named))
     path = settings.out / f"{settings.name or '-'.join((task.NAME, *kinds, settings.split))}.jsonl"
     if odd := SEPARATORS & set(str(path)):
         raise SettingsError(f"{path} must not contain {' '.join(sorted(odd))}")
@@ -112,24 +112,23 @@ def _build(task: Generated | Loaded, settings: Any) -> None:
         raise SettingsError(f"{path} exists; --force replaces it")
     if "images_dir" in own:
         own["images_dir"] = own["images_dir"] or str(settings.out / "images")
+    count, split, total = settings.count, settings.split, None
     if isinstance(task, Loaded):
-        own, count = task.used(settings.split, **own), settings.count
-    else:
-        paper = None if own.get("source") else COUNTS[task.NAME][settings.split]
-        count = settings.count or paper
-    parameters = {"task": task.NAME, "split": settings.split, "count": count, "seed": settings.seed}
+        own = task.used(split, **own)
+    elif not own.get("source"):
+        count = total = count or COUNTS[task.NAME][split]
+    parameters = {"task": task.NAME, "split": split, "count": count, "seed": settings.seed}
     settings.out.mkdir(parents=True, exist_ok=True)
-    total = count if isinstance(task, Generated) else None
-    with (
-        progress(f"building {path.name}", total) as bar,
-        warnings.catch_warnings(record=True) as notes,
-    ):
+    with progress(f"building {path.name}", total) as bar, warnings.catch_warnings(record=True) as w:
         warnings.simplefilter("always", UserWarning)
-        found = items(task, settings.split, count, settings.seed, own, bar.update)
+        found = items(task, split, count, settings.seed, own, bar.update)
         manifest = write(path, task, found, {**parameters, **own})
+    notes = [str(each.message) for each in w]
+    if Path(source := own.get("source") or "").is_file():
+        notes.append(f"{source} is taken whole: build no other split from it")
     for note in notes:
-        say(f"note: {note.message}", error=True)
-    _built(path, task, settings.split, manifest)
+        say(f"note: {note}", error=True)
+    _built(path, task, split, manifest)
 
 
 def _built(path: Path, task: Generated | Loaded, split: str, manifest: dict[str, Any]) -> None:
@@ -168,7 +167,6 @@ class CheckSettings(ReadSettings):
         (), description="files that may not share a prompt with these"
     )
     prompt_max_len: int = Field(1024, ge=1, description="tokens that a prompt may take")
-    problems: int = Field(3, ge=1, description="how many of each kind to print")
 
 
 def _check(settings: CheckSettings) -> int:
@@ -176,20 +174,16 @@ def _check(settings: CheckSettings) -> int:
     if len({path.resolve() for path in every}) < len(every) or not settings.files:
         raise SettingsError("each file must be named once")
     size = sum(path.stat().st_size for path in every)
-    count_tokens = ChatTemplate(settings.tokenizer).tokens if settings.tokenizer else None
+    options: dict[str, Any] = {"max_tokens": settings.prompt_max_len}
+    if settings.tokenizer:
+        options["count_tokens"] = ChatTemplate(settings.tokenizer).tokens
+    keys = settings.input_key, settings.label_key
     with progress("checking", size, "bytes") as bar:
-        found = check(
-            settings.files,
-            settings.against,
-            (settings.input_key, settings.label_key),
-            count_tokens,
-            settings.prompt_max_len,
-            bar.update,
-        )
+        found = check(settings.files, settings.against, keys, progress=bar.update, **options)
     table(found.rows())
     for kind, problems in found.problems.items():
-        more = len(problems) - settings.problems
-        listed = [f"{len(problems):,} x {kind}:", *problems[: settings.problems]]
+        more = len(problems) - SHOWN
+        listed = [f"{len(problems):,} x {kind}:", *problems[:SHOWN]]
         say("\n  ".join(listed) + (f"\n  ... and {more:,} more" if more > 0 else ""))
     if not found.problems:
         say("Nothing is wrong.")
@@ -201,26 +195,22 @@ class ShowSettings(ReadSettings):
 
     file: tyro.conf.Positional[Path] = Field(description="a prompt file")
     count: int = Field(3, ge=1, description="how many items")
-    seed: int | None = Field(None, description="draw them at random; else they are the first")
 
 
 def _show(settings: ShowSettings) -> int:
     lines = read(settings.file, settings.input_key, settings.label_key)
-    if settings.seed is not None:
-        lines = iter(sampled(lines, settings.count, f"show/{settings.seed}"))
-    shown = list(islice(lines, settings.count))
     template = ChatTemplate(settings.tokenizer) if settings.tokenizer else None
-    for line in shown:
+    bad = False
+    for line in islice(lines, settings.count):
         say(f"\n--- {line.place}", style="bold")
         try:
             if isinstance(line.example, ValueError):
                 raise line.example
             _show_example(line.example, template)
         except ValueError as error:
+            bad = True
             say(str(error), style="red")
-    if not shown:
-        raise ValueError(f"{settings.file} holds no row")
-    return 1 if any(isinstance(line.example, ValueError) for line in shown) else 0
+    return int(bad)
 
 
 def _show_example(shown: Example, template: ChatTemplate | None) -> None:

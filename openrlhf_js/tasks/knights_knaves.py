@@ -16,7 +16,6 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from openrlhf_js.tasks import base, hub
@@ -153,22 +152,21 @@ def generate(
 def _published(
     source: str, split: Split, people: Sequence[int], wording: Wording
 ) -> Iterator[Item]:
-    """The puzzles of these sizes in a data set of K-and-K's layout.
-
-    A copy has folders `train` and `test` with files such as `people4_num1000.jsonl`; the hub calls
-    the folders configurations and each size a split, `4ppl`.
-    """
+    """The puzzles of these sizes in K-and-K's layout, where each size is a split, `4ppl`."""
 
     def item(row: hub.Row) -> Item:
         roles = [row["knight_knave"]["knight"], row["knight_knave"]["knave"]]
         solved = {"quiz": hub.text(row, "quiz"), "solution": row["solution"]}
         return {"people": row["names"], "roles": roles, **solved, "wording": wording}
 
-    sizes = "+".join(f"{size}ppl" for size in people)
-    place = (split, None) if Path(source).expanduser().exists() else (sizes, split)
-    rows = hub.rows(source, place[0], ("quiz", "names", "knight_knave", "solution"), place[1])
-    wanted = (row for row in rows if len(row["names"]) in people)
-    yield from hub.distinct(wanted, source, item, lambda item: item["quiz"], label)
+    columns = ("quiz", "names", "knight_knave", "solution")
+    rows = (
+        row
+        for size in people
+        for row in hub.rows(source, f"{size}ppl", columns, split)
+        if len(row["names"]) == size
+    )
+    yield from hub.distinct(rows, source, item, lambda item: item["quiz"], label)
 
 
 def _statement(rng: random.Random, speaker: int, size: int) -> Statement:

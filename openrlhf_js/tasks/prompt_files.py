@@ -8,7 +8,6 @@ where a task shows images. OpenRLHF logs evaluation metrics for each datasource.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import inspect
 import json
 import platform
@@ -20,17 +19,8 @@ from typing import Any, NamedTuple
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, read_rows, write_json
-from openrlhf_js.tasks import task_of
-from openrlhf_js.tasks.base import (
-    Generated,
-    Item,
-    Loaded,
-    Message,
-    Progress,
-    Task,
-    no_progress,
-    sampled,
-)
+from openrlhf_js.tasks import base, task_of
+from openrlhf_js.tasks.base import Generated, Item, Loaded, Message, Progress, Task
 
 COMMON = ("count", "seed", "split", "progress")  # what tasks take; the rest are their own options
 
@@ -70,7 +60,7 @@ def items(
     count: int | None,
     seed: int,
     options: Mapping[str, Any],
-    progress: Progress = no_progress,
+    progress: Progress = base.no_progress,
 ) -> Iterator[Item]:
     """The problems of a split, exactly `count` of them where it is given.
 
@@ -83,16 +73,14 @@ def items(
     else:
         found = task.load(split, **options, progress=progress)
         if count is not None:
-            found = iter(sampled(found, count, f"{task.NAME}/{split}/{seed}/sample"))
+            found = iter(base.sampled(found, count, f"{task.NAME}/{split}/{seed}/sample"))
     number = 0
     for number, item in enumerate(found, 1):
         if isinstance(task, Generated):
             progress(number)
         yield item
-    if count is not None and number < count:
-        raise ValueError(
-            f"{task.NAME} has only {number} problems in its {split} split, not {count}"
-        )
+    if number < (count or 0):
+        raise ValueError(f"the {split} split of {task.NAME} has {number} problems, not {count}")
 
 
 def write(
@@ -112,8 +100,6 @@ def write(
             images = max(images, len(made.get("images", [])))
         if not sources:
             raise ValueError(f"{task.NAME} gave no problem")
-    versions = {"python": platform.python_version(), "openrlhf_js": __version__}
-    versions["datasets"] = importlib.metadata.version("datasets")
     manifest = {
         "file": path.name,
         "sha256": digest.hexdigest(),
@@ -121,7 +107,7 @@ def write(
         "rows_by_datasource": dict(sorted(sources.items())),
         "images_per_prompt": images,
         "parameters": dict(parameters),
-        "versions": versions,
+        "versions": {"python": platform.python_version(), "openrlhf_js": __version__},
     }
     write_json(path.with_suffix(".manifest.json"), manifest)
     return manifest
@@ -160,9 +146,7 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
     """What a row asks, and how its answer is graded; ValueError if OpenRLHF cannot take it."""
     for key in (input_key, label_key, "datasource"):
         if row.get(key) is None:
-            raise ValueError(
-                f"no value under the key {key!r}; keys seen: {', '.join(row) or 'none'}"
-            )
+            raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(row)}")
     label, datasource, prompt = row[label_key], row["datasource"], row[input_key]
     images = row.get("images") or []
     if not isinstance(label, str) or not isinstance(datasource, str):
