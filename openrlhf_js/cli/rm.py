@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import json
@@ -216,8 +217,10 @@ def _serve(settings: RewardServeSettings) -> None:
             max_wait_seconds=settings.max_wait_ms / 1000,
             queue_size=settings.queue_size,
         )
-        ready = partial(print, f"serving on {url}", flush=True)
-        server.RewardServer(app, settings.drain_seconds, ready).serve_on(listener)
+        listener.listen()
+        print(f"serving on {url}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn repeats the signal at its end
+            server.make_server(app, settings.drain_seconds).run(sockets=[listener])
 
 
 def train(argv: Sequence[str]) -> int:
