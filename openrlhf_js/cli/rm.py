@@ -274,7 +274,7 @@ def _check_pairs(flat: dict[str, Any]) -> None:
         for flag, split in reward_training.DATA.items():
             reports.append(reward_training.check_data(flat, flag, split, making, bar.advance))
     for flag, report in zip(reward_training.DATA, reports, strict=True):
-        show_pairs(report, flat["data.max_len"])
+        _show_pairs(flag, report, flat["data.max_len"])
         if kinds := report.stopping(flat["js.allow"]):
             problems.append(f"--{flag}: {report.refusal(kinds)}")
     pairs = None  # where upstream draws them
@@ -286,25 +286,20 @@ def _check_pairs(flat: dict[str, Any]) -> None:
         say(f"openrlhf_js: {notice}")
 
 
-def show_pairs(report: Report, max_len: int) -> None:
-    """Prints a table by file, and the first problems of each kind."""
+def _show_pairs(flag: str, report: Report, max_len: int) -> None:
+    """Prints lengths, and the first problems of each kind."""
     import numpy as np
 
-    rows = []
-    for name, tally in report.tallies.items():
-        median, long = np.percentile(tally.tokens or [0], [50, 99])
-        row = {"preferences": name, "pairs": tally.pairs, "tokens, median": round(median)}
-        row |= {"99 %": round(long), f"cut to {max_len:,}": tally.counts["cut"]}
-        rows.append(row | {kind: tally.counts[kind] for kind in ("repeated", "reversed")})
-    table(rows)
+    median, long = np.percentile(report.tokens or [0], [50, 99])
+    row = {"preferences": f"--{flag}", "pairs": report.pairs, "tokens, median": round(median)}
+    row |= {"99 %": round(long), f"cut to {max_len:,}": report.counts["cut"]}
+    table([row] if report.pairs else [])
     for kind, problems in report.problems.items():
         count = report.counts[kind]
         of = f"{100 * count / (report.pairs + report.counts['no pair']):.1f} %"
-        say(f"{count:,} ({of}) x {KINDS[kind].text} [{kind}]:", style="bold")
+        say(f"{count:,} ({of}) x {KINDS[kind].text} [{kind}], such as", style="bold")
         for problem in problems:
             say(f"  {problem}".replace("\n", "\\n"))
-        if count > len(problems):
-            say(f"  ... and {count - len(problems):,} more")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ counted and measured is what would be trained on.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from array import array
 from collections import Counter, defaultdict
@@ -20,7 +19,6 @@ from openrlhf_js.reward_model.preferences import (
     Keys,
     PreferencePair,
     Template,
-    encode,
     ended,
     pair,
     rendered,
@@ -57,45 +55,32 @@ ALLOWABLE = [name for name, kind in KINDS.items() if kind.share not in (None, 1)
 
 
 @dataclass
-class Tally:
-    """What was found in one file; `tokens` are of the longer side of each pair."""
+class Report:
+    """What a check found, with the first problems of each kind."""
 
     pairs: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    tokens: array[int] = field(default_factory=lambda: array("I"))
-
-
-@dataclass
-class Report:
-    """What a check found, by file, with the first problems of each kind."""
-
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)  # of problems, by kind
+    tokens: array[int] = field(default_factory=lambda: array("I"))  # of each pair's longer side
     problems: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    @property
-    def pairs(self) -> int:
-        """Of all files."""
-        return sum(tally.pairs for tally in self.tallies.values())
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Of problems, by kind."""
-        return sum((tally.counts for tally in self.tallies.values()), Counter())
+    def add(self, place: str, kind: str, text: str) -> None:
+        """Counts a problem, and keeps it if it is among the first of its kind."""
+        self.counts[kind] += 1
+        if len(self.problems[kind]) < SHOWN:
+            self.problems[kind].append(f"{place}: {text}")
 
     def stopping(self, allowed: Collection[str] = ()) -> list[str]:
         """The kinds of problems that prevent training, unless allowed (see `ALLOWABLE`)."""
-        counts = self.counts
         return [
             name
             for name, kind in KINDS.items()
-            if name not in allowed and counts[name] > (kind.share or 0) * self.pairs
+            if name not in allowed and self.counts[name] > (kind.share or 0) * self.pairs
         ]
 
     def refusal(self, kinds: Sequence[str]) -> str:
         """Why these pairs are not trained on, and what to do, in one line."""
-        counts = self.counts
         named = ", ".join(
-            f"{kind} ({counts[kind]:,}" + (f", more than {share:.0%})" if share else ")")
+            f"{kind} ({self.counts[kind]:,}" + (f", more than {share:.0%})" if share else ")")
             for kind in kinds
             for share in [KINDS[kind].share]
         )
@@ -106,12 +91,6 @@ class Report:
             f"these pairs would teach the wrong thing: {named}; correct the files{cut}, or train "
             f"on them anyway with --js.allow {' '.join(kinds)}"
         )
-
-    def add(self, kind: str, file: str, place: str, text: str) -> None:
-        """Counts a problem, and keeps it if it is among the first of its kind."""
-        self.tallies[file].counts[kind] += 1
-        if len(self.problems[kind]) < SHOWN:
-            self.problems[kind].append(f"{file}, {place}: {text}" if place else f"{file}: {text}")
 
 
 class Making(NamedTuple):
@@ -129,81 +108,72 @@ def check(
     making: Making,
     progress: Callable[[int], None] = lambda pairs: None,
 ) -> Report:
-    """Checks files, name and rows of each, as one data set; keeps only a digest of each pair.
+    """Checks files, name and rows of each, as one data set; keeps only a hash of each pair.
 
     `progress` is called after each batch with its number of rows.
     """
     report = Report()
-    seen: dict[bytes, tuple[bool, str, str]] = {}  # order of the digests, file, place
+    seen: dict[int, str] = {}  # where a pair came first
     for name, rows in files:
-        tally, remaining = report.tallies.setdefault(name, Tally()), iter(rows)
+        remaining, empty = iter(rows), True
         while batch := list(islice(remaining, BATCH)):
-            made: dict[str, tuple[str, str]] = {}  # chosen and rejected text, by place
+            empty, made = False, dict[str, tuple[str, str]]()  # both texts, by place
             for row in batch:
-                for kind, text in _row_problems(row, name, making, tally, made, seen):
-                    report.add(kind, name, row.place, text)
-            for kind, place, text in _length_problems(made, making, tally) if made else ():
-                report.add(kind, name, place, text)
+                place = f"{name}, {row.place}"
+                if texts := _texts(row, place, making, report):
+                    made[place] = texts
+                    _compare(texts, place, report, seen)
+            if made:
+                _measure(made, making, report)
             progress(len(batch))
-        if not tally.pairs and not tally.counts:
-            report.add("no pair", name, "", "there are no rows")
+        if empty:
+            report.add(name, "no pair", "there are no rows")
     return report
 
 
-def _row_problems(
-    row: FileRow,
-    name: str,
-    making: Making,
-    tally: Tally,
-    made: dict[str, tuple[str, str]],
-    seen: dict[bytes, tuple[bool, str, str]],
-) -> Iterator[tuple[str, str]]:
-    """Kind and text of each problem of a row, whose texts are added to `made` and `seen`."""
+def _texts(row: FileRow, place: str, making: Making, report: Report) -> tuple[str, str] | None:
+    """Chosen and rejected as they are trained on; their problems are added to the report."""
     try:
         found = pair(row.value, making.keys, row.place)
     except ValueError as error:
-        yield "no pair", str(error)
-        return
-    tally.pairs += 1
-    yield from _conversation_problems(found, making.keys)
+        report.add(place, "no pair", str(error))
+        return None
+    report.pairs += 1
+    for kind, text in _conversation_problems(found, making.keys):
+        report.add(place, kind, text)
     if found.unread_prompt:
-        yield "unread", f"the sides lack {row.value['prompt']!r:.60}"  # type: ignore[index]
+        report.add(place, "unread", "the sides lack the text under 'prompt'")
     try:
-        *texts, whole = rendered(found, making.template, making.input_template)
+        chosen, rejected, whole = rendered(found, making.template, making.input_template)
     except (ValueError, LookupError) as error:  # LookupError: of other braces in a template
-        yield "no text", str(error)
-        return
+        report.add(place, "no text", str(error))
+        return None
     if not whole:
-        yield "torn", "prompt and response do not begin with the prompt and its generation prompt"
-    chosen, rejected = (ended(text, making.tokenizer.eos_token) for text in texts)
-    made[row.place] = chosen, rejected
-    if chosen == rejected:
-        yield "same", "chosen and rejected are the same text"
-        return
-    one, two = (
-        hashlib.blake2b(text.encode(), digest_size=16).digest() for text in (chosen, rejected)
-    )
-    here = (one < two, name, row.place)
-    order, file, place = first = seen.setdefault(min(one, two) + max(one, two), here)
-    if first is not here:
-        kind = "repeated" if order == here[0] else "reversed"
-        yield kind, f"see {place}" if file == name else f"see {file}, {place}"
+        text = "prompt and response do not begin with the prompt and its generation prompt"
+        report.add(place, "torn", text)
+    end = making.tokenizer.eos_token
+    return ended(chosen, end), ended(rejected, end)
 
 
-def _length_problems(
-    made: dict[str, tuple[str, str]], making: Making, tally: Tally
-) -> Iterator[tuple[str, str, str]]:
-    """Kind, place and text of the pairs that would be cut; counts the tokens of all."""
+def _compare(texts: tuple[str, str], place: str, report: Report, seen: dict[int, str]) -> None:
+    """Compares the sides with each other, and with earlier pairs."""
+    if texts[0] == texts[1]:
+        report.add(place, "same", "chosen and rejected are the same text")
+    elif swapped := seen.get(hash(texts[::-1])):
+        report.add(place, "reversed", f"see {swapped}")
+    elif (first := seen.setdefault(hash(texts), place)) is not place:
+        report.add(place, "repeated", f"see {first}")
+
+
+def _measure(made: dict[str, tuple[str, str]], making: Making, report: Report) -> None:
+    """Counts the tokens of the longer sides, and the pairs that would be cut."""
     texts = [text for sides in made.values() for text in sides]
     ids = making.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    for (place, sides), *both in zip(made.items(), ids[::2], ids[1::2], strict=True):
+    for place, *both in zip(made, ids[::2], ids[1::2], strict=True):
         longest = max(map(len, both))
-        tally.tokens.append(longest)
+        report.tokens.append(longest)
         if longest > making.max_len:
-            yield "cut", place, f"takes {longest:,} tokens of {making.max_len:,}"
-            chosen, rejected = encode(making.tokenizer, sides, making.max_len)
-            if len({*sides}) > 1 and chosen == rejected:
-                yield "same", place, f"the same once cut to {making.max_len:,} tokens"
+            report.add(place, "cut", f"takes {longest:,} tokens of {making.max_len:,}")
 
 
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
