@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import hashlib
 import json
 import logging
@@ -40,10 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 class RewardEvalSettings(Settings):
     """Measure a reward model on preferences that it has not seen.
 
-    The rewards of the chosen and rejected responses are compared: accuracy with an interval
-    clustered by prompt, also by subset; calibration; the influence of length; ties; and the mean
-    and std that normalise rewards. The same command resumes. The folder gets scores.jsonl (rewards
-    as they come), evaluation.json (every figure) and report.html (the same with pictures).
+    Accuracy with an interval clustered by prompt, also by subset; calibration; the influence of
+    length; and the mean and std that normalise rewards. The same command resumes. The folder gets
+    scores.jsonl (rewards as they come), evaluation.json (every figure) and report.html (pictures).
 
     openrlhf-js rm eval held_out.jsonl --model ckpt/rm --apply_chat_template --subset_key source
     """
@@ -96,11 +94,8 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     if unread := sum(each.unread_prompt for each in pairs):
         text = f"warning: {unread:,} of {len(pairs):,} pairs are scored without their prompt"
         say(f"{text}: --prompt_key prompt adds that column", error=True, style="yellow")
-    data = evaluation.held_out(
-        pairs,
-        tokenizer.apply_chat_template if messages else None,
-        settings.input_template,
-    )
+    template = tokenizer.apply_chat_template if messages else None
+    data = evaluation.held_out(pairs, template, settings.input_template)
     identity = {
         "texts": hashlib.sha256(json.dumps(data.texts).encode()).hexdigest(),
         "model": model_fingerprint(model_folder),
@@ -205,18 +200,11 @@ def _serve(settings: RewardServeSettings) -> None:
         attention = settings.ds.attn_implementation
         model = RewardModel.load(name, *options, normalize, prefix, attention=attention)
         model.score(["a text"])  # the first one is slow
-        gc.collect()
-        gc.freeze()  # otherwise a full collection visits all that is imported, for 0.2 s
         say(json.dumps(model.description, indent=2))
         size, tokens = settings.batch_size, settings.max_tokens_per_batch
-        app = server.make_app(
-            partial(model.scores, max_tokens=tokens, max_texts=size),
-            model.description,
-            token,
-            batch_size=size,
-            max_wait_seconds=settings.max_wait_ms / 1000,
-            queue_size=settings.queue_size,
-        )
+        scores = partial(model.scores, max_tokens=tokens, max_texts=size)
+        batching = (size, settings.max_wait_ms / 1000, settings.queue_size)
+        app = server.make_app(scores, model.description, token, batching)
         listener.listen()
         print(f"serving on {url}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn repeats the signal at its end

@@ -48,20 +48,17 @@ def held_out(
 ) -> HeldOut:
     """The pairs of a file as evaluation needs them; templates as in `preferences.rendered`."""
     found = HeldOut([], [], [], [])
-    for number, pair in enumerate(pairs):
+    for pair in pairs:
         try:
             made = rendered(pair, template, input_template)
         except ValueError as error:
             raise ValueError(f"{pair.place}: {error}") from None
-        if pair.prompt is not None:
-            prompt = json.dumps(pair.prompt, sort_keys=True)
-        elif isinstance(pair.chosen, str):  # the texts hold their prompt: each pair is a cluster
-            prompt = f"pair {number}"
-        else:
-            prompt = json.dumps(pair.chosen[:-1], sort_keys=True)
+        prompt: Any = pair.prompt
+        if prompt is None:  # texts hold their prompt: each pair is a cluster
+            prompt = pair.place if isinstance(pair.chosen, str) else pair.chosen[:-1]
         found.texts.append((made.chosen, made.rejected))
         found.responses.append((response(pair.chosen), response(pair.rejected)))
-        found.prompts.append(prompt)
+        found.prompts.append(json.dumps(prompt, sort_keys=True))
         found.subsets.append(pair.subset)
     return found
 
@@ -75,8 +72,7 @@ def score_pairs(
 ) -> Floats:
     """The rewards (pairs, 2) of chosen and rejected texts; those in the store are not repeated.
 
-    The store has records with pair, chosen and rejected; `at_once` pairs are scored and stored
-    together; `progress` gets the number of pairs that have rewards.
+    `at_once` pairs are scored and stored together; `progress` gets the number that have rewards.
     """
     left = [pair for pair in range(len(texts)) if (pair,) not in store]
     for start in range(0, len(left), at_once):
@@ -85,8 +81,7 @@ def score_pairs(
         rewards = rewards.reshape(len(part), 2)
         for pair, row in zip(part, rewards, strict=True):
             if not np.isfinite(row).all():
-                side = "chosen" if not np.isfinite(row[0]) else "rejected"
-                raise ScoringFailed(f"the {side} response of pair {pair + 1} got the reward {row}")
+                raise ScoringFailed(f"the sides of pair {pair + 1} got the rewards {row}")
         store.append(
             {"pair": pair, "chosen": chosen, "rejected": rejected}
             for pair, (chosen, rejected) in zip(part, rewards.tolist(), strict=True)
@@ -109,11 +104,10 @@ def evaluate(
     """Everything that is reported about a reward model, as values for JSON.
 
     Accuracy is the share of pairs whose chosen response has the larger reward; a tie counts half.
-    An interval is {"value", "low", "high"} at 95 %, clustered by prompt. An end is None where the
-    pairs do not bound it; an interval is None where there is nothing to average.
+    An interval is {"value", "low", "high"} at 95 %, clustered by prompt; an end is None where the
+    pairs do not bound it, and the interval where there are none.
 
-    Rewards, not normalised, and lengths in tokens are (pairs, 2): chosen and rejected; `prompts`
-    and `subsets` are as in `HeldOut`.
+    `rewards`, not normalised, and `lengths` in tokens are (pairs, 2): chosen and rejected.
     """
     if not len(rewards):
         raise ValueError("there is no pair to evaluate on")
@@ -171,14 +165,13 @@ def hits(margins: Floats) -> Floats:
 def reliability(margins: Floats, bins: int = BINS) -> list[dict[str, float]]:
     """Mean confidence and accuracy in at most so many bins of as many pairs each, least first."""
     confidence, right = _confidence(margins), hits(margins)
-    order = np.argsort(confidence, kind="stable")
     return [
         {
             "confidence": float(confidence[part].mean()),
             "accuracy": float(right[part].mean()),
             "pairs": len(part),
         }
-        for part in np.array_split(order, _bin_count(len(margins), bins))
+        for part in _bins(confidence, bins)
     ]
 
 
@@ -186,8 +179,9 @@ def _confidence(margins: Floats) -> Floats:
     return 1 / (1 + np.exp(-np.abs(margins)))
 
 
-def _bin_count(pairs: int, bins: int) -> int:
-    return max(1, min(bins, pairs // LEAST_PER_BIN))
+def _bins(confidence: Floats, most: int) -> list[NDArray[np.intp]]:
+    count = max(1, min(most, len(confidence) // LEAST_PER_BIN))
+    return np.array_split(np.argsort(confidence, kind="stable"), count)
 
 
 def calibration_error(bins: list[dict[str, float]]) -> float:
@@ -206,9 +200,8 @@ def error_by_chance(margins: Floats, bins: int = BINS) -> float:
     A bin's accuracy is then nearly normal about its confidence, and the mean distance of a normal
     variable from its mean is sqrt(2 / pi) standard deviations.
     """
-    confidence = np.sort(_confidence(margins))
-    parts = np.array_split(confidence, _bin_count(len(margins), bins))
-    variances = [float((part * (1 - part)).sum()) for part in parts]
+    confidence = _confidence(margins)
+    variances = [(confidence * (1 - confidence))[part].sum() for part in _bins(confidence, bins)]
     return float(np.sqrt(2 / np.pi * np.array(variances)).sum()) / len(margins)
 
 
@@ -255,10 +248,8 @@ def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> di
 
 
 def _pictures(rewards: Floats, lengths: Floats, margins: Floats) -> dict[str, Any]:
-    """What the pictures need beyond the figures: a histogram, and points, thinned evenly.
-
-    One edge of the histogram is 0, so that no bar holds margins of both signs.
-    """
+    """What the pictures need beyond the figures: a histogram, and points, thinned evenly."""
+    # One edge is 0, so that no bar holds margins of both signs.
     width = float(np.ptp(np.append(margins, 0))) / HISTOGRAM_BINS or 1.0
     first, last = np.floor(margins.min() / width), np.floor(margins.max() / width) + 1
     counts, edges = np.histogram(margins, bins=np.arange(first, last + 1) * width)

@@ -69,13 +69,7 @@ class Batcher:
     `max_wait_seconds` for more. `score` runs in a thread; `queue_size` texts may wait.
     """
 
-    def __init__(
-        self,
-        score: Scorer,
-        batch_size: int = 64,
-        max_wait_seconds: float = 0.003,
-        queue_size: int = 8192,
-    ):
+    def __init__(self, score: Scorer, batch_size: int, max_wait_seconds: float, queue_size: int):
         self.queue_size, self.failures_in_a_row = queue_size, 0
         self._score, self._batch_size, self._wait_seconds = score, batch_size, max_wait_seconds
         self._queue: asyncio.Queue[tuple[str, asyncio.Future[float]]] = asyncio.Queue()
@@ -125,16 +119,15 @@ def make_app(
     score: Scorer,
     description: Mapping[str, Any],
     token: str | None = None,
-    *,
+    batching: tuple[int, float, int] = (64, 0.003, 8192),
     answer_seconds: float = 150.0,
-    **batching: Any,
 ) -> FastAPI:
-    """The application.
+    """The application, in which a request waits `answer_seconds` at most.
 
-    `score` is as `RewardModel.scores`; without a `token` everybody is admitted; a request
-    waits `answer_seconds` at most; for `batching` see `Batcher`.
+    `score` is as `RewardModel.scores`; without a `token` everybody is admitted; `batching` are the
+    arguments of `Batcher`.
     """
-    batcher = Batcher(score, **batching)
+    batcher = Batcher(score, *batching)
     registry = CollectorRegistry()
     names: dict[str, Any] = {"registry": registry, "namespace": "openrlhf_js_reward"}
     seconds = Histogram("request_seconds", "By status", ["status"], buckets=SECONDS, **names)

@@ -97,7 +97,7 @@ def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
     tensors["score.weight"] = torch.full_like(tensors["score.weight"], float("nan"))
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     assert rm.main(call(data, folder, tmp_path / "out")) == 1
-    assert "the chosen response of pair 1 got the reward" in capsys.readouterr().err
+    assert "the sides of pair 1 got the rewards" in capsys.readouterr().err
     assert not (tmp_path / "out" / "evaluation.json").exists()
 
 

@@ -219,6 +219,6 @@ def test_a_reward_that_is_not_finite_is_refused(tmp_path: Path, value):
         return [value if text == "rejected 6" else 1.0 for text in texts]
 
     with Store(tmp_path / "scores.jsonl", IDENTITY, ("pair",)) as store:
-        with pytest.raises(ev.ScoringFailed, match="the rejected response of pair 7 got the rewar"):
+        with pytest.raises(ev.ScoringFailed, match="the sides of pair 7 got the rewards"):
             ev.score_pairs(TEXTS, score, store, 4)
         assert sorted(store.records) == [(i,) for i in range(4)]

@@ -52,11 +52,11 @@ class Scorer:
 # The batcher
 
 
-def run(test, scorer, **options):
+def run(test, scorer, wait=0.003):
     """Runs `test(batcher)` in an event loop."""
 
     async def body():
-        batcher = Batcher(scorer, **options)
+        batcher = Batcher(scorer, 64, wait, 8192)
         running = asyncio.create_task(batcher.run())
         try:
             return await asyncio.wait_for(test(batcher), 30)
@@ -82,7 +82,7 @@ def test_a_batch_waits_for_more_texts() -> None:
         await asyncio.sleep(0.01)
         await asyncio.gather(first, *(batcher.score([str(i)]) for i in range(1, 4)))
 
-    run(test, scorer, max_wait_seconds=0.5)
+    run(test, scorer, wait=0.5)
     assert [len(batch) for batch in scorer.batches] == [4]
 
 
@@ -149,8 +149,7 @@ def test_answers_on_the_wire() -> None:
 
 
 def test_concurrent_requests_share_batches_and_are_counted() -> None:
-    options = {"max_wait_seconds": 0.05, "batch_size": 7}
-    with stub(**options) as server, ThreadPoolExecutor(32) as threads:
+    with stub(batching=(7, 0.05, 8192)) as server, ThreadPoolExecutor(32) as threads:
         answers = threads.map(lambda i: server.post([str(i), str(i + 0.5)]).json(), range(200))
         assert [each["rewards"] for each in answers] == [[i, i + 0.5] for i in range(200)]
         batches = list(map(len, server.scorer.batches))
@@ -162,7 +161,7 @@ def test_concurrent_requests_share_batches_and_are_counted() -> None:
 
 
 def test_a_score_that_is_not_finite_is_an_error_of_its_request_alone() -> None:
-    with stub(max_wait_seconds=0.3) as server, ThreadPoolExecutor(3) as threads:
+    with stub(batching=(64, 0.3, 8192)) as server, ThreadPoolExecutor(3) as threads:
         bad, infinite, good = threads.map(server.post, [["1", "nan"], ["inf"], ["2"]])
         assert (bad.status_code, infinite.status_code) == (500, 500)
         assert bad.json() == {"detail": "query 1 has the score nan"}
@@ -170,7 +169,7 @@ def test_a_score_that_is_not_finite_is_an_error_of_its_request_alone() -> None:
 
 
 def test_health_and_a_model_that_fails() -> None:
-    with stub(queue_size=9) as server:
+    with stub(batching=(64, 0.003, 9)) as server:
         assert server.client.get("/health").json() == {
             "status": "ok",
             **DESCRIPTION,
@@ -187,7 +186,10 @@ def test_health_and_a_model_that_fails() -> None:
 
 
 def test_a_busy_model_a_full_queue_and_a_time_out() -> None:
-    with stub(queue_size=2, answer_seconds=1.5) as server, ThreadPoolExecutor(3) as threads:
+    with (
+        stub(batching=(64, 0.003, 2), answer_seconds=1.5) as server,
+        ThreadPoolExecutor(3) as threads,
+    ):
         busy = threads.submit(server.post, ["hold"])
         until(server.scorer.holding.is_set)
         assert server.post([]).json()["rewards"] == []  # the event loop is free
@@ -205,7 +207,7 @@ def test_a_busy_model_a_full_queue_and_a_time_out() -> None:
 
 
 def test_the_end_answers_what_is_left() -> None:
-    with stub(max_wait_seconds=1.0) as server, ThreadPoolExecutor(1) as threads:
+    with stub(batching=(64, 1.0, 8192)) as server, ThreadPoolExecutor(1) as threads:
         left = threads.submit(server.post, ["1", "2"])
         until(lambda: server.waiting() == 1)  # the other one is in a batch
         server.server.should_exit = True
