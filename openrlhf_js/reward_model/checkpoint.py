@@ -24,8 +24,7 @@ def checkpoint_problems(
 ) -> list[str]:
     """What keeps a folder of OpenRLHF's training from being used as a reward model, in lines.
 
-    `messages` need a chat template; to `normalize` takes mean and std of config.json, which also
-    has precedence over `value_head_prefix`.
+    `messages` need a chat template; to `normalize` takes mean and std of config.json.
     """
     folder = Path(folder)
     try:
@@ -87,21 +86,17 @@ def head_prefix(config: Any, default: str) -> str:
 
 def normalisation(config: Any) -> tuple[float, float] | None:
     """Mean and std of rewards in config.json, None without them; ValueError if unusable."""
-    values: list[Any] = [getattr(config, name, None) for name in ("mean", "std")]
-    if values == [None, None]:
+    mean, std = (getattr(config, name, None) for name in ("mean", "std"))
+    if mean is std is None:
         return None
-    if all(isinstance(each, int | float) and abs(each) < math.inf for each in values):
-        mean, std = values
-        if std > 0:
-            return mean, std
-    raise ValueError(
-        f"config.json has mean {values[0]!r:.40} and std {values[1]!r:.40}: to normalise, both "
-        "must be finite numbers and std above 0"
-    )
+    numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (mean, std))
+    if numbers and std > 0:
+        return mean, std
+    raise ValueError(f"config.json has mean {mean!r:.40}, std {std!r:.40}: not finite and above 0")
 
 
 def tensor_shapes(folder: Path) -> Shapes:
-    """The shape of every tensor, without reading the weights; ValueError for damaged files."""
+    """The shape of every tensor; ValueError for damaged files."""
     return {name: tuple(each.shape) for name, each in _tensors(folder).items()}
 
 
@@ -122,10 +117,8 @@ def _tensors(folder: Path) -> dict[str, Any]:
             found |= load_file(path) if safe else torch.load(path, mmap=True, weights_only=True)
         return found
     except Exception as error:  # of safetensors, pickle, zip files or JSON
-        raise ValueError(
-            f"the weights in {folder} cannot be read ({first_line(error)}): copy the checkpoint "
-            "again"
-        ) from None
+        said = f"the weights in {folder} cannot be read ({first_line(error)})"
+        raise ValueError(f"{said}: copy the checkpoint again") from None
 
 
 def _files(folder: Path) -> list[Path]:
@@ -148,10 +141,7 @@ def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
     name, width = f"{prefix}.weight", config.get_text_config().hidden_size
     shapes = tensor_shapes(folder)
     if name not in shapes:
-        return [
-            f"{folder} has no value head {name}: give its name without .weight as value_head_prefix"
-            ", or train a reward model with `openrlhf-js rm train`"
-        ]
+        return [f"{folder} has no value head {name}: give its name as value_head_prefix"]
     if shapes[name] != (1, width):
         shape = list(shapes[name])
         return [f"{folder}: the value head {name} has shape {shape}, a reward needs [1, {width}]"]

@@ -29,8 +29,7 @@ MAX_TEXTS = 64
 class RewardModel:
     """Scores texts. Made by `load`; for use by one thread at a time.
 
-    The description says what was loaded; scores are (reward - mean) / std where `normalized`, and
-    longer texts than `max_len` tokens, EOS included, are cut at `truncation_side`.
+    The description says what was loaded, and how longer texts than `max_len` tokens are cut.
     """
 
     _backbone: Any
@@ -81,9 +80,7 @@ class RewardModel:
         )
         if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
             # transformers would initialise them at random
-            raise ValueError(
-                f"{folder} lacks {len(wrong)} weights, such as {sorted(map(str, wrong))[0]}"
-            )
+            raise ValueError(f"{folder} lacks {len(wrong)} weights, such as {min(map(str, wrong))}")
         weight = read_tensor(folder, f"{prefix}.weight")
         head = torch.nn.Linear(weight.shape[1], 1, bias=False)
         head.weight = torch.nn.Parameter(weight, requires_grad=False)
@@ -93,20 +90,15 @@ class RewardModel:
             **{"truncation_side": tokenizer.truncation_side, "normalized": normalize},
             **{name: getattr(config, name, None) for name in ("mean", "std")},
         }
-        return cls(
-            backbone.to(place).eval(),
-            head.to(place, DTYPES[dtype]),
-            tokenizer,
-            scale,
-            description,
-        )
+        head = head.to(place, DTYPES[dtype])
+        return cls(backbone.to(place).eval(), head, tokenizer, scale, description)
 
     def score(self, texts: Sequence[str]) -> list[float]:
         """One score for each text, in their order; ValueError if one is not finite."""
         scores = self.scores(texts)
-        for number, score in enumerate(scores):
+        for text, score in zip(texts, scores, strict=True):
             if not math.isfinite(score):
-                raise ValueError(f"text {number} has the score {score}: {texts[number]!r:.80}")
+                raise ValueError(f"the score {score} of {text!r:.80}")
         return scores
 
     def scores(
@@ -114,8 +106,8 @@ class RewardModel:
     ) -> list[float]:
         """One score for each text, in their order, computed in micro-batches of these sizes.
 
-        It may be NaN or infinite. NaN is also the score of a text with a token that the model has
-        no embedding for, which would abort a CUDA context. `max_tokens` includes padding.
+        It may be infinite or NaN, as where the model has no embedding for a token, which would
+        abort a CUDA context. `max_tokens` includes padding.
         """
         ids = encode(self._tokenizer, texts, self.description["max_len"])
         embeddings = self._backbone.get_input_embeddings().weight.shape[0]

@@ -147,10 +147,10 @@ def test_normalisation(tmp_path: Path) -> None:
     assert normalisation(SimpleNamespace()) is None
     nan, infinite = float("nan"), float("inf")
     for mean, std in [(0, 0), (0, -1), (nan, 1), (0, infinite), (None, 1), ("a", 1)]:
-        with pytest.raises(ValueError, match="std above 0"):
+        with pytest.raises(ValueError, match="not finite and above 0"):
             normalisation(SimpleNamespace(mean=mean, std=std))
     save_reward_model(tmp_path)
     assert "no mean and std" in only(checkpoint_problems(tmp_path, normalize=True))
     change_json(tmp_path / "config.json", mean=0.0, std=0.0)
-    assert "std above 0" in only(checkpoint_problems(tmp_path, normalize=True))
+    assert "not finite and above 0" in only(checkpoint_problems(tmp_path, normalize=True))
     assert checkpoint_problems(tmp_path) == []

@@ -106,7 +106,7 @@ def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
     [
         (["absent.jsonl", "--model", "MODEL"], r"absent\.jsonl: No such file"),
         (["FILE", "--model", "MODEL", "--chosen_key", "better"], "line 1: no value under.*better"),
-        (["FILE", "--model", "MODEL", "--apply_chat_template"], "for messages, and .* hold text"),
+        (["FILE", "--model", "MODEL", "--apply_chat_template"], "for sides that hold messages"),
         (["FILE", "--model", "BARE", "--apply_chat_template"], "has no chat template"),
         (["FILE", "--model", "DATA"], "has no tokenizer"),
     ],
