@@ -67,7 +67,7 @@ class BuildSettings(Settings):
     """Writes the problems of a task as JSON lines for training, and a manifest beside them."""
 
     out: Path = Field(description="folder of the file")
-    count: int | None = Field(None, ge=1, description="how many problems (default: all)")
+    count: int | None = Field(None, ge=1, description="default: all; of puzzles, as in the paper")
     seed: int = Field(0, description="of what is generated, or drawn where the data has more")
     name: str | None = Field(None, description="of the file (default: task, options, split)")
     force: bool = Field(False, description="replace an existing file")
@@ -84,15 +84,10 @@ def build(argv: list[str]) -> int:
 
 
 def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
-    """The settings of a task: its splits, the paper's number of problems, its own options."""
+    """The settings of a task: its splits, and its own options."""
     splits = get_args(Split) if isinstance(task, Generated) else task.SPLITS
-    fields: dict[str, Any] = {
-        "split": (Literal[tuple(splits)], Field(description="part of the problems"))
-    }
-    if isinstance(task, Generated):
-        paper = " or ".join(f"{count:,} to {split}" for split, count in COUNTS[task.NAME].items())
-        text = f"how many problems (default: {paper}, as in the paper)"
-        fields["count"] = (int | None, Field(None, ge=1, description=text))
+    split = Field(description="part of the problems")
+    fields: dict[str, Any] = {"split": (Literal[tuple(splits)], split)}
     for option, default in options_of(task).items():
         kind, text = OPTIONS[option]
         default = None if option == "images_dir" else default
@@ -137,10 +132,8 @@ def _built(path: Path, task: Generated | Loaded, split: str, manifest: dict[str,
     file, images = shlex.quote(str(path)), manifest["images_per_prompt"]
     figures = f" --data.image_key images --data.max_images_per_prompt {images}" if images else ""
     say(
-        f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(sources)}\n"
-        f"manifest: {path.with_suffix('.manifest.json')}\n\nCheck it with your model's tokenizer:\n"
-        f"  openrlhf-js data check {file} --tokenizer MODEL\n"
-        f"{'Train on' if split == 'train' else 'Evaluate with'} it:\n  openrlhf-js train ... \\\n"
+        f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(sources)}\n\n"
+        f"  openrlhf-js data check {file} --tokenizer MODEL\n  openrlhf-js train ... \\\n"
         f"    {'--data.prompt_dataset' if split == 'train' else '--eval.dataset'} {file} \\\n"
         "    --data.input_key input --data.label_key label --data.apply_chat_template \\\n"
         f"    --reward.remote_url reward_models/{task.NAME}.py{figures}\n"
@@ -214,11 +207,10 @@ def _show(settings: ShowSettings) -> int:
 
 
 def _show_example(shown: Example, template: ChatTemplate | None) -> None:
-    prompt = [(message["role"], message["content"]) for message in shown.messages]
     if template:
-        prompt = [("prompt, as the chat template makes it", template.text(shown))]
-    for title, text in prompt:
-        _block(title, text)
+        _block("prompt, as the chat template makes it", template.text(shown))
+    for message in [] if template else shown.messages:
+        _block(message["role"], message["content"])
     for image in shown.images:
         say(f"image {image}")
     _block(f"label ({shown.datasource})", shown.label)
@@ -226,6 +218,11 @@ def _show_example(shown: Example, template: ChatTemplate | None) -> None:
         response = getattr(shown.task, f"{kind}_response")(shown.label)
         score = shown.task.score(response, shown.label)
         _block(f"a {kind} answer scores {score.value:g}: {score.status}, {score.detail}", response)
+
+
+def _block(title: str, text: str) -> None:
+    say(title.replace("\n", "\\n"), style="bold")
+    say("\n".join(f"  {line}" for line in text.splitlines()))
 
 
 def check_files(argv: list[str]) -> int:
@@ -236,11 +233,6 @@ def check_files(argv: list[str]) -> int:
 def show(argv: list[str]) -> int:
     """`data show`."""
     return run(SHOW, lambda: _show(parse(ShowSettings, SHOW, argv)))
-
-
-def _block(title: str, text: str) -> None:
-    say(title.replace("\n", "\\n"), style="bold")
-    say("\n".join(f"  {line}" for line in text.splitlines()))
 
 
 if __name__ == "__main__":

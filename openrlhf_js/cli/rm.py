@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import tyro
@@ -276,12 +277,10 @@ def _check_pairs(flat: dict[str, Any]) -> None:
 
 def _show_pairs(flag: str, report: Report, max_len: int) -> None:
     """Prints lengths, and the first problems of each kind."""
-    import numpy as np
-
-    median, long = np.percentile(report.tokens or [0], [50, 99])
-    row = {"preferences": f"--{flag}", "pairs": report.pairs, "tokens, median": round(median)}
-    row |= {"99 %": round(long), f"cut to {max_len:,}": report.counts["cut"]}
-    table([row] if report.pairs else [])
+    if report.tokens:
+        row = {"preferences": f"--{flag}", "pairs": report.pairs}
+        row |= {"tokens, median": round(median(report.tokens)), "most": max(report.tokens)}
+        table([row | {f"cut to {max_len:,}": report.counts["cut"]}])
     for kind, problems in report.problems.items():
         count = report.counts[kind]
         of = f"{100 * count / (report.pairs + report.counts['no pair']):.1f} %"

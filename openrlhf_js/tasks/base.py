@@ -42,8 +42,7 @@ class Task(Protocol):
     """A task is a module with these names, and with those of `Generated` or of `Loaded`.
 
     `label` is the gold answer as text, `score` grades a response against it; both raise ValueError
-    where there is none. `right_response` and `wrong_response` are made from a label alone; they
-    score 1 and 0.
+    where there is none. `right_response` and `wrong_response` of a label score 1 and 0.
     """
 
     NAME: str
@@ -60,8 +59,7 @@ class Generated(Task, Protocol):
     """A task that generates its problems: `generate(count, seed, split, **options)`.
 
     The same seed gives the same problems, all different, and a larger count continues a smaller
-    one. No problem is in both splits, whatever the seeds. ValueError where an option makes no sense
-    or there are too few problems.
+    one. No problem is in both splits. ValueError where there are too few.
     """
 
     generate: Callable[..., Iterator[Item]]
@@ -129,8 +127,8 @@ def in_turn(
 ) -> Iterator[Item]:
     """`count` problems, of each kind in turn; an exhausted kind leaves the rest to the others.
 
-    A kind, such as a number of people, is exhausted when `draw` gives no new problem so many
-    `tries` in a row. ValueError where a kind has no problem, or all are exhausted.
+    A kind, such as a number of people, is exhausted when `draw` gives None so many `tries` in a
+    row. ValueError where a kind has no problem, or all are exhausted.
     """
     turns, found = deque(kinds), Counter(dict.fromkeys(kinds, 0))
     while found.total() < count:

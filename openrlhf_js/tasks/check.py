@@ -133,10 +133,7 @@ class ChatTemplate:
         except (OSError, ValueError) as error:
             raise ValueError(f"no tokenizer in {model}: {str(error).splitlines()[0]}") from error
         if not getattr(self._processor, "chat_template", None):
-            raise ValueError(
-                f"the tokenizer in {model} has no chat template: take the model's instruct "
-                "variant, or add `chat_template` to its tokenizer_config.json"
-            )
+            raise ValueError(f"{model} has no chat template: take the model's instruct variant")
 
     def text(self, example: Example) -> str:
         """The prompt, up to where the response begins; ValueError if the template refuses it."""

@@ -1,12 +1,10 @@
 """Knights and Knaves: who always tells the truth and who always lies, from what each of them says.
 
-A statement is a list: its kind, then `[person, truthful]` for each of its parts, where `truthful`
-says which role is claimed: `["if", [0, true], [4, false]]` is "if Owen is a sage then Sofia is a
-fool". A world gives everybody a role; bit i of its number is 1 where person i tells the truth. A
-set of worlds is an integer of 2^n bits, so that a few operations try a puzzle in all its worlds.
-
-No statement is empty: nobody merely names their own role, and the two parts of a compound are about
-different people, one of whom may be the speaker.
+A statement is a list: its kind, then `[person, truthful]` for each of its parts: `["if", [0, true],
+[4, false]]` is "if Owen is a sage then Sofia is a fool". Nobody merely names their own role, and
+both parts of a compound are about different people. A world gives everybody a role; bit i of its
+number is 1 where person i tells the truth. A set of worlds is an integer of 2^n bits, so that a few
+operations try a puzzle in all its worlds.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ KINDS: dict[str, Callable[..., int]] = {
     "if": lambda a, b: ~a | b,
     "iff": lambda a, b: ~(a ^ b),
 }
-# Those who tell the truth, and those who lie. A role belongs to one pair, so that a label in which
-# all have the same role still tells what the other one is.
+# Those who tell the truth, and those who lie; a role belongs to one pair.
 ROLES = (
     ("knight", "knave"),
     ("sage", "fool"),
@@ -120,13 +117,10 @@ def generate(
 
     `people` are the sizes, from 2 to 9; the default is the paper's KnK-Easy, its KnK-Hard is
     (6, 7, 8). An item has the names of the `people`, their two `roles` (the truthful one first) and
-    the `statements`, in the order of the people. Test gets one `_shape` in 8, so that no puzzle
-    differs from one in train only in names, roles, wording, the order of the people or how a
-    statement is put. Within a split such relatives count as different.
+    the `statements`, in the order of the people. Test gets one `_shape` in 8.
 
-    With a `source`, such as the hub's K-and-K/knights-and-knaves, they are published ones in the
-    layout of that data set, a random sample or all: `quiz` and `solution` stand in the place of the
-    statements.
+    With a `source`, such as the hub's K-and-K/knights-and-knaves, they are published ones in its
+    layout, a random sample or all, with `quiz` and `solution` in the place of the statements.
     """
     if not people or not set(people) <= set(range(2, 10)):
         raise ValueError(f"people must be sizes from 2 to 9, such as (4, 5, 6), got {people!r}")
@@ -183,10 +177,7 @@ def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
 
 
 def worlds(statements: Sequence[Statement]) -> int:
-    """The set of worlds in which what somebody says holds if, and only if, they tell the truth.
-
-    It is empty where the statements are a paradox, and has one member where they are a puzzle.
-    """
+    """The set of worlds in which what somebody says holds if, and only if, they tell the truth."""
     truthful = _truthful(len(statements))
     found = (1 << (1 << len(statements))) - 1
     for speaker, (kind, *parts) in enumerate(statements):
@@ -207,9 +198,8 @@ def _truthful(size: int) -> tuple[int, ...]:
 def _shape(statements: Sequence[Statement]) -> str:
     """What sort of thing is said how often, of oneself or of whichever other person.
 
-    Puzzles have the same shape if they differ in names, in the order of the people or of the parts
-    of a statement, in which others are talked about, or in statements that hold in the same worlds,
-    such as "if Ann is a fool then Bob is" and "Ann is a sage or Bob is a fool, or both".
+    It is the same whatever the names, their order, or which of equal forms a statement has, such as
+    "if Ann is a fool then Bob is" and "Ann is a sage or Bob is a fool, or both".
     """
     shapes = []
     for speaker, (kind, *parts) in enumerate(statements):
@@ -313,9 +303,8 @@ def _solution(label: str) -> tuple[dict[str, str], tuple[str, str]]:
 def score(response: str, label: str) -> Score:
     """Grades the last box, or without one the last `<answer>`, such as "Owen is a sage, ...".
 
-    `correct` has everybody's role, `wrong` somebody's other role, both or none; `malformed` holds
-    anything but names and roles of this puzzle and what joins them. ValueError if the label is
-    malformed.
+    `wrong` gives somebody the other role, both or none; `malformed` holds anything but names and
+    roles of this puzzle and what joins them. ValueError if the label is malformed.
     """
     roles, pair = _solution(label)
     answer = answer_of(response)
@@ -344,9 +333,8 @@ def claims_of(response: str) -> dict[str, str] | None:
 def _claims(answer: str) -> dict[str, str]:
     """The role of everyone an answer names, in lower case; ValueError if it is unclear.
 
-    Roles follow names, as in "Ann and Bob are fools" or "Eve is not a sage", or all of them are
-    headings, as in "Sages: Eve; fools: Ann, Bob". Names share a role only if commas or "and" are
-    all that stands between them: "Owen; Liam is a fool" is unclear.
+    Roles follow names ("Ann and Bob are fools", "Eve is not a sage") or are headings ("Sages: Eve;
+    fools: Ann, Bob"). Names that share a role have only commas or "and" between them.
     """
     if len(answer) > MAX_ANSWER_CHARACTERS:
         raise ValueError(f"an answer of {len(answer)} characters")

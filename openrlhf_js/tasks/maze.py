@@ -53,9 +53,8 @@ def generate(
     """Mazes {"rows": [...], "length": int}, all different, and equally many of each length.
 
     `size` counts rows and columns with the outer walls, a length the moves of the shortest way.
-    Test gets one pattern of walls in 8, whichever way it is turned or mirrored, and wherever S and
-    E are: no test maze has a twin in train. There are only so many: of size 6, 14,904 have length
-    7, of which 1,728 are in test, and 5,304 have length 8, 552 in test.
+    Test gets one pattern of walls in 8, whichever way it is turned or mirrored. There are only so
+    many: of size 6, 5,304 have length 8, of which 552 are in test.
     """
     if not 4 <= size <= 64:
         raise ValueError(f"size must be from 4 to 64, with the outer walls, got {size!r}")
@@ -144,8 +143,7 @@ def _maze(label: str) -> Maze:
 def score(response: str, label: str) -> Score:
     """Grades the moves in the last `<answer>`, or without one in the last box, by walking them.
 
-    Each must lead to a free cell, the last to E. Any way counts, not only a shortest one, and it
-    may cross E before it ends there. ValueError if the label is malformed.
+    Any way that ends at E counts, not only a shortest one. ValueError if the label is malformed.
     """
     maze = _maze(label)
     answer = answer_of(response)
@@ -169,8 +167,7 @@ def score(response: str, label: str) -> Score:
 def moves_of(answer: str) -> tuple[str, str]:
     """The moves of an answer, as letters, and the part from which it cannot be read.
 
-    Moves are letters or words in any case, also in a list or in sentences such as "Then move up.",
-    or arrows; alone or joined by spaces, commas, semicolons, hyphens or arrows.
+    Moves are letters, words, in a list or in sentences such as "Then move up.", or arrows.
     """
     text = plain(answer).lower()
     if not text.isascii() and not re.search("[a-z]", text):  # else arrows are separators
