@@ -115,9 +115,9 @@ def check(
     report = Report()
     seen: dict[int, str] = {}  # where a pair came first
     for name, rows in files:
-        remaining, empty = iter(rows), True
+        remaining = iter(rows)
         while batch := list(islice(remaining, BATCH)):
-            empty, made = False, dict[str, tuple[str, str]]()  # both texts, by place
+            made: dict[str, tuple[str, str]] = {}  # both texts, by place
             for row in batch:
                 place = f"{name}, {row.place}"
                 if texts := _texts(row, place, making, report):
@@ -126,8 +126,6 @@ def check(
             if made:
                 _measure(made, making, report)
             progress(len(batch))
-        if empty:
-            report.add(name, "no pair", "there are no rows")
     return report
 
 

@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # transformers takes the first it finds
+WEIGHTS = "model.safetensors"
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -97,43 +97,26 @@ def normalisation(config: Any) -> tuple[float, float] | None:
 
 def tensor_shapes(folder: Path) -> Shapes:
     """The shape of every tensor; ValueError for damaged files."""
-    return {name: tuple(each.shape) for name, each in _tensors(folder).items()}
+    return {name: tuple(each.shape) for name, each in read_tensors(folder).items()}
 
 
-def read_tensor(folder: Path, name: str) -> Any:
-    """One tensor of a folder, as stored."""
-    return _tensors(folder)[name].clone()
-
-
-def _tensors(folder: Path) -> dict[str, Any]:
+def read_tensors(folder: Path) -> dict[str, Any]:
     """Every tensor, mapped; ValueError where the files are damaged, or there are none."""
-    import torch
     from safetensors.torch import load_file
 
-    found: dict[str, Any] = {}
     try:
-        for path in _files(folder):
-            safe = path.suffix == ".safetensors"
-            found |= load_file(path) if safe else torch.load(path, mmap=True, weights_only=True)
-        return found
-    except Exception as error:  # of safetensors, pickle, zip files or JSON
+        index = folder / f"{WEIGHTS}.index.json"
+        shards = {WEIGHTS: WEIGHTS}
+        if index.is_file() and not (folder / WEIGHTS).is_file():
+            shards = json.loads(index.read_bytes())["weight_map"]
+        files = sorted({folder / Path(shard).name for shard in shards.values()})
+        return {name: each for file in files for name, each in load_file(file).items()}
+    except Exception as error:  # of safetensors or JSON
+        adapter = (folder / "adapter_config.json").is_file()
+        merge = "merge the LoRA adapter with `python -m openrlhf.cli.lora_combiner`"
+        cure = merge if adapter else "copy the checkpoint again"
         said = f"the weights in {folder} cannot be read ({first_line(error)})"
-        raise ValueError(f"{said}: copy the checkpoint again") from None
-
-
-def _files(folder: Path) -> list[Path]:
-    """The file of the weights, or the shards that an index names."""
-    for name in WEIGHT_FILES:
-        if (folder / name).is_file():
-            return [folder / name]
-        index = folder / f"{name}.index.json"
-        if index.is_file():
-            shards = set(json.loads(index.read_bytes())["weight_map"].values())
-            return [folder / Path(shard).name for shard in sorted(shards)]
-    if (folder / "adapter_config.json").is_file():
-        merge = "merge it with `python -m openrlhf.cli.lora_combiner`"
-        raise FileNotFoundError(f"it holds a LoRA adapter: {merge}")
-    raise FileNotFoundError(f"there is neither {' nor '.join(WEIGHT_FILES)}, nor shards")
+        raise ValueError(f"{said}: {cure}") from None
 
 
 def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:

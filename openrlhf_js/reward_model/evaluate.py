@@ -249,10 +249,7 @@ def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> di
 
 def _pictures(rewards: Floats, lengths: Floats, margins: Floats) -> dict[str, Any]:
     """What the pictures need beyond the figures: a histogram, and points, thinned evenly."""
-    # One edge is 0, so that no bar holds margins of both signs.
-    width = float(np.ptp(np.append(margins, 0))) / HISTOGRAM_BINS or 1.0
-    first, last = np.floor(margins.min() / width), np.floor(margins.max() / width) + 1
-    counts, edges = np.histogram(margins, bins=np.arange(first, last + 1) * width)
+    counts, edges = np.histogram(margins, HISTOGRAM_BINS)
     every = -(-len(margins) // SHOWN_POINTS)
     return {
         "margins": {"counts": counts.tolist(), "edges": edges.tolist()},

@@ -15,7 +15,7 @@ from openrlhf_js.reward_model.checkpoint import (
     head_prefix,
     normalisation,
     read_config,
-    read_tensor,
+    read_tensors,
 )
 from openrlhf_js.reward_model.preferences import encode
 from openrlhf_js.sampling.models import local_folder
@@ -81,7 +81,7 @@ class RewardModel:
         if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
             # transformers would initialise them at random
             raise ValueError(f"{folder} lacks {len(wrong)} weights, such as {min(map(str, wrong))}")
-        weight = read_tensor(folder, f"{prefix}.weight")
+        weight = read_tensors(folder)[f"{prefix}.weight"].clone()
         head = torch.nn.Linear(weight.shape[1], 1, bias=False)
         head.weight = torch.nn.Parameter(weight, requires_grad=False)
         description = {

@@ -56,10 +56,7 @@ def label(item: Item) -> str:
     """The number after the last `####`, without thousands commas."""
     gold = (answers.last_hashes(item["answer"]) or "").replace(",", "")
     if not _NUMBER.fullmatch(gold):
-        raise ValueError(
-            f"the answer must end in '#### ' and a number, not in {item['answer'][-40:]!r} "
-            f"(question {item['question']!r:.80})"
-        )
+        raise ValueError(f"an answer must end in '#### ' and a number, not in {gold[-40:]!r}")
     return gold
 
 

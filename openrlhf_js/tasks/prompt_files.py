@@ -67,7 +67,7 @@ def items(
     Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
     """
     if isinstance(task, Generated):
-        if count is None and not options.get("source"):
+        if count is None:
             raise ValueError(f"{task.NAME} generates its problems: say how many")
         found = task.generate(count, seed, split, **options)
     else:

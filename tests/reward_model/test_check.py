@@ -137,7 +137,6 @@ def test_what_cannot_be_trained_on_cannot_be_allowed():
     assert "correct the lines" in report.refusal(["no pair"])
     messages = rows([{"chosen": turns("q", "a"), "rejected": turns("q", "b")}])
     assert found(messages).stopping(ALLOWABLE) == ["no text"]
-    assert found([]).stopping(ALLOWABLE) == ["no pair"]
 
 
 def test_a_prompt_that_the_template_changes():

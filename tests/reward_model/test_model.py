@@ -8,7 +8,7 @@ import torch
 from small_models import LONG, TEXTS, change_json, save_reward_model
 from transformers import AutoModel
 
-from openrlhf_js.reward_model.checkpoint import read_tensor
+from openrlhf_js.reward_model.checkpoint import read_tensors
 from openrlhf_js.reward_model.model import RewardModel, micro_batches
 
 MAX_LEN = 20
@@ -30,7 +30,7 @@ def score_by_hand(folder: Path, text: str, **cut: int | str) -> float:
     ids = torch.tensor([ids_by_hand(text, **cut)])
     with torch.no_grad():
         hidden = backbone(ids).last_hidden_state[0, -1]
-    return float(read_tensor(folder, "score.weight")[0] @ hidden)
+    return float(read_tensors(folder)["score.weight"][0] @ hidden)
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
     file = tmp_path / "train.jsonl"
     rows = [ROWS[0], {"question": "How many?", "answer": answer}]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match=r"row 2: .*must end in '#### ' .*question 'How many\?'"):
+    with pytest.raises(ValueError, match="row 2: an answer must end in '#### '"):
         list(gsm8k.load("train", str(file)))
 
 

@@ -113,5 +113,5 @@ def test_the_gold_answer_scores_one_and_another_does_not(label):
 
 @pytest.mark.parametrize("answer", [" ", None, [], ["1", ""]])
 def test_an_item_without_an_answer_has_no_label(answer):
-    with pytest.raises(ValueError, match=r"\(problem 'What\?'\)"):
+    with pytest.raises(ValueError):
         math.label({"problem": "What?", "answer": answer})
