@@ -16,6 +16,7 @@ from pydantic import create_model
 
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
+from openrlhf_js.sampling.models import local_folder
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording
 from openrlhf_js.tasks.check import ChatTemplate, check
@@ -145,6 +146,12 @@ class ReadSettings(Settings):
     label_key: str = Field("label", description="column of the label")
 
 
+def _template(settings: ReadSettings) -> ChatTemplate | None:
+    files = ["*.json", "*.jinja", "*.txt", "*.model"]  # no weights
+    name = settings.tokenizer
+    return ChatTemplate(local_folder(name, allow_patterns=files)) if name else None
+
+
 class CheckSettings(ReadSettings):
     """Grades every gold answer and a wrong one; finds prompts that are too long or repeated.
 
@@ -162,8 +169,8 @@ def _check(settings: CheckSettings) -> int:
     every = [*settings.files, *settings.against]
     size = sum(path.stat().st_size for path in every)
     options: dict[str, Any] = {"max_tokens": settings.prompt_max_len}
-    if settings.tokenizer:
-        options["count_tokens"] = ChatTemplate(settings.tokenizer).tokens
+    if template := _template(settings):
+        options["count_tokens"] = template.tokens
     keys = settings.input_key, settings.label_key
     with progress("checking", size, "bytes") as bar:
         found = check(settings.files, settings.against, keys, progress=bar.update, **options)
@@ -186,7 +193,7 @@ class ShowSettings(ReadSettings):
 
 def _show(settings: ShowSettings) -> int:
     lines = read(settings.file, settings.input_key, settings.label_key)
-    template = ChatTemplate(settings.tokenizer) if settings.tokenizer else None
+    template = _template(settings)
     bad = False
     for line in islice(lines, settings.count):
         say(f"\n--- {line.place}", style="bold")

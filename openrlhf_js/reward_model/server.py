@@ -2,8 +2,7 @@
 
 A request is {"query": [texts], "prompts": [...], "labels": [...]}, of which a reward model needs
 the query alone; the answer is {"rewards": [...], "scores": [...], "extra_logs": {}}. Texts of
-concurrent requests are scored together. uvicorn bounds connections, idle time and
-the time to drain; where strangers can connect, put a proxy in front.
+concurrent requests are scored together. Where strangers can connect, put a proxy in front.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ BODY_BYTES = 8 << 20
 CONNECTIONS = 4096  # more get status 503
 QUERIES = 1024  # in a request
 FAILURES_IN_A_ROW = 3  # of the model, until /health reports it
+RETRY_LATER = {"retry-after": "1"}
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -52,14 +52,6 @@ class RewardRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
     query: list[str] = Field(max_length=QUERIES)
-
-
-class QueueFull(Exception):
-    """Too many texts wait already."""
-
-
-class BatchFailed(Exception):
-    """The model raised on a batch."""
 
 
 class Batcher:
@@ -80,10 +72,14 @@ class Batcher:
         return self._queue.qsize()
 
     async def score(self, texts: Sequence[str]) -> list[float]:
-        """The scores of the texts; when cancelled, those that wait are dropped."""
+        """The scores of the texts; HTTPException where too many wait, or the model fails.
+
+        When it is cancelled, those that wait are dropped.
+        """
         # a request is never too large for an empty queue: its size is limited elsewhere
         if self.waiting and self.waiting + len(texts) > self.queue_size:
-            raise QueueFull(f"{self.waiting} texts wait; the queue takes {self.queue_size}")
+            full = f"{self.waiting} texts wait; the queue takes {self.queue_size}"
+            raise HTTPException(503, full, RETRY_LATER)
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[float]] = [loop.create_future() for _ in texts]
         for each in zip(texts, futures, strict=True):
@@ -108,11 +104,12 @@ class Batcher:
                 if not future.done():  # else its request was cancelled
                     future.set_result(score)
             self.failures_in_a_row = 0
-        except Exception as error:  # whatever the model does, the next batch is scored
+        except Exception:  # whatever the model does, the next batch is scored
+            log.exception("the model failed")
             self.failures_in_a_row += 1
             for _, future in batch:
                 if not future.done():
-                    future.set_exception(BatchFailed(f"{type(error).__name__}: {error}"))
+                    future.set_exception(HTTPException(500, "the model failed on this batch"))
 
 
 def make_app(
@@ -154,12 +151,9 @@ def make_app(
         texts = await _queries(request)
         try:
             scores = await asyncio.wait_for(batcher.score(texts), answer_seconds)
-        except (asyncio.TimeoutError, QueueFull) as error:
-            late = str(error) or f"no scores within {answer_seconds:g} s"
-            raise HTTPException(503, late, {"retry-after": "1"}) from None
-        except BatchFailed as error:
-            log.error("the model failed: %s", error)
-            raise HTTPException(500, "the model failed on this batch") from None
+        except asyncio.TimeoutError:
+            late = f"no scores within {answer_seconds:g} s"
+            raise HTTPException(503, late, RETRY_LATER) from None
         for number, score in enumerate(scores):
             if not math.isfinite(score):
                 log.error("the score of a query is %s", score)

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from openrlhf_js.tasks.hub import quiet_hub
 from openrlhf_js.tasks.prompt_files import Example, read
 
 IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
@@ -121,19 +120,15 @@ def fingerprint(example: Example) -> bytes:
 class ChatTemplate:
     """Turns messages into the text and the tokens that OpenRLHF hands to the policy."""
 
-    def __init__(self, model: str):
-        from huggingface_hub import hf_hub_download
+    def __init__(self, folder: Path):
         from transformers import AutoProcessor
 
         try:
-            with quiet_hub():
-                if not Path(model).is_dir():  # alone, AutoProcessor waits minutes without a network
-                    hf_hub_download(model, "tokenizer_config.json")
-                self._processor = AutoProcessor.from_pretrained(model)
+            self._processor = AutoProcessor.from_pretrained(folder)
         except (OSError, ValueError) as error:
-            raise ValueError(f"no tokenizer in {model}: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"no tokenizer in {folder}: {str(error).splitlines()[0]}") from error
         if not getattr(self._processor, "chat_template", None):
-            raise ValueError(f"{model} has no chat template: take the model's instruct variant")
+            raise ValueError(f"{folder} has no chat template: take the model's instruct variant")
 
     def text(self, example: Example) -> str:
         """The prompt, up to where the response begins; ValueError if the template refuses it."""
