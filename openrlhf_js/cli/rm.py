@@ -81,7 +81,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     from openrlhf_js.reward_model import evaluate as evaluation
     from openrlhf_js.reward_model.checkpoint import tokenizer_problems
     from openrlhf_js.reward_model.model import RewardModel
-    from openrlhf_js.reward_model.preferences import read_pairs
+    from openrlhf_js.reward_model.preferences import read_pairs, response
     from openrlhf_js.sampling.models import local_folder, model_fingerprint
 
     settings.file.stat()  # before a model is downloaded
@@ -96,9 +96,9 @@ def _evaluate(settings: RewardEvalSettings) -> None:
         text = f"warning: {unread:,} of {len(pairs):,} pairs are scored without their prompt"
         say(f"{text}: --prompt_key prompt adds that column", error=True, style="yellow")
     template = tokenizer.apply_chat_template if messages else None
-    data = evaluation.held_out(pairs, template, settings.input_template)
+    texts = evaluation.texts_of(pairs, template, settings.input_template)
     identity = {
-        "texts": hashlib.sha256(json.dumps(data.texts).encode()).hexdigest(),
+        "texts": hashlib.sha256(json.dumps(texts).encode()).hexdigest(),
         "model": model_fingerprint(model_folder),
         **{name: getattr(settings, name) for name in ("max_len", "dtype", "value_head_prefix")},
     }
@@ -108,18 +108,19 @@ def _evaluate(settings: RewardEvalSettings) -> None:
         # not normalised: margins are in the units of training
         how = (settings.max_len, settings.device, settings.dtype, False, settings.value_head_prefix)
         model = RewardModel.load(model_folder, *how)
-        with progress("scoring", len(data.texts), "pairs") as bar:
-            rewards = evaluation.score_pairs(
-                data.texts, model.scores, store, settings.pairs_at_once, bar.update
-            )
-    lengths = evaluation.token_counts(tokenizer, data.responses)
+        at_once = settings.pairs_at_once
+        with progress("scoring", len(texts), "pairs") as bar:
+            rewards = evaluation.score_pairs(texts, model.scores, store, at_once, bar.update)
+    responses = [(response(each.chosen), response(each.rejected)) for each in pairs]
+    lengths = evaluation.token_counts(tokenizer, responses)
+    prompts, subsets = map(evaluation.prompt_of, pairs), (each.subset for each in pairs)
     found = {
         "model": settings.model,
         "file": str(settings.file),
         "settings": settings.manifest(),
         "identity": identity,
         "description": model.description | {"model": settings.model},
-        **evaluation.evaluate(rewards, lengths, data.prompts, data.subsets),
+        **evaluation.evaluate(rewards, lengths, [*prompts], [*subsets]),
     }
     write_json(folder / "evaluation.json", found)
     with atomic_write(folder / "report.html") as file:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from openrlhf_js import stats
 from openrlhf_js.common.store import Store
-from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered, response
+from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered
 
 Floats = NDArray[np.float64]
 Interval = dict[str, float | None]  # value, low and high
@@ -31,36 +30,27 @@ class ScoringFailed(RuntimeError):
     """The model gave a reward that is not a finite number."""
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """The pairs of a preference file, in its order; each field has one entry a pair."""
-
-    texts: list[tuple[str, str]]  # chosen and rejected, as in training but for their end
-    responses: list[tuple[str, str]]  # chosen and rejected
-    prompts: list[str]  # what tells prompts apart
-    subsets: list[str]  # groups to report separately, or ""
-
-
-def held_out(
+def texts_of(
     pairs: Iterable[PreferencePair],
     template: Template | None = None,
     input_template: str | None = None,
-) -> HeldOut:
-    """The pairs of a file as evaluation needs them; templates as in `preferences.rendered`."""
-    found = HeldOut([], [], [], [])
+) -> list[tuple[str, str]]:
+    """Chosen and rejected texts as in training, but for their end; templates as in `rendered`."""
+    found = []
     for pair in pairs:
         try:
-            made = rendered(pair, template, input_template)
+            found.append(rendered(pair, template, input_template)[:2])
         except ValueError as error:
             raise ValueError(f"{pair.place}: {error}") from None
-        prompt: Any = pair.prompt
-        if prompt is None:  # texts hold their prompt: each pair is a cluster
-            prompt = pair.place if isinstance(pair.chosen, str) else pair.chosen[:-1]
-        found.texts.append((made.chosen, made.rejected))
-        found.responses.append((response(pair.chosen), response(pair.rejected)))
-        found.prompts.append(json.dumps(prompt, sort_keys=True))
-        found.subsets.append(pair.subset)
     return found
+
+
+def prompt_of(pair: PreferencePair) -> str:
+    """What tells prompts apart; each pair of texts that hold their prompt is its own cluster."""
+    prompt: Any = pair.prompt
+    if prompt is None:
+        prompt = pair.place if isinstance(pair.chosen, str) else pair.chosen[:-1]
+    return json.dumps(prompt, sort_keys=True)
 
 
 def score_pairs(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
 T = TypeVar("T")
@@ -111,13 +110,6 @@ def is_new(seen: set[int], key: str) -> bool:
     known = len(seen)
     seen.add(digest)
     return len(seen) > known
-
-
-def sampled(found: Iterable[T], count: int, seed: str) -> list[T]:
-    """A random sample in its original order, in memory for `count`."""
-    rng = random.Random(seed)
-    drawn = heapq.nsmallest(count, ((rng.random(), place, x) for place, x in enumerate(found)))
-    return [x for _, _, x in sorted(drawn, key=lambda each: each[1])]
 
 
 def in_turn(

@@ -8,9 +8,11 @@ where a task shows images. OpenRLHF logs evaluation metrics for each datasource.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import inspect
 import json
 import platform
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -73,7 +75,9 @@ def items(
     else:
         found = task.load(split, **options, progress=progress)
         if count is not None:
-            found = iter(base.sampled(found, count, f"{task.NAME}/{split}/{seed}/sample"))
+            rng = random.Random(f"{task.NAME}/{split}/{seed}/sample")
+            drawn = heapq.nsmallest(count, ((rng.random(), n, x) for n, x in enumerate(found)))
+            found = (x for _, _, x in sorted(drawn, key=lambda each: each[1]))
     number = 0
     for number, item in enumerate(found, 1):
         if isinstance(task, Generated):

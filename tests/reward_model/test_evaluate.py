@@ -169,27 +169,20 @@ def test_what_tells_prompts_apart():
         return "".join(each["content"] for each in messages)
 
     texts = [PreferencePair("q", "a", "b", "line 1", "s"), PreferencePair("q", "c", "d", "line 2")]
-    found = ev.held_out(texts)
-    assert found.texts == [("qa", "qb"), ("qc", "qd")]
-    assert found.responses == [("a", "b"), ("c", "d")]
-    assert found.prompts[0] == found.prompts[1] and found.subsets == ["s", ""]
-    assert ev.held_out(texts[::-1]).texts != found.texts
-    whole = ev.held_out(
-        [PreferencePair(None, "qa", "qb", "line 1"), PreferencePair(None, "qa", "qb", "line 2")]
-    )
-    assert len(set(whole.prompts)) == 2
+    assert ev.texts_of(texts) == [("qa", "qb"), ("qc", "qd")]
+    assert len(set(map(ev.prompt_of, texts))) == 1
+    whole = [PreferencePair(None, "qa", "qb", f"line {n}") for n in (1, 2)]
+    assert len(set(map(ev.prompt_of, whole))) == 2
     chats = [
         PreferencePair(
             None, [turn("user", "q"), turn("assistant", x)], [turn("assistant", "b")], "line 1"
         )
         for x in "ac"
     ]
-    found = ev.held_out(chats, template)
-    assert found.texts == [("qa", "b"), ("qc", "b")] and len(set(found.prompts)) == 1
-    with pytest.raises(ValueError, match=r"line 2: .*messages"):
-        ev.held_out(
-            [texts[0], PreferencePair(None, [turn("user", "q")], [turn("user", "q")], "line 2")]
-        )
+    assert ev.texts_of(chats, template) == [("qa", "b"), ("qc", "b")]
+    assert len(set(map(ev.prompt_of, chats))) == 1
+    with pytest.raises(ValueError, match=r"line 1: .*messages"):
+        ev.texts_of([texts[0], chats[0]])
 
 
 def test_scores_are_stored_and_not_repeated(tmp_path: Path):
