@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import shlex
 import sys
 import warnings
@@ -24,7 +23,6 @@ from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, wri
 
 PROG, CHECK, SHOW = "openrlhf-js data", "openrlhf-js data check", "openrlhf-js data show"
 SHOWN = 3  # problems of a kind
-PLACES = ("images_dir", "source")  # options that say where problems are, not which
 COUNTS = {  # as many problems as the paper's
     "countdown": {"train": 20_000, "test": 200},
     "knights_knaves": {"train": 30_000, "test": 300},
@@ -68,7 +66,7 @@ class BuildSettings(Settings):
     out: Path = Field(description="folder of the file")
     count: int | None = Field(None, ge=1, description="default: all; of puzzles, as in the paper")
     seed: int = Field(0, description="of what is generated, or drawn where the data has more")
-    name: str | None = Field(None, description="of the file (default: task, options, split)")
+    name: str | None = Field(None, description="of the file (default: TASK-SPLIT)")
     force: bool = Field(False, description="replace an existing file")
 
 
@@ -96,12 +94,9 @@ def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
 
 def _build(task: Generated | Loaded, settings: Any) -> None:
     own = {name: getattr(settings, name) for name in options_of(task)}
-    defaults = {name: field.default for name, field in type(settings).model_fields.items()}
-    named = [own[name] for name in own if own[name] != defaults[name] and name not in PLACES]
-    kinds = re.findall(r"\w+", str(named))
-    path = settings.out / f"{settings.name or '-'.join((task.NAME, *kinds, settings.split))}.jsonl"
+    path = settings.out / f"{settings.name or f'{task.NAME}-{settings.split}'}.jsonl"
     if path.exists() and not settings.force:
-        raise SettingsError(f"{path} exists; --force replaces it")
+        raise SettingsError(f"{path} exists; --force replaces it, --name gives another")
     if "images_dir" in own:
         own["images_dir"] = own["images_dir"] or str(settings.out / "images")
     count, split, total = settings.count, settings.split, None

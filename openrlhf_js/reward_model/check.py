@@ -1,8 +1,4 @@
-"""Checks preference files before a reward model is trained on them.
-
-Every pair is rendered to the two texts that the tokenizer would get, so that what is compared,
-counted and measured is what would be trained on.
-"""
+"""Checks preference files before training: every pair as the texts that the tokenizer would get."""
 
 from __future__ import annotations
 
@@ -47,7 +43,7 @@ KINDS = {
     "prompts": Kind("pair whose sides answer different prompts", 0),
     "torn": Kind("pair whose prompt the chat template changes once the response follows", 0),
     "unread": Kind("pair without its prompt: --data.prompt_key prompt adds that column", 1),
-    "cut": Kind("pair longer than --data.max_len, which would be cut", 0.05),
+    "cut": Kind("pair that would be cut: raise --data.max_len", 0.05),
     "repeated": Kind("pair that occurred before", 0.05),
     "reversed": Kind("pair that occurred before with its sides swapped", 0.05),
 }
@@ -79,18 +75,11 @@ class Report:
 
     def refusal(self, kinds: Sequence[str]) -> str:
         """Why these pairs are not trained on, and what to do, in one line."""
-        named = ", ".join(
-            f"{kind} ({self.counts[kind]:,}" + (f", more than {share:.0%})" if share else ")")
-            for kind in kinds
-            for share in [KINDS[kind].share]
-        )
-        if any(kind not in ALLOWABLE for kind in kinds):
+        named = "; ".join(f"{kind} ({self.counts[kind]:,}): {KINDS[kind].text}" for kind in kinds)
+        if {*kinds} - {*ALLOWABLE}:
             return f"these pairs cannot be trained on: {named}; correct the lines named above"
-        cut = ", raise --data.max_len" if "cut" in kinds else ""
-        return (
-            f"these pairs would teach the wrong thing: {named}; correct the files{cut}, or train "
-            f"on them anyway with --js.allow {' '.join(kinds)}"
-        )
+        said = f"these pairs would teach the wrong thing: {named}; correct the files, or train on"
+        return f"{said} them anyway with --js.allow {' '.join(kinds)}"
 
 
 class Making(NamedTuple):
@@ -185,7 +174,7 @@ def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[s
     for key, messages in sides.items():
         roles = [message["role"] for message in [*before, *messages]]  # type: ignore[index]
         if not ROLE_ORDER.fullmatch("".join(INITIALS.get(role, "?") for role in roles)):
-            yield "roles", f"{key!r} has {', '.join(roles[:8])}{', ...' if len(roles) > 8 else ''}"
+            yield "roles", f"{key!r} has {', '.join(roles)}"
             return
     said, other = (
         [(message["role"], message["content"]) for message in messages[:-1]]

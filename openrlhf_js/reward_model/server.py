@@ -211,15 +211,9 @@ def is_loopback(host: str) -> bool:
 def read_token(variable: str | None, file: Path | None) -> str | None:
     """The token of a file, or else of an environment variable's value; None for neither."""
     text = file.read_text("utf-8") if file else variable
-    if text is None:
-        return None
-    token = text.strip()
-    if not re.fullmatch(r"[!-~]{16,}", token):
-        raise ValueError(
-            f"the token has {len(token)} characters; give 16 or more, of printable ASCII without "
-            "spaces, as `openssl rand -hex 32` prints them"
-        )
-    return token
+    if text is not None and not re.fullmatch(r"\s*[!-~]{16,}\s*", text):
+        raise ValueError("the token needs 16 or more characters, as `openssl rand -hex 32` prints")
+    return text and text.strip()
 
 
 def bind(host: str, port: int) -> socket.socket:
