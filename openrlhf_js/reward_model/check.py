@@ -11,15 +11,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.files import FileRow
-from openrlhf_js.reward_model.preferences import (
-    Keys,
-    PreferencePair,
-    Template,
-    ended,
-    pair,
-    rendered,
-    response,
-)
+from openrlhf_js.reward_model import preferences
+from openrlhf_js.reward_model.preferences import Keys, PreferencePair, Template
 
 SHOWN = 3  # problems of a kind
 BATCH = 512  # pairs that are tokenized together
@@ -121,7 +114,7 @@ def check(
 def _texts(row: FileRow, place: str, making: Making, report: Report) -> tuple[str, str] | None:
     """Chosen and rejected as they are trained on; their problems are added to the report."""
     try:
-        found = pair(row.value, making.keys, row.place)
+        found = preferences.pair(row.value, making.keys, row.place)
     except ValueError as error:
         report.add(place, "no pair", str(error))
         return None
@@ -131,15 +124,15 @@ def _texts(row: FileRow, place: str, making: Making, report: Report) -> tuple[st
     if found.unread_prompt:
         report.add(place, "unread", "the sides lack the text under 'prompt'")
     try:
-        chosen, rejected, whole = rendered(found, making.template, making.input_template)
+        texts = preferences.rendered(found, making.template, making.input_template)
     except (ValueError, LookupError) as error:  # LookupError: of other braces in a template
         report.add(place, "no text", str(error))
         return None
-    if not whole:
+    if not texts.whole:
         text = "prompt and response do not begin with the prompt and its generation prompt"
         report.add(place, "torn", text)
     end = making.tokenizer.eos_token
-    return ended(chosen, end), ended(rejected, end)
+    return preferences.ended(texts.chosen, end), preferences.ended(texts.rejected, end)
 
 
 def _compare(texts: tuple[str, str], place: str, report: Report, seen: dict[int, str]) -> None:
@@ -165,20 +158,18 @@ def _measure(made: dict[str, tuple[str, str]], making: Making, report: Report) -
 
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
     """Kind and text of problems with the order of messages, and of sides without a response."""
-    sides = {keys.chosen: pair.chosen, keys.rejected: pair.rejected}
-    if empty := [repr(key) for key, side in sides.items() if not response(side).strip()]:
+    sides: dict[str, Any] = {keys.chosen: pair.chosen, keys.rejected: pair.rejected}
+    empty = [key for key, side in sides.items() if not preferences.response(side).strip()]
+    if empty:
         yield "empty", f"no response in {' or '.join(empty)}"
-    if isinstance(pair.chosen, str) or isinstance(pair.rejected, str):
+    if isinstance(pair.chosen, str):
         return
-    before = pair.prompt if isinstance(pair.prompt, list) else []
+    before: Any = pair.prompt or []
     for key, messages in sides.items():
-        roles = [message["role"] for message in [*before, *messages]]  # type: ignore[index]
+        roles = [message["role"] for message in [*before, *messages]]
         if not ROLE_ORDER.fullmatch("".join(INITIALS.get(role, "?") for role in roles)):
             yield "roles", f"{key!r} has {', '.join(roles)}"
             return
-    said, other = (
-        [(message["role"], message["content"]) for message in messages[:-1]]
-        for messages in (pair.chosen, pair.rejected)
-    )
+    said, other = ([(m["role"], m["content"]) for m in side[:-1]] for side in sides.values())
     if said != other:
         yield "prompts", f"{keys.chosen!r} and {keys.rejected!r} differ before the last message"

@@ -204,10 +204,7 @@ def log_loss(margins: Floats) -> float:
 
 
 def correlation_within_pairs(margins: Floats, differences: Floats) -> float | None:
-    """Pearson's of reward and length, each minus its pair's mean: free of prompts' differences.
-
-    It does not depend on which response of a pair was the chosen one.
-    """
+    """Pearson's of reward and length, each minus its pair's mean: free of prompts' differences."""
     norm = float(np.linalg.norm(margins) * np.linalg.norm(differences))
     return float(np.clip(margins @ differences / norm, -1, 1)) if norm > 0 else None
 

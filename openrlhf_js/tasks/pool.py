@@ -1,12 +1,9 @@
 """Grade in worker processes that can be killed: every answer has a time and a memory limit.
 
-A worker imports one grading function and answers one request after the other. What it grades is
-hostile: it limits its own memory, can neither write files nor start processes, and is killed when
-an answer takes too long, at the cost of that answer alone. Each calling thread waits for its own
-answer; the pool has no threads, and starts no process before the first answer.
-
-Workers are plain subprocesses: `multiprocessing`, and the pools built on it, would run the caller's
-main program again in each (a training driver, or a script without a guard).
+What a worker grades is hostile: it limits its own memory, can neither write files nor start
+processes, and is killed when an answer takes too long, at the cost of that answer alone. Each
+calling thread waits for its own answer. Workers are plain subprocesses: `multiprocessing`, and the
+pools built on it, would run the caller's main program again in each.
 """
 
 from __future__ import annotations

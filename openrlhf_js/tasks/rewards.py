@@ -29,9 +29,8 @@ def reward_function(task: str) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
     Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, else
-    0), and in `extra_logs`, which OpenRLHF averages, `accuracy`, `status/<status>` and
-    `grading_seconds`. ValueError for a malformed label, and for a query in which the response
-    cannot be told from the prompt.
+    0), and in `extra_logs` `accuracy`, `status/<status>` and `grading_seconds`. ValueError for a
+    malformed label, and for a query in which the response cannot be told from the prompt.
     """
     chosen = task_of(task)
 
@@ -105,8 +104,7 @@ def _end_of_prompt(query: str, prompt: str) -> int:
         return asked[-length:] not in found
 
     tail = asked[len(asked) - bisect_left(range(1, len(asked) + 1), True, key=missing) :]
-    # Were the prompt's own end changed, and its twin further up in the prompt not, the twin would
-    # be taken for it: hence the count. A response that repeats the tail is read after the last one.
+    # The count: were the prompt's end changed, its twin further up would be taken for it.
     if len(tail) < _LEAST_TAIL or found.count(tail) < asked.count(tail):
         raise ValueError(
             f"the query does not hold the end of its prompt, {prompt[-80:]!r}: the tokenizer does "

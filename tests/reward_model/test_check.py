@@ -105,7 +105,7 @@ def test_sides_with_different_prompts_or_none():
     data += [{"chosen": turns("q", "a"), "rejected": turns("q", " \n")}]
     assert found(rows(data), template=template).problems == {
         "prompts": ["f, line 1: 'chosen' and 'rejected' differ before the last message"],
-        "empty": ["f, line 2: no response in 'rejected'"],
+        "empty": ["f, line 2: no response in rejected"],
     }
 
 
