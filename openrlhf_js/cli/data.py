@@ -32,8 +32,8 @@ NUMBERS, PAIR, TEXT = tuple[int, ...], tuple[int, int], str | None
 OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "dataset": (
         TEXT,
-        "to train: dapo (default); to test: math500 (default), amc23 or olympiadbench; "
-        "plain: your own, with columns problem and answer, a file for each split",
+        "dapo (default to train), math500 (default to test), amc23, olympiadbench, or plain: "
+        "your own --source with columns problem and answer, a file for each split",
     ),
     "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
     "largest": (int, "the largest number that may be given"),

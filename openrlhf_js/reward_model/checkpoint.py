@@ -1,8 +1,4 @@
-"""A reward model's folder: what its files hold, and what keeps it from being used.
-
-Only the configuration, the tokenizer and the headers of the weights are read. Code that comes with
-a checkpoint is never run.
-"""
+"""A reward model's folder, and what keeps it from being used. Its code is never run."""
 
 from __future__ import annotations
 
@@ -38,10 +34,7 @@ def checkpoint_problems(
 
 
 def tokenizer_problems(folder: str | Path, *, messages: bool = False) -> list[str]:
-    """What a tokenizer lacks to train or run a reward model, one line each.
-
-    A padding token is not needed: padding is masked, and EOS replaces it, as in OpenRLHF.
-    """
+    """What a tokenizer lacks to train or run a reward model, one line each; EOS may be padding."""
     from transformers import AutoTokenizer
 
     folder = Path(folder)

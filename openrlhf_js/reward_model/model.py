@@ -27,10 +27,7 @@ MAX_TEXTS = 64
 
 @dataclass(frozen=True)
 class RewardModel:
-    """Scores texts. Made by `load`; for use by one thread at a time.
-
-    The description says what was loaded, and how longer texts than `max_len` tokens are cut.
-    """
+    """Scores texts, in one thread at a time; made by `load`. The description says what it is."""
 
     _backbone: Any
     _head: torch.nn.Linear
@@ -136,8 +133,7 @@ class RewardModel:
 def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> list[list[int]]:
     """Indices of texts to score together: of similar lengths, the longest first.
 
-    A batch has at most `max_count` texts and count x longest at most `max_tokens`; a text longer
-    than that goes alone.
+    A batch has at most `max_count` texts; count x longest is at most `max_tokens`, or count is 1.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):

@@ -72,10 +72,7 @@ class Batcher:
         return self._queue.qsize()
 
     async def score(self, texts: Sequence[str]) -> list[float]:
-        """The scores of the texts; HTTPException where too many wait, or the model fails.
-
-        When it is cancelled, those that wait are dropped.
-        """
+        """The scores of the texts, or HTTPException; when cancelled, waiting ones are dropped."""
         # a request is never too large for an empty queue: its size is limited elsewhere
         if self.waiting and self.waiting + len(texts) > self.queue_size:
             full = f"{self.waiting} texts wait; the queue takes {self.queue_size}"
@@ -119,10 +116,9 @@ def make_app(
     batching: tuple[int, float, int] = (64, 0.003, 8192),
     answer_seconds: float = 150.0,
 ) -> FastAPI:
-    """The application, in which a request waits `answer_seconds` at most.
+    """The application; a request waits `answer_seconds` at most.
 
-    `score` is as `RewardModel.scores`; without a `token` everybody is admitted; `batching` are the
-    arguments of `Batcher`.
+    `batching` are the arguments of `Batcher` after `score`. Without a `token` all are admitted.
     """
     batcher = Batcher(score, *batching)
     registry = CollectorRegistry()

@@ -1,7 +1,6 @@
 """Countdown: reach a target from given numbers, each used at most once, by + - * / and parentheses.
 
-The paper's example reaches 71 from 55, 53, 59 and 22. Every generated problem can be solved with
-all its numbers and not with fewer: all values that can be made of them are enumerated exactly.
+Every generated problem takes all its numbers: all values that they make are enumerated exactly.
 """
 
 from __future__ import annotations
@@ -137,10 +136,12 @@ def score(response: str, label: str) -> Score:
 def right_response(label: str) -> str:
     """A solution with as few numbers as the label allows; ValueError if there is none."""
     numbers, target, use_all = _problem(label)
-    solution = solve(numbers, target, use_all)
-    if solution is None:
-        raise ValueError(f"{target} cannot be reached from {numbers}")
-    return f"<answer> {solution} </answer>"
+    tables = _reachable(numbers, least=0 if use_all else 1)
+    subsets = sorted(range(len(tables)), key=int.bit_count)
+    for subset in subsets[-1:] if use_all else subsets:
+        if found := tables[subset].get((target, 1)):
+            return f"<answer> {found.removeprefix('(').removesuffix(')')} </answer>"
+    raise ValueError(f"{target} cannot be reached from {numbers}")
 
 
 def wrong_response(label: str) -> str:
@@ -209,8 +210,7 @@ def evaluate(text: str) -> Expression:
     """The exact value of an expression over whole numbers, and the numbers it is made of.
 
     LaTeX's and typographic signs and the letter x stand for operators, square brackets for
-    parentheses; a minus may begin an expression. ValueError where the text is no expression,
-    ZeroDivisionError where it has no value.
+    parentheses. ValueError where it is no expression, ZeroDivisionError where it has no value.
     """
     if len(text := text.strip(_SPACES)) > MAX_EXPRESSION_CHARACTERS:
         raise ValueError(f"{len(text)} characters, where {MAX_EXPRESSION_CHARACTERS} are allowed")
@@ -245,16 +245,6 @@ def evaluate(text: str) -> Expression:
 # Solving problems
 
 Table = dict[tuple[int, int], str]  # numerator, denominator in lowest terms: an expression
-
-
-def solve(numbers: Sequence[int], target: int, use_all: bool = False) -> str | None:
-    """An expression for the target with as few of the numbers as possible, or all, or None."""
-    tables = _reachable(numbers, least=0 if use_all else 1)
-    subsets = sorted(range(len(tables)), key=int.bit_count)
-    for subset in subsets[-1:] if use_all else subsets:
-        if found := tables[subset].get((target, 1)):
-            return found.removeprefix("(").removesuffix(")")
-    return None
 
 
 def _reachable(numbers: Sequence[int], least: int = 1) -> list[Table]:

@@ -31,8 +31,7 @@ def load(
 ) -> Iterator[Item]:
     """The items of the data set's own split, each question once: `question` and `answer`.
 
-    `answer` is the worked solution of the data set, which ends in `#### ` and the number. `source`
-    is a hub id, file or folder with these columns, as `hub.rows` takes them.
+    `answer` is a worked solution that ends in `#### ` and the number; `source` as in `hub.rows`.
     """
     return hub.distinct(
         hub.rows(source, split, ("question", "answer"), "main", progress),

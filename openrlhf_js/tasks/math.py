@@ -1,8 +1,7 @@
 r"""Mathematics: DAPO-17k to train on; MATH500, AMC23 and OlympiadBench to test on; or your file.
 
-The answer is in the last `\boxed{}` of a response, or without one in its last `<answer>`. Training
-and test problems come from different data sets; `openrlhf-js data check --against` finds those that
-are in both all the same.
+The answer is in the last `\boxed{}` of a response, or without one in its last `<answer>`. Problems
+that two data sets share are found by `openrlhf-js data check --against`.
 """
 
 from __future__ import annotations

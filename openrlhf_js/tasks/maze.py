@@ -1,8 +1,7 @@
 """Maze: a way from S to E through a grid of walls, as a list of moves.
 
-As in the paper a grid has 6 x 6 characters, the outer ones all walls, and its shortest way takes 4
-to 8 moves. A set of cells is an integer with bit `row * width + column` for a cell: four shifts
-move it in all directions, and the outer walls keep it from leaving a row.
+A set of cells is an integer with bit `row * width + column` for a cell: four shifts move it in all
+directions, and the outer walls keep it from leaving a row.
 """
 
 from __future__ import annotations

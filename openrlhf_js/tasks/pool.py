@@ -49,9 +49,8 @@ def grade(function: str, answer: str, label: str) -> Score:
 class GradingPool(contextlib.AbstractContextManager):
     """Worker processes that grade for any number of threads.
 
-    `workers` answers are graded at a time (by default one per core, at most 16); `timeout_seconds`
-    is the limit of an answer from when a worker takes it; `memory_bytes` is what a worker may take
-    above what it has before its first answer.
+    `workers` answers are graded at a time (by default one per core, at most 16), each for at most
+    `timeout_seconds`; a worker may take `memory_bytes` more than before its first answer.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """The graders as OpenRLHF calls them: queries, prompts and labels in, rewards and logs out.
 
-A query is a prompt and its response in one string, decoded from tokens. Prompts hold examples of an
-answer, so that a grader must see the response alone.
+A query is a prompt, which a grader must not see, and its response in one string.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ def reward_function(task: str) -> RewardFunction:
 def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
     """The `reward_func` of mixed data: each response is graded by the task of its own datasource.
 
-    OpenRLHF hands over no datasource. openrlhf_js does, as the attribute `datasource` of the label;
-    ValueError where it is missing or unknown. The logs hold `accuracy/<task>` too, for the tasks
-    that came up: NaN at the responses of another task.
+    openrlhf_js hands it over as the attribute `datasource` of the label; ValueError where it is
+    missing or unknown. The logs also hold `accuracy/<task>`: NaN at responses of another task.
     """
     tasks = [_task_of_label(label) for label in labels]
     result = _graded(tasks, queries, prompts, labels)

@@ -97,8 +97,7 @@ def gold(label: str) -> tuple[Gold, ...]:
     """What a label says: plain text or LaTeX, or a JSON object.
 
     The object has `answer` (a text, or a list of texts that are all needed, in any order), and
-    perhaps `unit` and `tolerance` (a number, or one for each answer with commas between). ValueError
-    if the label is malformed.
+    perhaps `unit` and `tolerance` (numbers between commas). ValueError if the label is malformed.
     """
     if not isinstance(label, str) or not label.strip():
         raise ValueError(f"label is {label!a:.80}: give the gold answer as text, not empty")

@@ -80,11 +80,7 @@ class Numeric(Judge):
     log: str = "ln"
 
     def values(self, *trees: Tree) -> Iterator[tuple[Value, ...]]:
-        """The values at the points where all have one.
-
-        At a negative point a root or logarithm may leave the reals: it then says nothing of an
-        identity that holds for positive variables.
-        """
+        """The values at the points where all have one; at negative points only if they are real."""
         variables = set().union(*map(names, trees)) - _CONSTANTS.keys()
         for k in range(_POINTS if variables else 1):
             point = _CONSTANTS | {name: _coordinate(name, k) for name in variables}
