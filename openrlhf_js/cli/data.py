@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-import warnings
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -32,8 +31,8 @@ NUMBERS, PAIR, TEXT = tuple[int, ...], tuple[int, int], str | None
 OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "dataset": (
         TEXT,
-        "dapo (default to train), math500 (default to test), amc23, olympiadbench, or plain: "
-        "your own --source with columns problem and answer, a file for each split",
+        "default: dapo to train, math500 to test; also amc23, olympiadbench, or plain: your own "
+        "--source with columns problem and answer, a file for each split",
     ),
     "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
     "largest": (int, "the largest number that may be given"),
@@ -41,10 +40,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "numbers": (NUMBERS, "how many numbers a problem has, equally many problems of each"),
     "people": (NUMBERS, "how many people, equally many puzzles of each; the paper: also 6 7 8"),
     "size": (int, "rows and columns, walls included"),
-    "source": (
-        TEXT,
-        "hub id, its downloaded folder, or a file of its layout, which is taken whole",
-    ),
+    "source": (TEXT, "hub id, its downloaded folder, or a file, which is taken whole"),
     "wording": (Wording, "of the prompts: our own, or the paper's"),
     "targets": (PAIR, "the smallest and the largest target"),
 }
@@ -106,15 +102,11 @@ def _build(task: Generated | Loaded, settings: Any) -> None:
         count = total = count or COUNTS[task.NAME][split]
     parameters = {"task": task.NAME, "split": split, "count": count, "seed": settings.seed}
     settings.out.mkdir(parents=True, exist_ok=True)
-    with progress(f"building {path.name}", total) as bar, warnings.catch_warnings(record=True) as w:
-        warnings.simplefilter("always", UserWarning)
+    with progress(f"building {path.name}", total) as bar:
         found = items(task, split, count, settings.seed, own, bar.update)
         manifest = write(path, task, found, {**parameters, **own})
-    notes = [str(each.message) for each in w]
     if Path(source := own.get("source") or "").is_file():
-        notes.append(f"{source} is taken whole: build no other split from it")
-    for note in notes:
-        say(f"note: {note}", error=True)
+        say(f"note: {source} is taken whole: build no other split from it", error=True)
     _built(path, task, split, manifest)
 
 
@@ -154,9 +146,7 @@ class CheckSettings(ReadSettings):
     """
 
     files: tyro.conf.Positional[tuple[Path, ...]] = Field(description="checked as one data set")
-    against: tuple[Path, ...] = Field(
-        (), description="files that may not share a prompt with these"
-    )
+    against: tuple[Path, ...] = Field((), description="files that may share no prompt with them")
     prompt_max_len: int = Field(1024, ge=1, description="tokens that a prompt may take")
 
 

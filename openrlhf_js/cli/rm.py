@@ -61,7 +61,6 @@ class RewardEvalSettings(Settings):
     dtype: Dtype = Field("bf16", description="of the weights")
     device: str | None = Field(None, description="such as cuda; default: a GPU if there is one")
     value_head_prefix: str = Field("score", description="if config.json gives none")
-    pairs_at_once: int = Field(128, ge=1, description="pairs that are scored and saved together")
     out: Path | None = Field(None, description="default: runs/rm-eval-<hash of what decides>")
 
 
@@ -108,9 +107,8 @@ def _evaluate(settings: RewardEvalSettings) -> None:
         # not normalised: margins are in the units of training
         how = (settings.max_len, settings.device, settings.dtype, False, settings.value_head_prefix)
         model = RewardModel.load(model_folder, *how)
-        at_once = settings.pairs_at_once
         with progress("scoring", len(texts), "pairs") as bar:
-            rewards = evaluation.score_pairs(texts, model.scores, store, at_once, bar.update)
+            rewards = evaluation.score_pairs(texts, model.scores, store, progress=bar.update)
     responses = [(response(each.chosen), response(each.rejected)) for each in pairs]
     lengths = evaluation.token_counts(tokenizer, responses)
     prompts, subsets = map(evaluation.prompt_of, pairs), (each.subset for each in pairs)

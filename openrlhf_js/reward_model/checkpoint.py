@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 WEIGHTS = "model.safetensors"
-Shapes = dict[str, tuple[int, ...]]
 
 
 def checkpoint_problems(
@@ -55,10 +54,7 @@ def tokenizer_problems(folder: str | Path, *, messages: bool = False) -> list[st
                 f"embeddings: set another {name}_token {where}"
             )
     if messages and not tokenizer.chat_template:
-        problems.append(
-            f"the tokenizer in {folder} has no chat template, which messages need: use the "
-            f"model's instruct variant, or set chat_template {where}"
-        )
+        problems.append(f"{folder} has no chat template: use the model's instruct variant")
     return problems
 
 
@@ -79,7 +75,8 @@ def head_prefix(config: Any, default: str) -> str:
 
 def normalisation(config: Any) -> tuple[float, float] | None:
     """Mean and std of rewards in config.json, None without them; ValueError if unusable."""
-    mean, std = (getattr(config, name, None) for name in ("mean", "std"))
+    mean: Any = getattr(config, "mean", None)
+    std: Any = getattr(config, "std", None)
     if mean is std is None:
         return None
     numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (mean, std))
@@ -88,28 +85,26 @@ def normalisation(config: Any) -> tuple[float, float] | None:
     raise ValueError(f"config.json has mean {mean!r:.40}, std {std!r:.40}: not finite and above 0")
 
 
-def tensor_shapes(folder: Path) -> Shapes:
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor; ValueError for damaged files."""
     return {name: tuple(each.shape) for name, each in read_tensors(folder).items()}
 
 
 def read_tensors(folder: Path) -> dict[str, Any]:
-    """Every tensor, mapped; ValueError where the files are damaged, or there are none."""
+    """Every tensor of the safetensors files, mapped; ValueError where they are damaged."""
     from safetensors.torch import load_file
 
+    files, index = {WEIGHTS}, folder / f"{WEIGHTS}.index.json"
     try:
-        index = folder / f"{WEIGHTS}.index.json"
-        shards = {WEIGHTS: WEIGHTS}
-        if index.is_file() and not (folder / WEIGHTS).is_file():
-            shards = json.loads(index.read_bytes())["weight_map"]
-        files = sorted({folder / Path(shard).name for shard in shards.values()})
-        return {name: each for file in files for name, each in load_file(file).items()}
+        if index.is_file():
+            shards = json.loads(index.read_bytes())["weight_map"].values()
+            files = {Path(shard).name for shard in shards}
+        elif not (folder / WEIGHTS).is_file():
+            return {}
+        return {name: each for file in files for name, each in load_file(folder / file).items()}
     except Exception as error:  # of safetensors or JSON
-        adapter = (folder / "adapter_config.json").is_file()
-        merge = "merge the LoRA adapter with `python -m openrlhf.cli.lora_combiner`"
-        cure = merge if adapter else "copy the checkpoint again"
         said = f"the weights in {folder} cannot be read ({first_line(error)})"
-        raise ValueError(f"{said}: {cure}") from None
+        raise ValueError(f"{said}: copy the checkpoint again") from None
 
 
 def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
@@ -117,7 +112,10 @@ def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
     name, width = f"{prefix}.weight", config.get_text_config().hidden_size
     shapes = tensor_shapes(folder)
     if name not in shapes:
-        return [f"{folder} has no value head {name}: give its name as value_head_prefix"]
+        cure = "give its name as value_head_prefix"
+        if (folder / "adapter_config.json").is_file():
+            cure = "merge the LoRA adapter with `python -m openrlhf.cli.lora_combiner`"
+        return [f"{folder} has no value head {name} in {WEIGHTS}: {cure}"]
     if shapes[name] != (1, width):
         shape = list(shapes[name])
         return [f"{folder}: the value head {name} has shape {shape}, a reward needs [1, {width}]"]

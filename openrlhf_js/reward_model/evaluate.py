@@ -57,7 +57,7 @@ def score_pairs(
     texts: Sequence[tuple[str, str]],
     score: Callable[[Sequence[str]], Sequence[float]],
     store: Store,
-    at_once: int,
+    at_once: int = 128,
     progress: Callable[[int], None] = lambda pairs: None,
 ) -> Floats:
     """The rewards (pairs, 2) of chosen and rejected texts; those in the store are not repeated.

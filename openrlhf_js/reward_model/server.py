@@ -24,17 +24,13 @@ from typing import Annotated, Any
 import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
-from fastapi.security import HTTPAuthorizationCredentials as Authorization
-from fastapi.security import HTTPBasic, HTTPBasicCredentials, HTTPBearer
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Scorer = Callable[[Sequence[str]], Sequence[float]]  # a score may be NaN or infinite
-# The token, as it is or as the password of basic authentication: clients without a setting for
-# tokens, such as OpenRLHF's own, send that for http://any:TOKEN@host:port/get_reward.
-Bearer = Annotated[Authorization | None, Depends(HTTPBearer(auto_error=False))]
-Basic = Annotated[HTTPBasicCredentials | None, Depends(HTTPBasic(auto_error=False))]
+Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
 
 BODY_BYTES = 8 << 20
 CONNECTIONS = 4096  # more get status 503
@@ -132,8 +128,8 @@ def make_app(
         yield
         running.cancel()
 
-    def known(bearer: Bearer, basic: Basic) -> bool:
-        given = bearer.credentials if bearer else basic.password if basic else ""
+    def known(bearer: Bearer) -> bool:
+        given = bearer.credentials if bearer else ""
         return not token or hmac.compare_digest(given.encode(), token.encode())
 
     def admit(knows: bool = Depends(known)) -> None:

@@ -62,7 +62,7 @@ def test_missing_files(tmp_path: Path) -> None:
     assert "has no config.json" in only(checkpoint_problems(tmp_path))
     save_reward_model(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    assert "No such file" in only(checkpoint_problems(tmp_path))
+    assert "no value head" in only(checkpoint_problems(tmp_path))
     (tmp_path / "adapter_config.json").write_text("{}")
     assert "LoRA adapter" in only(checkpoint_problems(tmp_path))
 

@@ -63,7 +63,7 @@ def test_a_model_is_evaluated(data, model, tmp_path, capsys):
 
 def test_the_same_command_resumes_and_other_settings_do_not(data, model, tmp_path, capsys):
     folder = tmp_path / "out"
-    words = call(data, model, folder, "--pairs_at_once", "50")
+    words = call(data, model, folder)
     assert rm.main(words) == 0
     first = json.loads((folder / "evaluation.json").read_text())
     scores = (folder / "scores.jsonl").read_bytes()
