@@ -134,8 +134,7 @@ class ReadSettings(Settings):
 
 
 def _template(settings: ReadSettings) -> ChatTemplate | None:
-    files = ["*.json", "*.jinja", "*.txt", "*.model"]  # no weights
-    name = settings.tokenizer
+    name, files = settings.tokenizer, ["*.json", "*.jinja", "*.txt", "*.model"]  # no weights
     return ChatTemplate(local_folder(name, allow_patterns=files)) if name else None
 
 
@@ -161,9 +160,7 @@ def _check(settings: CheckSettings) -> int:
         found = check(settings.files, settings.against, keys, progress=bar.update, **options)
     table(found.rows())
     for kind, problems in found.problems.items():
-        more = len(problems) - SHOWN
-        listed = [f"{len(problems):,} x {kind}:", *problems[:SHOWN]]
-        say("\n  ".join(listed) + (f"\n  ... and {more:,} more" if more > 0 else ""))
+        say("\n  ".join([f"{len(problems):,} x {kind}, such as", *problems[:SHOWN]]))
     if not found.problems:
         say("Nothing is wrong.")
     return 1 if found.problems else 0
@@ -179,17 +176,12 @@ class ShowSettings(ReadSettings):
 def _show(settings: ShowSettings) -> int:
     lines = read(settings.file, settings.input_key, settings.label_key)
     template = _template(settings)
-    bad = False
     for line in islice(lines, settings.count):
         say(f"\n--- {line.place}", style="bold")
-        try:
-            if isinstance(line.example, ValueError):
-                raise line.example
-            _show_example(line.example, template)
-        except ValueError as error:
-            bad = True
-            say(str(error), style="red")
-    return int(bad)
+        if isinstance(line.example, ValueError):
+            raise line.example
+        _show_example(line.example, template)
+    return 0
 
 
 def _show_example(shown: Example, template: ChatTemplate | None) -> None:

@@ -43,15 +43,11 @@ class RewardEvalSettings(Settings):
     Accuracy with an interval clustered by prompt, also by subset; calibration; the influence of
     length; and the mean and std that normalise rewards. The same command resumes. The folder gets
     scores.jsonl (rewards as they come), evaluation.json (every figure) and report.html (pictures).
-
-    openrlhf-js rm eval held_out.jsonl --model ckpt/rm --apply_chat_template --subset_key source
     """
 
     file: tyro.conf.Positional[Path] = Field(description="JSON, JSON lines, CSV or Parquet")
     model: str = Field(description="reward model: a folder, or a name on the hub")
-    prompt_key: str | None = Field(
-        None, description="column of the prompt; default: both sides include it"
-    )
+    prompt_key: str | None = Field(None, description="of the prompt; default: in both sides")
     chosen_key: str = Field("chosen", description="column of the preferred side")
     rejected_key: str = Field("rejected", description="column of the other side")
     subset_key: str = Field("subset", description="column of groups to report separately")
@@ -103,9 +99,9 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     folder = settings.out or Path("runs", f"rm-eval-{digest}")
+    # not normalised: margins are in the units of training
+    how = (settings.max_len, settings.device, settings.dtype, False, settings.value_head_prefix)
     with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
-        # not normalised: margins are in the units of training
-        how = (settings.max_len, settings.device, settings.dtype, False, settings.value_head_prefix)
         model = RewardModel.load(model_folder, *how)
         with progress("scoring", len(texts), "pairs") as bar:
             rewards = evaluation.score_pairs(texts, model.scores, store, progress=bar.update)
@@ -132,9 +128,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
 
 class _RewardFlags(Settings):
     model_name_or_path: str = Field(description="a folder, or a name on the hub")
-    normalize_enable: bool = Field(
-        False, description="serve (reward - mean) / std, by mean and std of config.json"
-    )
+    normalize_enable: bool = Field(False, description="serve (reward - mean) / std of config.json")
 
 
 class _DataFlags(Settings):
@@ -181,10 +175,8 @@ def _serve(settings: RewardServeSettings) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     token = server.read_token(os.environ.get(TOKEN_VARIABLE), settings.token_file)
     if token is None and not server.is_loopback(settings.host):
-        raise ValueError(
-            f"--host {settings.host} can be reached from other machines, so clients must send a "
-            f"token: set {TOKEN_VARIABLE}, as `openssl rand -hex 32` prints it, or --token_file"
-        )
+        said = f"--host {settings.host} can be reached from other machines, so clients must send a"
+        raise ValueError(f"{said} token: set {TOKEN_VARIABLE}, or --token_file")
     name, normalize = settings.reward.model_name_or_path, settings.reward.normalize_enable
     prefix = settings.ds.value_head_prefix
     with server.bind(settings.host, settings.port) as listener:
@@ -281,9 +273,9 @@ def _show_pairs(flag: str, report: Report, max_len: int) -> None:
         row |= {"tokens, median": round(median(report.tokens)), "most": max(report.tokens)}
         table([row | {f"cut to {max_len:,}": report.counts["cut"]}])
     for kind, problems in report.problems.items():
-        count = report.counts[kind]
-        of = f"{100 * count / (report.pairs + report.counts['no pair']):.1f} %"
-        say(f"{count:,} ({of}) x {KINDS[kind].text} [{kind}], such as", style="bold")
+        count, rows = report.counts[kind], report.pairs + report.counts["no pair"]
+        of = f"{count:,} ({count / rows:.1%})".replace("%", " %")
+        say(f"{of} x {KINDS[kind].text} [{kind}], such as", style="bold")
         for problem in problems:
             say(f"  {problem}".replace("\n", "\\n"))
 

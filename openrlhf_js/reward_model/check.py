@@ -16,8 +16,7 @@ from openrlhf_js.reward_model.preferences import Keys, PreferencePair, Template
 
 SHOWN = 3  # problems of a kind
 BATCH = 512  # pairs that are tokenized together
-INITIALS = {"system": "s", "developer": "s", "user": "u", "assistant": "a", "tool": "t"}
-ROLE_ORDER = re.compile(r"s?(ua(t+a)*)+")
+ROLE_ORDER = re.compile(r"((system|developer),)?(user,assistant,((tool,)+assistant,)*)+")
 
 
 class Kind(NamedTuple):
@@ -128,11 +127,11 @@ def _texts(row: FileRow, place: str, making: Making, report: Report) -> tuple[st
     except (ValueError, LookupError) as error:  # LookupError: of other braces in a template
         report.add(place, "no text", str(error))
         return None
-    if not texts.whole:
+    if not texts[2]:
         text = "prompt and response do not begin with the prompt and its generation prompt"
         report.add(place, "torn", text)
-    end = making.tokenizer.eos_token
-    return preferences.ended(texts.chosen, end), preferences.ended(texts.rejected, end)
+    chosen, rejected = (preferences.ended(each, making.tokenizer.eos_token) for each in texts[:2])
+    return chosen, rejected
 
 
 def _compare(texts: tuple[str, str], place: str, report: Report, seen: dict[int, str]) -> None:
@@ -166,9 +165,9 @@ def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[s
         return
     before: Any = pair.prompt or []
     for key, messages in sides.items():
-        roles = [message["role"] for message in [*before, *messages]]
-        if not ROLE_ORDER.fullmatch("".join(INITIALS.get(role, "?") for role in roles)):
-            yield "roles", f"{key!r} has {', '.join(roles)}"
+        roles = "".join([message["role"] + "," for message in [*before, *messages]])
+        if not ROLE_ORDER.fullmatch(roles):
+            yield "roles", f"{key!r} has {roles}"
             return
     said, other = ([(m["role"], m["content"]) for m in side[:-1]] for side in sides.values())
     if said != other:

@@ -17,10 +17,7 @@ def checkpoint_problems(
     messages: bool = False,
     normalize: bool = False,
 ) -> list[str]:
-    """What keeps a folder of OpenRLHF's training from being used as a reward model, in lines.
-
-    `messages` need a chat template; to `normalize` takes mean and std of config.json.
-    """
+    """What keeps a folder from being used as a reward model; `messages` need a chat template."""
     folder = Path(folder)
     try:
         config = read_config(folder)
@@ -41,18 +38,15 @@ def tokenizer_problems(folder: str | Path, *, messages: bool = False) -> list[st
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # tokenizers raises bare Exceptions on damaged files
         return [f"{folder} has no tokenizer that can be loaded: {first_line(error)}"]
-    where, size, problems = "in tokenizer_config.json", math.inf, []
+    size, problems = math.inf, []
     if (folder / "config.json").is_file():
         size = getattr(read_config(folder).get_text_config(), "vocab_size", math.inf)
     if tokenizer.eos_token_id is None:
-        problems.append(f"the tokenizer in {folder} has no EOS token: set eos_token {where}")
+        problems.append(f"{folder} has no EOS token: set eos_token in tokenizer_config.json")
     for name in ("eos", "pad"):  # some tokenizers add special tokens without an embedding
         token = getattr(tokenizer, f"{name}_token_id")
         if token is not None and token >= size:
-            problems.append(
-                f"the tokenizer in {folder} has {name}_token {token}, and the model has {size} "
-                f"embeddings: set another {name}_token {where}"
-            )
+            problems.append(f"{folder}: {name}_token {token}, and the model has {size} embeddings")
     if messages and not tokenizer.chat_template:
         problems.append(f"{folder} has no chat template: use the model's instruct variant")
     return problems

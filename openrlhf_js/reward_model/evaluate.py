@@ -106,17 +106,11 @@ def evaluate(
     names = np.array(subsets, dtype=object)
     several = sorted(set(subsets)) if len(set(subsets)) > 1 else []
     bins = reliability(margins)
+    parts = {name: _part(margins[names == name], clusters[names == name]) for name in several}
     return {
         **_part(margins, clusters),
-        "subsets": {
-            name: _part(margins[names == name], clusters[names == name]) for name in several
-        },
-        "reward": {
-            "mean": float(rewards.mean()),
-            "std": float(rewards.std(ddof=1)),
-            "chosen_mean": float(rewards[:, 0].mean()),
-            "rejected_mean": float(rewards[:, 1].mean()),
-        },
+        "subsets": parts,
+        "reward": {"mean": float(rewards.mean()), "std": float(rewards.std(ddof=1))},
         "calibration": {
             "error": calibration_error(bins),
             "error_by_chance": error_by_chance(margins),
@@ -187,8 +181,7 @@ def calibration_error(bins: list[dict[str, float]]) -> float:
 def error_by_chance(margins: Floats, bins: int = BINS) -> float:
     """The expected calibration error of exact confidences on as many independent pairs.
 
-    A bin's accuracy is then nearly normal about its confidence, and the mean distance of a normal
-    variable from its mean is sqrt(2 / pi) standard deviations.
+    A bin's accuracy is then nearly normal, at a mean distance of sqrt(2 / pi) standard deviations.
     """
     confidence = _confidence(margins)
     variances = [(confidence * (1 - confidence))[part].sum() for part in _bins(confidence, bins)]

@@ -49,7 +49,7 @@ class RewardModel:
     ) -> RewardModel:
         """Loads a folder, or a name on the hub, of OpenRLHF's reward model training.
 
-        `max_len` is in tokens, as in training; without a `device` it is a GPU if there is one;
+        `max_len` is in tokens, as in training; the `device` is by default a GPU if there is one;
         `normalize` gives (reward - mean) / std. ValueError lists what is wrong.
         """
         from transformers import AutoModel, AutoTokenizer
@@ -138,8 +138,7 @@ def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> li
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         last = batches[-1] if batches else []
-        tokens = lengths[last[0]] * (len(last) + 1) if last else 0
-        if last and len(last) < max_count and tokens <= max_tokens:
+        if last and len(last) < max_count and lengths[last[0]] * (len(last) + 1) <= max_tokens:
             last.append(index)
         else:
             batches.append([index])

@@ -100,14 +100,6 @@ def response(side: Side) -> str:
     return side if isinstance(side, str) else side[-1]["content"]
 
 
-class Texts(NamedTuple):
-    """Both sides of a pair as text, each with the prompt."""
-
-    chosen: str
-    rejected: str
-    whole: bool  # whether they start with the prompt: OpenRLHF cuts it off by its length
-
-
 def ended(text: str, eos_token: str) -> str:
     """The text with its end-of-sequence token, as OpenRLHF's RewardDataset adds it."""
     text = text.rstrip("\n")
@@ -130,10 +122,11 @@ def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]
 
 def rendered(
     pair: PreferencePair, template: Template | None = None, input_template: str | None = None
-) -> Texts:
-    """Both sides without their ends; ValueError for text with a template, or messages without.
+) -> tuple[str, str, bool]:
+    """Both texts without their ends, and whether they start with the prompt.
 
-    `input_template` is for prompts that are text.
+    OpenRLHF cuts the prompt off by its length. `input_template` is for prompts that are text.
+    ValueError for text with a template, or messages without.
     """
     sides: tuple[Any, ...] = pair.prompt, pair.chosen, pair.rejected  # all text, or all messages
     given, chosen, rejected = sides
@@ -143,13 +136,13 @@ def rendered(
         prompt = given or ""
         if given is not None and input_template:
             prompt = input_template.format(given)
-        return Texts(prompt + chosen, prompt + rejected, True)
+        return prompt + chosen, prompt + rejected, True
     if given is None:
-        return Texts(_applied(template, chosen), _applied(template, rejected), True)
+        return _applied(template, chosen), _applied(template, rejected), True
     prompt = _applied(template, given, add_generation_prompt=True)
     full, other = (_applied(template, given + side) for side in (chosen, rejected))
     whole = full.startswith(prompt) and other.startswith(prompt)
-    return Texts(prompt + full[len(prompt) :], prompt + other[len(prompt) :], whole)
+    return prompt + full[len(prompt) :], prompt + other[len(prompt) :], whole
 
 
 def _applied(template: Template, messages: Messages, **options: bool) -> str:

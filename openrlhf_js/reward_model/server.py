@@ -148,7 +148,6 @@ def make_app(
             raise HTTPException(503, late, RETRY_LATER) from None
         for number, score in enumerate(scores):
             if not math.isfinite(score):
-                log.error("the score of a query is %s", score)
                 raise HTTPException(500, f"query {number} has the score {score}")
         return scores
 

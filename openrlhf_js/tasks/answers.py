@@ -93,9 +93,8 @@ def without_end_marks(text: str, start: int = 0) -> str:
 def plain(answer: str) -> str:
     """An answer without its presentation, for tasks that expect no LaTeX: `8*3` of `$8*3$.`.
 
-    Math delimiters, `\\left(` and `\\right)`, `\\boxed{}`, `\\text{}` and their like, braces,
-    LaTeX's spaces, backticks and quotes become spaces, closed or not, so that none joins what it
-    separates. Bold stars around the whole go, and so does a last full stop.
+    Math delimiters, `\\left(`, `\\boxed{}`, `\\text{}`, braces, backticks and quotes become spaces,
+    so that none joins what it separates. Bold stars around it and a last full stop go.
     """
     text = _PRESENTATION.sub(" ", answer).strip().removesuffix(".").rstrip()
     if text.startswith("**") and text.endswith("**"):

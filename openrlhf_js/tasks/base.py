@@ -105,10 +105,9 @@ def split_of(key: str) -> Split:
 
 
 def is_new(seen: set[int], key: str) -> bool:
-    """Whether a problem comes for the first time; `seen` keeps 8 bytes of its digest."""
-    digest = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
+    """Whether a problem comes for the first time; `seen` keeps its hash."""
     known = len(seen)
-    seen.add(digest)
+    seen.add(hash(key))
     return len(seen) > known
 
 
@@ -117,8 +116,7 @@ def in_turn(
 ) -> Iterator[Item]:
     """`count` problems, of each kind in turn; an exhausted kind leaves the rest to the others.
 
-    A kind, such as a number of people, is exhausted when `draw` gives None so many `tries` in a
-    row. ValueError where a kind has no problem, or all are exhausted.
+    A kind is exhausted when `draw` gives None so many `tries` in a row; ValueError if all are.
     """
     turns, found = deque(kinds), Counter(dict.fromkeys(kinds, 0))
     while found.total() < count:
@@ -131,7 +129,5 @@ def in_turn(
             continue
         turns.popleft()
         if not turns or not found[kind]:
-            raise ValueError(
-                f"only {found[kind]} different {what.format(kind)} were found, and {found.total()} "
-                f"in all, of {count}: ask for fewer, or for other kinds"
-            )
+            fewer = f"{found.total()} in all, of {count}: ask for fewer, or for other kinds"
+            raise ValueError(f"only {found[kind]} different {what.format(kind)} found, {fewer}")

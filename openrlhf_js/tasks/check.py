@@ -26,13 +26,11 @@ class Findings:
 
     def rows(self) -> list[dict[str, Any]]:
         """A table by datasource."""
-        made = []
+        rows = []
         for source, tokens in sorted(self.tokens.items()):
             row = {"datasource": source, "items": len(tokens)}
-            if counted := [number for number in tokens if number]:
-                row |= {"median_tokens": round(median(counted)), "max_tokens": max(counted)}
-            made.append(row)
-        return made
+            rows.append(row | {"median_tokens": round(median(tokens)), "max_tokens": max(tokens)})
+        return rows
 
 
 def check(

@@ -103,9 +103,8 @@ def _problem(label: str) -> tuple[list[int], int, bool]:
 def score(response: str, label: str) -> Score:
     """Grades the expression in the last `<answer>`, or without one in the last box.
 
-    It must equal the target exactly and use each number at most once, and all of them where the
-    label has `"use_all": true`. `= 71` behind it or `71 =` before it, `Equation:`, `x =` and its
-    presentation (`answers.plain`) make no difference. ValueError if the label is malformed.
+    It must equal the target exactly and use each number at most once, and all where the label has
+    `"use_all": true`. Its presentation makes no difference. ValueError if the label is malformed.
     """
     numbers, target, use_all = _problem(label)
     answer = answer_of(response)

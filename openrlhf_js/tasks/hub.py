@@ -54,11 +54,8 @@ def _hub_rows(source: str, split: str, config: str | None) -> Iterator[Row]:
             found = datasets.load_dataset(place, config, split=split, streaming=local)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"{source!r} does not give its split {split!r} ({reason}): without the hub, run `hf "
-            "download OWNER/NAME --repo-type dataset --local-dir FOLDER` elsewhere, and give it "
-            "as --source FOLDER, or the file of the split"
-        ) from None
+        cure = "without the hub, give a folder of `hf download --repo-type dataset` as --source"
+        raise ValueError(f"{source} does not give its split {split} ({reason}); {cure}") from None
     for table in found.with_format("arrow").iter(256):  # `datasets` would decode every image
         yield from table.to_pylist()
 
@@ -83,8 +80,8 @@ def distinct(
 ) -> Iterator[Item]:
     """The items made of the rows, each problem once, in the order of their first rows.
 
-    Problems are the same if their text is, whatever its white space and Unicode form. One with
-    several gold answers is left out, since nobody can say which is right; a warning counts them.
+    White space and Unicode forms make no difference. A problem with several gold answers is left
+    out, since nobody can say which is right; a warning counts them.
     """
     kept: dict[str, tuple[Item, str]] = {}
     contested = set()

@@ -3,8 +3,7 @@
 A statement is a list: its kind, then `[person, truthful]` for each of its parts: `["if", [0, true],
 [4, false]]` is "if Owen is a sage then Sofia is a fool". Nobody merely names their own role, and
 both parts of a compound are about different people. A world gives everybody a role; bit i of its
-number is 1 where person i tells the truth. A set of worlds is an integer of 2^n bits, so that a few
-operations try a puzzle in all its worlds.
+number is 1 where person i tells the truth. A set of worlds is an integer of 2^n bits.
 """
 
 from __future__ import annotations
@@ -167,8 +166,7 @@ def _truthful(size: int) -> tuple[int, ...]:
 def _shape(statements: Sequence[Statement]) -> str:
     """What sort of thing is said how often, of oneself or of whichever other person.
 
-    It is the same whatever the names, their order, or which of equal forms a statement has, such as
-    "if Ann is a fool then Bob is" and "Ann is a sage or Bob is a fool, or both".
+    It is the same whatever the names, their order, or which of two equal forms a statement has.
     """
     shapes = []
     for speaker, (kind, *parts) in enumerate(statements):

@@ -1,7 +1,6 @@
 r"""Mathematics: DAPO-17k to train on; MATH500, AMC23 and OlympiadBench to test on; or your file.
 
-The answer is in the last `\boxed{}` of a response, or without one in its last `<answer>`. Problems
-that two data sets share are found by `openrlhf-js data check --against`.
+The answer is in the last `\boxed{}` of a response, or without one in its last `<answer>`.
 """
 
 from __future__ import annotations

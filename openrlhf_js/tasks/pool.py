@@ -75,10 +75,9 @@ class GradingPool(contextlib.AbstractContextManager):
         self._slots = threading.Semaphore(self.workers)
 
     def grade(self, function: str, answer: str, label: str) -> Score:
-        """The score of an answer: a `timeout`, or an `error` where its process died.
+        """The score by `function`, `"package.module:name"` of (answer, label) -> (status, detail).
 
-        `function` is `"package.module:name"` of a plain function (answer, label) -> (status,
-        detail). RuntimeError: the function cannot be loaded, or the pool is closed.
+        RuntimeError: the function cannot be loaded, or the pool is closed.
         """
         with self._slots, self._worker(function) as worker:
             try:

@@ -1,8 +1,7 @@
 """Prompt files: problems as rows that OpenRLHF reads, written with a manifest, read back.
 
 A row has the same columns whatever its task, since OpenRLHF reads several files as one table:
-`input` (messages), `label` (text), `datasource` (the task, or task/group), and `images` (paths)
-where a task shows images. OpenRLHF logs evaluation metrics for each datasource.
+`input` (messages), `label` (text), `datasource` (the task, or task/group), and `images` (paths).
 """
 
 from __future__ import annotations

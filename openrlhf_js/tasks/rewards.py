@@ -55,10 +55,8 @@ def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) ->
 
 def _task_of_label(label: str) -> Task:
     if not hasattr(label, "datasource"):
-        raise ValueError(
-            "the label has no datasource, by which mixed data is graded: train with `openrlhf-js "
-            "train` on rows with text labels, or point --reward.remote_url at one task's file"
-        )
+        said = "the label has no datasource: train mixed data with `openrlhf-js train`, or point"
+        raise ValueError(f"{said} --reward.remote_url at one task's file")
     return task_of(label.datasource)
 
 
@@ -82,9 +80,8 @@ def _graded(tasks: Sequence[Task], *lists: Strings) -> dict[str, Any]:
 def response_of(query: str, prompt: str) -> str:
     """The response in a query, without the tokens that end it; never a part of the prompt.
 
-    Decoding need not give back a prompt's very text: white space changes, an image's place becomes
-    many tokens, and a prompt that is too long is cut on its left. Then the end of the prompt, as
-    much as is found unchanged, marks where the response begins; ValueError if it is not found.
+    Decoding may change white space, make many tokens of an image, and cut a long prompt on its left.
+    Then the response begins behind the prompt's unchanged end; ValueError if it is not found.
     """
     start = len(prompt) if query.startswith(prompt) else _end_of_prompt(query, prompt)
     return without_end_marks(query, start)

@@ -58,7 +58,6 @@ def test_figures_by_hand():
     assert reward["mean"] == pytest.approx(7 / 8)
     # torch.std of all rewards, which OpenRLHF normalises with
     assert reward["std"] == pytest.approx(np.std([3, 1, 2, 0, 1, 2, 2, -4], ddof=1))
-    assert (reward["chosen_mean"], reward["rejected_mean"]) == (1.5, 0.25)
     with pytest.raises(ValueError, match="no pair"):
         evaluated([], [])
 

@@ -18,7 +18,6 @@ from openrlhf_js.tasks.equivalence.compare import Judge, Undecided
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, decimal, node, number, read
 
-__all__ = ["check_label", "grade"]
 MAX_CHARS = 2_000
 _NUMERAL = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
 

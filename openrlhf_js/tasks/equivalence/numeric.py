@@ -1,8 +1,8 @@
 r"""Judge expressions by their values to 150 digits, and with math-verify where our grammar ends.
 
-For a worker process alone, which is killed when it takes too long. Two expressions that agree to
-110 digits wherever both are real are taken to be equal. Of math-verify only the LaTeX grammar is
-used: its reader of plain expressions hands text to sympy's `parse_expr`, which runs it as Python.
+For a worker process, which is killed when it takes too long. Expressions that agree to 110 digits
+wherever both are real are equal. Of math-verify only the LaTeX grammar is used: its reader of plain
+expressions hands text to sympy's `parse_expr`, which runs it as Python.
 """
 
 from __future__ import annotations
