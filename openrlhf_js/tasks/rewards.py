@@ -80,7 +80,7 @@ def _graded(tasks: Sequence[Task], *lists: Strings) -> dict[str, Any]:
 def response_of(query: str, prompt: str) -> str:
     """The response in a query, without the tokens that end it; never a part of the prompt.
 
-    Decoding may change white space, make many tokens of an image, and cut a long prompt on its left.
+    Decoding may change white space, make an image many tokens, and cut a long prompt on its left.
     Then the response begins behind the prompt's unchanged end; ValueError if it is not found.
     """
     start = len(prompt) if query.startswith(prompt) else _end_of_prompt(query, prompt)
