@@ -1,6 +1,5 @@
 """Every answer gets its score within its limits, whatever the others and the machine do."""
 
-import asyncio
 import hashlib
 import os
 import signal
@@ -106,19 +105,6 @@ def test_a_function_that_cannot_be_loaded_raises_and_says_why(pool, tmp_path, mo
     ]:
         with pytest.raises(RuntimeError, match=reason):
             pool.grade(function, "", "")
-
-
-def test_many_calls_from_asyncio_and_some_that_hang(pool):
-    async def batch() -> list[Score]:
-        calls = [("gradees:compare", f"{n}", f"{n - n % 2}") for n in range(300)]
-        for place, deed in enumerate(("loop", "in C", "leave")):
-            calls.insert(100 * place, ("gradees:hostile", deed, "many"))
-        return await asyncio.gather(*(asyncio.to_thread(pool.grade, *call) for call in calls))
-
-    scores = asyncio.run(batch())
-    hostile = [scores.pop(place).status for place in (200, 100, 0)]
-    assert hostile[1:] == ["timeout"] * 2 and hostile[0] in ("error", "timeout")
-    assert [score.status for score in scores] == ["correct", "wrong"] * 150
 
 
 def test_an_idle_worker_killed_from_outside_costs_no_answer():

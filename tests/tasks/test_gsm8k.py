@@ -32,13 +32,6 @@ def test_a_downloaded_copy(tmp_path):
     assert list(gsm8k.load("train", str(file))) == found
 
 
-def test_by_default_the_hub_is_asked(monkeypatch):
-    asked = []
-    monkeypatch.setattr(gsm8k.hub, "rows", lambda *arguments: asked.append(arguments) or iter([]))
-    gsm8k.load("test")
-    assert asked[0][:4] == ("openai/gsm8k", "test", ("question", "answer"), "main")
-
-
 @pytest.mark.parametrize("answer", ["7", "#### seven", "#### 7 pens", "####", "#### 1/2"])
 def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
     file = tmp_path / "train.jsonl"
