@@ -98,7 +98,7 @@ def _build(task: Generated | Loaded, settings: Any) -> None:
     count, split, total = settings.count, settings.split, None
     if isinstance(task, Loaded):
         own = task.used(split, **own)
-    else:
+    elif not own.get("source"):
         count = total = count or COUNTS[task.NAME][split]
     parameters = {"task": task.NAME, "split": split, "count": count, "seed": settings.seed}
     settings.out.mkdir(parents=True, exist_ok=True)

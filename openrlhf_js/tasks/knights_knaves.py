@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from openrlhf_js.tasks import base
+from openrlhf_js.tasks import base, hub
 from openrlhf_js.tasks.answers import boxed_or_tagged
 from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
 
@@ -110,13 +110,20 @@ def generate(
     split: Split = "train",
     people: Sequence[int] = (4, 5, 6),
     wording: Wording = "own",
+    source: str | None = None,
 ) -> Iterator[Item]:
     """Puzzles with exactly one solution, all different, and equally many of each size.
 
     `people` are the sizes, from 2 to 9; the default is the paper's KnK-Easy, its KnK-Hard is
     (6, 7, 8). An item has the names of the `people`, their two `roles` (the truthful one first) and
     the `statements`, in the order of the people. Test gets one `_shape` in 8.
+
+    With a `source`, such as the hub's K-and-K/knights-and-knaves, they are all published ones in
+    its layout, with `quiz` and `solution` in the place of the statements.
     """
+    if source:
+        yield from _published(source, split, people, wording)
+        return
     rng, seen = base.random_of(NAME, split, seed), set[int]()
 
     def draw(size: int) -> Item | None:
@@ -129,6 +136,26 @@ def generate(
         return item if base.is_new(seen, repr(item)) else None
 
     yield from base.in_turn(draw, people, count, TRIES, f"{split} puzzles of {{}} people")
+
+
+def _published(
+    source: str, split: Split, people: Sequence[int], wording: Wording
+) -> Iterator[Item]:
+    """The puzzles of these sizes in K-and-K's layout, where each size is a split, `4ppl`."""
+
+    def item(row: hub.Row) -> Item:
+        roles = [row["knight_knave"]["knight"], row["knight_knave"]["knave"]]
+        solved = {"quiz": hub.text(row, "quiz"), "solution": row["solution"]}
+        return {"people": row["names"], "roles": roles, **solved, "wording": wording}
+
+    columns = ("quiz", "names", "knight_knave", "solution")
+    rows = (
+        row
+        for size in people
+        for row in hub.rows(source, f"{size}ppl", columns, split)
+        if len(row["names"]) == size
+    )
+    yield from hub.distinct(rows, source, item, lambda item: item["quiz"], label)
 
 
 def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
@@ -185,7 +212,7 @@ def prompt(item: Item) -> list[Message]:
     """One user message. Its wording varies, and follows from the item alone."""
     roles = dict(zip(("truthful", "lying"), map(_one, item["roles"]), strict=True))
     request = REQUESTS[item.get("wording", "own")].format(**roles)
-    return [{"role": "user", "content": f"{_quiz(item, roles)} {request}"}]
+    return [{"role": "user", "content": f"{item.get('quiz') or _quiz(item, roles)} {request}"}]
 
 
 def _quiz(item: Item, roles: Mapping[str, str]) -> str:
@@ -225,12 +252,16 @@ def _listed(parts: Sequence[str]) -> str:
 
 def label(item: Item) -> str:
     """JSON name -> role, the solution of the statements; ValueError if they have not just one."""
-    found = worlds(item["statements"])
-    if found.bit_count() != 1:
-        raise ValueError(f"a puzzle has one solution, got {found.bit_count()} for {dict(item)}")
-    world = found.bit_length() - 1
-    roles = [item["roles"][not world >> i & 1] for i in range(len(item["people"]))]
-    return json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
+    if "solution" not in item:
+        found = worlds(item["statements"])
+        if found.bit_count() != 1:
+            raise ValueError(f"a puzzle has one solution, got {found.bit_count()} for {dict(item)}")
+        world = found.bit_length() - 1
+    solution = item.get("solution") or [world >> i & 1 for i in range(len(item["people"]))]
+    roles = [item["roles"][not truthful] for truthful in solution]
+    made = json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
+    _solution(made)
+    return made
 
 
 PAIRS = {role: pair for pair in ROLES for role in pair}

@@ -67,16 +67,17 @@ def items(
 
     Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
     """
+    loaded = not isinstance(task, Generated) or bool(options.get("source"))
     if isinstance(task, Generated):
-        if count is None:
+        if count is None and not loaded:
             raise ValueError(f"{task.NAME} generates its problems: say how many")
-        found = task.generate(count, seed, split, **options)
+        found = task.generate(count or 0, seed, split, **options)
     else:
         found = task.load(split, **options, progress=progress)
-        if count is not None:
-            rng = random.Random(f"{task.NAME}/{split}/{seed}/sample")
-            drawn = heapq.nsmallest(count, ((rng.random(), n, x) for n, x in enumerate(found)))
-            found = (x for _, _, x in sorted(drawn, key=lambda each: each[1]))
+    if loaded and count is not None:
+        rng = random.Random(f"{task.NAME}/{split}/{seed}/sample")
+        drawn = heapq.nsmallest(count, ((rng.random(), n, x) for n, x in enumerate(found)))
+        found = (x for _, _, x in sorted(drawn, key=lambda each: each[1]))
     number = 0
     for number, item in enumerate(found, 1):
         if isinstance(task, Generated):

@@ -1,5 +1,6 @@
 """Puzzles have one solution, read from their text alone; answers are read as a person would."""
 
+import functools
 import itertools
 import json
 import re
@@ -8,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from openrlhf_js.tasks import knights_knaves
+from openrlhf_js.tasks import TASKS, knights_knaves, prompt_files
 
 SIZES = range(2, 10)
 World = dict[str, str]  # name -> role
@@ -66,6 +67,47 @@ def test_the_text_alone_has_one_solution_which_is_the_label(size, wording):
         text = text_of(item)
         assert solutions_of(text) == [json.loads(knights_knaves.label(item))]
         assert text.startswith("A very special island") == (wording == "paper")
+
+
+def published(size, **changes):
+    """A row of the published data set: everybody says that the next one lies."""
+    names = ["Ella", "Zoey", "Henry", "Mia"][:size]
+    words = {"knight": "knight", "knave": "knave", "a_knight": "a knight", "a_knave": "a knave"}
+    quiz = f"You meet {size} inhabitants. So who is a knight and who is a knave?"
+    solution = [place % 2 == 0 for place in range(size)]
+    row = {"quiz": quiz, "names": names, "knight_knave": words, "solution": solution, "index": 0}
+    return {**row, **changes}
+
+
+def test_published_puzzles_are_read_from_a_copy_or_a_file(tmp_path):
+    card = ""
+    for split, sizes in {"train": (2, 3), "test": (4,)}.items():
+        files = [f"{{split: {n}ppl, path: {split}/people{n}_num1.jsonl}}" for n in sizes]
+        card += f"- config_name: {split}\n  data_files: [{', '.join(files)}]\n"
+        (tmp_path / split).mkdir()
+        for n in sizes:
+            line = json.dumps(published(n, quiz=f"{split} {n}?"))
+            (tmp_path / split / f"people{n}_num1.jsonl").write_text(line)
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
+    load = functools.partial(knights_knaves.generate, None, 0, source=str(tmp_path))
+    assert [item["quiz"] for item in load("train", (2, 3))] == ["train 2?", "train 3?"]
+    (item,) = load("test", (4,), "paper")
+    assert text_of(item) == f"test 4? {knights_knaves.REQUESTS['paper'].format()}"
+    label = knights_knaves.label(item)
+    assert json.loads(label) == dict(Ella="knight", Zoey="knave", Henry="knight", Mia="knave")
+    assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1
+    options = {"people": (2, 3), "source": str(tmp_path)}
+    assert len(list(prompt_files.items(TASKS["knights_knaves"], "train", 1, 0, options))) == 1
+    file = str(tmp_path / "train" / "people2_num1.jsonl")
+    assert len(list(knights_knaves.generate(None, 0, "test", (2, 3), source=file))) == 1
+
+
+@pytest.mark.parametrize("changes", [{"solution": [True]}, {"names": ["A", "B C"]}, {"quiz": ""}])
+def test_a_published_puzzle_that_is_refused(tmp_path, changes):
+    file = tmp_path / "test.jsonl"
+    file.write_text(json.dumps(published(2, **changes)))
+    with pytest.raises(ValueError, match="row 1: "):
+        list(knights_knaves.generate(None, 0, "test", (2,), source=str(file)))
 
 
 @pytest.mark.parametrize(("one", "two"), [(True, False), (False, False)])  # none, and two
