@@ -27,13 +27,12 @@ from openrlhf_js.lab.gradient import MIDDLE, BatchPlan, Distances, SmallBatches,
 from openrlhf_js.lab.mse import mean_value, spread
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import OURS, REFERENCE, LabResult, Row, reduction
-from openrlhf_js.stats import Estimate, bootstrap_interval, clustered_mean
+from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
 
 POINTS = (REFERENCE, MIDDLE, "bloo")  # lambda = 0, 1/2 and 1
 SWEPT = (*POINTS, *OURS)
 GRID = np.linspace(0, 1, 41)
-ROUNDS = 4000
 MIX = "mix"
 LEAST_DISTANCE, LEAST_ERROR = "least distance", "least error"
 
@@ -55,17 +54,14 @@ def best(parabola: Floats) -> float:
     return float(np.clip(-b / (2 * c), 0, 1)) if c > 0 else float(b < 0)
 
 
-def minimiser(parabola: Floats, seed: int) -> Estimate:
-    """`best` with its interval, from a studentized bootstrap over batches (B, 3)."""
+def minimiser(parabola: Floats) -> Estimate:
+    """`best` with its interval over batches (B, 3), that of a ratio of means."""
     value = best(parabola)
     bent = parabola[parabola[:, 2] > 0]  # where all rewards are equal, lambda does not matter
-    if len(bent) < 2:
+    if not len(bent):
         return Estimate(value, 0.0, 1.0)
-    sums = np.stack([-bent[:, 1], 2 * bent[:, 2]], 1)
-    found = bootstrap_interval(
-        sums, lambda total: total[..., 0] / total[..., 1], seed=seed, rounds=ROUNDS
-    )
-    return Estimate(value, *(float(np.clip(end, 0, 1)) for end in found[1:]))
+    _, low, high = np.clip(ratio_of_means(-bent[:, 1], 2 * bent[:, 2]), 0, 1)
+    return Estimate(value, float(low), float(high))
 
 
 def held_out(parabola: Floats) -> Floats:
@@ -83,10 +79,10 @@ def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult
     for c, m in enumerate(plan.responses):
         parabola = parabolas(*(found.of(name, c) for name in POINTS))
         errors = parabolas(*(batches.squared_errors(m, name) for name in POINTS))
-        none, least = parabola[:, 0], minimiser(errors, plan.seed)
+        none, least = parabola[:, 0], minimiser(errors)
         curves.append([reduction(at(parabola, each), none) for each in GRID])
         points = {
-            LEAST_DISTANCE: (minimiser(parabola, plan.seed), held_out(parabola)),
+            LEAST_DISTANCE: (minimiser(parabola), held_out(parabola)),
             LEAST_ERROR: (least, at(parabola, least.value)),
             "bloo": (Estimate(1.0, 1.0, 1.0), found.of("bloo", c)),
         }

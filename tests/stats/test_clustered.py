@@ -211,13 +211,10 @@ def test_what_cannot_be_averaged_is_refused(call, message):
         call()
 
 
-@pytest.mark.parametrize(
-    ("items", "power", "expected"),
-    [(40, 0.8, 0.45425711), (10, 0.9, 1.15456505), (500, 0.8, 0.12553232)],
-)
-def test_the_detectable_effect_is_that_of_statsmodels(items, power, expected):
-    # statsmodels 0.15.0: TTestPower().solve_power(nobs=items, alpha=0.05, power=power)
-    found = detectable_effect(1 / math.sqrt(items), items - 1, power=power)
+@pytest.mark.parametrize(("items", "expected"), [(40, 0.45425711), (500, 0.12553232)])
+def test_the_detectable_effect_is_that_of_statsmodels(items, expected):
+    # statsmodels 0.15.0: TTestPower().solve_power(nobs=items, alpha=0.05, power=0.8)
+    found = detectable_effect(1 / math.sqrt(items), items - 1)
     assert found == pytest.approx(expected, abs=2e-7)
 
 
