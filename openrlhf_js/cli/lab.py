@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # torch is imported once the flags are right
     from openrlhf_js.sampling.prompts import Row
 
 PROG = "openrlhf-js lab"
-BASELINES = ("js", "js_plus", "bloo", "reinforce++", "dr_grpo")
+BASELINES = ("js", "js_plus", "bloo", "reinforce++", "dr_grpo", "remax")
 PROMPTS = 128  # the paper's
 PAST = "--out of an earlier checkpoint with the same prompts; js_memory knows m rewards from there"
 TASK_POOL = 1000  # problems that a task makes, of which some are drawn
@@ -140,8 +140,7 @@ class SweepSettings(BatchSettings):
     """The distance to the true gradient for every lambda from 0 (rloo) to 1 (bloo).
 
     And where js and js_plus are. Least distance: the lambda with the least mean distance; its
-    reduction is measured on each batch with the lambda that is best for the others. Least error:
-    the same of the baseline's squared error to the values.
+    reduction is measured on each batch with the lambda that is best for the others.
     """
 
 
@@ -157,18 +156,16 @@ class HeterogeneitySettings(BatchSettings):
 class SimulateSettings(Settings):
     """How far every baseline is from the true value where values are made up, without a model.
 
-    Values: beta:A,B; uniform; two_point:LOW,HIGH,SHARE; logit_normal:MEAN,STD; constant:VALUE;
-    normal:MEAN,STD (for gaussian rewards); file:PATH (value.npz of lab value, or text). Measured
-    values spread more than true ones, by their squared error.
+    Values: beta:A,B; uniform; two_point:LOW,HIGH,SHARE; constant:VALUE; normal:MEAN,STD (with
+    --noise); file:PATH (value.npz of lab value, or text). Measured values spread more than true
+    ones, by their squared error.
     """
 
     out: Path = Field(description="folder of results")
     values: str = Field("beta:0.5,0.5", description="of the prompts, see above")
-    rewards: Literal["bernoulli", "gaussian"] = Field(
-        "bernoulli", description="bernoulli: 1 with the value as probability, else 0"
+    noise: float | None = Field(
+        None, gt=0, description="std of Gaussian rewards; default: 1 with the value as probability"
     )
-    noise: float = Field(1.0, gt=0, description="std of gaussian rewards")
-    noise_spread: float = Field(0.0, ge=0, description="std of its logarithm over prompts")
     prompts_count: int = Field(64, ge=2, description="in a batch")
     m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt")
     visits: int = Field(
@@ -218,13 +215,9 @@ def analyse(settings: Any) -> LabResult:
     from openrlhf_js.lab.simulate import simulate
 
     if isinstance(settings, SimulateSettings):
-        parsed, n, m = values.parse(settings.values), settings.prompts_count, settings.m
-        if settings.rewards == "bernoulli":
-            if (settings.noise, settings.noise_spread) != (1.0, 0.0):
-                raise ValueError("--noise and --noise_spread are of --rewards gaussian")
-            made = values.bernoulli_rewards(parsed)
-        else:
-            made = values.gaussian_rewards(parsed, settings.noise, settings.noise_spread)
+        made, n, m = values.parse(settings.values), settings.prompts_count, settings.m
+        if settings.noise:
+            made = values.gaussian_rewards(made, settings.noise)
         return simulate(made, n, sorted(set(m)), settings.rounds, settings.seed, settings.visits)
     if len(settings.model) > 1:
         return checkpoints.along_training(settings, analyse)
@@ -238,9 +231,8 @@ def analyse(settings: Any) -> LabResult:
     names: tuple[str, ...] = shrinkage.SWEPT
     mixed = isinstance(settings, HeterogeneitySettings)
     if isinstance(settings, GradientSettings):
-        greedy = () if pool.greedy_rewards is None else ("remax",)
         memory = () if pool.past is None else ("js_memory",)
-        names = ("rloo", *(settings.baselines or (*BASELINES, *greedy, *memory)))
+        names = ("rloo", *(settings.baselines or (*BASELINES, *memory)))
     gradient.check_names(names, pool)
     size = min(map(len, shrinkage.sets(pool.groups).values())) if mixed else len(pool.prompts)
     n = settings.batch_prompts or max(2, size // 2)
@@ -267,11 +259,6 @@ def finish(name: str, settings: Any, result: LabResult) -> None:
     table(lab.table({"rows": result.rows, **result.notes}))
     for estimator, why in result.notes.get("left_out", {}).items():
         say(f"{estimator} is left out: it {why}.")
-    if not result.notes.get("disjoint", True):
-        say(
-            "Batches share responses: the pool is too small for batches that do not. Intervals "
-            "cover other batches from this pool; more --responses make them cover new ones."
-        )
     for each in (path, path.with_suffix(".npz"), picture):
         say(str(each))
     say(f"\n{result.finding}")

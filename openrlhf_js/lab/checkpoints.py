@@ -47,8 +47,7 @@ def combined(found: dict[str, LabResult]) -> LabResult:
     for name, result in found.items():
         rows += [{"checkpoint": name, "step": steps[name], **row} for row in result.rows]
         arrays |= {f"{name}/{key}": array for key, array in result.arrays.items()}
-    disjoint = all(each.notes.get("disjoint", True) for each in found.values())
-    notes = {**result.notes, "disjoint": disjoint, "checkpoints": list(found)}
+    notes = {**result.notes, "checkpoints": list(found)}
     for key in {"samples", "precise"} & set(notes):
         notes[key] = {name: each.notes[key] for name, each in found.items()}
     names = [name for name in notes["gradients"] if name != REFERENCE]

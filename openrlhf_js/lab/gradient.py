@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -39,6 +40,7 @@ from openrlhf_js.estimators import baseline
 from openrlhf_js.estimators.advantages import find_estimator, make_batch
 from openrlhf_js.lab import policy_gradient as pg
 from openrlhf_js.lab import results
+from openrlhf_js.lab.mse import check, left_out
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import REFERENCE, LabResult
 from openrlhf_js.stats import clustered_mean
@@ -47,8 +49,6 @@ from openrlhf_js.stats.estimate import Floats
 Ints = NDArray[np.int64]
 
 MIDDLE = "js_fixed 0.5"  # halfway between rloo and bloo: the third point of a sweep's parabolas
-LEAST_HALF = 2  # responses a prompt; the precise gradient's baseline is rloo
-LARGEST_RESERVE = 2 / 3  # of the pool
 SAVE_SECONDS = 60.0  # between two saves of a half that is not done
 
 
@@ -65,50 +65,43 @@ class BatchPlan:
 class SmallBatches:
     """Which of a pool's responses make the precise gradient, and which the small batches.
 
-    Every batch has prompts of its own draw, as a step of training has. If two thirds of the pool
-    suffice, no response is in two of them, and batches are independent draws for these N prompts.
-    If not, half of the pool is the reserve, and two batches may share responses: an interval over
-    batches then covers other batches from this pool, not other pools.
+    Every batch has prompts of its own draw, as a step of training has. No response is in two of
+    them, so batches are independent draws for these N prompts.
 
     Attributes:
         half: responses a prompt in each half of the precise gradient: columns 0 to half - 1 of the
             pool are the first, half to 2 half - 1 the second.
         prompts: (B, n) the prompts of each batch, all different.
         columns: (B, n, m) their responses, for the largest m; a smaller one takes the first.
-        disjoint: whether no response is in two batches.
+
+    Raises:
+        ValueError: the pool is too small.
     """
 
     def __init__(self, pool: Samples, plan: BatchPlan):
         self.pool, self.plan = pool, plan
         (prompts, responses), n, largest = pool.rewards.shape, plan.prompts, max(plan.responses)
-        least = largest + 2 * LEAST_HALF
-        if min(plan.responses) < 2:
-            raise ValueError(f"m = {min(plan.responses)}: rloo needs 2 or more responses")
-        if n > prompts or least > responses:
-            raise ValueError(
-                f"batches of {n} prompts with {largest} responses need {n} prompts with {least} "
-                f"responses or more; there are {prompts} with {responses}. Sample more, or take "
-                "smaller batches"
-            )
+        for m in plan.responses:
+            check(pool.rewards, n, m)
         rng = np.random.default_rng(plan.seed)
         self.prompts = np.stack(
             [rng.choice(prompts, n, replace=False) for _ in range(plan.batches)]
         )
-        uses = np.bincount(self.prompts.ravel(), minlength=prompts)
-        needed = int(uses.max()) * largest
-        self.disjoint = needed <= min(responses * LARGEST_RESERVE, responses - 2 * LEAST_HALF)
-        reserve = needed if self.disjoint else max(largest, responses // 2)
+        # Each use of a prompt takes its next responses.
+        used, first = np.zeros(prompts, dtype=np.int64), np.empty_like(self.prompts)
+        for batch, chosen in enumerate(self.prompts):
+            first[batch] = used[chosen] * largest
+            used[chosen] += 1
+        reserve = int(used.max()) * largest
         self.half = (responses - reserve) // 2
-        if self.disjoint:  # each use of a prompt takes its next responses
-            used, first = np.zeros_like(uses), np.empty_like(self.prompts)
-            for batch, chosen in enumerate(self.prompts):
-                first[batch] = used[chosen] * largest
-                used[chosen] += 1
-            columns = first[:, :, None] + np.arange(largest)
-        else:
-            keys = rng.random((plan.batches, n, responses - 2 * self.half))
-            columns = np.argsort(keys, axis=2)[:, :, :largest]
-        self.columns = 2 * self.half + columns
+        needed = max(reserve + 4, math.ceil(1.5 * reserve))  # a third for the precise gradient
+        if needed > responses:
+            raise ValueError(
+                f"{plan.batches} batches of {n} of {prompts} prompts, m = {largest}, need {needed} "
+                f"responses to a prompt, and there are {responses}: sample more --responses, or "
+                "lower --batches, --batch_prompts or --m"
+            )
+        self.columns = 2 * self.half + first[:, :, None] + np.arange(largest)
 
     def rewards(self, batch: int, m: int) -> Floats:
         """(n, m) rewards of a batch."""
@@ -117,11 +110,10 @@ class SmallBatches:
 
     def baseline(self, batch: int, m: int, name: str) -> Floats:
         """(n, m) baselines of a batch, by an estimator or MIDDLE."""
-        rewards, greedy = torch.from_numpy(self.rewards(batch, m)), None
+        rewards = torch.from_numpy(self.rewards(batch, m))
         if name == MIDDLE:
             return baseline("js_fixed", rewards, shrinkage=0.5).numpy()
-        if self.pool.greedy_rewards is not None:
-            greedy = torch.from_numpy(self.pool.greedy_rewards[self.prompts[batch]])
+        greedy = torch.from_numpy(self.pool.greedy_rewards[self.prompts[batch]])
         known = self.covariates(batch, m)
         return baseline(name, rewards, greedy_rewards=greedy, covariates=known).numpy()
 
@@ -161,10 +153,9 @@ class SmallBatches:
 
     def covered(self) -> str:
         """What intervals over batches are for."""
-        same = "prompts" if self.disjoint else "prompts and responses"
         return (
             f"{self.plan.batches} batches of {self.plan.prompts} of {len(self.pool.rewards)} "
-            f"prompts; 95 % intervals, for further batches of the same {same}"
+            "prompts; 95 % intervals, for further batches of the same prompts"
         )
 
     def halves(self) -> list[pg.ScoreTerms]:
@@ -191,21 +182,15 @@ def pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) -> 
 
 def check_names(names: Sequence[str], pool: Samples) -> None:
     """Raises ValueError for baselines that cannot be compared on this pool."""
-    for name in names:
-        if name == MIDDLE:
-            continue
-        estimator = find_estimator(name)
-        if name == "grpo":
-            raise ValueError(
-                "grpo divides each prompt's advantages by their standard deviation, and so has "
-                "another true gradient; take dr_grpo, which is grpo without it"
-            )
-        if estimator.needs_greedy and pool.greedy_rewards is None:
-            raise ValueError(f"{name} needs a greedy response to every prompt; sample them too")
-        if estimator.takes_covariates and pool.past is None:
-            raise ValueError(f"{name} needs an earlier visit to each prompt (--past)")
-        if estimator.needs_shrinkage:
-            raise ValueError(f"{name} has a coefficient to choose: lab sweep shows them all")
+    lacking = left_out(2, past=pool.past is not None)
+    lacking |= {
+        "grpo": "has another true gradient; take dr_grpo, which is grpo without its division",
+        "js_fixed": "has a coefficient to choose: lab sweep shows them all",
+    }
+    for name in set(names) - {MIDDLE}:
+        find_estimator(name)
+        if name in lacking:
+            raise ValueError(f"{name} {lacking[name]}")
 
 
 class Distances(NamedTuple):
@@ -234,8 +219,7 @@ class Distances(NamedTuple):
         if not reference > 0:
             raise ValueError(
                 f"the mean distance of {REFERENCE} to the precise gradient is {reference:.2g}: "
-                "either each prompt's rewards are all equal, and other prompts are needed; or the "
-                "precise gradient is no more precise than the batches: sample more responses"
+                "each prompt's rewards are all equal, or it is too noisy: sample more responses"
             )
         return self.unbiased[self.names.index(name), place]
 
@@ -248,7 +232,6 @@ def measure(
     what: str = "gradients",
 ) -> Distances:
     """Computes what `out/gradients` lacks of the precise gradient and the batches' numbers."""
-    check_names(names, batches.pool)
     names, plan = tuple(dict.fromkeys(names)), batches.plan
     settings = _identity(batches, scores)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
@@ -370,7 +353,6 @@ def notes_of(batches: SmallBatches, found: Distances) -> dict[str, Any]:
         "prompts": len(batches.pool.rewards),
         "batch_prompts": batches.plan.prompts,
         "batches": batches.plan.batches,
-        "disjoint": batches.disjoint,
         "precise": {
             "responses": 2 * batches.half * len(batches.pool.prompts),
             "squared_norm": found.signal,

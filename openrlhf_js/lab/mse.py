@@ -41,7 +41,7 @@ Advance = Callable[[float], None]  # called with how many more batches are done
 
 def values_of(pool: Samples) -> LabResult:
     """Each prompt's value, the mean of its rewards, with its standard error; and their groups."""
-    rewards, greedy = pool.rewards, pool.greedy_rewards
+    rewards = pool.rewards
     n, m = rewards.shape
     variances = rewards.var(1, ddof=1) if m > 1 else np.full(n, np.nan)
     lengths = np.array([[len(each) for each in group] for group in pool.response_tokens])
@@ -56,7 +56,7 @@ def values_of(pool: Samples) -> LabResult:
             "sd_of_values": spread(rewards[chosen]),
             "error_of_a_value": np.sqrt(variances[chosen].mean() / m),
             "all_rewards_equal": (np.ptp(rewards[chosen], axis=1) == 0).mean(),
-            "greedy_reward": None if greedy is None else greedy[chosen].mean(),
+            "greedy_reward": pool.greedy_rewards[chosen].mean(),
             "tokens": lengths[chosen].mean(),
             "unfinished": 1 - pool.finished[chosen].mean(),
         }
@@ -64,7 +64,7 @@ def values_of(pool: Samples) -> LabResult:
     arrays = {
         **{"values": rewards.mean(1), "standard_errors": np.sqrt(variances / m)},
         **{"rewards": rewards, "finished": pool.finished, "lengths": lengths, "groups": groups},
-        **({} if greedy is None else {"greedy_rewards": greedy}),
+        "greedy_rewards": pool.greedy_rewards,
     }
     notes = {"prompts": n, "responses": m, "samples": pool.settings}
     if np.ptp(rewards) == 0:
@@ -121,7 +121,7 @@ class Errors(NamedTuple):
         return self.sums + self.counts * (self.cross - mean[:, None])
 
 
-def left_out(n: int, greedy: bool, past: bool = False) -> dict[str, str]:
+def left_out(n: int, past: bool, greedy: bool = True) -> dict[str, str]:
     """The estimators that cannot be measured on batches of n prompts, and why."""
     found = {}
     for name, estimator in ESTIMATORS.items():
@@ -166,7 +166,7 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
     }
     notes = {
         "gradients": {name: results.gradient_of(name) for name in names},
-        "left_out": left_out(n, pool.greedy_rewards is not None, pool.past is not None),
+        "left_out": left_out(n, pool.past is not None),
         **{"prompts": len(pool.rewards), "batch_prompts": n, "batches": batches},
         "samples": pool.settings,
     }
@@ -212,8 +212,7 @@ def measure(
 
     `past` (N,) is what js_memory knows of each prompt.
     """
-    check(pool, n, m)
-    lacking = left_out(n, greedy is not None, past is not None)
+    lacking = left_out(n, past is not None, greedy is not None)
     names = tuple(name for name in ESTIMATORS if name not in lacking)
     first = np.zeros(len(pool)) if greedy is None else greedy
     before = np.zeros(len(pool)) if past is None else past

@@ -45,8 +45,6 @@ class ScoreTerms(NamedTuple):
 def terms(responses: Sequence[Response], weights: NDArray[np.float64]) -> ScoreTerms:
     """The responses that count: those with a token and a weight other than 0."""
     counted = [k for k, weight in enumerate(weights) if weight and len(responses[k].response)]
-    if empty := [k for k in counted if not len(responses[k].prompt)]:
-        raise ValueError(f"the prompt of response {empty[0]} has no token; leave it out")
     return ScoreTerms([responses[k] for k in counted], weights[counted])
 
 
@@ -68,8 +66,6 @@ class ScoreSum:
         max_tokens: int = 8192,
         checkpointing: bool = False,
     ):
-        if not 0 < temperature < float("inf"):
-            raise ValueError(f"temperature is {temperature}: sample with one above 0, such as 1")
         self.model, self.temperature, self.max_tokens = model.eval(), temperature, max_tokens
         self.parameters = [each for each in model.parameters() if each.requires_grad]
         if checkpointing:

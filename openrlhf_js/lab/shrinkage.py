@@ -7,8 +7,7 @@ what it is at 0, 1/2 and 1:
     D(lambda) = D(0) + b lambda + c lambda^2
     c = 2 (D(0) - 2 D(1/2) + D(1))               b = D(1) - D(0) - c
 
-The mean over batches is least at lambda = -mean(b) / (2 mean(c)). The same holds of the squared
-error of the baseline itself.
+The mean over batches is least at lambda = -mean(b) / (2 mean(c)).
 
 Heterogeneity is the same for each group of prompts and for their mix (the paper's appendices on
 heterogeneity).
@@ -34,7 +33,7 @@ POINTS = (REFERENCE, MIDDLE, "bloo")  # lambda = 0, 1/2 and 1
 SWEPT = (*POINTS, *OURS)
 GRID = np.linspace(0, 1, 41)
 MIX = "mix"
-LEAST_DISTANCE, LEAST_ERROR = "least distance", "least error"
+LEAST_DISTANCE = "least distance"
 
 
 def parabolas(at_none: Floats, at_half: Floats, at_one: Floats) -> Floats:
@@ -78,12 +77,10 @@ def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult
     plan, rows, curves = batches.plan, [], []
     for c, m in enumerate(plan.responses):
         parabola = parabolas(*(found.of(name, c) for name in POINTS))
-        errors = parabolas(*(batches.squared_errors(m, name) for name in POINTS))
-        none, least = parabola[:, 0], minimiser(errors)
+        none, errors = parabola[:, 0], batches.squared_errors(m, REFERENCE)
         curves.append([reduction(at(parabola, each), none) for each in GRID])
         points = {
             LEAST_DISTANCE: (minimiser(parabola), held_out(parabola)),
-            LEAST_ERROR: (least, at(parabola, least.value)),
             "bloo": (Estimate(1.0, 1.0, 1.0), found.of("bloo", c)),
         }
         for name in OURS:
@@ -92,7 +89,7 @@ def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult
             quantities = {"shrinkage": shrinkage, "reduction_percent": reduction(distances, none)}
             if point in OURS:
                 error = batches.squared_errors(m, point)
-                quantities["mse_reduction_percent"] = reduction(error, errors[:, 0])
+                quantities["mse_reduction_percent"] = reduction(error, errors)
             rows += results.rows_of(quantities, **settings, m=m, point=point)
     value, low, high = np.moveaxis(np.array(curves), -1, 0)
     arrays = {
@@ -139,11 +136,10 @@ def heterogeneity(
     pool: Samples, plan: BatchPlan, measure: Callable[[SmallBatches, str], Distances]
 ) -> LabResult:
     """The result of `lab heterogeneity`; `measure` gives the distances of SWEPT on a named set."""
-    rows, found, every = [], {}, []
+    rows, found = [], {}
     for name, chosen in sets(pool.groups).items():
         batches = SmallBatches(pool.at(chosen), plan)
         found[name] = sweep(batches, measure(batches, name), prompts=name)
-        every.append(batches)
         rewards = batches.pool.rewards
         for m in plan.responses:
             v = rewards.var(1, ddof=1).mean() / (m - 1)
@@ -154,7 +150,5 @@ def heterogeneity(
     same = {key: each[0].arrays[key] for key in ("m", "shrinkage", "estimators")}
     arrays = {key: np.stack([one.arrays[key] for one in each]) for key in each[0].arrays}
     arrays |= {**same, "sets": np.array(list(found))}
-    notes = {**each[0].notes, "disjoint": all(one.notes["disjoint"] for one in each)}
-    notes["precise"] = {name: one.notes["precise"] for name, one in found.items()}
-    sharing = min(every, key=lambda batches: batches.disjoint)  # intervals cover no more than its
-    return LabResult(rows, _finding(rows, sharing), arrays, notes)
+    precise = {name: one.notes["precise"] for name, one in found.items()}
+    return LabResult(rows, _finding(rows, batches), arrays, {**each[0].notes, "precise": precise})

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 
 import numpy as np
-from scipy import special
 
 from openrlhf_js.stats.estimate import Floats
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
-
-NODES = 100_000  # for moments without a formula
 
 
 @dataclass(frozen=True)
@@ -32,8 +28,6 @@ class Values:
     s2: float
     sigma2: float
     noise: Draw | None = None
-    low: float = 0.0
-    high: float = 1.0
 
     @property
     def title(self) -> str:
@@ -41,10 +35,8 @@ class Values:
         return f"{'Bernoulli' if self.noise is None else 'Gaussian'}, {self.description}"
 
 
-def _values(
-    description: str, draw: Draw, mean: float, s2: float, bounds: tuple[float, float] = (0.0, 1.0)
-) -> Values:
-    return Values(description, draw, mean, s2, mean - mean**2 - s2, None, *bounds)
+def _values(description: str, draw: Draw, mean: float, s2: float) -> Values:
+    return Values(description, draw, mean, s2, mean - mean**2 - s2)
 
 
 def beta(a: float, b: float) -> Values:
@@ -57,10 +49,7 @@ def _points(description: str, points: Floats, shares: Sequence[float] | None = N
     """One of the points, each with its share, or equally likely."""
     mean = float(np.average(points, weights=shares))
     s2 = float(np.average((points - mean) ** 2, weights=shares))
-    bounds = float(points.min()), float(points.max())
-    return _values(
-        description, lambda g, shape: g.choice(points, shape, p=shares), mean, s2, bounds
-    )
+    return _values(description, lambda g, shape: g.choice(points, shape, p=shares), mean, s2)
 
 
 def two_point(low: float, high: float, share: float) -> Values:
@@ -74,18 +63,6 @@ def constant(value: float) -> Values:
     return _points(f"every value {value:g}", np.array([value], dtype=np.float64))
 
 
-def logit_normal(mean: float, std: float) -> Values:
-    """Values 1 / (1 + exp(-z)) with z ~ N(mean, std^2); moments are exact to about 1e-7."""
-    quantiles = special.ndtri((np.arange(NODES) + 0.5) / NODES)
-    at_quantiles = special.expit(mean + std * quantiles)
-    return _values(
-        f"logits N({mean:g}, {std:g}^2)",
-        lambda g, shape: special.expit(mean + std * g.standard_normal(shape)),
-        float(at_quantiles.mean()),
-        float(at_quantiles.var()),
-    )
-
-
 def normal(mean: float, std: float) -> Values:
     """Values ~ N(mean, std^2), for Gaussian rewards."""
     return _values(
@@ -93,7 +70,6 @@ def normal(mean: float, std: float) -> Values:
         lambda g, shape: mean + std * g.standard_normal(shape),
         mean,
         std**2,
-        (-inf, inf),
     )
 
 
@@ -102,35 +78,17 @@ def drawn_from(values: Floats, name: str) -> Values:
     return _points(f"{len(values)} values of {name}", values)
 
 
-def gaussian_rewards(values: Values, noise: float, spread: float = 0.0) -> Values:
-    """The same values with Gaussian rewards around them.
-
-    `noise` is the root mean square of the rewards' standard deviation, `spread` the standard
-    deviation of its logarithm over prompts.
-    """
-
-    def draw(generator: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-        return noise * np.exp(spread * generator.standard_normal(shape) - spread**2)
-
-    words = f"{values.description}, noise {noise:g}" + (f" spread {spread:g}" if spread else "")
+def gaussian_rewards(values: Values, noise: float) -> Values:
+    """The same values with Gaussian rewards of this standard deviation around them."""
+    words = f"{values.description}, noise {noise:g}"
+    draw: Draw = lambda g, shape: np.full(shape, noise)  # noqa: E731
     return replace(values, description=words, sigma2=noise**2, noise=draw)
-
-
-def bernoulli_rewards(values: Values) -> Values:
-    """The values themselves, if rewards can be 1 with that probability and else 0."""
-    if values.low < 0 or values.high > 1:
-        raise ValueError(
-            f"{values.description} go from {values.low:g} to {values.high:g}, but a Bernoulli "
-            "reward's value is a probability from 0 to 1; take Gaussian rewards"
-        )
-    return values
 
 
 KINDS: dict[str, Callable[..., Values]] = {
     "beta:A,B": beta,
     "uniform": lambda: beta(1, 1),
     "two_point:LOW,HIGH,SHARE": two_point,
-    "logit_normal:MEAN,STD": logit_normal,
     "constant:VALUE": constant,
     "normal:MEAN,STD": normal,
     "file:PATH": lambda path: drawn_from(read(Path(path)), Path(path).name),
@@ -138,7 +96,7 @@ KINDS: dict[str, Callable[..., Values]] = {
 
 
 def parse(text: str) -> Values:
-    """The distribution that a flag names, for `bernoulli_rewards` or `gaussian_rewards`."""
+    """The distribution that a flag names, with Bernoulli rewards."""
     kind, _, rest = text.partition(":")
     if kind == "file":
         return KINDS["file:PATH"](rest)
@@ -154,18 +112,11 @@ def parse(text: str) -> Values:
 
 def read(path: Path) -> Floats:
     """The values of a file: `values` in the npz of `lab value`, or text with one value a line."""
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                values = np.asarray(file["values"], dtype=np.float64)
-        else:
-            values = np.array(path.read_text(encoding="utf-8").split(), dtype=np.float64)
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path} is neither an npz of lab value nor text with one value a line: {error}"
-        ) from error
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            values = file["values"]
+    else:
+        values = np.loadtxt(path, ndmin=1)
     if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
-        raise ValueError(
-            f"{path} needs one finite value for each prompt; got {values.tolist()!r:.80}"
-        )
-    return values
+        raise ValueError(f"{path} needs one finite value for each prompt; got {values!r:.80}")
+    return np.asarray(values, dtype=np.float64)

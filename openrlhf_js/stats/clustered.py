@@ -209,7 +209,7 @@ def degrees_of_freedom(weights: Floats) -> float:
     D = diag W_c: Bell and McCaffrey, "Bias reduction in standard errors for linear regression with
     multi-stage samples" (Survey Methodology 28, 2002). C - 1 for equal clusters, less for unequal.
     """
-    if (weights > 0).sum() < 2:
+    if (weights > 1e-12 * weights.max()).sum() < 2:  # the others are what rounding leaves of 0
         return 0.0
     h = weights / weights.sum()
     inverse = 1 / np.where(h < 1, 1 - h, 1)  # K = diag(inverse) - a 1' - 1 a' + k 11'

@@ -28,6 +28,7 @@ def samples(rewards, groups=None, greedy=None):
     finished = np.arange(n * m).reshape(n, m) % 2 == 0
     texts = ["p"] * n
     groups = groups or [""] * n
+    greedy = np.zeros(n) if greedy is None else greedy
     return Samples(texts, texts, groups, [[1]] * n, tokens, rewards, finished, greedy, {"a": 1})
 
 
@@ -205,8 +206,8 @@ def test_rows_and_finding():
     assert found.finding.startswith("5 prompts, 4 to a batch: js lowers the squared error")
     assert f"{reduced['value']:.1f} % (" in found.finding
     one = mse.mse(samples(np.ones((1, 16))), 1, (2,), 3, 0)  # no other prompt, and no error
-    assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "remax", "js_memory"}
-    assert quantities(one, estimator="js")["mse"]["value"] == 0 and left_out(2, True, True) == {}
+    assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "js_memory"}
+    assert quantities(one, estimator="js")["mse"]["value"] == 0 and left_out(2, past=True) == {}
     assert "are 1: no baseline" in mse.values_of(samples(np.ones((1, 16)))).finding
     assert found.arrays["squared_error_sums"].shape == (2, len(kinds), N)
     assert found.arrays["counts"].sum(1).tolist() == [800, 800]

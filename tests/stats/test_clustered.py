@@ -183,6 +183,7 @@ def test_one_cluster_bounds_nothing():
     assert found == (3, -math.inf, math.inf)
     assert found.plain() == {"value": 3, "low": None, "high": None}
     assert clustered_mean([4.0]).value == 4
+    assert clustered_mean([1.0, 2.0], weights=[1e-19, 0.1])[1:] == (-math.inf, math.inf)
     assert paired_difference([1.0], [0.0])[:4] == (1, -math.inf, math.inf, 1)
     assert stratified_mean([1.0, 2, 3], ["a", "a", "b"])[1:] == (-math.inf, math.inf)
 
