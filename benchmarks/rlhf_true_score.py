@@ -114,9 +114,16 @@ def reward_model(folder: Path) -> dict[str, Any]:
     found = json.loads((out / "evaluation.json").read_text())
     return {
         "accuracy": found["accuracy"],
-        "accuracy_of_truth": preferences.accuracy_of_truth(pairs),
+        "accuracy_of_truth": accuracy_of_truth(pairs),
         "calibration_error": found["calibration"]["error"],
     }
+
+
+def accuracy_of_truth(path: Path) -> float:
+    """The share of a file's labels that its true scores predict; equal scores count half."""
+    pairs = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    gaps = [round(pair["chosen_score"] - pair["rejected_score"], 9) for pair in pairs]
+    return sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / len(gaps)
 
 
 def train(estimator: str, seed: int, data: Path, folder: Path) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -312,12 +310,8 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
     # From each file in turn, so that fewer prompts are always the first of more.
     wanted = [each for turn in zip_longest(*groups) for each in turn if each is not None]
     check_lengths(wanted, settings.max_new_tokens, of_model.context)
-    content = json.dumps(list(files.values()), sort_keys=True, default=str)
-    rows_sha256 = hashlib.sha256(content.encode()).hexdigest()
-    source = {
-        "model_sha256": model_fingerprint(of_model.folder),
-        **{"prompts": name, "prompts_sha256": rows_sha256, **form.__dict__},
-    }
+    source = {"model_sha256": model_fingerprint(of_model.folder), "prompts": name}
+    source |= form.__dict__
     fill(settings.out, settings, of_model, source, wanted, responses, grader)
     return len(wanted)
 

@@ -37,7 +37,8 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Store
 from openrlhf_js.estimators import baseline
-from openrlhf_js.estimators.advantages import find_estimator, make_batch
+from openrlhf_js.estimators.advantages import Estimator, find_estimator, make_batch
+from openrlhf_js.estimators.baselines import Batch
 from openrlhf_js.lab import policy_gradient as pg
 from openrlhf_js.lab import results
 from openrlhf_js.lab.mse import check, left_out
@@ -110,18 +111,18 @@ class SmallBatches:
 
     def baseline(self, batch: int, m: int, name: str) -> Floats:
         """(n, m) baselines of a batch, by an estimator or MIDDLE."""
-        rewards = torch.from_numpy(self.rewards(batch, m))
-        if name == MIDDLE:
-            return baseline("js_fixed", rewards, shrinkage=0.5).numpy()
-        greedy = torch.from_numpy(self.pool.greedy_rewards[self.prompts[batch]])
-        known = self.covariates(batch, m)
-        return baseline(name, rewards, greedy_rewards=greedy, covariates=known).numpy()
+        of, given = self._given(batch, m, name)
+        return of.function(given).numpy()
 
-    def covariates(self, batch: int, m: int) -> torch.Tensor | None:
-        """(n, 1) mean of m earlier rewards of each prompt, if the pool has any."""
-        if self.pool.past is None:
-            return None
-        return torch.from_numpy(self.pool.past[self.prompts[batch], :m].mean(1))[:, None]
+    def _given(self, batch: int, m: int, name: str) -> tuple[Estimator, Batch]:
+        """An estimator, and what it sees of a batch: of the past, m rewards of each prompt."""
+        chosen, past, known = self.prompts[batch], self.pool.past, None
+        if past is not None:
+            known = torch.from_numpy(past[chosen, :m].mean(1))[:, None]
+        name, half = ("js_fixed", 0.5) if name == MIDDLE else (name, None)
+        greedy = torch.from_numpy(self.pool.greedy_rewards[chosen])
+        rewards = torch.from_numpy(self.rewards(batch, m))
+        return find_estimator(name), make_batch(name, rewards, None, greedy, half, None, known)
 
     def terms(self, batch: int, m: int, name: str) -> pg.ScoreTerms:
         """The sum that is the batch's gradient: each response counts (r - b) / (n m)."""
@@ -131,15 +132,11 @@ class SmallBatches:
 
     def shrinkage(self, m: int, name: str) -> Floats:
         """(B,) mean coefficient of each batch; NaN for an estimator that has none."""
-        coefficient = find_estimator(name).coefficient
-        if coefficient is None:
-            return np.full(self.plan.batches, np.nan)
         found = []
-        for b in range(self.plan.batches):
-            rewards, known = torch.from_numpy(self.rewards(b, m)), self.covariates(b, m)
-            batch = make_batch(name, rewards, None, None, None, covariates=known)
-            found.append(float(coefficient(batch).mean()))
-        return np.array(found)
+        for batch in range(self.plan.batches):
+            of, given = self._given(batch, m, name)
+            found.append(of.coefficient(given).mean() if of.coefficient else np.nan)
+        return np.array(found, dtype=np.float64)
 
     def squared_errors(self, m: int, name: str) -> Floats:
         """(B,) mean of (b - mu)^2, less the error of mu: the mean of responses in no batch."""
@@ -291,11 +288,12 @@ def _precise(
     _sum_up(scores, halves[0], folder / "half-0.pt", advance)
     vector = [total.clone() for total in scores.total]
     _sum_up(scores, halves[1], folder / "half-1.pt", advance)
-    known = {"error": pg.squared_distance(vector, scores.total) / 4}
-    known["signal"] = pg.dot(vector, scores.total)
+    signal = pg.dot(vector, scores.total)
+    squares = pg.dot(vector, vector) + pg.dot(scores.total, scores.total)
     for first, second in zip(vector, scores.total, strict=True):
         first.add_(second).div_(2)
-    return vector, known | {"squared_norm": pg.dot(vector, vector)}
+    squared_norm, error = ((squares + sign * 2 * signal) / 4 for sign in (1, -1))
+    return vector, {"squared_norm": squared_norm, "error": error, "signal": signal}
 
 
 def _sum_up(

@@ -67,10 +67,6 @@ def values_of(pool: Samples) -> LabResult:
         "greedy_rewards": pool.greedy_rewards,
     }
     notes = {"prompts": n, "responses": m, "samples": pool.settings}
-    if np.ptp(rewards) == 0:
-        reward = rewards.flat[0]
-        finding = f"All {n} x {m} rewards are {reward:g}: no baseline has an error to reduce."
-        return LabResult(rows, finding, arrays, notes)
     mean = mean_value(rewards)
     finding = (
         f"Mean value {mean.value:.3f} (95 % interval {mean.low:.3f} to {mean.high:.3f}, over {n} "

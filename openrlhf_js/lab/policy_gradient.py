@@ -7,7 +7,7 @@ mean over tokens has no gradient that all baselines share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -127,17 +127,11 @@ class ScoreSum:
 
 def dot(a: Vector, b: Vector) -> float:
     """Inner product, in float64."""
-    return sum(float(torch.dot(x.double(), y.double())) for x, y in _pieces(a, b))
-
-
-def squared_distance(a: Vector, b: Vector) -> float:
-    """||a - b||^2, in float64."""
-    return sum(float((x.double() - y.double()).square().sum()) for x, y in _pieces(a, b))
-
-
-def _pieces(a: Vector, b: Vector) -> Iterator[tuple[Tensor, Tensor]]:
+    total = 0.0
     for x, y in zip(a, b, strict=True):
-        yield from zip(x.flatten().split(PIECE), y.flatten().split(PIECE), strict=True)
+        pieces = zip(x.flatten().split(PIECE), y.flatten().split(PIECE), strict=True)
+        total += sum(float(torch.dot(u.double(), v.double())) for u, v in pieces)
+    return total
 
 
 def _add(total: Tensor, parameter: Tensor) -> None:

@@ -33,7 +33,8 @@ from openrlhf_js.tasks.rewards import RewardFunction, reward_by_datasource, rewa
 
 FOLDER, SETTINGS = "samples", "settings.json"
 PROMPTS, RESPONSES = "prompts.jsonl", "responses.jsonl"
-NOTES = ("model", "prompts", "device", "versions")  # settings whose change does not matter
+# Settings whose change does not matter; of prompts_sha256, older versions made a setting.
+NOTES = ("model", "prompts", "prompts_sha256", "device", "versions")
 DRAWING = ("max_new_tokens", "temperature", "top_p")
 GREEDY = -1  # the draw of the greedy response
 
@@ -82,11 +83,6 @@ class RewardFailed(RuntimeError):
 
 class GroupLabel(str):
     """A label that knows its row's data source, by which mixed data is graded."""
-
-    def __new__(cls, label: str, datasource: str) -> GroupLabel:
-        made = super().__new__(cls, label)
-        made.datasource = datasource
-        return made
 
     datasource: str
 
@@ -173,7 +169,9 @@ def fill(
                 files.tokenizer.decode(prompt.tokens + own, skip_special_tokens=False)
                 for prompt, own in zip(of, tokens, strict=True)
             ]
-            labels = [GroupLabel(each.label, each.group) for each in of]
+            labels = [GroupLabel(each.label) for each in of]
+            for label, each in zip(labels, of, strict=True):
+                label.datasource = each.group
             found = grader.grade(queries, [each.text for each in of], labels).tolist()
             rewards.append(
                 {"prompt": i, "draw": j, "reward": reward}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
 import sys
@@ -137,7 +136,6 @@ def save(folder: Path, name: str, result: LabResult, settings: Mapping[str, Any]
         "rows": result.rows,
         "settings": settings,
         "versions": versions(),
-        "arrays_sha256": hashlib.sha256(arrays.read_bytes()).hexdigest(),
     }
     write_json(path, found)
     return path

@@ -116,18 +116,13 @@ def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     A group gives as many prompts as the smallest one has, its first; the mix takes equal shares.
     """
     names = sorted(set(groups))
-    if len(names) < 2 or MIX in names:
+    if len(names) < 2:
         raise ValueError(
             f"the groups of the prompts are {names}; give two or more (a column that --group_key "
-            f"names, or several files), none called {MIX!r}"
+            "names, or several files)"
         )
     rows = {name: np.flatnonzero(np.array(groups) == name) for name in names}
     size = min(map(len, rows.values()))
-    if size < len(names):
-        raise ValueError(
-            f"the smallest of {len(names)} groups has {size} prompts, too few for a mix; give "
-            f"{len(names)} or more of each"
-        )
     found = {name: rows[name][:size] for name in names}
     return {**found, MIX: np.concatenate([each[: size // len(names)] for each in found.values()])}
 

@@ -208,6 +208,6 @@ def test_rows_and_finding():
     one = mse.mse(samples(np.ones((1, 16))), 1, (2,), 3, 0)  # no other prompt, and no error
     assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "js_memory"}
     assert quantities(one, estimator="js")["mse"]["value"] == 0 and left_out(2, past=True) == {}
-    assert "are 1: no baseline" in mse.values_of(samples(np.ones((1, 16)))).finding
+    assert "for 100% of the prompts all 16" in mse.values_of(samples(np.ones((1, 16)))).finding
     assert found.arrays["squared_error_sums"].shape == (2, len(kinds), N)
     assert found.arrays["counts"].sum(1).tolist() == [800, 800]
