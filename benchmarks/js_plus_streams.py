@@ -35,8 +35,7 @@ from openrlhf_js.estimators import (
     update_history,
 )
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.lab.simulate import best_coefficient
-from openrlhf_js.lab.values import Values, beta, constant, two_point
+from openrlhf_js.lab.simulate import Values, best_coefficient, beta, constant, two_point
 
 PROMPTS = (4, 8, 16, 32, 64)
 RESPONSES = (2, 4, 8)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from openrlhf_js.estimators import GroupStatistics
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.lab.values import Draw, Values, beta, constant, two_point
+from openrlhf_js.lab.simulate import Draw, Values, beta, constant, two_point
 
 
 def gaussian(title: str, s2: float, effect: Draw, noise: Draw) -> Values:

@@ -15,7 +15,6 @@ from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.sampling.settings import DTYPES, SamplingSettings
 
 if TYPE_CHECKING:  # torch is imported once the flags are right
-    from openrlhf_js.lab.gradient import Distances, SmallBatches
     from openrlhf_js.lab.policy_gradient import ScoreSum
     from openrlhf_js.lab.pool import Samples
     from openrlhf_js.lab.results import LabResult
@@ -122,8 +121,7 @@ class GradientSettings(BatchSettings):
     Some responses of the pool make the precise gradient G; batches are drawn from the others. What
     is computed is kept in OUT/gradients. Quantities: distance, the mean of ||g - G||^2 without the
     error of G itself; plain distance, with it, as in the paper; reductions against rloo, paired by
-    batch, of the distance and of the baseline's squared error. dr_grpo has rloo's gradient times
-    (m - 1)/m: its shorter steps are nearer, but biased.
+    batch. dr_grpo has rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased.
     """
 
     past: Path | None = Field(None, description=PAST)
@@ -195,30 +193,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from openrlhf_js.lab.pool import RewardFailed
 
+    smaller = "Give a smaller --batch_size, or --max_tokens for gradients"
     failures: Any = {
         RewardFailed: lambda error: f"{error}\nResponses are kept; the same command resumes",
-        OutOfMemoryError: lambda error: (
-            f"{str(error).splitlines()[0]}\nGive a smaller --batch_size, or --max_tokens for "
-            "gradients; the same command resumes"
-        ),
+        OutOfMemoryError: lambda error: f"{error}\n{smaller}; the same command resumes",
     }
-    return run(
-        prog, lambda: finish(name, settings, analyse(settings)), name != "simulate", failures
-    )
+    work = lambda: finish(name, settings, analyse(settings))  # noqa: E731
+    return run(prog, work, name != "simulate", failures)
 
 
 def analyse(settings: Any) -> LabResult:
     """Samples what is missing, and analyses it."""
-    from openrlhf_js.lab import checkpoints, gradient, mse, shrinkage, values
-    from openrlhf_js.lab.simulate import simulate
+    from openrlhf_js.lab import gradient, mse, results, shrinkage, simulate
 
     if isinstance(settings, SimulateSettings):
-        made, n, m = values.parse(settings.values), settings.prompts_count, settings.m
+        made, n, m = simulate.parse(settings.values), settings.prompts_count, settings.m
         if settings.noise:
-            made = values.gaussian_rewards(made, settings.noise)
-        return simulate(made, n, sorted(set(m)), settings.rounds, settings.seed, settings.visits)
+            made = simulate.gaussian_rewards(made, settings.noise)
+        rest = settings.rounds, settings.seed, settings.visits
+        return simulate.simulate(made, n, sorted(set(m)), *rest)
     if len(settings.model) > 1:
-        return checkpoints.along_training(settings, analyse)
+        return results.along_training(settings, analyse)
     pool = sampled(settings)
     if isinstance(settings, ValueSettings):
         return mse.values_of(pool)
@@ -226,25 +221,25 @@ def analyse(settings: Any) -> LabResult:
     if isinstance(settings, MseSettings):
         n = settings.batch_prompts or min(64, len(pool.rewards))
         return mse.mse(pool, n, m, settings.batches, settings.seed)
-    names: tuple[str, ...] = shrinkage.SWEPT
     mixed = isinstance(settings, HeterogeneitySettings)
+    sets = shrinkage.sets(pool.groups) if mixed else {"all prompts": range(len(pool.prompts))}
+    n = settings.batch_prompts or max(2, min(map(len, sets.values())) // 2)
+    plan = gradient.BatchPlan(settings.batches, n, m, settings.seed)
+    batches = {name: gradient.SmallBatches(pool.at(rows), plan) for name, rows in sets.items()}
+    names: tuple[str, ...] = shrinkage.SWEPT
     if isinstance(settings, GradientSettings):
         memory = () if pool.past is None else ("js_memory",)
         names = ("rloo", *(settings.baselines or (*BASELINES, *memory)))
-    gradient.check_names(names, pool)
-    size = min(map(len, shrinkage.sets(pool.groups).values())) if mixed else len(pool.prompts)
-    n = settings.batch_prompts or max(2, size // 2)
-    plan = gradient.BatchPlan(settings.batches, n, m, settings.seed)
-
-    def measure(batches: SmallBatches, what: str = "all prompts") -> Distances:
-        return gradient.measure(scores, batches, names, settings.out, f"gradients of {what}")
-
-    batches = gradient.SmallBatches(pool, plan)
+        gradient.check_names(names, pool)
     scores = _scores(settings, pool)
+    found = {
+        name: gradient.measure(scores, each, names, settings.out, f"gradients of {name}")
+        for name, each in batches.items()
+    }
     if mixed:
-        return shrinkage.heterogeneity(pool, plan, measure)
+        return shrinkage.heterogeneity(batches, found)
     compare = gradient.compare if isinstance(settings, GradientSettings) else shrinkage.sweep
-    return compare(batches, measure(batches))
+    return compare(*batches.values(), *found.values())
 
 
 def finish(name: str, settings: Any, result: LabResult) -> None:
@@ -288,7 +283,6 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
     from openrlhf_js.lab.pool import file_grader, fill, task_grader
     from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
     from openrlhf_js.sampling.prompts import Form, asked, check_lengths, drawn, rows_of
-    from openrlhf_js.tasks import task_of
 
     reward, task = settings.reward, settings.task
     grader = file_grader(reward) if reward else task_grader(task)
@@ -305,8 +299,6 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
         chosen = drawn(rows, settings.prompts_count, PROMPTS, settings.seed)
         own = asked(chosen, form, of_model.tokenizer)
         groups.append([each._replace(group=stem) if len(files) > 1 else each for each in own])
-    for group in set() if reward or task else {each.group for own in groups for each in own}:
-        task_of(group)
     # From each file in turn, so that fewer prompts are always the first of more.
     wanted = [each for turn in zip_longest(*groups) for each in turn if each is not None]
     check_lengths(wanted, settings.max_new_tokens, of_model.context)

@@ -138,16 +138,6 @@ class SmallBatches:
             found.append(of.coefficient(given).mean() if of.coefficient else np.nan)
         return np.array(found, dtype=np.float64)
 
-    def squared_errors(self, m: int, name: str) -> Floats:
-        """(B,) mean of (b - mu)^2, less the error of mu: the mean of responses in no batch."""
-        apart = self.pool.rewards[:, : 2 * self.half]
-        value, error = apart.mean(1), apart.var(1, ddof=1) / apart.shape[1]
-        found = []
-        for batch, prompts in enumerate(self.prompts):
-            off = self.baseline(batch, m, name) - value[prompts][:, None]
-            found.append(np.square(off).mean() - error[prompts].mean())
-        return np.array(found)
-
     def covered(self) -> str:
         """What intervals over batches are for."""
         return (
@@ -325,14 +315,13 @@ def compare(batches: SmallBatches, found: Distances) -> LabResult:
     """The result of `lab gradient`: distances and reductions of every baseline, paired by batch."""
     rows = []
     for c, m in enumerate(batches.plan.responses):
-        reference, errors = found.of(REFERENCE, c), batches.squared_errors(m, REFERENCE)
+        reference = found.of(REFERENCE, c)
         for a, name in enumerate(found.names):
-            own, error = found.of(name, c), batches.squared_errors(m, name)
+            own = found.of(name, c)
             quantities = {
                 "distance": clustered_mean(own),
                 "plain_distance": found.plain[a, c].mean(),
                 "reduction_percent": results.reduction(own, reference),
-                "mse_reduction_percent": results.reduction(error, errors),
                 "shrinkage": batches.shrinkage(m, name).mean(),
             }
             rows += results.rows_of(quantities, m=m, estimator=name)
@@ -353,8 +342,6 @@ def notes_of(batches: SmallBatches, found: Distances) -> dict[str, Any]:
         "batches": batches.plan.batches,
         "precise": {
             "responses": 2 * batches.half * len(batches.pool.prompts),
-            "squared_norm": found.signal,
-            "squared_error": found.error,
             "relative_error": found.error / found.signal if found.signal > 0 else None,
         },
         "samples": batches.pool.settings,

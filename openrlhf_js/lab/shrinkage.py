@@ -15,16 +15,15 @@ heterogeneity).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openrlhf_js.lab import results
-from openrlhf_js.lab.gradient import MIDDLE, BatchPlan, Distances, SmallBatches, notes_of
+from openrlhf_js.lab.gradient import MIDDLE, Distances, SmallBatches, notes_of
 from openrlhf_js.lab.mse import mean_value, spread
-from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import OURS, REFERENCE, LabResult, Row, reduction
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
@@ -77,7 +76,7 @@ def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult
     plan, rows, curves = batches.plan, [], []
     for c, m in enumerate(plan.responses):
         parabola = parabolas(*(found.of(name, c) for name in POINTS))
-        none, errors = parabola[:, 0], batches.squared_errors(m, REFERENCE)
+        none = parabola[:, 0]
         curves.append([reduction(at(parabola, each), none) for each in GRID])
         points = {
             LEAST_DISTANCE: (minimiser(parabola), held_out(parabola)),
@@ -87,9 +86,6 @@ def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult
             points[name] = clustered_mean(batches.shrinkage(m, name)), found.of(name, c)
         for point, (shrinkage, distances) in points.items():
             quantities = {"shrinkage": shrinkage, "reduction_percent": reduction(distances, none)}
-            if point in OURS:
-                error = batches.squared_errors(m, point)
-                quantities["mse_reduction_percent"] = reduction(error, errors)
             rows += results.rows_of(quantities, **settings, m=m, point=point)
     value, low, high = np.moveaxis(np.array(curves), -1, 0)
     arrays = {
@@ -128,22 +124,19 @@ def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
 
 
 def heterogeneity(
-    pool: Samples, plan: BatchPlan, measure: Callable[[SmallBatches, str], Distances]
+    batches: Mapping[str, SmallBatches], measured: Mapping[str, Distances]
 ) -> LabResult:
-    """The result of `lab heterogeneity`; `measure` gives the distances of SWEPT on a named set."""
-    rows, found = [], {}
-    for name, chosen in sets(pool.groups).items():
-        batches = SmallBatches(pool.at(chosen), plan)
-        found[name] = sweep(batches, measure(batches, name), prompts=name)
-        rewards = batches.pool.rewards
-        for m in plan.responses:
+    """The result of `lab heterogeneity`, from batches and the distances of SWEPT for each set."""
+    rows, found = [], []
+    for name, own in batches.items():
+        found.append(sweep(own, measured[name], prompts=name))
+        rewards = own.pool.rewards
+        for m in own.plan.responses:
             v = rewards.var(1, ddof=1).mean() / (m - 1)
             moments = {"value": mean_value(rewards), "v": v, "s": spread(rewards) ** 2}
             rows += results.rows_of(moments, prompts=name, m=m, point="all rewards")
-        rows += found[name].rows
-    each = list(found.values())
-    same = {key: each[0].arrays[key] for key in ("m", "shrinkage", "estimators")}
-    arrays = {key: np.stack([one.arrays[key] for one in each]) for key in each[0].arrays}
-    arrays |= {**same, "sets": np.array(list(found))}
-    precise = {name: one.notes["precise"] for name, one in found.items()}
-    return LabResult(rows, _finding(rows, batches), arrays, {**each[0].notes, "precise": precise})
+        rows += found[-1].rows
+    arrays = {key: np.stack([one.arrays[key] for one in found]) for key in found[0].arrays}
+    arrays |= {key: found[0].arrays[key] for key in ("m", "shrinkage", "estimators")}
+    notes = {**found[0].notes, "precise": [one.notes["precise"] for one in found]}
+    return LabResult(rows, _finding(rows, own), {**arrays, "sets": np.array(list(batches))}, notes)

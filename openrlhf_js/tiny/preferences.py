@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.tasks.base import Score
-from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw, write_lines
+from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw
 
 LETTERS = "abcdefgh"
 ASKED = 3  # letters of a prompt
@@ -101,14 +101,6 @@ TASK = TinyTask(  # the policy to begin with echoes, but often slips
     right_response=str,
     score=lambda response, letters: Score(true_score(letters, response), "correct", letters),
 )
-
-
-def write(folder: Path, *, seed: int = 0, train: int = 20_000, held_out: int = 4_000) -> None:
-    """Writes so many pairs to `train.jsonl` and `held_out.jsonl`, whose prompts are disjoint."""
-    folder.mkdir(parents=True, exist_ok=True)
-    parts = split(seed, HELD_OUT_PROMPTS)
-    write_lines(folder / "train.jsonl", preferences(parts.train, train, seed))
-    write_lines(folder / "held_out.jsonl", preferences([parts.held_out], held_out, seed))
 
 
 def write_reward_model(folder: Path, seed: int = 0, task: TinyTask = TASK) -> None:

@@ -11,8 +11,8 @@ from passk_kit import TOKENS, write_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from openrlhf_js.cli import lab
-from openrlhf_js.lab.checkpoints import steps_of
 from openrlhf_js.lab.pool import RewardFailed, open_samples
+from openrlhf_js.lab.results import steps_of
 from openrlhf_js.sampling.settings import EngineSettings
 
 SMALL = ("--batches", "3", "--batch_prompts", "4")
@@ -127,7 +127,7 @@ def test_rows_that_no_task_grades_need_a_reward_file(given, tmp_path, capsys):
     call = ["value", *words(given, tmp_path / "out")]
     place = call.index("--reward")
     del call[place : place + 2]
-    assert lab.main(call) == 2
+    assert lab.main(call) == 1
     assert "no task grades the datasource" in capsys.readouterr().err
 
 
@@ -152,7 +152,11 @@ def test_gradients_need_the_model_that_was_sampled_and_its_distribution(sampled,
         (KeyboardInterrupt(), 130, "stopped; the same command resumes"),
         (RewardFailed("r.py: no"), 1, "r.py: no\nResponses are kept; the same command resumes"),
         (OSError(errno.ENOSPC, "No space left"), 1, "No space left; the same command resumes"),
-        (torch.OutOfMemoryError("Tried to\nmore"), 1, "Tried to\nGive a smaller --batch_size"),
+        (
+            torch.OutOfMemoryError("Tried to\nmore"),
+            1,
+            "Tried to\nmore\nGive a smaller --batch_size",
+        ),
     ],
 )
 def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, status, message):

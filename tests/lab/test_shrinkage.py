@@ -132,13 +132,12 @@ def test_sets_hold_their_own_group_and_the_mix_all(groups):
 def test_each_set_is_measured_by_itself(kit, tmp_path):
     samples = kit.pool(prompts=8, responses=30)._replace(groups=["easy", "hard"] * 4)
     plan = BatchPlan(batches=3, prompts=3, responses=(3,))
-    scores, asked = ScoreSum(kit.small_model()), {}
-
-    def measured(batches, name):
-        asked[name] = batches
-        return measure(scores, batches, SWEPT, tmp_path)
-
-    result = heterogeneity(samples, plan, measured)
+    scores = ScoreSum(kit.small_model())
+    asked = {
+        name: SmallBatches(samples.at(rows), plan) for name, rows in sets(samples.groups).items()
+    }
+    found = {name: measure(scores, own, SWEPT, tmp_path) for name, own in asked.items()}
+    result = heterogeneity(asked, found)
     assert {name: own.pool.groups for name, own in asked.items()} == {
         "easy": ["easy"] * 4,
         "hard": ["hard"] * 4,
@@ -150,7 +149,7 @@ def test_each_set_is_measured_by_itself(kit, tmp_path):
     assert moments["v"] == pytest.approx(rewards.var(1, ddof=1).mean() / 2)
     noise = rewards.var(1, ddof=1).mean() / 30
     assert moments["s"] == pytest.approx(max(0, rewards.mean(1).var(ddof=1) - noise))
-    alone = measure(scores, asked["hard"], SWEPT, tmp_path / "alone")
+    alone = found["hard"]
     saved = reduction(alone.of("js", 0), alone.of("rloo", 0)).value
     js = values(result, prompts="hard", point="js")["reduction_percent"]
     assert js == pytest.approx(saved, rel=1e-3)

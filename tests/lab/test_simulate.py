@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from openrlhf_js.estimators import baseline
-from openrlhf_js.lab import simulate as module
-from openrlhf_js.lab import values as v
+from openrlhf_js.lab import simulate as v
 from openrlhf_js.lab.simulate import best_coefficient, draw, measure, names_of, simulate
 
 SKEWED = v.gaussian_rewards(v.two_point(0, 2, 0.3), 1.5)
@@ -48,7 +47,7 @@ def errors_of(found, name):
 @pytest.mark.parametrize("values", [ARCSINE, SKEWED], ids=by_title)
 @pytest.mark.parametrize(("n", "m"), [(2, 2), (5, 3)])
 def test_errors_are_those_of_one_batch_after_the_other(values, n, m, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK_REWARDS", 3 * n * m)
+    monkeypatch.setattr(v, "CHUNK_REWARDS", 3 * n * m)
     seen = []
     found = measure(values, n, m, 5, 7, seen.append)
     assert seen == [3, 2]

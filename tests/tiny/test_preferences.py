@@ -8,8 +8,16 @@ from collections import defaultdict
 import pytest
 
 from openrlhf_js.tiny import preferences
-from openrlhf_js.tiny.preferences import ASKED, LETTERS, LONGEST, SCALE, TASK, true_score
-from openrlhf_js.tiny.tasks import END
+from openrlhf_js.tiny.preferences import (
+    ASKED,
+    HELD_OUT_PROMPTS,
+    LETTERS,
+    LONGEST,
+    SCALE,
+    TASK,
+    true_score,
+)
+from openrlhf_js.tiny.tasks import END, write_lines
 
 SIDES = ("train", "held_out")
 
@@ -17,7 +25,11 @@ SIDES = ("train", "held_out")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("preferences")
-    preferences.write(folder, seed=3, train=4000, held_out=2000)
+    parts = preferences.split(3, HELD_OUT_PROMPTS)
+    for name, prompts, count in zip(
+        SIDES, (parts.train, [parts.held_out]), (4000, 2000), strict=True
+    ):
+        write_lines(folder / f"{name}.jsonl", preferences.preferences(prompts, count, seed=3))
     return folder
 
 
