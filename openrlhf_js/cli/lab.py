@@ -153,8 +153,7 @@ class SimulateSettings(Settings):
     """How far every baseline is from the true value where values are made up, without a model.
 
     Values: beta:A,B; uniform; two_point:LOW,HIGH,SHARE; constant:VALUE; normal:MEAN,STD (with
-    --noise); file:PATH (value.npz of lab value, or text). Measured values spread more than true
-    ones, by their squared error.
+    --noise).
     """
 
     out: Path = Field(description="folder of results")

@@ -228,7 +228,7 @@ def measure(
     with Store(folder / "batches.jsonl", settings, ("batch", "m", "estimator")) as store:
         tasks = {key: batches.terms(*key) for key in keys if key not in store}
         halves = batches.halves()
-        total = sum(len(each.responses) for each in (*halves, *tasks.values()))
+        total = sum(len(each) for each in (*halves, *tasks.values()))
         with progress(what, total, "responses") as bar:
             vector, known = _precise(scores, halves, folder, bar.advance)
             for key, each in tasks.items():
@@ -237,7 +237,7 @@ def measure(
                 numbers = {"squared_norm": pg.dot(scores.total, scores.total)}
                 numbers["product"] = pg.dot(scores.total, vector)
                 store.append([dict(zip(store.key_fields, key, strict=True), **numbers)])
-                bar.advance(len(each.responses))
+                bar.advance(len(each))
         records = [store.records[b, m, a] for a, m, b in product(names, plan.responses, every)]
     shape = len(names), len(plan.responses), plan.batches
     norms, products = (
@@ -303,7 +303,7 @@ def _sum_up(
         nonlocal saved, now
         advance(done - now)
         now = done
-        if done == len(half.responses) or time.monotonic() - saved > SAVE_SECONDS:
+        if done == len(half) or time.monotonic() - saved > SAVE_SECONDS:
             with atomic_write(path) as file:
                 torch.save({"done": done, "vector": scores.total}, file)
             saved = time.monotonic()

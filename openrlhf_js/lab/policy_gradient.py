@@ -35,17 +35,13 @@ class Response(NamedTuple):
         return len(self.prompt) + len(self.response)
 
 
-class ScoreTerms(NamedTuple):
-    """Responses that are not empty, and the weight of each one's score gradient, not 0."""
-
-    responses: list[Response]
-    weights: NDArray[np.float64]
+ScoreTerms: TypeAlias = list[tuple[Response, float]]  # with the weight of its score gradient
 
 
 def terms(responses: Sequence[Response], weights: NDArray[np.float64]) -> ScoreTerms:
     """The responses that count: those with a token and a weight other than 0."""
-    counted = [k for k, weight in enumerate(weights) if weight and len(responses[k].response)]
-    return ScoreTerms([responses[k] for k in counted], weights[counted])
+    pairs = zip(responses, weights.tolist(), strict=True)
+    return [(each, weight) for each, weight in pairs if weight and len(each.response)]
 
 
 class ScoreSum:
@@ -95,26 +91,25 @@ class ScoreSum:
         `on_pass` is called after each micro-batch with how many have been added.
         """
         # Longest first, so that too little memory shows at once.
-        order = sorted(range(len(terms.responses)), key=lambda k: (-terms.responses[k].length, k))
-        while done < len(order):
-            most = max(1, self.max_tokens // terms.responses[order[done]].length)
-            rows = order[done : done + most]
-            self._backward([terms.responses[k] for k in rows], terms.weights[rows])
-            done += len(rows)
+        ordered = sorted(terms, key=lambda term: -term[0].length)
+        while done < len(ordered):
+            most = max(1, self.max_tokens // ordered[done][0].length)
+            self._backward(ordered[done : done + most])
+            done = min(done + most, len(ordered))
             on_pass(done)
 
-    def _backward(self, responses: list[Response], weights: NDArray[np.float64]) -> None:
-        width = max(each.length for each in responses)
-        tokens = torch.zeros(len(responses), width, dtype=torch.long)  # padded with any token
-        weight = torch.zeros(len(responses), width - 1, dtype=torch.float64)
-        for row, (each, w) in enumerate(zip(responses, weights, strict=True)):
+    def _backward(self, terms: ScoreTerms) -> None:
+        width = max(each.length for each, _ in terms)
+        tokens = torch.zeros(len(terms), width, dtype=torch.long)  # padded with any token
+        weight = torch.zeros(len(terms), width - 1, dtype=torch.float64)
+        for row, (each, w) in enumerate(terms):
             tokens[row, : each.length] = torch.tensor([*each.prompt, *each.response])
             weight[row, len(each.prompt) - 1 : each.length - 1] = w  # where a token is predicted
         device = self.parameters[0].device
         tokens, weight = tokens.to(device), weight.to(device, self.total[0].dtype)
         # Padding follows a response, and no token of it attends there: no mask is needed. Logits of
         # what all prompts have in common would be computed for nothing.
-        first = min(len(each.prompt) for each in responses) - 1
+        first = min(len(each.prompt) for each, _ in terms) - 1
         kept = torch.arange(first, width - 1, device=device)
         logits = self.model(tokens[:, :-1], use_cache=False, logits_to_keep=kept).logits
         weight = weight[:, first:]

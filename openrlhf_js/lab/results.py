@@ -162,28 +162,20 @@ def steps_of(names: Sequence[str]) -> list[int]:
 
 
 def along_training(settings: Any, analyse: Callable[[Any], LabResult]) -> LabResult:
-    """The results of all `--model`, each sampled and kept in a folder of its name below `--out`."""
-    names = [Path(model).name for model in settings.model]
-    if len(set(names)) < len(names):
-        raise ValueError(
-            f"--model {' '.join(names)}: give checkpoints whose folders differ in name"
-        )
+    """The rows of all `--model`, each with its name and step; arrays as `NAME/array`.
+
+    Each is sampled and kept in a folder of its name below `--out`.
+    """
     found: dict[str, LabResult] = {}
-    for name, model in zip(names, settings.model, strict=True):
+    for model in settings.model:
+        name = Path(model).name
         say(f"\n{name}", style="bold")
-        found[name] = analyse(
-            settings.model_copy(update={"model": (model,), "out": settings.out / name})
-        )
-    return combined(found)
-
-
-def combined(found: dict[str, LabResult]) -> LabResult:
-    """The rows of all checkpoints, each with its name and step; arrays as `NAME/array`."""
-    steps = dict(zip(found, steps_of(list(found)), strict=True))
+        own = {"model": (model,), "out": settings.out / name}
+        found[name] = analyse(settings.model_copy(update=own))
     rows: list[Row] = []
     arrays: dict[str, Any] = {}
-    for name, result in found.items():
-        rows += [{"checkpoint": name, "step": steps[name], **row} for row in result.rows]
+    for (name, result), step in zip(found.items(), steps_of(list(found)), strict=True):
+        rows += [{"checkpoint": name, "step": step, **row} for row in result.rows]
         arrays |= {f"{name}/{key}": array for key, array in result.arrays.items()}
     notes = {**result.notes, "checkpoints": list(found)}
     for key in {"samples", "precise"} & set(notes):

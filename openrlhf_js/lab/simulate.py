@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -59,22 +58,23 @@ def beta(a: float, b: float) -> Values:
     return _values(f"values Beta({a:g}, {b:g})", lambda g, shape: g.beta(a, b, shape), mean, s2)
 
 
-def _points(description: str, points: Floats, shares: Sequence[float] | None = None) -> Values:
-    """One of the points, each with its share, or equally likely."""
-    mean = float(np.average(points, weights=shares))
-    s2 = float(np.average((points - mean) ** 2, weights=shares))
-    return _values(description, lambda g, shape: g.choice(points, shape, p=shares), mean, s2)
+def _points(description: str, points: Sequence[float], shares: Sequence[float]) -> Values:
+    """One of the points, each with its share."""
+    values = np.array(points, dtype=np.float64)
+    mean = float(np.average(values, weights=shares))
+    s2 = float(np.average((values - mean) ** 2, weights=shares))
+    return _values(description, lambda g, shape: g.choice(values, shape, p=shares), mean, s2)
 
 
 def two_point(low: float, high: float, share: float) -> Values:
     """Values that are `high` with probability `share`, else `low`."""
-    points = np.array([high, low], dtype=np.float64)
-    return _points(f"values {low:g} or {high:g} (share {share:g})", points, (share, 1 - share))
+    words = f"values {low:g} or {high:g} (share {share:g})"
+    return _points(words, (high, low), (share, 1 - share))
 
 
 def constant(value: float) -> Values:
     """The same value for every prompt."""
-    return _points(f"every value {value:g}", np.array([value], dtype=np.float64))
+    return _points(f"every value {value:g}", (value,), (1.0,))
 
 
 def normal(mean: float, std: float) -> Values:
@@ -85,11 +85,6 @@ def normal(mean: float, std: float) -> Values:
         mean,
         std**2,
     )
-
-
-def drawn_from(values: Floats, name: str) -> Values:
-    """Each prompt has one of the values (k,) of a file, drawn with replacement."""
-    return _points(f"{len(values)} values of {name}", values)
 
 
 def gaussian_rewards(values: Values, noise: float) -> Values:
@@ -105,15 +100,12 @@ KINDS: dict[str, Callable[..., Values]] = {
     "two_point:LOW,HIGH,SHARE": two_point,
     "constant:VALUE": constant,
     "normal:MEAN,STD": normal,
-    "file:PATH": lambda path: drawn_from(read(Path(path)), Path(path).name),
 }
 
 
 def parse(text: str) -> Values:
     """The distribution that a flag names, with Bernoulli rewards."""
     kind, _, rest = text.partition(":")
-    if kind == "file":
-        return KINDS["file:PATH"](rest)
     try:
         numbers = [float(number) for number in rest.split(",") if rest]
         found = {form.partition(":")[0]: make for form, make in KINDS.items()}[kind](*numbers)
@@ -122,18 +114,6 @@ def parse(text: str) -> Values:
     if not (isfinite(found.mean) and 0 <= found.s2 < inf):
         raise ValueError(f"{found.title} have no mean or variance; give other numbers")
     return found
-
-
-def read(path: Path) -> Floats:
-    """The values of a file: `values` in the npz of `lab value`, or text with one value a line."""
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            values = file["values"]
-    else:
-        values = np.loadtxt(path, ndmin=1)
-    if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
-        raise ValueError(f"{path} needs one finite value for each prompt; got {values!r:.80}")
-    return np.asarray(values, dtype=np.float64)
 
 
 def best_coefficient(values: Values, n: int, m: int) -> float:

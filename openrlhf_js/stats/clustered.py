@@ -3,10 +3,8 @@
 A cluster is what was drawn independently: a question, an item, a prompt, a seed. Its rows (samples,
 games, pairs) are not independent of each other. C is the number of clusters.
 
-Coverage: 95 % intervals hold the truth in 93 to 97 % of simulated sets from 5 clusters on, with
-sizes as unequal as a Pareto law makes them and tails as heavy as t with 3 degrees of freedom. They
-fail for skewed cluster means: a log-normal one is covered in 84 % at 10 clusters and 90 % at 40.
-For shares near 0 or 1 use `proportions`.
+95 % intervals hold the truth in 93 to 97 % of simulated sets from 5 clusters on, with unequal sizes
+and heavy tails, but not for skewed cluster means (docs/uncertainty.md).
 """
 
 from __future__ import annotations

@@ -152,11 +152,11 @@ def passed(monkeypatch):
     seen = {"responses": 0, "limit": None}
     backward = ScoreSum._backward
 
-    def counted(self, responses, weights):
-        if seen["limit"] is not None and seen["responses"] + len(responses) > seen["limit"]:
+    def counted(self, terms):
+        if seen["limit"] is not None and seen["responses"] + len(terms) > seen["limit"]:
             raise Stopped
-        seen["responses"] += len(responses)
-        backward(self, responses, weights)
+        seen["responses"] += len(terms)
+        backward(self, terms)
 
     monkeypatch.setattr(ScoreSum, "_backward", counted)
     return seen

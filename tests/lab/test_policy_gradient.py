@@ -77,4 +77,4 @@ def test_micro_batches_are_bounded_with_padding_and_a_longer_response_goes_alone
 
 def test_terms_that_count():
     found = terms([Response([1], [2]), Response([1], []), Response([1], [3])], np.array([0, 1, 2]))
-    assert found.responses == [Response([1], [3])] and found.weights.tolist() == [2]
+    assert found == [(Response([1], [3]), 2)]

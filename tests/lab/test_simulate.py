@@ -24,7 +24,6 @@ def by_title(values):
         v.two_point(0.1, 0.9, 0.3),
         v.constant(0.25),
         v.normal(2, 3),
-        v.drawn_from(np.array([0.0, 0.5, 0.5, 1.0]), "x"),
     ],
     ids=by_title,
 )
@@ -105,22 +104,8 @@ def test_values_that_do_not_exist(text):
         v.parse(text)
 
 
-def test_values_of_a_file(tmp_path):
-    text, arrays = tmp_path / "v.txt", tmp_path / "value.npz"
-    text.write_text("0.5\n\n1\n0\n")
-    np.savez(arrays, values=np.array([0.25, 0.75]), rewards=np.ones((2, 3)))
-    assert v.parse(f"file:{text}").title == "Bernoulli, 3 values of v.txt"
-    found = v.parse(f"file:{arrays}")
-    assert (found.mean, found.s2) == (0.5, 0.0625)
-    assert set(found.draw(np.random.default_rng(0), (50, 3)).ravel()) == {0.25, 0.75}
-    for content, message in ((b"0.5\nx\n", "'x'"), (b"nan", "one finite value")):
-        text.write_bytes(content)
-        with pytest.raises(ValueError, match=message):
-            v.read(text)
-
-
 def test_what_cannot_be_simulated():
     with pytest.raises(ValueError, match="a value is a probability from 0 to 1; give --noise"):
-        measure(v.drawn_from(np.array([0.5, 0.5, 1.1]), "x"), 4, 2, 2, 0)
+        measure(v.two_point(0.5, 1.1, 0.5), 4, 2, 2, 0)
     with pytest.raises(ValueError, match="every reward equals its value"):
         measure(v.two_point(0, 1, 0.5), 4, 2, 2, 0)
