@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from markdown_table import print_table
 from torch import Tensor
-from value_distributions import DISTRIBUTIONS, draw_groups, statistics_of
+from value_distributions import DISTRIBUTIONS, constant, draw_groups, statistics_of
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.settings import Field, Settings, parse
@@ -35,7 +35,7 @@ from openrlhf_js.estimators import (
     update_history,
 )
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.lab.simulate import Values, best_coefficient, beta, constant, two_point
+from openrlhf_js.lab.simulate import Values, best_coefficient, beta, two_point
 
 PROMPTS = (4, 8, 16, 32, 64)
 RESPONSES = (2, 4, 8)

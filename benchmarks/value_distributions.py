@@ -9,13 +9,19 @@ from torch import Tensor
 
 from openrlhf_js.estimators import GroupStatistics
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.lab.simulate import Draw, Values, beta, constant, two_point
+from openrlhf_js.lab.simulate import Draw, Values, beta, two_point
 
 
 def gaussian(title: str, s2: float, effect: Draw, noise: Draw) -> Values:
     """`effect` has mean 0 and variance 1; `noise` has mean square 1."""
     scale = s2**0.5
     return Values(title, lambda g, s: scale * effect(g, s), 0.0, s2, 1.0, noise)
+
+
+def constant(value: float) -> Values:
+    """The same value for every prompt."""
+    draw: Draw = lambda g, shape: g.choice(np.array([value]), shape)  # noqa: E731
+    return Values(f"every value {value:g}", draw, value, 0.0, value * (1 - value))
 
 
 def logit_normal(mean: float, std: float) -> Values:

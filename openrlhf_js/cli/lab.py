@@ -152,8 +152,7 @@ class HeterogeneitySettings(BatchSettings):
 class SimulateSettings(Settings):
     """How far every baseline is from the true value where values are made up, without a model.
 
-    Values: beta:A,B; uniform; two_point:LOW,HIGH,SHARE; constant:VALUE; normal:MEAN,STD (with
-    --noise).
+    Values: beta:A,B; two_point:LOW,HIGH,SHARE; normal:MEAN,STD (with --noise).
     """
 
     out: Path = Field(description="folder of results")

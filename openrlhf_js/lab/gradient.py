@@ -99,8 +99,7 @@ class SmallBatches:
         if needed > responses:
             raise ValueError(
                 f"{plan.batches} batches of {n} of {prompts} prompts, m = {largest}, need {needed} "
-                f"responses to a prompt, and there are {responses}: sample more --responses, or "
-                "lower --batches, --batch_prompts or --m"
+                f"responses to a prompt, and there are {responses}: sample more, or lower --batches"
             )
         self.columns = 2 * self.half + first[:, :, None] + np.arange(largest)
 

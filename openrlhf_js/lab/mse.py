@@ -188,10 +188,7 @@ def check(pool: Floats, n: int, m: int) -> None:
     if m < 2:
         raise ValueError(f"m = {m}: rloo averages a prompt's other responses; give 2 or more")
     if 2 * m > responses:
-        raise ValueError(
-            f"m = {m} is more than half of the {responses} responses of a prompt: sample more "
-            "--responses, or lower m"
-        )
+        raise ValueError(f"m = {m} is more than half of the {responses} responses: sample more")
 
 
 def measure(

@@ -113,10 +113,7 @@ def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     """
     names = sorted(set(groups))
     if len(names) < 2:
-        raise ValueError(
-            f"the groups of the prompts are {names}; give two or more (a column that --group_key "
-            "names, or several files)"
-        )
+        raise ValueError(f"groups of prompts: {names}; give two or more (--group_key, or files)")
     rows = {name: np.flatnonzero(np.array(groups) == name) for name in names}
     size = min(map(len, rows.values()))
     found = {name: rows[name][:size] for name in names}

@@ -58,33 +58,18 @@ def beta(a: float, b: float) -> Values:
     return _values(f"values Beta({a:g}, {b:g})", lambda g, shape: g.beta(a, b, shape), mean, s2)
 
 
-def _points(description: str, points: Sequence[float], shares: Sequence[float]) -> Values:
-    """One of the points, each with its share."""
-    values = np.array(points, dtype=np.float64)
-    mean = float(np.average(values, weights=shares))
-    s2 = float(np.average((values - mean) ** 2, weights=shares))
-    return _values(description, lambda g, shape: g.choice(values, shape, p=shares), mean, s2)
-
-
 def two_point(low: float, high: float, share: float) -> Values:
     """Values that are `high` with probability `share`, else `low`."""
+    points, shares = np.array([high, low], dtype=np.float64), (share, 1 - share)
+    mean, s2 = share * high + (1 - share) * low, share * (1 - share) * (high - low) ** 2
     words = f"values {low:g} or {high:g} (share {share:g})"
-    return _points(words, (high, low), (share, 1 - share))
-
-
-def constant(value: float) -> Values:
-    """The same value for every prompt."""
-    return _points(f"every value {value:g}", (value,), (1.0,))
+    return _values(words, lambda g, shape: g.choice(points, shape, p=shares), mean, s2)
 
 
 def normal(mean: float, std: float) -> Values:
     """Values ~ N(mean, std^2), for Gaussian rewards."""
-    return _values(
-        f"values N({mean:g}, {std:g}^2)",
-        lambda g, shape: mean + std * g.standard_normal(shape),
-        mean,
-        std**2,
-    )
+    draw: Draw = lambda g, shape: mean + std * g.standard_normal(shape)  # noqa: E731
+    return _values(f"values N({mean:g}, {std:g}^2)", draw, mean, std**2)
 
 
 def gaussian_rewards(values: Values, noise: float) -> Values:
@@ -96,9 +81,7 @@ def gaussian_rewards(values: Values, noise: float) -> Values:
 
 KINDS: dict[str, Callable[..., Values]] = {
     "beta:A,B": beta,
-    "uniform": lambda: beta(1, 1),
     "two_point:LOW,HIGH,SHARE": two_point,
-    "constant:VALUE": constant,
     "normal:MEAN,STD": normal,
 }
 

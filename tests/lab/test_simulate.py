@@ -22,7 +22,6 @@ def by_title(values):
     [
         v.beta(5, 2),
         v.two_point(0.1, 0.9, 0.3),
-        v.constant(0.25),
         v.normal(2, 3),
     ],
     ids=by_title,
@@ -92,13 +91,13 @@ def test_one_earlier_visit_tells_more_than_any_constant_coefficient():
 
 @pytest.mark.parametrize(
     ("text", "title"),
-    [("uniform", "Beta(1, 1)"), ("two_point:0.1,0.9,0.3", "0.1 or 0.9 (share 0.3)")],
+    [("beta:1,1", "Beta(1, 1)"), ("two_point:0.1,0.9,0.3", "0.1 or 0.9 (share 0.3)")],
 )
 def test_a_flag_names_its_distribution(text, title):
     assert v.parse(text).title == f"Bernoulli, values {title}"
 
 
-@pytest.mark.parametrize("text", ["gamma:1,2", "beta:1", "beta:1,inf", "uniform:1", "constant:x"])
+@pytest.mark.parametrize("text", ["gamma:1,2", "beta:1", "beta:1,inf", "normal:1,x"])
 def test_values_that_do_not_exist(text):
     with pytest.raises(ValueError, match="give "):
         v.parse(text)
