@@ -28,11 +28,10 @@ TASK_POOL = 1000  # problems that a task makes, of which some are drawn
 
 
 class LabSettings(SamplingSettings):
-    """What is sampled, as in training.
+    """What is sampled, as in training: once, into OUT/samples, for every program of the lab.
 
-    Responses are sampled once, into OUT/samples, and used by every program of the lab. The same
-    command resumes; more --responses or --prompts_count sample what is missing; another --reward
-    grades again without sampling; and without --model the program takes what is there.
+    The same command resumes; more --responses or --prompts_count sample what is missing; another
+    --reward grades again without sampling; and without --model the program takes what is there.
     """
 
     default_responses: ClassVar[int] = 128  # the paper's
@@ -112,23 +111,21 @@ class BatchSettings(LabSettings):
         "float32", description="of the model; sums are float32 at least"
     )
     max_tokens: int = Field(8192, ge=1, description="of a pass; less takes less memory")
-    gradient_checkpointing: bool = Field(False, description="takes less memory")
 
 
 class GradientSettings(BatchSettings):
     """How far the policy gradients of small batches are from a precise one, by baseline.
 
     Some responses of the pool make the precise gradient G; batches are drawn from the others. What
-    is computed is kept in OUT/gradients. Quantities: distance, the mean of ||g - G||^2 without the
-    error of G itself; plain distance, with it, as in the paper; reductions against rloo, paired by
-    batch. dr_grpo has rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased.
+    is computed is kept in OUT/gradients. Distance: the mean of ||g - G||^2 without the error of G;
+    plain distance: with it, as in the paper. Reductions are against rloo, paired by batch. dr_grpo
+    has rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased.
     """
 
     past: Path | None = Field(None, description=PAST)
     baselines: tuple[str, ...] = Field(
         (),
-        description="compared with rloo (default js js_plus bloo reinforce++ dr_grpo remax; with "
-        "--past js_memory, too)",
+        description=f"compared with rloo (default {' '.join(BASELINES)}; with --past js_memory)",
     )
 
 
@@ -237,7 +234,7 @@ def analyse(settings: Any) -> LabResult:
     if mixed:
         return shrinkage.heterogeneity(batches, found)
     compare = gradient.compare if isinstance(settings, GradientSettings) else shrinkage.sweep
-    return compare(*batches.values(), *found.values())
+    return compare(batches["all prompts"], found["all prompts"])
 
 
 def finish(name: str, settings: Any, result: LabResult) -> None:
@@ -337,8 +334,7 @@ def _scores(settings: BatchSettings, pool: Samples) -> ScoreSum:
     logging.disable_progress_bar()
     dtype = getattr(torch, DTYPES[settings.gradient_dtype])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(settings.device_name)
-    checkpointing = settings.gradient_checkpointing
-    return ScoreSum(model, known["temperature"], settings.max_tokens, checkpointing)
+    return ScoreSum(model, known["temperature"], settings.max_tokens)
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ def check_names(names: Sequence[str], pool: Samples) -> None:
         "grpo": "has another true gradient; take dr_grpo, which is grpo without its division",
         "js_fixed": "has a coefficient to choose: lab sweep shows them all",
     }
-    for name in set(names) - {MIDDLE}:
+    for name in names:
         find_estimator(name)
         if name in lacking:
             raise ValueError(f"{name} {lacking[name]}")
@@ -335,13 +335,10 @@ def compare(batches: SmallBatches, found: Distances) -> LabResult:
 
 def notes_of(batches: SmallBatches, found: Distances) -> dict[str, Any]:
     """What the JSON says of batches and samples, and how precise the precise gradient is."""
+    prompts, plan = len(batches.pool.prompts), batches.plan
+    relative = found.error / found.signal if found.signal > 0 else None
     return {
-        "prompts": len(batches.pool.rewards),
-        "batch_prompts": batches.plan.prompts,
-        "batches": batches.plan.batches,
-        "precise": {
-            "responses": 2 * batches.half * len(batches.pool.prompts),
-            "relative_error": found.error / found.signal if found.signal > 0 else None,
-        },
+        **{"prompts": prompts, "batch_prompts": plan.prompts, "batches": plan.batches},
+        "precise": {"responses": 2 * batches.half * prompts, "relative_error": relative},
         "samples": batches.pool.settings,
     }

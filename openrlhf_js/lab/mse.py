@@ -54,7 +54,6 @@ def values_of(pool: Samples) -> LabResult:
             "prompts": chosen.sum(),
             "mean_value": mean_value(rewards[chosen]),
             "sd_of_values": spread(rewards[chosen]),
-            "error_of_a_value": np.sqrt(variances[chosen].mean() / m),
             "all_rewards_equal": (np.ptp(rewards[chosen], axis=1) == 0).mean(),
             "greedy_reward": pool.greedy_rewards[chosen].mean(),
             "tokens": lengths[chosen].mean(),
@@ -63,11 +62,10 @@ def values_of(pool: Samples) -> LabResult:
         rows += results.rows_of(quantities, group=name)
     arrays = {
         **{"values": rewards.mean(1), "standard_errors": np.sqrt(variances / m)},
-        **{"rewards": rewards, "finished": pool.finished, "lengths": lengths, "groups": groups},
-        "greedy_rewards": pool.greedy_rewards,
+        **{"rewards": rewards, "greedy_rewards": pool.greedy_rewards},
+        **{"finished": pool.finished, "lengths": lengths, "groups": groups},
     }
-    notes = {"prompts": n, "responses": m, "samples": pool.settings}
-    mean = mean_value(rewards)
+    mean, notes = mean_value(rewards), {"prompts": n, "responses": m, "samples": pool.settings}
     finding = (
         f"Mean value {mean.value:.3f} (95 % interval {mean.low:.3f} to {mean.high:.3f}, over {n} "
         f"prompts); the values have a standard deviation of {spread(rewards):.3f}, and for "
@@ -98,12 +96,10 @@ class Errors(NamedTuple):
     """What was measured for one m."""
 
     names: tuple[str, ...]  # of the e estimators
-    sums: Floats
-    """(e, N) squared errors, averaged over a prompt's m responses and summed over batches."""
+    sums: Floats  # (e, N) squared errors, means over a prompt's responses summed over batches
     counts: NDArray[np.int64]  # (N,) batches that a prompt was in
     cross: Floats
-    """(e, N) what a prompt adds to the sum of the other prompts' squared errors, by moving the mean
-    and the coefficient that they are shrunk with; a mean over batches."""
+    """(e, N) what a prompt adds to the others' summed errors, by moving their targets."""
     shrinkage: Floats  # (e,) mean coefficient; NaN for estimators that have none
 
     def influences(self) -> Floats:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import GradientCheckpointingLayer, PreTrainedModel
+from transformers import PreTrainedModel
 
 Vector: TypeAlias = list[Tensor]  # one number for each trained parameter, in their order
 
@@ -55,22 +55,9 @@ class ScoreSum:
     The model runs without dropout, and the gradient is of its parameters that require one.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        temperature: float = 1.0,
-        max_tokens: int = 8192,
-        checkpointing: bool = False,
-    ):
+    def __init__(self, model: PreTrainedModel, temperature: float = 1.0, max_tokens: int = 8192):
         self.model, self.temperature, self.max_tokens = model.eval(), temperature, max_tokens
         self.parameters = [each for each in model.parameters() if each.requires_grad]
-        if checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
-            # transformers checkpoints a layer only in training mode. The layer alone is put there:
-            # what is in it keeps its dropout off.
-            for layer in model.modules():
-                if isinstance(layer, GradientCheckpointingLayer):
-                    layer.training = True
         self.total: Vector = [
             torch.zeros_like(each, dtype=torch.promote_types(each.dtype, torch.float32))
             for each in self.parameters

@@ -1,8 +1,8 @@
 """A pool: sampled responses to prompts, with their rewards.
 
-FOLDER/samples/ holds stores of records: `prompts.jsonl`, `responses.jsonl`, and for each reward
-function `rewards-HASH.jsonl`, so that another one grades again without sampling again.
-`settings.json` says what the samples depend on and which reward function was the last.
+FOLDER/samples/ holds `prompts.jsonl`, `responses.jsonl`, and for each reward function
+`rewards-HASH.jsonl`, so that another one grades without sampling again. `settings.json` says what
+the samples depend on and which reward function was the last.
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ def paired_difference(
         a: (rows,) of the first.
         b: (rows,) in the same order: row r of both belongs to the same item.
         clusters: (rows,) labels; None: each row is its own cluster.
-        weights_a: (rows,) where the rows of a question count differently in a and b.
-        weights_b: (rows,) those of b.
+        weights_a, weights_b: (rows,) where the rows of a question count differently in a and b.
     """
     first, second = checked(a, "a"), checked(b, "b")
     if len(first) != len(second):

@@ -40,8 +40,7 @@ class Difference(NamedTuple):
     value: float
     low: float
     high: float
-    p_value: float
-    """Two-sided, of the hypothesis that the true difference is 0."""
+    p_value: float  # two-sided, of the hypothesis that the true difference is 0
     standard_error: float
     degrees_of_freedom: float
 

@@ -1,9 +1,8 @@
 """Preferences with a known truth: echo three letters, `hea=` -> `hea`; a near letter counts half.
 
 Every response has a true score, and of two responses to one prompt the first is chosen with the
-probability of Bradley and Terry (1952), sigmoid of the difference of their true scores. So the
-accuracy that a perfect reward model reaches is known, and so is how good the responses of a policy
-truly become that is trained with a reward model.
+probability of Bradley and Terry (1952), sigmoid of the difference of their true scores. So it is
+known what a perfect reward model reaches, and how good a policy's responses truly become.
 """
 
 from __future__ import annotations

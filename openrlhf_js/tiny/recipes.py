@@ -94,10 +94,7 @@ def _answers(task: Task | None) -> tuple[list[str], list[str]]:
 
 
 def with_data(argv: list[str], folder: Path) -> list[str]:
-    """The command line of a dry run: a prompt file that is not built yet is stood in for.
-
-    The file in `folder` has as many rows as `--data.max_samples` says, since sizes are checked.
-    """
+    """The command line of a dry run, with `--data.max_samples` rows for each file not built yet."""
     given = _parse(argv)
     for name in ("data.prompt_dataset", "eval.dataset"):
         files = given.get(name, [""])[0].split(",")

@@ -33,16 +33,13 @@ def relative(found, right):
     return float(np.linalg.norm(found - right) / np.linalg.norm(right))
 
 
-@pytest.mark.parametrize(
-    ("max_tokens", "temperature", "checkpointing"),
-    [(1, 1.0, False), (30, 0.6, True), (10_000, 0.6, False)],
-)
+@pytest.mark.parametrize(("max_tokens", "temperature"), [(1, 1.0), (30, 0.6), (10_000, 0.6)])
 def test_the_sum_is_that_of_every_response_s_own_gradient(
-    kit, samples, responses, weights, max_tokens, temperature, checkpointing
+    kit, samples, responses, weights, max_tokens, temperature
 ):
     model = kit.small_model()
     own = kit.score_gradients(model, samples, temperature).reshape(len(responses), -1)
-    scores = ScoreSum(model, temperature, max_tokens, checkpointing)
+    scores = ScoreSum(model, temperature, max_tokens)
     scores.add(terms(responses, weights))
     once = flat(scores.total)
     assert relative(once, weights @ own) < 1e-5
