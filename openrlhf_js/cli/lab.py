@@ -76,9 +76,8 @@ class LabSettings(SamplingSettings):
             for name, field in LabSettings.model_fields.items():
                 if name not in kept and getattr(self, name) != field.default:
                     raise ValueError(f"--{name} needs --model: without it, samples are taken as is")
-        template = self.input_template
-        if template is not None and (self.apply_chat_template or self.task or "{}" not in template):
-            raise ValueError("--input_template needs a {} and no --apply_chat_template or --task")
+        if self.input_template is not None and "{}" not in self.input_template:
+            raise ValueError("--input_template needs a {} where the prompt goes")
         return self
 
 

@@ -29,18 +29,14 @@ CHUNK_REWARDS = 100_000  # held at a time, for each estimator: 0.8 MB
 
 @dataclass(frozen=True)
 class Values:
-    """A distribution of prompts: rewards are Bernoulli, or Gaussian where `noise` is given.
-
-    `s2` is the variance of the values, `sigma2` the mean variance of a prompt's rewards; `noise`
-    draws standard deviations of prompts' rewards.
-    """
+    """A distribution of prompts: rewards are Bernoulli, or Gaussian where `noise` is given."""
 
     description: str
     draw: Draw
     mean: float
-    s2: float
-    sigma2: float
-    noise: Draw | None = None
+    s2: float  # variance of the values
+    sigma2: float  # mean variance of a prompt's rewards
+    noise: Draw | None = None  # of standard deviations of prompts' rewards
 
     @property
     def title(self) -> str:

@@ -57,16 +57,6 @@ def test_no_response_is_used_for_two_purposes(N, M, batches, n, responses, seed)
     assert len(set(used)) == len(used)
 
 
-def test_every_prompt_is_drawn_alike():
-    chosen = np.zeros(6)
-    for seed in range(150):
-        batches = drawn(6, 12, 2, 3, (2,), seed)
-        needed = 2 * np.bincount(batches.prompts.ravel()).max()
-        assert batches.half == (12 - needed) // 2
-        chosen[batches.prompts[0]] += 1
-    assert chosen / 150 == pytest.approx(np.full(6, 0.5), abs=0.15)
-
-
 @pytest.fixture(scope="module")
 def wide(kit):
     return kit.pool(prompts=8, responses=40)

@@ -178,8 +178,6 @@ def grader(answer):
     "answer",
     [
         {"rewards": torch.tensor([[1.0], [0.5]], requires_grad=True), "scores": None},
-        {"rewards": [1, 0.5]},
-        [torch.tensor(1.0), 0.5],
         np.array([1, 0.5], dtype=np.float32),
     ],
 )

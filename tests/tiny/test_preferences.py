@@ -26,10 +26,8 @@ SIDES = ("train", "held_out")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("preferences")
     parts = preferences.split(3, HELD_OUT_PROMPTS)
-    for name, prompts, count in zip(
-        SIDES, (parts.train, [parts.held_out]), (4000, 2000), strict=True
-    ):
-        write_lines(folder / f"{name}.jsonl", preferences.preferences(prompts, count, seed=3))
+    for name, prompts in zip(SIDES, (parts.train, [parts.held_out]), strict=True):
+        write_lines(folder / f"{name}.jsonl", preferences.preferences(prompts, 4000, seed=3))
     return folder
 
 
