@@ -101,4 +101,4 @@ def detectable_effect(standard_error: float, degrees_of_freedom: float) -> float
         below = np.nan_to_num(special.nctdtr(degrees_of_freedom, noncentrality, -critical))
         return float(above + below) - 0.8
 
-    return standard_error * float(brentq(excess, 0, 100, xtol=1e-10))
+    return standard_error * float(brentq(excess, 0, 2 * critical, xtol=1e-10))

@@ -20,13 +20,8 @@ from openrlhf_js.stats.clustered import degrees_of_freedom
 from openrlhf_js.stats.estimate import welch
 
 
-def by_definition(values, clusters, weights=None):
-    """The jackknife variance of a weighted mean, and Bell and McCaffrey's df from their matrices.
-
-    A row of weight w stands for w rows of weight 1, so the oracle knows whole weights only.
-    """
-    if weights is not None:
-        values, clusters = np.repeat(values, weights), np.repeat(clusters, weights)
+def by_definition(values, clusters):
+    """The jackknife variance of a mean, and Bell and McCaffrey's df from their matrices."""
     n, names = len(values), np.unique(clusters)
     left_out = np.array([values[clusters != name].mean() for name in names])
     variance = (len(names) - 1) / len(names) * np.square(left_out - values.mean()).sum()
