@@ -192,3 +192,8 @@ def test_an_effect_of_that_size_is_found_four_times_in_five(degrees):
     drawn = drawn / np.sqrt(stats.chi2.rvs(degrees, size=100_000, random_state=1) / degrees)
     assert (np.abs(drawn) > stats.t.ppf(0.975, degrees)).mean() == pytest.approx(0.8, abs=0.006)
     assert detectable_effect(1, 0) == math.inf
+
+
+def test_more_clusters_show_smaller_effects():
+    found = [detectable_effect(1, degrees) for degrees in np.geomspace(1, 1e6, 60)]
+    assert (np.diff(found) < 0).all() and found[-1] == pytest.approx(2.8016, abs=1e-4)
