@@ -28,8 +28,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.settings import Field, Settings, parse
 from openrlhf_js.estimators import GroupStatistics
 from openrlhf_js.estimators.coefficients import corrected_coefficient
-from openrlhf_js.lab.simulate import best_coefficient
-from openrlhf_js.lab.values import Values
+from openrlhf_js.lab.simulate import Values, best_coefficient
 
 PROMPTS = (4, 8, 16, 32, 64, 512)
 RESPONSES = (2, 4, 8, 16)

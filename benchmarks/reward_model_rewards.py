@@ -21,7 +21,7 @@ from markdown_table import print_table
 from value_distributions import LOGNORMAL, NORMAL, SAME, STUDENT
 
 from openrlhf_js.estimators import baseline
-from openrlhf_js.lab.values import Draw
+from openrlhf_js.lab.simulate import Draw
 from openrlhf_js.stats import ratio_of_means
 
 SKEWED: Draw = lambda g, shape: g.standard_exponential(shape) - 1  # noqa: E731

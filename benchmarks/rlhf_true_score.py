@@ -42,7 +42,7 @@ from openrlhf_js.tiny.supervise import (
     supervised,
     training_environment,
 )
-from openrlhf_js.tiny.tasks import draw, write_prompts
+from openrlhf_js.tiny.tasks import draw, write_lines, write_prompts
 
 PROMPTS_PER_STEP, RESPONSES_PER_PROMPT = 64, 4  # as the quickstart
 LEARNING_RATE, STEPS = 1e-3, 50
@@ -62,8 +62,11 @@ class TrueScoreSettings(Settings):
 
 def prepare(folder: Path, train: int = PAIRS, held_out: int = 4_000) -> None:
     """Writes pairs, prompts, and a policy that has imitated careless responses."""
-    preferences.write(folder, train=train, held_out=held_out)
+    folder.mkdir(parents=True, exist_ok=True)
     parts = TASK.split(0, HELD_OUT_PROMPTS)
+    write_lines(folder / "train.jsonl", preferences.preferences(parts.train, train, 0))
+    held = preferences.preferences([parts.held_out], held_out, 0)
+    write_lines(folder / "held_out.jsonl", held)
     drawn = draw(parts.train, 6_400, random.Random("prompts/0"))
     write_prompts(folder / "prompts.jsonl", TASK, drawn, "train")
     write_prompts(folder / "prompts_held_out.jsonl", TASK, parts.held_out, "held_out")
@@ -114,9 +117,16 @@ def reward_model(folder: Path) -> dict[str, Any]:
     found = json.loads((out / "evaluation.json").read_text())
     return {
         "accuracy": found["accuracy"],
-        "accuracy_of_truth": preferences.accuracy_of_truth(pairs),
+        "accuracy_of_truth": accuracy_of_truth(pairs),
         "calibration_error": found["calibration"]["error"],
     }
+
+
+def accuracy_of_truth(path: Path) -> float:
+    """The share of a file's labels that its true scores predict; equal scores count half."""
+    pairs = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    gaps = [round(pair["chosen_score"] - pair["rejected_score"], 9) for pair in pairs]
+    return sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / len(gaps)
 
 
 def train(estimator: str, seed: int, data: Path, folder: Path) -> dict[str, Any]:

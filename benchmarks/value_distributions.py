@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import inf
-
 import numpy as np
 import torch
+from scipy import special
 from torch import Tensor
 
 from openrlhf_js.estimators import GroupStatistics
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.lab.values import Draw, Values, beta, constant, logit_normal, two_point
+from openrlhf_js.lab.simulate import Draw, Values, beta, two_point
 
 
 def gaussian(title: str, s2: float, effect: Draw, noise: Draw) -> Values:
     """`effect` has mean 0 and variance 1; `noise` has mean square 1."""
     scale = s2**0.5
-    return Values(title, lambda g, s: scale * effect(g, s), 0.0, s2, 1.0, noise, -inf, inf)
+    return Values(title, lambda g, s: scale * effect(g, s), 0.0, s2, 1.0, noise)
 
 
-def sampled(values: Values) -> Values:
-    """The same with the moments of a sample, which the tables of docs/js_plus_mse.md rest on."""
-    value = values.draw(np.random.default_rng(0), (2000, 2000))
-    return replace(values, mean=value.mean(), s2=value.var(), sigma2=(value * (1 - value)).mean())
+def constant(value: float) -> Values:
+    """The same value for every prompt."""
+    draw: Draw = lambda g, shape: g.choice(np.array([value]), shape)  # noqa: E731
+    return Values(f"every value {value:g}", draw, value, 0.0, value * (1 - value))
+
+
+def logit_normal(mean: float, std: float) -> Values:
+    """Values 1 / (1 + exp(-z)) with z ~ N(mean, std^2), and the moments of a sample of them."""
+    draw: Draw = lambda g, shape: special.expit(mean + std * g.standard_normal(shape))  # noqa: E731
+    value = draw(np.random.default_rng(0), (2000, 2000))
+    moments = value.mean(), value.var(), (value * (1 - value)).mean()
+    return Values(f"logits N({mean:g}, {std:g}^2)", draw, *moments)
 
 
 NORMAL: Draw = lambda g, shape: g.standard_normal(shape)  # noqa: E731
@@ -32,7 +38,7 @@ SAME: Draw = lambda g, shape: np.ones(shape)  # noqa: E731
 LOGNORMAL: Draw = lambda g, shape: np.exp(0.8 * g.standard_normal(shape) - 0.64)  # noqa: E731
 DISTRIBUTIONS = (
     *(beta(a, b) for a, b in ((0.5, 0.5), (2, 2), (1, 1), (5, 2))),
-    sampled(logit_normal(-1, 1.5)),
+    logit_normal(-1, 1.5),
     two_point(0.1, 0.9, 0.3),
     two_point(0.05, 0.95, 0.1),
     constant(0.1),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -17,25 +15,23 @@ from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.sampling.settings import DTYPES, SamplingSettings
 
 if TYPE_CHECKING:  # torch is imported once the flags are right
-    from openrlhf_js.lab.gradient import Distances, SmallBatches
     from openrlhf_js.lab.policy_gradient import ScoreSum
     from openrlhf_js.lab.pool import Samples
     from openrlhf_js.lab.results import LabResult
     from openrlhf_js.sampling.prompts import Row
 
 PROG = "openrlhf-js lab"
-BASELINES = ("js", "js_plus", "bloo", "reinforce++", "dr_grpo")
+BASELINES = ("js", "js_plus", "bloo", "reinforce++", "dr_grpo", "remax")
 PROMPTS = 128  # the paper's
 PAST = "--out of an earlier checkpoint with the same prompts; js_memory knows m rewards from there"
 TASK_POOL = 1000  # problems that a task makes, of which some are drawn
 
 
 class LabSettings(SamplingSettings):
-    """What is sampled, as in training.
+    """What is sampled, as in training: once, into OUT/samples, for every program of the lab.
 
-    Responses are sampled once, into OUT/samples, and used by every program of the lab. The same
-    command resumes; more --responses or --prompts_count sample what is missing; another --reward
-    grades again without sampling; and without --model the program takes what is there.
+    The same command resumes; more --responses or --prompts_count sample what is missing; another
+    --reward grades again without sampling; and without --model the program takes what is there.
     """
 
     default_responses: ClassVar[int] = 128  # the paper's
@@ -80,9 +76,8 @@ class LabSettings(SamplingSettings):
             for name, field in LabSettings.model_fields.items():
                 if name not in kept and getattr(self, name) != field.default:
                     raise ValueError(f"--{name} needs --model: without it, samples are taken as is")
-        template = self.input_template
-        if template is not None and (self.apply_chat_template or self.task or "{}" not in template):
-            raise ValueError("--input_template needs a {} and no --apply_chat_template or --task")
+        if self.input_template is not None and "{}" not in self.input_template:
+            raise ValueError("--input_template needs a {} where the prompt goes")
         return self
 
 
@@ -115,24 +110,21 @@ class BatchSettings(LabSettings):
         "float32", description="of the model; sums are float32 at least"
     )
     max_tokens: int = Field(8192, ge=1, description="of a pass; less takes less memory")
-    gradient_checkpointing: bool = Field(False, description="takes less memory")
 
 
 class GradientSettings(BatchSettings):
     """How far the policy gradients of small batches are from a precise one, by baseline.
 
     Some responses of the pool make the precise gradient G; batches are drawn from the others. What
-    is computed is kept in OUT/gradients. Quantities: distance, the mean of ||g - G||^2 without the
-    error of G itself; plain distance, with it, as in the paper; reductions against rloo, paired by
-    batch, of the distance and of the baseline's squared error. dr_grpo has rloo's gradient times
-    (m - 1)/m: its shorter steps are nearer, but biased.
+    is computed is kept in OUT/gradients. Distance: the mean of ||g - G||^2 without the error of G;
+    plain distance: with it, as in the paper. Reductions are against rloo, paired by batch. dr_grpo
+    has rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased.
     """
 
     past: Path | None = Field(None, description=PAST)
     baselines: tuple[str, ...] = Field(
         (),
-        description="compared with rloo (default js js_plus bloo reinforce++ dr_grpo remax; with "
-        "--past js_memory, too)",
+        description=f"compared with rloo (default {' '.join(BASELINES)}; with --past js_memory)",
     )
 
 
@@ -140,8 +132,7 @@ class SweepSettings(BatchSettings):
     """The distance to the true gradient for every lambda from 0 (rloo) to 1 (bloo).
 
     And where js and js_plus are. Least distance: the lambda with the least mean distance; its
-    reduction is measured on each batch with the lambda that is best for the others. Least error:
-    the same of the baseline's squared error to the values.
+    reduction is measured on each batch with the lambda that is best for the others.
     """
 
 
@@ -157,18 +148,14 @@ class HeterogeneitySettings(BatchSettings):
 class SimulateSettings(Settings):
     """How far every baseline is from the true value where values are made up, without a model.
 
-    Values: beta:A,B; uniform; two_point:LOW,HIGH,SHARE; logit_normal:MEAN,STD; constant:VALUE;
-    normal:MEAN,STD (for gaussian rewards); file:PATH (value.npz of lab value, or text). Measured
-    values spread more than true ones, by their squared error.
+    Values: beta:A,B; two_point:LOW,HIGH,SHARE; normal:MEAN,STD (with --noise).
     """
 
     out: Path = Field(description="folder of results")
     values: str = Field("beta:0.5,0.5", description="of the prompts, see above")
-    rewards: Literal["bernoulli", "gaussian"] = Field(
-        "bernoulli", description="bernoulli: 1 with the value as probability, else 0"
+    noise: float | None = Field(
+        None, gt=0, description="std of Gaussian rewards; default: 1 with the value as probability"
     )
-    noise: float = Field(1.0, gt=0, description="std of gaussian rewards")
-    noise_spread: float = Field(0.0, ge=0, description="std of its logarithm over prompts")
     prompts_count: int = Field(64, ge=2, description="in a batch")
     m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt")
     visits: int = Field(
@@ -200,34 +187,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from openrlhf_js.lab.pool import RewardFailed
 
+    smaller = "Give a smaller --batch_size, or --max_tokens for gradients"
     failures: Any = {
         RewardFailed: lambda error: f"{error}\nResponses are kept; the same command resumes",
-        OutOfMemoryError: lambda error: (
-            f"{str(error).splitlines()[0]}\nGive a smaller --batch_size, or --max_tokens for "
-            "gradients; the same command resumes"
-        ),
+        OutOfMemoryError: lambda error: f"{error}\n{smaller}; the same command resumes",
     }
-    return run(
-        prog, lambda: finish(name, settings, analyse(settings)), name != "simulate", failures
-    )
+    work = lambda: finish(name, settings, analyse(settings))  # noqa: E731
+    return run(prog, work, name != "simulate", failures)
 
 
 def analyse(settings: Any) -> LabResult:
     """Samples what is missing, and analyses it."""
-    from openrlhf_js.lab import checkpoints, gradient, mse, shrinkage, values
-    from openrlhf_js.lab.simulate import simulate
+    from openrlhf_js.lab import gradient, mse, results, shrinkage, simulate
 
     if isinstance(settings, SimulateSettings):
-        parsed, n, m = values.parse(settings.values), settings.prompts_count, settings.m
-        if settings.rewards == "bernoulli":
-            if (settings.noise, settings.noise_spread) != (1.0, 0.0):
-                raise ValueError("--noise and --noise_spread are of --rewards gaussian")
-            made = values.bernoulli_rewards(parsed)
-        else:
-            made = values.gaussian_rewards(parsed, settings.noise, settings.noise_spread)
-        return simulate(made, n, sorted(set(m)), settings.rounds, settings.seed, settings.visits)
+        made, n, m = simulate.parse(settings.values), settings.prompts_count, settings.m
+        if settings.noise:
+            made = simulate.gaussian_rewards(made, settings.noise)
+        rest = settings.rounds, settings.seed, settings.visits
+        return simulate.simulate(made, n, sorted(set(m)), *rest)
     if len(settings.model) > 1:
-        return checkpoints.along_training(settings, analyse)
+        return results.along_training(settings, analyse)
     pool = sampled(settings)
     if isinstance(settings, ValueSettings):
         return mse.values_of(pool)
@@ -235,26 +215,25 @@ def analyse(settings: Any) -> LabResult:
     if isinstance(settings, MseSettings):
         n = settings.batch_prompts or min(64, len(pool.rewards))
         return mse.mse(pool, n, m, settings.batches, settings.seed)
-    names: tuple[str, ...] = shrinkage.SWEPT
     mixed = isinstance(settings, HeterogeneitySettings)
-    if isinstance(settings, GradientSettings):
-        greedy = () if pool.greedy_rewards is None else ("remax",)
-        memory = () if pool.past is None else ("js_memory",)
-        names = ("rloo", *(settings.baselines or (*BASELINES, *greedy, *memory)))
-    gradient.check_names(names, pool)
-    size = min(map(len, shrinkage.sets(pool.groups).values())) if mixed else len(pool.prompts)
-    n = settings.batch_prompts or max(2, size // 2)
+    sets = shrinkage.sets(pool.groups) if mixed else {"all prompts": range(len(pool.prompts))}
+    n = settings.batch_prompts or max(2, min(map(len, sets.values())) // 2)
     plan = gradient.BatchPlan(settings.batches, n, m, settings.seed)
-
-    def measure(batches: SmallBatches, what: str = "all prompts") -> Distances:
-        return gradient.measure(scores, batches, names, settings.out, f"gradients of {what}")
-
-    batches = gradient.SmallBatches(pool, plan)
+    batches = {name: gradient.SmallBatches(pool.at(rows), plan) for name, rows in sets.items()}
+    names: tuple[str, ...] = shrinkage.SWEPT
+    if isinstance(settings, GradientSettings):
+        memory = () if pool.past is None else ("js_memory",)
+        names = ("rloo", *(settings.baselines or (*BASELINES, *memory)))
+        gradient.check_names(names, pool)
     scores = _scores(settings, pool)
+    found = {
+        name: gradient.measure(scores, each, names, settings.out, f"gradients of {name}")
+        for name, each in batches.items()
+    }
     if mixed:
-        return shrinkage.heterogeneity(pool, plan, measure)
+        return shrinkage.heterogeneity(batches, found)
     compare = gradient.compare if isinstance(settings, GradientSettings) else shrinkage.sweep
-    return compare(batches, measure(batches))
+    return compare(batches["all prompts"], found["all prompts"])
 
 
 def finish(name: str, settings: Any, result: LabResult) -> None:
@@ -267,11 +246,6 @@ def finish(name: str, settings: Any, result: LabResult) -> None:
     table(lab.table({"rows": result.rows, **result.notes}))
     for estimator, why in result.notes.get("left_out", {}).items():
         say(f"{estimator} is left out: it {why}.")
-    if not result.notes.get("disjoint", True):
-        say(
-            "Batches share responses: the pool is too small for batches that do not. Intervals "
-            "cover other batches from this pool; more --responses make them cover new ones."
-        )
     for each in (path, path.with_suffix(".npz"), picture):
         say(str(each))
     say(f"\n{result.finding}")
@@ -303,7 +277,6 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
     from openrlhf_js.lab.pool import file_grader, fill, task_grader
     from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
     from openrlhf_js.sampling.prompts import Form, asked, check_lengths, drawn, rows_of
-    from openrlhf_js.tasks import task_of
 
     reward, task = settings.reward, settings.task
     grader = file_grader(reward) if reward else task_grader(task)
@@ -320,17 +293,11 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
         chosen = drawn(rows, settings.prompts_count, PROMPTS, settings.seed)
         own = asked(chosen, form, of_model.tokenizer)
         groups.append([each._replace(group=stem) if len(files) > 1 else each for each in own])
-    for group in set() if reward or task else {each.group for own in groups for each in own}:
-        task_of(group)
     # From each file in turn, so that fewer prompts are always the first of more.
     wanted = [each for turn in zip_longest(*groups) for each in turn if each is not None]
     check_lengths(wanted, settings.max_new_tokens, of_model.context)
-    content = json.dumps(list(files.values()), sort_keys=True, default=str)
-    rows_sha256 = hashlib.sha256(content.encode()).hexdigest()
-    source = {
-        "model_sha256": model_fingerprint(of_model.folder),
-        **{"prompts": name, "prompts_sha256": rows_sha256, **form.__dict__},
-    }
+    source = {"model_sha256": model_fingerprint(of_model.folder), "prompts": name}
+    source |= form.__dict__
     fill(settings.out, settings, of_model, source, wanted, responses, grader)
     return len(wanted)
 
@@ -366,8 +333,7 @@ def _scores(settings: BatchSettings, pool: Samples) -> ScoreSum:
     logging.disable_progress_bar()
     dtype = getattr(torch, DTYPES[settings.gradient_dtype])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(settings.device_name)
-    checkpointing = settings.gradient_checkpointing
-    return ScoreSum(model, known["temperature"], settings.max_tokens, checkpointing)
+    return ScoreSum(model, known["temperature"], settings.max_tokens)
 
 
 if __name__ == "__main__":

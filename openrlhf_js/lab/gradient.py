@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -36,9 +37,11 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Store
 from openrlhf_js.estimators import baseline
-from openrlhf_js.estimators.advantages import find_estimator, make_batch
+from openrlhf_js.estimators.advantages import Estimator, find_estimator, make_batch
+from openrlhf_js.estimators.baselines import Batch
 from openrlhf_js.lab import policy_gradient as pg
 from openrlhf_js.lab import results
+from openrlhf_js.lab.mse import check, left_out
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import REFERENCE, LabResult
 from openrlhf_js.stats import clustered_mean
@@ -47,8 +50,6 @@ from openrlhf_js.stats.estimate import Floats
 Ints = NDArray[np.int64]
 
 MIDDLE = "js_fixed 0.5"  # halfway between rloo and bloo: the third point of a sweep's parabolas
-LEAST_HALF = 2  # responses a prompt; the precise gradient's baseline is rloo
-LARGEST_RESERVE = 2 / 3  # of the pool
 SAVE_SECONDS = 60.0  # between two saves of a half that is not done
 
 
@@ -65,50 +66,42 @@ class BatchPlan:
 class SmallBatches:
     """Which of a pool's responses make the precise gradient, and which the small batches.
 
-    Every batch has prompts of its own draw, as a step of training has. If two thirds of the pool
-    suffice, no response is in two of them, and batches are independent draws for these N prompts.
-    If not, half of the pool is the reserve, and two batches may share responses: an interval over
-    batches then covers other batches from this pool, not other pools.
+    Every batch has prompts of its own draw, as a step of training has. No response is in two of
+    them, so batches are independent draws for these N prompts.
 
     Attributes:
         half: responses a prompt in each half of the precise gradient: columns 0 to half - 1 of the
             pool are the first, half to 2 half - 1 the second.
         prompts: (B, n) the prompts of each batch, all different.
         columns: (B, n, m) their responses, for the largest m; a smaller one takes the first.
-        disjoint: whether no response is in two batches.
+
+    Raises:
+        ValueError: the pool is too small.
     """
 
     def __init__(self, pool: Samples, plan: BatchPlan):
         self.pool, self.plan = pool, plan
         (prompts, responses), n, largest = pool.rewards.shape, plan.prompts, max(plan.responses)
-        least = largest + 2 * LEAST_HALF
-        if min(plan.responses) < 2:
-            raise ValueError(f"m = {min(plan.responses)}: rloo needs 2 or more responses")
-        if n > prompts or least > responses:
-            raise ValueError(
-                f"batches of {n} prompts with {largest} responses need {n} prompts with {least} "
-                f"responses or more; there are {prompts} with {responses}. Sample more, or take "
-                "smaller batches"
-            )
+        for m in plan.responses:
+            check(pool.rewards, n, m)
         rng = np.random.default_rng(plan.seed)
         self.prompts = np.stack(
             [rng.choice(prompts, n, replace=False) for _ in range(plan.batches)]
         )
-        uses = np.bincount(self.prompts.ravel(), minlength=prompts)
-        needed = int(uses.max()) * largest
-        self.disjoint = needed <= min(responses * LARGEST_RESERVE, responses - 2 * LEAST_HALF)
-        reserve = needed if self.disjoint else max(largest, responses // 2)
+        # Each use of a prompt takes its next responses.
+        used, first = np.zeros(prompts, dtype=np.int64), np.empty_like(self.prompts)
+        for batch, chosen in enumerate(self.prompts):
+            first[batch] = used[chosen] * largest
+            used[chosen] += 1
+        reserve = int(used.max()) * largest
         self.half = (responses - reserve) // 2
-        if self.disjoint:  # each use of a prompt takes its next responses
-            used, first = np.zeros_like(uses), np.empty_like(self.prompts)
-            for batch, chosen in enumerate(self.prompts):
-                first[batch] = used[chosen] * largest
-                used[chosen] += 1
-            columns = first[:, :, None] + np.arange(largest)
-        else:
-            keys = rng.random((plan.batches, n, responses - 2 * self.half))
-            columns = np.argsort(keys, axis=2)[:, :, :largest]
-        self.columns = 2 * self.half + columns
+        needed = max(reserve + 4, math.ceil(1.5 * reserve))  # a third for the precise gradient
+        if needed > responses:
+            raise ValueError(
+                f"{plan.batches} batches of {n} of {prompts} prompts, m = {largest}, need {needed} "
+                f"responses to a prompt, and there are {responses}: sample more, or lower --batches"
+            )
+        self.columns = 2 * self.half + first[:, :, None] + np.arange(largest)
 
     def rewards(self, batch: int, m: int) -> Floats:
         """(n, m) rewards of a batch."""
@@ -117,19 +110,18 @@ class SmallBatches:
 
     def baseline(self, batch: int, m: int, name: str) -> Floats:
         """(n, m) baselines of a batch, by an estimator or MIDDLE."""
-        rewards, greedy = torch.from_numpy(self.rewards(batch, m)), None
-        if name == MIDDLE:
-            return baseline("js_fixed", rewards, shrinkage=0.5).numpy()
-        if self.pool.greedy_rewards is not None:
-            greedy = torch.from_numpy(self.pool.greedy_rewards[self.prompts[batch]])
-        known = self.covariates(batch, m)
-        return baseline(name, rewards, greedy_rewards=greedy, covariates=known).numpy()
+        of, given = self._given(batch, m, name)
+        return of.function(given).numpy()
 
-    def covariates(self, batch: int, m: int) -> torch.Tensor | None:
-        """(n, 1) mean of m earlier rewards of each prompt, if the pool has any."""
-        if self.pool.past is None:
-            return None
-        return torch.from_numpy(self.pool.past[self.prompts[batch], :m].mean(1))[:, None]
+    def _given(self, batch: int, m: int, name: str) -> tuple[Estimator, Batch]:
+        """An estimator, and what it sees of a batch: of the past, m rewards of each prompt."""
+        chosen, past, known = self.prompts[batch], self.pool.past, None
+        if past is not None:
+            known = torch.from_numpy(past[chosen, :m].mean(1))[:, None]
+        name, half = ("js_fixed", 0.5) if name == MIDDLE else (name, None)
+        greedy = torch.from_numpy(self.pool.greedy_rewards[chosen])
+        rewards = torch.from_numpy(self.rewards(batch, m))
+        return find_estimator(name), make_batch(name, rewards, None, greedy, half, known)
 
     def terms(self, batch: int, m: int, name: str) -> pg.ScoreTerms:
         """The sum that is the batch's gradient: each response counts (r - b) / (n m)."""
@@ -139,32 +131,17 @@ class SmallBatches:
 
     def shrinkage(self, m: int, name: str) -> Floats:
         """(B,) mean coefficient of each batch; NaN for an estimator that has none."""
-        coefficient = find_estimator(name).coefficient
-        if coefficient is None:
-            return np.full(self.plan.batches, np.nan)
         found = []
-        for b in range(self.plan.batches):
-            rewards, known = torch.from_numpy(self.rewards(b, m)), self.covariates(b, m)
-            batch = make_batch(name, rewards, None, None, None, covariates=known)
-            found.append(float(coefficient(batch).mean()))
-        return np.array(found)
-
-    def squared_errors(self, m: int, name: str) -> Floats:
-        """(B,) mean of (b - mu)^2, less the error of mu: the mean of responses in no batch."""
-        apart = self.pool.rewards[:, : 2 * self.half]
-        value, error = apart.mean(1), apart.var(1, ddof=1) / apart.shape[1]
-        found = []
-        for batch, prompts in enumerate(self.prompts):
-            off = self.baseline(batch, m, name) - value[prompts][:, None]
-            found.append(np.square(off).mean() - error[prompts].mean())
-        return np.array(found)
+        for batch in range(self.plan.batches):
+            of, given = self._given(batch, m, name)
+            found.append(of.coefficient(given).mean() if of.coefficient else np.nan)
+        return np.array(found, dtype=np.float64)
 
     def covered(self) -> str:
         """What intervals over batches are for."""
-        same = "prompts" if self.disjoint else "prompts and responses"
         return (
             f"{self.plan.batches} batches of {self.plan.prompts} of {len(self.pool.rewards)} "
-            f"prompts; 95 % intervals, for further batches of the same {same}"
+            "prompts; 95 % intervals, for further batches of the same prompts"
         )
 
     def halves(self) -> list[pg.ScoreTerms]:
@@ -191,21 +168,15 @@ def pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) -> 
 
 def check_names(names: Sequence[str], pool: Samples) -> None:
     """Raises ValueError for baselines that cannot be compared on this pool."""
+    lacking = left_out(2, past=pool.past is not None)
+    lacking |= {
+        "grpo": "has another true gradient; take dr_grpo, which is grpo without its division",
+        "js_fixed": "has a coefficient to choose: lab sweep shows them all",
+    }
     for name in names:
-        if name == MIDDLE:
-            continue
-        estimator = find_estimator(name)
-        if name == "grpo":
-            raise ValueError(
-                "grpo divides each prompt's advantages by their standard deviation, and so has "
-                "another true gradient; take dr_grpo, which is grpo without it"
-            )
-        if estimator.needs_greedy and pool.greedy_rewards is None:
-            raise ValueError(f"{name} needs a greedy response to every prompt; sample them too")
-        if estimator.takes_covariates and pool.past is None:
-            raise ValueError(f"{name} needs an earlier visit to each prompt (--past)")
-        if estimator.needs_shrinkage:
-            raise ValueError(f"{name} has a coefficient to choose: lab sweep shows them all")
+        find_estimator(name)
+        if name in lacking:
+            raise ValueError(f"{name} {lacking[name]}")
 
 
 class Distances(NamedTuple):
@@ -234,8 +205,7 @@ class Distances(NamedTuple):
         if not reference > 0:
             raise ValueError(
                 f"the mean distance of {REFERENCE} to the precise gradient is {reference:.2g}: "
-                "either each prompt's rewards are all equal, and other prompts are needed; or the "
-                "precise gradient is no more precise than the batches: sample more responses"
+                "each prompt's rewards are all equal, or it is too noisy: sample more responses"
             )
         return self.unbiased[self.names.index(name), place]
 
@@ -248,7 +218,6 @@ def measure(
     what: str = "gradients",
 ) -> Distances:
     """Computes what `out/gradients` lacks of the precise gradient and the batches' numbers."""
-    check_names(names, batches.pool)
     names, plan = tuple(dict.fromkeys(names)), batches.plan
     settings = _identity(batches, scores)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
@@ -258,7 +227,7 @@ def measure(
     with Store(folder / "batches.jsonl", settings, ("batch", "m", "estimator")) as store:
         tasks = {key: batches.terms(*key) for key in keys if key not in store}
         halves = batches.halves()
-        total = sum(len(each.responses) for each in (*halves, *tasks.values()))
+        total = sum(len(each) for each in (*halves, *tasks.values()))
         with progress(what, total, "responses") as bar:
             vector, known = _precise(scores, halves, folder, bar.advance)
             for key, each in tasks.items():
@@ -267,7 +236,7 @@ def measure(
                 numbers = {"squared_norm": pg.dot(scores.total, scores.total)}
                 numbers["product"] = pg.dot(scores.total, vector)
                 store.append([dict(zip(store.key_fields, key, strict=True), **numbers)])
-                bar.advance(len(each.responses))
+                bar.advance(len(each))
         records = [store.records[b, m, a] for a, m, b in product(names, plan.responses, every)]
     shape = len(names), len(plan.responses), plan.batches
     norms, products = (
@@ -308,11 +277,12 @@ def _precise(
     _sum_up(scores, halves[0], folder / "half-0.pt", advance)
     vector = [total.clone() for total in scores.total]
     _sum_up(scores, halves[1], folder / "half-1.pt", advance)
-    known = {"error": pg.squared_distance(vector, scores.total) / 4}
-    known["signal"] = pg.dot(vector, scores.total)
+    signal = pg.dot(vector, scores.total)
+    squares = pg.dot(vector, vector) + pg.dot(scores.total, scores.total)
     for first, second in zip(vector, scores.total, strict=True):
         first.add_(second).div_(2)
-    return vector, known | {"squared_norm": pg.dot(vector, vector)}
+    squared_norm, error = ((squares + sign * 2 * signal) / 4 for sign in (1, -1))
+    return vector, {"squared_norm": squared_norm, "error": error, "signal": signal}
 
 
 def _sum_up(
@@ -332,7 +302,7 @@ def _sum_up(
         nonlocal saved, now
         advance(done - now)
         now = done
-        if done == len(half.responses) or time.monotonic() - saved > SAVE_SECONDS:
+        if done == len(half) or time.monotonic() - saved > SAVE_SECONDS:
             with atomic_write(path) as file:
                 torch.save({"done": done, "vector": scores.total}, file)
             saved = time.monotonic()
@@ -344,14 +314,13 @@ def compare(batches: SmallBatches, found: Distances) -> LabResult:
     """The result of `lab gradient`: distances and reductions of every baseline, paired by batch."""
     rows = []
     for c, m in enumerate(batches.plan.responses):
-        reference, errors = found.of(REFERENCE, c), batches.squared_errors(m, REFERENCE)
+        reference = found.of(REFERENCE, c)
         for a, name in enumerate(found.names):
-            own, error = found.of(name, c), batches.squared_errors(m, name)
+            own = found.of(name, c)
             quantities = {
                 "distance": clustered_mean(own),
                 "plain_distance": found.plain[a, c].mean(),
                 "reduction_percent": results.reduction(own, reference),
-                "mse_reduction_percent": results.reduction(error, errors),
                 "shrinkage": batches.shrinkage(m, name).mean(),
             }
             rows += results.rows_of(quantities, m=m, estimator=name)
@@ -366,16 +335,10 @@ def compare(batches: SmallBatches, found: Distances) -> LabResult:
 
 def notes_of(batches: SmallBatches, found: Distances) -> dict[str, Any]:
     """What the JSON says of batches and samples, and how precise the precise gradient is."""
+    prompts, plan = len(batches.pool.prompts), batches.plan
+    relative = found.error / found.signal if found.signal > 0 else None
     return {
-        "prompts": len(batches.pool.rewards),
-        "batch_prompts": batches.plan.prompts,
-        "batches": batches.plan.batches,
-        "disjoint": batches.disjoint,
-        "precise": {
-            "responses": 2 * batches.half * len(batches.pool.prompts),
-            "squared_norm": found.signal,
-            "squared_error": found.error,
-            "relative_error": found.error / found.signal if found.signal > 0 else None,
-        },
+        **{"prompts": prompts, "batch_prompts": plan.prompts, "batches": plan.batches},
+        "precise": {"responses": 2 * batches.half * prompts, "relative_error": relative},
         "samples": batches.pool.settings,
     }

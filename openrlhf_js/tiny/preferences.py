@@ -1,9 +1,8 @@
 """Preferences with a known truth: echo three letters, `hea=` -> `hea`; a near letter counts half.
 
 Every response has a true score, and of two responses to one prompt the first is chosen with the
-probability of Bradley and Terry (1952), sigmoid of the difference of their true scores. So the
-accuracy that a perfect reward model reaches is known, and so is how good the responses of a policy
-truly become that is trained with a reward model.
+probability of Bradley and Terry (1952), sigmoid of the difference of their true scores. So it is
+known what a perfect reward model reaches, and how good a policy's responses truly become.
 """
 
 from __future__ import annotations
@@ -12,32 +11,18 @@ import json
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
-from openrlhf_js.common.files import read_rows
 from openrlhf_js.tasks.base import Score
-from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw, write_lines
+from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw
 
 LETTERS = "abcdefgh"
 ASKED = 3  # letters of a prompt
 LONGEST = 4  # letters of a response
 SCALE = 1.5  # true scores then predict 85 to 90 % of the labels
-HELD_OUT_SHARE = 4  # one prompt in so many
-HELD_OUT_PROMPTS = 128
-
-
-@dataclass(frozen=True)
-class Preference:
-    """A row of a preference file, in the columns that OpenRLHF reads, and the truth."""
-
-    prompt: str  # such as `hea=`
-    chosen: str  # with its end
-    rejected: str  # never the same
-    subset: str  # how many different letters the prompt has
-    chosen_score: float  # true scores, in log-odds
-    rejected_score: float
+HELD_OUT_PROMPTS = 128  # a quarter of all
 
 
 def true_score(letters: str, response: str) -> float:
@@ -59,19 +44,17 @@ def true_score(letters: str, response: str) -> float:
 
 
 def split(seed: int, held_out: int) -> TinySplit:
-    """All prompts, divided into training prompts and so many held-out ones."""
+    """All prompts: three quarters to train on, and so many of the others."""
     every = ["".join(letters) for letters in product(LETTERS, repeat=ASKED)]
     random.Random(f"split/{seed}").shuffle(every)
-    border = len(every) // HELD_OUT_SHARE
-    if not 1 <= held_out <= border:
-        raise ValueError(f"held_out is {held_out}; give 1 to {border}")
-    return TinySplit([every[border:]], every[:held_out])
+    return TinySplit([every[HELD_OUT_PROMPTS:]], every[:held_out])
 
 
-def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[Preference]:
-    """Pairs of responses with labels drawn from their true scores; no pair occurs twice.
+def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Rows of a preference file, labelled by their true scores; no pair occurs twice.
 
-    `prompts` are letters of prompts, by kind; every kind is equally likely.
+    `prompts` are letters of prompts, by kind; every kind is equally likely. `subset` is how many
+    different letters a prompt has; scores are in log-odds.
     """
     rng = random.Random(f"preferences/{seed}")
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -84,14 +67,14 @@ def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[Pre
         if rng.random() >= 1 / (1 + math.exp(-gap)):
             first, second = second, first
         different = len(set(letters))
-        yield Preference(
-            TASK.prompt(letters),
-            first + END,
-            second + END,
-            f"{different} different letter{'s' * (different > 1)}",
-            true_score(letters, first),
-            true_score(letters, second),
-        )
+        yield {
+            "prompt": TASK.prompt(letters),
+            "chosen": first + END,
+            "rejected": second + END,
+            "subset": f"{different} different letter{'s' * (different > 1)}",
+            "chosen_score": true_score(letters, first),
+            "rejected_score": true_score(letters, second),
+        }
 
 
 def _response(letters: str, rng: random.Random) -> str:
@@ -117,22 +100,6 @@ TASK = TinyTask(  # the policy to begin with echoes, but often slips
     right_response=str,
     score=lambda response, letters: Score(true_score(letters, response), "correct", letters),
 )
-
-
-def write(folder: Path, *, seed: int = 0, train: int = 20_000, held_out: int = 4_000) -> None:
-    """Writes so many pairs to `train.jsonl` and `held_out.jsonl`, whose prompts are disjoint."""
-    folder.mkdir(parents=True, exist_ok=True)
-    parts = split(seed, HELD_OUT_PROMPTS)
-    write_lines(folder / "train.jsonl", map(asdict, preferences(parts.train, train, seed)))
-    pairs = preferences([parts.held_out], held_out, seed)
-    write_lines(folder / "held_out.jsonl", map(asdict, pairs))
-
-
-def accuracy_of_truth(path: Path) -> float:
-    """The share of a file's labels that its true scores predict; equal scores count half."""
-    pairs = (row.object(path) for row in read_rows(path))
-    gaps = [round(pair["chosen_score"] - pair["rejected_score"], 9) for pair in pairs]
-    return sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / len(gaps)
 
 
 def write_reward_model(folder: Path, seed: int = 0, task: TinyTask = TASK) -> None:

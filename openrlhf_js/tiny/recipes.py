@@ -38,13 +38,12 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
     responses = _count(given, "rollout.n_samples_per_prompt", 1)
     step = _count(given, "rollout.batch_size", 1024) * responses
     updates = max(1, step // _count(given, "train.batch_size", 128))
-    if given.pop("data.max_images_per_prompt", None):
-        say("openrlhf_js: the tiny model reads text alone: prompts have no figures")
+    given.pop("data.max_images_per_prompt", None)  # the tiny model reads text alone
     grader = given.get("reward.remote_url", [""])[0]
     labels, answers = _answers(TASKS.get(Path(grader).stem))
     task = replace(preferences.TASK, tokens=(*preferences.TASK.tokens, *answers))
     key, messages = given.get("data.input_key", ["input"])[0], "data.apply_chat_template" in given
-    prompts = [pair.prompt for pair in _pairs(PROMPTS, held_out=False)]
+    prompts = [pair["prompt"] for pair in _pairs(PROMPTS, held_out=False)]
     rows = [
         {key: [{"role": "user", "content": p}] if messages else p, "label": label}
         for p, label in zip(prompts, cycle(labels), strict=False)
@@ -95,10 +94,7 @@ def _answers(task: Task | None) -> tuple[list[str], list[str]]:
 
 
 def with_data(argv: list[str], folder: Path) -> list[str]:
-    """The command line of a dry run: a prompt file that is not built yet is stood in for.
-
-    The file in `folder` has as many rows as `--data.max_samples` says, since sizes are checked.
-    """
+    """The command line of a dry run, with `--data.max_samples` rows for each file not built yet."""
     given = _parse(argv)
     for name in ("data.prompt_dataset", "eval.dataset"):
         files = given.get(name, [""])[0].split(",")
@@ -169,17 +165,17 @@ def _write_policy(folder: Path, task: TinyTask = preferences.TASK) -> None:
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
 
 
-def _pairs(count: int, held_out: bool) -> Iterator[preferences.Preference]:
+def _pairs(count: int, held_out: bool) -> Iterator[dict[str, Any]]:
     parts = preferences.split(0, preferences.HELD_OUT_PROMPTS)
     prompts = [parts.held_out] if held_out else parts.train
     return preferences.preferences(prompts, count, seed=int(held_out))
 
 
-def _conversations(pair: preferences.Preference) -> dict[str, list[dict[str, str]]]:
+def _conversations(pair: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
     return {
         side: [
-            {"role": "user", "content": pair.prompt},
-            {"role": "assistant", "content": text.removesuffix(preferences.END)},
+            {"role": "user", "content": pair["prompt"]},
+            {"role": "assistant", "content": pair[side].removesuffix(preferences.END)},
         ]
-        for side, text in (("chosen", pair.chosen), ("rejected", pair.rejected))
+        for side in ("chosen", "rejected")
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import signal
 import subprocess
 import time
@@ -14,14 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
+from rich.text import Text
 
 MARK = "OPENRLHF_JS_SUPERVISED"  # in the environment of the program and of all that it starts
 PATIENCE_SECONDS = 20.0  # for the program to end by itself
 KILL_AFTER_SECONDS = 5.0  # for what is still there then
-
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_PREFIX = re.compile(r"^(\([^()]*pid=[^()]*\)\s*)+")  # Ray's, before each line of an actor
-_PROGRESS = re.compile(r"\d+%\|")
 
 
 class ProgramFailed(RuntimeError):
@@ -99,11 +95,11 @@ def _lives(process: psutil.Process) -> bool:
 
 def last_lines(log: Path, count: int = 12) -> list[str]:
     """The last lines of a log without progress bars, colours and repeats; our errors if any."""
-    text = _ESCAPES.sub("", log.read_text(encoding="utf-8", errors="replace"))
-    lines = (_PREFIX.sub("", line.split("\r")[-1]).rstrip() for line in text.splitlines())
-    telling = [line for line in lines if line.strip() and not _PROGRESS.search(line)]
-    ours = [line for line in telling if line.startswith("openrlhf_js: ")]
-    return list(dict.fromkeys(ours[-count:] or telling[-count:]))
+    end = log.read_text(encoding="utf-8", errors="replace")[-100_000:]
+    text = Text.from_ansi(end).plain
+    telling = [line.rstrip() for line in text.splitlines() if line.strip() and "%|" not in line]
+    ours = [line for line in telling if "openrlhf_js: " in line]
+    return list(dict.fromkeys((ours or telling)[-count:]))
 
 
 def explained(failure: ProgramFailed) -> str:

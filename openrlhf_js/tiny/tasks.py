@@ -87,8 +87,8 @@ def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str)
     write_lines(path, ({**row, "datasource": source} for row in rows))
 
 
-# Sort: put 2 to 5 digits in order, `sort(7294)=` -> `2479`. Prompts of several lengths differ in
-# difficulty. The grader is exact: nothing but the digits, and then the end.
+# Sort: put 2 to 5 digits in order, `sort(7294)=` -> `2479`. Longer prompts are harder. The grader
+# is exact: nothing but the digits, and then the end.
 
 DIGITS = "0123456789"
 LENGTHS = (2, 3, 4, 5)  # digits per prompt
@@ -174,8 +174,7 @@ def _small_case(
 
 
 # Countdown: make a target of two numbers, `7,24=31:` -> `<answer> 24 + 7 </answer>`. Three numbers
-# are too many for this model. Numbers are written digit by digit, since 60 tokens for 60 numbers
-# would each have to be learned.
+# are too many for this model, and so would be a token for each number.
 
 OPERATORS = (" + ", " - ", " * ", " / ")
 countdown = _small_case(

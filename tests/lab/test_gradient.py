@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from openrlhf_js.estimators import baseline
 from openrlhf_js.lab import gradient
 from openrlhf_js.lab.gradient import (
-    MIDDLE,
     BatchPlan,
     Distances,
     SmallBatches,
@@ -38,7 +37,7 @@ def drawn(prompts, responses, *plan):
 
 @given(
     st.integers(2, 9),
-    st.integers(8, 60),
+    st.integers(36, 60),
     st.integers(2, 6),
     st.integers(2, 9),
     st.sets(st.integers(2, 4), min_size=1),
@@ -55,41 +54,12 @@ def test_no_response_is_used_for_two_purposes(N, M, batches, n, responses, seed)
         in_batch = [(i, j) for i, row in zip(prompts, columns, strict=True) for j in row]
         assert len(set(in_batch)) == n * max(responses)
         used += in_batch
-    if found.disjoint:
-        assert len(set(used)) == len(used)
-
-
-def test_every_prompt_and_response_of_the_reserve_is_drawn_alike():
-    chosen, counts = np.zeros(6), np.zeros((6, 13))
-    for seed in range(150):
-        batches = drawn(6, 12, 2, 3, (2,), seed)
-        needed = 2 * np.bincount(batches.prompts.ravel()).max()
-        assert (batches.disjoint, batches.half) == (True, (12 - needed) // 2)
-        chosen[batches.prompts[0]] += 1
-        batches = drawn(6, 13, 9, 3, (4,), seed)
-        assert (batches.disjoint, batches.half) == (False, 3)
-        counts[batches.prompts[-1][:, None], batches.columns[-1]] += 1
-    assert chosen / 150 == pytest.approx(np.full(6, 0.5), abs=0.15)
-    assert counts[:, 6:] / 150 == pytest.approx(np.full((6, 7), 0.5 * 4 / 7), abs=0.15)
+    assert len(set(used)) == len(used)
 
 
 @pytest.fixture(scope="module")
 def wide(kit):
     return kit.pool(prompts=8, responses=40)
-
-
-@pytest.mark.parametrize("name", ["rloo", "js_plus"])
-def test_the_squared_errors_of_the_baselines(wide, name):
-    batches = SmallBatches(wide, BatchPlan(4, 5, (2, 4)))
-    for m in (2, 4):
-        for batch, found in enumerate(batches.squared_errors(m, name)):
-            b, total = batches.baseline(batch, m, name), 0.0
-            for i, prompt in enumerate(batches.prompts[batch]):
-                apart = wide.rewards[prompt, : 2 * batches.half].tolist()
-                value = sum(apart) / len(apart)
-                error = sum((r - value) ** 2 for r in apart) / (len(apart) - 1) / len(apart)
-                total += sum((b[i, j] - value) ** 2 - error for j in range(m)) / m
-            assert found == pytest.approx(total / 5)
 
 
 def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(wide):
@@ -113,13 +83,12 @@ def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(wide):
         (("rloo", "nonsense"), "unknown estimator 'nonsense'"),
         (("grpo",), "take dr_grpo"),
         (("js_fixed",), "lab sweep"),
-        (("remax",), "greedy response"),
     ],
 )
 def test_baselines_that_cannot_be_compared(samples, names, message):
-    check_names(("rloo", "js", "remax", "reinforce++", MIDDLE), samples)
+    check_names(("rloo", "js", "remax", "reinforce++"), samples)
     with pytest.raises(ValueError, match=message):
-        check_names(names, samples._replace(greedy_rewards=None))
+        check_names(names, samples)
 
 
 def rloo_gradient(samples, own, columns):
@@ -172,11 +141,11 @@ def passed(monkeypatch):
     seen = {"responses": 0, "limit": None}
     backward = ScoreSum._backward
 
-    def counted(self, responses, weights):
-        if seen["limit"] is not None and seen["responses"] + len(responses) > seen["limit"]:
+    def counted(self, terms):
+        if seen["limit"] is not None and seen["responses"] + len(terms) > seen["limit"]:
             raise Stopped
-        seen["responses"] += len(responses)
-        backward(self, responses, weights)
+        seen["responses"] += len(terms)
+        backward(self, terms)
 
     monkeypatch.setattr(ScoreSum, "_backward", counted)
     return seen
@@ -238,26 +207,19 @@ def test_rows_and_finding(kit, wide):
     rows = {(row["m"], row["estimator"], row["quantity"]): row["value"] for row in found.rows}
     assert rows[2, "rloo", "distance"] == pytest.approx(5.0)
     assert rows[2, "rloo", "plain_distance"] == pytest.approx(5.5)
-    assert rows[2, "rloo", "reduction_percent"] == rows[2, "rloo", "mse_reduction_percent"] == 0
+    assert rows[2, "rloo", "reduction_percent"] == 0
     assert rows[2, "rloo", "shrinkage"] is None and 0 < rows[2, "js", "shrinkage"] < 1
     assert rows[4, "js", "reduction_percent"] == pytest.approx(10)
-    assert found.notes["precise"] == {
-        "responses": 2 * batches.half * 8,
-        "squared_norm": 2.0,
-        "squared_error": 0.5,
-        "relative_error": 0.25,
-    }
+    assert found.notes["precise"] == {"responses": 2 * batches.half * 8, "relative_error": 0.25}
     assert found.notes["gradients"]["js_plus"] == "unbiased"
     assert found.finding.startswith(
         "Against rloo, js lowers the squared distance to the true gradient by 10.0 % (10.0 to "
         "10.0) at m = 2, 10.0 % (10.0 to 10.0) at m = 4; js_plus lowers it by 0.0"
     )
     assert found.finding.endswith("for further batches of the same prompts).")
-    shared = SmallBatches(kit.pool(prompts=5, responses=9), BatchPlan(4, 5, (2, 4)))
-    assert shared.covered().endswith("same prompts and responses") and not shared.disjoint
     for plan, message in (
-        ((2, 9, (2,)), "need 9 prompts"),
-        ((2, 4, (40,)), "44 responses or more"),
+        ((2, 9, (2,)), "batches of 9 prompts cannot be drawn from 8"),
+        ((5, 8, (6,)), "m = 6, need 45 responses to a prompt, and there are 40"),
     ):
         with pytest.raises(ValueError, match=message):
             SmallBatches(wide, BatchPlan(*plan))
@@ -266,6 +228,6 @@ def test_rows_and_finding(kit, wide):
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_a_reference_without_a_distance(wide, value):
     batches = SmallBatches(wide, BatchPlan(4, 5, (2, 4)))
-    message = re.escape(f"{value:.2g}") + r".*rewards are all equal.*sample more responses"
+    message = re.escape(f"{value:.2g}") + r": each prompt's rewards are all equal"
     with pytest.raises(ValueError, match=message):
         compare(batches, made(np.full((2, 2, 4), value), ("rloo", "js")))

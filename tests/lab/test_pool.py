@@ -127,7 +127,7 @@ def test_more_of_everything_keeps_what_is_there(tmp_path):
     assert run(tmp_path / "grown", n=4, m=3).calls == 0
 
 
-def test_a_reward_function_that_fails_costs_no_sampling(tmp_path, capsys):
+def test_a_reward_function_that_fails_costs_no_sampling(tmp_path):
     def broken(queries, texts, labels):
         if "l1" in labels:
             raise KeyError("no such label")
@@ -139,7 +139,6 @@ def test_a_reward_function_that_fails_costs_no_sampling(tmp_path, capsys):
         open_samples(tmp_path)
     mended = Grader(digits, "mended.py", "b2")
     again = run(tmp_path, grader=mended)
-    assert "graded 4 responses anew, with mended.py" in capsys.readouterr().err  # greedy ones
     assert again.calls == run(tmp_path / "new").calls - 1
     same(open_samples(tmp_path), open_samples(tmp_path / "new"))
 
@@ -179,8 +178,6 @@ def grader(answer):
     "answer",
     [
         {"rewards": torch.tensor([[1.0], [0.5]], requires_grad=True), "scores": None},
-        {"rewards": [1, 0.5]},
-        [torch.tensor(1.0), 0.5],
         np.array([1, 0.5], dtype=np.float32),
     ],
 )
@@ -206,10 +203,9 @@ def test_reward_files_and_tasks(tmp_path):
     path = tmp_path / "r.py"
     path.write_text("def reward_func(queries, prompts, labels):\n    return [1.0] * len(queries)\n")
     found = file_grader(path)
-    for text, message in (("1 / 0", "ZeroDivisionError"), ("x = 1", "gives no reward_func")):
-        (tmp_path / "bad.py").write_text(text)
-        with pytest.raises(ValueError, match=message):
-            file_grader(tmp_path / "bad.py")
+    (tmp_path / "bad.py").write_text("x = 1")
+    with pytest.raises(ValueError, match="gives no reward_func"):
+        file_grader(tmp_path / "bad.py")
     assert found.grade(QUERIES, PROMPTS, LABELS).tolist() == [1, 1] and found.name == str(path)
     path.write_text(path.read_text() + "\n")
     assert file_grader(path).sha256 != found.sha256

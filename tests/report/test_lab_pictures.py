@@ -18,7 +18,8 @@ def samples(prompts=6, responses=20, groups=None, rewards=None):
     n, m = rewards.shape
     tokens = [[np.zeros(2, dtype=np.int32)] * m] * n
     names = groups or [""] * n
-    return Samples(["p"] * n, ["l"] * n, names, [[1]] * n, tokens, rewards, rewards > 0, None, {})
+    rest = rewards > 0, rewards[:, 0], {}
+    return Samples(["p"] * n, ["l"] * n, names, [[1]] * n, tokens, rewards, *rest)
 
 
 def saved(folder, name, result):

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from openrlhf_js.cli import rm
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.tiny import preferences
+from openrlhf_js.tiny.tasks import write_lines
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +23,11 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def data(tmp_path):
-    preferences.write(tmp_path / "data", train=1, held_out=300)
-    return tmp_path / "data" / "held_out.jsonl"
+    held_out = preferences.split(0, preferences.HELD_OUT_PROMPTS).held_out
+    path = tmp_path / "data" / "held_out.jsonl"
+    path.parent.mkdir()
+    write_lines(path, preferences.preferences([held_out], 300, seed=0))
+    return path
 
 
 @pytest.fixture(autouse=True)

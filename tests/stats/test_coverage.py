@@ -1,13 +1,13 @@
-"""95 % intervals cover the truth in 93 to 97 % of 2,000 simulated sets, and where they do not."""
+"""95 % intervals cover the truth in 93 to 97 % of 2,000 simulated sets."""
 
 import numpy as np
 import pytest
 
 from openrlhf_js.stats import (
-    bootstrap_interval,
     clustered_mean,
     clustered_proportion,
     paired_difference,
+    ratio_of_means,
     stratified_mean,
 )
 
@@ -21,7 +21,6 @@ SIZES = {
 NOISE = {
     "normal": lambda rng, count: rng.normal(size=count),
     "heavy": lambda rng, count: rng.standard_t(3, count) / np.sqrt(3),
-    "skewed": lambda rng, count: (rng.lognormal(0, 1, count) - np.exp(0.5)) / 2.16,
 }
 
 
@@ -46,14 +45,6 @@ def clustered(rng, clusters, sizes, noise, within=1.0):
 @pytest.mark.parametrize("clusters", [5, 40])
 def test_clustered_mean(clusters, sizes, noise):
     assert holds(coverage(lambda rng: clustered_mean(*clustered(rng, clusters, sizes, noise)), 0))
-
-
-@pytest.mark.parametrize(("clusters", "low", "high"), [(10, 0.82, 0.92), (40, 0.87, 0.93)])
-def test_clustered_mean_fails_for_skewed_clusters(clusters, low, high):
-    share = coverage(
-        lambda rng: clustered_mean(*clustered(rng, clusters, "equal", "skewed", 0.1)), 0
-    )
-    assert low < share < high
 
 
 @pytest.mark.parametrize("clusters", [10, 40])
@@ -101,20 +92,10 @@ def test_clustered_proportion(share, clusters):
     assert holds(coverage(interval, share))
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
-def test_clustered_proportion_of_forty_answers(share):
+@pytest.mark.parametrize("clusters", [5, 20])
+def test_ratio_of_means(clusters):
     def interval(rng):
-        true = rng.uniform(share - 0.05, share + 0.05)
-        found = clustered_proportion(rng.random(40) < true)
-        return found._replace(low=found.low - true, high=found.high - true)
+        below = rng.gamma(4, 1, clusters)
+        return ratio_of_means(below * (0.4 + 0.3 * rng.normal(size=clusters)), below)
 
-    assert holds(coverage(interval, 0))
-
-
-@pytest.mark.parametrize("clusters", [10, 40])
-def test_bootstrap(clusters):
-    def interval(rng):
-        sums = np.column_stack([rng.exponential(size=clusters), np.ones(clusters)])
-        return bootstrap_interval(sums, lambda t: t[..., 0] / t[..., 1], seed=rng, rounds=400)
-
-    assert 0.92 <= coverage(interval, 1, sets=1000) <= 0.97
+    assert holds(coverage(interval, 0.4))

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from openrlhf_js.stats import clustered_proportion, mean_pass_at_k, pass_at_k, wilson
-
-
-@pytest.mark.parametrize(("successes", "trials"), [(0, 1), (3, 40), (40, 40), (250, 500)])
-def test_wilson_is_scipys(successes, trials):
-    expected = stats.binomtest(successes, trials).proportion_ci(method="wilson")
-    assert wilson(successes, trials) == pytest.approx((successes / trials, *expected))
+from openrlhf_js.stats import clustered_proportion, mean_pass_at_k, pass_at_k
 
 
 def test_a_clustered_share_is_wilsons_with_its_own_variance():
@@ -27,17 +21,11 @@ def test_a_clustered_share_is_wilsons_with_its_own_variance():
     assert found == pytest.approx((p, ends.min(), ends.max()))
 
 
-def test_copies_of_a_row_tell_nothing_new():
-    answers = [1, 0, 1, 1, 0, 0, 1, 0, 1, 1]
-    once = clustered_proportion(answers)
-    assert clustered_proportion(answers * 16, list(range(10)) * 16) == pytest.approx(once)
-    assert clustered_proportion(answers * 16).half_width < once.half_width / 3
-
-
 @pytest.mark.parametrize("value", [0, 1])
 def test_all_alike_still_has_a_width(value):
     found = clustered_proportion([value] * 120, np.arange(120) // 3)
-    assert found == pytest.approx(wilson(40 * value, 40))
+    wilson = stats.binomtest(40 * value, 40).proportion_ci(method="wilson")
+    assert found == pytest.approx((value, *wilson))
     assert found.half_width == pytest.approx(0.0438, abs=1e-4)
 
 
@@ -51,21 +39,12 @@ def test_degenerate_shares():
     assert clustered_proportion([1, 0]) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
 
 
-def test_weights_count_rows():
-    found = clustered_proportion([1, 0, 1, 0], [0, 0, 1, 2], weights=[3, 1, 1, 2])
-    rows = clustered_proportion([1, 1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 2, 2])
-    assert found == pytest.approx(rows)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: clustered_proportion([0.5, 1.5]), "lies in"),
         (lambda: clustered_proportion([]), "not empty"),
         (lambda: clustered_proportion([float("nan")]), "finite"),
-        (lambda: wilson(1, 0), "trials > 0"),
-        (lambda: wilson(3, 2), "successes <= trials"),
-        (lambda: wilson(float("nan"), 2), "successes <= trials"),
     ],
 )
 def test_what_is_no_share_is_refused(call, message):
@@ -79,14 +58,6 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_correct_sample(n, data):
     answers = [True] * c + [False] * (n - c)
     subsets = [any(subset) for subset in combinations(answers, k)]
     assert pass_at_k(n, [c], k) == pytest.approx(sum(subsets) / len(subsets))
-
-
-@pytest.mark.parametrize("k", [1, 2, 5, 16])
-@pytest.mark.parametrize("p", [0.01, 0.3, 0.9])
-def test_pass_at_k_is_unbiased(k, p):
-    c = np.arange(17)
-    probability = np.array([comb(16, i) * p**i * (1 - p) ** (16 - i) for i in c])
-    assert probability @ pass_at_k(16, c, k) == pytest.approx(1 - (1 - p) ** k)
 
 
 def test_many_samples_lose_no_digits():
@@ -110,8 +81,6 @@ def test_the_mean_takes_an_item_as_one_draw():
 @pytest.mark.parametrize(
     ("samples", "correct", "k", "message"),
     [
-        (4, [5], 1, "item 0 has 5 correct of 4"),
-        (4, [0, -1], 1, "item 1 has -1 correct"),
         ([4, 2], [1, 1], 3, "fewest samples of an item are 2"),
         (4, [1], 0, "needs 1 <= k"),
     ],

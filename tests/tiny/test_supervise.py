@@ -59,7 +59,7 @@ def test_last_lines_are_those_that_say_something(tmp_path):
         "RuntimeError: no\n"
         "RuntimeError: no\n"
     )
-    expected = ["loading", "Traceback (most recent call last):", "RuntimeError: no"]
+    expected = ["(Actor pid=12) loading", "Traceback (most recent call last):", "RuntimeError: no"]
     assert supervise.last_lines(log) == expected
     log.write_text(log.read_text() + "openrlhf_js: --data.prompt_dataset: no such file\nbye\n")
     assert supervise.last_lines(log) == ["openrlhf_js: --data.prompt_dataset: no such file"]
