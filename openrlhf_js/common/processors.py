@@ -1,0 +1,31 @@
+"""Processors of models that see, also where torchvision is missing, as in the stack for CPU."""
+
+from __future__ import annotations
+
+import functools
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def leave_out_videos(processing_utils: ModuleType) -> None:
+    """Lets processors load without torchvision, which only their part for videos needs."""
+    mixin = processing_utils.ProcessorMixin
+    parts = mixin.get_attributes.__func__
+    if find_spec("torchvision") or hasattr(parts, "__wrapped__"):
+        return
+
+    @functools.wraps(parts)
+    def without_videos(cls: type) -> list[str]:
+        return [part for part in parts(cls) if part != "video_processor"]
+
+    mixin.get_attributes = classmethod(without_videos)
+
+
+def load_processor(folder: str | Path) -> Any:
+    """The processor of a model, which is its tokenizer if the model reads text alone."""
+    from transformers import AutoProcessor, processing_utils
+
+    leave_out_videos(processing_utils)
+    return AutoProcessor.from_pretrained(folder)
