@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import functools
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
+
+
+def parts(content: str) -> str | list[dict[str, str]]:
+    """What chat templates of models that see take: text and images, as OpenRLHF splits them."""
+    if IMAGE_TAG not in content:
+        return content
+    pieces = [piece.strip() for piece in re.split(f"({IMAGE_TAG})", content) if piece.strip()]
+    image = {"type": "image"}
+    return [image if p == IMAGE_TAG else {"type": "text", "text": p} for p in pieces]
 
 
 def leave_out_videos(processing_utils: ModuleType) -> None:

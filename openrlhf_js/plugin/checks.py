@@ -44,6 +44,7 @@ WITH_LORA = {
     "ds.tensor_parallel_size": 1,
     "train.enable_ema": False,  # upstream pairs both models' parameters by their order
 }
+BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
 RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
 
 
@@ -272,6 +273,7 @@ def _dataset(flat: Flat, path: str, split: str, training: bool) -> tuple[list[st
         kind = data.features[name].dtype if name in data.features else "missing"
         if not kind.startswith(("int", "float", "bool")):
             problems.append(f"--js.covariates takes columns of numbers, {name!r} is {kind}")
+    problems += _image_problems(data, flat["data.image_key"])
     key, chat = flat["data.input_key"], flat["data.apply_chat_template"]
     kinds = {type(prompt) for prompt in data[key]} if not problems else set()
     if wrong := kinds - ({str, list} if chat else {str}):
@@ -292,6 +294,17 @@ def _column_problems(data: Any, key: str | None, flag: str) -> list[str]:
     empty = data.with_format("arrow")[:][key].is_null().to_pylist()
     where = f"row {empty.index(True) + 1}" if any(empty) else ""
     return [f"{sum(empty)} rows have no {key!r} (--{flag}), such as {where}"] if where else []
+
+
+def _image_problems(data: Any, key: str) -> list[str]:
+    """The first image that does not exist, of those that upstream takes for paths."""
+    for number, images in enumerate(data[key] if key in data.column_names else (), 1):
+        for image in images if isinstance(images, list) else [images]:
+            other = not isinstance(image, str) or len(image) > BASE64_CHARACTERS
+            if other or re.match("https?://|data:image", image) or os.path.isfile(image):
+                continue
+            return [f"row {number} shows an image that does not exist: {image}"]
+    return []
 
 
 def _task_problems(data: Any) -> list[str]:

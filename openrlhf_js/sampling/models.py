@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import fingerprint
+from openrlhf_js.common.processors import load_processor
 
 NOT_DOWNLOADED = ("*.pth", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*", "*.py")
 FINGERPRINTED = (  # what decides what a model says
     *("*.safetensors", "*.bin", "config.json", "*.index.json"),
     *("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "chat_template*"),
+    *("processor_config.json", "preprocessor_config.json"),
 )
 MEDIA_TOKENS = ("image_token_id", "video_token_id", "audio_token_id")  # of configurations
 FORBIDDEN = -100.0  # the logit, or what is added to it, of a token that must not be sampled
@@ -24,6 +26,7 @@ class ModelFiles(NamedTuple):
     folder: Path
     tokenizer: Any
     config: Any
+    processor: Any = None  # of a model that sees
 
     @property
     def context(self) -> int | None:
@@ -75,7 +78,9 @@ def model_files(folder: Path) -> ModelFiles:
     logging.set_verbosity_error()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        found = ModelFiles(folder, tokenizer, AutoConfig.from_pretrained(folder))
+        config = AutoConfig.from_pretrained(folder)
+        processor = load_processor(folder) if hasattr(config, "vision_config") else None
+        found = ModelFiles(folder, tokenizer, config, processor)
     except (OSError, ValueError, KeyError, TypeError) as error:
         said = f"{folder} is not a model that loads: {error}"
         raise ValueError(said.splitlines()[0]) from error

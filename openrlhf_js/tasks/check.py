@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -13,10 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from openrlhf_js.common.processors import IMAGE_TAG, load_processor, parts
 from openrlhf_js.tasks.hub import quiet_hub
 from openrlhf_js.tasks.prompt_files import Example, read
 
-IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
 Problems = Iterator[tuple[str, str]]  # of a row: what kind of problem, and what it is
 
 
@@ -138,13 +137,12 @@ class ChatTemplate:
 
     def __init__(self, model: str):
         from huggingface_hub import hf_hub_download
-        from transformers import AutoProcessor
 
         try:
             with quiet_hub():
-                if not Path(model).is_dir():  # alone, AutoProcessor waits minutes without a network
+                if not Path(model).is_dir():  # else it waits minutes without a network
                     hf_hub_download(model, "tokenizer_config.json")
-                self._processor = AutoProcessor.from_pretrained(model)
+                self._processor = load_processor(model)
         except (OSError, ValueError) as error:
             raise ValueError(f"no tokenizer in {model}: {str(error).splitlines()[0]}") from error
         if not getattr(self._processor, "chat_template", None):
@@ -157,7 +155,7 @@ class ChatTemplate:
         """The prompt, up to where the response begins; ValueError if the template refuses it."""
         from jinja2 import TemplateError
 
-        messages = [{**each, "content": _parts(each["content"])} for each in example.messages]
+        messages = [{**each, "content": parts(each["content"])} for each in example.messages]
         empty = [*messages[:-1], {**messages[-1], "content": ""}]
         render = partial(self._processor.apply_chat_template, tokenize=False)
         try:
@@ -184,12 +182,3 @@ class ChatTemplate:
         else:
             given["verbose"] = False  # the tokenizer's own longest text is not the limit
         return len(self._processor(**given)["input_ids"][0])
-
-
-def _parts(content: str) -> str | list[dict[str, str]]:
-    """What chat templates of multimodal models take: text and images, as OpenRLHF splits them."""
-    if IMAGE_TAG not in content:
-        return content
-    pieces = [piece.strip() for piece in re.split(f"({IMAGE_TAG})", content) if piece.strip()]
-    image = {"type": "image"}
-    return [image if p == IMAGE_TAG else {"type": "text", "text": p} for p in pieces]
