@@ -116,7 +116,7 @@ def save_seeing_policy(folder: Path) -> Path:
 
     from openrlhf_js.tiny import model, preferences
 
-    task = replace(preferences.TASK, tokens=(*preferences.TASK.tokens, *model.VISION))
+    task = replace(preferences.TASK, tokens=(*preferences.TASK.tokens, *model.VISION.values()))
     tokenizer = model.make_tokenizer(task)
     model.save(model.make_vision_model(tokenizer, seed=0), tokenizer, folder)
     return folder

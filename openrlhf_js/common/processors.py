@@ -21,18 +21,15 @@ def parts(content: str) -> str | list[dict[str, str]]:
     return [image if p == IMAGE_TAG else {"type": "text", "text": p} for p in pieces]
 
 
+@functools.cache
 def leave_out_videos(processing_utils: ModuleType) -> None:
     """Lets processors load without torchvision, which only their part for videos needs."""
-    mixin = processing_utils.ProcessorMixin
-    parts = mixin.get_attributes.__func__
-    if find_spec("torchvision") or hasattr(parts, "__wrapped__"):
-        return
-
-    @functools.wraps(parts)
-    def without_videos(cls: type) -> list[str]:
-        return [part for part in parts(cls) if part != "video_processor"]
-
-    mixin.get_attributes = classmethod(without_videos)
+    if not find_spec("torchvision"):
+        mixin = processing_utils.ProcessorMixin
+        every = mixin.get_attributes.__func__
+        mixin.get_attributes = classmethod(
+            lambda cls: [part for part in every(cls) if part != "video_processor"]
+        )
 
 
 def load_processor(folder: str | Path) -> Any:

@@ -128,15 +128,13 @@ def load_with_scale(model_name_or_path: str, model_type: str, **settings: Any) -
 def forbid_media(model: torch.nn.Module) -> None:
     """Leaves images and videos no probability as the next token, since vLLM samples none of them.
 
-    In a response such a token would ask for features that there are not: "Image features and image
-    tokens do not match".
+    In a response they would fail: "Image features and image tokens do not match".
     """
     tokens = torch.tensor(media_tokens(model.config))
 
-    def hook(_: Any, __: Any, output: Any) -> Any:
+    def hook(_: Any, __: Any, output: Any) -> None:
         logits = output["logits"]
         output["logits"] = logits.index_fill(-1, tokens.to(logits.device), FORBIDDEN)
-        return output
 
     model.register_forward_hook(hook)
 
@@ -148,16 +146,14 @@ def our_policy(actor_class: Any) -> Any:
         trainer: Any
         gradient_variance: GradientVariance | None = None
 
-        def init_model_from_pretrained(
-            self, strategy: Any, pretrain: str, *args: Any, **kwargs: Any
-        ) -> None:
+        def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
             ours, train = strategy.args.js, strategy.args.train
             if ours.loss:
                 strategy.args.actor.loss_agg_mode = LOSSES[ours.loss]
-            super().init_model_from_pretrained(strategy, pretrain, *args, **kwargs)
+            super().init_model_from_pretrained(strategy, *args, **kwargs)
             if self.actor.is_vlm:
-                # saved with the model; upstream has the tokenizer alone, which loads nothing
-                self.tokenizer = get_tokenizer(pretrain, None)
+                # is saved with the model, and must be its processor: upstream has the tokenizer
+                self.tokenizer = get_tokenizer(strategy.args.actor.model_name_or_path, None)
                 forbid_media(self.actor.model.module)
             length = strategy.args.rollout.max_new_tokens
             divide_loss(self.trainer, length if ours.loss == "constant" else None)

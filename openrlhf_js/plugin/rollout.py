@@ -14,7 +14,7 @@ import math
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any, ClassVar
+from typing import Any
 
 import ray
 import torch
@@ -145,7 +145,7 @@ def checked_rollout(
 
     class CheckedRollout(plain_class(actor_class)):  # type: ignore[misc]
         executor: Any
-        forbidden: ClassVar[dict[int, float]] = {}
+        forbidden: dict[int, float] | None = None  # tokens, and what their logits get
 
         async def __init__(  # type: ignore[misc]  # Ray awaits it
             self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
@@ -165,10 +165,7 @@ def checked_rollout(
             if sampling_params.seed is not None:  # an agent's turns differ in their context
                 sampling_params.seed = key(sampling_params.seed, len(prompt_token_ids), 0)
             if self.forbidden:
-                sampling_params.logit_bias = {
-                    **(sampling_params.logit_bias or {}),
-                    **self.forbidden,
-                }
+                sampling_params.logit_bias = (sampling_params.logit_bias or {}) | self.forbidden
             return await super().generate(prompt_token_ids, sampling_params, **more)
 
         async def generate_responses(

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from openrlhf_js.common.processors import load_processor
-from openrlhf_js.sampling.models import media_tokens
+from openrlhf_js.sampling.models import FORBIDDEN, media_tokens
 
 Response = NDArray[np.int32]  # token ids, with the end token where the model ended
 Images = Sequence[Sequence[str]]  # of each prompt, the paths of its images
@@ -58,24 +58,20 @@ class Transformers:
     """
 
     def __init__(self, policy: Policy):
-        from transformers import (
-            AutoConfig,
-            AutoModelForCausalLM,
-            AutoModelForImageTextToText,
-            GenerationConfig,
-        )
+        import transformers
 
-        dtype = getattr(torch, policy.dtype)
-        sees = hasattr(AutoConfig.from_pretrained(policy.folder), "vision_config")
-        kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-        model = kind.from_pretrained(policy.folder, dtype=dtype)
-        self.processor = load_processor(policy.folder) if sees else None
+        sees = hasattr(transformers.AutoConfig.from_pretrained(policy.folder), "vision_config")
+        kind = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
+        load = getattr(transformers, kind).from_pretrained
+        model = load(policy.folder, dtype=getattr(torch, policy.dtype))
+        self.processor: Any = load_processor(policy.folder) if sees else None
         self.policy = policy
         self.model: Any = model.to(policy.device).eval()
         # Not the folder's own settings, which may hold a top_k or a repetition penalty.
-        self.model.generation_config = GenerationConfig(
+        self.model.generation_config = transformers.GenerationConfig(
             eos_token_id=list(policy.ends) or None,
             pad_token_id=policy.ends[0] if policy.ends else 0,
+            suppress_tokens=media_tokens(model.config) or None,
         )
 
     def sample(
@@ -112,12 +108,10 @@ class Transformers:
             tokens[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
         seen = {}
-        if any(images):
-            pictures = [Image.open(path) for own in images for path in own]
-            seen = {**self.processor.image_processor(images=pictures, return_tensors="pt")}
+        if pictures := [Image.open(path) for own in images for path in own]:
+            seen = {**self.processor.image_processor(pictures, return_tensors="pt")}
             if "image_grid_thw" in seen:  # Qwen's positions depend on where images are
-                of_image = tokens == self.model.config.image_token_id
-                seen["mm_token_type_ids"] = of_image.int()
+                seen["mm_token_type_ids"] = (tokens == self.processor.image_token_id).int()
         made = self.model.generate(
             **{name: value.to(self.policy.device) for name, value in seen.items()},
             input_ids=tokens.to(self.policy.device),
@@ -167,8 +161,10 @@ class Vllm:
     ) -> list[Response]:
         from vllm import SamplingParams
 
+        media = media_tokens(self.llm.model_config.hf_config)
         parameters = [
             SamplingParams(
+                logit_bias=dict.fromkeys(media, FORBIDDEN) or None,
                 max_tokens=self.policy.max_new_tokens,
                 stop_token_ids=list(self.policy.ends),
                 detokenize=False,
@@ -176,14 +172,13 @@ class Vllm:
             )
             for each in settings
         ]
-        media = media_tokens(self.llm.model_config.hf_config)
         given: list[Any] = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         for each, own in zip(given, images, strict=False):
             if own:  # vLLM itself repeats the token that stands for an image
                 pairs = pairwise([None, *each["prompt_token_ids"]])
                 kept = [now for last, now in pairs if now != last or now not in media]
-                pictures = [Image.open(path) for path in own]
-                each.update(prompt_token_ids=kept, multi_modal_data={"image": pictures})
+                shown = {"image": [Image.open(path) for path in own]}
+                each.update(prompt_token_ids=kept, multi_modal_data=shown)
         made = self.llm.generate(given, parameters, use_tqdm=False)
         return [np.array(each.outputs[0].token_ids, dtype=np.int32) for each in made]
 

@@ -30,13 +30,16 @@ from openrlhf_js.tiny.tasks import END, TinyTask, draw
 
 PAD = "<pad>"
 CONTEXT = 8192  # tokens, so that evaluations need no flag; positions are rotary and cost nothing
-VISION = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
+VISION = {  # of a model that sees, as its configuration names them
+    "vision_start_token_id": "<|vision_start|>",
+    "image_token_id": "<|image_pad|>",
+    "vision_end_token_id": "<|vision_end|>",
+    "video_token_id": "<|video_pad|>",
+}
+FIGURE = "<|vision_start|><|image_pad|><|vision_end|>"
 CHAT_TEMPLATE = (  # `sort(72)=27<eos>`, as the task writes it, from messages
-    "{% for message in messages %}"
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}{{ part['text'] or '"
-    + "".join(VISION[:3])
-    + "' }}{% endfor %}{% endif %}"
+    "{% for message in messages %}{% for part in message['content'] %}"
+    f"{{{{ part if part is string else part['text'] or '{FIGURE}' }}}}{{% endfor %}}"
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
 )
 PIXELS = 56 * 56  # of a figure, whatever its size: 4 tokens
@@ -71,47 +74,33 @@ def make_model(
 ) -> Qwen2ForCausalLM:
     """A model with random weights, in float32."""
     torch.manual_seed(seed)
-    return Qwen2ForCausalLM(Qwen2Config(**_sizes(tokenizer, width, layers)))
-
-
-def _sizes(tokenizer: PreTrainedTokenizerFast, width: int, layers: int) -> dict[str, Any]:
-    return {
-        "vocab_size": len(tokenizer),
-        "hidden_size": width,
-        "intermediate_size": 3 * width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": CONTEXT,
-        "tie_word_embeddings": False,
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": None,
-    }
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=width,
+            intermediate_size=3 * width,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=CONTEXT,
+            tie_word_embeddings=False,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=None,
+        )
+    )
 
 
 def make_vision_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> PreTrainedModel:
     """A Qwen2.5-VL with random weights, in float32; the tokenizer must have the tokens `VISION`."""
-    torch.manual_seed(seed)
-    text = _sizes(tokenizer, width=128, layers=3)
-    text["rope_parameters"] = {"rope_type": "default", "mrope_section": [4, 6, 6]}
-    start, image, end, video = tokenizer.convert_tokens_to_ids(list(VISION))
+    text = make_model(tokenizer, seed).config.to_dict()
+    text["rope_parameters"]["mrope_section"] = [4, 6, 6]
+    sizes = {"depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2}
+    vision = {**sizes, "out_hidden_size": text["hidden_size"], "fullatt_block_indexes": [1]}
+    tokens = {name: tokenizer.convert_tokens_to_ids(token) for name, token in VISION.items()}
     return Qwen2_5_VLForConditionalGeneration(
         Qwen2_5_VLConfig(
-            text_config=text,
-            vision_config={
-                "depth": 2,
-                "hidden_size": 64,
-                "intermediate_size": 128,
-                "num_heads": 2,
-                "out_hidden_size": text["hidden_size"],
-                "fullatt_block_indexes": [1],
-            },
-            image_token_id=image,
-            video_token_id=video,
-            vision_start_token_id=start,
-            vision_end_token_id=end,
-            tie_word_embeddings=False,
+            text_config=text, vision_config=vision, tie_word_embeddings=False, **tokens
         )
     )
 
@@ -121,9 +110,8 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pat
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if hasattr(model.config, "vision_config"):
-        kind = {"image_processor_type": "Qwen2VLImageProcessor"}
-        sizes = {"min_pixels": PIXELS, "max_pixels": PIXELS}
-        write_json(folder / "preprocessor_config.json", kind | sizes)
+        images = {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": PIXELS}
+        write_json(folder / "preprocessor_config.json", {**images, "max_pixels": PIXELS})
 
 
 def imitate(

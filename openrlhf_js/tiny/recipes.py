@@ -46,16 +46,15 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
     task = replace(preferences.TASK, tokens=(*preferences.TASK.tokens, *answers))
     key, messages = given.get("data.input_key", ["input"])[0], "data.apply_chat_template" in given
     prompts = [pair.prompt for pair in _pairs(PROMPTS, held_out=False)]
-    for name, asked in (("prompts", prompts), ("test", prompts[:PROMPTS_PER_STEP])):
-        pairs = zip(asked, cycle(labels), strict=False)
-        if sees:
-            _write_geometry(folder, name, pairs)
-            continue
-        rows = (
+    if sees:
+        rows = list(_geometry(prompts, cycle(labels), folder))
+    else:
+        rows = [
             {key: [{"role": "user", "content": p}] if messages else p, "label": label}
-            for p, label in pairs
-        )
-        write_lines(folder / f"{name}.jsonl", rows)
+            for p, label in zip(prompts, cycle(labels), strict=False)
+        ]
+    write_lines(folder / "prompts.jsonl", rows)
+    write_lines(folder / "test.jsonl", rows[:PROMPTS_PER_STEP])
     _write_policy(folder / "policy", task, sees)
     sizes = {
         "actor.model_name_or_path": folder / "policy",
@@ -172,26 +171,25 @@ def _words(flags: Flags) -> list[str]:
 def _write_policy(folder: Path, task: TinyTask = preferences.TASK, sees: bool = False) -> None:
     if sees:  # an instruction is one token
         asked = (message["content"] for message in geometry3k.prompt({"problem": ""}))
-        task = replace(task, tokens=(*task.tokens, *model.VISION, *asked))
+        task = replace(task, tokens=(*task.tokens, *model.VISION.values(), *asked))
     tokenizer = model.make_tokenizer(task)
     make = model.make_vision_model if sees else model.make_model
     model.save(make(tokenizer, seed=0), tokenizer, folder)
 
 
-def _write_geometry(folder: Path, name: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """A prompt file as `data build geometry3k` writes it, with a line of its own in each figure."""
-    source = folder / f"{name}_source"
-    source.mkdir()
-    rows = []
-    for number, (prompt, label) in enumerate(pairs):
+def _geometry(prompts: Iterable[str], labels: Iterable[str], folder: Path) -> Iterator[dict]:
+    """Rows as `data build geometry3k` writes them; each figure is a line of another direction."""
+    (source := folder / "source").mkdir()
+    problems = []
+    for number, (prompt, label) in enumerate(zip(prompts, labels, strict=False)):
         figure = Image.new("RGB", (56, 56), "white")
         ImageDraw.Draw(figure).line((28, 28, 2 + 7 * (number % 8), number // 8), fill="black")
         figure.save(source / f"{number}.png")
-        problem = f"{geometry3k.PLACEHOLDER}{prompt}"
-        rows.append({"images": [f"{number}.png"], "problem": problem, "answer": label})
-    write_lines(source / "train.jsonl", rows)
-    found = geometry3k.load("train", str(source), images_dir=folder / "images")
-    prompt_files.write(folder / f"{name}.jsonl", geometry3k, found, {})
+        problem = {"problem": f"{geometry3k.PLACEHOLDER}{prompt}", "answer": label}
+        problems.append({**problem, "images": [f"{number}.png"]})
+    write_lines(source / "train.jsonl", problems)
+    for item in geometry3k.load("train", str(source), images_dir=folder / "images"):
+        yield prompt_files.row(geometry3k, item)
 
 
 def _pairs(count: int, held_out: bool) -> Iterator[preferences.Preference]:

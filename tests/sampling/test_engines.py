@@ -105,10 +105,12 @@ def test_images_are_where_their_prompts_say_whatever_the_padding(tmp_path):
     ]
     sampler = Transformers(Policy(folder, "cpu", "float32", 1.0, 1.0, 6, (), 32))
     prompts = [each["input_ids"][0].tolist() for each in given]
+    media = [processor.image_token_id, processor.video_token_id]
     for inputs, response in zip(given, sampler.greedy(prompts, images), strict=True):
         for token in response.tolist():
             with torch.no_grad():
-                assert sampler.model(**inputs).logits[0, -1].argmax() == token
+                logits = sampler.model(**inputs).logits[0, -1]
+            assert logits.index_fill(0, torch.tensor(media), -torch.inf).argmax() == token
             more = {"input_ids": token, "attention_mask": 1, "mm_token_type_ids": 0}
             for name, value in more.items():
                 inputs[name] = torch.cat([inputs[name], torch.tensor([[value]])], 1)
