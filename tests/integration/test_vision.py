@@ -31,7 +31,7 @@ def test_geometry3k_trains_and_what_it_leaves_is_evaluated(size, flags, tmp_path
     from openrlhf_js.plugin import cpu
 
     # at this learning rate vLLM's policy is far from the trained one if it gets no new weights
-    more = ("--actor.adam.lr", "1e-3", "--algo.advantage.is_correction_level", "token")
+    more = ("--actor.adam.lr", "3e-4", "--algo.advantage.is_correction_level", "token")
     done = subprocess.run(
         ["bash", str(ROOT / f"scripts/recipes/geometry3k_{size}.sh"), "--tiny", *more, *flags],
         capture_output=True,
@@ -44,8 +44,8 @@ def test_geometry3k_trains_and_what_it_leaves_is_evaluated(size, flags, tmp_path
     (run,) = (folder / "tensorboard").iterdir()
     logged = {tag: [value for _, value in found] for tag, found in scalars(run).items()}
     assert len(logged["train/reward"]) == 3 and max(logged["train/reward"]) > 0
-    # vLLM forbids an end as the first token, which has a probability of 1/25: 0.007 on average
-    assert max(map(abs, logged["train/vllm_kl"])) < 0.02
+    # up to 0.02, since vLLM forbids an end as the first token; without new weights 0.13 and 0.26
+    assert max(map(abs, logged["train/vllm_kl"])) < 0.05
     assert logged["train/ppo_kl"][0] > 0.02
 
     before = load_file(folder / "policy" / "model.safetensors")
