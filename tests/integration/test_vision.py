@@ -52,7 +52,7 @@ def test_geometry3k_trains_and_what_it_leaves_is_evaluated(size, flags, tmp_path
     after = load_file(folder / "model" / "model.safetensors")
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert "lm_head.weight" in changed
-    assert any(name.startswith("model.visual.") for name in changed) == (not flags)
+    assert any("visual" in name for name in changed) == (not flags)
 
     cpu.install()  # as torchvision does, it lets processors load
     for saved in (folder / "model", *(folder / "checkpoints").glob("*_hf")):
