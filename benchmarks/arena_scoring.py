@@ -38,7 +38,7 @@ def main() -> None:
         read = time.process_time()
         board(pool, ["judge"], Plan(style_control="all"))
         scored = time.process_time()
-        compare(pool, ["judge"], Plan(style_control="all"), "m0", "m1")
+        compare(pool, ["judge"], Plan(), "m0", "m1")
         compared = time.process_time()
     print(f"{MODELS} models x {QUESTIONS} questions x 2 games, processor seconds\n")
     print("| what | seconds |\n|---|---:|")

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import argparse
+import heapq
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle
+from functools import partial
+from itertools import count, cycle, islice
+from statistics import median
 
 from openrlhf_js.tasks.pool import GradingPool
 
@@ -57,6 +60,47 @@ def batch(pairs: list[tuple[str, str]], limit_seconds: float) -> tuple[float, li
         began = time.perf_counter()
         scores = list(threads.map(lambda pair: pool.grade(function, *pair), pairs))
         return time.perf_counter() - began, [score.status for score in scores]
+
+
+def makespan(service: Sequence[float], workers: int, own: float) -> float:
+    """The queue model: seconds of a pool whose caller spends `own` seconds on one after the other.
+
+    An answer of so many seconds of service goes to the worker that is free first.
+    """
+    free, caller = [0.0] * workers, 0.0
+    for seconds in service:
+        caller = max(heapq.heappop(free), caller) + own
+        heapq.heappush(free, caller + seconds)
+    return max(free)
+
+
+def against_model(answers: int, rounds: int) -> tuple[list[float], float, dict[int, list[float]]]:
+    """Service seconds and the caller's own for an answer, in CPU time; and real over model time."""
+    texts = zip(count(2), cycle(PAIRS), strict=False)  # no answer comes twice
+    service: list[float] = []
+    owns: list[float] = []
+    ratios: dict[int, list[float]] = {1: [], 2: []}
+    with GradingPool(1) as one, GradingPool(2) as two:
+        for place in range(rounds + 1):  # before the first the workers start
+            pairs = [(a % n, b % n) for n, (a, b) in islice(texts, answers)]
+            alone = [_seconds(partial(numeric, *pair)) for pair in pairs]
+            service += [cpu for _, cpu in alone] * bool(place)
+            for pool in (one, two):
+                grade = partial(pool.grade, "grading_pool:numeric")
+                with ThreadPoolExecutor(pool.workers) as threads:
+                    batch = partial(threads.map, grade, *zip(*pairs, strict=True))
+                    real, cpu = _seconds(lambda batch=batch: list(batch()))
+                model = makespan([wall for wall, _ in alone], pool.workers, cpu / answers)
+                owns += [cpu / answers] * bool(place)
+                ratios[pool.workers] += [real / model] * bool(place)
+    return service, median(owns), ratios
+
+
+def _seconds(call: Callable[[], object]) -> tuple[float, float]:
+    """Of the clock, and of this process's CPU time."""
+    began, cpu = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - began, time.process_time() - cpu
 
 
 def main() -> None:

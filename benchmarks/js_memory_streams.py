@@ -20,7 +20,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import Memory
 from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.estimators.regression import fit
+from openrlhf_js.estimators.regression import Earlier, fit
 
 Array = NDArray[np.float64]
 PROMPTS, RESPONSES = (8, 16, 64, 256), (1, 2, 4, 8, 16)
@@ -70,19 +70,23 @@ def measure(stream: str, kind: str, n: int, m: int) -> tuple[float, float, float
         value = expit(value) if kind == "binary" else value
         rewards = torch.from_numpy(reward(generator, value, m).astype(float))
         keys, pasts = torch.from_numpy(chosen), []
+        earlier = [memory.earlier for memory in memories]
         for memory, own, seen in zip(memories, keys, rewards, strict=True):
             pasts.append(memory.covariate(own, step))
-            memory.update(own, seen, None, step)
+            memory.update(own, seen, None, step, pasts[-1])
         if step >= EPOCH:
-            found = torch.vmap(squared)(rewards, torch.stack(pasts), torch.from_numpy(value))
-            errors.append(found.mean(0).tolist())
+            older = Earlier(*map(torch.stack, zip(*earlier, strict=True)))
+            given = rewards, torch.stack(pasts), older, torch.from_numpy(value)
+            errors.append(torch.vmap(squared)(*given).mean(0).tolist())
     return tuple(np.mean(errors, 0).tolist())
 
 
-def squared(rewards: torch.Tensor, past: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def squared(
+    rewards: torch.Tensor, past: torch.Tensor, earlier: Earlier, value: torch.Tensor
+) -> torch.Tensor:
     """(3,) mean squared errors of a batch."""
     stats = checked_statistics(rewards, torch.ones_like(rewards, dtype=torch.bool))
-    with_past, own = fit(stats, past), stats.loo_prompt_mean
+    with_past, own = fit(stats, past, earlier), stats.loo_prompt_mean
     alone = rewards.shape[1] == 1
     found = [own]
     for weight, target in (

@@ -13,9 +13,8 @@ batches. The squared distance of a gradient g without bias to the true one, over
     E ||g - grad J||^2 = E ||g||^2 - ||grad J||^2
 
 and ||grad J||^2 is the mean of <g_i, g_k> over pairs of different prompts, g_i being the gradient
-that all responses to prompt i give with rloo: unbiased, because they share nothing. The history of
-js_plus is of the steps of training before the policy: the first n prompts of each and the first m
-of their responses. The same command resumes; after a change of the code give another folder.
+that all responses to prompt i give with rloo: unbiased, because they share nothing. The same
+command resumes; after a change of the code give another folder.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ import numpy as np
 import torch
 from markdown_table import print_table, shown
 from numpy.typing import NDArray
-from tiny_policies import REWARDS, engine_of, sample, train, training_items
+from tiny_policies import engine_of, sample, train, training_items
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.settings import Field, Settings, parse, run
 from openrlhf_js.common.store import Store
-from openrlhf_js.estimators import RunningStatistics, baseline, start_history, update_history
+from openrlhf_js.estimators import baseline
 from openrlhf_js.lab.mse import best_coefficient
 from openrlhf_js.lab.policy_gradient import ScoreSum, Vector, terms
 from openrlhf_js.sampling.engines import key
@@ -50,12 +49,10 @@ from openrlhf_js.tiny.model import make_tokenizer
 from openrlhf_js.tiny.supervise import prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS, draw
 
-HISTORY = "js_plus, half-life 50"
-HALF_LIFE = 50.0
-COMPARED = ("rloo", "bloo", "js", "js_plus", HISTORY)
+COMPARED = ("rloo", "bloo", "js", "js_plus")
 BEST = "best constant"  # the lambda in [0, 1] at which this very pool's batches are nearest
-RULES = ("js", "js_plus", HISTORY)
-PAIRS = (("js_plus", "rloo"), ("js_plus", "js"), (HISTORY, "js_plus"), (HISTORY, "js"))
+RULES = ("js", "js_plus")
+PAIRS = (("js_plus", "rloo"), ("js_plus", "js"))
 Place = tuple[str, int, int, int]  # task, step, n, m
 Table = dict[Place, dict[tuple[str, str], Estimate]]  # by place, then by quantity and rule
 STUDIED, STEPS = ("sort", "countdown"), (0, 25, 100)  # tasks; steps of training, at each policy
@@ -108,17 +105,7 @@ def make_pool(policy: Path, name: str, seed: int, step: int) -> ScorePool:
     return ScorePool(drawn.rewards, found.reshape(*drawn.rewards.shape, k))
 
 
-def history_of(rewards: Floats) -> RunningStatistics:
-    """The running statistics after these steps (steps, n, m) of training."""
-    history = start_history(HALF_LIFE)
-    for batch in torch.from_numpy(rewards):
-        history = update_history(history, batch)
-    return history
-
-
-def compare(
-    pool: ScorePool, n: int, m: int, batches: int, seed: int, history: RunningStatistics
-) -> dict[str, Any]:
+def compare(pool: ScorePool, n: int, m: int, batches: int, seed: int) -> dict[str, Any]:
     """Every baseline on `batches` batches of n prompts and m responses.
 
     By baseline, `distances` are E ||g - grad J||^2 and `errors` E (b - mu)^2; `best` is the
@@ -134,8 +121,7 @@ def compare(
         shuffled = np.take_along_axis(pool.rewards[chosen], order, 1)
         rewards, rest = shuffled[:, :m], shuffled[:, m:]
         given = torch.from_numpy(np.ascontiguousarray(rewards))
-        rules = [baseline(name, given) for name in COMPARED[:-1]]
-        found = torch.stack([*rules, baseline("js_plus", given, history=history)]).numpy()
+        found = torch.stack([baseline(name, given) for name in COMPARED]).numpy()
         vectors = flat[(chosen[:, None] * responses + order[:, :m]).ravel()]
         weights = ((rewards - found) / rewards.size).reshape(len(COMPARED), -1)
         gradients = (weights.astype(np.float32) @ vectors).astype(np.float64)
@@ -173,10 +159,10 @@ def measure(out: Path, place: tuple[str, int]) -> list[dict[str, Any]]:
     records = []
     for step in STEPS:
         pool = make_pool(folder / f"step-{step}", task, seed, step)
-        seen, cells = np.load(folder / REWARDS)[:step], []
+        cells = []
         for n, m in product(PROMPTS_IN_BATCH, RESPONSES):
             batches = BATCHES * max(PROMPTS_IN_BATCH) // n
-            cells.append(compare(pool, n, m, batches, seed, history_of(seen[:, :n, :m])))
+            cells.append(compare(pool, n, m, batches, seed))
         found = {"mean_reward": float(pool.rewards.mean()), "cells": cells}
         records.append({"task": task, "seed": seed, "step": step, **found})
     return records
@@ -201,11 +187,10 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> Table:
     for place, cells in by_place.items():
         saved = {name: reductions(cells, "distances", name) for name in (*COMPARED, BEST)}
         found = table[place] = {}
-        trained = place[1] > 0  # before a step of training there is no history
-        for name in RULES if trained else RULES[:-1]:
+        for name in RULES:
             found["distance", name] = clustered_mean(saved[name])
             found["error", name] = clustered_mean(reductions(cells, "errors", name))
-        for a, b in PAIRS if trained else PAIRS[:2]:
+        for a, b in PAIRS:
             found["gap", f"{a} against {b}"] = clustered_mean(saved[a] - saved[b])
         found["distance", BEST] = Estimate(float(saved[BEST].mean()), nan, nan)
     return table
@@ -213,7 +198,7 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> Table:
 
 def verdict(table: Table, pair: str) -> str:
     """In how many settings the first is nearer to the truth, and where it is farther."""
-    gaps = {place: found["gap", pair] for place, found in table.items() if ("gap", pair) in found}
+    gaps = {place: found["gap", pair] for place, found in table.items()}
     lower = sum(gap.low > 0 for gap in gaps.values())
     higher = {place: gap for place, gap in gaps.items() if gap.high < 0}
     mean = fmean(gap.value for gap in gaps.values())
@@ -231,14 +216,12 @@ def verdict(table: Table, pair: str) -> str:
 
 def print_tables(table: Table) -> None:
     """Verdicts, and how much lower than rloo's distance and error are, in percent."""
-    names = [name for found in table.values() for kind, name in found if kind == "gap"]
-    print(*(verdict(table, pair) for pair in dict.fromkeys(names)), sep="\n")
+    print(*(verdict(table, f"{a} against {b}") for a, b in PAIRS), sep="\n")
     more = [("gap", "js_plus against js"), ("distance", BEST)]
     for quantity in ("distance", "error"):
         columns = [(quantity, rule) for rule in RULES] + more * (quantity == "distance")
         rows = (
-            [*place, *(shown(*found[each]) if each in found else "-" for each in columns)]
-            for place, found in table.items()
+            [*place, *(shown(*found[each]) for each in columns)] for place, found in table.items()
         )
         print()
         print_table([f"{quantity}: task", "step", "n", "m", *(rule for _, rule in columns)], rows)

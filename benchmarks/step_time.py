@@ -51,7 +51,9 @@ def alone() -> dict[str, list[float]]:
             reward=Namespace(
                 clip_range=(-10, 10), overlong_buffer_len=None, stop_properly_penalty_coef=None
             ),
-            js=Namespace(shrinkage=None, half_life=None, on_bad_reward="stop", save_batches=None),
+            js=Namespace(
+                shrinkage=None, max_masked_share=0.5, on_bad_reward="stop", save_batches=None
+            ),
         )
         return cls(None, None, None, None, Namespace(value=0.0), Namespace(args=args), None)
 

@@ -24,10 +24,8 @@ from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, save
 from openrlhf_js.tiny.tasks import TASKS, TinyTask, draw
 
-PROMPTS, LEARNED_FROM, LEARNING_RATE, HELD_OUT = 64, 4, 3e-4, 200  # as the quickstart's stack
-RECORDED = 8  # responses to a prompt that are drawn in a step of training
+PROMPTS, RESPONSES, LEARNING_RATE, HELD_OUT = 64, 4, 3e-4, 200  # as the quickstart's stack
 BETAS, MAX_NORM = (0.9, 0.95), 1.0  # of AdamW and of the gradient, as OpenRLHF's
-REWARDS = "rewards.npy"
 
 
 class Drawn(NamedTuple):
@@ -81,8 +79,7 @@ def sample(
 def train(name: str, seed: int, steps: Sequence[int], folder: Path) -> None:
     """Warm-starts and trains a policy on a task; the folder appears once it is complete.
 
-    It gets `step-K/`, the policy after K steps of training, and `rewards.npy`, the rewards (steps,
-    PROMPTS, RECORDED) of every step, of which the first LEARNED_FROM responses were learned from.
+    It gets `step-K/`, the policy after K steps of training.
     """
     if folder.is_dir():
         return
@@ -97,24 +94,20 @@ def train(name: str, seed: int, steps: Sequence[int], folder: Path) -> None:
         scores.parameters, lr=LEARNING_RATE, betas=BETAS, weight_decay=0.0
     )
     items, rng = training_items(task, seed), random.Random(f"train/{seed}")
-    rewards = np.empty((max(steps), PROMPTS, RECORDED))
     for step in range(max(steps) + 1):
         if step in steps:
             engine.model.save_pretrained(unfinished / f"step-{step}")
         if step < max(steps):
             chosen = draw(items, PROMPTS, rng)
-            drawn = sample(engine, tokenizer, task, chosen, RECORDED, key(seed, 0, step))
-            rewards[step] = drawn.rewards
+            drawn = sample(engine, tokenizer, task, chosen, RESPONSES, key(seed, 0, step))
             learn(scores, optimizer, drawn)
-    np.save(unfinished / REWARDS, rewards)
     unfinished.rename(folder)
 
 
 def learn(scores: ScoreSum, optimizer: torch.optim.Optimizer, drawn: Drawn) -> None:
-    """One step of gradient ascent on the first LEARNED_FROM responses to each prompt."""
-    weights = np.zeros_like(drawn.rewards)
-    rewards = torch.from_numpy(drawn.rewards[:, :LEARNED_FROM])
-    weights[:, :LEARNED_FROM] = advantage("rloo", rewards).numpy() / rewards.numel()
+    """One step of gradient ascent."""
+    rewards = torch.from_numpy(drawn.rewards)
+    weights = advantage("rloo", rewards).numpy() / rewards.numel()
     scores.clear()
     scores.add(terms(drawn.responses, weights.ravel()))
     for parameter, total in zip(scores.parameters, scores.total, strict=True):

@@ -83,6 +83,6 @@ arena judge "${judging[@]}"
 
 mkdir -p "$out"
 arena score "${place[@]}" "${categories[@]}" --judge "${JUDGE_NAME:-$judge}" \
-    ${COMPARE:+--compare "$name" "$COMPARE"} --json "$out/scores.json" --csv "$out/scores.csv" \
-    --figure "$out/scores.png" --html "$out/arena.html"
+    ${COMPARE:+--compare "$name" "$COMPARE"} --json "$out/scores.json" \
+    --html "$out/arena.html"
 echo "Every question with both answers and verdicts: $out/arena.html"

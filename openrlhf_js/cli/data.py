@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import re
 import shlex
 import sys
-import warnings
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,26 +14,25 @@ from pydantic import create_model
 
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
+from openrlhf_js.sampling.models import local_folder
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording, sampled
+from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording
 from openrlhf_js.tasks.check import ChatTemplate, check
 from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, write
 
 PROG, CHECK, SHOW = "openrlhf-js data", "openrlhf-js data check", "openrlhf-js data show"
-PLACES = ("images_dir", "source")  # options that say where problems are, not which
+SHOWN = 3  # problems of a kind
 COUNTS = {  # as many problems as the paper's
     "countdown": {"train": 20_000, "test": 200},
     "knights_knaves": {"train": 30_000, "test": 300},
     "maze": {"train": 20_000, "test": 200},
 }
-SEPARATORS = frozenset(",@*?[]")  # which OpenRLHF and datasets do not take as part of a path
 NUMBERS, PAIR, TEXT = tuple[int, ...], tuple[int, int], str | None
 OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "dataset": (
         TEXT,
-        "to train: dapo (default); to test: math500 (default), amc23 or olympiadbench; "
-        "plain: your own, with columns problem and answer; files with train or test in their names "
-        "are that split, others are divided into the two by the text of each problem",
+        "default: dapo to train, math500 to test; also amc23, olympiadbench, or plain: your own "
+        "--source with columns problem and answer, a file for each split",
     ),
     "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
     "largest": (int, "the largest number that may be given"),
@@ -43,11 +40,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "numbers": (NUMBERS, "how many numbers a problem has, equally many problems of each"),
     "people": (NUMBERS, "how many people, equally many puzzles of each; the paper: also 6 7 8"),
     "size": (int, "rows and columns, walls included"),
-    "source": (
-        TEXT,
-        "file or folder of the data set's layout, or a hub id; knights_knaves: none, or"
-        " K-and-K/knights-and-knaves",
-    ),
+    "source": (TEXT, "hub id, its downloaded folder, or a file, which is taken whole"),
     "wording": (Wording, "of the prompts: our own, or the paper's"),
     "targets": (PAIR, "the smallest and the largest target"),
 }
@@ -67,9 +60,9 @@ class BuildSettings(Settings):
     """Writes the problems of a task as JSON lines for training, and a manifest beside them."""
 
     out: Path = Field(description="folder of the file")
-    count: int | None = Field(None, ge=1, description="how many problems (default: all)")
+    count: int | None = Field(None, ge=1, description="default: all; of puzzles, as in the paper")
     seed: int = Field(0, description="of what is generated, or drawn where the data has more")
-    name: str | None = Field(None, description="of the file (default: task, options, split)")
+    name: str | None = Field(None, description="of the file (default: TASK-SPLIT)")
     force: bool = Field(False, description="replace an existing file")
 
 
@@ -84,15 +77,10 @@ def build(argv: list[str]) -> int:
 
 
 def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
-    """The settings of a task: its splits, the paper's number of problems, its own options."""
+    """The settings of a task: its splits, and its own options."""
     splits = get_args(Split) if isinstance(task, Generated) else task.SPLITS
-    fields: dict[str, Any] = {
-        "split": (Literal[tuple(splits)], Field(description="part of the problems"))
-    }
-    if isinstance(task, Generated):
-        paper = " or ".join(f"{count:,} to {split}" for split, count in COUNTS[task.NAME].items())
-        text = f"how many problems (default: {paper}, as in the paper)"
-        fields["count"] = (int | None, Field(None, ge=1, description=text))
+    split = Field(description="part of the problems")
+    fields: dict[str, Any] = {"split": (Literal[tuple(splits)], split)}
     for option, default in options_of(task).items():
         kind, text = OPTIONS[option]
         default = None if option == "images_dir" else default
@@ -102,34 +90,24 @@ def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
 
 def _build(task: Generated | Loaded, settings: Any) -> None:
     own = {name: getattr(settings, name) for name in options_of(task)}
-    defaults = {name: field.default for name, field in type(settings).model_fields.items()}
-    named = [name for name in own if own[name] != defaults[name]]
-    kinds = re.findall(r"\w+", str([own[name] for name in named if name not in PLACES]))
-    path = settings.out / f"{settings.name or '-'.join((task.NAME, *kinds, settings.split))}.jsonl"
-    if odd := SEPARATORS & set(str(path)):
-        raise SettingsError(f"{path} must not contain {' '.join(sorted(odd))}")
+    path = settings.out / f"{settings.name or f'{task.NAME}-{settings.split}'}.jsonl"
     if path.exists() and not settings.force:
-        raise SettingsError(f"{path} exists; --force replaces it")
+        raise SettingsError(f"{path} exists; --force replaces it, --name gives another")
     if "images_dir" in own:
         own["images_dir"] = own["images_dir"] or str(settings.out / "images")
+    count, split, total = settings.count, settings.split, None
     if isinstance(task, Loaded):
-        own, count = task.used(settings.split, **own), settings.count
+        own = task.used(split, **own)
     else:
-        paper = None if own.get("source") else COUNTS[task.NAME][settings.split]
-        count = settings.count or paper
-    parameters = {"task": task.NAME, "split": settings.split, "count": count, "seed": settings.seed}
+        count = total = count or COUNTS[task.NAME][split]
+    parameters = {"task": task.NAME, "split": split, "count": count, "seed": settings.seed}
     settings.out.mkdir(parents=True, exist_ok=True)
-    total = count if isinstance(task, Generated) else None
-    with (
-        progress(f"building {path.name}", total) as bar,
-        warnings.catch_warnings(record=True) as notes,
-    ):
-        warnings.simplefilter("always", UserWarning)
-        found = items(task, settings.split, count, settings.seed, own, bar.update)
+    with progress(f"building {path.name}", total) as bar:
+        found = items(task, split, count, settings.seed, own, bar.update)
         manifest = write(path, task, found, {**parameters, **own})
-    for note in notes:
-        say(f"note: {note.message}", error=True)
-    _built(path, task, settings.split, manifest)
+    if Path(source := own.get("source") or "").is_file():
+        say(f"note: {source} is taken whole: build no other split from it", error=True)
+    _built(path, task, split, manifest)
 
 
 def _built(path: Path, task: Generated | Loaded, split: str, manifest: dict[str, Any]) -> None:
@@ -138,10 +116,8 @@ def _built(path: Path, task: Generated | Loaded, split: str, manifest: dict[str,
     file, images = shlex.quote(str(path)), manifest["images_per_prompt"]
     figures = f" --data.image_key images --data.max_images_per_prompt {images}" if images else ""
     say(
-        f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(sources)}\n"
-        f"manifest: {path.with_suffix('.manifest.json')}\n\nCheck it with your model's tokenizer:\n"
-        f"  openrlhf-js data check {file} --tokenizer MODEL\n"
-        f"{'Train on' if split == 'train' else 'Evaluate with'} it:\n  openrlhf-js train ... \\\n"
+        f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(sources)}\n\n"
+        f"  openrlhf-js data check {file} --tokenizer MODEL\n  openrlhf-js train ... \\\n"
         f"    {'--data.prompt_dataset' if split == 'train' else '--eval.dataset'} {file} \\\n"
         "    --data.input_key input --data.label_key label --data.apply_chat_template \\\n"
         f"    --reward.remote_url reward_models/{task.NAME}.py{figures}\n"
@@ -157,6 +133,11 @@ class ReadSettings(Settings):
     label_key: str = Field("label", description="column of the label")
 
 
+def _template(settings: ReadSettings) -> ChatTemplate | None:
+    name, files = settings.tokenizer, ["*.json", "*.jinja", "*.txt", "*.model"]  # no weights
+    return ChatTemplate(local_folder(name, allow_patterns=files)) if name else None
+
+
 class CheckSettings(ReadSettings):
     """Grades every gold answer and a wrong one; finds prompts that are too long or repeated.
 
@@ -164,33 +145,22 @@ class CheckSettings(ReadSettings):
     """
 
     files: tyro.conf.Positional[tuple[Path, ...]] = Field(description="checked as one data set")
-    against: tuple[Path, ...] = Field(
-        (), description="files that may not share a prompt with these"
-    )
+    against: tuple[Path, ...] = Field((), description="files that may share no prompt with them")
     prompt_max_len: int = Field(1024, ge=1, description="tokens that a prompt may take")
-    problems: int = Field(3, ge=1, description="how many of each kind to print")
 
 
 def _check(settings: CheckSettings) -> int:
     every = [*settings.files, *settings.against]
-    if len({path.resolve() for path in every}) < len(every) or not settings.files:
-        raise SettingsError("each file must be named once")
     size = sum(path.stat().st_size for path in every)
-    count_tokens = ChatTemplate(settings.tokenizer).tokens if settings.tokenizer else None
+    options: dict[str, Any] = {"max_tokens": settings.prompt_max_len}
+    if template := _template(settings):
+        options["count_tokens"] = template.tokens
+    keys = settings.input_key, settings.label_key
     with progress("checking", size, "bytes") as bar:
-        found = check(
-            settings.files,
-            settings.against,
-            (settings.input_key, settings.label_key),
-            count_tokens,
-            settings.prompt_max_len,
-            bar.update,
-        )
+        found = check(settings.files, settings.against, keys, progress=bar.update, **options)
     table(found.rows())
     for kind, problems in found.problems.items():
-        more = len(problems) - settings.problems
-        listed = [f"{len(problems):,} x {kind}:", *problems[: settings.problems]]
-        say("\n  ".join(listed) + (f"\n  ... and {more:,} more" if more > 0 else ""))
+        say("\n  ".join([f"{len(problems):,} x {kind}, such as", *problems[:SHOWN]]))
     if not found.problems:
         say("Nothing is wrong.")
     return 1 if found.problems else 0
@@ -201,34 +171,24 @@ class ShowSettings(ReadSettings):
 
     file: tyro.conf.Positional[Path] = Field(description="a prompt file")
     count: int = Field(3, ge=1, description="how many items")
-    seed: int | None = Field(None, description="draw them at random; else they are the first")
 
 
 def _show(settings: ShowSettings) -> int:
     lines = read(settings.file, settings.input_key, settings.label_key)
-    if settings.seed is not None:
-        lines = iter(sampled(lines, settings.count, f"show/{settings.seed}"))
-    shown = list(islice(lines, settings.count))
-    template = ChatTemplate(settings.tokenizer) if settings.tokenizer else None
-    for line in shown:
+    template = _template(settings)
+    for line in islice(lines, settings.count):
         say(f"\n--- {line.place}", style="bold")
-        try:
-            if isinstance(line.example, ValueError):
-                raise line.example
-            _show_example(line.example, template)
-        except ValueError as error:
-            say(str(error), style="red")
-    if not shown:
-        raise ValueError(f"{settings.file} holds no row")
-    return 1 if any(isinstance(line.example, ValueError) for line in shown) else 0
+        if isinstance(line.example, ValueError):
+            raise line.example
+        _show_example(line.example, template)
+    return 0
 
 
 def _show_example(shown: Example, template: ChatTemplate | None) -> None:
-    prompt = [(message["role"], message["content"]) for message in shown.messages]
     if template:
-        prompt = [("prompt, as the chat template makes it", template.text(shown))]
-    for title, text in prompt:
-        _block(title, text)
+        _block("prompt, as the chat template makes it", template.text(shown))
+    for message in [] if template else shown.messages:
+        _block(message["role"], message["content"])
     for image in shown.images:
         say(f"image {image}")
     _block(f"label ({shown.datasource})", shown.label)
@@ -236,6 +196,11 @@ def _show_example(shown: Example, template: ChatTemplate | None) -> None:
         response = getattr(shown.task, f"{kind}_response")(shown.label)
         score = shown.task.score(response, shown.label)
         _block(f"a {kind} answer scores {score.value:g}: {score.status}, {score.detail}", response)
+
+
+def _block(title: str, text: str) -> None:
+    say(title.replace("\n", "\\n"), style="bold")
+    say("\n".join(f"  {line}" for line in text.splitlines()))
 
 
 def check_files(argv: list[str]) -> int:
@@ -246,11 +211,6 @@ def check_files(argv: list[str]) -> int:
 def show(argv: list[str]) -> int:
     """`data show`."""
     return run(SHOW, lambda: _show(parse(ShowSettings, SHOW, argv)))
-
-
-def _block(title: str, text: str) -> None:
-    say(title.replace("\n", "\\n"), style="bold")
-    say("\n".join(f"  {line}" for line in text.splitlines()))
 
 
 if __name__ == "__main__":

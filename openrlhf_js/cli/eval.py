@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from openrlhf_js.common.console import say, table
-from openrlhf_js.common.files import atomic_write, write_json
+from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
-
-if TYPE_CHECKING:
-    from openrlhf_js.evaluation.passk.evaluate import Results
 
 PROGRAMS = {
     "passk": ("openrlhf_js.cli.eval:passk", "sample answers that can be checked: mean@k, pass@k"),
@@ -28,25 +23,20 @@ OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
 
 class PasskSettings(ServerSettings):
     """Samples k responses to every item of a benchmark and grades them: mean@k, pass@j up to k and
-    majority vote, with intervals by item. Or compares two models, paired by item.
-
-    A model is a folder, a hub id, or the address of an OpenAI-compatible server. Every response is
-    kept: the same command resumes, a larger --samples adds to what is there, and what another
-    version of the graders has graded is graded again.
+    majority vote, with intervals by item. Or compares two results, paired by item.
 
       openrlhf-js eval passk --model ckpt/js --tasks math500 amc23 --out runs/js
       openrlhf-js eval passk --model http://localhost:8000/v1 --tasks geometry3k --out runs/vl
       openrlhf-js eval passk --compare runs/rloo runs/js
 
-    Leaves in --out: results.json, results.md, passk.png, samples/NAME.jsonl with every response.
+    Leaves results.json, passk.png and every response (samples/) in --out. The same command resumes,
+    a larger --samples adds, and what another version of the graders has graded is graded again.
     """
 
     model: str | None = Field(
         None, description="folder, hub id, or address (http://host:8000/v1, #NAME for one of many)"
     )
-    compare: tuple[str, str] | None = Field(
-        None, description="two folders of results, or two models; B - A"
-    )
+    compare: tuple[Path, Path] | None = Field(None, description="two folders of results; B - A")
     tasks: list[str] = Field(
         [], description="names of eval/*.yaml, YAML files, or prompt files of `data build`"
     )
@@ -65,16 +55,6 @@ class PasskSettings(ServerSettings):
     source: list[str] = Field(
         [], description="NAME=PATH: file or folder of a benchmark's data, instead of the hub"
     )
-    leave_out_refused: bool = Field(
-        False, description="leave out items that the model refuses (filtered, or too long)"
-    )
-
-    @field_validator("source")
-    @classmethod
-    def _pairs(cls, source: list[str]) -> list[str]:
-        if not all(re.fullmatch(r"[^=]+=.+", each) for each in source):
-            raise ValueError("give NAME=PATH, such as math500=downloads/MATH-500")
-        return source
 
     @model_validator(mode="after")
     def _one_or_two_models(self) -> PasskSettings:
@@ -85,52 +65,44 @@ class PasskSettings(ServerSettings):
         return self
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
-    return choose("openrlhf-js eval", PROGRAMS, sys.argv[1:] if argv is None else argv)
+    return choose("openrlhf-js eval", PROGRAMS, argv)
 
 
-def passk(argv: list[str] | None = None) -> int:
+def passk(argv: list[str]) -> int:
     """Runs `openrlhf-js eval passk`; 0 done, 1 the server or the disk fails, 2 unusable input."""
-    settings = parse(PasskSettings, PASSK, sys.argv[1:] if argv is None else argv)
+    settings = parse(PasskSettings, PASSK, argv)
     from torch import OutOfMemoryError
 
     said = "no memory is left: give a smaller --batch_size; the same command resumes"
 
     def work() -> None:
         if settings.compare:
-            compare(settings, *settings.compare)
+            compare(settings, settings.compare)
         elif settings.model and settings.out:
             evaluate(settings, settings.model, settings.out)
 
     return run(PASSK, work, True, {OutOfMemoryError: lambda error: said})
 
 
-def compare(settings: PasskSettings, *places: str) -> None:
-    """Compares two results item by item, after evaluating those that are models."""
+def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
+    """Compares two results item by item."""
     from openrlhf_js.evaluation.passk import compare as paired
+    from openrlhf_js.evaluation.passk.benchmarks import name_of
+    from openrlhf_js.evaluation.passk.evaluate import read_results
     from openrlhf_js.report import passk as report
 
-    models = [place for place in places if _is_model(place)]
-    if models and not (settings.tasks and settings.out):
-        raise ValueError(
-            f"{models[0]} holds no results: to compare models, give --tasks, and --out for samples"
-        )
-    sides = [_side(settings, place, letter) for place, letter in zip(places, "ab", strict=True)]
+    sides = [read_results(place, [*map(name_of, settings.tasks)]) for place in places]
     found = paired.compare(sides[0], sides[1], settings.metric)
     say(f"\nA: {found['a']} ({places[0]})\nB: {found['b']} ({places[1]})")
     _show([report.differences(found)], found["notes"])
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
         write_json(settings.out / "comparison.json", found)
-        title = f"{settings.metric}, B - A, paired by item"
-        page = report.markdown(title, [report.differences(found)], found["notes"])
-        _write(settings.out / "comparison.md", page)
-        names = [f"{letter}: {_short(place)}" for letter, place in zip("AB", places, strict=True)]
-        say(str(report.draw(sides, names, settings.out / "comparison.png")))
 
 
-def evaluate(settings: PasskSettings, model: str, out: Path) -> Results:
+def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     """Samples what is missing of one model, then writes and shows the results."""
     from openrlhf_js.evaluation.passk import benchmarks
     from openrlhf_js.evaluation.passk.evaluate import FILE
@@ -138,61 +110,21 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> Results:
     from openrlhf_js.report import passk as report
 
     overrides = settings.model_dump(include={*OVERRIDES}, exclude_none=True)
-    sources = dict(each.split("=", 1) for each in settings.source)
+    sources = {name: path for name, _, path in (each.partition("=") for each in settings.source)}
     asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
     names = (f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
     say(", ".join(names), error=True)
     sampler = settings.sampler(model, settings.prompt_form)
-    found = results_of(sampler, asked, out, settings.seed, settings.leave_out_refused)
-    tables = [report.scores(found), report.passes(found), report.details(found)]
-    notes = report.notes(found)
+    found = results_of(sampler, asked, out, settings.seed)
     write_json(out / FILE, found)
-    page = report.markdown(f"pass@k of {found['model']}", [*tables, report.settings(found)], notes)
-    _write(out / "results.md", page)
-    picture = report.draw([found], [_short(found["model"])], out / "passk.png")
+    picture = report.draw(found, out / "passk.png")
     say(f"\n{found['model']}")
-    _show(tables, notes)
-    for path in (out / FILE, out / "results.md", picture):
-        say(str(path))
-    return found
-
-
-def _side(settings: PasskSettings, place: str, letter: str) -> Results:
-    """The results of one side of a comparison: of a folder, or of a model."""
-    from openrlhf_js.evaluation.passk import benchmarks
-    from openrlhf_js.evaluation.passk.evaluate import read_results
-
-    if _is_model(place):
-        assert settings.out
-        return evaluate(settings, place, settings.out / letter)
-    found = read_results(Path(place))
-    names = [benchmarks.name_of(task) for task in settings.tasks] or [*found["tasks"]]
-    if missing := [name for name in names if name not in found["tasks"]]:
-        raise ValueError(f"{place} has no {', '.join(missing)}; it has {', '.join(found['tasks'])}")
-    return {**found, "tasks": {name: found["tasks"][name] for name in names}}
-
-
-def _is_model(place: str) -> bool:
-    return not (Path(place) / "results.json").is_file() and not place.endswith(".json")
+    _show([report.scores(found), report.passes(found), report.details(found)], report.notes(found))
+    say(f"{out / FILE}\n{picture}")
 
 
 def _show(tables: Sequence[list[dict[str, Any]]], notes: Sequence[str]) -> None:
     for rows in tables:
         table(rows)
         say("")
-    for note in notes:
-        say(note)
-
-
-def _short(model: str) -> str:
-    """The last part of a path, hub id or address."""
-    return model.rpartition("#")[2] if "://" in model else Path(model).name or model
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode(errors="backslashreplace"))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    say("\n".join(notes))

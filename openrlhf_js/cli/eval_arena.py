@@ -6,7 +6,6 @@ import json
 import webbrowser
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -62,9 +61,8 @@ class FetchSettings(BenchSettings):
     """Get a bench's questions, the baselines' answers and the official judge's texts.
 
     From the Hugging Face hub, or from a clone of github.com/lmarena/arena-hard-auto with its data.
-    Only a clone has the judge's texts. What is in the folder already is never overwritten.
-
-    exit status: 0 all is there, 1 something is missing, 2 bad input, 130 stopped
+    Only a clone has the judge's texts. What is in the folder already is never overwritten. The exit
+    status is 1 where something is missing.
     """
 
     source: Path | None = Field(None, description="a clone, or a download of the data set")
@@ -78,16 +76,11 @@ def _fetch(settings: FetchSettings) -> int:
     from openrlhf_js.evaluation.arena import data, protocol
 
     bench, folder = data.bench_of(settings.bench, settings.baseline), settings.folder
-    wanted = (settings.models, settings.judgments)
-    source = settings.source or data.download(bench, *wanted)
-    missing = data.fetch(folder, bench, source, *wanted)
-    protocol.fetch_texts(folder, bench, settings.texts or source)
-    given = protocol.JudgeSettings.model_validate({"judge_model": "any"})
-    for name in sorted({each.category for each in data.read_questions(folder).values()}):
-        prompt = protocol.prompt_of(folder, name, given)
-        own = protocol.identity_of(bench, name, "any", given, prompt)
-        if bench.judges and not protocol.official_texts(bench, own):
-            missing.append(f"the official judge's texts for {name} (--texts CLONE); ours are taken")
+    missing = data.fetch(folder, bench, settings.source, settings.models, settings.judgments)
+    if clone := settings.texts or settings.source:
+        protocol.fetch_texts(folder, bench, clone)
+    if bench.judges and not (folder.root / protocol.PROMPTS_FILE).exists():
+        missing.append("the official judge's texts (--texts CLONE); ours are taken")
     say(f"{folder.root}: {'complete' if not missing else 'incomplete'}")
     for line in missing:
         say(f"missing: {line}")
@@ -98,10 +91,8 @@ class GenerateSettings(BenchSettings, ServerSettings):
     """Have a model answer the questions of a bench that was fetched.
 
     Thinking before an answer is kept apart from what the judge sees. The same command resumes, and
-    asks nothing twice. It leaves model_answer/NAME.jsonl and NAME.generation.json in data/BENCH.
-
-    exit status: 0 no question is open, 1 some are, 2 bad input, 130 stopped. Prompts that do not
-    fit into the model's context are recorded as failed.
+    asks nothing twice. It leaves model_answer/NAME.jsonl in data/BENCH. Prompts that do not fit
+    into the model's context are recorded as failed. The exit status is 1 while questions are open.
     """
 
     model: str = Field(description="folder, hub id, or address such as http://host:8000/v1#NAME")
@@ -126,8 +117,9 @@ def _generate(settings: GenerateSettings) -> int:
     count_tokens = None
     try:
         count_tokens = style.load_tokenizer(settings.bench)
-    except ValueError as error:
-        say(f"style is not counted; the same command counts it later: {error}", error=True)
+    except OSError:
+        why = "tiktoken cannot download its tokenizer; the same command counts it later"
+        say(f"style is not counted: {why}", error=True)
     sampler = settings.sampler(settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
     records, open_questions = answer(
@@ -138,10 +130,9 @@ def _generate(settings: GenerateSettings) -> int:
     failed = {each["uid"]: each["failed"] for each in records if "failed" in each}
     said = [each for each in records if each["uid"] not in failed]
     cut_off = sum(each["finish_reason"] == "length" for each in said)
-    empty = sum(not style.split_thinking(each["text"], each["thinking"])[0] for each in said)
     say(
         f"{settings.folder.answers(name)}: answers to {len(said)} of {len(wanted)} questions; "
-        f"{cut_off} were cut off at {settings.max_new_tokens} tokens, {empty} are empty"
+        f"{cut_off} were cut off at {settings.max_new_tokens} tokens"
     )
     for problems, kind in ((failed, "failed"), (open_questions, "are open")):
         if problems:
@@ -157,10 +148,7 @@ class JudgeFlags(BenchSettings):
     same command resumes, also after a kill, and pays for nothing twice but what was under way. A
     game that has no verdict after --tries replies, or is refused, is recorded so and not asked
     again without --retry_failed. --dry_run says what is left and what it may cost, at 4 bytes for
-    a token, and 900 tokens for a reply before there is any.
-
-    exit status: 0 no game is open (or --dry_run), 1 some are, or answers are missing, 2 bad input,
-    130 stopped
+    a token, and 900 tokens for a reply before there is any. Status 1: games are open.
     """
 
     bench: str = Field("", description="default: the settings', or arena-hard-v2.0")
@@ -181,7 +169,6 @@ class JudgeFlags(BenchSettings):
         None, description="for each question; one costs half, with sides by turns (default: 2)"
     )
     concurrency: int | None = Field(None, ge=1, description="games at the same time")
-    timeout: float | None = Field(None, gt=0, description="seconds for a reply")
     tries: int = Field(2, ge=1, description="replies without a verdict before a game is given up")
     retry_failed: bool = Field(False, description="ask games again that were given up or refused")
     budget: float | None = Field(
@@ -210,10 +197,8 @@ def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
     except (ValueError, TypeError):
         raise ValueError(f"--parameters {flags.parameters!r:.80} is no JSON object") from None
     taken = {"temperature", "max_tokens", "concurrency", "games"}
-    own = flags.model_dump(include=taken, exclude_none=True)
-    own |= {"judge_model": flags.judge or base.get("judge_model"), "parameters": more}
-    timeout = flags.timeout or base.get("timeout_seconds", 600.0)
-    return JudgeSettings(**{**base, **own, "timeout_seconds": timeout})
+    own = flags.model_dump(include=taken, exclude_none=True) | {"parameters": more}
+    return JudgeSettings(**{**base, **own, "judge_model": flags.judge or base["judge_model"]})
 
 
 def _judge(flags: JudgeFlags) -> int:
@@ -224,7 +209,7 @@ def _judge(flags: JudgeFlags) -> int:
     settings = _judge_settings(flags)
     name = data.file_name(flags.judge_name or settings.judge_model)
     bench_name = flags.bench or settings.bench_name or "arena-hard-v2.0"
-    bench = data.bench_of(bench_name, flags.baseline or settings.baselines)
+    bench = data.bench_of(bench_name, flags.baseline or settings.baseline)
     models = list(dict.fromkeys(map(data.file_name, flags.models or settings.model_list)))
     if not models:
         raise ValueError("--models says whose answers to judge")
@@ -265,8 +250,8 @@ class PoolSettings(BenchSettings):
     ci: Literal["clustered", "official"] = Field(
         "clustered", description="95 %, by question; or by row, as the bench's own script has it"
     )
-    style_control: tuple[Literal["none", "all", "length", "markdown"], ...] = Field(
-        ("none",), description="each gives a table, fitted over all models that were judged"
+    style_control: tuple[Literal["none", "all"], ...] = Field(
+        ("none",), description="each gives a table; all: at equal length and markup"
     )
     compare: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = Field(
         (), description="a test of A against B, paired by question; may be repeated"
@@ -277,31 +262,17 @@ class PoolSettings(BenchSettings):
 
 
 class ScoreSettings(PoolSettings):
-    """Score what judges have judged: the share of weighted rows that each model won.
-
-    Several judges are shown apart and pooled. A paired comparison sees much smaller differences
-    than two intervals side by side.
-
-    exit status: 0 done, 1 a file cannot be written, 2 bad input, 130 stopped
-    """
+    """Score what judges have judged, apart and pooled: the weighted rows that each model won."""
 
     json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = Field(
         None, description="all figures"
     )
-    csv: Path | None = Field(None, description="the same as a table")
-    figure: Path | None = Field(None, description="scores with intervals, as PNG")
     html: Path | None = Field(None, description="the page of `show`")
 
 
 class PageSettings(PoolSettings):
-    """Open a page with the leaderboards, and every question with its answers and verdicts.
+    """Open a page with the leaderboards, and every question with its answers and verdicts."""
 
-    exit status: 0 done, 1 a file cannot be written, 2 bad input, 130 stopped
-    """
-
-    page: tyro.conf.Positional[Path | None] = Field(
-        None, description="of score --html; default: make one of --bench"
-    )
     html: Path | None = Field(None, description="where; default: arena.html in the bench's folder")
 
 
@@ -319,17 +290,17 @@ def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]
     boards, sentences, problems = [], [], []
     for pool in pools:
         alone = [[name] for name in judges if name in pool.judges]
-        together = [*alone, pool.judges] if len(alone) > 1 else alone
-        for names, control in product(together, settings.style_control):
-            plan = score.Plan(settings.ci, control, settings.much_weight)
+        for names in [*alone, pool.judges] if len(alone) > 1 else alone:
             try:
-                boards.append(score.board(pool, names, plan, models))
+                for control in settings.style_control:
+                    plan = score.Plan(settings.ci, control, settings.much_weight)
+                    boards.append(score.board(pool, names, plan, models))
                 for pair in settings.compare:
-                    found = score.compare(pool, names, plan, *map(file_name, pair))
-                    sentences.append(found.sentence(boards[-1].title))
+                    _, said = score.compare(pool, names, plan, *map(file_name, pair))
+                    sentences.append(f"{pool.category}, judged by {' + '.join(names)}: {said}")
             except ValueError as error:  # another category may have it
                 problems.append(str(error))
-    if problems and (not boards or (settings.compare and not sentences)):
+    if not boards or (settings.compare and not sentences):
         raise ValueError(problems[0])
     for problem in problems:
         say(f"note: {problem}", error=True)
@@ -337,7 +308,7 @@ def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]
 
 
 def _score(settings: ScoreSettings) -> int:
-    from openrlhf_js.report import arena, style
+    from openrlhf_js.report import arena
 
     pools, boards, compared = _boards(settings)
     for board in boards:
@@ -347,14 +318,9 @@ def _score(settings: ScoreSettings) -> int:
             say(line)
     for sentence in compared:
         say(sentence)
-    rows = [row for board in boards for row in board.rows]
     if settings.json_file:
+        rows = [row for board in boards for row in board.rows]
         _write(settings.json_file, json.dumps(rows, indent=1, allow_nan=False) + "\n")
-    if settings.csv:
-        _write(settings.csv, arena.as_csv(rows))
-    if settings.figure:
-        settings.figure.parent.mkdir(parents=True, exist_ok=True)
-        say(f"wrote {style.save_png(arena.image(boards), settings.figure)}", error=True)
     if settings.html:
         _write(settings.html, arena.page(pools, boards, compared))
     return 0
@@ -370,10 +336,8 @@ def _write(path: Path, content: str) -> None:
 def _show(settings: PageSettings) -> int:
     from openrlhf_js.report.arena import page
 
-    path = settings.page or settings.html or settings.folder.root / "arena.html"
-    if not settings.page:
-        _write(path, page(*_boards(settings)))
-    path.stat()  # before a browser says in its own way that it is not there
+    path = settings.html or settings.folder.root / "arena.html"
+    _write(path, page(*_boards(settings)))
     if not webbrowser.open(path.resolve().as_uri()):
         say(f"no browser was found: open {path} by hand", error=True)
     return 0

@@ -85,11 +85,8 @@ class QuickstartSettings(Settings):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the quickstart; the exit status is 0 done, 1 failed, 2 wrong flags, 130 interrupted."""
-    return run(
-        PROG,
-        lambda: work(parse(QuickstartSettings, PROG, argv)),
-        failures={ProgramFailed: explained},
-    )
+    failures: Any = {ProgramFailed: explained}
+    return run(PROG, lambda: work(parse(QuickstartSettings, PROG, argv)), failures=failures)
 
 
 def work(settings: QuickstartSettings) -> None:
@@ -118,13 +115,12 @@ def work(settings: QuickstartSettings) -> None:
         paired = settings.paired(folder)
         records = running.run_all(paired)
         findings = analysis.analyse(records, paired.compared_with)
-        written = page.write(folder, records, findings, paired.compared_with)
+        written = page.write(folder, findings, paired.compared_with)
         what = f"{MODEL}, 16 prompts x 2 responses a step, {settings.seeds} paired seeds"
-        style.save_png(
-            page.picture(records, findings, paired.compared_with, what), folder / "compared.png"
-        )
+        picture = page.picture(findings, paired.compared_with, what)
+        style.save_png(picture, folder / "compared.png")
         say(f"✓ {len(records)} runs at 16 x 2 in this process, paired by seed:")
-        for sentence in page.summary(findings, paired.compared_with):
+        for sentence in analysis.in_words(findings, paired.compared_with):
             say(f"  {sentence}")
         say(f"\npicture      {folder / 'compared.png'}\nall figures  {written}")
     report = shlex.join([str(Path(sys.executable).parent / "openrlhf-js"), "report", str(folder)])

@@ -15,7 +15,8 @@ from openrlhf_js.common.console import say
 def main(argv: list[str] | None = None) -> int:
     """Runs OpenRLHF's program with a recipe's flags, and returns its exit status."""
     prog = "python -m openrlhf_js.cli.recipe"
-    parser = argparse.ArgumentParser(prog, "%(prog)s PROGRAM [--dry_run] [--tiny] FLAGS...")
+    usage = "%(prog)s PROGRAM [--dry_run] [--tiny] FLAGS..."
+    parser = argparse.ArgumentParser(prog, usage, allow_abbrev=False)
     parser.add_argument("program", choices=("train", "rm-train"))
     parser.add_argument(
         *("--dry_run", "--dry-run"),
@@ -27,15 +28,14 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="the same flags on a tiny model and tiny data, on this machine's CPU, in minutes",
     )
-    parser.allow_abbrev = False
     given, flags = parser.parse_known_args(argv)
-    program, dry, tiny = given.program, given.dry_run, given.tiny
+    program, dry = given.program, given.dry_run
     from openrlhf_js.tiny import recipes
 
     shrink = recipes.tiny_training if program == "train" else recipes.tiny_reward_training
     with contextlib.ExitStack() as stack:
         try:
-            if tiny:
+            if given.tiny:
                 folder = Path(tempfile.mkdtemp(prefix="openrlhf-js-tiny-"))
                 flags = shrink(flags, folder)
                 print(f"openrlhf_js: the tiny run is in {folder}", flush=True)
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
             from openrlhf_js.cli import train as training
 
             return training.main(flags)
-        if dry or tiny:
+        if dry or given.tiny:
             from openrlhf_js.cli import rm
 
             return rm.train(flags)

@@ -1,4 +1,4 @@
-"""`openrlhf-js report`: one page about training runs, and its pictures."""
+"""`openrlhf-js report`: one page about training runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PROG = "openrlhf-js report"
 
 
 class ReportSettings(Settings):
-    """Draw training runs, also while they go on: one interactive page that opens offline, and PNGs.
+    """Draw training runs, also while they go on: one interactive page that opens offline.
 
     Each RUN is FOLDER, NAME=FOLDER or NAME=FOLDER,FOLDER,... (seeds). A FOLDER has TensorBoard
     event files in it or below it: what --logger.tensorboard_dir named, or a quickstart's; with
-    several runs in it, each is named after its own folder. Intervals are over the seeds of a name.
-    Differences are from the first run, between runs of the same --train.seed.
+    several runs and no NAME, each is named after its own folder. Intervals are over the seeds of a
+    name. Differences are from the first run, between runs of the same --train.seed.
 
     examples:
       openrlhf-js report runs/quickstart-20260101-120000
@@ -35,7 +35,7 @@ class ReportSettings(Settings):
         [], description="FOLDER, NAME=FOLDER or NAME=FOLDER,FOLDER,..."
     )
     out: Path = Field(
-        Path("report"), description="folder for report.html and the PNGs, in place of earlier ones"
+        Path("report"), description="folder for report.html, in place of an earlier one"
     )
     lab: list[Path] = Field([], description="folders with results of openrlhf-js lab")
     eval: list[Path] = Field(
@@ -52,21 +52,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def work(settings: ReportSettings) -> None:
-    """Reads the runs, writes page and pictures, and prints the final figures."""
+    """Reads the runs, writes the page, and prints the final figures."""
     if not (settings.runs or settings.lab or settings.eval):
         raise ValueError("name a RUN, a --lab FOLDER, or an --eval PATH")
     from openrlhf_js.report import pages
     from openrlhf_js.report.panels import final_figures
     from openrlhf_js.report.runs import find_conditions
 
-    conditions, now = find_conditions(settings.runs), time.time()
-    given = (settings.lab, settings.out, settings.smooth, settings.eval)
-    written = pages.write(conditions, *given)
+    conditions = find_conditions(settings.runs)
+    page = pages.write(conditions, settings.lab, settings.out, settings.smooth, settings.eval)
     table(final_figures(conditions))
     for name, each in ((c.name, each) for c in conditions for each in c.runs):
-        say(f"{name}: {each.status(now)}")
-        for warning in each.warnings(now):
-            say(warning, style="yellow")
-    if written.left_out:
-        say(f"not logged, or always 0: {'; '.join(written.left_out)}")
-    say(f"{len(written.pictures)} pictures in {settings.out}\npage: {written.page}")
+        say(f"{name}: {each.status(time.time())}")
+    say(f"page: {page}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import hashlib
 import json
 import logging
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import tyro
@@ -39,19 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 class RewardEvalSettings(Settings):
     """Measure a reward model on preferences that it has not seen.
 
-    The rewards of the chosen and rejected responses are compared: accuracy with an interval
-    clustered by prompt, also by subset; calibration; the influence of length; ties; and the mean
-    and std that normalise rewards. The same command resumes. The folder gets scores.jsonl (rewards
-    as they come), evaluation.json (every figure) and report.html (the same with pictures).
-
-    openrlhf-js rm eval held_out.jsonl --model ckpt/rm --apply_chat_template --subset_key source
+    Accuracy with an interval clustered by prompt, also by subset; calibration; the influence of
+    length; and the mean and std that normalise rewards. The same command resumes. The folder gets
+    scores.jsonl (rewards as they come), evaluation.json (every figure) and report.html (pictures).
     """
 
     file: tyro.conf.Positional[Path] = Field(description="JSON, JSON lines, CSV or Parquet")
     model: str = Field(description="reward model: a folder, or a name on the hub")
-    prompt_key: str | None = Field(
-        None, description="column of the prompt; default: both sides include it"
-    )
+    prompt_key: str | None = Field(None, description="of the prompt; default: in both sides")
     chosen_key: str = Field("chosen", description="column of the preferred side")
     rejected_key: str = Field("rejected", description="column of the other side")
     subset_key: str = Field("subset", description="column of groups to report separately")
@@ -61,7 +57,6 @@ class RewardEvalSettings(Settings):
     dtype: Dtype = Field("bf16", description="of the weights")
     device: str | None = Field(None, description="such as cuda; default: a GPU if there is one")
     value_head_prefix: str = Field("score", description="if config.json gives none")
-    pairs_at_once: int = Field(128, ge=1, description="pairs that are scored and saved together")
     out: Path | None = Field(None, description="default: runs/rm-eval-<hash of what decides>")
 
 
@@ -81,7 +76,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     from openrlhf_js.reward_model import evaluate as evaluation
     from openrlhf_js.reward_model.checkpoint import tokenizer_problems
     from openrlhf_js.reward_model.model import RewardModel
-    from openrlhf_js.reward_model.preferences import read_pairs
+    from openrlhf_js.reward_model.preferences import read_pairs, response
     from openrlhf_js.sampling.models import local_folder, model_fingerprint
 
     settings.file.stat()  # before a model is downloaded
@@ -95,34 +90,31 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     if unread := sum(each.unread_prompt for each in pairs):
         text = f"warning: {unread:,} of {len(pairs):,} pairs are scored without their prompt"
         say(f"{text}: --prompt_key prompt adds that column", error=True, style="yellow")
-    data = evaluation.held_out(
-        pairs,
-        tokenizer.apply_chat_template if messages else None,
-        settings.input_template,
-    )
+    template = tokenizer.apply_chat_template if messages else None
+    texts = evaluation.texts_of(pairs, template, settings.input_template)
     identity = {
-        "texts": hashlib.sha256(json.dumps(data.texts).encode()).hexdigest(),
+        "texts": hashlib.sha256(json.dumps(texts).encode()).hexdigest(),
         "model": model_fingerprint(model_folder),
         **{name: getattr(settings, name) for name in ("max_len", "dtype", "value_head_prefix")},
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     folder = settings.out or Path("runs", f"rm-eval-{digest}")
+    # not normalised: margins are in the units of training
+    how = (settings.max_len, settings.device, settings.dtype, False, settings.value_head_prefix)
     with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
-        # not normalised: margins are in the units of training
-        how = (settings.max_len, settings.device, settings.dtype, False, settings.value_head_prefix)
         model = RewardModel.load(model_folder, *how)
-        with progress("scoring", len(data.texts), "pairs") as bar:
-            rewards = evaluation.score_pairs(
-                data.texts, model.scores, store, settings.pairs_at_once, bar.update
-            )
-    lengths = evaluation.token_counts(tokenizer, data.responses)
+        with progress("scoring", len(texts), "pairs") as bar:
+            rewards = evaluation.score_pairs(texts, model.scores, store, progress=bar.update)
+    responses = [(response(each.chosen), response(each.rejected)) for each in pairs]
+    lengths = evaluation.token_counts(tokenizer, responses)
+    prompts, subsets = map(evaluation.prompt_of, pairs), (each.subset for each in pairs)
     found = {
         "model": settings.model,
         "file": str(settings.file),
         "settings": settings.manifest(),
         "identity": identity,
         "description": model.description | {"model": settings.model},
-        **evaluation.evaluate(rewards, lengths, data.prompts, data.subsets),
+        **evaluation.evaluate(rewards, lengths, [*prompts], [*subsets]),
     }
     write_json(folder / "evaluation.json", found)
     with atomic_write(folder / "report.html") as file:
@@ -136,9 +128,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
 
 class _RewardFlags(Settings):
     model_name_or_path: str = Field(description="a folder, or a name on the hub")
-    normalize_enable: bool = Field(
-        False, description="serve (reward - mean) / std, by mean and std of config.json"
-    )
+    normalize_enable: bool = Field(False, description="serve (reward - mean) / std of config.json")
 
 
 class _DataFlags(Settings):
@@ -185,10 +175,8 @@ def _serve(settings: RewardServeSettings) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     token = server.read_token(os.environ.get(TOKEN_VARIABLE), settings.token_file)
     if token is None and not server.is_loopback(settings.host):
-        raise ValueError(
-            f"--host {settings.host} can be reached from other machines, so clients must send a "
-            f"token: set {TOKEN_VARIABLE}, as `openssl rand -hex 32` prints it, or --token_file"
-        )
+        said = f"--host {settings.host} can be reached from other machines, so clients must send a"
+        raise ValueError(f"{said} token: set {TOKEN_VARIABLE}, or --token_file")
     name, normalize = settings.reward.model_name_or_path, settings.reward.normalize_enable
     prefix = settings.ds.value_head_prefix
     with server.bind(settings.host, settings.port) as listener:
@@ -204,20 +192,15 @@ def _serve(settings: RewardServeSettings) -> None:
         attention = settings.ds.attn_implementation
         model = RewardModel.load(name, *options, normalize, prefix, attention=attention)
         model.score(["a text"])  # the first one is slow
-        gc.collect()
-        gc.freeze()  # otherwise a full collection visits all that is imported, for 0.2 s
         say(json.dumps(model.description, indent=2))
         size, tokens = settings.batch_size, settings.max_tokens_per_batch
-        app = server.make_app(
-            partial(model.scores, max_tokens=tokens, max_texts=size),
-            model.description,
-            token,
-            batch_size=size,
-            max_wait_seconds=settings.max_wait_ms / 1000,
-            queue_size=settings.queue_size,
-        )
-        ready = partial(print, f"serving on {url}", flush=True)
-        server.RewardServer(app, settings.drain_seconds, ready).serve_on(listener)
+        scores = partial(model.scores, max_tokens=tokens, max_texts=size)
+        batching = (size, settings.max_wait_ms / 1000, settings.queue_size)
+        app = server.make_app(scores, model.description, token, batching)
+        listener.listen()
+        print(f"serving on {url}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn repeats the signal at its end
+            server.make_server(app, settings.drain_seconds).run(sockets=[listener])
 
 
 def train(argv: Sequence[str]) -> int:
@@ -235,13 +218,13 @@ def train(argv: Sequence[str]) -> int:
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         device = plugin_run.prepare_device(flat["js.device"])
-        if reward_training.is_first():
+        if plugin_run.is_first():
             reward_training.check_flags(flat)
             _check_pairs(flat)
         checked = validate_upstream(args, reward_training.PROGRAM)
         if not flat["js.dry_run"]:
             reward_training.train(checked, device)
-        elif reward_training.is_first():
+        elif plugin_run.is_first():
             print("\n".join(flag_values(args, parser)))
         return 0
     except (BadInput, UpstreamMismatch) as error:
@@ -271,7 +254,7 @@ def _check_pairs(flat: dict[str, Any]) -> None:
         for flag, split in reward_training.DATA.items():
             reports.append(reward_training.check_data(flat, flag, split, making, bar.advance))
     for flag, report in zip(reward_training.DATA, reports, strict=True):
-        show_pairs(report, flat["data.max_len"])
+        _show_pairs(flag, report, flat["data.max_len"])
         if kinds := report.stopping(flat["js.allow"]):
             problems.append(f"--{flag}: {report.refusal(kinds)}")
     pairs = None  # where upstream draws them
@@ -283,25 +266,18 @@ def _check_pairs(flat: dict[str, Any]) -> None:
         say(f"openrlhf_js: {notice}")
 
 
-def show_pairs(report: Report, max_len: int) -> None:
-    """Prints a table by file, and the first problems of each kind."""
-    import numpy as np
-
-    rows = []
-    for name, tally in report.tallies.items():
-        median, long = np.percentile(tally.tokens or [0], [50, 99])
-        row = {"preferences": name, "pairs": tally.pairs, "tokens, median": round(median)}
-        row |= {"99 %": round(long), f"cut to {max_len:,}": tally.counts["cut"]}
-        rows.append(row | {kind: tally.counts[kind] for kind in ("repeated", "reversed")})
-    table(rows)
+def _show_pairs(flag: str, report: Report, max_len: int) -> None:
+    """Prints lengths, and the first problems of each kind."""
+    if report.tokens:
+        row = {"preferences": f"--{flag}", "pairs": report.pairs}
+        row |= {"tokens, median": round(median(report.tokens)), "most": max(report.tokens)}
+        table([row | {f"cut to {max_len:,}": report.counts["cut"]}])
     for kind, problems in report.problems.items():
-        count = report.counts[kind]
-        of = f"{100 * count / (report.pairs + report.counts['no pair']):.1f} %"
-        say(f"{count:,} ({of}) x {KINDS[kind].text} [{kind}]:", style="bold")
+        count, rows = report.counts[kind], report.pairs + report.counts["no pair"]
+        of = f"{count:,} ({count / rows:.1%})".replace("%", " %")
+        say(f"{of} x {KINDS[kind].text} [{kind}], such as", style="bold")
         for problem in problems:
             say(f"  {problem}".replace("\n", "\\n"))
-        if count > len(problems):
-            say(f"  ... and {count - len(problems):,} more")
 
 
 if __name__ == "__main__":

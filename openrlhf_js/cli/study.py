@@ -31,13 +31,11 @@ def read(argv: Sequence[str]) -> StudySettings:
         own, train = own[:place], own[place + 1 :]
     values: dict[str, Any] = {}
     if own and own[0].endswith((".yaml", ".yml")):
+        path = Path(own.pop(0))
         try:
-            values = yaml.safe_load(Path(own[0]).read_text(encoding="utf-8"))
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
         except yaml.YAMLError as error:
-            raise ValueError(f"{own[0]} is not YAML: {error}") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"{own[0]} must hold settings, as `seeds: 10`")
-        own = own[1:]
+            raise ValueError(f"{path} is not YAML: {error}") from None
     if train or "train" in values:
         values["train"] = [*map(str, values.get("train") or ()), *train]
         values.setdefault("engine", "stack")
@@ -58,14 +56,12 @@ def work(settings: StudySettings) -> None:
             say(command)
         say(f"\n{settings.out / 'commands.txt'} and {settings.out / 'array.sh'} (sbatch) hold them")
         return
-    records = running.run_all(settings)
-    findings = analysis.analyse(records, settings.compared_with)
-    written = page.write(settings.out, records, findings, settings.compared_with)
+    findings = analysis.analyse(running.run_all(settings), settings.compared_with)
+    written = page.write(settings.out, findings, settings.compared_with)
     for cell in page.cells_of(findings):
         rows, _ = page.table_of(findings, cell, settings.compared_with)
-        table(rows, list(rows[0])[:4], title=cell.name)
-    if len(page.cells_of(findings)) > 1:
-        table(page.regret_table(findings), title="over all cells")
-    for sentence in page.summary(findings, settings.compared_with):
+        table(rows, list(rows[0])[:4], title=cell)
+    table(page.regret_table(findings), title="over all cells")
+    for sentence in analysis.in_words(findings, settings.compared_with):
         say(sentence)
     say(f"\npage: {written}\nrows: {settings.out / page.ROWS}")

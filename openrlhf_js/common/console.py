@@ -35,16 +35,16 @@ def say(text: str, *, error: bool = False, style: str = "") -> None:
 class progress:
     """A progress bar on a terminal, a line every ten seconds elsewhere; silent for two seconds.
 
-    Args:
-        what: is being done, such as "sampling".
-        total: how much there is to do, in units; None where nobody knows.
-        unit: what is counted.
+    `what` is being done, such as "sampling"; `total` is in units, None where nobody knows.
     """
 
     def __init__(self, what: str, total: float | None = None, unit: str = "rows"):
         self.what, self.total, self.unit, self.done = what, total, unit, 0.0
         self._console, self._next = Console(stderr=True), time.monotonic() + FIRST_SECONDS
-        self._live: Progress | None = None
+        columns = TextColumn("{task.description}"), BarColumn(24)
+        note = TextColumn("{task.fields[note]}", markup=False), TimeRemainingColumn()
+        self._live = Progress(*columns, *note, console=self._console, transient=True)
+        self._task = self._live.add_task(what, total=total, note="")
 
     def advance(self, amount: float = 1, note: str = "") -> None:
         """Adds to what is done."""
@@ -62,21 +62,14 @@ class progress:
             self._console.print(Text(f"{self.what}: {visible(text).rstrip()}"), soft_wrap=True)
             return
         self._next = now + 0.1
-        if self._live is None:
-            note_column = TextColumn("{task.fields[note]}", markup=False)
-            columns = TextColumn("{task.description}"), BarColumn(24), note_column
-            self._live = Progress(
-                *columns, TimeRemainingColumn(), console=self._console, transient=True
-            )
-            self._live.start()
-            self._live.add_task(self.what, total=self.total, note="")
-        self._live.update(self._live.task_ids[0], completed=done, note=visible(text))
+        self._live.start()  # does nothing once it has
+        self._live.update(self._task, completed=done, note=visible(text))
 
     def __enter__(self) -> progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
+        if self._live.live.is_started:
             self._live.stop()
 
 

@@ -54,10 +54,8 @@ class FileRow(NamedTuple):
 def read_rows(path: Path) -> Iterator[FileRow]:
     """The rows of a JSON lines, JSON list, CSV or Parquet file, in constant memory but for a list.
 
-    A bad row is yielded with its error, so that a check can list all of them.
-
-    Raises:
-        ValueError: the file's name or format is not one of `ROW_FORMATS`.
+    A bad row is yielded with its error, so that a check can list all of them. Raises ValueError
+    where the file's name or format is not one of `ROW_FORMATS`.
     """
     readers = {".csv": _csv_rows, ".parquet": _parquet_rows}
     if path.suffix not in ROW_FORMATS:

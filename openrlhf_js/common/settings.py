@@ -1,17 +1,14 @@
 """One typed settings object per program: its flags, validation, --help and saved manifest.
 
-    class MseSettings(Settings):
-        \"\"\"Squared error of every baseline on your model's responses.\"\"\"
+class MseSettings(Settings):
+    \"\"\"Squared error of every baseline on your model's responses.\"\"\"
 
-        out: Path = Field(description="folder of samples and results")
-        responses: int = Field(128, ge=1, description="responses to each prompt")
+    out: Path = Field(description="folder of samples and results")
+    responses: int = Field(128, ge=1, description="responses to each prompt")
 
-    def main(argv: list[str]) -> int:
-        prog = "openrlhf-js lab mse"
-        return run(prog, lambda: work(parse(MseSettings, prog, argv)))
-
-Both --max_new_tokens and --max-new-tokens are understood. A field that is `tyro.conf.Positional`
-needs no flag; lists take values with spaces between them.
+def main(argv: list[str]) -> int:
+    prog = "openrlhf-js lab mse"
+    return run(prog, lambda: work(parse(MseSettings, prog, argv)))
 """
 
 from __future__ import annotations
@@ -98,8 +95,7 @@ def run(
         resumes: whether the same command continues after a stop.
         failures: messages for errors that do not come from what the user gave, by type: status 1.
 
-    Returns:
-        That of `work`; 1: a failure, or the disk; 2: what was given cannot be used; 130: stopped.
+    Status 1 is a failure, or the disk; 2: what was given cannot be used; 130: stopped.
     """
     from openrlhf_js.common.console import say
 
@@ -126,12 +122,9 @@ def run(
 
 
 def choose(prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str]) -> int:
-    """Runs the program that the first argument names, importing it only then.
+    """Runs the program that the first of `argv` names, importing it only then.
 
-    Args:
-        prog: what is typed before the program's name.
-        programs: by name, "module:function" of `function(argv) -> status`, and what it does.
-        argv: the program's name and its arguments.
+    `programs` has by name "module:function" of `function(argv) -> status`, and what it does.
     """
     name, *rest = argv or ["--help"]
     if name in programs:

@@ -3,7 +3,6 @@
 from openrlhf_js.estimators.advantages import ESTIMATORS, Estimator, advantage, baseline
 from openrlhf_js.estimators.diagnostics import diagnostics
 from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
-from openrlhf_js.estimators.history import RunningStatistics, start_history, update_history
 from openrlhf_js.estimators.memory import Memory
 
 __all__ = [
@@ -11,11 +10,8 @@ __all__ = [
     "Estimator",
     "GroupStatistics",
     "Memory",
-    "RunningStatistics",
     "advantage",
     "baseline",
     "diagnostics",
     "group_statistics",
-    "start_history",
-    "update_history",
 ]

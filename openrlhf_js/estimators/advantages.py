@@ -13,8 +13,7 @@ from openrlhf_js.estimators import baselines as b
 from openrlhf_js.estimators.baselines import Batch
 from openrlhf_js.estimators.coefficients import corrected_coefficient
 from openrlhf_js.estimators.group_stats import check_rewards, checked_statistics
-from openrlhf_js.estimators.history import RunningStatistics, running_coefficient
-from openrlhf_js.estimators.regression import fit
+from openrlhf_js.estimators.regression import Earlier, fit
 
 # GRPO's delta: keeps an all-equal group at 0 and leaves every other scale alone.
 STD_FLOOR = 1e-8
@@ -41,6 +40,17 @@ class Estimator:
     coefficient: Callable[[Batch], Tensor] | None = None
     """Shrinkage (n,), for those that shrink prompt by prompt."""
 
+    def lacks(self, prompts: int, responses: int) -> str | None:
+        """What a batch of this size has too little of; None if it is large enough."""
+        for least, came, what in (
+            (self.least_prompts, prompts, "prompts in a batch"),
+            (self.least_responses, responses, "responses per prompt"),
+            (self.least_rewards, prompts * responses, "rewards in a batch"),
+        ):
+            if came < least:
+                return f"needs at least {least} {what}, got {came}"
+        return None
+
 
 def _shrinking(rule: Callable[[Batch], tuple[Tensor, Tensor]], **fields: Any) -> Estimator:
     """An estimator that shrinks rloo by a coefficient (n,) to a target (n,)."""
@@ -62,14 +72,8 @@ def _to_others(coefficient: Callable[[Batch], Tensor]) -> Callable[[Batch], tupl
     return lambda batch: (coefficient(batch), batch.stats.loo_batch_mean)
 
 
-def _plus_coefficient(batch: Batch) -> Tensor:
-    if batch.history is None:
-        return corrected_coefficient(batch.stats)
-    return running_coefficient(batch.stats, batch.history)
-
-
 def _to_prediction(batch: Batch) -> tuple[Tensor, Tensor]:
-    found = fit(batch.stats, batch.covariates)
+    found = fit(batch.stats, batch.covariates, batch.earlier)
     return found.shrinkage, found.prediction
 
 
@@ -119,7 +123,7 @@ ESTIMATORS: dict[str, Estimator] = {
         needs_shrinkage=True,
     ),
     "js_plus": _shrinking(
-        _to_others(_plus_coefficient),
+        _to_others(lambda batch: corrected_coefficient(batch.stats)),
         summary="rloo shrunk to bloo by a coefficient corrected for noise and few prompts",
         least_rewards=2,
     ),
@@ -139,8 +143,8 @@ def baseline(
     mask: Tensor | None = None,
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
-    history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
+    earlier: Earlier | None = None,
 ) -> Tensor:
     """Return the baseline $b_i^j$ of every response, (n, m), in reward units; 0 where masked.
 
@@ -155,17 +159,16 @@ def baseline(
         mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
         greedy_rewards: (n,) reward of each prompt's greedy response; read by `remax` only.
         shrinkage: coefficient in [0, 1]; read by `js_fixed` only.
-        history: what earlier batches showed, from `start_history` and `update_history`; read by
-            `js_plus` only.
         covariates: (n, k) what was known of each prompt before its responses, such as its past
             (`Memory`); NaN where nothing was. Read by `js_memory` only, which without any is
             `js_plus`.
+        earlier: what such covariates were worth in earlier steps (`Memory.earlier`).
 
     Raises:
         ValueError: unknown name, input that does not fit, or too few prompts or responses.
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates, earlier)
     return _handed_out(estimator.function(batch), batch, rewards)
 
 
@@ -176,8 +179,8 @@ def advantage(
     mask: Tensor | None = None,
     greedy_rewards: Tensor | None = None,
     shrinkage: float | None = None,
-    history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
+    earlier: Earlier | None = None,
 ) -> Tensor:
     """Return the advantage $A_i^j = r_i^j - b_i^j$ of every response, (n, m); 0 where masked.
 
@@ -190,7 +193,7 @@ def advantage(
                 [-0.3333, -0.3333]])
     """
     estimator = find_estimator(name)
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates, earlier)
     result = batch.rewards - estimator.function(batch)
     if estimator.scaling is not None:
         result = result / (estimator.scaling(batch) + STD_FLOOR)
@@ -216,8 +219,8 @@ def make_batch(
     mask: Tensor | None,
     greedy_rewards: Tensor | None,
     shrinkage: float | None,
-    history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
+    earlier: Earlier | None = None,
 ) -> Batch:
     """Check the input of one estimator and return it with its group statistics, in float64.
 
@@ -227,21 +230,20 @@ def make_batch(
     estimator = find_estimator(name)
     rewards, mask = check_rewards(rewards, mask)
     rewards = rewards.double()
-    n, m = rewards.shape
-    for least, came, what in (
-        (estimator.least_prompts, n, "prompts in a batch"),
-        (estimator.least_responses, m, "responses per prompt"),
-        (estimator.least_rewards, n * m, "rewards in a batch"),
-    ):
-        if came < least:
-            raise ValueError(f"{name} needs at least {least} {what}, got {came}.")
+    if lacking := estimator.lacks(*rewards.shape):
+        raise ValueError(f"{name} {lacking}.")
     greedy, weight = torch.zeros_like(rewards[:, 0]), 0.0
     if estimator.needs_greedy:
         greedy = _check_greedy(name, greedy_rewards, rewards, mask)
     if estimator.needs_shrinkage:
-        weight = _check_shrinkage(name, shrinkage)
+        if shrinkage is None or not 0 <= shrinkage <= 1:
+            raise ValueError(
+                f"{name} needs shrinkage between 0 (rloo) and 1 (bloo), got {shrinkage}."
+            )
+        weight = shrinkage
     known = _check_covariates(covariates, rewards) if estimator.takes_covariates else None
-    return Batch(rewards, mask, checked_statistics(rewards, mask), greedy, weight, history, known)
+    stats = checked_statistics(rewards, mask)
+    return Batch(rewards, mask, stats, greedy, weight, known, earlier)
 
 
 def _check_covariates(covariates: Tensor | None, rewards: Tensor) -> Tensor | None:
@@ -253,20 +255,11 @@ def _check_covariates(covariates: Tensor | None, rewards: Tensor) -> Tensor | No
     return covariates.to(rewards)
 
 
-def _check_shrinkage(name: str, shrinkage: float | None) -> float:
-    if shrinkage is None or not 0 <= shrinkage <= 1:
-        raise ValueError(f"{name} needs shrinkage between 0 (rloo) and 1 (bloo), got {shrinkage}.")
-    return shrinkage
-
-
 def _check_greedy(name: str, greedy: Tensor | None, rewards: Tensor, mask: Tensor) -> Tensor:
     """Return the greedy rewards in the rewards' dtype, 0 for prompts without a valid response."""
-    n = rewards.shape[0]
-    if not isinstance(greedy, Tensor) or greedy.shape != (n,) or not greedy.is_floating_point():
-        came = f"{greedy.dtype} {tuple(greedy.shape)}" if isinstance(greedy, Tensor) else greedy
-        raise ValueError(
-            f"{name} needs greedy_rewards, a float tensor of shape ({n},); got {came}."
-        )
+    if greedy is None or greedy.shape != rewards.shape[:1]:
+        came = None if greedy is None else tuple(greedy.shape)
+        raise ValueError(f"{name} needs greedy_rewards, a tensor ({len(rewards)},); got {came}.")
     greedy = greedy.to(rewards).where(mask.any(1), 0.0)
     if not torch.isfinite(greedy).all():
         prompt = int((~torch.isfinite(greedy)).nonzero()[0])

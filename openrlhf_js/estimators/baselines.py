@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators.group_stats import GroupStatistics, ratio
-from openrlhf_js.estimators.history import RunningStatistics
+from openrlhf_js.estimators.regression import Earlier
 
 
 class Batch(NamedTuple):
@@ -26,10 +26,10 @@ class Batch(NamedTuple):
     """(n,); 0 for an estimator that does not need them."""
     shrinkage: float
     """0 for an estimator that does not need it."""
-    history: RunningStatistics | None = None
-    """What earlier batches showed; read by `js_plus` only."""
     covariates: Tensor | None = None
     """(n, k), NaN where a prompt has none; read by `js_memory` only."""
+    earlier: Earlier | None = None
+    """What the covariates of earlier steps were worth; read by `js_memory` only."""
 
 
 def zero(batch: Batch) -> Tensor:

@@ -24,22 +24,9 @@ def corrected_coefficient(stats: GroupStatistics) -> Tensor:
     is largest where it hurts most. So s2 leans on the variance of all other rewards, the largest
     that values can have, as if c sqrt(p - 1) more prompts had shown it. See docs/js_plus.md.
     """
-    others = stats.other_prompts.clamp(min=1)
-    guard = GUARD / (GUARD + (others - 1).sqrt())
-    return best_coefficient(stats, net_dispersion(stats), stats.other_reward_variance, guard)
-
-
-def net_dispersion(stats: GroupStatistics) -> Tensor:
-    """(n,) dispersion of the other prompts' values: of their means, less the noise; unbiased."""
-    others = stats.other_prompts.clamp(min=1)
+    others, sigma2 = stats.other_prompts.clamp(min=1), stats.other_reward_variance
     dispersion = stats.between_variance * others / (others - 1).clamp(min=1)
-    return dispersion - stats.within_variance
-
-
-def best_coefficient(stats: GroupStatistics, net: Tensor, sigma2: Tensor, guard: Tensor) -> Tensor:
-    """(n,) v2 / (v2 + T), where s2 is the positive part of `net`, and a share `guard` of sigma2."""
-    others = stats.other_prompts.clamp(min=1)
+    guard = GUARD / (GUARD + (others - 1).sqrt())
+    s2 = (dispersion - stats.within_variance).clamp(min=0) + sigma2 * guard
     v2 = sigma2 / (stats.valid_responses - 1).clamp(min=1)
-    s2 = net.clamp(min=0) + sigma2 * guard
-    distance = s2 * (1 + 1 / others) + stats.within_variance / others
-    return ratio(v2, v2 + distance)
+    return ratio(v2, v2 + s2 * (1 + 1 / others) + stats.within_variance / others)

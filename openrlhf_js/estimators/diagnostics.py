@@ -14,8 +14,7 @@ from torch import Tensor
 from openrlhf_js.estimators.advantages import find_estimator, make_batch
 from openrlhf_js.estimators.baselines import Batch, naive_coefficient
 from openrlhf_js.estimators.coefficients import corrected_coefficient
-from openrlhf_js.estimators.history import RunningStatistics, history_metrics
-from openrlhf_js.estimators.regression import fit
+from openrlhf_js.estimators.regression import Earlier, fit
 
 
 class Moments(NamedTuple):
@@ -35,11 +34,7 @@ class Moments(NamedTuple):
     """(n',) the live estimator's shrinkage."""
 
 
-def _shrunk(of: Moments, batch: Batch) -> Tensor:
-    return _mixture(of.v2, of.batch_error, of.coefficient)
-
-
-# Mean of (b_i^j - mu_i)^2 in terms of the moments.
+# Mean of (b_i^j - mu_i)^2 in terms of the moments; of other estimators, a mixture by lambda.
 _MSE: dict[str, Callable[[Moments, Batch], Tensor]] = {
     "reinforce": lambda of, batch: _mean_square(batch.stats.prompt_mean, of, batch),
     "rloo": lambda of, batch: of.v2,
@@ -53,11 +48,10 @@ _MSE: dict[str, Callable[[Moments, Batch], Tensor]] = {
     "js1": lambda of, batch: _mixture(
         of.v, of.batch_error, naive_coefficient(batch) * (of.n - 1) / of.n
     ),
-    "js": _shrunk,
-    "js_fixed": _shrunk,
-    "js_plus": _shrunk,
     "js_memory": lambda of, batch: _mixture(
-        of.v2, fit(batch.stats, batch.covariates).error[_present(batch)].mean(), of.coefficient
+        of.v2,
+        fit(batch.stats, batch.covariates, batch.earlier).error[_present(batch)].mean(),
+        of.coefficient,
     ),
 }
 
@@ -69,8 +63,8 @@ def diagnostics(
     mask: Tensor | None = None,
     shrinkage: float | None = None,
     greedy_rewards: Tensor | None = None,
-    history: RunningStatistics | None = None,
     covariates: Tensor | None = None,
+    earlier: Earlier | None = None,
 ) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
@@ -80,11 +74,9 @@ def diagnostics(
     of the live one. The noise of rewards shows only in groups with two valid responses or more:
     `all_equal_groups` is a share of those, and without any the noise is taken for 0.
 
-    With a history, what it holds and how far each rule is trusted stands under `js/running_*`. Of
-    `js_memory`: `js/memory_share`, the share of prompts that have all covariates;
-    `js/memory_slope`, the rewards that a standard deviation of the first one is worth;
-    `js/memory_error`, the squared error of the prediction; and `js/baseline_mse_js_plus`, what
-    js_plus's baseline would have.
+    Of `js_memory`: `js/memory_share`, the share of prompts that have all covariates;
+    `js/memory_slope`, the rewards that a standard deviation of the first one is worth; and
+    `js/baseline_mse_js_plus`, what js_plus's baseline would have.
 
     Arguments and errors: `baseline`.
 
@@ -93,10 +85,13 @@ def diagnostics(
         >>> round(found["js/all_equal_groups"], 2), round(found["js/baseline_mse"], 2)
         (0.67, 0.17)
     """
-    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, history, covariates)
+    batch = make_batch(name, rewards, mask, greedy_rewards, shrinkage, covariates, earlier)
     stats, present = batch.stats, _present(batch)
     coefficient = (find_estimator(name).coefficient or (lambda batch: batch.stats.shrinkage))(batch)
     moments = _moments(batch, coefficient[present])
+    error = _mixture(moments.v2, moments.batch_error, moments.coefficient)
+    if name in _MSE:
+        error = _MSE[name](moments, batch)
     paired = stats.valid_responses >= 2
     all_equal = paired & (stats.reward_variance == 0)
     values = {
@@ -108,22 +103,20 @@ def diagnostics(
         "js/all_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
         "js/masked_responses": (~batch.mask).sum(),
         "js/baseline_mse_rloo": moments.v2,
-        "js/baseline_mse": _MSE[name](moments, batch).clamp(min=0).mean(),
+        "js/baseline_mse": error.clamp(min=0).mean(),
     }
     if batch.covariates is not None:
         values |= _of_memory(batch, batch.covariates, moments)
-    earlier = history_metrics(history) if name == "js_plus" and history is not None else {}
-    return {key: float(value) for key, value in values.items()} | earlier
+    return {key: float(value) for key, value in values.items()}
 
 
 def _of_memory(batch: Batch, covariates: Tensor, moments: Moments) -> dict[str, Tensor]:
     """What the covariates tell, and the error of js_plus's baseline, which has none."""
-    present, found = _present(batch), fit(batch.stats, covariates)
+    present, found = _present(batch), fit(batch.stats, covariates, batch.earlier)
     without = corrected_coefficient(batch.stats)[present]
     return {
         "js/memory_share": covariates.isfinite().all(1)[present].double().mean(),
         "js/memory_slope": found.slopes[present, 0].mean(),
-        "js/memory_error": found.error[present].mean(),
         "js/baseline_mse_js_plus": _mixture(moments.v2, moments.batch_error, without).mean(),
     }
 

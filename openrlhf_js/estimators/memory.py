@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from openrlhf_js.estimators.group_stats import group_statistics
+from openrlhf_js.estimators.regression import Earlier, remember
+
 HALF_LIVES = (16.0, 128.0, 1024.0)  # in steps, from which the data choose
 PRIOR_RESPONSES = 2.0  # that a prompt's past is shrunk to that of all prompts by
 PRIOR_PROMPTS = 8.0  # that lean the weights of the half-lives on equal ones
@@ -52,6 +55,7 @@ class Memory:
         self.squares = torch.zeros((), dtype=torch.float64)  # of those means
         self.total = torch.zeros(2, r, dtype=torch.float64)  # sums and counts of all prompts
         self.step = torch.zeros((), dtype=torch.int64)  # of the last update
+        self.earlier: Earlier | None = None  # what the covariates of earlier steps were worth
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -71,8 +75,18 @@ class Memory:
         ridge = prior * torch.eye(r, dtype=torch.float64)
         return torch.linalg.solve(self.gram + ridge, self.cross + prior / r)
 
-    def update(self, keys: Tensor, rewards: Tensor, mask: Tensor | None, step: int) -> None:
-        """Adds a step's rewards (n, m) to their prompts (n,), once it has its advantages."""
+    def update(
+        self,
+        keys: Tensor,
+        rewards: Tensor,
+        mask: Tensor | None,
+        step: int,
+        covariates: Tensor | None = None,
+    ) -> None:
+        """Adds a step's rewards (n, m) to their prompts (n,), once it has its advantages; with the
+        covariates (n, k) that these rested on, the step counts in later regressions."""
+        if covariates is not None:
+            self.earlier = remember(self.earlier, group_statistics(rewards, mask), covariates)
         weight = torch.ones_like(rewards) if mask is None else mask.to(rewards.dtype)
         count = weight.sum(1).double()
         total = torch.where(weight > 0, rewards, 0.0).sum(1).double()
@@ -89,7 +103,7 @@ class Memory:
             held[seen] *= aged
             held.index_add_(0, place, more[count > 0].float()[:, None].expand(-1, held.shape[1]))
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Any]:
         """What a checkpoint holds."""
         return dict(vars(self))
 
@@ -105,10 +119,10 @@ class Memory:
 
     def _means(self, keys: Tensor, step: int) -> Tensor:
         """(n, r) discounted means, shrunk to those of all prompts by `PRIOR_RESPONSES`."""
-        place = torch.searchsorted(self.keys, keys).clamp(max=max(len(self) - 1, 0))
-        known = self.keys[place] == keys if len(self) else torch.zeros_like(keys, dtype=torch.bool)
+        known = self._known(keys)
         found = torch.full((len(keys), len(self.half_lives)), torch.nan, dtype=torch.float64)
-        at, typical = place[known], self.total[0] / self.total[1].clamp(min=1e-300)
+        at = torch.searchsorted(self.keys, keys[known])
+        typical = self.total[0] / self.total[1].clamp(min=1e-300)
         aged = self._discount(step - self.last[at])
         sums, counts = self.sums[at] * aged, self.counts[at] * aged
         found[known] = (sums + PRIOR_RESPONSES * typical) / (counts + PRIOR_RESPONSES)
@@ -117,10 +131,8 @@ class Memory:
     def _learn(self, pasts: Tensor, means: Tensor, valid: Tensor) -> None:
         """How well each half-life has predicted these means."""
         known = valid & pasts.isfinite().all(1)
-        self.gram *= FORGET
-        self.cross *= FORGET
-        self.prompts *= FORGET
-        self.squares *= FORGET
+        for held in (self.gram, self.cross, self.prompts, self.squares):
+            held *= FORGET
         if known.sum() >= 2:
             x = pasts[known] - pasts[known].mean(0)
             self.gram += x.T @ x
@@ -130,16 +142,18 @@ class Memory:
             self.prompts += known.sum()
 
     def _insert(self, keys: Tensor) -> None:
-        """Makes room for the keys (ascending) that are new."""
-        if len(self):
-            place = torch.searchsorted(self.keys, keys).clamp(max=len(self) - 1)
-            keys = keys[self.keys[place] != keys]
-        new = torch.searchsorted(self.keys, keys) + torch.arange(len(keys))
-        old = torch.ones(len(self) + len(keys), dtype=torch.bool)
-        old[new] = False
-        for name, fill in (("keys", keys), ("last", 0), ("sums", 0.0), ("counts", 0.0)):
-            before = getattr(self, name)
-            after = before.new_zeros(len(old), *before.shape[1:])
-            after[old] = before
-            after[~old] = fill
-            setattr(self, name, after)
+        """Makes room for those of the keys, each there once, that are new."""
+        new = keys[~self._known(keys)]
+        if not len(new):
+            return
+        self.keys, order = torch.cat([self.keys, new]).sort()
+        for name in ("last", "sums", "counts"):
+            held = getattr(self, name)
+            empty = held.new_zeros(len(new), *held.shape[1:])
+            setattr(self, name, torch.cat([held, empty])[order])
+
+    def _known(self, keys: Tensor) -> Tensor:
+        """(n,) bool; without a look at all that are remembered."""
+        if not len(self):
+            return torch.zeros_like(keys, dtype=torch.bool)
+        return self.keys[torch.searchsorted(self.keys, keys).clamp(max=len(self) - 1)] == keys

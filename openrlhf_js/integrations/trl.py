@@ -1,8 +1,7 @@
 """The estimators in TRL: its GRPO and RLOO trainers with another baseline.
 
-TRL has no hook for advantages. Its trainers make them in `_generate_and_score_completions`, of the
-rewards that `_calculate_rewards` has gathered over processes. Here the one lets TRL finish and
-puts other advantages in the place of its own, and the other keeps the rewards for it.
+TRL has no hook for advantages. Here `_calculate_rewards` keeps the rewards of all processes, and
+`_generate_and_score_completions` puts other advantages in the place of TRL's own.
 
     ShrinkageGRPOTrainer(model, reward, GRPOConfig(..., scale_rewards="none"), estimator="js")
 """
@@ -110,8 +109,9 @@ class Shrinkage(Trainer):
         all_keys = self.accelerator.gather(own.to(rewards.device)).cpu()
         keys = all_keys[:: self.num_generations].contiguous()
         past = self.memory.covariate(keys, self.state.global_step)
-        found = advantage(self.estimator, rewards, mask=mask, covariates=past)
-        self.memory.update(keys, rewards.cpu(), mask.cpu(), self.state.global_step)
+        earlier = self.memory.earlier
+        found = advantage(self.estimator, rewards, mask=mask, covariates=past, earlier=earlier)
+        self.memory.update(keys, rewards.cpu(), mask.cpu(), self.state.global_step, past)
         return found
 
 

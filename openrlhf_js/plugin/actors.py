@@ -15,7 +15,7 @@ from openrlhf.utils.loss_utils import get_loss_batch_info
 
 from openrlhf_js.plugin.flags import LOSSES
 from openrlhf_js.plugin.gradient_variance import GradientVariance
-from openrlhf_js.plugin.lora import describe_lora, send_merged_weights
+from openrlhf_js.plugin.lora import refuse_tied, send_merged_weights
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 from openrlhf_js.sampling.models import FORBIDDEN, media_tokens
 
@@ -26,11 +26,8 @@ def sum_dynamic_batches(trainer: Any, engine: Any, step_at: int) -> None:
     Upstream tells DeepSpeed that one micro-batch makes a step, and steps after several. ZeRO 1 and
     2 then take each micro-batch for the last and drop the gradients before it. Once they know which
     micro-batch is the last, every ZeRO stage sums them.
-
-    Args:
-        trainer: upstream's, of policy or critic; its `training_step` is replaced.
-        engine: DeepSpeed's, of the model that the trainer trains.
-        step_at: the position of the micro-batch's number among `training_step`'s arguments.
+    `training_step` of upstream's trainer of policy or critic is replaced; the number of the
+    micro-batch stands at `step_at` among its arguments.
     """
     one_step: Callable[..., dict] = trainer.training_step
 
@@ -48,11 +45,7 @@ def divide_loss(trainer: Any, tokens_each: int | None) -> None:
     With the sum of all tokens' losses divided by (responses x `tokens_each`), the expected gradient
     is the true one times a constant, whatever the baseline (docs/derivations.md). Upstream divides
     by the tokens that the batch happens to have. Masked responses have no action token, and count
-    in neither.
-
-    Args:
-        trainer: upstream's of the policy; its `training_step` is replaced.
-        tokens_each: `--rollout.max_new_tokens`; None leaves upstream's denominator.
+    in neither. `tokens_each` is `--rollout.max_new_tokens`; None leaves upstream's denominator.
     """
     one_step: Callable[..., dict] = trainer.training_step
 
@@ -79,8 +72,7 @@ def divide_loss(trainer: Any, tokens_each: int | None) -> None:
 class PromptGroups(NaiveReplayBuffer):
     """Upstream's replay buffer with whole prompt groups as items, so that a shuffle moves groups.
 
-    Upstream shuffles single responses, which spreads a prompt over several micro-batches. The
-    responses arrive in prompt order, and each rank gets whole groups (`checks` makes sure).
+    Upstream shuffles single responses, which spreads a prompt over several micro-batches.
     """
 
     def __init__(self, micro_batch_size: int, responses: int, packing_samples: bool):
@@ -95,7 +87,8 @@ class PromptGroups(NaiveReplayBuffer):
         group = self.items[start : start + self._responses]
         if len({prompt for item in group for prompt in item.prompts}) != 1:
             raise UpstreamMismatch(
-                "the responses are not in prompt order, which --js.group_micro_batches needs"
+                "--js.group_micro_batches: the responses to a prompt are on two ranks: make "
+                "--rollout.batch_size and --data.max_samples multiples of the actor's ranks"
             )
         return group
 
@@ -168,7 +161,9 @@ def our_policy(actor_class: Any) -> Any:
             if ours.gradient_variance:
                 self.gradient_variance = GradientVariance(self.trainer, ours.gradient_variance)
             if strategy.args.ds.lora.rank > 0:
-                strategy.print(f"openrlhf_js: {describe_lora(self.actor.model.module)}")
+                refuse_tied(self.actor.model.module)
+                if strategy.is_rank_0():
+                    self.actor.model.module.print_trainable_parameters()
                 send_merged_weights(self.trainer)
 
         def fit(self, kl_ctl: float = 0) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,23 @@ from openrlhf_js.plugin import run
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems, first_line
-from openrlhf_js.tasks import task_of
 
 Flat = dict[str, Any]  # "rollout.batch_size" -> value
 
-MIXED = "reward_by_datasource"  # of openrlhf_js.tasks.rewards
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes
     "actor.optim": ("adam",),  # DeepSpeed's norm for Muon is that of Muon's update
+    "ds.zero_stage": (1, 2, 3),  # without ZeRO DeepSpeed does not always compute a norm
     "ds.deepcompile": (False,),
     "ds.tensor_parallel_size": (1,),
     "ds.ring_attn_size": (1,),
 }
-REMEMBERING = {  # flags, and the estimators that they are for
-    "js.half_life": ("js_plus", "js_memory"),
-    "js.covariates": ("js_memory",),
-    "js.warm_memory": ("js_memory",),
+OF_ONE_ESTIMATOR = {
+    "js.shrinkage": "js_fixed",
+    "js.half_life": "js_memory",
+    "js.covariates": "js_memory",
+    "js.warm_memory": "js_memory",
 }
 WITH_LORA = {
     "ds.load_in_4bit": False,  # vLLM holds the base model in bfloat16, which is another one
@@ -57,12 +56,9 @@ def check(args: argparse.Namespace) -> None:
     if flat["js.gradient_variance"]:
         problems += _cannot_be_measured(flat)
     if flat["js.group_micro_batches"]:
-        problems += _cannot_be_grouped(flat, prompts)
-    if tracker := flat["js.tracker"]:
-        if flat["logger.wandb.key"]:
-            problems.append(f"--js.tracker {tracker} is instead of --logger.wandb.key: give one")
-        elif find_spec(tracker) is None:
-            problems.append(f"--js.tracker {tracker} is not installed: pip install {tracker}")
+        problems += _cannot_be_grouped(flat)
+    if flat["js.tracker"] and flat["logger.wandb.key"]:
+        problems.append("--js.tracker is instead of --logger.wandb.key: give one")
     if problems:
         raise BadInput("\n".join(problems))
 
@@ -75,50 +71,23 @@ def looks_local(name: str) -> bool:
 # --- the estimator -----------------------------------------------------------------------------
 
 
-def _too_few(name: str, prompts: int, responses: int) -> str | None:
-    """What an estimator of ours needs, if a rollout of this size is too small for it."""
-    needs = ESTIMATORS[name] if name in OURS else None
-    if needs is None or (
-        prompts >= needs.least_prompts
-        and responses >= needs.least_responses
-        and prompts * responses >= needs.least_rewards
-    ):
-        return None
-    return (
-        f"{name} needs at least {needs.least_prompts} prompts (--rollout.batch_size), "
-        f"{needs.least_responses} responses to each (--rollout.n_samples_per_prompt) and "
-        f"{needs.least_rewards} rewards in a rollout, got {prompts} x {responses}"
-    )
-
-
 def _estimator(flat: Flat) -> Iterator[str]:
     name, shrinkage = flat["algo.advantage.estimator"], flat["js.shrinkage"]
-    needs_shrinkage = name in OURS and ESTIMATORS[name].needs_shrinkage
     sizes = flat["rollout.batch_size"], flat["rollout.n_samples_per_prompt"]
-    if problem := _too_few(name, *sizes):
-        yield problem
-    if needs_shrinkage and shrinkage is None:
-        yield f"{name} needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
-    if shrinkage is not None and not needs_shrinkage:
-        yield f"--js.shrinkage is for js_fixed, not {name}: leave it out or choose js_fixed"
-    if shrinkage is not None and not 0 <= shrinkage <= 1:
-        yield f"--js.shrinkage must be from 0 to 1, got {shrinkage}"
-    for flag, used in REMEMBERING.items():
-        if flat[flag] is not None and name not in used:
-            yield f"--{flag} is for {' and '.join(used)}, not {name}: leave it out"
-    if warm := flat["js.warm_memory"]:
-        for path in (Path(warm), Path(warm).with_suffix(".items.jsonl")):
-            if not path.is_file():
-                yield f"--js.warm_memory {warm}: there is no {path}"
+    if name in OURS and (lacking := ESTIMATORS[name].lacks(*sizes)):
+        yield f"--rollout.batch_size, --rollout.n_samples_per_prompt: {name} {lacking}"
+    for flag, owner in OF_ONE_ESTIMATOR.items():
+        if flat[flag] is not None and name != owner:
+            yield f"--{flag} is for {owner}, not {name}: leave it out"
+    if name == "js_fixed" and (shrinkage is None or not 0 <= shrinkage <= 1):
+        yield f"js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo), got {shrinkage}"
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
-    filtering = flat["algo.dynamic_filtering_enable"] and not flat["js.allow_biased_filtering"]
-    if filtering and name in OURS and shrinkage != 0:  # js_fixed with 0 is rloo
+    if flat["algo.dynamic_filtering_enable"] and name in OURS and shrinkage != 0:  # 0 is rloo
         yield (
             "--algo.dynamic_filtering_enable drops groups of equal rewards. They have no gradient "
-            f"under rloo but teach under {name}, so dropping them biases the gradient. Leave it "
-            f"out ({name} does not need it), or give --js.allow_biased_filtering"
+            f"under rloo but teach under {name}, so dropping them biases the gradient: leave it out"
         )
     if flat["js.on_bad_reward"] == "mask" and name not in OURS:
         yield (
@@ -152,11 +121,7 @@ def reward_model_problems(
 ) -> Iterator[str]:
     """The problems of a local folder as the reward model in Ray, which reads the policy's tokens.
 
-    Args:
-        folder: the reward model's.
-        policy: the policy's folder, or a name on a hub.
-        value_head_prefix: `--ds.value_head_prefix`.
-        normalize: `--reward.normalize_enable`.
+    The policy is a folder, or a name on a hub.
     """
     from transformers import AutoTokenizer  # slow to import
 
@@ -202,9 +167,7 @@ def _rewards(flat: Flat) -> Iterator[str]:
     elif agent or url:
         flag = "train.agent_func_path" if agent else "reward.remote_url"
         path, name = agent or url.split(",")[0], "AgentExecutor" if agent else "reward_func"
-        if problem := run.load_problem(
-            path, name, flat["js.device"], flat["js.reward_timeout_seconds"]
-        ):
+        if problem := _file_problem(path, name):
             yield f"--{flag} {path}: {problem}"
     elif not flat["reward.model_name_or_path"]:
         yield (
@@ -216,6 +179,18 @@ def _rewards(flat: Flat) -> Iterator[str]:
             "remax needs rewards with the responses, and a reward model in Ray gives them later: "
             "serve it (`openrlhf-js rm serve`) and give --reward.remote_url"
         )
+
+
+def _file_problem(path: str, name: str) -> str | None:
+    """Why a Python file cannot give upstream the `name` that it looks for; it is not executed."""
+    if not path.endswith(".py") or not os.path.isfile(path):
+        return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
+    source = Path(path).read_text(encoding="utf-8")
+    try:
+        compile(source, path, "exec")
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    return None if name in source else f"it defines no {name}"
 
 
 # --- prompts -----------------------------------------------------------------------------------
@@ -246,13 +221,13 @@ def _datasets(flat: Flat, flag: str, names: str, split: str) -> tuple[list[str],
     prompts: int | None = 0
     for name in names.split(","):
         path = name.split("@")[0].strip()
-        found, rows = _dataset(flat, path, split, flag == "--data.prompt_dataset")
+        found, rows = _dataset(flat, path, split)
         problems += [f"{flag} {path or repr(name)}: {problem}" for problem in found]
         prompts = None if prompts is None or rows is None else prompts + rows
     return problems, prompts
 
 
-def _dataset(flat: Flat, path: str, split: str, training: bool) -> tuple[list[str], int | None]:
+def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
     """The problems and the number of rows of local files, which are read as upstream reads them."""
     from datasets import load_dataset
 
@@ -269,31 +244,19 @@ def _dataset(flat: Flat, path: str, split: str, training: bool) -> tuple[list[st
         return [f"cannot be read ({first_line(error.__cause__ or error)})"], None
     keys = ("data.input_key", "data.label_key")
     problems = [each for flag in keys for each in _column_problems(data, flat[flag], flag)]
-    for name in flat["js.covariates"].split(",") if flat["js.covariates"] and training else ():
-        kind = data.features[name].dtype if name in data.features else "missing"
-        if not kind.startswith(("int", "float", "bool")):
-            problems.append(f"--js.covariates takes columns of numbers, {name!r} is {kind}")
     problems += _image_problems(data, flat["data.image_key"])
     key, chat = flat["data.input_key"], flat["data.apply_chat_template"]
     kinds = {type(prompt) for prompt in data[key]} if not problems else set()
     if wrong := kinds - ({str, list} if chat else {str}):
         messages = "" if chat else ", or with --data.apply_chat_template a list of messages"
         problems.append(f"{key!r} holds {wrong.pop().__name__}, not text{messages}")
-    agent, url = flat["train.agent_func_path"], flat["reward.remote_url"] or ""
-    grader = Path("" if agent else url.split(",")[0])
-    if grader.is_file() and MIXED in grader.read_text(encoding="utf-8", errors="replace"):
-        problems += _task_problems(data)
     return problems, None if problems else len(data)
 
 
 def _column_problems(data: Any, key: str | None, flag: str) -> list[str]:
-    if key is None:
+    if key is None or key in data.column_names:
         return []
-    if key not in data.column_names:
-        return [f"no column {key!r} (--{flag}); there are {', '.join(data.column_names)}"]
-    empty = data.with_format("arrow")[:][key].is_null().to_pylist()
-    where = f"row {empty.index(True) + 1}" if any(empty) else ""
-    return [f"{sum(empty)} rows have no {key!r} (--{flag}), such as {where}"] if where else []
+    return [f"no column {key!r} (--{flag}); there are {', '.join(data.column_names)}"]
 
 
 def _image_problems(data: Any, key: str) -> list[str]:
@@ -304,18 +267,6 @@ def _image_problems(data: Any, key: str) -> list[str]:
             if other or re.match("https?://|data:image", image) or os.path.isfile(image):
                 continue
             return [f"row {number} shows an image that does not exist: {image}"]
-    return []
-
-
-def _task_problems(data: Any) -> list[str]:
-    """Of the column by which the reward file grades."""
-    if problems := _column_problems(data, "datasource", "reward.remote_url"):
-        return problems
-    try:
-        for name in data.unique("datasource"):
-            task_of(name)
-    except (ValueError, AttributeError) as error:
-        return [str(error)]
     return []
 
 
@@ -355,8 +306,8 @@ def _batch_sizes(flat: Flat, prompts: int | None) -> list[str]:
             f"--rollout.vllm_generate_batch_size {at_once} is less than --rollout.batch_size "
             f"{batch}: upstream would train on rollouts of {at_once} prompts"
         )
-    if last and (problem := _too_few(name, last, responses)):
-        problems.append(f"an episode's last rollout is too small, {drop}: {problem}")
+    if last and name in OURS and (lacking := ESTIMATORS[name].lacks(last, responses)):
+        problems.append(f"an episode's last rollout is too small, {drop}: {name} {lacking}")
     return list(dict.fromkeys(problems))
 
 
@@ -409,28 +360,11 @@ def _cannot_be_measured(flat: Flat) -> Iterator[str]:
                 f"--js.gradient_variance does not work with --{flag} {flat[flag]}, only with "
                 f"{' or '.join(map(str, works))} (docs/gradient_variance.md)"
             )
-    train, micro = flat["train.batch_size"], flat["train.micro_batch_size"]
-    if not flat["train.dynamic_batch_enable"] and train == micro:
-        yield (
-            f"--js.gradient_variance needs at least 2 micro-batches in an optimizer step, and "
-            f"--train.batch_size {train} / --train.micro_batch_size {micro} is 1: use a smaller "
-            "--train.micro_batch_size"
-        )
 
 
-def _cannot_be_grouped(flat: Flat, prompts: int | None) -> list[str]:
+def _cannot_be_grouped(flat: Flat) -> list[str]:
     responses, micro = flat["rollout.n_samples_per_prompt"], flat["train.micro_batch_size"]
-    flag, batch = "--js.group_micro_batches:", flat["rollout.batch_size"]
     if flat["train.dynamic_batch_enable"]:
-        problems = [f"{flag} --train.dynamic_batch_enable forms micro-batches by length"]
-    else:
-        what, why = f"{flag} --train.micro_batch_size", "--rollout.n_samples_per_prompt"
-        use = f"use {_round_up(micro, responses)}"
-        problems = _multiple(micro, responses, what, why, use)
-    ranks = flat["actor.num_nodes"] * flat["actor.num_gpus_per_node"]
-    use = "change --rollout.batch_size or --data.max_samples"
-    for size in (batch, (prompts or 0) % batch):  # the second is an episode's last rollout
-        problems += _multiple(
-            size, ranks, f"{flag} prompts of a rollout:", "the actor's ranks", use
-        )
-    return problems
+        return ["--js.group_micro_batches: --train.dynamic_batch_enable groups by length"]
+    what, why = "--js.group_micro_batches: --train.micro_batch_size", "the responses to a prompt"
+    return _multiple(micro, responses, what, why, f"use {_round_up(micro, responses)}")

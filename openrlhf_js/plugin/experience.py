@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,38 +28,32 @@ from torch.nn.utils.rnn import pad_sequence
 from openrlhf_js import estimators
 from openrlhf_js.common.files import read_rows
 from openrlhf_js.common.store import read_store
-from openrlhf_js.estimators import Memory, RunningStatistics
+from openrlhf_js.estimators import Memory
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
-from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch
+from openrlhf_js.plugin.upstream import BadInput, BadReward
 
 logger = logging.getLogger(__name__)
 
-# upstream's name -> the estimator of ours with the same baseline, for the diagnostics
+# upstream's name -> our name of the same baseline where it is another, for the diagnostics
 SAME_BASELINE = {
     "reinforce": "reinforce++",  # its whitening subtracts the mean of the batch
-    "rloo": "rloo",
     "reinforce_baseline": "dr_grpo",
-    "dr_grpo": "dr_grpo",
     "group_norm": "grpo",
     "flash_reinforce": "reinforce++",
 }
-HISTORY, MEMORY = "js_history", "js_memory"  # keys in the states that upstream saves with the actor
+MEMORY = "js_memory"  # the key in the states that upstream saves with the actor
 FEWEST_PROMPTS = 8  # of a batch for each of its datasources, or these are no covariate
 
 
 class ShrinkageExperienceMaker(RemoteExperienceMaker):
     """Upstream's experience maker with the estimators of `openrlhf_js.estimators`.
 
-    Attributes:
-        live_estimator: the estimator that computes the advantages.
-        metrics: the last rollout batch's diagnostics (`js/...`), for the trainer to log.
-        step: the number of that batch; the trainer sets it.
-        history: the statistics of the batches so far, of js_plus with `--js.half_life`; else None.
-        memory: what the prompts did so far, of js_memory; else None.
+    `metrics` are the last rollout batch's diagnostics (`js/...`), for the trainer to log, and
+    `step` is that batch's number, which the trainer sets. Only js_memory has a `memory`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -67,14 +61,9 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.live_estimator: str = self.args.algo.advantage.estimator
         self.metrics: dict[str, float] = {}
         self.step = 0
-        half_life = self.args.js.half_life
-        self.history, self.memory = None, None
-        if self.live_estimator == "js_memory":
-            self.memory = start_memory(self.args, self.tokenizer)
-        elif half_life is not None:
-            self.history = estimators.start_history(half_life)
+        remembers = self.live_estimator == "js_memory"
+        self.memory = start_memory(self.args, self.tokenizer) if remembers else None
         self._greedy_rewards: torch.Tensor | None = None
-        self._filtered: list[Any] = []  # sampled for this step, and not trained on
         self._error: str | None = None  # of the first masked response
         if self.live_estimator in OURS:
             # Upstream picks the returns by this attribute, but the baseline and the whitening by
@@ -82,21 +71,12 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             self.advantage_estimator = "rloo"
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
-        """Upstream's step, on samples that all have a reward, NaN for "masked"."""
-        if any(sample.rewards is not None for sample in rollout_samples):
-            for sample in rollout_samples:
-                if sample.rewards is None:
-                    sample.rewards = torch.tensor([math.nan])
-            self._check(rollout_samples)
-            _fill_gaps(rollout_samples)
-        self._filtered = [e for sample in rollout_samples for e in getattr(sample, "filtered", ())]
-        for i, sample in enumerate(self._filtered, len(rollout_samples)):
-            sample.index = [i]
+        """Upstream's step, on samples that all have the same fields."""
+        _fill_gaps(rollout_samples)
         errors = (getattr(sample, "error", None) for sample in rollout_samples)
         self._error = next(filter(None, errors), None)
         # popped, so that nothing else averages over them
-        sampled = [*rollout_samples, *self._filtered]
-        greedy = [sample.info.pop(GREEDY_REWARD, None) for sample in sampled]
+        greedy = [sample.info.pop(GREEDY_REWARD, None) for sample in rollout_samples]
         if self.live_estimator == "remax":  # (n,): every response of a group has the same one
             every = self.args.rollout.n_samples_per_prompt
             self._greedy_rewards = torch.cat(greedy[::every]).float()
@@ -106,57 +86,50 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
         """Upstream's step, with our baseline in place of upstream's where the estimator is ours.
 
-        Raises BadReward for a reward that is not finite unless it is masked, and UpstreamMismatch
-        if the flag no longer names the live estimator.
+        Raises BadReward for rewards that are not finite, or too many of them where they are masked.
         """
-        if self.args.algo.advantage.estimator != self.live_estimator:
-            raise UpstreamMismatch(
-                f"the flag names the estimator {self.args.algo.advantage.estimator!r}, but "
-                f"{self.live_estimator!r} is live"
-            )
-        self._check(experiences)  # a reward model grades after `make_experience_batch` began
-        sampled, responses = [*experiences, *self._filtered], self.args.rollout.n_samples_per_prompt
-        order = _PromptOrder(sampled, responses)
-        valid = order.gather([e.rewards for e in sampled]).isfinite()
+        responses = self.args.rollout.n_samples_per_prompt
+        order = _PromptOrder(experiences, responses)
+        valid = order.gather([e.rewards for e in experiences]).isfinite()
         if self._greedy_rewards is not None:
             valid &= self._greedy_rewards.isfinite().unsqueeze(1)
-        trained = len(valid) - len(self._filtered) // responses  # the filtered ones come last
-        self._stop_if_too_many_are_masked(valid[:trained])
+        self._check(experiences, valid)
 
-        for experience in sampled:  # as upstream does first: penalties in at least float32
+        for experience in experiences:  # as upstream does first: penalties in at least float32
             dtype = torch.promote_types(experience.rewards.dtype, torch.float32)
             experience.rewards = experience.rewards.to(dtype)
-        apply_length_penalties(sampled, self.args)
-        rewards = order.gather([e.rewards for e in sampled])
+        apply_length_penalties(experiences, self.args)
+        rewards = order.gather([e.rewards for e in experiences])
 
         name = SAME_BASELINE.get(self.live_estimator, self.live_estimator)
         prompts, covariates = None, None
         if self.memory is not None:
-            prompts = Prompts.of(sampled, responses)
+            prompts = Prompts.of(experiences, responses)
             covariates = prompts.covariates(self.memory, self.step, self.args.js.covariates)
         inputs = {
             "covariates": covariates,
+            "earlier": None if self.memory is None else self.memory.earlier,
             "mask": None if valid.all() else valid,
             "greedy_rewards": self._greedy_rewards,
             "shrinkage": self.args.js.shrinkage,
-            "history": self.history,
         }
-        enough = _enough(name, rewards)
+        known = estimators.ESTIMATORS.get(name)
+        enough = known is not None and known.lacks(*rewards.shape) is None
         self.metrics = estimators.diagnostics(name, rewards, **inputs) if enough else {}
-        if self.live_estimator in OURS and enough:
-            order.scatter(estimators.advantage(name, rewards, **inputs), "rewards")
-        elif self.live_estimator in OURS:  # an episode's end, if the checks could not know it
-            logger.warning("%d prompts are too few for %s: skipped", len(rewards), name)
-            valid = torch.zeros_like(valid)
-            order.scatter(torch.zeros_like(rewards), "rewards")
-        if self.history is not None:  # only now: today's advantages rest on earlier batches
-            self.history = estimators.update_history(self.history, rewards, inputs["mask"])
-        if self.memory is not None and prompts is not None:
-            self.memory.update(prompts.keys, rewards, inputs["mask"], self.step)
-        order = _PromptOrder(experiences, responses)  # from here on only what trains
-        rewards, valid = rewards[:trained], valid[:trained]
-        with _penalties_done(self.args.reward):
-            super().compute_advantages_and_returns(experiences)
+        advantages = estimators.advantage(name, rewards, **inputs) if enough else rewards
+        if self.live_estimator in OURS:
+            if not enough:  # an episode's end, if the checks could not know it
+                logger.warning("%d prompts are too few for %s: skipped", len(rewards), name)
+                valid = torch.zeros_like(valid)
+            for experience, part in order.parts(advantages):
+                experience.rewards = part
+        if self.memory is not None and prompts is not None:  # now: advantages rest on earlier steps
+            self.memory.update(prompts.keys, rewards, inputs["mask"], self.step, covariates)
+        reward = self.args.reward
+        penalties = reward.overlong_buffer_len, reward.stop_properly_penalty_coef
+        reward.overlong_buffer_len = reward.stop_properly_penalty_coef = None  # they are applied
+        super().compute_advantages_and_returns(experiences)
+        reward.overlong_buffer_len, reward.stop_properly_penalty_coef = penalties
         if self.live_estimator in OURS:
             self._restore(order, rewards, valid)
         if self.args.js.save_batches:
@@ -168,52 +141,58 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 estimator=self.live_estimator,
                 rewards=rewards.numpy(),
                 valid=valid.numpy(),
-                greedy_rewards=greedy[:trained].numpy(),
+                greedy_rewards=greedy.numpy(),
             )
         return experiences
 
+    def get_cumulative_returns(
+        self, rewards: torch.Tensor, action_mask: torch.Tensor, gamma: float
+    ) -> torch.Tensor:
+        """Upstream's; for our estimators without its loop over tokens, if nothing is discounted."""
+        if gamma != 1 or self.live_estimator not in OURS:
+            return super().get_cumulative_returns(rewards, action_mask, gamma)
+        return (action_mask * rewards).flip(1).cumsum(1).flip(1)
+
     def _restore(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
         """Puts the rewards back, and takes masked responses out of the loss."""
-        order.scatter(rewards, "rewards")
+        for experience, part in order.parts(rewards):
+            experience.rewards = part
         # upstream has just logged our advantages as if they were rewards
         typical = rewards[valid].mean() if valid.any() else rewards.new_zeros(())
-        order.scatter_info(rewards.where(valid, typical), "reward")
+        logged = {"reward": rewards.where(valid, typical)}
         if rewards.shape[1] > 1:
             variance = checked_statistics(rewards.where(valid, 0.0), valid).reward_variance
-            order.scatter_info(variance.sqrt().unsqueeze(1).expand_as(rewards), "group_reward_std")
-        for experience, keep in zip(order.experiences, order.split(valid), strict=True):
+            logged["group_reward_std"] = variance.sqrt().unsqueeze(1).expand_as(rewards)
+        for key, values in logged.items():
+            for experience, part in order.parts(values):
+                experience.info[key] = part
+        if valid.all():
+            return
+        for experience, keep in order.parts(valid):
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
             experience.action_mask = experience.action_mask * keep.unsqueeze(1)
 
-    def _stop_if_too_many_are_masked(self, valid: torch.Tensor) -> None:
-        """Raises BadReward with the grader's first error if a step has too little to train on."""
-        share = 1 - valid.double().mean().item()
-        if share and (share == 1 or share > self.args.js.max_masked_share):
+    def _check(self, experiences: list[Any], valid: torch.Tensor) -> None:
+        """Raises BadReward with the first error if a step has more bad rewards than it may."""
+        share, masked = 1 - valid.double().mean().item(), self.args.js.on_bad_reward == "mask"
+        if share and (share == 1 or share > masked * self.args.js.max_masked_share):
+            graded = (
+                (e.rewards[i].item(), p) for e in experiences for i, p in enumerate(e.prompts)
+            )
+            bad = (f"{r} (prompt {p[-400:]!r})" for r, p in graded if not math.isfinite(r))
             raise BadReward(
                 f"{share:.0%} of a step's {valid.numel()} responses have no reward "
-                f"(--js.max_masked_share). The first: {self._error or 'not finite'}"
+                "(--js.on_bad_reward mask leaves them out, up to --js.max_masked_share). "
+                f"The first: {self._error or next(bad, 'the greedy one')}"
             )
-
-    def _check(self, experiences: list[Any]) -> None:
-        """Raises BadReward for the first reward that is not finite, unless such are masked."""
-        if self.args.js.on_bad_reward == "mask":
-            return
-        for experience in experiences:
-            for i in (~experience.rewards.isfinite()).nonzero().flatten().tolist():
-                raise BadReward(
-                    f"the reward is {experience.rewards[i].item()} "
-                    f"(prompt {experience.prompts[i][-400:]!r}). The run stops; "
-                    "--js.on_bad_reward mask would leave such responses out"
-                )
 
 
 class _PromptOrder:
     """Moves values between upstream's list of experiences and a (prompts, responses) tensor."""
 
     def __init__(self, experiences: list[Any], responses: int):
-        self.experiences, self._responses = experiences, responses
-        self._sizes = [len(e.index) for e in experiences]
+        self._experiences, self._responses = experiences, responses
         self._index = torch.tensor([i for experience in experiences for i in experience.index])
 
     def gather(self, values: list[torch.Tensor]) -> torch.Tensor:
@@ -223,19 +202,12 @@ class _PromptOrder:
         ordered[self._index] = flat
         return ordered.reshape(-1, self._responses)
 
-    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """One (b,) tensor per experience, from (n, m) in prompt order."""
-        return values.reshape(-1)[self._index].split(self._sizes)
-
-    def scatter(self, values: torch.Tensor, name: str) -> None:
-        """Sets the attribute `name` of every experience from an (n, m) tensor."""
-        for experience, part in zip(self.experiences, self.split(values), strict=True):
-            setattr(experience, name, part)
-
-    def scatter_info(self, values: torch.Tensor, key: str) -> None:
-        """Sets `info[key]` of every experience from an (n, m) tensor."""
-        for experience, part in zip(self.experiences, self.split(values), strict=True):
-            experience.info[key] = part
+    def parts(self, values: torch.Tensor) -> Iterator[tuple[Any, torch.Tensor]]:
+        """Every experience with its (b,) part of an (n, m) tensor in prompt order."""
+        sizes = [len(e.index) for e in self._experiences]
+        parts = values.reshape(-1)[self._index].split(sizes)
+        # cloned, since Ray would send a view's whole batch with it
+        return zip(self._experiences, (part.clone() for part in parts), strict=True)
 
 
 class Prompts:
@@ -248,11 +220,9 @@ class Prompts:
     @classmethod
     def of(cls, experiences: Sequence[Any], responses: int) -> Prompts:
         """Those of experiences, in prompt order."""
-        found: dict[int, tuple[str, Any]] = {}
-        for each in experiences:
-            labelled = zip(each.prompts, each.labels, strict=True)
-            found.update(zip(each.index, labelled, strict=True))
-        return cls(*zip(*[found[i] for i in sorted(found)[::responses]], strict=True))
+        labelled = (zip(e.index, e.prompts, e.labels, strict=True) for e in experiences)
+        _, texts, labels = zip(*sorted(chain(*labelled))[::responses], strict=True)
+        return cls(texts, labels)
 
     def covariates(self, memory: Memory, step: int, asked: str | None = None) -> torch.Tensor:
         """(n, k) past, columns of `--js.covariates`, and the datasource, where there are few.
@@ -272,16 +242,6 @@ class Prompts:
         return torch.cat([memory.covariate(self.keys, step), columns], 1)
 
 
-def _enough(name: str, rewards: torch.Tensor) -> bool:
-    """Whether we have such an estimator, and the batch is large enough for it."""
-    needs = estimators.ESTIMATORS.get(name)
-    return needs is not None and (
-        rewards.shape[0] >= needs.least_prompts
-        and rewards.shape[1] >= needs.least_responses
-        and rewards.numel() >= needs.least_rewards
-    )
-
-
 def _fill_gaps(samples: list[Any]) -> None:
     """Gives all samples of a batch the fields that upstream wants them all to have. A logged value
     that some samples lack (masked, or of another task) becomes the mean of the others."""
@@ -297,23 +257,8 @@ def _fill_gaps(samples: list[Any]) -> None:
                 sample.info.setdefault(key, mean)
 
 
-@contextmanager
-def _penalties_done(reward: Any) -> Iterator[None]:
-    """Keeps upstream from applying the length penalties a second time."""
-    names = ("overlong_buffer_len", "stop_properly_penalty_coef")
-    saved = {name: getattr(reward, name) for name in names}
-    vars(reward).update(dict.fromkeys(names))
-    try:
-        yield
-    finally:
-        vars(reward).update(saved)
-
-
 def save_batch(
-    path: Path,
-    experiences: list[Any],
-    gather: Callable[[list[torch.Tensor]], torch.Tensor],
-    **arrays: Any,
+    path: Path, experiences: list[Any], gather: Callable[..., Any], **arrays: Any
 ) -> None:
     """Writes the .npz file of a rollout batch.
 
@@ -371,38 +316,27 @@ def start_memory(args: Any, tokenizer: Any) -> Memory:
     return memory
 
 
-def with_past(states: dict[str, Any] | None, maker: ShrinkageExperienceMaker) -> Any:
-    """The states of a checkpoint with what js_plus and js_memory keep, added in place."""
-    kept = {} if maker.history is None else {HISTORY: maker.history._asdict()}
-    kept |= {} if maker.memory is None else {MEMORY: maker.memory.state()}
-    if not kept:
-        return states
-    states = {} if states is None else states
-    states.update(kept)
-    return states
+def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
+    """Adds what js_memory keeps to the states of a checkpoint."""
+    if maker.memory is not None:
+        states[MEMORY] = maker.memory.state()
 
 
-def resume_past(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Gives a resumed run what its checkpoint kept.
+def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
+    """Gives a resumed run the memory that its checkpoint kept.
 
     Raises BadInput if the checkpoint belongs to a run with another `--js.half_life`.
     """
-    if not states.get("global_step"):  # there is no checkpoint
+    if maker.memory is None or MEMORY not in states:
         return
-    history, memory = states.get(HISTORY), states.get(MEMORY)
-    before: Any = history and history["half_life"]
-    now: Any = maker.history and maker.history.half_life
-    if memory is not None and maker.memory is not None:
-        before, now = (each.tolist() for each in (memory["half_lives"], maker.memory.half_lives))
+    resumed = Memory.restored(states[MEMORY])
+    before, now = resumed.half_lives.tolist(), maker.memory.half_lives.tolist()
     if before != now:
         raise BadInput(
             f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {before}, this one "
             f"has {now}: give it as it was, or start afresh without --ckpt.load_enable"
         )
-    if history is not None:
-        maker.history = RunningStatistics(**history)
-    if memory is not None and maker.memory is not None:
-        maker.memory = Memory.restored(memory)
+    maker.memory = resumed
 
 
 class SourcedPrompts(PromptDataset):
@@ -413,12 +347,8 @@ class SourcedPrompts(PromptDataset):
 
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
         super().__init__(dataset, *args, **kwargs)
-        asked = self.strategy.args.js.covariates
-        there = (
-            [n for n in asked.split(",") if any(r.get(n) is not None for r in dataset)]
-            if asked
-            else []
-        )
+        asked = (self.strategy.args.js.covariates or "").split(",")
+        there = [name for name in asked if any(row.get(name) is not None for row in dataset)]
         self._covariates = [
             tuple(math.nan if row.get(name) is None else float(row[name]) for name in there)
             for row in (dataset if there else [{}] * len(self))

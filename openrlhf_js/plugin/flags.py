@@ -10,8 +10,6 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from openrlhf_js.plugin.upstream import WORKS_WITH, UpstreamMismatch
-
 # Our estimators beside upstream's, with their --help.
 ESTIMATORS: dict[str, str] = {
     "js": "the shrinkage baseline: the mean of the prompt's other responses, shrunk towards the "
@@ -39,7 +37,7 @@ that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
 
 
-LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.constant_loss` changes the denominator
+LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.divide_loss` changes the denominator
     "token_mean": "token-mean",
     "sequence_mean": "seq-mean-token-mean",
     "constant": "token-mean",
@@ -54,10 +52,8 @@ FLAGS: dict[str, dict[str, Any]] = {
     "half_life": dict(
         type=float,
         metavar="STEPS",
-        help="what a step has told counts half after so many. js_plus estimates its shrinkage from "
-        "earlier steps, too: 50 suits most runs, 20 those whose data changes often; it helps where "
-        "a rollout has few prompts (default: the current batch alone). js_memory forgets by it "
-        "(default: as fast as predicts best). Saved with checkpoints",
+        help="what js_memory remembers of a step counts half after so many (default: as fast as "
+        "predicts best)",
     ),
     "covariates": dict(
         metavar="COLUMN,...",
@@ -95,18 +91,13 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="with --js.on_bad_reward mask: the run stops with the grader's error at a step with a "
         "larger share of masked responses, or without any other (default: %(default)s)",
     ),
-    "allow_biased_filtering": dict(
-        action="store_true",
-        help="let --algo.dynamic_filtering_enable drop groups of equal rewards under an estimator "
-        "that learns from them, which biases the gradient; its statistics count them, too",
-    ),
     "reward_timeout_seconds": dict(
         type=float,
         default=600.0,
         metavar="SECONDS",
         help="how long a response waits for its reward, from a file or from servers; a request to "
         "servers is retried until then, each for a fifth of that at most. Then "
-        "--js.on_bad_reward applies. Importing the file may take as long (default: %(default)s)",
+        "--js.on_bad_reward applies (default: %(default)s)",
     ),
     "reward_weights": dict(
         metavar="NAME=NUMBER,...",
@@ -150,14 +141,10 @@ FLAGS: dict[str, dict[str, Any]] = {
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
-    estimator = parser._option_string_actions.get("--algo.advantage.estimator")
-    if estimator is None or estimator.choices is None:
-        raise UpstreamMismatch(
-            "upstream's parser has no choices for --algo.advantage.estimator; "
-            f"openrlhf_js works with {WORKS_WITH}"
-        )
-    ours = {name: text for name, text in ESTIMATORS.items() if name not in estimator.choices}
-    estimator.choices = [*estimator.choices, *ours]
+    estimator = parser._option_string_actions["--algo.advantage.estimator"]
+    known = [*(estimator.choices or ())]
+    ours = {name: text for name, text in ESTIMATORS.items() if name not in known}
+    estimator.choices = [*known, *ours]
     described = "; ".join(f"{name}: {text}" for name, text in ours.items())
     estimator.help = f"{estimator.help}. Added by openrlhf_js: {described}"
     group = our_group(parser, "openrlhf-js train", DESCRIPTION, "Ray, DeepSpeed and vLLM")

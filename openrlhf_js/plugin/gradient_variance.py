@@ -3,8 +3,7 @@
 For one optimizer step the estimator needs the sum of the squared norms of its micro-batches'
 gradients, and the squared norm of their sum. The first is accumulated in a hook on each parameter,
 on its own rank and before any reduction: the same place in every ZeRO stage, and the only one where
-ZeRO-3 shows a whole gradient. The second is DeepSpeed's own norm, before it clips; without ZeRO
-DeepSpeed does not always compute one, and the gradients are read just before the step.
+ZeRO-3 shows a whole gradient. The second is DeepSpeed's own norm, before it clips.
 """
 
 from __future__ import annotations
@@ -54,12 +53,8 @@ def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
         return torch.linalg.vector_norm(gradient, dtype=torch.float32).square()
     # On a CPU the float32 norm of ten million elements is wrong in the third digit, and any other
     # way copies what it reads: hence small pieces.
-    gradient = gradient.detach()
-    if gradient.is_contiguous():
-        gradient = gradient.view(-1)
-    rows = max(1, PIECE_ELEMENTS // max(1, gradient[:1].numel()))
-    flat = (piece.flatten().float() for piece in gradient.split(rows))
-    return torch.tensor(sum(torch.dot(x, x).item() for x in flat), dtype=torch.float64)
+    pieces = (piece.float() for piece in gradient.detach().flatten().split(PIECE_ELEMENTS))
+    return torch.tensor(sum(torch.dot(x, x).item() for x in pieces), dtype=torch.float64)
 
 
 class GradientVariance:
@@ -80,12 +75,8 @@ class GradientVariance:
         self._measured: list[GradientMoments] = []
         self._hooks: list[Any] = []
         self._seen: set[str] = set()  # parameters whose gradient this micro-batch has brought
-        self._square_of_sum: float | None = None  # of the last step, where ZeRO is off
         self._training_step: Callable[..., dict] = trainer.training_step
         trainer.training_step = self._measured_training_step
-        if self._engine.zero_optimization_stage() == 0:
-            self._step: Callable[..., None] = self._engine.step
-            self._engine.step = self._step_after_norm
 
     def metrics(self) -> dict[str, float]:
         """The values to log since the last call, means over the measured steps; {} without any.
@@ -143,13 +134,6 @@ class GradientVariance:
 
         return add
 
-    def _step_after_norm(self, *args: Any, **kwargs: Any) -> None:
-        """The engine's step without ZeRO: the reduced gradients are whole, on every rank."""
-        if self._hooks and self._engine.is_gradient_accumulation_boundary():
-            reduced = (p.grad for _, p in self._trained if p.grad is not None)
-            self._square_of_sum = sum(float(squared_norm(gradient)) for gradient in reduced)
-        self._step(*args, **kwargs)
-
     def _end(self) -> None:
         for hook in self._hooks:
             hook.remove()
@@ -160,9 +144,11 @@ class GradientVariance:
         squares, responses, squared_responses = sums.tolist()
         # DeepSpeed averages over the ranks: a rank's gradient counts 1 / ranks in the sum
         squares /= dist.get_world_size() ** 2
-        self.sums = GradientSums(
-            squares, self._norm_of_sum() ** 2, int(responses), int(squared_responses)
-        )
+        norm = self._engine.get_global_grad_norm()  # before clipping; -1 where it is infinite
+        if norm is None:
+            raise UpstreamMismatch("--js.gradient_variance: DeepSpeed gives no gradient norm")
+        square_of_sum = float(norm) ** 2 if norm >= 0 else math.nan
+        self.sums = GradientSums(squares, square_of_sum, int(responses), int(squared_responses))
         moments = self.sums.moments()
         if moments is None:
             logger.warning(
@@ -172,12 +158,3 @@ class GradientVariance:
         elif all(map(math.isfinite, moments)):
             self._measured.append(moments)
             self._last_noise_scale = self._noise_scale.update(moments, self.sums.responses)
-
-    def _norm_of_sum(self) -> float:
-        """|g|, before clipping; NaN where it is not finite."""
-        if self._square_of_sum is not None:
-            return math.sqrt(self._square_of_sum)
-        norm = self._engine.get_global_grad_norm()
-        if norm is None:
-            raise UpstreamMismatch("--js.gradient_variance: DeepSpeed gives no gradient norm")
-        return float(norm) if norm >= 0 else math.nan  # -1 is DeepSpeed's sign for infinite

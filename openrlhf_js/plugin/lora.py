@@ -9,7 +9,6 @@ All other weights are frozen, and vLLM has read them from the same checkpoint.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
@@ -69,25 +68,16 @@ def _decoder_layer(name: str) -> str:
     return found[0] if found else ""
 
 
-def describe_lora(model: Any) -> str:
-    """One line about a PEFT model: rank, alpha, what is adapted and how much of it trains.
+def refuse_tied(model: Any) -> None:
+    """Raises ValueError if an adapter is on embeddings that are also the output layer.
 
-    Raises ValueError if an adapter is on embeddings that are also the output layer: the actor
-    applies it to one of the two, and vLLM holds one matrix for both.
+    The actor would apply it to one of the two, and vLLM holds one matrix for both.
     """
-    base, config = model.get_base_model(), model.peft_config[ADAPTER]
+    base = model.get_base_model()
     ends = base.get_input_embeddings(), base.get_output_embeddings()
-    if base.config.get_text_config().tie_word_embeddings and any(
-        isinstance(end, LoraLayer) for end in ends
-    ):
+    adapted = any(isinstance(end, LoraLayer) for end in ends)
+    if adapted and base.config.get_text_config().tie_word_embeddings:
         raise ValueError(
             "--ds.lora.target_modules: this model's input embeddings are its output layer, too: "
             "leave out embed_tokens and lm_head"
         )
-    counts = Counter(name.rpartition(".")[2] for name in adapted_layers(model))
-    trained, total = model.get_nb_trainable_parameters()
-    return (
-        f"LoRA of rank {config.r} with alpha {config.lora_alpha} (B A counts alpha / rank = "
-        f"{config.lora_alpha / config.r:g}) on {', '.join(f'{n} {m}' for m, n in counts.items())}: "
-        f"{trained:,} of {total:,} parameters train"
-    )

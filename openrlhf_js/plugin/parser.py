@@ -15,7 +15,7 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import CodeType
@@ -36,12 +36,7 @@ SECRETS = ("logger.wandb.key",)
 
 def source_path(program: str = "train_ppo_ray") -> Path:
     """The file of a program of the installed `openrlhf.cli`, found without importing it."""
-    spec = importlib.util.find_spec("openrlhf")
-    if spec is None or not spec.submodule_search_locations:
-        raise UpstreamMismatch(
-            f"OpenRLHF is not installed; openrlhf_js works with {WORKS_WITH} "
-            "(`bash scripts/setup.sh` installs it)"
-        )
+    spec: Any = importlib.util.find_spec("openrlhf")
     return Path(spec.submodule_search_locations[0], "cli", f"{program}.py")
 
 
@@ -69,33 +64,6 @@ def read_program(path: Path) -> tuple[CodeType, CodeType]:
     )
 
 
-class _Several(argparse.Action):
-    """An old flag that became several flags."""
-
-    def __init__(self, actions: list[argparse.Action]):
-        first = actions[0]
-        kind: Any = first.type
-        super().__init__([], first.dest, first.nargs, type=kind, choices=first.choices)
-        self.actions = actions
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        for action in self.actions:
-            action(*args, **kwargs)
-
-
-class _Removed(argparse.Action):
-    """An old flag without successor; an error, unless it had no effect any more."""
-
-    def __init__(self, why: str, idle: bool):
-        super().__init__([], argparse.SUPPRESS, nargs=0 if idle else "*")
-        self.why, self.idle = why, idle
-
-    def __call__(self, parser: argparse.ArgumentParser, *args: Any, **_: Any) -> None:
-        if not self.idle:
-            parser.error(f"{args[-1]} {self.why}")
-        print(f"openrlhf_js: {args[-1]} left out ({self.why})", file=sys.stderr)
-
-
 class Parser(argparse.ArgumentParser):
     """Understands old spellings, and answers a mistake with one line and the likely flags.
 
@@ -105,14 +73,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, spellings: Spellings = POLICY, **options: Any):
         super().__init__(allow_abbrev=False, **options)
-        self._renamed = spellings.renamed
-        actions = self._option_string_actions
-        for old, new in spellings.renamed.items():
-            named = [actions[f"--{name}"] for name in new.split()]
-            actions[f"--{old}"] = named[0] if len(named) == 1 else _Several(named)
-        for old, why in {**spellings.idle, **spellings.removed}.items():
-            actions[f"--{old}"] = _Removed(why, idle=old in spellings.idle)
-        if "--algo.advantage.is_correction_level" in actions:
+        self._spellings = spellings
+        if "--algo.advantage.is_correction_level" in self._option_string_actions:
             unseen: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
             names = [f"--{name}" for name in CORRECTION_SWITCHES]
             self.add_argument(*names, dest="old.correction", action="store_true", **unseen)
@@ -120,7 +82,7 @@ class Parser(argparse.ArgumentParser):
             self.add_argument(*names, dest="old.scheme", choices=CORRECTION_SCHEMES, **unseen)
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
-        args = sys.argv[1:] if args is None else list(args)
+        args = self._renamed(sys.argv[1:] if args is None else args)
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
             flags = [token for token in unknown if token.startswith("--")]
@@ -133,20 +95,42 @@ class Parser(argparse.ArgumentParser):
             level, mode = CORRECTION_SCHEMES[scheme]
             values["algo.advantage.is_correction_level"] = level
             values["algo.advantage.is_correction_mode"] = mode
-        old = [name for token in args if (name := token[2:].partition("=")[0]) in self._renamed]
-        if old:
-            today = (f"--{name} -> --{self._renamed[name].replace(' ', ' --')}" for name in old)
-            print(f"openrlhf_js: old flags: {', '.join(today)}", file=sys.stderr)
         return known
+
+    def _renamed(self, args: Sequence[str]) -> list[str]:
+        """The command line in today's names, with a notice of the old ones."""
+        renamed, idle, removed = self._spellings
+        groups: list[list[str]] = [[]]  # each a flag with its values
+        for token in args:
+            if token.startswith("--"):
+                groups.append([])
+            groups[-1].append(token)
+        found, notices = groups[0], []
+        for flag, *values in groups[1:]:
+            name, equals, value = flag[2:].partition("=")
+            today = renamed.get(name, name).split()
+            if name in removed:
+                self.error(f"--{name} {removed[name]}")
+            if name in idle:
+                print(f"openrlhf_js: --{name} left out ({idle[name]})", file=sys.stderr)
+                today = []
+                found += values
+            for new in today:
+                found += [f"--{new}{equals}{value}", *values]
+            if name in renamed:
+                notices.append(f"--{name} -> --{' --'.join(today)}")
+        if notices:
+            print(f"openrlhf_js: old flags: {', '.join(notices)}", file=sys.stderr)
+        return found
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
     def _hint(self, token: str) -> str:
         name = token[2:].partition("=")[0]
-        names = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
-        close = difflib.get_close_matches(name, names)
-        shown = [f"--{new}" for near in close for new in self._renamed.get(near, near).split()]
+        today, old = self._option_string_actions, self._spellings.renamed
+        close = difflib.get_close_matches(name, [*(flag[2:] for flag in today), *old])
+        shown = [f"--{new}" for near in close for new in old.get(near, near).split()]
         hint = f", did you mean {' or '.join(dict.fromkeys(shown))}?" if shown else ""
         return f"unknown flag --{name}{hint}"
 

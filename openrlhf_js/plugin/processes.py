@@ -1,10 +1,9 @@
 """The processes of a run without a GPU: Ray's workers are forks of one process, the nursery.
 
-On two cores such a run spent most of its start on importing PyTorch, vLLM and DeepSpeed, once in
-each of its five processes. Now it forks itself when its own imports are done; the fork, the
-nursery, forks again for each worker that Ray asks for. Ray runs this file where it would run Python
-(`py_executable`): it hands its arguments, environment and standard streams to the nursery, and
-lives as long as the fork. A process that has touched CUDA must not fork: not for a GPU.
+A run forks itself when PyTorch, vLLM and DeepSpeed are imported, so that this happens once; the
+fork, the nursery, forks again for each worker that Ray asks for. Ray runs this file where it would
+run Python (`py_executable`): it hands its arguments, environment and standard streams to the
+nursery, and lives as long as the fork. What has touched CUDA must not fork: this is not for a GPU.
 """
 
 from __future__ import annotations
@@ -49,10 +48,8 @@ def forkable_ray() -> Iterator[None]:
 def open_nursery(folder: str) -> tuple[list[str], int]:
     """Forks the nursery, which ends with this process and leads a session with all its forks.
 
-    To be called when all is imported, and before this process has threads of its own.
-
-    Returns:
-        The command that Ray shall run in place of Python, and the nursery's process id.
+    To be called when all is imported, and before this process has threads of its own. Returns the
+    command that Ray shall run in place of Python, and the nursery's process id.
     """
     path = os.path.join(folder, "nursery")
     listener = socket.socket(socket.AF_UNIX)

@@ -77,11 +77,6 @@ def reward_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def is_first() -> bool:
-    """Whether this process is the one that checks and prints for all."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
 # --- flags and model ---------------------------------------------------------------------------
 
 
@@ -108,10 +103,6 @@ def _problems(flat: Flat) -> Iterator[str]:
         messages = flat["data.apply_chat_template"] and not flat["data.tokenizer_chat_template"]
         for problem in tokenizer_problems(Path(name), messages=messages):
             yield f"--model.model_name_or_path: {problem}"
-
-
-def _head(folder: Path, wanted: str) -> str:
-    return f"{head_prefix(read_config(folder), wanted)}.weight"
 
 
 def load_tokenizer(flat: Flat) -> Any:
@@ -204,7 +195,10 @@ def pair_problems(flat: Flat, pairs: int | None, held_out: int) -> list[str]:
 def notices(flat: Flat) -> Iterator[str]:
     """What the user may not expect of upstream's training, one line each."""
     folder = Path(flat["model.model_name_or_path"])
-    if folder.is_dir() and _head(folder, flat["ds.value_head_prefix"]) in tensor_shapes(folder):
+    prefix = flat["ds.value_head_prefix"]
+    if folder.is_dir() and (
+        f"{head_prefix(read_config(folder), prefix)}.weight" in tensor_shapes(folder)
+    ):
         yield f"{folder} is a reward model already; OpenRLHF starts with a new head all the same"
     if flat["ckpt.load_enable"] and not last_checkpoint(flat):
         yield f"there is no checkpoint in {flat['ckpt.path']}: training starts from the beginning"
@@ -222,20 +216,9 @@ def last_checkpoint(flat: Flat) -> str | None:
 
 
 def train(args: argparse.Namespace, device: str) -> None:
-    """Trains as OpenRLHF's `train(args)` does, in one process or those of a launcher.
-
-    Args:
-        args: OpenRLHF's nested arguments with our `args.js`, after its own validation.
-        device: what `run.prepare_device` returned.
-    """
-    found = run.fit(
-        args,
-        device,
-        upstream.RELIED_ON_FOR_REWARD_TRAINING,
-        upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU,
-    )
-    for notice in found if is_first() else []:
-        print(notice, flush=True)
+    """Trains as OpenRLHF's `train(args)` does, in one process or those of a launcher."""
+    on_cpu = upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU
+    run.fit(args, device, upstream.RELIED_ON_FOR_REWARD_TRAINING, on_cpu)
 
     import torch
     from openrlhf.cli import train_rm

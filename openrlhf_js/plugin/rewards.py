@@ -1,10 +1,8 @@
 """Rewards from models behind HTTP: addresses and weights, a client that retries, safe answers.
 
---reward.remote_url http://a/get_reward,http://b/get_reward
-    one model on two servers: either gives the reward
---reward.remote_url help=http://a/get_reward,help=http://b/get_reward,harm=http://c/get_reward
---js.reward_weights help=0.8,harm=0.2
-    two models, the first on two servers: the reward is 0.8 x help + 0.2 x harm
+With --reward.remote_url help=http://a/r,help=http://b/r,harm=http://c/r and --js.reward_weights
+help=0.8,harm=0.2 there are two models, the first on two servers, and the reward is
+0.8 x help + 0.2 x harm.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, ValidationError
@@ -37,13 +34,11 @@ logger = logging.getLogger(__name__)
 
 NAMED = re.compile(r"([A-Za-z][\w-]*)=(.*)", re.DOTALL)
 AT_ONCE = 512  # open queries of one process; others wait
-FIRST_REST_SECONDS = 0.5
-LONGEST_REST_SECONDS = 30.0
+REST_SECONDS = 1.0  # of a server that failed
 LOOK_SECONDS = 0.5  # how often a waiting query looks whether a server is back
 CONNECT_SECONDS = 10.0
 REFUSAL_SECONDS = 2.0  # a server that is not there says so at once
 UNUSABLE_ANSWERS = 3  # then the query is to blame, or the servers are no reward servers
-LOG_AFTER_FAILURES = 3
 LARGEST_ANSWER_BYTES = 1 << 18
 LARGEST_LOGS = 64  # more figures than that for one response are no logs
 BUSY = (408, 425, 429, 502, 503, 504)  # statuses of a server that may do better later
@@ -84,9 +79,8 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
     several = len(models) > 1 or weights is not None
     if several and ("" in models or weights is None or set(numbers) != set(models)):
         problems.append(
-            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, each once "
-            "and not 0, and NAME=http://... for each address of --reward.remote_url "
-            f"{','.join(addresses)}"
+            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, and "
+            f"NAME=http://... for each address of --reward.remote_url {','.join(addresses)}"
         )
     if problems:
         raise BadInput("\n".join(problems))
@@ -94,14 +88,11 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
 
 
 def _weights(text: str) -> dict[str, float]:
-    """The weights by name; {} where one is no finite number other than 0, or is given twice."""
+    """The weights by name; {} where one is no number."""
     try:
-        pairs = [(name.strip(), float(n)) for name, n in (i.split("=") for i in text.split(","))]
+        return {name.strip(): float(n) for name, n in (i.split("=") for i in text.split(","))}
     except ValueError:
         return {}
-    numbers = dict(pairs)
-    usable = all(number and math.isfinite(number) for number in numbers.values())
-    return numbers if usable and len(numbers) == len(pairs) else {}
 
 
 def _url_problem(url: str) -> str | None:
@@ -118,10 +109,9 @@ def refused(source: RewardSource) -> bool:
     """Whether none of a model's servers accepts a connection."""
 
     def refuses(url: str) -> bool:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        place: Any = HttpUrl(url)
         try:
-            socket.create_connection((parts.hostname, port), REFUSAL_SECONDS).close()
+            socket.create_connection((place.host, place.port), REFUSAL_SECONDS).close()
         except OSError as error:  # whatever else it is may be over when the run has started
             return isinstance(error, ConnectionRefusedError)
         return False
@@ -190,29 +180,22 @@ def excerpt(body: bytes) -> str:
 
 
 class _Unavailable(Exception):
-    """No answer now; `rest_seconds` is what the server itself asked for, 0 if nothing."""
-
-    def __init__(self, reason: str, rest_seconds: float = 0.0):
-        super().__init__(reason)
-        self.rest_seconds = rest_seconds
+    """No answer now; a later one may be."""
 
 
 @dataclass(eq=False)
 class _Server:
     url: str
     open_queries: int = 0
-    failures: int = 0  # in a row
-    failed_at: float = 0.0
     rests_until: float = 0.0
-    problem: str = "not asked"  # the last one
+    problem: str | None = None  # of its last answer
 
 
 class RewardServers:
     """Asks the servers of one reward model, whichever is there, until one has answered.
 
-    A server that fails rests: half a second at first, twice as long after each further failure.
-    Then one query tries it again. All queries share the rests, so that a server that comes back
-    meets one of them, not all at once.
+    A server that fails rests for a second. Then one query at a time tries it, so that a server that
+    comes back meets one of them, not all at once.
     """
 
     def __init__(self, urls: tuple[str, ...], timeout_seconds: float, token: str | None = None):
@@ -236,7 +219,6 @@ class RewardServers:
                 if server is None:
                     await asyncio.sleep(min(left, LOOK_SECONDS * random.uniform(0.2, 1.0)))
                     continue
-                began = time.monotonic()
                 server.open_queries += 1
                 try:
                     answer = await self._post(
@@ -244,17 +226,25 @@ class RewardServers:
                     )
                 except (_Unavailable, UnusableAnswer) as error:
                     unusable += isinstance(error, UnusableAnswer)
-                    self._failed(server, began, error)
+                    if server.problem is None:
+                        said = "the reward server %s does not answer (%s), and is retried"
+                        logger.warning(said, server.url, error)
+                    server.problem = str(error)
+                    server.rests_until = time.monotonic() + REST_SECONDS
                 except BadReward as error:
                     raise BadReward(f"{error}, from {server.url}") from None
                 else:
-                    self._answered(server, began)
+                    if server.problem:
+                        logger.warning("the reward server %s answers again", server.url)
+                    server.problem = None
                     return answer
                 finally:
                     server.open_queries -= 1
         limit = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
         said = f"{unusable} answers were unusable" if unusable == UNUSABLE_ANSWERS else limit
-        problems = "; ".join(f"{server.url}: {server.problem}" for server in self._servers)
+        problems = "; ".join(
+            f"{server.url}: {server.problem or 'not asked'}" for server in self._servers
+        )
         raise BadReward(f"{said}: {problems}")
 
     async def close(self) -> None:
@@ -263,15 +253,14 @@ class RewardServers:
             await self._session.close()
 
     def _choose(self) -> _Server | None:
-        """The least busy server that does not rest; None if all do."""
+        """The least busy of the servers that answer or are to be tried again; None if none is."""
         now = time.monotonic()
-        ready = [server for server in self._servers if server.rests_until <= now]
-        if not ready:
-            return None
-        chosen = min(ready, key=lambda server: (server.open_queries, random.random()))
-        if chosen.failures:  # one query tries whether it is back; the others leave it alone
-            chosen.rests_until = now + _rest_seconds(chosen.failures)
-        return chosen
+        ready = [
+            server
+            for server in self._servers
+            if server.problem is None or (server.rests_until <= now and not server.open_queries)
+        ]
+        return min(ready, key=lambda each: (each.open_queries, random.random()), default=None)
 
     async def _post(self, url: str, body: bytes, limit_seconds: float) -> Answer:
         if self._session is None:
@@ -287,37 +276,17 @@ class RewardServers:
                 url, data=body, timeout=limit, allow_redirects=False
             ) as response:
                 answer = await _read(response)
-                status, headers = response.status, response.headers
+                status = response.status
         except asyncio.TimeoutError:  # before ClientError: some are both
             raise _Unavailable(f"no answer within {limit_seconds:.0f} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _Unavailable(f"{type(error).__name__}: {error}") from None
         if status in BUSY:
-            asked = headers.get("Retry-After", "")  # a date is left to the doubling rests
-            seconds = min(float(asked), LONGEST_REST_SECONDS) if asked.isdecimal() else 0.0
-            raise _Unavailable(f"status {status}: {excerpt(answer)}", seconds)
+            raise _Unavailable(f"status {status}: {excerpt(answer)}")
         if status != 200:
             hint = f" ({TOKEN_VARIABLE} holds the token)" if status in (401, 403) else ""
             raise UnusableAnswer(f"status {status}{hint}: {excerpt(answer)}")
         return read_answer(answer)
-
-    def _answered(self, server: _Server, began: float) -> None:
-        if began >= server.failed_at:  # else it was accepted before the server failed
-            if server.failures >= LOG_AFTER_FAILURES:
-                logger.warning("the reward server %s answers again", server.url)
-            server.failures, server.rests_until = 0, 0.0
-
-    def _failed(self, server: _Server, began: float, error: Exception) -> None:
-        now = time.monotonic()
-        server.problem = str(error)
-        asked = error.rest_seconds if isinstance(error, _Unavailable) else 0.0
-        if began >= server.failed_at:  # else one of many that the same failure hit
-            server.failures, server.failed_at = server.failures + 1, now
-            asked = max(asked, _rest_seconds(server.failures))
-            if server.failures == LOG_AFTER_FAILURES:
-                said = "the reward server %s does not answer (%s), and is retried"
-                logger.warning(said, server.url, error)
-        server.rests_until = max(server.rests_until, now + asked)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -326,11 +295,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     except asyncio.IncompleteReadError as error:
         return error.partial
     raise UnusableAnswer(f"more than {LARGEST_ANSWER_BYTES} bytes: {excerpt(body)}")
-
-
-def _rest_seconds(failures: int) -> float:
-    longest = min(LONGEST_REST_SECONDS, FIRST_REST_SECONDS * 2.0 ** min(failures - 1, 10))
-    return longest * random.uniform(0.5, 1.0)
 
 
 class RemoteRewards:
@@ -358,16 +322,16 @@ class RemoteRewards:
         finally:  # if one fails, the others' answers are of no use
             for each in asked:
                 each.cancel()
-        weights = [source.weight for source, _ in self._models]
+        graded = [(source, a) for (source, _), a in zip(self._models, answers, strict=True)]
         logs: dict[str, float] = {}
-        for (source, _), answer in zip(self._models, answers, strict=True):
+        for source, answer in graded:
             if len(self._models) > 1:
                 logs[f"reward/{source.name}"] = answer.reward
             prefix = f"{source.name}/" if source.name else ""
             logs.update({f"{prefix}{key}": figure for key, figure in answer.logs.items()})
         return {
-            "rewards": sum(w * a.reward for w, a in zip(weights, answers, strict=True)),
-            "scores": sum(w * a.score for w, a in zip(weights, answers, strict=True)),
+            "rewards": sum(source.weight * answer.reward for source, answer in graded),
+            "scores": sum(source.weight * answer.score for source, answer in graded),
             "extra_logs": logs,
         }
 

@@ -47,6 +47,7 @@ WRITTEN = ("ckpt.path", "ckpt.output_dir", "logger.tensorboard_dir", "js.save_ba
 FULL_BYTES = 1 << 20  # a disk with less than that left is full
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
 FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since sockets lie in it
+PATIENCE_SECONDS = 5.0  # for a process to end by itself
 NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
 UNUSED_SECONDS = 60.0  # a process that has just made shared memory may not have mapped it yet
 PACKAGES = (
@@ -89,79 +90,44 @@ def start_problems(flat: dict[str, Any]) -> list[str]:
     found, reason = find_device()
     device = found if flat["js.device"] == "auto" else flat["js.device"]
     longest, new, path = flat["data.max_len"], flat["rollout.max_new_tokens"], flat["ckpt.path"]
-    table = {
-        f"--js.device gpu: {reason}": device == "gpu" and reason == CPU_STACK,
-        f"--rollout.max_new_tokens {new} leaves no room in --data.max_len {longest} for a prompt": (
-            new is not None and new >= longest
-        ),
-        f"--ckpt.load_enable: there is no checkpoint in {path}: leave it out to start afresh": (
-            flat["ckpt.load_enable"] and not latest_checkpoint(flat).is_file()
-        ),
-    }
-    for flag in filter(flat.get, WRITTEN):
-        folder = _existing(flat[flag])
-        table[f"--{flag} {flat[flag]}: {folder} is no folder that can be written"] = not os.access(
-            folder, os.W_OK | os.X_OK
+    problems = cpu.needs_gpu(flat) if device == "cpu" else []
+    if device == "gpu" and reason == CPU_STACK:
+        problems.append(f"--js.device gpu: {reason}")
+    if new is not None and new >= longest:
+        problems.append(
+            f"--rollout.max_new_tokens {new} leaves no room in --data.max_len {longest} "
+            "for a prompt"
         )
-    problems = [problem for problem, is_there in table.items() if is_there]
-    return [*problems, *(cpu.needs_gpu(flat) if device == "cpu" else ())]
+    if flat["ckpt.load_enable"] and not latest_checkpoint(flat).is_file():
+        problems.append(
+            f"--ckpt.load_enable: there is no checkpoint in {path}: leave it out to start afresh"
+        )
+    for flag in filter(flat.get, WRITTEN):
+        if not os.access(folder := _existing(flat[flag]), os.W_OK | os.X_OK):
+            problems.append(f"--{flag} {flat[flag]}: {folder} is no folder that can be written")
+    return problems
 
 
-# Loads a user's file as upstream does, and ends without waiting for threads that it has started.
-LOAD = """
-import importlib.util, os, sys
-from openrlhf_js.plugin.run import prepare_device
-path, name, device = sys.argv[1:]
-prepare_device(device)
-spec = importlib.util.spec_from_file_location(name, path)
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-hasattr(module, name) or sys.exit(f"it defines no {name}")
-os.write(2, b"\\nloaded")
-os._exit(0)
-"""
+def is_first() -> bool:
+    """Whether this process is the one of a launcher's that checks and prints for all."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
-def load_problem(path: str, name: str, device: str, limit_seconds: float) -> str | None:
-    """Why a Python file does not give upstream the `name` that it looks for; None if it does.
-
-    The file is imported in a process of its own: what it does there has no other effect here.
-    """
-    if not path.endswith(".py") or not os.path.isfile(path):
-        return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
-    command = [sys.executable, "-c", LOAD, path, name, device]
-    none = subprocess.DEVNULL
-    with tempfile.TemporaryFile() as said:
-        try:
-            subprocess.run(command, stdin=none, stdout=none, stderr=said, timeout=limit_seconds)
-        except subprocess.TimeoutExpired:
-            return f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
-        said.seek(0)
-        last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
-    return None if last == "loaded" else f"cannot be loaded: {last or 'it ends Python'}"
-
-
-def fit(
-    args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_cpu: Names
-) -> list[str]:
+def fit(args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_cpu: Names) -> None:
     """Checks that OpenRLHF is one that we know, and adapts its nested arguments to the device.
 
-    Returns notices of what was changed, to print. Raises BadInput if the device cannot do what was
-    asked, and UpstreamMismatch if this OpenRLHF does not fit.
+    Prints what was changed. Raises BadInput if the device cannot do what was asked, and
+    UpstreamMismatch if this OpenRLHF does not fit.
     """
     on_cpu = device == "cpu"
     upstream.check(relied_on, *([relied_on_for_cpu] if on_cpu else []))
     notices = [cpu.fall_back_to_sdpa(args), *(cpu.adapt(args) if on_cpu else [])]
-    return [f"openrlhf_js: {notice}" for notice in notices if notice]
+    for notice in filter(None, notices if is_first() else []):
+        print(f"openrlhf_js: {notice}", flush=True)
 
 
 def train(args: argparse.Namespace, device: str) -> None:
-    """Trains as OpenRLHF's `train(args)` does, with our estimators and checks.
-
-    Args:
-        args: OpenRLHF's nested arguments with our `args.js`, after its own validation.
-        device: what `prepare_device` returned.
-    """
+    """Trains as OpenRLHF's `train(args)` does, with our actors; `device` is "cpu" or "gpu"."""
     alone = device == "cpu" and not os.environ.get("RAY_ADDRESS")
     with processes.forkable_ray() if alone else contextlib.nullcontext():
         from openrlhf.cli import train_ppo_ray
@@ -169,8 +135,7 @@ def train(args: argparse.Namespace, device: str) -> None:
 
         from openrlhf_js.plugin.trainer import put_our_actors
 
-    for notice in fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU):
-        print(notice, flush=True)
+    fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
     with _ray(args, device):
         put_our_actors(args)
         train_ppo_ray.train(args)
@@ -224,7 +189,7 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
         ray.init(runtime_env=runtime_env, **start)
         if cluster or len(ray.nodes()) > 1:
             spared = os.getpid(), psutil.Process().create_time()
-            stack.callback(_on_each_node, _end_processes, marker, None, 5.0, spared)
+            stack.callback(_on_each_node, _end_processes, marker, None, spared)
             _check_nodes(args)
         if nursery and ray.get_runtime_context().get_job_id() != processes.JOB:
             raise UpstreamMismatch("Ray counts its jobs in another way")
@@ -271,10 +236,8 @@ def _check_nodes(args: argparse.Namespace) -> None:
             problems.append(f"the node {address} starts no worker with {sys.executable}: {kind}")
             continue
         versions, missing = found
-        for name in sorted(here.keys() | versions.keys()):
-            there, ours = versions.get(name, "none"), here.get(name, "none")
-            if there != ours:
-                problems.append(f"the node {address} has {name} {there}, this one {ours}")
+        if versions != here:
+            problems.append(f"the node {address} has {versions}, this one {here}")
         for path in missing:
             what = f"--ckpt.path {args.ckpt.path}" if path == shared.name else path
             problems.append(f"the node {address} does not see {what}: put it on a shared disk")
@@ -295,10 +258,7 @@ def _versions() -> dict[str, str]:
 
 
 def _end_processes(
-    marker: str,
-    session: int | None = None,
-    patience_seconds: float = 5.0,
-    spared: tuple[int, float] | None = None,
+    marker: str, session: int | None = None, spared: tuple[int, float] | None = None
 ) -> None:
     """Ends what a run left behind: vLLM's engines are processes that Ray does not know.
 
@@ -314,7 +274,7 @@ def _end_processes(
             if ours and not itself:
                 process.terminate()
                 left.append(process)
-    for process in psutil.wait_procs(left, timeout=patience_seconds)[1]:
+    for process in psutil.wait_procs(left, timeout=PATIENCE_SECONDS)[1]:
         with contextlib.suppress(psutil.Error):
             process.kill()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +24,8 @@ from openrlhf_js.plugin import actors, rewards
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
-    resume_past,
-    with_past,
+    keep_memory,
+    resume_memory,
 )
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
@@ -56,8 +57,6 @@ def shrinkage_trainer(actor_class: Any) -> Any:
                 raise UpstreamMismatch(f"asked for estimator {asked!r}, but {live!r} is live")
             actors.confirm(self.actor_model_group)
             print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
-            if notice := uncorrected(strategy.args):
-                print(f"openrlhf_js: {notice}", flush=True)
 
         def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
             self.experience_maker.step = global_step + 1
@@ -65,12 +64,13 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             return {**status, **self.experience_maker.metrics}, step
 
         def save_logs_and_checkpoints(
-            self, global_step: int, logs_dict: Any = None, client_states: Any = None
+            self, global_step: int, logs_dict: dict, client_states: dict
         ) -> None:
-            states = with_past(client_states, self.experience_maker)
-            super().save_logs_and_checkpoints(global_step, logs_dict, states)
+            keep_memory(client_states, self.experience_maker)
+            super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
             if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
-                self.save_best_checkpoint(self.evaluate_now(global_step), global_step, states)
+                found = self.evaluate_now(global_step)
+                self.save_best_checkpoint(found, global_step, client_states)
             if self.tensorboard_logger:  # which keeps two minutes to itself
                 self.tensorboard_logger.writer.flush()
 
@@ -82,14 +82,14 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             return self.evaluate(global_step, **{**self.generate_kwargs, **more})
 
         def save_best_checkpoint(
-            self, eval_metrics: Any, global_step: int, client_states: Any = None
+            self, eval_metrics: dict, global_step: int, client_states: dict
         ) -> None:
-            states = with_past(client_states, self.experience_maker)
-            super().save_best_checkpoint(eval_metrics, global_step, states)
+            keep_memory(client_states, self.experience_maker)
+            super().save_best_checkpoint(eval_metrics, global_step, client_states)
 
         def init_checkpoint_states(self) -> dict:
             states = super().init_checkpoint_states()
-            resume_past(states, self.experience_maker)
+            resume_memory(states, self.experience_maker)
             if self.tensorboard_logger:  # what was logged of later steps was undone
                 writer = self.tensorboard_logger.writer
                 writer.close()
@@ -118,20 +118,15 @@ class Tracker:
         else:
             tracker.init(project=names.project, name=names.run_name)
             self.log, self.close = tracker.log, tracker.finish
+        self.log_train, self.log_eval = partial(self._log, "train"), partial(self._log, "eval")
 
-    def log_train(self, global_step: int, logs_dict: dict[str, Any]) -> None:
-        """Logs a training step."""
-        self._log("train", global_step, logs_dict)
-
-    def log_eval(self, global_step: int, logs_dict: dict[str, Any]) -> None:
-        """Logs an evaluation."""
-        self._log("eval", global_step, logs_dict)
-
-    def _log(self, phase: str, step: int, values: dict[str, Any]) -> None:
-        numbers = {name: value for name, value in values.items() if name != "generated_samples"}
-        self.log(
-            {f"{phase}/{name}": float(v) for name, v in numbers.items() if v is not None}, step=step
-        )
+    def _log(self, phase: str, global_step: int, logs_dict: dict[str, Any]) -> None:
+        numbers = {
+            f"{phase}/{name}": float(value)
+            for name, value in logs_dict.items()
+            if value is not None and name != "generated_samples"
+        }
+        self.log(numbers, step=global_step)
 
 
 def evaluates(trainer: Any) -> bool:
@@ -141,26 +136,10 @@ def evaluates(trainer: Any) -> bool:
 
 def optimizer_steps(trainer: Any) -> int:
     """How many there will be at most, which the schedule of the learning rate wants to know."""
-    most, steps = getattr(trainer, "max_steps", 0), trainer.args.js.max_steps
-    return min(most, steps * updates(trainer.args)) if steps else most
-
-
-def updates(args: argparse.Namespace) -> int:
-    """Optimizer steps in a training step."""
+    most, args = getattr(trainer, "max_steps", 0), trainer.args
     responses = args.rollout.batch_size * args.rollout.n_samples_per_prompt
-    return responses * args.train.max_epochs // args.train.batch_size
-
-
-def uncorrected(args: argparse.Namespace) -> str | None:
-    """What to log about a run that trains on another policy's responses without correction."""
-    older = args.train.async_enable  # also with --train.partial_rollout_enable
-    if args.algo.advantage.is_correction_level != "off" or not (older or updates(args) > 1):
-        return None
-    why = "--train.async_enable" if older else f"{updates(args)} updates per batch"
-    return (
-        f"the run is off-policy ({why}) and importance correction is off; "
-        "--algo.advantage.is_correction_level turns it on"
-    )
+    updates = responses * args.train.max_epochs // args.train.batch_size  # in a training step
+    return min(most, args.js.max_steps * updates) if args.js.max_steps else most
 
 
 def sourced_generator(actor_class: Any) -> Any:
@@ -207,11 +186,7 @@ def sourced_generator(actor_class: Any) -> Any:
 
 
 def put_our_actors(args: argparse.Namespace) -> None:
-    """From here on upstream's `train` in this process starts our actors.
-
-    Args:
-        args: the nested arguments, with our `args.js`.
-    """
+    """From here on upstream's `train` in this process starts our actors."""
     rollout = checked_rollout(
         vllm_engine.RolloutRayActor,
         seed=args.train.seed,

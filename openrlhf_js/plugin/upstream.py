@@ -60,10 +60,7 @@ RELIED_ON: Names = {
     },
     "deepspeed.runtime.engine": {
         "DeepSpeedEngine.get_global_grad_norm": "self",
-        "DeepSpeedEngine.is_gradient_accumulation_boundary": "self",
         "DeepSpeedEngine.set_gradient_accumulation_boundary": "self is_boundary",
-        "DeepSpeedEngine.step": "self",
-        "DeepSpeedEngine.zero_optimization_stage": "self",
     },
     "openrlhf.trainer.ppo_trainer": {
         "RemoteExperienceMaker": "",
@@ -100,6 +97,7 @@ RELIED_ON: Names = {
         "apply_length_penalties": "experiences args",
         "RemoteExperienceMaker.make_experience_batch": "self rollout_samples",
         "RemoteExperienceMaker.compute_advantages_and_returns": "self experiences",
+        "RemoteExperienceMaker.get_cumulative_returns": "self rewards action_mask gamma",
     },
     "openrlhf.models": {"get_llm_for_sequence_regression": "model_name_or_path model_type"},
     "openrlhf.trainer.ray.launcher": {"get_llm_for_sequence_regression": ""},
@@ -111,7 +109,7 @@ RELIED_ON: Names = {
     "deepspeed": {"zero.GatheredParameters": "params"},
     "peft.peft_model": {
         "PeftModel.get_base_model": "self",
-        "PeftModel.get_nb_trainable_parameters": "self",
+        "PeftModel.print_trainable_parameters": "self",
     },
     "peft.tuners.lora": {"LoraLayer": "", "Linear.get_delta_weight": "self adapter"},
     "openrlhf.utils.agent": {

@@ -1,8 +1,4 @@
-"""The interactive counterpart of `plot`: hover, zoom, runs switched on and off, all offline.
-
-plotly.js draws in the browser. Bokeh's script is a quarter as long, but it takes seconds to build
-a page, and shows each line that is hovered over in a box of its own.
-"""
+"""The interactive counterpart of `plot`, by plotly.js: hover, zoom, runs switched on and off."""
 
 from __future__ import annotations
 

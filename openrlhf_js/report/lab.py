@@ -68,31 +68,28 @@ def _by_m(summary: Summary, arrays: Arrays) -> Figure:
     title, ylabel = ERRORS[quantity]
     note = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts, 95 % intervals"
     beyond = f"far higher: {', '.join(far)}" if far else "paired, with 95 % intervals"
-    ends = [f", m = {m}" for m in dict.fromkeys(row["m"] for row in reduced)] if training else [""]
+    ends = {row["m"]: f", m = {row['m']}" * bool(training) for row in reduced}
     error = Panel(title, ylabel, note, log=True, intervals="bars" if training else "band")
     lower = Panel("Lower than rloo by", "reduction, %", beyond, reference=0, intervals="bars")
     panels = {
         f"{name}{end}": replace(panel, title=f"{panel.title}{end}")
         for name, panel in ((quantity, error), ("reduction_percent", lower))
-        for end in ends
+        for end in dict.fromkeys(ends.values())
     }
     hidden = {quantity: oracle, "reduction_percent": ["rloo", *far]}
+    shown = [
+        row | {"estimator": names[row["estimator"]], "panel": row["quantity"] + ends[row["m"]]}
+        for row in rows
+        if row["estimator"] not in hidden.get(row["quantity"], ())
+    ]
     return plot(
-        [
-            {
-                **row,
-                "estimator": names[row["estimator"]],
-                "panel": row["quantity"] + (f", m = {row['m']}" if training else ""),
-            }
-            for row in rows
-            if row["estimator"] not in hidden.get(row["quantity"], ())
-        ],
+        shown,
         panels,
         x="step" if training else "m",
         xlabel="training step" if training else "responses to a prompt, m",
         panel="panel",
         scale="linear" if training else "categories",
-        columns=max(2, len(ends)),
+        columns=max(2, len(panels) // 2),
         size=(5.9, 4.4),
         title=", ".join(training) if training else summary.get("title", ""),
         looks={names[name]: look for name, look in style.series_styles(list(kinds)).items()},

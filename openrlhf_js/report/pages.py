@@ -1,4 +1,4 @@
-"""The page about one or several runs, which opens offline, and its pictures as PNG."""
+"""The page about one or several runs, which opens offline."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -17,7 +16,7 @@ from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.report import lab, panels, passk, style
 from openrlhf_js.report.chart import chart, script
-from openrlhf_js.report.plot import Panel, Row, plot
+from openrlhf_js.report.plot import Panel, Row
 from openrlhf_js.report.runs import Condition, compare_flags
 
 PAGE = "report.html"
@@ -33,17 +32,10 @@ TEMPLATES = jinja2.Environment(
 )
 
 
-class Written(NamedTuple):
-    """What a report has left."""
-
-    page: Path
-    pictures: list[Path]
-    left_out: list[str]  # titles of panels that nobody logged, with the flag that logs them
-
-
 def render(template: str, **context: Any) -> str:
     """A page from a template; every text is escaped, since names may come from files."""
-    return TEMPLATES.get_template(template).render(**context)
+    made = {"written": time.strftime("%Y-%m-%d %H:%M %Z"), "version": __version__}
+    return TEMPLATES.get_template(template).render({**made, **context})
 
 
 def write(
@@ -52,8 +44,8 @@ def write(
     folder: Path,
     smooth: int | None = None,
     evaluated: Sequence[Path] = (),
-) -> Written:
-    """Writes the page and its PNGs into a folder, in place of an earlier report.
+) -> Path:
+    """Writes the page into a folder, in place of an earlier one, and returns its path.
 
     Ratios are to the first condition; `smooth` is of the running averages, None for a share of
     long runs; `evaluated` are results of `eval passk` and scores of `eval arena`.
@@ -62,13 +54,11 @@ def write(
     figures = evaluations(evaluated)
     folder.mkdir(parents=True, exist_ok=True)
     looks = style.series_styles([condition.name for condition in conditions])
-    now, (differing, agreeing) = time.time(), compare_flags(conditions)
-    names = ", ".join(condition.name for condition in conditions)
-    names = names or ("Variance lab" if labs else "Evaluations")
+    differing, agreeing = compare_flags(conditions)
+    names = ", ".join(condition.name for condition in conditions) or "Report"
     of = _subject(conditions, dict(agreeing))
     sections: dict[str, Markup] = {}
-    pictures: list[Path] = []
-    left_out: list[str] = []
+    left_out: list[str] = []  # titles of panels that nobody logged, with the flag that logs them
     for section, curves in panels.SECTIONS.items() if conditions else ():
         shown: dict[str, Panel] = {}
         rows: list[Row] = []
@@ -77,43 +67,35 @@ def write(
             if not drawn:
                 left_out.append(curve.title + f" ({curve.how})" * bool(curve.how))
             for panel, own in drawn:
-                bare = {panel.title: replace(panel, note="")}  # a long note leaves the picture
-                figure = plot(own, bare, title=of, looks=looks, **STEPS)
-                pictures.append(style.save_png(figure, folder / _free_name(panel.title, pictures)))
                 shown[panel.title], rows = panel, rows + own
         if shown:
             sections[section] = chart(rows, shown, looks=looks, **STEPS)
     if evaluated:
         along = [row for row in figures if row["step"] is not None]
-        shown = {
-            q: Panel(q, "%", intervals="bars") for q in dict.fromkeys(r["quantity"] for r in along)
-        }
+        shown = {r["quantity"]: Panel(r["quantity"], "%", intervals="bars") for r in along}
         sections["Evaluations"] = chart(along, shown, **STEPS)
-    unknown = [c.name for c in conditions if not any(run.config for run in c.runs)]
-    columns = ["flag", *(c.name for c in conditions if c.name not in unknown)]
+    states = [
+        {"run": c.name, "state": each.status(time.time()), "log": str(each.folder)}
+        for c in conditions
+        for each in c.runs
+    ]
     text = render(
         "report.html",
         title=f"{names}: {of}" if of else names,
-        written=time.strftime("%Y-%m-%d %H:%M %Z"),
-        version=__version__,
-        now=now,
-        conditions=conditions,
-        warnings=[each for c in conditions for run in c.runs for each in run.warnings(now)],
+        states=states,
         figures=panels.final_figures(conditions),
-        figures_note=panels.NOTE,
-        unknown=unknown,
-        differing=[dict(zip(columns, row, strict=True)) for row in differing],
+        unknown=[c.name for c in conditions if not any(run.config for run in c.runs)],
+        differing=differing,
         agreeing=agreeing,
         sections=sections,
         script=script() if sections else "",
         left_out=left_out,
         lab=results,
         scores=lab.table({"rows": figures}),
-        tags=sorted({tag for c in conditions for tag in c.tags}),
     )
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
-    return Written(folder / PAGE, pictures, left_out)
+    return folder / PAGE
 
 
 def _subject(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
@@ -127,19 +109,12 @@ def _subject(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
 
 def lab_results(folder: Path) -> list[dict[str, Any]]:
     """The results of the variance lab at or below a folder: title, finding, rows and picture."""
-    if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}; give the --out of a lab command")
     found = []
     for path in sorted(path for name in LAB_RESULTS for path in folder.rglob(f"{name}.json")):
-        try:
-            summary = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:  # being written, or of another program
-            continue
-        if not isinstance(summary, dict) or summary.get("lab") not in LAB_RESULTS:
-            continue
-        png, title = path.with_suffix(".png"), f"{path.resolve().parent.name}: {path.stem}"
+        summary, png = json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".png")
+        title = f"{path.resolve().parent.name}: {path.stem}"
         source = style.source("image/png", png.read_bytes()) if png.is_file() else ""
-        shown = {"finding": summary.get("finding"), "rows": lab.table(summary)}
+        shown = {"finding": summary["finding"], "rows": lab.table(summary)}
         found.append({"title": title, "source": source, **shown})
     if not found:
         raise ValueError(f"{folder} holds no result of openrlhf-js lab; give its --out")
@@ -185,9 +160,3 @@ def _figures(content: Any) -> Iterator[tuple[str, str, float, float | None, floa
             row = passk.value_of(task, "pass_at", j)
             value, low, high = (row[e] and 100 * row[e] for e in ("value", "low", "high"))
             yield content["model"], f"{name}, pass@{j}", value, low, high
-
-
-def _free_name(title: str, taken: Sequence[Path]) -> str:
-    plain = re.sub(r"[^a-z0-9]+", "_", title.lower().replace("λ", "lambda")).strip("_")
-    name = f"{plain}.png"
-    return f"{plain}_{len(taken)}.png" if name in [path.name for path in taken] else name

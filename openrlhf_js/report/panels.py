@@ -25,13 +25,6 @@ SMOOTH_SHARE = 0.05
 MEAN, LAST, FINAL = (("mean", 1.0),), (("last tenth", 0.1),), (("final", 0.0),)
 SHARE, FROM_ZERO, FREE = (0.0, 1.0), (0.0, None), (None, None)  # limits of an axis
 GRADIENT_FLAG, MEMORY_FLAG = "--js.gradient_variance", "--algo.advantage.estimator js_memory"
-NOTE = (
-    "A figure is the last value, or the mean over the last tenth of the steps or over all of them. "
-    "Brackets: 95 % intervals over seeds. "
-    "Differences are between runs of the same --train.seed, unless marked as unpaired; p is "
-    "corrected for the number of runs compared with the first (Holm). Times depend on the machine, "
-    "and have no interval."
-)
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,7 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         Curve("train/rollout/reward_std", "Spread of rewards", "standard deviation over the batch"),
     ),
     "Shrinkage": (
-        Curve(runs.SHRINKAGE, "Shrinkage λ", "λ, 0: rloo, 1: bloo",
+        Curve("train/js/shrinkage_mean", "Shrinkage λ", "λ, 0: rloo, 1: bloo",
               "mean over prompts; without shrinkage, what js would take",
               SHARE, summary=MEAN),
         Curve("train/js/within_variance", "v: noise of a prompt's mean reward", "squared reward",
@@ -80,8 +73,6 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
               over="train/js/baseline_mse_js_plus", how=MEMORY_FLAG),
         Curve("train/js/memory_slope", "What a standard deviation of the past is worth", "reward",
               "0: the past tells nothing", FREE, how=MEMORY_FLAG),
-        Curve("train/js/memory_share", "Prompts with a past", "share of the prompts", "", SHARE,
-              how=MEMORY_FLAG),
         Curve("train/js/masked_responses", "Masked responses", "responses in a step",
               summary=MEAN),
     ),
@@ -89,13 +80,11 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         Curve("train/js/gradient_variance", "Gradient variance", "squared gradient, log scale",
               "trace of the covariance of a step's gradient", FREE, log=True, summary=MEAN,
               how=GRADIENT_FLAG),
-        Curve("train/js/gradient_norm_squared", "Squared norm of the mean gradient",
-              "squared gradient", "unbiased, so that it may fall below 0", FREE, how=GRADIENT_FLAG),
         Curve("train/js/gradient_snr", "Signal to noise of the gradient", "ratio", "", FREE,
               how=GRADIENT_FLAG),
         Curve("train/js/gradient_noise_scale", "Gradient noise scale", "responses",
               "batch size at which signal equals noise", FREE, how=GRADIENT_FLAG),
-        Curve(runs.GRADIENT_NORM, "Gradient norm", "norm, before clipping", summary=MEAN),
+        Curve("train/actor_grad_norm", "Gradient norm", "norm, before clipping", summary=MEAN),
     ),
     "Responses": (
         Curve("train/rollout/response_length_mean", "Response length, tokens", "tokens",
@@ -113,37 +102,36 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         Curve("train/accuracy/?(.*)", "Correct answers", "share of the responses", limits=SHARE),
         Curve("train/grading_seconds", "Time to grade a response", "seconds, mean"),
     ),
-    "Time": tuple(
-        Curve(f"train/timing/{tag}", title, "seconds", summary=MEAN)
-        for tag, title in (
-            ("step_total", "Training step, seconds"),
-            ("generation", "Generation, seconds"),
-            ("make_experience", "Rewards and advantages, seconds"),
-            ("ppo_train", "Gradient updates, seconds"),
-            ("broadcast", "Weights to vLLM, seconds"),
-        )
-    ),
+    "Time": (Curve("train/timing/(.+)", "Seconds", "seconds", summary=MEAN),),
 }
 # fmt: on
 
 
-def by_step(tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
-    """(steps, seeds) means of the last `window` values, at the steps that all seeds have.
+def by_step(tag: str, condition: Condition) -> pd.DataFrame:
+    """(steps, seeds) values, at the steps that all seeds have."""
+    logged = {seed: run.logged[tag] for seed, run in condition.by_seed.items()}
+    seeds = {seed: series for seed, series in logged.items() if len(series)}
+    return pd.concat(seeds, axis=1, join="inner") if seeds else pd.DataFrame()
 
-    Series that are shorter than the window become one point.
+
+def averages(curve: Curve, tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
+    """(steps, seeds) means of the last `window` values, or ratios of such means.
+
+    Series that are shorter than the window become one point; a ratio to 0 is left out.
     """
-    logged = {seed: run.logged[tag].finite() for seed, run in condition.by_seed.items()}
-    seeds = {seed: pd.Series(s.values, s.steps) for seed, s in logged.items() if s.steps}
-    common = pd.concat(seeds, axis=1, join="inner") if seeds else pd.DataFrame()
-    return common.rolling(max(1, min(window, len(common)))).mean().dropna()
+    means, below = (
+        steps.rolling(max(1, min(window, len(steps)))).mean().dropna()
+        for steps in (by_step(tag, condition), by_step(curve.over, condition))
+    )
+    return (means / below).replace(math.inf, math.nan).dropna() if curve.over else means
 
 
 def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     """The title of each tag of a curve that somebody logged and that is not always 0."""
-    found, logged = {}, {tag for condition in conditions for tag in condition.tags}
+    found, logged = {}, {tag for c in conditions for run in c.runs for tag in run.logged.tags}
     for tag in sorted(logged) if curve.over in ("", *logged) else ():
         match = re.fullmatch(curve.tag, tag)
-        if match and any(any(s.values) for c in conditions for s in c.series(tag)):
+        if match and any(any(s) for c in conditions for s in c.series(tag)):
             names = [name for name in match.groups() if name not in ("", "held_out")]
             found[tag] = ", ".join([curve.title, *names])
     return found
@@ -151,9 +139,7 @@ def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
 
 def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> dict[int, Estimate]:
     """By step (MAX_POINTS at most), the mean over seeds of running averages, or of their ratios."""
-    means = by_step(tag, condition, window)
-    if curve.over:
-        means = _ratio(means, by_step(curve.over, condition, window))
+    means = averages(curve, tag, condition, window)
     drawn = np.linspace(len(means) - 1, 0, min(len(means), MAX_POINTS)).round().astype(int)
     shown = means.iloc[sorted(set(drawn.tolist()))]
     return {int(step): clustered_mean(seeds) for step, *seeds in shown.itertuples()}
@@ -166,7 +152,7 @@ def draw(
     drawn = []
     for tag, title in titles(curve, conditions).items():
         shown = [c for c in conditions if c.series(tag)]
-        logged = max(len(series.steps) for c in shown for series in c.series(tag))
+        logged = max(len(series) for c in shown for series in c.series(tag))
         window = smooth or (round(SMOOTH_SHARE * logged) if logged > UNSMOOTHED else 1)
         window = 1 if curve is PASS_AT_1 else window
         rows: list[Row] = [
@@ -174,16 +160,14 @@ def draw(
             for c in shown
             for step, estimate in estimates(curve, tag, c, window).items()
         ]
-        missing = ", ".join(c.name for c in conditions if c not in shown)
         notes = {
             curve.note: True,
             "95 % intervals over seeds": any(len(c.runs) > 1 for c in shown),
             f"running average of {window}": window > 1,
-            f"not logged by {missing}": missing,
         }
         note = "; ".join(note for note, holds in notes.items() if note and holds)
         one = 1.0 if curve.over else None
-        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log, reference=one)
+        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log, one)
         drawn.append((replace(panel, intervals="bars") if curve is PASS_AT_1 else panel, rows))
     return [(panel, rows) for panel, rows in drawn if rows]
 
@@ -202,26 +186,21 @@ def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
             compared = differences(seeds, names[0]) if names[0] in seeds and not timed else []
             apart = {each.name: _apart(each, curve.format) for each in compared}
             heading = f"{title}, {summary}"
-            for c in (c for c in conditions if c.name in seeds):
-                values = list(seeds[c.name].values())
-                value = clustered_mean([fmean(values)] if timed else values)
-                row = {"": heading, "run": c.name, "value": style.interval(*value, curve.format)}
+            for name, own in seeds.items():
+                value = clustered_mean([fmean(own.values())] if timed else list(own.values()))
+                row = {"": heading, "run": name, "value": style.interval(*value, curve.format)}
                 if len(names) > 1:
                     columns = (f"difference from {names[0]}", "p")
-                    row |= zip(columns, apart.get(c.name, ("-", "-")), strict=True)
+                    row |= zip(columns, apart.get(name, ("-", "-")), strict=True)
                 rows.append(row)
                 heading = ""
     return rows
 
 
-def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[str, float]:
+def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[Any, float]:
     """The mean of each seed over the last steps that all have."""
-    steps = by_step(tag, condition)
-    last = max(1, round(share * len(steps)))
-    means = steps.tail(last).mean()
-    if curve.over:
-        means = _ratio(means, by_step(curve.over, condition).tail(last).mean())
-    return means.dropna().to_dict()
+    last = max(1, round(share * len(by_step(tag, condition))))
+    return dict(averages(curve, tag, condition, last).tail(1).mean().dropna())
 
 
 def _apart(compared: Comparison, form: str) -> tuple[str, str]:
@@ -230,8 +209,3 @@ def _apart(compared: Comparison, form: str) -> tuple[str, str]:
     unpaired = "" if compared.paired else ", unpaired"
     p = f"{compared.corrected_p:.2g}" if math.isfinite(low) else "-"
     return style.interval(value, low, high, f"+{form}") + unpaired, p
-
-
-def _ratio(above: Any, below: Any) -> Any:
-    """Of two tables, without rows that are divided by 0."""
-    return (above / below).replace(math.inf, math.nan).dropna()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from openrlhf_js.report import style
 from openrlhf_js.report.plot import Panel, plot
 
-TRUNCATED_WARNING = 0.05
+TRUNCATED_WARNING = 5.0  # per cent
 Table = list[dict[str, Any]]
 
 
@@ -18,14 +18,12 @@ def scores(found: Mapping[str, Any]) -> Table:
     return [
         {
             "benchmark": name,
-            "items": f"{task['items']:,}"
-            + (f" of {task['items'] + len(task['left_out']):,}" if task["left_out"] else ""),
+            "items": f"{task['items']:,}",
             "k": str(task["samples"]),
             "mean@k %": _share(task, "mean_at_k"),
             "pass@k %": _share(task, "pass_at", task["samples"]),
             "majority@k %": _share(task, "majority_at_k"),
             "tokens": _number(task, "tokens"),
-            "tokens/s": _number(task, "tokens_per_second"),
         }
         for name, task in found["tasks"].items()
     ]
@@ -46,24 +44,11 @@ def details(found: Mapping[str, Any]) -> Table:
     return [
         {
             "responses %": name,
-            **{status: _percent(value_of(task, status)["value"]) for status in statuses},
+            **{status: _number(task, status, 100) for status in statuses},
             "tokens if correct": _number(task, "tokens_correct"),
-            "tokens if not": _number(task, "tokens_not_correct"),
         }
         for name, task in found["tasks"].items()
     ]
-
-
-def settings(found: Mapping[str, Any]) -> Table:
-    """How each benchmark was sampled, and graded."""
-    tasks = found["tasks"]
-    rows = [
-        {"sampled with": name.replace("_", " ")}
-        | {task: str(each["settings"].get(name, "-")) for task, each in tasks.items()}
-        for name in next(iter(tasks.values()))["settings"]
-    ]
-    graded = {task: each["graded_by"] for task, each in tasks.items()}
-    return [*rows, {"sampled with": "graded by", **graded}]
 
 
 def differences(found: Mapping[str, Any]) -> Table:
@@ -72,11 +57,11 @@ def differences(found: Mapping[str, Any]) -> Table:
         {
             "benchmark": row["task"],
             "items": f"{row['items']:,}",
-            "A %": _percent(row["a"]),
-            "B %": _percent(row["b"]),
+            "A %": f"{100 * row['a']:.1f}",
+            "B %": f"{100 * row['b']:.1f}",
             "B - A, points": _interval(row),
             "p": f"{row['p_value']:.2g}",
-            "detectable, points": _percent(row["detectable"]),
+            "detectable, points": style.interval(row["detectable"], None, None, ".1f", 100),
         }
         for row in found["rows"]
     ]
@@ -86,61 +71,40 @@ def notes(found: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures."""
     said = ["Intervals are 95 %, by item."]
     for name, task in found["tasks"].items():
-        if gone := len(task["left_out"]):
-            said.append(f"{name}: {gone:,} items that the model refuses are left out everywhere.")
-        truncated = value_of(task, "truncated")["value"]
+        refused, truncated, *ungraded = (
+            100 * (value_of(task, each)["value"] or 0)
+            for each in ("refused", "truncated", "timeout", "error")
+        )
+        if refused:
+            said.append(f"{name}: {refused:.2f} % were refused, and count as not correct.")
         if truncated >= TRUNCATED_WARNING:
             said.append(
-                f"{name}: {_percent(truncated)} % of the responses were cut off at "
-                f"{task['settings']['max_new_tokens']:,} tokens; a larger --max_new_tokens may "
-                "raise the score."
+                f"{name}: {truncated:.1f} % were cut off at {task['settings']['max_new_tokens']:,} "
+                "tokens; a larger --max_new_tokens may raise the score."
             )
-        ungraded = sum(value_of(task, each)["value"] for each in ("timeout", "error"))
-        if ungraded > 0:
+        if any(ungraded):
             said.append(
-                f"{name}: {100 * ungraded:.2f} % of the responses could not be graded and count as "
-                "not correct; the same command tries again."
+                f"{name}: {sum(ungraded):.2f} % could not be graded and count as not correct; the "
+                "same command tries again."
             )
-        if repeated := task["items"] - task["distinct_items"]:
-            said.append(f"{name}: {repeated} items repeat another one, and count with it.")
     return said
 
 
-def markdown(title: str, tables: Sequence[Table], sentences: Sequence[str]) -> str:
-    """A page of tables and sentences."""
-    parts = [f"# {_escaped(title)}"]
-    for table in tables:
-        columns = list(table[0])
-        lines = [_line(columns), _line(["---"] + ["---:"] * (len(columns) - 1))]
-        lines += [_line([row[column] for column in columns]) for row in table]
-        parts.append("\n".join(lines))
-    parts.append("\n".join(f"- {_escaped(each)}" for each in sentences))
-    return "\n\n".join(parts) + "\n"
-
-
-def draw(found: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path) -> Path:
-    """Draws pass@j over j, a panel for each benchmark and a line for each model, as a PNG."""
+def draw(found: Mapping[str, Any], path: Path) -> Path:
+    """Draws pass@j over j, a panel for each benchmark, as a PNG."""
+    model = found["model"].rpartition("#")[2]
     rows = [
-        {**row, "benchmark": benchmark, "model": name}
-        for results, name in zip(found, names, strict=True)
-        for benchmark, task in results["tasks"].items()
+        {**row, "benchmark": name, "model": Path(model).name or model}
+        for name, task in found["tasks"].items()
         for row in task["rows"]
         if row["quantity"] == "pass_at"
     ]
     panels = {
         name: Panel(name, "pass@j", f"{task['items']:,} items", limits=(0, 1))
-        for name, task in found[0]["tasks"].items()
+        for name, task in found["tasks"].items()
     }
-    figure = plot(
-        rows,
-        panels,
-        x="j",
-        xlabel="samples j (bands: 95 %, by item)",
-        line="model",
-        panel="benchmark",
-        scale="log2",
-        columns=3,
-    )
+    over: dict[str, Any] = {"x": "j", "xlabel": "samples j (bands: 95 %, by item)", "line": "model"}
+    figure = plot(rows, panels, panel="benchmark", scale="log2", columns=3, **over)
     return style.save_png(figure, path)
 
 
@@ -158,19 +122,5 @@ def _interval(row: Mapping[str, Any]) -> str:
     return style.interval(row["value"], row["low"], row["high"], ".1f", 100)
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
-
-
-def _number(task: Mapping[str, Any], quantity: str) -> str:
-    value = value_of(task, quantity)["value"]
-    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_escaped, cells))} |"
-
-
-def _escaped(text: str) -> str:
-    printed = "".join(each if each.isprintable() else " " for each in text)
-    return printed.replace("|", "\\|").replace("<", "&lt;")
+def _number(task: Mapping[str, Any], quantity: str, scale: float = 1) -> str:
+    return style.interval(value_of(task, quantity)["value"], None, None, ".1f", scale)

@@ -11,13 +11,13 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from openrlhf_js.report import style
 
 MAX_NAME_LENGTH = 24  # of a name beside its line
 MAX_MARKERS = 8  # on a line
-DODGE = 0.012  # of the axis, between the error bars of neighbours
+DODGE = 0.02  # of the axis, between the error bars of neighbours
 
 Row = Mapping[str, Any]
 Scale = Literal["linear", "log2", "categories"]
@@ -34,6 +34,7 @@ class Panel:
     log: bool = False  # a logarithmic vertical axis, if all values are above 0
     reference: float | None = None  # where to draw a horizontal line
     intervals: Literal["band", "bars"] = "band"
+    axis: tuple[str, str, Scale] | None = None  # in `plot`, its own x, xlabel and scale
 
 
 def plot(
@@ -71,21 +72,22 @@ def plot(
         if title:
             figure.suptitle(style.printable(title), x=0.01, ha="left", color=style.INK)
         for axes, (quantity, shown) in zip(figure.axes, panels.items(), strict=False):
+            key, label, kind = shown.axis or (x, xlabel, scale)
             own = [row for row in rows if row[panel] == quantity and finite(row.get("value"))]
-            values = sorted({row[x] for row in own})
-            places = {v: i if scale == "categories" else v for i, v in enumerate(values)}
-            own.sort(key=lambda row: places[row[x]])
+            values = sorted({row[key] for row in own})
+            places = {v: i if kind == "categories" else v for i, v in enumerate(values)}
+            own.sort(key=lambda row: places[row[key]])
             lines = {name: [row for row in own if str(row[line]) == name] for name in names}
             lines = {name: each for name, each in lines.items() if each}
-            at = {name: [places[row[x]] for row in each] for name, each in lines.items()}
-            _draw(axes, shown, lines, at, scale, looks)
-            if scale != "linear":
+            at = {name: [places[row[key]] for row in each] for name, each in lines.items()}
+            _draw(axes, shown, lines, at, kind, looks)
+            if kind != "linear":
                 axes.set_xticks(list(places.values()), [str(each) for each in places])
                 axes.xaxis.set_minor_locator(NullLocator())
             elif all(float(each).is_integer() for each in places):
                 axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
             axes.margins(x=0.04)
-            style.dress(axes, shown.title, xlabel, shown.ylabel, shown.note or " " * noted)
+            style.dress(axes, shown.title, label, shown.ylabel, shown.note or " " * noted)
         for axes in figure.axes[len(panels) :]:
             axes.set_visible(False)
     return figure
@@ -104,7 +106,10 @@ def _draw(
     if panel.reference is not None:
         axes.axhline(panel.reference, color=style.INK, linewidth=1)
     if panel.log and all(row["value"] > 0 for own in lines.values() for row in own):
-        style.log_scale(axes)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # no powers
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
     bands, ends = [], {}
     for i, (name, own) in enumerate(lines.items()):
         at, colour = np.array(places[name]), looks[name]["color"]
@@ -124,10 +129,7 @@ def _draw(
     axes.set_ylim(axes.get_ylim())  # a wide band does not press the lines together
     for at, low, high, colour in bands:
         axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-    bottom, top = (None, None) if panel.log else panel.limits
-    if bottom == 0 and top is None and lines:  # leaves room above the highest line
-        top = 1.1 * axes.get_ylim()[1]
-    axes.set_ylim(bottom, top)
+    axes.set_ylim(*((None, None) if panel.log else panel.limits))
     if len(looks) > 1:  # names in the order in which the lines end
         axes.legend(handles=sorted(ends, key=lambda line: -ends[line]), **style.LEGEND)
 

@@ -17,7 +17,6 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from openrlhf_js.common.files import atomic_write
 
@@ -88,14 +87,6 @@ def dress(axes: Axes, title: str, xlabel: str, ylabel: str, note: str = "") -> N
     axes.tick_params(colors=INK, length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(RULE)
-
-
-def log_scale(axes: Axes) -> None:
-    """Makes the vertical axis logarithmic, with numbers as they are read, not as powers."""
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def interval(

@@ -1,12 +1,7 @@
-"""Checks preference files before a reward model is trained on them.
-
-Every pair is rendered to the two texts that the tokenizer would get, so that what is compared,
-counted and measured is what would be trained on.
-"""
+"""Checks preference files before training: every pair as the texts that the tokenizer would get."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from array import array
 from collections import Counter, defaultdict
@@ -16,21 +11,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.files import FileRow
-from openrlhf_js.reward_model.preferences import (
-    Keys,
-    PreferencePair,
-    Template,
-    encode,
-    ended,
-    pair,
-    rendered,
-    response,
-)
+from openrlhf_js.reward_model import preferences
+from openrlhf_js.reward_model.preferences import Keys, PreferencePair, Template
 
 SHOWN = 3  # problems of a kind
 BATCH = 512  # pairs that are tokenized together
-INITIALS = {"system": "s", "developer": "s", "user": "u", "assistant": "a", "tool": "t"}
-ROLE_ORDER = re.compile(r"s?(ua(t+a)*)+")
+ROLE_ORDER = re.compile(r"((system|developer),)?(user,assistant,((tool,)+assistant,)*)+")
 
 
 class Kind(NamedTuple):
@@ -49,7 +35,7 @@ KINDS = {
     "prompts": Kind("pair whose sides answer different prompts", 0),
     "torn": Kind("pair whose prompt the chat template changes once the response follows", 0),
     "unread": Kind("pair without its prompt: --data.prompt_key prompt adds that column", 1),
-    "cut": Kind("pair longer than --data.max_len, which would be cut", 0.05),
+    "cut": Kind("pair that would be cut: raise --data.max_len", 0.05),
     "repeated": Kind("pair that occurred before", 0.05),
     "reversed": Kind("pair that occurred before with its sides swapped", 0.05),
 }
@@ -57,61 +43,35 @@ ALLOWABLE = [name for name, kind in KINDS.items() if kind.share not in (None, 1)
 
 
 @dataclass
-class Tally:
-    """What was found in one file; `tokens` are of the longer side of each pair."""
+class Report:
+    """What a check found, with the first problems of each kind."""
 
     pairs: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    tokens: array[int] = field(default_factory=lambda: array("I"))
-
-
-@dataclass
-class Report:
-    """What a check found, by file, with the first problems of each kind."""
-
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)  # of problems, by kind
+    tokens: array[int] = field(default_factory=lambda: array("I"))  # of each pair's longer side
     problems: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    @property
-    def pairs(self) -> int:
-        """Of all files."""
-        return sum(tally.pairs for tally in self.tallies.values())
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Of problems, by kind."""
-        return sum((tally.counts for tally in self.tallies.values()), Counter())
+    def add(self, place: str, kind: str, text: str) -> None:
+        """Counts a problem, and keeps it if it is among the first of its kind."""
+        self.counts[kind] += 1
+        if len(self.problems[kind]) < SHOWN:
+            self.problems[kind].append(f"{place}: {text}")
 
     def stopping(self, allowed: Collection[str] = ()) -> list[str]:
         """The kinds of problems that prevent training, unless allowed (see `ALLOWABLE`)."""
-        counts = self.counts
         return [
             name
             for name, kind in KINDS.items()
-            if name not in allowed and counts[name] > (kind.share or 0) * self.pairs
+            if name not in allowed and self.counts[name] > (kind.share or 0) * self.pairs
         ]
 
     def refusal(self, kinds: Sequence[str]) -> str:
         """Why these pairs are not trained on, and what to do, in one line."""
-        counts = self.counts
-        named = ", ".join(
-            f"{kind} ({counts[kind]:,}" + (f", more than {share:.0%})" if share else ")")
-            for kind in kinds
-            for share in [KINDS[kind].share]
-        )
-        if any(kind not in ALLOWABLE for kind in kinds):
+        named = "; ".join(f"{kind} ({self.counts[kind]:,}): {KINDS[kind].text}" for kind in kinds)
+        if {*kinds} - {*ALLOWABLE}:
             return f"these pairs cannot be trained on: {named}; correct the lines named above"
-        cut = ", raise --data.max_len" if "cut" in kinds else ""
-        return (
-            f"these pairs would teach the wrong thing: {named}; correct the files{cut}, or train "
-            f"on them anyway with --js.allow {' '.join(kinds)}"
-        )
-
-    def add(self, kind: str, file: str, place: str, text: str) -> None:
-        """Counts a problem, and keeps it if it is among the first of its kind."""
-        self.tallies[file].counts[kind] += 1
-        if len(self.problems[kind]) < SHOWN:
-            self.problems[kind].append(f"{file}, {place}: {text}" if place else f"{file}: {text}")
+        said = f"these pairs would teach the wrong thing: {named}; correct the files, or train on"
+        return f"{said} them anyway with --js.allow {' '.join(kinds)}"
 
 
 class Making(NamedTuple):
@@ -129,99 +89,86 @@ def check(
     making: Making,
     progress: Callable[[int], None] = lambda pairs: None,
 ) -> Report:
-    """Checks files, name and rows of each, as one data set; keeps only a digest of each pair.
+    """Checks files, name and rows of each, as one data set; keeps only a hash of each pair.
 
     `progress` is called after each batch with its number of rows.
     """
     report = Report()
-    seen: dict[bytes, tuple[bool, str, str]] = {}  # order of the digests, file, place
+    seen: dict[int, str] = {}  # where a pair came first
     for name, rows in files:
-        tally, remaining = report.tallies.setdefault(name, Tally()), iter(rows)
+        remaining = iter(rows)
         while batch := list(islice(remaining, BATCH)):
-            made: dict[str, tuple[str, str]] = {}  # chosen and rejected text, by place
+            made: dict[str, tuple[str, str]] = {}  # both texts, by place
             for row in batch:
-                for kind, text in _row_problems(row, name, making, tally, made, seen):
-                    report.add(kind, name, row.place, text)
-            for kind, place, text in _length_problems(made, making, tally) if made else ():
-                report.add(kind, name, place, text)
+                place = f"{name}, {row.place}"
+                if texts := _texts(row, place, making, report):
+                    made[place] = texts
+                    _compare(texts, place, report, seen)
+            if made:
+                _measure(made, making, report)
             progress(len(batch))
-        if not tally.pairs and not tally.counts:
-            report.add("no pair", name, "", "there are no rows")
     return report
 
 
-def _row_problems(
-    row: FileRow,
-    name: str,
-    making: Making,
-    tally: Tally,
-    made: dict[str, tuple[str, str]],
-    seen: dict[bytes, tuple[bool, str, str]],
-) -> Iterator[tuple[str, str]]:
-    """Kind and text of each problem of a row, whose texts are added to `made` and `seen`."""
+def _texts(row: FileRow, place: str, making: Making, report: Report) -> tuple[str, str] | None:
+    """Chosen and rejected as they are trained on; their problems are added to the report."""
     try:
-        found = pair(row.value, making.keys, row.place)
+        found = preferences.pair(row.value, making.keys, row.place)
     except ValueError as error:
-        yield "no pair", str(error)
-        return
-    tally.pairs += 1
-    yield from _conversation_problems(found, making.keys)
+        report.add(place, "no pair", str(error))
+        return None
+    report.pairs += 1
+    for kind, text in _conversation_problems(found, making.keys):
+        report.add(place, kind, text)
     if found.unread_prompt:
-        yield "unread", f"the sides lack {row.value['prompt']!r:.60}"  # type: ignore[index]
+        report.add(place, "unread", "the sides lack the text under 'prompt'")
     try:
-        *texts, whole = rendered(found, making.template, making.input_template)
+        texts = preferences.rendered(found, making.template, making.input_template)
     except (ValueError, LookupError) as error:  # LookupError: of other braces in a template
-        yield "no text", str(error)
-        return
-    if not whole:
-        yield "torn", "prompt and response do not begin with the prompt and its generation prompt"
-    chosen, rejected = (ended(text, making.tokenizer.eos_token) for text in texts)
-    made[row.place] = chosen, rejected
-    if chosen == rejected:
-        yield "same", "chosen and rejected are the same text"
-        return
-    one, two = (
-        hashlib.blake2b(text.encode(), digest_size=16).digest() for text in (chosen, rejected)
-    )
-    here = (one < two, name, row.place)
-    order, file, place = first = seen.setdefault(min(one, two) + max(one, two), here)
-    if first is not here:
-        kind = "repeated" if order == here[0] else "reversed"
-        yield kind, f"see {place}" if file == name else f"see {file}, {place}"
+        report.add(place, "no text", str(error))
+        return None
+    if not texts[2]:
+        text = "prompt and response do not begin with the prompt and its generation prompt"
+        report.add(place, "torn", text)
+    chosen, rejected = (preferences.ended(each, making.tokenizer.eos_token) for each in texts[:2])
+    return chosen, rejected
 
 
-def _length_problems(
-    made: dict[str, tuple[str, str]], making: Making, tally: Tally
-) -> Iterator[tuple[str, str, str]]:
-    """Kind, place and text of the pairs that would be cut; counts the tokens of all."""
+def _compare(texts: tuple[str, str], place: str, report: Report, seen: dict[int, str]) -> None:
+    """Compares the sides with each other, and with earlier pairs."""
+    if texts[0] == texts[1]:
+        report.add(place, "same", "chosen and rejected are the same text")
+    elif swapped := seen.get(hash(texts[::-1])):
+        report.add(place, "reversed", f"see {swapped}")
+    elif (first := seen.setdefault(hash(texts), place)) is not place:
+        report.add(place, "repeated", f"see {first}")
+
+
+def _measure(made: dict[str, tuple[str, str]], making: Making, report: Report) -> None:
+    """Counts the tokens of the longer sides, and the pairs that would be cut."""
     texts = [text for sides in made.values() for text in sides]
     ids = making.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    for (place, sides), *both in zip(made.items(), ids[::2], ids[1::2], strict=True):
+    for place, *both in zip(made, ids[::2], ids[1::2], strict=True):
         longest = max(map(len, both))
-        tally.tokens.append(longest)
+        report.tokens.append(longest)
         if longest > making.max_len:
-            yield "cut", place, f"takes {longest:,} tokens of {making.max_len:,}"
-            chosen, rejected = encode(making.tokenizer, sides, making.max_len)
-            if len({*sides}) > 1 and chosen == rejected:
-                yield "same", place, f"the same once cut to {making.max_len:,} tokens"
+            report.add(place, "cut", f"takes {longest:,} tokens of {making.max_len:,}")
 
 
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
     """Kind and text of problems with the order of messages, and of sides without a response."""
-    sides = {keys.chosen: pair.chosen, keys.rejected: pair.rejected}
-    if empty := [repr(key) for key, side in sides.items() if not response(side).strip()]:
+    sides: dict[str, Any] = {keys.chosen: pair.chosen, keys.rejected: pair.rejected}
+    empty = [key for key, side in sides.items() if not preferences.response(side).strip()]
+    if empty:
         yield "empty", f"no response in {' or '.join(empty)}"
-    if isinstance(pair.chosen, str) or isinstance(pair.rejected, str):
+    if isinstance(pair.chosen, str):
         return
-    before = pair.prompt if isinstance(pair.prompt, list) else []
+    before: Any = pair.prompt or []
     for key, messages in sides.items():
-        roles = [message["role"] for message in [*before, *messages]]  # type: ignore[index]
-        if not ROLE_ORDER.fullmatch("".join(INITIALS.get(role, "?") for role in roles)):
-            yield "roles", f"{key!r} has {', '.join(roles[:8])}{', ...' if len(roles) > 8 else ''}"
+        roles = "".join([message["role"] + "," for message in [*before, *messages]])
+        if not ROLE_ORDER.fullmatch(roles):
+            yield "roles", f"{key!r} has {roles}"
             return
-    said, other = (
-        [(message["role"], message["content"]) for message in messages[:-1]]
-        for messages in (pair.chosen, pair.rejected)
-    )
+    said, other = ([(m["role"], m["content"]) for m in side[:-1]] for side in sides.values())
     if said != other:
         yield "prompts", f"{keys.chosen!r} and {keys.rejected!r} differ before the last message"

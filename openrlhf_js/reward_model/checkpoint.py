@@ -1,8 +1,4 @@
-"""A reward model's folder: what its files hold, and what keeps it from being used.
-
-Only the configuration, the tokenizer and the headers of the weights are read. Code that comes with
-a checkpoint is never run.
-"""
+"""A reward model's folder, and what keeps it from being used. Its code is never run."""
 
 from __future__ import annotations
 
@@ -11,8 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # transformers takes the first it finds
-Shapes = dict[str, tuple[int, ...]]
+WEIGHTS = "model.safetensors"
 
 
 def checkpoint_problems(
@@ -22,11 +17,7 @@ def checkpoint_problems(
     messages: bool = False,
     normalize: bool = False,
 ) -> list[str]:
-    """What keeps a folder of OpenRLHF's training from being used as a reward model, in lines.
-
-    `messages` need a chat template; to `normalize` takes mean and std of config.json, which also
-    has precedence over `value_head_prefix`.
-    """
+    """What keeps a folder from being used as a reward model; `messages` need a chat template."""
     folder = Path(folder)
     try:
         config = read_config(folder)
@@ -39,10 +30,7 @@ def checkpoint_problems(
 
 
 def tokenizer_problems(folder: str | Path, *, messages: bool = False) -> list[str]:
-    """What a tokenizer lacks to train or run a reward model, one line each.
-
-    A padding token is not needed: padding is masked, and EOS replaces it, as in OpenRLHF.
-    """
+    """What a tokenizer lacks to train or run a reward model, one line each; EOS may be padding."""
     from transformers import AutoTokenizer
 
     folder = Path(folder)
@@ -50,23 +38,17 @@ def tokenizer_problems(folder: str | Path, *, messages: bool = False) -> list[st
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # tokenizers raises bare Exceptions on damaged files
         return [f"{folder} has no tokenizer that can be loaded: {first_line(error)}"]
-    where, size, problems = "in tokenizer_config.json", math.inf, []
+    size, problems = math.inf, []
     if (folder / "config.json").is_file():
         size = getattr(read_config(folder).get_text_config(), "vocab_size", math.inf)
     if tokenizer.eos_token_id is None:
-        problems.append(f"the tokenizer in {folder} has no EOS token: set eos_token {where}")
+        problems.append(f"{folder} has no EOS token: set eos_token in tokenizer_config.json")
     for name in ("eos", "pad"):  # some tokenizers add special tokens without an embedding
         token = getattr(tokenizer, f"{name}_token_id")
         if token is not None and token >= size:
-            problems.append(
-                f"the tokenizer in {folder} has {name}_token {token}, and the model has {size} "
-                f"embeddings: set another {name}_token {where}"
-            )
+            problems.append(f"{folder}: {name}_token {token}, and the model has {size} embeddings")
     if messages and not tokenizer.chat_template:
-        problems.append(
-            f"the tokenizer in {folder} has no chat template, which messages need: use the "
-            f"model's instruct variant, or set chat_template {where}"
-        )
+        problems.append(f"{folder} has no chat template: use the model's instruct variant")
     return problems
 
 
@@ -87,60 +69,34 @@ def head_prefix(config: Any, default: str) -> str:
 
 def normalisation(config: Any) -> tuple[float, float] | None:
     """Mean and std of rewards in config.json, None without them; ValueError if unusable."""
-    values: list[Any] = [getattr(config, name, None) for name in ("mean", "std")]
-    if values == [None, None]:
+    mean: Any = getattr(config, "mean", None)
+    std: Any = getattr(config, "std", None)
+    if mean is std is None:
         return None
-    if all(isinstance(each, int | float) and abs(each) < math.inf for each in values):
-        mean, std = values
-        if std > 0:
-            return mean, std
-    raise ValueError(
-        f"config.json has mean {values[0]!r:.40} and std {values[1]!r:.40}: to normalise, both "
-        "must be finite numbers and std above 0"
-    )
+    numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (mean, std))
+    if numbers and std > 0:
+        return mean, std
+    raise ValueError(f"config.json has mean {mean!r:.40}, std {std!r:.40}: not finite and above 0")
 
 
-def tensor_shapes(folder: Path) -> Shapes:
-    """The shape of every tensor, without reading the weights; ValueError for damaged files."""
-    return {name: tuple(each.shape) for name, each in _tensors(folder).items()}
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor; ValueError for damaged files."""
+    return {name: tuple(each.shape) for name, each in read_tensors(folder).items()}
 
 
-def read_tensor(folder: Path, name: str) -> Any:
-    """One tensor of a folder, as stored."""
-    return _tensors(folder)[name].clone()
-
-
-def _tensors(folder: Path) -> dict[str, Any]:
-    """Every tensor, mapped; ValueError where the files are damaged, or there are none."""
-    import torch
+def read_tensors(folder: Path) -> dict[str, Any]:
+    """Every tensor of the safetensors files, mapped; ValueError where they are damaged."""
     from safetensors.torch import load_file
 
-    found: dict[str, Any] = {}
+    files, index = [folder / WEIGHTS], folder / f"{WEIGHTS}.index.json"
     try:
-        for path in _files(folder):
-            safe = path.suffix == ".safetensors"
-            found |= load_file(path) if safe else torch.load(path, mmap=True, weights_only=True)
-        return found
-    except Exception as error:  # of safetensors, pickle, zip files or JSON
-        raise ValueError(
-            f"the weights in {folder} cannot be read ({first_line(error)}): copy the checkpoint "
-            "again"
-        ) from None
-
-
-def _files(folder: Path) -> list[Path]:
-    """The file of the weights, or the shards that an index names."""
-    for name in WEIGHT_FILES:
-        if (folder / name).is_file():
-            return [folder / name]
-        index = folder / f"{name}.index.json"
-        if index.is_file():
-            shards = set(json.loads(index.read_bytes())["weight_map"].values())
-            return [folder / Path(shard).name for shard in sorted(shards)]
-    if (folder / "adapter_config.json").is_file():
-        merge = "merge it with `python -m openrlhf.cli.lora_combiner`"
-        raise FileNotFoundError(f"it holds a LoRA adapter: {merge}")
-    raise FileNotFoundError(f"there is neither {' nor '.join(WEIGHT_FILES)}, nor shards")
+        if not files[0].is_file():
+            shards = json.loads(index.read_bytes())["weight_map"] if index.is_file() else {}
+            files = sorted({folder / Path(shard).name for shard in shards.values()})
+        return {name: each for file in files for name, each in load_file(file).items()}
+    except Exception as error:  # of safetensors or JSON
+        said = f"the weights in {folder} cannot be read ({first_line(error)})"
+        raise ValueError(f"{said}: copy the checkpoint again") from None
 
 
 def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
@@ -148,10 +104,10 @@ def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
     name, width = f"{prefix}.weight", config.get_text_config().hidden_size
     shapes = tensor_shapes(folder)
     if name not in shapes:
-        return [
-            f"{folder} has no value head {name}: give its name without .weight as value_head_prefix"
-            ", or train a reward model with `openrlhf-js rm train`"
-        ]
+        cure = "give its name as value_head_prefix"
+        if (folder / "adapter_config.json").is_file():
+            cure = "merge the LoRA adapter with `python -m openrlhf.cli.lora_combiner`"
+        return [f"{folder} has no value head {name} in {WEIGHTS}: {cure}"]
     if shapes[name] != (1, width):
         shape = list(shapes[name])
         return [f"{folder}: the value head {name} has shape {shape}, a reward needs [1, {width}]"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from openrlhf_js import stats
 from openrlhf_js.common.store import Store
-from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered, response
+from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered
 
 Floats = NDArray[np.float64]
 Interval = dict[str, float | None]  # value, low and high
@@ -31,52 +30,39 @@ class ScoringFailed(RuntimeError):
     """The model gave a reward that is not a finite number."""
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """The pairs of a preference file, in its order; each field has one entry a pair."""
-
-    texts: list[tuple[str, str]]  # chosen and rejected, as in training but for their end
-    responses: list[tuple[str, str]]  # chosen and rejected
-    prompts: list[str]  # what tells prompts apart
-    subsets: list[str]  # groups to report separately, or ""
-
-
-def held_out(
+def texts_of(
     pairs: Iterable[PreferencePair],
     template: Template | None = None,
     input_template: str | None = None,
-) -> HeldOut:
-    """The pairs of a file as evaluation needs them; templates as in `preferences.rendered`."""
-    found = HeldOut([], [], [], [])
-    for number, pair in enumerate(pairs):
+) -> list[tuple[str, str]]:
+    """Chosen and rejected texts as in training, but for their end; templates as in `rendered`."""
+    found = []
+    for pair in pairs:
         try:
-            made = rendered(pair, template, input_template)
+            found.append(rendered(pair, template, input_template)[:2])
         except ValueError as error:
             raise ValueError(f"{pair.place}: {error}") from None
-        if pair.prompt is not None:
-            prompt = json.dumps(pair.prompt, sort_keys=True)
-        elif isinstance(pair.chosen, str):  # the texts hold their prompt: each pair is a cluster
-            prompt = f"pair {number}"
-        else:
-            prompt = json.dumps(pair.chosen[:-1], sort_keys=True)
-        found.texts.append((made.chosen, made.rejected))
-        found.responses.append((response(pair.chosen), response(pair.rejected)))
-        found.prompts.append(prompt)
-        found.subsets.append(pair.subset)
     return found
+
+
+def prompt_of(pair: PreferencePair) -> str:
+    """What tells prompts apart; each pair of texts that hold their prompt is its own cluster."""
+    prompt: Any = pair.prompt
+    if prompt is None:
+        prompt = pair.place if isinstance(pair.chosen, str) else pair.chosen[:-1]
+    return json.dumps(prompt, sort_keys=True)
 
 
 def score_pairs(
     texts: Sequence[tuple[str, str]],
     score: Callable[[Sequence[str]], Sequence[float]],
     store: Store,
-    at_once: int,
+    at_once: int = 128,
     progress: Callable[[int], None] = lambda pairs: None,
 ) -> Floats:
     """The rewards (pairs, 2) of chosen and rejected texts; those in the store are not repeated.
 
-    The store has records with pair, chosen and rejected; `at_once` pairs are scored and stored
-    together; `progress` gets the number of pairs that have rewards.
+    `at_once` pairs are scored and stored together; `progress` gets the number that have rewards.
     """
     left = [pair for pair in range(len(texts)) if (pair,) not in store]
     for start in range(0, len(left), at_once):
@@ -85,8 +71,7 @@ def score_pairs(
         rewards = rewards.reshape(len(part), 2)
         for pair, row in zip(part, rewards, strict=True):
             if not np.isfinite(row).all():
-                side = "chosen" if not np.isfinite(row[0]) else "rejected"
-                raise ScoringFailed(f"the {side} response of pair {pair + 1} got the reward {row}")
+                raise ScoringFailed(f"the sides of pair {pair + 1} got the rewards {row}")
         store.append(
             {"pair": pair, "chosen": chosen, "rejected": rejected}
             for pair, (chosen, rejected) in zip(part, rewards.tolist(), strict=True)
@@ -109,11 +94,10 @@ def evaluate(
     """Everything that is reported about a reward model, as values for JSON.
 
     Accuracy is the share of pairs whose chosen response has the larger reward; a tie counts half.
-    An interval is {"value", "low", "high"} at 95 %, clustered by prompt. An end is None where the
-    pairs do not bound it; an interval is None where there is nothing to average.
+    An interval is {"value", "low", "high"} at 95 %, clustered by prompt; an end is None where the
+    pairs do not bound it, and the interval where there are none.
 
-    Rewards, not normalised, and lengths in tokens are (pairs, 2): chosen and rejected; `prompts`
-    and `subsets` are as in `HeldOut`.
+    `rewards`, not normalised, and `lengths` in tokens are (pairs, 2): chosen and rejected.
     """
     if not len(rewards):
         raise ValueError("there is no pair to evaluate on")
@@ -122,17 +106,11 @@ def evaluate(
     names = np.array(subsets, dtype=object)
     several = sorted(set(subsets)) if len(set(subsets)) > 1 else []
     bins = reliability(margins)
+    parts = {name: _part(margins[names == name], clusters[names == name]) for name in several}
     return {
         **_part(margins, clusters),
-        "subsets": {
-            name: _part(margins[names == name], clusters[names == name]) for name in several
-        },
-        "reward": {
-            "mean": float(rewards.mean()),
-            "std": float(rewards.std(ddof=1)),
-            "chosen_mean": float(rewards[:, 0].mean()),
-            "rejected_mean": float(rewards[:, 1].mean()),
-        },
+        "subsets": parts,
+        "reward": {"mean": float(rewards.mean()), "std": float(rewards.std(ddof=1))},
         "calibration": {
             "error": calibration_error(bins),
             "error_by_chance": error_by_chance(margins),
@@ -171,14 +149,13 @@ def hits(margins: Floats) -> Floats:
 def reliability(margins: Floats, bins: int = BINS) -> list[dict[str, float]]:
     """Mean confidence and accuracy in at most so many bins of as many pairs each, least first."""
     confidence, right = _confidence(margins), hits(margins)
-    order = np.argsort(confidence, kind="stable")
     return [
         {
             "confidence": float(confidence[part].mean()),
             "accuracy": float(right[part].mean()),
             "pairs": len(part),
         }
-        for part in np.array_split(order, _bin_count(len(margins), bins))
+        for part in _bins(confidence, bins)
     ]
 
 
@@ -186,8 +163,9 @@ def _confidence(margins: Floats) -> Floats:
     return 1 / (1 + np.exp(-np.abs(margins)))
 
 
-def _bin_count(pairs: int, bins: int) -> int:
-    return max(1, min(bins, pairs // LEAST_PER_BIN))
+def _bins(confidence: Floats, most: int) -> list[NDArray[np.intp]]:
+    count = max(1, min(most, len(confidence) // LEAST_PER_BIN))
+    return np.array_split(np.argsort(confidence, kind="stable"), count)
 
 
 def calibration_error(bins: list[dict[str, float]]) -> float:
@@ -203,12 +181,10 @@ def calibration_error(bins: list[dict[str, float]]) -> float:
 def error_by_chance(margins: Floats, bins: int = BINS) -> float:
     """The expected calibration error of exact confidences on as many independent pairs.
 
-    A bin's accuracy is then nearly normal about its confidence, and the mean distance of a normal
-    variable from its mean is sqrt(2 / pi) standard deviations.
+    A bin's accuracy is then nearly normal, at a mean distance of sqrt(2 / pi) standard deviations.
     """
-    confidence = np.sort(_confidence(margins))
-    parts = np.array_split(confidence, _bin_count(len(margins), bins))
-    variances = [float((part * (1 - part)).sum()) for part in parts]
+    confidence = _confidence(margins)
+    variances = [(confidence * (1 - confidence))[part].sum() for part in _bins(confidence, bins)]
     return float(np.sqrt(2 / np.pi * np.array(variances)).sum()) / len(margins)
 
 
@@ -221,10 +197,7 @@ def log_loss(margins: Floats) -> float:
 
 
 def correlation_within_pairs(margins: Floats, differences: Floats) -> float | None:
-    """Pearson's of reward and length, each minus its pair's mean: free of prompts' differences.
-
-    It does not depend on which response of a pair was the chosen one.
-    """
+    """Pearson's of reward and length, each minus its pair's mean: free of prompts' differences."""
     norm = float(np.linalg.norm(margins) * np.linalg.norm(differences))
     return float(np.clip(margins @ differences / norm, -1, 1)) if norm > 0 else None
 
@@ -255,13 +228,8 @@ def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> di
 
 
 def _pictures(rewards: Floats, lengths: Floats, margins: Floats) -> dict[str, Any]:
-    """What the pictures need beyond the figures: a histogram, and points, thinned evenly.
-
-    One edge of the histogram is 0, so that no bar holds margins of both signs.
-    """
-    width = float(np.ptp(np.append(margins, 0))) / HISTOGRAM_BINS or 1.0
-    first, last = np.floor(margins.min() / width), np.floor(margins.max() / width) + 1
-    counts, edges = np.histogram(margins, bins=np.arange(first, last + 1) * width)
+    """What the pictures need beyond the figures: a histogram, and points, thinned evenly."""
+    counts, edges = np.histogram(margins, HISTOGRAM_BINS)
     every = -(-len(margins) // SHOWN_POINTS)
     return {
         "margins": {"counts": counts.tolist(), "edges": edges.tolist()},

@@ -15,7 +15,7 @@ from openrlhf_js.reward_model.checkpoint import (
     head_prefix,
     normalisation,
     read_config,
-    read_tensor,
+    read_tensors,
 )
 from openrlhf_js.reward_model.preferences import encode
 from openrlhf_js.sampling.models import local_folder
@@ -27,11 +27,7 @@ MAX_TEXTS = 64
 
 @dataclass(frozen=True)
 class RewardModel:
-    """Scores texts. Made by `load`; for use by one thread at a time.
-
-    The description says what was loaded; scores are (reward - mean) / std where `normalized`, and
-    longer texts than `max_len` tokens, EOS included, are cut at `truncation_side`.
-    """
+    """Scores texts, in one thread at a time; made by `load`. The description says what it is."""
 
     _backbone: Any
     _head: torch.nn.Linear
@@ -53,7 +49,7 @@ class RewardModel:
     ) -> RewardModel:
         """Loads a folder, or a name on the hub, of OpenRLHF's reward model training.
 
-        `max_len` is in tokens, as in training; without a `device` it is a GPU if there is one;
+        `max_len` is in tokens, as in training; the `device` is by default a GPU if there is one;
         `normalize` gives (reward - mean) / std. ValueError lists what is wrong.
         """
         from transformers import AutoModel, AutoTokenizer
@@ -81,10 +77,8 @@ class RewardModel:
         )
         if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
             # transformers would initialise them at random
-            raise ValueError(
-                f"{folder} lacks {len(wrong)} weights, such as {sorted(map(str, wrong))[0]}"
-            )
-        weight = read_tensor(folder, f"{prefix}.weight")
+            raise ValueError(f"{folder} lacks {len(wrong)} weights, such as {min(map(str, wrong))}")
+        weight = read_tensors(folder)[f"{prefix}.weight"].clone()
         head = torch.nn.Linear(weight.shape[1], 1, bias=False)
         head.weight = torch.nn.Parameter(weight, requires_grad=False)
         description = {
@@ -93,20 +87,15 @@ class RewardModel:
             **{"truncation_side": tokenizer.truncation_side, "normalized": normalize},
             **{name: getattr(config, name, None) for name in ("mean", "std")},
         }
-        return cls(
-            backbone.to(place).eval(),
-            head.to(place, DTYPES[dtype]),
-            tokenizer,
-            scale,
-            description,
-        )
+        head = head.to(place, DTYPES[dtype])
+        return cls(backbone.to(place).eval(), head, tokenizer, scale, description)
 
     def score(self, texts: Sequence[str]) -> list[float]:
         """One score for each text, in their order; ValueError if one is not finite."""
         scores = self.scores(texts)
-        for number, score in enumerate(scores):
+        for text, score in zip(texts, scores, strict=True):
             if not math.isfinite(score):
-                raise ValueError(f"text {number} has the score {score}: {texts[number]!r:.80}")
+                raise ValueError(f"the score {score} of {text!r:.80}")
         return scores
 
     def scores(
@@ -114,8 +103,8 @@ class RewardModel:
     ) -> list[float]:
         """One score for each text, in their order, computed in micro-batches of these sizes.
 
-        It may be NaN or infinite. NaN is also the score of a text with a token that the model has
-        no embedding for, which would abort a CUDA context. `max_tokens` includes padding.
+        It may be infinite or NaN, as where the model has no embedding for a token, which would
+        abort a CUDA context. `max_tokens` includes padding.
         """
         ids = encode(self._tokenizer, texts, self.description["max_len"])
         embeddings = self._backbone.get_input_embeddings().weight.shape[0]
@@ -144,14 +133,12 @@ class RewardModel:
 def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> list[list[int]]:
     """Indices of texts to score together: of similar lengths, the longest first.
 
-    A batch has at most `max_count` texts and count x longest at most `max_tokens`; a text longer
-    than that goes alone.
+    A batch has at most `max_count` texts; count x longest is at most `max_tokens`, or count is 1.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         last = batches[-1] if batches else []
-        tokens = lengths[last[0]] * (len(last) + 1) if last else 0
-        if last and len(last) < max_count and tokens <= max_tokens:
+        if last and len(last) < max_count and lengths[last[0]] * (len(last) + 1) <= max_tokens:
             last.append(index)
         else:
             batches.append([index])

@@ -58,18 +58,14 @@ def pair(row: Mapping[str, Any] | ValueError, keys: Keys, place: str) -> Prefere
     """The pair of a row; ValueError if it is not one that OpenRLHF takes."""
     if isinstance(row, ValueError):
         raise row
-    for key in (keys.prompt, keys.chosen, keys.rejected):
-        if key is not None:
-            _check_side(row, key)
+    prompt = None if keys.prompt is None else _side(row, keys.prompt)
+    chosen, rejected = _side(row, keys.chosen), _side(row, keys.rejected)
+    if len({type(each) for each in (prompt, chosen, rejected) if each is not None}) > 1:
+        raise ValueError("prompt and sides must all hold text or all hold messages")
     if keys.margin is not None:
         margin: Any = row.get(keys.margin)
         if type(margin) not in (int, float) or not abs(margin) <= LARGEST_MARGIN:
             raise ValueError(f"{keys.margin!r} must hold a finite number, not {margin!r:.60}")
-    prompt = None if keys.prompt is None else row[keys.prompt]
-    chosen, rejected = row[keys.chosen], row[keys.rejected]
-    if len({type(each) for each in (prompt, chosen, rejected) if each is not None}) > 1:
-        names = ", ".join(repr(key) for key in keys[:3] if key)
-        raise ValueError(f"{names} must all hold text or all hold messages")
     subset = row.get(keys.subset) if keys.subset else None
     subset = "" if subset is None else str(subset)
     return PreferencePair(prompt, chosen, rejected, place, subset, _unread_prompt(row, keys))
@@ -83,38 +79,25 @@ def _unread_prompt(row: Mapping[str, Any], keys: Keys) -> bool:
     return any(text not in json.dumps(row[key]) for key in (keys.chosen, keys.rejected))
 
 
-def _check_side(row: Mapping[str, Any], key: str) -> None:
+def _side(row: Mapping[str, Any], key: str) -> Side:
     side = row.get(key)
     if side is None:
-        seen = ", ".join(map(str, row)) or "none"
-        raise ValueError(f"no value under the key {key!r}; keys seen: {seen}")
+        raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(map(str, row))}")
     messages = side if isinstance(side, list) and side else [None]
-    if not isinstance(side, str) and not all(map(_is_message, messages)):
-        said = f"{key!r} must hold text, or messages that have a role and a content, both text"
-        raise ValueError(f"{said}; not {side!r:.60}")
+    if isinstance(side, str) or all(map(_is_message, messages)):
+        return side
+    said = f"{key!r} must hold text, or messages that have a role and a content, both text"
+    raise ValueError(f"{said}; not {side!r:.60}")
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(part), str) for part in ("role", "content")
-    )
+    parts = [value.get("role"), value.get("content")] if isinstance(value, dict) else [None]
+    return all(isinstance(part, str) for part in parts)
 
 
 def response(side: Side) -> str:
     """The response of a side; of text that holds its prompt too, all of it."""
     return side if isinstance(side, str) else side[-1]["content"]
-
-
-class Texts(NamedTuple):
-    """Both sides of a pair as text, each with the prompt.
-
-    `whole` is False where the rendered conversation does not start with the rendered prompt:
-    OpenRLHF, which cuts the prompt off by its length, then loses or doubles some text.
-    """
-
-    chosen: str
-    rejected: str
-    whole: bool
 
 
 def ended(text: str, eos_token: str) -> str:
@@ -126,46 +109,40 @@ def ended(text: str, eos_token: str) -> str:
 def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]]:
     """The token ids of each text, 1 to `max_len` of them, the last one EOS.
 
-    As `openrlhf.datasets.RewardDataset`: trailing newlines are stripped, EOS follows a space unless
-    the text ends with it, the tokenizer cuts at its own truncation side, and the last token becomes
-    EOS whatever it was. `openrlhf.cli.serve_rm` only cuts, and so gives other scores than training.
+    As `openrlhf.datasets.RewardDataset`: the tokenizer cuts at its truncation side, the last token
+    becomes EOS. `openrlhf.cli.serve_rm` only cuts, and so gives other scores than training.
     """
     if not texts:  # tokenizers do not take an empty list
         return []
-    ids = tokenizer(
-        [ended(text, tokenizer.eos_token) for text in texts],
-        max_length=max_len,
-        truncation=True,
-        padding=False,
-        add_special_tokens=False,
-    )["input_ids"]
+    given = [ended(text, tokenizer.eos_token) for text in texts]
+    options = {"max_length": max_len, "truncation": True, "add_special_tokens": False}
+    ids = tokenizer(given, **options)["input_ids"]
     return [[*each[:-1], tokenizer.eos_token_id] for each in ids]
 
 
 def rendered(
     pair: PreferencePair, template: Template | None = None, input_template: str | None = None
-) -> Texts:
-    """Both sides without their ends; ValueError for text with a template, or messages without.
+) -> tuple[str, str, bool]:
+    """Both texts without their ends, and whether they start with the prompt.
 
-    `input_template` is for prompts that are text.
+    OpenRLHF cuts the prompt off by its length. `input_template` is for prompts that are text.
+    ValueError for text with a template, or messages without.
     """
     sides: tuple[Any, ...] = pair.prompt, pair.chosen, pair.rejected  # all text, or all messages
     given, chosen, rejected = sides
+    if isinstance(chosen, str) != (template is None):
+        raise ValueError("apply_chat_template is for sides that hold messages, and for all of them")
     if template is None:
-        if not isinstance(chosen, str):
-            raise ValueError("the sides hold messages, which need apply_chat_template")
         prompt = given or ""
         if given is not None and input_template:
             prompt = input_template.format(given)
-        return Texts(prompt + chosen, prompt + rejected, True)
-    if isinstance(chosen, str):
-        raise ValueError("apply_chat_template is for messages, and the sides hold text")
+        return prompt + chosen, prompt + rejected, True
     if given is None:
-        return Texts(_applied(template, chosen), _applied(template, rejected), True)
+        return _applied(template, chosen), _applied(template, rejected), True
     prompt = _applied(template, given, add_generation_prompt=True)
     full, other = (_applied(template, given + side) for side in (chosen, rejected))
     whole = full.startswith(prompt) and other.startswith(prompt)
-    return Texts(prompt + full[len(prompt) :], prompt + other[len(prompt) :], whole)
+    return prompt + full[len(prompt) :], prompt + other[len(prompt) :], whole
 
 
 def _applied(template: Template, messages: Messages, **options: bool) -> str:

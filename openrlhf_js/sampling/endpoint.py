@@ -30,8 +30,6 @@ ABOUT_ONE_REQUEST = re.compile(  # an answer of status 400 that others may not g
 )
 ADVICE = {
     401: "it needs an API key: name the environment variable that holds a valid one (--key_env)",
-    402: "the account has no credit left",
-    403: "the key may not use the model {model!r}",
     404: "it has no model {model!r}, or the address is not its base, which usually ends in /v1",
 }
 
@@ -116,15 +114,15 @@ class Endpoint:
 
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers, and fills in the name of its only model."""
+        names: list[str] = []
         with self.client(openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS), 0) as client:
             try:
                 names = [str(each.id) for each in client.models.list().data]
-            except (ValueError, TypeError, AttributeError):  # no list of models
-                names = []
-            except openai.APIStatusError as error:
+            except openai.APIStatusError as error:  # not every endpoint lists its models
                 if error.status_code in (401, 403) or not self.model:
                     raise
-                names = []  # not every endpoint lists its models
+            except (ValueError, TypeError, AttributeError):
+                pass  # a page instead of a list
         if not self.model and len(names) != 1:
             raise ValueError(
                 f"{self.base_url} serves {len(names)} models ({', '.join(names[:8])}): name one, "
@@ -186,9 +184,8 @@ class Endpoint:
         said = f"{self.base_url} answered {status}: {' '.join(body.split())[:EXCERPT_CHARACTERS]}"
         if status == 413 or (status == 400 and ABOUT_ONE_REQUEST.search(body)):
             return NoReply(said, refused=True)
-        if "insufficient_quota" in body:
-            status = 402
-        elif status in (408, 409, 429) or status >= 500:
+        passes = status in (408, 409, 429) or status >= 500
+        if passes and "insufficient_quota" not in body:
             return NoReply(said)
         advice = ADVICE.get(status, "change the setting that it names").format(model=self.model)
         return EndpointError(f"{said}; {advice}")

@@ -17,7 +17,6 @@ FINGERPRINTED = (  # what decides what a model says
 )
 MEDIA_TOKENS = ("image_token_id", "video_token_id", "audio_token_id")  # of configurations
 FORBIDDEN = -100.0  # the logit, or what is added to it, of a token that must not be sampled
-SMALLEST_VOCABULARY = 4  # of what transformers makes up where tokenizer files are missing
 
 
 class ModelFiles(NamedTuple):
@@ -78,18 +77,14 @@ def model_files(folder: Path) -> ModelFiles:
     logging.set_verbosity_error()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
+        if len(tokenizer) < 4:  # which transformers makes up where there is none
+            raise ValueError("it has no tokenizer")
         config = AutoConfig.from_pretrained(folder)
         processor = load_processor(folder) if hasattr(config, "vision_config") else None
-        found = ModelFiles(folder, tokenizer, config, processor)
+        return ModelFiles(folder, tokenizer, config, processor)
     except (OSError, ValueError, KeyError, TypeError) as error:
         said = f"{folder} is not a model that loads: {error}"
         raise ValueError(said.splitlines()[0]) from error
-    if len(tokenizer) < SMALLEST_VOCABULARY:
-        raise ValueError(
-            f"{folder} has no tokenizer: copy the tokenizer files of the model that it was trained "
-            "from into it"
-        )
-    return found
 
 
 def model_fingerprint(folder: Path) -> str:

@@ -11,7 +11,6 @@ import base64
 import math
 import mimetypes
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -57,7 +56,6 @@ class Sampled(NamedTuple):
     finish_reason: str  # "stop", or "length" where it was cut off
     tokens: int | None  # of the response; None where the endpoint does not say
     seed: int
-    seconds: float  # its share of the time that sampling took
 
 
 Samples = list[tuple[Request, Sampled | NoReply]]
@@ -138,12 +136,10 @@ class LocalSampler:
         seeds = [key(parameters.seed, request.number, request.draw) for request, _ in pairs]
         prompts = [prompt.tokens for _, prompt in pairs]
         images = [request.images for request, _ in pairs]
-        began = time.perf_counter()
         if temperature == 0:
             responses = self._engine.greedy(prompts, images)
         else:
             responses = self._engine.sample(prompts, seeds, images)
-        seconds = (time.perf_counter() - began) / len(pairs)
         found: Samples = []
         for (request, prompt), response, seed in zip(pairs, responses, seeds, strict=True):
             tokens = response.tolist()
@@ -152,7 +148,7 @@ class LocalSampler:
             opening = OPEN_THOUGHT.search(prompt.text)  # as some chat templates end
             text = (opening[0].strip() if opening else "") + text
             reason = "stop" if ended else "length"
-            found.append((request, Sampled(text, "", reason, len(tokens), seed, seconds)))
+            found.append((request, Sampled(text, "", reason, len(tokens), seed)))
         return found
 
 
@@ -176,25 +172,13 @@ class ServedSampler:
         self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
     ) -> None:
         """Samples many at the same time; NoReply where there is no response."""
-        last = time.perf_counter()
-        refused: dict[int, NoReply] = {}
 
         async def ask(request: Request) -> Sampled:
-            nonlocal last
-            if request.number in refused:  # is asked no further
-                raise refused[request.number]
             seed = key(parameters.seed, request.number, request.draw) >> SEED_SHIFT
             given = {"temperature": parameters.temperature, "top_p": parameters.top_p}
             given |= {self.max_tokens_name: parameters.max_new_tokens, "seed": seed}
-            try:
-                reply = await self.endpoint.chat(messages_of(request), **given)
-            except NoReply as error:
-                if error.refused:
-                    refused[request.number] = error
-                raise
-            now = time.perf_counter()  # shares add up to the whole, however many at a time
-            seconds, last = now - last, now
-            return Sampled(*reply[:3], reply.completion_tokens, seed, seconds)
+            reply = await self.endpoint.chat(messages_of(request), **given)
+            return Sampled(*reply[:3], reply.completion_tokens, seed)
 
         run_all(self.endpoint, requests, ask, on_samples, self.concurrency)
 

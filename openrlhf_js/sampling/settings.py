@@ -38,8 +38,6 @@ class EngineSettings(Settings):
         """ "cpu" or "cuda"."""
         from torch import cuda
 
-        if self.device == "cuda" and not cuda.is_available():
-            raise ValueError("--device cuda, but torch sees no GPU")
         return ("cuda" if cuda.is_available() else "cpu") if self.device == "auto" else self.device
 
     @property
@@ -51,11 +49,9 @@ class EngineSettings(Settings):
     @property
     def engine_name(self) -> str:
         """ "vllm" or "transformers"."""
-        installed = importlib.util.find_spec("vllm") is not None
-        if self.engine == "vllm" and not installed:
-            raise ValueError("--engine vllm, but vLLM is not installed")
         if self.engine != "auto":
             return self.engine
+        installed = importlib.util.find_spec("vllm") is not None
         return "vllm" if installed and self.device_name == "cuda" else "transformers"
 
     @property

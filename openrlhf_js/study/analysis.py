@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.stats import clustered_mean, holm, paired_difference
 from openrlhf_js.study.design import TRACKER
 
-Record = Mapping[str, Any]
-Row = dict[str, Any]
+CELL = ["task", "mix", "prompts", "responses", "vary", "cell"]  # the same for what is compared
 SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
-TESTED = {
-    "pass1": "pass@1",
-    "reward": "reward",
-    "steps_to_target": "steps",
-    "any_rate": "any rate",
-}
+TESTED = {"pass1": "pass@1", "reward": "reward", "steps_to_target": "steps", "any_rate": "any rate"}
 CAUSES = {
     "baseline_error": "error of the baseline / rloo's",
     "gradient_variance": "gradient variance",
@@ -29,99 +25,73 @@ CAUSES = {
 }
 # Their advantages and gradients are divided by a standard deviation, so in other units.
 SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scaling} | {TRACKER}
-PAIRED = 2  # seeds at least for an interval
-
-
-class Cell(NamedTuple):
-    """What is the same for the runs that are compared."""
-
-    task: str
-    mix: str
-    prompts: int
-    responses: int
-    vary: str
-
-    @property
-    def name(self) -> str:
-        """In words."""
-        words = f"{self.task}, {self.mix}, {self.prompts} x {self.responses} {self.vary}"
-        return words.strip()
 
 
 class Findings(NamedTuple):
-    """Of all cells."""
+    """Tidy rows of all cells: settings, quantity, value, low, high, seeds."""
 
-    rows: list[Row]
-    """A mean for each cell, estimator, learning rate and quantity."""
-    differences: list[Row]
-    """To the reference, each estimator at its own best learning rate."""
-    at_each_rate: list[Row]
+    means: pd.DataFrame
+    """For each cell, estimator, learning rate and quantity; `best` is the rate with the highest
+    pass@1, and `any_rate` is pass@1 averaged over the rates."""
+    differences: pd.DataFrame
+    """To the reference, each estimator at its own best learning rate, with p and p_holm."""
+    at_each_rate: pd.DataFrame
     """The same at equal learning rates."""
-    regret: list[Row]
-    """By estimator: how far below the best one of a cell it ends, mean and worst over cells."""
-    best: dict[tuple[Cell, str], float]
-    """The learning rate at which a cell's estimator ends highest."""
+    regret: pd.DataFrame
+    """How far each estimator's pass@1 is below that of the cell's best one. Since the best is
+    picked by the same noisy means, even equal estimators show some."""
+    curves: pd.DataFrame
+    """The training reward by step, each estimator at its best learning rate."""
 
 
-Seeds = dict[int, Record]
-Rates = dict[float, Seeds]
-Cells = dict[Cell, dict[str, Rates]]
-
-
-def analyse(records: Iterable[Record], reference: str) -> Findings:
+def analyse(records: Iterable[Mapping[str, Any]], reference: str) -> Findings:
     """All tables of a study.
 
     p-values are Holm's, corrected for all comparisons of one quantity in the study. A run that
     never reaches the target counts with all its steps, so such means are lower bounds.
     """
-    cells: Cells = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
-    for record in records:
-        cell = Cell(*(record[name] for name in Cell._fields))
-        cells[cell][record["estimator"]][record["learning_rate"]][record["seed"]] = record
-    found = Findings([], [], [], [], {})
-    for cell, estimators in cells.items():
-        _add(found, cell, estimators, reference)
-    for quantity in TESTED:
-        family = [row for row in found.differences if row["quantity"] == quantity]
-        for row, p in zip(family, holm([row["p"] for row in family]), strict=True):
-            row["p_holm"] = p
-    return found._replace(regret=regret(found.rows))
+    runs = pd.DataFrame(records)
+    runs["cell"] = [
+        f"{task}, {mix}, {prompts} x {responses} {vary}".strip()
+        for task, mix, prompts, responses, vary in runs[CELL[:-1]].itertuples(index=False)
+    ]
+    runs.loc[runs.estimator.isin(SCALED), "gradient_variance"] = None
+    by = [*CELL, "estimator"]
+    order = runs.groupby(by, sort=False).ngroup().argsort(kind="stable")
+    runs = runs.iloc[order].reset_index(drop=True)
+    runs["final"] = runs.pass1.astype(float).fillna(runs.reward)  # what was measured
+    means = runs.groupby([*by, "learning_rate"]).final.transform("mean")
+    highest = means.groupby([runs[name] for name in by]).transform("idxmax")
+    runs["best"] = runs.learning_rate == runs.learning_rate[highest].to_numpy()
+    runs["steps_to_target"] = np.nan
+    for _, own in runs.groupby("cell"):
+        reward = target(own.curve[own.best & (own.estimator == reference)])
+        if reward is not None:
+            shares = [steps_to(reward, curve) for curve in own.curve]
+            runs.loc[own.index, "steps_to_target"] = own.steps * shares
+    quantities = ["pass1", "reward", "steps_to_target", *CAUSES]
+    tidy = runs.melt([*by, "learning_rate", "best", "seed"], quantities, "quantity")
+    tidy = tidy.astype({"value": float})
+    at_each_rate = _differences(tidy, reference, ["learning_rate"])
+    several = runs[runs.groupby(by).learning_rate.transform("nunique") > 1]
+    average = several.groupby([*by, "seed"], sort=False, as_index=False).final.mean()
+    average = average.rename(columns={"final": "value"}).assign(quantity="any_rate", best=True)
+    tidy = pd.concat([tidy, average])
+    differences = _differences(tidy[tidy.best], reference)
+    for _, family in differences.groupby("quantity"):
+        differences.loc[family.index, "p_holm"] = holm(family.p.tolist())
+    found = _means(tidy, [*by, "learning_rate", "best", "quantity"])
+    finals = found[found.best & (found.quantity == "pass1")]
+    below = finals.groupby("cell").value.transform("max") - finals.value
+    curves = runs[runs.best].explode("curve").astype({"curve": float})
+    points = curves.groupby(level=0).curve
+    curves["step"] = curves.steps * (points.cumcount() + 0.5) / points.transform("size")
+    curves = _means(curves.rename(columns={"curve": "value"}), ["cell", "estimator", "step"])
+    return Findings(found, differences, at_each_rate, finals.assign(value=below), curves)
 
 
-def _add(found: Findings, cell: Cell, estimators: dict[str, Rates], reference: str) -> None:
-    """Adds what one cell shows."""
-    best = {name: best_rate(rates) for name, rates in estimators.items()}
-    found.best.update({(cell, name): rate for name, rate in best.items()})
-    theirs = estimators[reference]
-    quantities = _quantities(target(theirs[best[reference]].values()))
-    for name, rates in estimators.items():
-        own: Row = {"cell": cell, "estimator": name}
-        for rate, seeds in rates.items():
-            settings = {**own, "learning_rate": rate}
-            found.rows.extend(_means({**settings, "best": rate == best[name]}, seeds, quantities))
-            if name != reference and rate in theirs:
-                found.at_each_rate.extend(_differences(settings, seeds, theirs[rate], quantities))
-        if name != reference:
-            own["learning_rate"] = best[name]
-            pairs = rates[best[name]], theirs[best[reference]]
-            found.differences.extend(_differences(own, *pairs, quantities))
-            if len(rates) > 1:
-                found.differences.extend(_any_rate(own, rates, theirs))
-
-
-def best_rate(rates: Rates) -> float:
-    """The learning rate with the highest pass@1."""
-    return max(rates, key=lambda rate: _final(rates[rate].values()))
-
-
-def _final(records: Iterable[Record]) -> float:
-    """pass@1 where it was measured, else the training reward."""
-    return fmean(each["reward"] if each["pass1"] is None else each["pass1"] for each in records)
-
-
-def target(records: Iterable[Record]) -> float | None:
-    """The reward at `SHARE_OF_RISE` of these runs' mean rise from first to last point, if any."""
-    curves = [each["curve"] for each in records]
+def target(curves: Sequence[Sequence[float]]) -> float | None:
+    """The reward at `SHARE_OF_RISE` of the mean rise from first to last point, if any."""
     first, last = (fmean(curve[place] for curve in curves) for place in (0, -1))
     return first + SHARE_OF_RISE * (last - first) if last > first else None
 
@@ -137,101 +107,38 @@ def steps_to(reward: float, curve: Sequence[float]) -> float:
     return 1.0
 
 
-Quantity = Callable[[Record], "float | None"]
+def _means(tidy: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    rows = []
+    known = tidy.dropna(subset="value").groupby(keys, sort=False, dropna=False)
+    for key, values in known.value:
+        row = dict(zip(keys, key, strict=True)) | clustered_mean(values)._asdict()
+        rows.append(row | {"seeds": len(values)})
+    return pd.DataFrame(rows)
 
 
-def _quantities(reward: float | None) -> dict[str, Quantity]:
-    def plain(name: str) -> Quantity:
-        return lambda record: record[name]
-
-    return {
-        **{name: plain(name) for name in ("pass1", "reward", *CAUSES)},
-        "gradient_variance": lambda record: (
-            None if record["estimator"] in SCALED else record["gradient_variance"]
-        ),
-        "steps_to_target": lambda record: (
-            None if reward is None else record["steps"] * steps_to(reward, record["curve"])
-        ),
-    }
-
-
-def _means(settings: Row, seeds: Seeds, quantities: Mapping[str, Quantity]) -> list[Row]:
-    found = []
-    for name, quantity in quantities.items():
-        values = [value for each in seeds.values() if (value := quantity(each)) is not None]
-        if values:
-            estimate = clustered_mean(values).plain()
-            found.append({**settings, "quantity": name, **estimate, "seeds": len(values)})
-    return found
+def _differences(tidy: pd.DataFrame, reference: str, same: Sequence[str] = ()) -> pd.DataFrame:
+    """Paired by seed, between values of which these settings are the same, too."""
+    keys = [*CELL, "estimator", "learning_rate", "quantity"]
+    ours, theirs = (tidy[(tidy.estimator == reference) == is_it] for is_it in (False, True))
+    on = ["cell", "quantity", "seed", *same]
+    pairs = ours.merge(theirs[[*on, "value"]], on=on, suffixes=("", "_of_reference"))
+    known = pairs.dropna(subset=["value", "value_of_reference"])
+    rows = []
+    for key, own in known.groupby(keys, sort=False, dropna=False):
+        if len(own) > 1:  # one pair has no interval
+            of = paired_difference(own.value, own.value_of_reference)
+            row = dict(zip(keys, key, strict=True)) | of.estimate._asdict()
+            rows.append(row | {"seeds": len(own), "p": of.p_value})
+    return pd.DataFrame(rows, columns=[*keys, "value", "low", "high", "seeds", "p"])
 
 
-def _differences(
-    settings: Row, ours: Seeds, theirs: Seeds, quantities: Mapping[str, Quantity]
-) -> list[Row]:
-    found = []
-    for name, quantity in quantities.items():
-        pairs = [(quantity(ours[seed]), quantity(theirs[seed])) for seed in ours]
-        found += _difference(settings, name, pairs)
-    return found
-
-
-def _any_rate(settings: Row, ours: Rates, theirs: Rates) -> list[Row]:
-    """How an estimator tolerates the learning rate: pass@1 averaged over those of the study."""
-
-    def average(rates: Rates, seed: int) -> float:
-        return fmean(_final([each[seed]]) for each in rates.values())
-
-    seeds = next(iter(ours.values()))
-    pairs = [(average(ours, seed), average(theirs, seed)) for seed in seeds]
-    return _difference({**settings, "learning_rate": None}, "any_rate", pairs)
-
-
-def _difference(
-    settings: Row, quantity: str, pairs: Sequence[tuple[float | None, float | None]]
-) -> list[Row]:
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    if len(known) < PAIRED:
-        return []
-    of = paired_difference(*zip(*known, strict=True))
-    test = {"p": of.p_value, "p_holm": None, "seeds": len(known)}
-    return [{**settings, "quantity": quantity, **of.estimate.plain(), **test}]
-
-
-def regret(rows: Sequence[Row]) -> list[Row]:
-    """How far each estimator's pass@1 is below the best estimator's of the cell.
-
-    Since the best is picked by the same noisy means, even equal estimators show some regret.
-    """
-    finals: dict[Cell, dict[str, float]] = defaultdict(dict)
-    for row in rows:
-        if row["best"] and row["quantity"] == "pass1":
-            finals[row["cell"]][row["estimator"]] = row["value"]
-    by_estimator: dict[str, dict[Cell, float]] = defaultdict(dict)
-    for cell, values in finals.items():
-        for name, value in values.items():
-            by_estimator[name][cell] = max(values.values()) - value
-    found = []
-    for name, each in by_estimator.items():
-        worst = max(each, key=lambda cell: each[cell])
-        best = sum(value == 0 for value in each.values())
-        found.append(
-            {
-                "estimator": name,
-                "mean": fmean(each.values()),
-                "worst": each[worst],
-                "worst_cell": worst.name,
-                "cells": len(each),
-                "best_in": best,
-                "by_cell": {cell.name: value for cell, value in each.items()},
-            }
+def in_words(findings: Findings, reference: str) -> list[str]:
+    """The paired difference of pass@1, in points, for each cell and estimator."""
+    said = []
+    for row in findings.differences.query("quantity == 'pass1'").itertuples():
+        value, low, high = (100 * end for end in (row.value, row.low, row.high))
+        said.append(
+            f"{row.cell}: {row.estimator} {value:+.1f} points of pass@1 over {reference} "
+            f"({low:+.1f} to {high:+.1f}, paired over {row.seeds} seeds)"
         )
-    return sorted(found, key=lambda row: row["mean"])
-
-
-def in_words(row: Row, reference: str) -> str:
-    """A paired difference of pass@1, in points."""
-    value, low, high = (100 * row[end] for end in ("value", "low", "high"))
-    return (
-        f"{row['cell'].name}: {row['estimator']} {value:+.1f} points of pass@1 over {reference} "
-        f"({low:+.1f} to {high:+.1f}, paired over {row['seeds']} seeds)"
-    )
+    return said

@@ -80,6 +80,11 @@ class StudySettings(Settings):
     distinct: int = Field(
         0, ge=0, description="prompts that are visited again and again; 0: new ones in every batch"
     )
+    offline: int = Field(
+        0,
+        ge=0,
+        description="responses of the warm start to each prompt that js_memory and spo know",
+    )
     vary: list[str] = Field([], description="NAME=A,B,...: any flag of training; stack alone")
     engine: Literal["inline", "stack"] = Field("inline", description="what trains")
     width: int = Field(128, ge=16, multiple_of=8, description="of the tiny model")
@@ -112,6 +117,8 @@ class StudySettings(Settings):
             raise ValueError("flags of training, --vary and --print need --engine stack")
         if bad := [each for each in self.vary if not each.partition("=")[2]]:
             raise ValueError(f"--vary {bad[0]} must be NAME=A,B,...")
+        if self.offline and self.stack:
+            raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         if "mixed" in self.mixes and self.stack and self.tasks != ["sort"]:
@@ -154,5 +161,5 @@ class StudySettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
         shared = ("engine", "steps", "width", "layers", "start_seed", "held_out", "samples")
-        more = ("distinct",) if self.distinct else ()
+        more = [name for name in ("distinct", "offline") if getattr(self, name)]
         return {name: self.manifest()[name] for name in (*shared, *more, "train")}

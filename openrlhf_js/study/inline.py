@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators import ESTIMATORS, Memory, advantage, diagnostics
@@ -145,22 +146,33 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
     given = problems(run, settings)
     steps: list[dict[str, float]] = []
     moments = []
-    memory = {TRACKER: Tracker, "js_memory": Memory}.get(run.estimator, lambda: None)()
-    name = "rloo" if run.estimator == TRACKER else run.estimator  # for what is logged
+    memory = Memory() if run.estimator == "js_memory" else None
+    tracker = None
+    if (memory is not None and settings.offline) or run.estimator == TRACKER:
+        kinds = list(dict.fromkeys(given))
+        known, count = torch.tensor([key_of(*each) for each in kinds]), settings.offline
+        rates = pass_rates(policy, task, kinds, count) if count else [0.0] * len(kinds)
+        right = count * torch.tensor(rates, dtype=torch.float64)
+        if memory is None:
+            tracker = Tracker(known, right, count)
+        else:
+            memory.update(known, (right / count)[:, None].expand(-1, count), None, 0)
+    name = "bloo" if run.estimator == TRACKER else run.estimator  # for what is logged
     for step in range(settings.steps):
         now = given[step * run.prompts : (step + 1) * run.prompts]
         generator = torch.Generator().manual_seed(run.seed * 100_003 + step)
         batch = _sample(policy, task, now, run, generator)
         keys = torch.tensor([key_of(*each) for each in now])
         how: dict[str, Any] = {"greedy_rewards": batch.greedy}
-        if isinstance(memory, Memory):
-            how["covariates"] = memory.covariate(keys, step)
-        if isinstance(memory, Tracker):
-            weights = memory.advantage(keys, batch.rewards)
+        if memory is not None:
+            how |= {"covariates": memory.covariate(keys, step), "earlier": memory.earlier}
+        if tracker:
+            weights = tracker.advantage(keys, batch.rewards)
+            tracker.update(keys, batch, policy)
         else:
             weights = advantage(run.estimator, batch.rewards, **how)
         if memory is not None:
-            memory.update(keys, batch.rewards, None, step)
+            memory.update(keys, batch.rewards, None, step, how["covariates"])
         optimizer.zero_grad()
         measured = step % MEASURED_EVERY == 0
         sums = _backward(policy, batch, weights.float(), min(PARTS, run.prompts) if measured else 1)
@@ -190,31 +202,52 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
 class Tracker:
     """The baseline of Single-stream Policy Optimization (Xu and Ding, 2025): the past alone.
 
-    A prompt's value is a / (a + b); a visit multiplies both by rho and adds its right and its wrong
-    responses. rho is constant, the lower end of the paper's range, which bounds how fast a policy
-    that moves is followed; a new prompt has the mean of all rewards so far, as 1 / (1 - rho)
-    responses. Advantages are normalised over the batch.
+    A prompt's value is a / (a + b), at first of `study --offline` responses. A visit multiplies
+    both by rho = 2^(-D / 0.06) and adds its right and its wrong responses; D is the mean absolute
+    change of the log-probabilities of the last visit's tokens. Advantages are normalised over the
+    batch. Constants and D are those of the authors' recipe; its sampling of uncertain prompts is
+    left out, so that all estimators train on the same ones.
     """
 
-    RHO = 0.875
+    LOWEST, HIGHEST, HALF = 0.875, 0.96, 0.06
 
-    def __init__(self) -> None:
-        self.counts: dict[int, Tensor] = {}  # a and b by prompt
-        self.total = torch.ones(2, dtype=torch.float64)
+    def __init__(self, keys: Tensor, right: Tensor, samples: int):
+        """Of `samples` earlier responses to each prompt (n,), so many (n,) have been right."""
+        weight = 1 / (1 - self.LOWEST) if samples else 1
+        counts = (torch.stack([right, samples - right], 1) + 0.5) / (samples + 1) * weight
+        self.counts = dict(zip(keys.tolist(), counts, strict=True))
+        self.visits: dict[int, tuple[Tensor, Tensor]] = {}  # tokens and log-probabilities (m, T)
 
     def advantage(self, keys: Tensor, rewards: Tensor) -> Tensor:
         """(n, m) before the update."""
-        prior = self.total / self.total.sum() / (1 - self.RHO)
-        known = torch.stack([self.counts.setdefault(key, prior.clone()) for key in keys.tolist()])
-        found = rewards - (known[:, :1] / known.sum(1, keepdim=True))
+        known = torch.stack([self.counts[key] for key in keys.tolist()])
+        found = rewards - known[:, :1] / known.sum(1, keepdim=True)
         return (found - found.mean()) / (found.std() + 1e-8)
 
-    def update(self, keys: Tensor, rewards: Tensor, mask: None, step: int) -> None:
+    @torch.no_grad()
+    def update(self, keys: Tensor, batch: Batch, policy: Policy) -> None:
         """Adds a step's responses."""
-        for key, own in zip(keys.tolist(), rewards, strict=True):
-            seen = torch.stack([own.sum(), (1 - own).sum()])
-            self.counts[key] = self.RHO * self.counts[key] + seen
-            self.total += seen
+        n, m = batch.rewards.shape
+        now = policy.log_probs(batch.prompts, batch.responses)
+        own = list(zip(batch.responses.split(m), now.split(m), strict=True))
+        last = [self.visits.get(int(key), own[i]) for i, key in enumerate(keys)]
+        size, pad = max(t.shape[1] for t, _ in last), policy.tokenizer.pad_token_id
+        seen = torch.cat([F.pad(t, (0, size - t.shape[1]), value=pad) for t, _ in last])
+        then = torch.cat([F.pad(t, (0, size - t.shape[1])) for _, t in last])
+        valid = _valid(policy, seen)
+        moved = (policy.log_probs(batch.prompts, seen) - then).abs() * valid
+        drift = moved.view(n, -1).sum(1) / valid.view(n, -1).sum(1)
+        kept = (0.5 ** (drift / self.HALF)).clamp(self.LOWEST, self.HIGHEST)
+        for i, key in enumerate(keys.tolist()):
+            right = batch.rewards[i].sum().double()
+            self.counts[key] = kept[i] * self.counts[key] + torch.stack([right, m - right])
+            self.visits[key] = own[i]
+
+
+def _valid(policy: Policy, responses: Tensor) -> Tensor:
+    """(b, T) bool: up to the end; a padding token before it was sampled."""
+    ends = (responses == policy.tokenizer.eos_token_id).long()
+    return ends.cumsum(1) == ends
 
 
 def held_out(task: str, settings: StudySettings) -> list[Problem]:
@@ -235,17 +268,15 @@ def _sample(
     drawn = policy.sample(prompts, run.responses, task.max_new_tokens, generator)
     greedy = None
     if run.estimator != TRACKER and ESTIMATORS[run.estimator].needs_greedy:
-        greedy = _grade(policy, task, given, policy.sample(prompts, 1, task.max_new_tokens, None))[
-            :, 0
-        ]
+        likeliest = policy.sample(prompts, 1, task.max_new_tokens, None)
+        greedy = _grade(policy, task, given, likeliest).squeeze(1)
     return Batch(prompts, drawn, _grade(policy, task, given, drawn), greedy)
 
 
 def _backward(policy: Policy, batch: Batch, weights: Tensor, parts: int) -> GradientSums:
     """Adds up the gradient of the loss, in micro-batches of whole prompt groups."""
     n, m = weights.shape
-    ends = (batch.responses == policy.tokenizer.eos_token_id).long()
-    valid = ends.cumsum(1) == ends  # up to the end; a padding token before it was sampled
+    valid = _valid(policy, batch.responses)
     tokens, squares, sizes = int(valid.sum()), 0.0, []
     parameters = list(policy.model.parameters())
     total = [torch.zeros_like(each) for each in parameters] if parts > 1 else []

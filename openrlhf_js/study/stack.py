@@ -148,10 +148,10 @@ def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> dic
         folder.mkdir(parents=True)
         log, command = folder / "train.log", words(run, settings)
         (folder / COMMAND).write_text(shlex.join(command), encoding="utf-8")
-        scalars = Scalars(place)
+        scalars, own = Scalars(place), os.environ if run.task == OWN else None
         with (
             tempfile.TemporaryDirectory() as cache,
-            supervised(command, log, _environment(run, cache)) as process,
+            supervised(command, log, own or training_environment(cache)) as process,
         ):
             while process.poll() is None:
                 time.sleep(POLL_SECONDS)
@@ -166,28 +166,28 @@ def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> dic
     return record(run, settings, Scalars(place), folder / "model")
 
 
-def _environment(run: Run, cache: str) -> dict[str, str]:
-    return dict(os.environ) if run.task == OWN else training_environment(cache)
-
-
 def _progress(run: Run, settings: StudySettings, scalars: Scalars) -> str:
     reward = scalars[logged.REWARD]
-    if not reward.steps:
+    if reward.empty:
         return f"{run.estimator}: starting Ray, vLLM, DeepSpeed"
-    done = f"step {reward.steps[-1]} of {settings.steps}"
-    return f"{run.estimator}: {done}, reward {reward.values[-1]:.2f}"
+    done = f"step {reward.index[-1]} of {settings.steps}"
+    return f"{run.estimator}: {done}, reward {reward.iloc[-1]:.2f}"
 
 
 def record(run: Run, settings: StudySettings, scalars: Scalars, model: Path) -> dict[str, Any]:
     """A run's record, from its log and, of the tiny model, from its final weights."""
-    rewards = scalars[logged.REWARD].values
+
+    def mean(tag: str) -> float | None:
+        return fmean(values) if len(values := scalars[tag]) else None
+
+    rewards = list(scalars[logged.REWARD])
     if len(rewards) != settings.steps:
         raise ValueError(f"{run.name} has logged {len(rewards)} of {settings.steps} steps")
-    variance = scalars["train/js/gradient_variance"].mean
-    square = scalars["train/js/gradient_norm_squared"].mean
-    ours, rloos = scalars[logged.BASELINE_MSE].mean, scalars[logged.BASELINE_MSE_RLOO].mean
+    variance = mean("train/js/gradient_variance")
+    square = mean("train/js/gradient_norm_squared")
+    ours, rloos = mean(logged.BASELINE_MSE), mean(logged.BASELINE_MSE_RLOO)
     if run.task == OWN:
-        last = [scalars[tag].values[-1] for tag in scalars.tags if tag.endswith("_pass1")]
+        last = [scalars[tag].iloc[-1] for tag in scalars.tags if tag.endswith("_pass1")]
         pass1 = fmean(last) if last else None
     else:
         pass1 = inline.final(run.task, settings, load(model))
@@ -197,7 +197,7 @@ def record(run: Run, settings: StudySettings, scalars: Scalars, model: Path) -> 
         "reward": fmean(rewards),
         "curve": inline.curve(rewards),
         "steps": settings.steps,
-        "dead": scalars["train/js/all_equal_groups"].mean,
+        "dead": mean("train/js/all_equal_groups"),
         "baseline_error": ours / rloos if ours is not None and rloos else None,
         "gradient_variance": variance,
         "gradient_snr": square / variance if square and variance else None,

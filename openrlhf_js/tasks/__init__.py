@@ -27,8 +27,6 @@ def task_of(datasource: str) -> Task:
     """The task named before the first slash: `math` for `math/math500`; ValueError if unknown."""
     name = datasource.partition("/")[0]
     if name not in GRADED:
-        raise ValueError(
-            f"no task grades the datasource {datasource!r}; it must be one of {', '.join(GRADED)}, "
-            "or begin with one of them and a slash"
-        )
+        known = f"it must be one of {', '.join(GRADED)}, or begin with one of them and a slash"
+        raise ValueError(f"no task grades the datasource {datasource!r}; {known}")
     return GRADED[name]

@@ -1,7 +1,6 @@
 """The final answer of a response: in the last `\\boxed{}` or `<answer>`, or after the last `####`.
 
-Each function takes the response alone, never the prompt, which may hold examples of an answer, and
-takes time in proportion to the length of its text.
+Each function takes the response alone, never the prompt, and time in proportion to its length.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ _LONGEST_END_MARK = 48
 def last_boxed(response: str) -> str | None:
     """The content of the last complete `\\boxed{...}` or `\\fbox{...}`, with balanced braces.
 
-    Of nested boxes the outer one counts. `\\boxed 7`, without braces, holds the next word. None
-    where no box is complete.
+    Of nested boxes the outer one counts. `\\boxed 7` holds the next word. None without any.
     """
     if "box" not in response:  # at a tenth of the pattern's time
         return None
@@ -63,10 +61,7 @@ def last_hashes(response: str) -> str | None:
 
 
 def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | None:
-    """What the first of the places that the response has holds; None if there is nothing.
-
-    The tokens that end a turn are no part of it.
-    """
+    """What the first of the places that the response has holds, without end tokens, or None."""
     found = next((text for place in places if (text := place(response)) is not None), "").strip()
     return (without_end_marks(found) if found.endswith(">") else found) or None
 
@@ -98,9 +93,8 @@ def without_end_marks(text: str, start: int = 0) -> str:
 def plain(answer: str) -> str:
     """An answer without its presentation, for tasks that expect no LaTeX: `8*3` of `$8*3$.`.
 
-    Math delimiters, `\\left(` and `\\right)`, `\\boxed{}`, `\\text{}` and their like, braces,
-    LaTeX's spaces, backticks and quotes become spaces, closed or not, so that none joins what it
-    separates. Bold stars around the whole go, and so does a last full stop.
+    Math delimiters, `\\left(`, `\\boxed{}`, `\\text{}`, braces, backticks and quotes become spaces,
+    so that none joins what it separates. Bold stars around it and a last full stop go.
     """
     text = _PRESENTATION.sub(" ", answer).strip().removesuffix(".").rstrip()
     if text.startswith("**") and text.endswith("**"):

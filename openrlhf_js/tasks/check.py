@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from openrlhf_js.common.processors import IMAGE_TAG, load_processor, parts
-from openrlhf_js.tasks.hub import quiet_hub
 from openrlhf_js.tasks.prompt_files import Example, read
 
 Problems = Iterator[tuple[str, str]]  # of a row: what kind of problem, and what it is
@@ -24,32 +21,22 @@ class Findings:
     """Prompt lengths by datasource, 0 where not counted, and problems by kind with their place."""
 
     tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    tallies: Counter[tuple[str, str]] = field(default_factory=Counter)  # by datasource and kind
     problems: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, kind: str, place: str, text: object, datasource: str = "") -> None:
-        self.problems[kind].append(f"{place}: {text}")
-        self.tallies[datasource, kind] += 1
 
     def rows(self) -> list[dict[str, Any]]:
         """A table by datasource."""
-        made = []
+        rows = []
         for source, tokens in sorted(self.tokens.items()):
             row = {"datasource": source, "items": len(tokens)}
-            row["graded_right"] = len(tokens) - self.tallies[source, "wrong grade"]
-            row["repeated"] = self.tallies[source, "repeated prompt"]
-            row["overlap"] = self.tallies[source, "overlap"]
-            if counted := [number for number in tokens if number]:
-                row |= {"median_tokens": round(median(counted)), "max_tokens": max(counted)}
-            made.append(row)
-        return made
+            rows.append(row | {"median_tokens": round(median(tokens)), "max_tokens": max(tokens)})
+        return rows
 
 
 def check(
     paths: Sequence[Path],
     against: Sequence[Path] = (),
     keys: tuple[str, str] = ("input", "label"),
-    count_tokens: Callable[[Example], int] | None = None,
+    count_tokens: Callable[[Example], int] = lambda example: 0,
     max_tokens: int = 1024,
     progress: Callable[[int], None] = lambda bytes_read: None,
 ) -> Findings:
@@ -57,23 +44,23 @@ def check(
 
     `keys` are the columns of prompt and label. Of each prompt it remembers a digest and a place.
     """
-    found, done, place = Findings(), 0, ""
+    found, done = Findings(), 0
     elsewhere: dict[bytes, str] = {}
     seen: dict[bytes, str] = {}
 
-    def repeats(example: Example) -> Problems:
+    def problems_of(example: Example, place: str) -> Problems:
+        yield from _wrong_grades(example)
         key = fingerprint(example)
         if (first := seen.setdefault(key, place)) is not place:
             yield "repeated prompt", f"the same prompt as {first}"
         if key in elsewhere:
             yield "overlap", f"the same prompt as {elsewhere[key]}"
-
-    def lengths(example: Example) -> Problems:
+        yield from _wrong_images(example)
         tokens = 0
         try:
             if not example.messages[-1]["content"].strip():
                 raise ValueError("the last message is empty")
-            tokens = count_tokens(example) if count_tokens else 0
+            tokens = count_tokens(example)
         except ValueError as error:
             yield "no prompt", str(error)
         found.tokens[example.datasource].append(tokens)
@@ -81,20 +68,15 @@ def check(
             yield "too long", f"the prompt takes {tokens} tokens, more than {max_tokens}"
 
     for path in [*against, *paths]:
-        place = ""
-        for line in read(path, *keys):
-            place, example = line.place, line.example
-            progress(done + line.read_bytes)
+        for place, example, read_bytes in read(path, *keys):
+            progress(done + read_bytes)
             if isinstance(example, ValueError):
-                found.add("bad row", place, example)
+                found.problems["bad row"].append(f"{place}: {example}")
             elif path not in paths:
                 elsewhere.setdefault(fingerprint(example), place)
             else:
-                for look in (_wrong_grades, repeats, _wrong_images, lengths):
-                    for kind, text in look(example):
-                        found.add(kind, place, text, example.datasource)
-        if not place:
-            found.add("bad row", str(path), "the file holds no row")
+                for kind, text in problems_of(example, place):
+                    found.problems[kind].append(f"{place}: {text}")
         done += path.stat().st_size
     return found
 
@@ -135,37 +117,24 @@ def fingerprint(example: Example) -> bytes:
 class ChatTemplate:
     """Turns messages into the text and the tokens that OpenRLHF hands to the policy."""
 
-    def __init__(self, model: str):
-        from huggingface_hub import hf_hub_download
-
+    def __init__(self, folder: Path):
         try:
-            with quiet_hub():
-                if not Path(model).is_dir():  # else it waits minutes without a network
-                    hf_hub_download(model, "tokenizer_config.json")
-                self._processor = load_processor(model)
+            self._processor = load_processor(folder)
         except (OSError, ValueError) as error:
-            raise ValueError(f"no tokenizer in {model}: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"no tokenizer in {folder}: {str(error).splitlines()[0]}") from error
         if not getattr(self._processor, "chat_template", None):
-            raise ValueError(
-                f"the tokenizer in {model} has no chat template: take the model's instruct "
-                "variant, or add `chat_template` to its tokenizer_config.json"
-            )
+            raise ValueError(f"{folder} has no chat template: take the model's instruct variant")
 
     def text(self, example: Example) -> str:
         """The prompt, up to where the response begins; ValueError if the template refuses it."""
         from jinja2 import TemplateError
 
         messages = [{**each, "content": parts(each["content"])} for each in example.messages]
-        empty = [*messages[:-1], {**messages[-1], "content": ""}]
-        render = partial(self._processor.apply_chat_template, tokenize=False)
+        template = self._processor.apply_chat_template
         try:
-            text = render(messages, add_generation_prompt=True)
+            return str(template(messages, tokenize=False, add_generation_prompt=True))
         except TemplateError as error:
             raise ValueError(f"the chat template refuses it: {error}") from error
-        with suppress(TemplateError):  # which is why nothing is left out
-            if text == render(empty, add_generation_prompt=True):
-                raise ValueError("the chat template renders nothing of it")
-        return text
 
     def tokens(self, example: Example) -> int:
         """How many tokens the prompt takes with its images; ValueError if it cannot be made."""

@@ -1,8 +1,6 @@
 """Countdown: reach a target from given numbers, each used at most once, by + - * / and parentheses.
 
-Generated numbers run from 1 to 99 and targets from 10 to 99; the paper's example reaches 71 from
-55, 53, 59 and 22. Every problem can be solved with all its numbers and not with fewer, which is
-proven by enumerating all values that can be made of them, in exact arithmetic.
+Every generated problem takes all its numbers: all values that they make are enumerated exactly.
 """
 
 from __future__ import annotations
@@ -51,11 +49,8 @@ def generate(
     """Problems {"numbers": [...], "target": int}, all different, and equally many of each size.
 
     Sizes (`numbers`) are from 2 to 5. No number from 1 to `largest` is given twice; of the targets
-    that take all the numbers, each is equally likely. Test gets one set of numbers in 8, with all
-    its targets.
+    that take all numbers, each is equally likely. Test gets one set of numbers in 8.
     """
-    if not numbers or not set(numbers) <= set(range(2, MAX_NUMBERS + 1)):
-        raise ValueError(f"numbers must be sizes from 2 to {MAX_NUMBERS}, got {numbers!r}")
     low, high = targets
     random, seen = base.random_of(NAME, split, seed), set[int]()
 
@@ -108,10 +103,8 @@ def _problem(label: str) -> tuple[list[int], int, bool]:
 def score(response: str, label: str) -> Score:
     """Grades the expression in the last `<answer>`, or without one in the last box.
 
-    It must equal the target exactly and use each number at most once; it need not use all, unless
-    the label has `"use_all": true`. `= 71` behind it or `71 =` before it, `Equation:`, `x =` and
-    its presentation (`answers.plain`) make no difference. Decimals, powers, `//`, products without
-    a sign, several equations and words are `malformed`. ValueError if the label is malformed.
+    It must equal the target exactly and use each number at most once, and all where the label has
+    `"use_all": true`. Its presentation makes no difference. ValueError if the label is malformed.
     """
     numbers, target, use_all = _problem(label)
     answer = answer_of(response)
@@ -140,10 +133,12 @@ def score(response: str, label: str) -> Score:
 def right_response(label: str) -> str:
     """A solution with as few numbers as the label allows; ValueError if there is none."""
     numbers, target, use_all = _problem(label)
-    solution = solve(numbers, target, use_all)
-    if solution is None:
-        raise ValueError(f"{target} cannot be reached from {numbers}")
-    return f"<answer> {solution} </answer>"
+    tables = _reachable(numbers, least=0 if use_all else 1)
+    subsets = sorted(range(len(tables)), key=int.bit_count)
+    for subset in subsets[-1:] if use_all else subsets:
+        if found := tables[subset].get((target, 1)):
+            return f"<answer> {found.removeprefix('(').removesuffix(')')} </answer>"
+    raise ValueError(f"{target} cannot be reached from {numbers}")
 
 
 def wrong_response(label: str) -> str:
@@ -211,9 +206,8 @@ def sides(answer: str) -> tuple[str, str]:
 def evaluate(text: str) -> Expression:
     """The exact value of an expression over whole numbers, and the numbers it is made of.
 
-    Typographic signs, LaTeX's `\\times`, `\\cdot`, `\\ast` and `\\div`, and the letter x stand for
-    operators (`0x10` is no product), square brackets for parentheses; a minus may begin an
-    expression. ValueError where the text is no expression, ZeroDivisionError where it has no value.
+    LaTeX's and typographic signs and the letter x stand for operators, square brackets for
+    parentheses. ValueError where it is no expression, ZeroDivisionError where it has no value.
     """
     if len(text := text.strip(_SPACES)) > MAX_EXPRESSION_CHARACTERS:
         raise ValueError(f"{len(text)} characters, where {MAX_EXPRESSION_CHARACTERS} are allowed")
@@ -250,23 +244,12 @@ def evaluate(text: str) -> Expression:
 Table = dict[tuple[int, int], str]  # numerator, denominator in lowest terms: an expression
 
 
-def solve(numbers: Sequence[int], target: int, use_all: bool = False) -> str | None:
-    """An expression for the target with as few of the numbers as possible, or all, or None."""
-    tables = _reachable(numbers, least=0 if use_all else 1)
-    subsets = sorted(range(len(tables)), key=int.bit_count)
-    for subset in subsets[-1:] if use_all else subsets:
-        if found := tables[subset].get((target, 1)):
-            return found.removeprefix("(").removesuffix(")")
-    return None
-
-
 def _reachable(numbers: Sequence[int], least: int = 1) -> list[Table]:
     """The values of expressions that use exactly the numbers of a subset: a table for every subset.
 
     Bit i of a table's index is 1 if `numbers[i]` is in. Only positive values are kept, which loses
-    no positive target: a negative part of an expression can change its sign if the operation above
-    it changes too, and a part that is zero adds nothing or makes zero, so that what is reached with
-    one is also reached with fewer numbers.
+    no positive target: a negative part can change its sign if the operation above it changes too,
+    and what is reached with a part that is zero is also reached with fewer numbers.
     """
     if len(numbers) > MAX_NUMBERS:
         raise ValueError(f"at most {MAX_NUMBERS} numbers can be searched, got {len(numbers)}")

@@ -31,8 +31,7 @@ def load(
 ) -> Iterator[Item]:
     """The items of the data set's own split, each question once: `question` and `answer`.
 
-    `answer` is the worked solution of the data set, which ends in `#### ` and the number. `source`
-    is a hub id, file or folder with these columns, as `hub.rows` takes them.
+    `answer` is a worked solution that ends in `#### ` and the number; `source` as in `hub.rows`.
     """
     return hub.distinct(
         hub.rows(source, split, ("question", "answer"), "main", progress),
@@ -56,10 +55,7 @@ def label(item: Item) -> str:
     """The number after the last `####`, without thousands commas."""
     gold = (answers.last_hashes(item["answer"]) or "").replace(",", "")
     if not _NUMBER.fullmatch(gold):
-        raise ValueError(
-            f"the answer must end in '#### ' and a number, not in {item['answer'][-40:]!r} "
-            f"(question {item['question']!r:.80})"
-        )
+        raise ValueError(f"an answer must end in '#### ' and a number, not in {gold[-40:]!r}")
     return gold
 
 

@@ -1,12 +1,9 @@
 """Knights and Knaves: who always tells the truth and who always lies, from what each of them says.
 
-A statement is a list: its kind, then `[person, truthful]` for each of its parts, where `truthful`
-says which role is claimed: `["if", [0, true], [4, false]]` is "if Owen is a sage then Sofia is a
-fool". A world gives everybody a role; bit i of its number is 1 where person i tells the truth. A
-set of worlds is an integer of 2^n bits, so that a few operations try a puzzle in all its worlds.
-
-No statement is empty: nobody merely names their own role, and the two parts of a compound are about
-different people, one of whom may be the speaker.
+A statement is a list: its kind, then `[person, truthful]` for each of its parts: `["if", [0, true],
+[4, false]]` is "if Owen is a sage then Sofia is a fool". Nobody merely names their own role, and
+both parts of a compound are about different people. A world gives everybody a role; bit i of its
+number is 1 where person i tells the truth. A set of worlds is an integer of 2^n bits.
 """
 
 from __future__ import annotations
@@ -16,10 +13,9 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from openrlhf_js.tasks import base, hub
+from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import boxed_or_tagged
 from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
 
@@ -39,8 +35,7 @@ KINDS: dict[str, Callable[..., int]] = {
     "if": lambda a, b: ~a | b,
     "iff": lambda a, b: ~(a ^ b),
 }
-# Those who tell the truth, and those who lie. A role belongs to one pair, so that a label in which
-# all have the same role still tells what the other one is.
+# Those who tell the truth, and those who lie; a role belongs to one pair.
 ROLES = (
     ("knight", "knave"),
     ("sage", "fool"),
@@ -110,32 +105,18 @@ REQUESTS: dict[Wording, str] = {
 
 
 def generate(
-    count: int | None,
+    count: int,
     seed: int,
     split: Split = "train",
     people: Sequence[int] = (4, 5, 6),
     wording: Wording = "own",
-    source: str | None = None,
 ) -> Iterator[Item]:
     """Puzzles with exactly one solution, all different, and equally many of each size.
 
     `people` are the sizes, from 2 to 9; the default is the paper's KnK-Easy, its KnK-Hard is
     (6, 7, 8). An item has the names of the `people`, their two `roles` (the truthful one first) and
-    the `statements`, in the order of the people. Test gets one `_shape` in 8, so that no puzzle
-    differs from one in train only in names, roles, wording, the order of the people or how a
-    statement is put. Within a split such relatives count as different.
-
-    With a `source`, such as the hub's K-and-K/knights-and-knaves, they are published ones in the
-    layout of that data set, a random sample or all: `quiz` and `solution` stand in the place of the
-    statements.
+    the `statements`, in the order of the people. Test gets one `_shape` in 8.
     """
-    if not people or not set(people) <= set(range(2, 10)):
-        raise ValueError(f"people must be sizes from 2 to 9, such as (4, 5, 6), got {people!r}")
-    if source:
-        found = _published(source, split, people, wording)
-        sample = f"{NAME}/{split}/{seed}/sample"
-        yield from found if count is None else base.sampled(found, count, sample)
-        return
     rng, seen = base.random_of(NAME, split, seed), set[int]()
 
     def draw(size: int) -> Item | None:
@@ -147,28 +128,7 @@ def generate(
         item = {"people": names, "roles": roles, "statements": statements, "wording": wording}
         return item if base.is_new(seen, repr(item)) else None
 
-    yield from base.in_turn(draw, people, count or 0, TRIES, f"{split} puzzles of {{}} people")
-
-
-def _published(
-    source: str, split: Split, people: Sequence[int], wording: Wording
-) -> Iterator[Item]:
-    """The puzzles of these sizes in a data set of K-and-K's layout.
-
-    A copy has folders `train` and `test` with files such as `people4_num1000.jsonl`; the hub calls
-    the folders configurations and each size a split, `4ppl`.
-    """
-
-    def item(row: hub.Row) -> Item:
-        roles = [row["knight_knave"]["knight"], row["knight_knave"]["knave"]]
-        solved = {"quiz": hub.text(row, "quiz"), "solution": row["solution"]}
-        return {"people": row["names"], "roles": roles, **solved, "wording": wording}
-
-    sizes = "+".join(f"{size}ppl" for size in people)
-    place = (split, None) if Path(source).expanduser().exists() else (sizes, split)
-    rows = hub.rows(source, place[0], ("quiz", "names", "knight_knave", "solution"), place[1])
-    wanted = (row for row in rows if len(row["names"]) in people)
-    yield from hub.distinct(wanted, source, item, lambda item: item["quiz"], label)
+    yield from base.in_turn(draw, people, count, TRIES, f"{split} puzzles of {{}} people")
 
 
 def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
@@ -185,10 +145,7 @@ def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
 
 
 def worlds(statements: Sequence[Statement]) -> int:
-    """The set of worlds in which what somebody says holds if, and only if, they tell the truth.
-
-    It is empty where the statements are a paradox, and has one member where they are a puzzle.
-    """
+    """The set of worlds in which what somebody says holds if, and only if, they tell the truth."""
     truthful = _truthful(len(statements))
     found = (1 << (1 << len(statements))) - 1
     for speaker, (kind, *parts) in enumerate(statements):
@@ -209,9 +166,7 @@ def _truthful(size: int) -> tuple[int, ...]:
 def _shape(statements: Sequence[Statement]) -> str:
     """What sort of thing is said how often, of oneself or of whichever other person.
 
-    Puzzles have the same shape if they differ in names, in the order of the people or of the parts
-    of a statement, in which others are talked about, or in statements that hold in the same worlds,
-    such as "if Ann is a fool then Bob is" and "Ann is a sage or Bob is a fool, or both".
+    It is the same whatever the names, their order, or which of two equal forms a statement has.
     """
     shapes = []
     for speaker, (kind, *parts) in enumerate(statements):
@@ -230,7 +185,7 @@ def prompt(item: Item) -> list[Message]:
     """One user message. Its wording varies, and follows from the item alone."""
     roles = dict(zip(("truthful", "lying"), map(_one, item["roles"]), strict=True))
     request = REQUESTS[item.get("wording", "own")].format(**roles)
-    return [{"role": "user", "content": f"{item.get('quiz') or _quiz(item, roles)} {request}"}]
+    return [{"role": "user", "content": f"{_quiz(item, roles)} {request}"}]
 
 
 def _quiz(item: Item, roles: Mapping[str, str]) -> str:
@@ -270,16 +225,12 @@ def _listed(parts: Sequence[str]) -> str:
 
 def label(item: Item) -> str:
     """JSON name -> role, the solution of the statements; ValueError if they have not just one."""
-    if "solution" not in item:
-        found = worlds(item["statements"])
-        if found.bit_count() != 1:
-            raise ValueError(f"a puzzle has one solution, got {found.bit_count()} for {dict(item)}")
-        world = found.bit_length() - 1
-    solution = item.get("solution") or [world >> i & 1 for i in range(len(item["people"]))]
-    roles = [item["roles"][not truthful] for truthful in solution]
-    made = json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
-    _solution(made)
-    return made
+    found = worlds(item["statements"])
+    if found.bit_count() != 1:
+        raise ValueError(f"a puzzle has one solution, got {found.bit_count()} for {dict(item)}")
+    world = found.bit_length() - 1
+    roles = [item["roles"][not world >> i & 1] for i in range(len(item["people"]))]
+    return json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
 
 
 PAIRS = {role: pair for pair in ROLES for role in pair}
@@ -315,9 +266,8 @@ def _solution(label: str) -> tuple[dict[str, str], tuple[str, str]]:
 def score(response: str, label: str) -> Score:
     """Grades the last box, or without one the last `<answer>`, such as "Owen is a sage, ...".
 
-    `correct` has everybody's role, `wrong` somebody's other role, both or none; `malformed` holds
-    anything but names and roles of this puzzle and what joins them. ValueError if the label is
-    malformed.
+    `wrong` gives somebody the other role, both or none; `malformed` holds anything but names and
+    roles of this puzzle and what joins them. ValueError if the label is malformed.
     """
     roles, pair = _solution(label)
     answer = answer_of(response)
@@ -346,9 +296,8 @@ def claims_of(response: str) -> dict[str, str] | None:
 def _claims(answer: str) -> dict[str, str]:
     """The role of everyone an answer names, in lower case; ValueError if it is unclear.
 
-    Roles follow names, as in "Ann and Bob are fools" or "Eve is not a sage", or all of them are
-    headings, as in "Sages: Eve; fools: Ann, Bob". Names share a role only if commas or "and" are
-    all that stands between them: "Owen; Liam is a fool" is unclear.
+    Roles follow names ("Ann and Bob are fools", "Eve is not a sage") or are headings ("Sages: Eve;
+    fools: Ann, Bob"). Names that share a role have only commas or "and" between them.
     """
     if len(answer) > MAX_ANSWER_CHARACTERS:
         raise ValueError(f"an answer of {len(answer)} characters")

@@ -1,8 +1,7 @@
 """Maze: a way from S to E through a grid of walls, as a list of moves.
 
-As in the paper a grid has 6 x 6 characters, the outer ones all walls, and its shortest way takes 4
-to 8 moves. A set of cells is an integer with bit `row * width + column` for a cell: four shifts
-move it in all directions, and the outer walls keep it from leaving a row.
+A set of cells is an integer with bit `row * width + column` for a cell: four shifts move it in all
+directions, and the outer walls keep it from leaving a row.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import plain, tagged_or_boxed
@@ -53,14 +52,9 @@ def generate(
     """Mazes {"rows": [...], "length": int}, all different, and equally many of each length.
 
     `size` counts rows and columns with the outer walls, a length the moves of the shortest way.
-    Test gets one pattern of walls in 8, whichever way it is turned or mirrored, and wherever S and
-    E are: no test maze has a twin in train. There are only so many: of size 6, 14,904 have length
-    7, of which 1,728 are in test, and 5,304 have length 8, 552 in test.
+    Test gets one pattern of walls in 8, whichever way it is turned or mirrored. There are only so
+    many: of size 6, 5,304 have length 8, of which 552 are in test.
     """
-    if not 4 <= size <= 64:
-        raise ValueError(f"size must be from 4 to 64, with the outer walls, got {size!r}")
-    if not lengths or min(lengths) < 1:
-        raise ValueError(f"lengths must be numbers of moves from 1, got {lengths!r}")
     random, seen, side = base.random_of(NAME, split, seed), set[int](), size - 2
 
     def draw(length: int) -> Item | None:
@@ -110,24 +104,18 @@ def prompt(item: Item) -> list[Message]:
     return [{"role": "user", "content": "\n".join(parts)}]
 
 
-class Maze(NamedTuple):
-    """The cells of a maze, row after row, the index of S, and how far each move goes."""
-
-    cells: str
-    start: int
-    steps: dict[str, int]
-
-
 def label(item: Item) -> str:
     """The grid, as JSON; ValueError if it is no maze or has no way from S to E."""
     text = json.dumps({"maze": list(item["rows"])})
-    _shortest_way(_maze(text))
+    _shortest_way(*_maze(text))
     return text
 
 
 @lru_cache(maxsize=4096)
-def _maze(label: str) -> Maze:
-    def read(fields: Any) -> Maze:
+def _maze(label: str) -> tuple[str, dict[str, int]]:
+    """The cells of a maze, row after row, and how far each move goes."""
+
+    def read(fields: Any) -> tuple[str, dict[str, int]]:
         rows = fields["maze"]
         cells, width = "".join(rows), len(rows[0])
         is_grid = isinstance(rows, list) and {len(row) for row in rows} == {width}
@@ -135,7 +123,7 @@ def _maze(label: str) -> Maze:
         edge = cells[:width] + cells[-width:] + cells[::width] + cells[width - 1 :: width]
         if not is_grid or not has_ends or set(edge) != {"*"}:
             raise ValueError("no maze")
-        return Maze(cells, cells.index("S"), {"L": -1, "R": 1, "U": -width, "D": width})
+        return cells, {"L": -1, "R": 1, "U": -width, "D": width}
 
     grid = 'JSON like {"maze": ["*****", "*S.E*", "*****"]}'
     return base.read_label(label, read, f"{grid}, walls all around, with one S and one E")
@@ -144,24 +132,23 @@ def _maze(label: str) -> Maze:
 def score(response: str, label: str) -> Score:
     """Grades the moves in the last `<answer>`, or without one in the last box, by walking them.
 
-    Each must lead to a free cell, the last to E. Any way counts, not only a shortest one, and it
-    may cross E before it ends there. ValueError if the label is malformed.
+    Any way that ends at E counts, not only a shortest one. ValueError if the label is malformed.
     """
-    maze = _maze(label)
+    cells, steps = _maze(label)
     answer = answer_of(response)
     if answer is None:
         return scored("no_answer", "nothing in <answer> tags")
-    if len(answer) > MAX_CHARACTERS_PER_CELL * len(maze.cells):
+    if len(answer) > MAX_CHARACTERS_PER_CELL * len(cells):
         return scored("malformed", f"{len(answer)} characters in <answer> tags")
     moves, unread = moves_of(answer)
     if unread or not moves:
         return scored("malformed", f"cannot read {(unread or answer)[:40]!r}")
-    at = maze.start
+    at = cells.index("S")
     for number, move in enumerate(moves, start=1):
-        at += maze.steps[move]
-        if maze.cells[at] == "*":
+        at += steps[move]
+        if cells[at] == "*":
             return scored("wrong", f"move {number}, {move}, runs into a wall")
-    if maze.cells[at] != "E":
+    if cells[at] != "E":
         return scored("wrong", f"its {len(moves)} moves do not end at E")
     return scored("correct", f"{len(moves)} moves to E")
 
@@ -169,8 +156,7 @@ def score(response: str, label: str) -> Score:
 def moves_of(answer: str) -> tuple[str, str]:
     """The moves of an answer, as letters, and the part from which it cannot be read.
 
-    Moves are letters or words in any case, also in a list or in sentences such as "Then move up.",
-    or arrows; alone or joined by spaces, commas, semicolons, hyphens or arrows.
+    Moves are letters, words, in a list or in sentences such as "Then move up.", or arrows.
     """
     text = plain(answer).lower()
     if not text.isascii() and not re.search("[a-z]", text):  # else arrows are separators
@@ -181,24 +167,24 @@ def moves_of(answer: str) -> tuple[str, str]:
 
 def right_response(label: str) -> str:
     """A shortest way; ValueError if there is none."""
-    return f"<answer> {_shortest_way(_maze(label))} </answer>"
+    return f"<answer> {_shortest_way(*_maze(label))} </answer>"
 
 
 def wrong_response(label: str) -> str:
     """As many moves up as there are rows, which must run into a wall."""
-    maze = _maze(label)
-    return f"<answer> {'U' * (len(maze.cells) // maze.steps['D'])} </answer>"
+    cells, steps = _maze(label)
+    return f"<answer> {'U' * (len(cells) // steps['D'])} </answer>"
 
 
-def _shortest_way(maze: Maze) -> str:
+def _shortest_way(cells: str, steps: dict[str, int]) -> str:
     """The moves of one shortest way from S to E; ValueError if there is none."""
-    open_cells = sum(1 << i for i, cell in enumerate(maze.cells) if cell != "*")
-    reached = _distances(open_cells, 1 << maze.start, maze.steps["D"])
-    at, way = maze.cells.index("E"), ""
-    length = next((i for i, cells in enumerate(reached) if cells >> at & 1), None)
+    open_cells = sum(1 << i for i, cell in enumerate(cells) if cell != "*")
+    reached = _distances(open_cells, 1 << cells.index("S"), steps["D"])
+    at, way = cells.index("E"), ""
+    length = next((i for i, front in enumerate(reached) if front >> at & 1), None)
     if length is None:
-        raise ValueError(f"no way leads from S to E in {maze.cells!r}")
-    for cells in reversed(reached[:length]):
-        move = next(move for move, step in maze.steps.items() if cells >> (at - step) & 1)
-        at, way = at - maze.steps[move], move + way
+        raise ValueError(f"no way leads from S to E in {cells!r}")
+    for front in reversed(reached[:length]):
+        move = next(move for move, step in steps.items() if front >> (at - step) & 1)
+        at, way = at - steps[move], move + way
     return way

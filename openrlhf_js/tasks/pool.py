@@ -1,19 +1,15 @@
 """Grade in worker processes that can be killed: every answer has a time and a memory limit.
 
-A worker imports one grading function and answers one request after the other. What it grades is
-hostile: it limits its own memory, can neither write files nor start processes, and is killed when
-an answer takes too long, at the cost of that answer alone. Each calling thread waits for its own
-answer; the pool has no threads, and starts no process before the first answer.
-
-Workers are plain subprocesses: `multiprocessing`, and the pools built on it, would run the caller's
-main program again in each (a training driver, or a script without a guard).
+What a worker grades is hostile: it limits its own memory, can neither write files nor start
+processes, and is killed when an answer takes too long, at the cost of that answer alone. Each
+calling thread waits for its own answer. Workers are plain subprocesses: `multiprocessing`, and the
+pools built on it, would run the caller's main program again in each.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import importlib
 import itertools
 import json
@@ -25,7 +21,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +28,6 @@ from typing import Any
 from openrlhf_js.tasks.base import STATUSES, Score, scored
 
 MOST_WORKERS = 16
-CACHED_SCORES = 1 << 15
 _START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
 _LONGEST_DETAIL = 500  # characters
 _LONGEST_REPLY = 10_000  # bytes
@@ -55,9 +49,8 @@ def grade(function: str, answer: str, label: str) -> Score:
 class GradingPool(contextlib.AbstractContextManager):
     """Worker processes that grade for any number of threads.
 
-    `workers` answers are graded at a time (by default one per core, at most 16); `timeout_seconds`
-    is the limit of an answer from when a worker takes it; `memory_bytes` is what a worker may take
-    above what it has before its first answer.
+    `workers` answers are graded at a time (by default one per core, at most 16), each for at most
+    `timeout_seconds`; a worker may take `memory_bytes` more than before its first answer.
     """
 
     def __init__(
@@ -66,7 +59,6 @@ class GradingPool(contextlib.AbstractContextManager):
         self.workers = workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
         self.timeout_seconds = timeout_seconds
         self.memory_bytes = memory_bytes
-        self._remembered = functools.lru_cache(CACHED_SCORES)(self._graded)
         self._alive: set[_Worker] = set()
         self._closed = False
         self._begin()
@@ -83,40 +75,32 @@ class GradingPool(contextlib.AbstractContextManager):
         self._slots = threading.Semaphore(self.workers)
 
     def grade(self, function: str, answer: str, label: str) -> Score:
-        """The score of an answer, which is remembered unless it is a `timeout` or a death.
+        """The score by `function`, `"package.module:name"` of (answer, label) -> (status, detail).
 
-        `function` is `"package.module:name"` of a plain function (answer, label) -> (status,
-        detail). RuntimeError: the function cannot be loaded, or the pool is closed.
+        RuntimeError: the function cannot be loaded, or the pool is closed.
         """
-        try:
-            return self._remembered(function, answer, label)
-        except _NotGradedError as lost:
-            return scored(*lost.args)
-
-    def _graded(self, function: str, answer: str, label: str) -> Score:
-        left_seconds = self.timeout_seconds
-        for fresh in (False, True):  # once more, if somebody has killed the worker
-            with self._slots, self._worker(function, fresh) as worker:
-                began = time.monotonic()
-                try:
-                    status, detail, worker.reusable = worker.ask(_pack(answer, label), left_seconds)
-                    return scored(status, detail)
-                except TimeoutError:
-                    over = f"grading took over {self.timeout_seconds:g} s"
-                    raise _NotGradedError("timeout", over) from None
-                except (EOFError, OSError):
-                    left_seconds = max(0.01, left_seconds - (time.monotonic() - began))
-        raise _NotGradedError("error", "the grading process died")
+        with self._slots, self._worker(function) as worker:
+            try:
+                request = _pack(answer, label)
+                status, detail, worker.reusable = worker.ask(request, self.timeout_seconds)
+                return scored(status, detail)
+            except TimeoutError:
+                return scored("timeout", f"grading took over {self.timeout_seconds:g} s")
+            except (EOFError, OSError):
+                return scored("error", "the grading process died")
 
     @contextlib.contextmanager
-    def _worker(self, function: str, fresh: bool) -> Iterator[_Worker]:
+    def _worker(self, function: str) -> Iterator[_Worker]:
         """A worker for one answer; it stays for others if it is as good as new."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the grading pool is closed")
             idle = self._idle.setdefault(function, [])
+            while idle and idle[-1].process.poll() is not None:  # killed from outside
+                self._alive.remove(idle[-1])
+                idle.pop().end()
             limits = self.timeout_seconds, self.memory_bytes
-            worker = _Worker(function, *limits) if fresh or not idle else idle.pop()
+            worker = idle.pop() if idle else _Worker(function, *limits)
             self._alive.add(worker)
         try:
             if failure := worker.failure():
@@ -131,19 +115,15 @@ class GradingPool(contextlib.AbstractContextManager):
                 worker.end()
 
     def close(self, *_: object) -> None:
-        """Ends all processes of the pool, which grades no more."""
+        """Ends all processes of the pool, which grades no more; answers at work are errors."""
         with self._lock:
             self._closed = True
-            for worker in self._alive:  # whoever waits for its answer gets an error
+            for worker in self._alive:
                 worker.process.kill()
             for worker in itertools.chain(*self._idle.values()):
                 worker.end()
 
     __exit__ = close
-
-
-class _NotGradedError(Exception):
-    """The status and detail of an answer that may fare better next time."""
 
 
 class _Worker:

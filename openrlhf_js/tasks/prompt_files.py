@@ -1,17 +1,17 @@
 """Prompt files: problems as rows that OpenRLHF reads, written with a manifest, read back.
 
 A row has the same columns whatever its task, since OpenRLHF reads several files as one table:
-`input` (messages), `label` (text), `datasource` (the task, or task/group), and `images` (paths)
-where a task shows images. OpenRLHF logs evaluation metrics for each datasource.
+`input` (messages), `label` (text), `datasource` (the task, or task/group), and `images` (paths).
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
+import heapq
 import inspect
 import json
 import platform
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,17 +20,8 @@ from typing import Any, NamedTuple
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, read_rows, write_json
-from openrlhf_js.tasks import task_of
-from openrlhf_js.tasks.base import (
-    Generated,
-    Item,
-    Loaded,
-    Message,
-    Progress,
-    Task,
-    no_progress,
-    sampled,
-)
+from openrlhf_js.tasks import base, task_of
+from openrlhf_js.tasks.base import Generated, Item, Loaded, Message, Progress, Task
 
 COMMON = ("count", "seed", "split", "progress")  # what tasks take; the rest are their own options
 
@@ -70,29 +61,29 @@ def items(
     count: int | None,
     seed: int,
     options: Mapping[str, Any],
-    progress: Progress = no_progress,
+    progress: Progress = base.no_progress,
 ) -> Iterator[Item]:
     """The problems of a split, exactly `count` of them where it is given.
 
     Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
     """
     if isinstance(task, Generated):
-        if count is None and not options.get("source"):
+        if count is None:
             raise ValueError(f"{task.NAME} generates its problems: say how many")
         found = task.generate(count, seed, split, **options)
     else:
         found = task.load(split, **options, progress=progress)
         if count is not None:
-            found = iter(sampled(found, count, f"{task.NAME}/{split}/{seed}/sample"))
+            rng = random.Random(f"{task.NAME}/{split}/{seed}/sample")
+            drawn = heapq.nsmallest(count, ((rng.random(), n, x) for n, x in enumerate(found)))
+            found = (x for _, _, x in sorted(drawn, key=lambda each: each[1]))
     number = 0
     for number, item in enumerate(found, 1):
         if isinstance(task, Generated):
             progress(number)
         yield item
-    if count is not None and number < count:
-        raise ValueError(
-            f"{task.NAME} has only {number} problems in its {split} split, not {count}"
-        )
+    if number < (count or 0):
+        raise ValueError(f"the {split} split of {task.NAME} has {number} problems, not {count}")
 
 
 def write(
@@ -112,8 +103,6 @@ def write(
             images = max(images, len(made.get("images", [])))
         if not sources:
             raise ValueError(f"{task.NAME} gave no problem")
-    versions = {"python": platform.python_version(), "openrlhf_js": __version__}
-    versions["datasets"] = importlib.metadata.version("datasets")
     manifest = {
         "file": path.name,
         "sha256": digest.hexdigest(),
@@ -121,7 +110,7 @@ def write(
         "rows_by_datasource": dict(sorted(sources.items())),
         "images_per_prompt": images,
         "parameters": dict(parameters),
-        "versions": versions,
+        "versions": {"python": platform.python_version(), "openrlhf_js": __version__},
     }
     write_json(path.with_suffix(".manifest.json"), manifest)
     return manifest
@@ -160,9 +149,7 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
     """What a row asks, and how its answer is graded; ValueError if OpenRLHF cannot take it."""
     for key in (input_key, label_key, "datasource"):
         if row.get(key) is None:
-            raise ValueError(
-                f"no value under the key {key!r}; keys seen: {', '.join(row) or 'none'}"
-            )
+            raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(row)}")
     label, datasource, prompt = row[label_key], row["datasource"], row[input_key]
     images = row.get("images") or []
     if not isinstance(label, str) or not isinstance(datasource, str):

@@ -1,7 +1,6 @@
 """The graders as OpenRLHF calls them: queries, prompts and labels in, rewards and logs out.
 
-A query is a prompt and its response in one string, decoded from tokens. Prompts hold examples of an
-answer, so that a grader must see the response alone.
+A query is a prompt, which a grader must not see, and its response in one string.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ def reward_function(task: str) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
     Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, else
-    0), and in `extra_logs`, which OpenRLHF averages, `accuracy`, `status/<status>` and
-    `grading_seconds`. ValueError for a malformed label, and for a query in which the response
-    cannot be told from the prompt.
+    0), and in `extra_logs` `accuracy`, `status/<status>` and `grading_seconds`. ValueError for a
+    malformed label, and for a query in which the response cannot be told from the prompt.
     """
     chosen = task_of(task)
 
@@ -44,9 +42,8 @@ def reward_function(task: str) -> RewardFunction:
 def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
     """The `reward_func` of mixed data: each response is graded by the task of its own datasource.
 
-    OpenRLHF hands over no datasource. openrlhf_js does, as the attribute `datasource` of the label;
-    ValueError where it is missing or unknown. The logs hold `accuracy/<task>` too, for the tasks
-    that came up: NaN at the responses of another task.
+    openrlhf_js hands it over as the attribute `datasource` of the label; ValueError where it is
+    missing or unknown. The logs also hold `accuracy/<task>`: NaN at responses of another task.
     """
     tasks = [_task_of_label(label) for label in labels]
     result = _graded(tasks, queries, prompts, labels)
@@ -58,10 +55,8 @@ def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) ->
 
 def _task_of_label(label: str) -> Task:
     if not hasattr(label, "datasource"):
-        raise ValueError(
-            "the label has no datasource, by which mixed data is graded: train with `openrlhf-js "
-            "train` on rows with text labels, or point --reward.remote_url at one task's file"
-        )
+        said = "the label has no datasource: train mixed data with `openrlhf-js train`, or point"
+        raise ValueError(f"{said} --reward.remote_url at one task's file")
     return task_of(label.datasource)
 
 
@@ -85,9 +80,8 @@ def _graded(tasks: Sequence[Task], *lists: Strings) -> dict[str, Any]:
 def response_of(query: str, prompt: str) -> str:
     """The response in a query, without the tokens that end it; never a part of the prompt.
 
-    Decoding need not give back a prompt's very text: white space changes, an image's place becomes
-    many tokens, and a prompt that is too long is cut on its left. Then the end of the prompt, as
-    much as is found unchanged, marks where the response begins; ValueError if it is not found.
+    Decoding may change white space, make an image many tokens, and cut a long prompt on its left.
+    Then the response begins behind the prompt's unchanged end; ValueError if it is not found.
     """
     start = len(prompt) if query.startswith(prompt) else _end_of_prompt(query, prompt)
     return without_end_marks(query, start)
@@ -105,8 +99,7 @@ def _end_of_prompt(query: str, prompt: str) -> int:
         return asked[-length:] not in found
 
     tail = asked[len(asked) - bisect_left(range(1, len(asked) + 1), True, key=missing) :]
-    # Were the prompt's own end changed, and its twin further up in the prompt not, the twin would
-    # be taken for it: hence the count. A response that repeats the tail is read after the last one.
+    # The count: were the prompt's end changed, its twin further up would be taken for it.
     if len(tail) < _LEAST_TAIL or found.count(tail) < asked.count(tail):
         raise ValueError(
             f"the query does not hold the end of its prompt, {prompt[-80:]!r}: the tokenizer does "

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.estimators import baseline, start_history, update_history
+from openrlhf_js.estimators import baseline
 
 
 @pytest.fixture(scope="module")
@@ -34,26 +34,19 @@ def test_distances_are_unbiased_for_the_variance_of_the_gradient(study):
         tosses = rng.integers(0, 2, (6, 4)).astype(float)
         scores = np.eye(6)[:, None, :] * (tosses - 0.5)[:, :, None]
         pool = study.ScorePool(tosses, scores.astype(np.float32))
-        found.append(study.compare(pool, 4, 2, 4, seed, start_history(50))["distances"]["rloo"])
+        found.append(study.compare(pool, 4, 2, 4, seed)["distances"]["rloo"])
     assert np.mean(found) == pytest.approx(1 / 32, rel=0.2)
 
 
 def test_every_baseline_is_measured_on_the_same_batches(study):
     pool, n, m = pool_of(study, np.random.default_rng(2)), 4, 2
-    seen = np.random.default_rng(3).integers(0, 2, (5, n, m)).astype(float)
-    history = start_history(50)
-    for step in seen:
-        history = update_history(history, torch.from_numpy(step))
-    assert study.history_of(seen) == history and study.history_of(seen[:0]) == start_history(50)
-    found = study.compare(pool, n, m, 1, 7, history)
+    found = study.compare(pool, n, m, 1, 7)
     rng = np.random.default_rng([7, n, m])
     chosen = rng.choice(6, n, replace=False)
     order = rng.random((n, 5)).argsort(1)
     rewards = np.array([pool.rewards[i, row[:m]] for i, row in zip(chosen, order, strict=True)])
     for name in study.COMPARED:
-        given = {"history": history} if name == study.HISTORY else {}
-        rule = "js_plus" if name == study.HISTORY else name
-        b = baseline(rule, torch.from_numpy(rewards), **given).numpy()
+        b = baseline(name, torch.from_numpy(rewards)).numpy()
         gradient, error = np.zeros(3), 0.0
         for row, (i, columns) in enumerate(zip(chosen, order, strict=True)):
             rest = [pool.rewards[i, j] for j in columns[m:]]

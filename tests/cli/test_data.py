@@ -3,7 +3,6 @@
 import json
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -67,7 +66,7 @@ def test_what_is_built_passes_its_check_and_is_shown(task, tmp_path, capsys):
     path, test = build(tmp_path, task), build(tmp_path, task, "test")
     assert run("check", path, "--against", test) == 0
     assert "Nothing is wrong" in capsys.readouterr().out
-    assert run("show", path, "--count", "2", "--seed", "1") == 0
+    assert run("show", path, "--count", "2") == 0
     shown = capsys.readouterr().out
     assert shown.count("a right answer scores 1: correct") == 2
     assert shown.count("a wrong answer scores 0: wrong") == 2
@@ -82,8 +81,6 @@ def test_the_manifest_and_the_name_tell_what_was_asked_for(tmp_path: Path) -> No
     asked = {"task": "maze", "split": "train", "count": 12, "seed": 0}
     own = {"size": 7, "lengths": [4, 5, 6, 7, 8], "wording": "own"}
     assert manifest["parameters"] == asked | own
-    build(tmp_path, "knights_knaves", "test", "--people", "2", "9", "--wording", "paper")
-    assert (tmp_path / "knights_knaves-2-9-paper-test.jsonl").exists()
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
@@ -112,10 +109,10 @@ def test_gsm8k_from_a_local_file(tmp_path: Path, capsys: Captured) -> None:
     rows = [{"question": f"{n} + 1?", "answer": f"Add.\n#### {n + 1}"} for n in range(30)]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     path = build(tmp_path, "gsm8k", "test", "--source", str(source))
-    assert f"note: {source} does not say which split it is" in capsys.readouterr().err
+    assert f"note: {source} is taken whole: build no other" in capsys.readouterr().err
     assert len(path.read_text().splitlines()) == 12 and run("check", path) == 0
     manifest = json.loads(path.with_suffix(".manifest.json").read_text())
-    assert manifest["parameters"]["source"] == str(source) and "datasets" in manifest["versions"]
+    assert manifest["parameters"]["source"] == str(source)
 
 
 def test_the_flags_that_it_names_are_upstreams(tmp_path: Path, capsys: Captured) -> None:
@@ -175,9 +172,10 @@ def test_problems_have_line_numbers_and_status_1(tmp_path: Path, capsys: Capture
     said = capsys.readouterr().out
     assert f"{path}, line 13: the same prompt as {path}, line 5" in said
     assert f"{path}, line 14: not JSON" in said
-    assert run("show", path, "--count", "99") == 1
-    shown = capsys.readouterr().out
-    assert r"[bold]a[/bold] \x1b[31m \u202e é" in shown and "not JSON" in shown
+    path.write_text("\n".join([json.dumps(odd), "[not bold]"]))
+    assert run("show", path) == 2
+    shown = capsys.readouterr()
+    assert r"[bold]a[/bold] \x1b[31m \u202e é" in shown.out and "not JSON" in shown.err
 
 
 def test_prompts_are_measured_in_tokens(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:
@@ -203,13 +201,6 @@ def test_an_emptied_prompt_is_found(tmp_path: Path, tokenizer: Path, capsys: Cap
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run("check", path) == 1
     assert f"{path}, line 3: the last message is empty" in capsys.readouterr().out
-    path = build(tmp_path, "maze")
-    shutil.copytree(tokenizer / "chat", tmp_path / "deaf")
-    (tmp_path / "deaf" / "chat_template.jinja").write_text("{{ messages[0].text }}Answer:")
-    assert run("check", path, "--tokenizer", tmp_path / "deaf") == 1
-    said = capsys.readouterr().out
-    assert f"{path}, line 1: the chat template renders nothing of it" in said
-    assert "12 x no prompt" in said
 
 
 def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:
@@ -246,14 +237,11 @@ def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Capture
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["check", "good.jsonl", "--against", "./good.jsonl"], "each file must be named once"),
         (["check", "good.jsonl", "--tokenizer", "."], "no tokenizer in ."),
-        (["show", "empty.jsonl"], "empty.jsonl holds no row"),
     ],
 )
 def test_files_that_cannot_be_used_end_with_one_line(argv, problem, tmp_path, monkeypatch, capsys):
     (tmp_path / "good.jsonl").touch()
-    (tmp_path / "empty.jsonl").touch()
     monkeypatch.chdir(tmp_path)
     assert run(*argv) == 2
     said = capsys.readouterr()

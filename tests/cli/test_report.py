@@ -20,11 +20,10 @@ def test_a_report_is_written_and_said(run, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "0.300" in said
     table, state = said.split("js [bold]: ")  # names are no markup
-    assert state.startswith("perhaps running, last step 3")
+    assert state.startswith("running, last step 3")
     assert "js [bold]" in table
     assert str(tmp_path / "out" / "report.html") in said
     assert (tmp_path / "out" / "report.html").is_file()
-    assert (tmp_path / "out" / "training_reward.png").is_file()
 
 
 @pytest.mark.parametrize(
@@ -44,9 +43,3 @@ def test_bad_input_is_one_line_and_status_2(run, words, complaint, capsys, tmp_p
     assert complaint in error
     assert error.count("\n") == 1
     assert not (tmp_path / "report").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_named(run, tmp_path, capsys):
-    (tmp_path / "taken").write_text("a file")
-    assert report.main([str(run), "--out", str(tmp_path / "taken")]) == 1
-    assert "taken" in capsys.readouterr().err

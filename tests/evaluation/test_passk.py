@@ -13,14 +13,13 @@ from openrlhf_js.evaluation.passk import benchmarks, evaluate, grading
 from openrlhf_js.evaluation.passk.benchmarks import (
     Asked,
     Benchmark,
-    cluster_of,
     definitions,
     items_of_file,
-    numbered,
     read_benchmark,
+    uid_of,
 )
 from openrlhf_js.evaluation.passk.compare import values_of
-from openrlhf_js.evaluation.passk.evaluate import summarise, tries
+from openrlhf_js.evaluation.passk.evaluate import summarise
 from openrlhf_js.evaluation.passk.grading import (
     ANSWER_OF,
     LONGEST_ANSWER,
@@ -38,10 +37,6 @@ from openrlhf_js.tasks.prompt_files import example
 
 PAPER = Path(__file__).with_name("passk_paper.txt").read_text().splitlines()[2:]
 ROW = {"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}
-
-
-def item_of(row):
-    return benchmarks.item_of(example(row))
 
 
 def test_the_papers_benchmarks():
@@ -84,12 +79,9 @@ def test_wrong_definitions(tmp_path, text, message):
 def test_items_are_told_apart_by_content():
     messages = [{"role": "user", "content": "2 + 2?"}]
     others = [{**ROW, "label": "5"}, {**ROW, "input": "3 + 1?"}, {**ROW, "images": ["a/1.png"]}]
-    assert len({item_of(row).uid for row in (ROW, *others)}) == 4
-    assert item_of({**ROW, "images": ["b/1.png"]}).uid == item_of(others[2]).uid
-    assert item_of({**ROW, "input": messages}) == item_of(ROW)
-    first, other, again = numbered([item_of(ROW), item_of(others[0]), item_of(ROW)])
-    assert again.uid == f"{first.uid}-2"
-    assert cluster_of(again.uid) == cluster_of(first.uid) == first.uid != other.uid
+    assert len({uid_of(example(row)) for row in (ROW, *others)}) == 4
+    assert uid_of(example({**ROW, "images": ["b/1.png"]})) == uid_of(example(others[2]))
+    assert uid_of(example({**ROW, "input": messages})) == uid_of(example(ROW))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +107,7 @@ MAZE = '{"maze": ["******", "*S..E*", "*....*", "******"]}'
 
 
 def item(datasource, label):
-    return item_of({"input": "?", "label": label, "datasource": datasource})
+    return example({"input": "?", "label": label, "datasource": datasource})
 
 
 @pytest.mark.parametrize(
@@ -227,12 +219,12 @@ def test_the_summary_by_hand():
     assert value("no_answer") == pytest.approx(5 / 16)
     statuses = ("correct", "wrong", "no_answer", "malformed", "timeout", "error")
     assert sum(map(value, statuses)) == pytest.approx(1)
-    assert value("tokens_per_second") == pytest.approx(5 / 0.5)
     assert found["per_item"]["correct"] == [4, 1, 0, 2]
     interval = clustered_proportion([1, 1 / 4, 0, 1 / 2])
     row = value_of(found, "mean_at_k")
     assert [row["value"], row["low"], row["high"]] == pytest.approx([*interval])
-    assert [tries(k) for k in (1, 10, 16)] == [[1], [1, 2, 4, 8, 10], [1, 2, 4, 8, 16]]
+    shown = [row["j"] for row in found["rows"] if row["quantity"] == "pass_at"]
+    assert shown == [1, 2, 4]
 
 
 @pytest.mark.parametrize("j", [1, 2, 3, 4])
@@ -243,14 +235,11 @@ def test_pass_at_j_is_the_share_of_subsets_with_a_right_one(j):
     assert values_of(summarise(items(4), GROUPS), f"pass@{j}") == pytest.approx(np.array(shares))
 
 
-def test_repeated_items_are_one_cluster():
-    once = items(2)
-    twice = numbered([*once, *once])
-    found = summarise(twice, [group(i % 2, MARKS[i % 2]) for i in range(4)])
-    assert (found["items"], found["distinct_items"]) == (4, 2)
-    expected = value_of(summarise(once, GROUPS[:2]), "mean_at_k")
-    row = value_of(found, "mean_at_k")
-    assert [row["low"], row["high"]] == pytest.approx([expected["low"], expected["high"]])
+def test_a_repeated_item_is_asked_once(tmp_path):
+    path = write_lines(tmp_path / "rows.jsonl", [ROW, {**ROW, "label": "5"}, ROW])
+    (found,) = benchmarks.asked_of([str(path)], tmp_path, {"samples": 2}, {})
+    assert [each.label for each in found.items.values()] == ["4", "5"]
+    assert found.benchmark.samples == 2
 
 
 def test_lengths_and_truncation():
@@ -259,11 +248,10 @@ def test_lengths_and_truncation():
     found = summarise(items(2), made)
     assert value_of(found, "tokens")["value"] == pytest.approx((10 + 40 + 20 + 20) / 4)
     assert value_of(found, "tokens_correct")["value"] == pytest.approx(50 / 3)
-    assert value_of(found, "tokens_not_correct")["value"] == 40
     assert value_of(found, "truncated")["value"] == pytest.approx(1 / 4)
     made[1][0]["tokens"] = None
     found = summarise(items(2), made)
-    for name in ("tokens", "tokens_correct", "tokens_per_second"):
+    for name in ("tokens", "tokens_correct"):
         assert value_of(found, name)["value"] is None
 
 
@@ -283,16 +271,16 @@ class Fake:
             self.asked.append((request.number, request.draw))
             each = self.odd.get(request.number, r"\boxed{1}")
             if isinstance(each, str):
-                each = Sampled(each, "hm", "stop", 3, 7, 0.1)
+                each = Sampled(each, "hm", "stop", 3, 7)
             on_samples([(request, each)])
 
 
 BENCHMARK = Benchmark(name="toy", file=Path("x"), samples=2)
 
 
-def evaluated(out, sampler, count=4, leave_out=False, seed=0, **changes):
+def evaluated(out, sampler, count=4, seed=0, **changes):
     asked = [Asked(BENCHMARK.model_copy(update=changes), items(count))]
-    found = evaluate.evaluate(sampler, asked, out, seed, leave_out)
+    found = evaluate.evaluate(sampler, asked, out, seed)
     (out / evaluate.FILE).write_text(json.dumps(found))
     return found
 
@@ -311,7 +299,7 @@ def test_only_what_is_missing_is_sampled(tmp_path):
     assert more.asked == [(0, 2), (1, 2), (2, 2), (3, 0), (3, 1), (3, 2)]
     assert lines(path)[-1]["text"] == "lone \ufffd half\u2028"
     asked = [json.loads(line) for line in path.with_suffix(".items.jsonl").open("rb")]
-    assert [each["uid"] for each in asked] == [each.uid for each in items(4)]
+    assert [each["uid"] for each in asked] == [*items(4)]
     with pytest.raises(ValueError, match=r"temperature: 1\.0 there, 0\.5 now"):
         evaluated(tmp_path, Fake(), temperature=0.5)
     with pytest.raises(ValueError, match="holds records of other settings"):
@@ -329,9 +317,9 @@ def test_another_model_does_not_join_results(tmp_path):
 
 def test_a_new_grader_grades_again(tmp_path, monkeypatch, capsys):
     before = evaluated(tmp_path, Fake())["tasks"]["toy"]
-    monkeypatch.setattr(evaluate, "grader_version", lambda: "new")
+    monkeypatch.setattr(grading, "grader_version", lambda: "new")
     wrong = grading.Grade("wrong", "1")
-    monkeypatch.setattr(evaluate, "grade_all", lambda items, texts: [wrong] * len(texts))
+    monkeypatch.setattr(grading, "grade_all", lambda items, texts: [wrong] * len(texts))
     after = evaluated(tmp_path, again := Fake())["tasks"]["toy"]
     assert not again.asked
     assert sum(before["per_item"]["correct"]) > sum(after["per_item"]["correct"]) == 0
@@ -341,19 +329,21 @@ def test_a_new_grader_grades_again(tmp_path, monkeypatch, capsys):
     assert "again" not in capsys.readouterr().err
 
 
-def test_refused_items_are_an_error_or_left_out(tmp_path):
+def test_refused_items_count_as_no_answer(tmp_path, capsys):
     odd = {1: NoReply("too long", refused=True)}
-    with pytest.raises(ValueError, match="toy, item 2: too long\n--leave_out_refused"):
-        evaluated(tmp_path, Fake(odd))
-    task = evaluated(tmp_path, Fake(odd), leave_out=True)["tasks"]["toy"]
-    assert task["left_out"] == [items(4)[1].uid]
-    assert task["per_item"]["uid"] == [items(4)[i].uid for i in (0, 2, 3)]
+    task = evaluated(tmp_path, Fake(odd))["tasks"]["toy"]
+    assert "2 responses are refused; the last: item 2: too long" in capsys.readouterr().err
+    assert task["per_item"]["correct"][1] == 0 and task["items"] == 4
+    assert value_of(task, "refused")["value"] == value_of(task, "no_answer")["value"] == 1 / 4
+    assert value_of(task, "tokens")["value"] == 3  # of those that came
+    evaluated(tmp_path, again := Fake())
+    assert not again.asked
     with pytest.raises(ValueError, match="refuses every item"):
-        evaluated(tmp_path / "all", Fake(dict.fromkeys(range(4), odd[1])), leave_out=True)
+        evaluated(tmp_path / "all", Fake(dict.fromkeys(range(4), odd[1])))
 
 
 def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):
-    with pytest.raises(EndpointError, match="2 of 8 requests have no reply; the last: slow"):
-        evaluated(tmp_path, Fake({1: NoReply("slow")}), leave_out=True)
+    with pytest.raises(EndpointError, match="2 of 8 requests have no reply; the last: item 2"):
+        evaluated(tmp_path, Fake({1: NoReply("slow")}))
     evaluated(tmp_path, again := Fake())
     assert again.asked == [(1, 0), (1, 1)]

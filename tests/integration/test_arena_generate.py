@@ -12,6 +12,7 @@ import pytest
 from kit import free_port, read_lines, save_policy, until, write_lines
 
 from openrlhf_js.cli import eval_arena
+from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import style
 from openrlhf_js.evaluation.arena.data import Folder, read_answers
 from openrlhf_js.plugin.cpu import environment
@@ -73,8 +74,9 @@ def test_a_served_model_answers(served, tmp_path, capsys, monkeypatch):
     assert sorted(row["uid"] for row in lines) == sorted(QUESTIONS)
     for row in lines:
         assert row["messages"][0]["content"] == QUESTIONS[row["uid"]]
-        assert 0 < row["completion_tokens"] <= 5
-        assert row["finish_reason"] == ("length" if row["completion_tokens"] == 5 else "stop")
+    for row in read_store(folder.generation("tiny"))[1]:
+        assert 0 < row["tokens"] <= 5
+        assert row["finish_reason"] == ("length" if row["tokens"] == 5 else "stop")
     # greedy answers of a second run are the same
     assert eval_arena.generate([*words, "--name", "again"]) == 0
     found = [read_answers(folder, name) for name in ("tiny", "again")]

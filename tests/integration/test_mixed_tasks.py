@@ -211,30 +211,25 @@ def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_ru
         assert scalars[f"eval/eval_{source}_pass1"] == pytest.approx(own), source
 
 
-def test_async_remax_with_dynamic_filtering(start, mixed):
+def test_async_remax(start, mixed):
     run = start(
         *flags(mixed, **{"--reward.remote_url": MIXED, "--algo.advantage.estimator": "remax"}),
-        *("--train.async_enable", "--algo.dynamic_filtering_enable", "--ds.zero_stage", "1"),
-        *("--js.allow_biased_filtering", "--rollout.batch_size", "2", "--train.batch_size", "8"),
+        *("--train.async_enable", "--ds.zero_stage", "1"),
+        *("--rollout.batch_size", "2", "--train.batch_size", "8"),
         *("--eval.dataset", str(mixed / "eval.jsonl"), "--eval.steps", "100"),
         *("--train.num_episodes", "1000", "--js.max_steps", "2"),
         grader=None,
     ).finish()
     assert run.status == 0, run.output[-3000:]
     run.check_advantages(steps=2)
-    assert all(batch["rewards"].shape == (2, RESPONSES) for batch in run.batches())  # none short
     assert "the live advantage estimator is remax\n" in run.output
-    assert "off-policy (--train.async_enable) and importance correction is off" in run.output
-    assert all(0 < mean < 1 for batch in run.batches() for mean in batch["rewards"].mean(1))
     means = [batch["rewards"].mean() for batch in run.batches()]
     scalars = run.scalars()
     assert not any("greedy_reward" in tag for tag in scalars)
-    passed = scalars["train/dynamic_filtering_pass_rate"]
-    assert all(0 < share <= 1 for share in passed)
     np.testing.assert_allclose(scalars["train/accuracy"], means, atol=1e-5)
     shares = [scalars[f"train/status/{status}"] for status in STATUSES]
     np.testing.assert_allclose(np.sum(shares, axis=0), 1, atol=1e-5)
     by_task = [values for tag, values in scalars.items() if tag.startswith("train/accuracy/")]
-    assert by_task and all(0 < value < 1 for values in by_task for value in values)
+    assert by_task and all(0 <= value <= 1 for values in by_task for value in values)
     before_and_after = scalars["eval/eval_knights_knaves/2_pass1"]
     assert len(before_and_after) == 2

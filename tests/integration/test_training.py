@@ -86,10 +86,11 @@ def test_js_memory_is_interrupted_and_killed_and_resumes(start, policy, prompts,
         rewards = torch.tensor(batch["rewards"])
         keys = torch.tensor([key_of(text, labels[text]) for text in batch["prompts"][:, 0]])
         past = memory.covariate(keys, step)
-        expected = estimators.advantage("js_memory", rewards, covariates=past)
+        how = {"covariates": past, "earlier": memory.earlier}
+        expected = estimators.advantage("js_memory", rewards, **how)
         np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-5)
         mattered += (expected - estimators.advantage("js_plus", rewards)).abs().max() > 1e-3
-        memory.update(keys, rewards, None, step)
+        memory.update(keys, rewards, None, step, past)
     assert mattered >= STEPS
 
     scalars = second.scalars()

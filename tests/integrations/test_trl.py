@@ -139,10 +139,10 @@ def test_js_memory_remembers_prompts_of_all_processes(tmp_path: Path) -> None:
         means = torch.tensor([float(prompt[6]) for prompt in prompts])
         rewards = (means + rewards_noise(step)).view(-1, M)
         past = memory.covariate(keys, step)
-        expected = advantage("js_memory", rewards, covariates=past)
+        expected = advantage("js_memory", rewards, covariates=past, earlier=memory.earlier)
         torch.testing.assert_close(found, expected.flatten())
         differ += not torch.allclose(expected, advantage("js_plus", rewards), atol=1e-3)
-        memory.update(keys, rewards, None, step)
+        memory.update(keys, rewards, None, step, past)
     assert differ >= 5
 
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

@@ -23,7 +23,6 @@ from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
-    apply_length_penalties,
 )
 
 from openrlhf_js import estimators
@@ -35,9 +34,9 @@ from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
     _fill_gaps,
-    resume_past,
+    keep_memory,
+    resume_memory,
     save_batch,
-    with_past,
 )
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
@@ -158,19 +157,20 @@ def test_the_logged_rewards_are_rewards_and_not_advantages(rewards):
     torch.testing.assert_close(spread, rewards.std(1).repeat_interleave(M))
 
 
+def test_what_a_rank_gets_does_not_grow_with_the_batch(rewards):
+    small, large = (
+        advantages(ShrinkageExperienceMaker, make_args("js"), rewards.repeat(copies, 1))[0]
+        for copies in (1, 100)
+    )
+    sizes = [len(ray.cloudpickle.dumps(each)) for each in (small, large)]
+    assert sizes[1] < 1.1 * sizes[0]
+
+
 def test_a_batch_too_small_for_the_estimator_teaches_nothing(rewards):
     maker = make_maker(ShrinkageExperienceMaker, make_args("bloo"))
     experiences = make_experiences(rewards[:1])
     maker.compute_advantages_and_returns(experiences)
     assert not by_response(experiences).any() and maker.metrics == {}
-
-
-def test_a_flag_that_no_longer_names_the_live_estimator_stops_the_run(rewards):
-    args = make_args("js")
-    maker = make_maker(ShrinkageExperienceMaker, args)
-    args.algo.advantage.estimator = "rloo"
-    with pytest.raises(UpstreamMismatch, match="'rloo', but 'js' is live"):
-        maker.compute_advantages_and_returns(make_experiences(rewards))
 
 
 def test_masked_responses_count_nowhere_and_teach_nothing(rewards):
@@ -211,7 +211,7 @@ def test_masks_that_leave_too_little_stop_with_the_graders_first_error(rewards, 
 
 def test_a_bad_reward_stops_with_its_prompt(rewards):
     rewards[2, 0] = math.inf
-    with pytest.raises(BadReward, match=r"reward is inf \(prompt 'prompt 2'\)"):
+    with pytest.raises(BadReward, match=r"The first: inf \(prompt 'prompt 2'\)"):
         advantages(ShrinkageExperienceMaker, make_args("js"), rewards)
 
 
@@ -220,7 +220,7 @@ def test_remax_takes_the_greedy_reward_and_leaves_none_behind(rewards, monkeypat
     maker = our_maker("remax")
     monkeypatch.setattr(RemoteExperienceMaker, "make_experience_batch", lambda self, samples: None)
     samples = [
-        SimpleNamespace(rewards=None, info={"greedy_reward": greedy[i // M : i // M + 1]})
+        SimpleNamespace(scores=None, info={"greedy_reward": greedy[i // M : i // M + 1]})
         for i in range(N * M)
     ]
     maker.make_experience_batch(samples)
@@ -228,30 +228,6 @@ def test_remax_takes_the_greedy_reward_and_leaves_none_behind(rewards, monkeypat
     actual, mask = without_kl(maker, rewards)
     expected = (rewards - greedy.unsqueeze(1)).reshape(-1, 1) * mask
     torch.testing.assert_close(actual, expected)
-
-
-def test_groups_that_were_filtered_out_count_in_the_statistics_and_not_in_training(rewards):
-    maker = our_maker("js_plus", js__half_life=5.0, **PENALTIES)
-    every = torch.cat([rewards, torch.tensor([[1.0] * M, [0.0] * M])])
-    singles = make_experiences(every, micro_batch_size=1)
-    trained, filtered = singles[: N * M], singles[N * M :]
-    trained[0].filtered, trained[5].filtered = filtered[:M], filtered[M:]
-    maker.make_experience = lambda samples: samples
-    maker.split_rollout_samples = lambda samples: samples
-    experiences = maker.make_experience_batch(trained)
-    assert len(experiences) == N * M
-
-    penalised = make_experiences(every)
-    apply_length_penalties(penalised, maker.args)
-    every = torch.cat([e.rewards for e in penalised]).reshape(-1, M)
-    history = estimators.start_history(5.0)
-    expected = estimators.advantage("js_plus", every, history=history)[:N].reshape(-1, 1)
-    mask = by_response(experiences, "action_mask")
-    torch.testing.assert_close(by_response(experiences), expected * mask)
-    assert maker.history == estimators.update_history(history, every)
-    assert maker.metrics == estimators.diagnostics("js_plus", every, history=history)
-    logged = torch.cat([e.info["reward"] for e in experiences])
-    torch.testing.assert_close(logged, every[:N].view(-1))
 
 
 BINARY = {  # estimator, m, chance of a right answer -> share of the gradient that filtering leaves
@@ -303,22 +279,6 @@ def test_the_clip_comes_after_the_baseline(rewards, name):
     torch.testing.assert_close(actual, raw.clamp(-3, 5) * mask)
 
 
-def test_each_batch_is_judged_by_the_earlier_ones_and_then_remembered():
-    maker = our_maker("js_plus", js__half_life=5.0)
-    history = estimators.start_history(5.0)
-    generator = torch.Generator().manual_seed(3)
-    for _ in range(3):
-        rewards = torch.rand(N, M, generator=generator)
-        actual, mask = without_kl(maker, rewards)
-        expected = estimators.advantage("js_plus", rewards, history=history).reshape(-1, 1)
-        torch.testing.assert_close(actual, expected * mask)
-        assert maker.metrics == estimators.diagnostics("js_plus", rewards, history=history)
-        history = estimators.update_history(history, rewards)
-        assert maker.history == history
-    plain = estimators.advantage("js_plus", rewards).reshape(-1, 1) * mask
-    assert not torch.allclose(actual, plain, atol=1e-3)  # a batch that could show a difference
-
-
 @pytest.mark.parametrize("responses", [M, 1])
 def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, responses):
     monkeypatch.setitem(globals(), "M", responses)
@@ -338,10 +298,11 @@ def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, re
         covariates = torch.cat([memory.covariate(keys, step), numbers], 1)
         mask = by_response(experiences, "action_mask")
         actual = by_response(maker.compute_advantages_and_returns(experiences))
-        expected = estimators.advantage("js_memory", rewards, covariates=covariates)
+        how = {"covariates": covariates, "earlier": memory.earlier}
+        expected = estimators.advantage("js_memory", rewards, **how)
         torch.testing.assert_close(actual, expected.reshape(-1, 1) * mask)
         assert maker.metrics["js/memory_share"] == (step > 1)
-        memory.update(keys, rewards, None, step)
+        memory.update(keys, rewards, None, step, covariates)
     assert covariates.isfinite().all()
 
 
@@ -420,53 +381,39 @@ def test_tokens_go_without_padding_and_in_prompt_order(tmp_path):
 # --- what checkpoints keep of earlier steps -------------------------------------------------------
 
 
-def keeping(history=None, half_lives=None):
-    memory = None if half_lives is None else estimators.Memory(half_lives)
-    return SimpleNamespace(history=history, memory=memory)
+def remembering(*half_lives):
+    return SimpleNamespace(memory=estimators.Memory(half_lives) if half_lives else None)
 
 
 @pytest.fixture
-def history():
-    return estimators.update_history(estimators.start_history(20), torch.rand(4, 3))
+def memory():
+    memory = estimators.Memory((9.0,))
+    memory.update(torch.tensor([7, 5]), torch.rand(2, 3), None, 3)
+    return memory
 
 
-@pytest.mark.parametrize("kind", ["history", "memory"])
-def test_saved_with_real_files_and_restored(tmp_path, history, kind):
-    upstreams = {"global_step": 3, "episode": 1}
-    maker = keeping(history) if kind == "history" else keeping(half_lives=(9.0,))
-    if kind == "memory":
-        maker.memory.update(torch.tensor([7, 5]), torch.rand(2, 3), None, 3)
-    states = with_past(upstreams, maker)
-    assert states is upstreams  # upstream goes on using it
+def past_of(memory):
+    return memory.covariate(torch.tensor([5, 6, 7]), 4).nan_to_num(-1).tolist()
+
+
+def test_saved_with_real_files_and_restored(tmp_path, memory):
+    keep_memory(states := {"global_step": 3, "episode": 1}, SimpleNamespace(memory=memory))
     torch.save(states, tmp_path / "states.pt")
     loaded = torch.load(tmp_path / "states.pt", weights_only=True)
-    fresh = keeping(estimators.start_history(20)) if kind == "history" else keeping(None, (9.0,))
-    resume_past(loaded, fresh)
-    assert fresh.history == maker.history
-    if kind == "memory":
-        keys = torch.tensor([5, 6, 7])
-        past = [each.memory.covariate(keys, 4).nan_to_num(-1).tolist() for each in (maker, fresh)]
-        assert past[0] == past[1]
+    fresh = remembering(9.0)
+    resume_memory(loaded, fresh)
+    assert past_of(fresh.memory) == past_of(memory)
+    with pytest.raises(BadInput, match=r"had --js.half_life \[9.0\], this one has \[8.0\]: give"):
+        resume_memory(loaded, remembering(8.0))
 
 
-def test_a_run_that_begins_begins_empty(history):
-    fresh = keeping(estimators.start_history(20))
-    resume_past({"global_step": 0, "episode": 0}, fresh)
-    assert fresh.history == estimators.start_history(20)
-    assert with_past(None, keeping()) is None
-    assert with_past(None, keeping(history)) == {"js_history": history._asdict()}
-
-
-@pytest.mark.parametrize(("saved", "now"), [(None, 20.0), (20.0, None), (20.0, 50.0)])
-def test_another_setting_is_refused(saved, now):
-    def run(half_life):
-        return keeping(half_life and estimators.start_history(half_life))
-
-    states = with_past({"global_step": 3}, run(saved))
-    with pytest.raises(BadInput, match=f"had --js.half_life {saved}, this one has {now}: give"):
-        resume_past(states, run(now))
-    with pytest.raises(BadInput, match=r"had --js.half_life \[9.0\], this one has \[8.0\]"):
-        resume_past(with_past({"global_step": 3}, keeping(None, (9.0,))), keeping(None, (8.0,)))
+def test_a_run_without_a_memory_keeps_none():
+    resume_memory({"global_step": 0, "episode": 0}, fresh := remembering(9.0))
+    assert len(fresh.memory) == 0
+    keep_memory(states := {}, remembering())
+    assert states == {}
+    earlier = {"global_step": 3, "js_history": {"half_life": 20.0}}  # of a version that had it
+    resume_memory(earlier, remembering())
 
 
 class Upstream:
@@ -474,7 +421,7 @@ class Upstream:
 
     def __init__(self, pretrain, strategy):
         self.data_set = ppo_trainer.PromptDataset
-        self.experience_maker = SimpleNamespace(live_estimator="js_plus", history=None, memory=None)
+        self.experience_maker = SimpleNamespace(live_estimator="js_plus", memory=None)
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
         self.disk = {"global_step": 0}
         self.order = torch.randperm(50).tolist()  # as the loader draws it
@@ -530,21 +477,18 @@ def start(monkeypatch):
     return start
 
 
-def test_the_trainer_saves_and_restores_it(start, history):
+def test_the_trainer_saves_and_restores_it(start, memory):
     actor = start(trainer.shrinkage_trainer)
     maker = actor.experience_maker
     for save in (
         lambda: actor.save_logs_and_checkpoints(7, {}, {"episode": 0}),
         lambda: actor.save_best_checkpoint({}, 7, {"episode": 0}),
     ):
-        maker.history = history
+        maker.memory = memory
         save()
-        maker.history = estimators.start_history(20)
+        maker.memory = estimators.Memory((9.0,))
         assert actor.init_checkpoint_states()["episode"] == 0
-        assert maker.history == history
-    maker.history = None
-    with pytest.raises(BadInput, match=r"had --js\.half_life 20"):
-        actor.init_checkpoint_states()
+        assert past_of(maker.memory) == past_of(memory)
 
 
 @pytest.mark.parametrize("ours", [trainer.shrinkage_trainer, trainer.sourced_generator])
@@ -599,26 +543,6 @@ def test_the_asynchronous_trainer_is_evaluated_once_all_is_trained(start):
     assert slots.empty()
     payloads = [queue.get() for _ in range(3)]
     assert payloads == [("eval", 10, {}), ("eval", 10, {"eval_default_pass1": 0.5}), "done"]
-
-
-@pytest.mark.parametrize(
-    ("run", "said"),
-    [
-        ({}, None),
-        ({"train__batch_size": 8}, "4 updates per batch"),
-        ({"train__max_epochs": 2}, "2 updates per batch"),
-        ({"train__async_enable": True}, "(--train.async_enable)"),
-        ({"train__async_enable": True, "algo__advantage__is_correction_level": "token"}, None),
-    ],
-)
-def test_an_off_policy_run_says_that_importance_correction_is_off(run, said):
-    notice = trainer.uncorrected(run_args(**run))
-    assert (said is None and notice is None) or (said in notice and "is_correction_level" in notice)
-
-
-def test_the_trainer_says_so_in_its_log(start, capsys):
-    start(trainer.shrinkage_trainer, train__batch_size=8)
-    assert "openrlhf_js: the run is off-policy (4 updates per batch)" in capsys.readouterr().out
 
 
 def test_a_trainer_whose_live_estimator_is_another_stops(start):

@@ -137,12 +137,11 @@ def alone(tmp_path):
     dist.destroy_process_group()
 
 
-def make_trainer(model, loss, norm, micro_batches: int = 2, stage: int = 2):
+def make_trainer(model, loss, norm, micro_batches: int = 2):
     """A trainer that steps its engine after every so many micro-batches."""
     engine = SimpleNamespace(
         module=model,
         global_steps=0,
-        zero_optimization_stage=lambda: stage,
         get_global_grad_norm=lambda: norm,
     )
     trained = []

@@ -47,7 +47,7 @@ def test_the_gradient_variance_is_that_of_explicit_gradients(logs):
     assert all("LATE 0" in log for log in of_two)  # of openrlhf_js.plugin.cpu's gloo
     first, second = (cases(log, "GRADIENT") for log in of_two)
     assert first == second
-    assert {f"plain {stage}" for stage in range(4)} <= {case["case"] for case in first}
+    assert {f"plain {stage}" for stage in (1, 2, 3)} <= {case["case"] for case in first}
     for case in first:
         name, measured, expected = case["case"], case["measured"], case["expected"]
         variance, square = measured["js/gradient_variance"], measured["js/gradient_norm_squared"]

@@ -140,7 +140,7 @@ def values(*args: Any, **kwargs: Any) -> list[float]:
 
 @pytest.fixture
 def short_rests(monkeypatch):
-    monkeypatch.setattr(rewards_module, "FIRST_REST_SECONDS", 0.1)
+    monkeypatch.setattr(rewards_module, "REST_SECONDS", 0.1)
     monkeypatch.setattr(rewards_module, "LOOK_SECONDS", 0.1)
 
 
@@ -178,7 +178,6 @@ def test_the_other_server_makes_up_for_a_bad_one(bad, short_rests, caplog):
 def test_a_server_that_stops_and_returns_gives_every_reward_once(short_rests, caplog):
     async def run():
         server = await Server(length).start()
-        # less than the longest rest: 40 queries that fail together are one failure of the server
         rewards = RemoteRewards([RewardSource("", 1.0, (server.url,))], timeout_seconds=14)
         asking = asyncio.gather(*(rewards.grade(query, "", "") for query in QUERIES))
         await server.stop()
@@ -202,19 +201,13 @@ def test_a_server_that_stops_and_returns_gives_every_reward_once(short_rests, ca
         page("Internal Server Error", 500),
         page("", 302, Location="http://127.0.0.1:9/"),
         page("x" * (1 << 20)),
-        page("", 429, **{"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}),
+        page("", 429),
     ],
-    ids=["html", "two rewards", "502", "500", "moved", "too long", "a date"],
+    ids=["html", "two rewards", "502", "500", "moved", "too long", "busy"],
 )
 def test_what_is_no_answer_is_retried_and_never_becomes_a_reward(answer, short_rests):
     server = Server(flaky(answer))
     assert values([server]) == [0.4] and len(server.queries) == 2
-
-
-def test_retry_after_is_heeded(short_rests):
-    began = time.monotonic()
-    assert values([Server(flaky(page("", 429, **{"Retry-After": "1"})))]) == [0.4]
-    assert time.monotonic() - began >= 1
 
 
 @pytest.mark.parametrize("status", [401, 500])

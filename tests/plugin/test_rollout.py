@@ -88,9 +88,9 @@ BAD = {
     "return None": "TypeError: it returned NoneType",
     "return [1.0]": "TypeError: it returned list",
     "return {}": "the reward is None",
-    "return {'rewards': [float('nan')]}": "the reward is nan",
-    "return {'rewards': []}": "0 rewards came back",
-    "return {'rewards': 10**400}": "not a number",
+    "return {'rewards': [float('nan')]}": "the reward is [nan]",
+    "return {'rewards': []}": "the reward is [], not one",
+    "return {'rewards': 10**400}": "not one finite number",
 }
 
 
@@ -235,6 +235,28 @@ def test_a_model_that_sees_writes_no_images_or_videos(given):
     assert parameters.logit_bias == given
 
 
+def test_an_engine_fetches_the_tokenizer_once(monkeypatch):
+    class Told(_Rollout):
+        async def generate_responses(self, prompt, label, sampling_params, num_samples, **more):
+            self.got = [*getattr(self, "got", []), more["hf_tokenizer"]]
+            return await super().generate_responses(prompt, label, sampling_params, num_samples)
+
+    cls = plain_class(checked_rollout(ray.remote(Told), 42, "stop", greedy=False))
+    actor = cls.__new__(cls)
+    for _ in range(2):  # a coroutine can be awaited once
+        fetched = asyncio.sleep(0, "tokenizer")
+        asked = {"prompt": numbered("a", 0), "label": "", "sampling_params": _Params()}
+        asyncio.run(actor.generate_responses(**asked, hf_tokenizer=rollout.Sent(fetched)))
+    fetched.close()
+    assert actor.got == ["tokenizer"] * 2
+    rollouts = _Rollouts(monkeypatch, [[1, 0]] * 4)
+    rollouts.samples.tokenizer = "tokenizer"
+    rollouts.samples.generate_samples()
+    assert (
+        rollouts.tokenizers == [(["tokenizer"],)] * 2 and rollouts.samples.tokenizer == "tokenizer"
+    )
+
+
 class _Shuffled(list):
     """A loader that draws its order."""
 
@@ -246,7 +268,7 @@ class _Shuffled(list):
 class _Rollouts:
     """vLLM engines that grade prompt "0", "1", ... as a table says, in any order of arrival."""
 
-    def __init__(self, monkeypatch, rewards, arrivals=0, **js):
+    def __init__(self, monkeypatch, rewards, arrivals=0, **more):
         self.numbers = []
         draw = random.Random(arrivals)
 
@@ -256,9 +278,12 @@ class _Rollouts:
 
         fake = SimpleNamespace(wait=wait, get=lambda refs: refs)
         monkeypatch.setattr(samples_generator, "ray", fake)
+        monkeypatch.setattr(rollout.ray, "put", lambda stored: [stored])
+        self.tokenizers = []
 
-        def respond(prompt, label, **_):
+        def respond(prompt, label, hf_tokenizer, **_):
             self.numbers.append(prompt.number)
+            self.tokenizers.append(hf_tokenizer)
             response = {
                 **{"observation_tokens": [1, 2], "action_ranges": [(1, 2)], "prompt": str(prompt)},
                 **{"label": label, "rollout_log_probs": None, PROMPT_NUMBER: prompt.number},
@@ -272,8 +297,7 @@ class _Rollouts:
         )
         args = upstream_args(
             **{"rollout__batch_size": 2, "rollout__n_samples_per_prompt": 2},
-            algo__dynamic_filtering_enable="js__allow_biased_filtering" in js,
-            **js,
+            **more,
         )
         loader = [(None, [str(i)], ["label"], [None]) for i in range(len(rewards))]
         strategy = SimpleNamespace(args=args)
@@ -299,16 +323,13 @@ def test_a_batch_is_in_the_order_in_which_its_prompts_were_drawn(monkeypatch, ar
 
 
 @pytest.mark.parametrize("arrivals", range(4))
-@pytest.mark.parametrize("allowed", [False, True])
-def test_filtering_says_what_share_passed_and_drops_what_it_leaves(monkeypatch, allowed, arrivals):
+def test_filtering_says_what_share_passed_and_drops_what_it_leaves(monkeypatch, arrivals):
     mixed, equal = [0.0, 1.0], [1.0, 1.0]
     table = [mixed, equal, mixed, equal, equal, mixed, equal]
-    rollouts = _Rollouts(monkeypatch, table, arrivals, js__allow_biased_filtering=allowed)
+    rollouts = _Rollouts(monkeypatch, table, arrivals, algo__dynamic_filtering_enable=True)
     batch, passed, consumed, exhausted = rollouts.samples.generate_samples()
     assert [sample.prompts[0] for sample in batch] == ["0", "0", "2", "2"]
     assert (passed, consumed, exhausted) == (pytest.approx(2 / 3), 3, False)
-    filtered = [sample.prompts[0] for sample in batch[0].filtered]
-    assert filtered == (["1", "1"] if allowed else [])
     # of the other four, one prompt passes
     assert rollouts.samples.generate_samples() == ([], pytest.approx(1 / 4), 4, True)
 

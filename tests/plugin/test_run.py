@@ -214,28 +214,6 @@ def test_a_resumed_run_keeps_each_start(tmp_path):
     assert config.settings["--actor.adam.betas"] == "0.9 0.95"
 
 
-# --- a user's file ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("def reward_func(queries, prompts, labels): ...", None),
-        ("import threading, time\nreward_func = threading.Thread(target=time.sleep, args=[99])\n"
-         "reward_func.start()", None),
-        ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
-        ("def reward(queries, prompts, labels): ...", "it defines no reward_func"),
-        ("raise SystemExit", "it ends Python"),
-        ("while True: pass", "its import took over 1 s (--js.reward_timeout_seconds)"),
-    ],
-)  # fmt: skip
-def test_a_grader_is_loaded_before_the_run(code, said, tmp_path):
-    path = tmp_path / "grader.py"
-    path.write_text(code)
-    found = run.load_problem(str(path), "reward_func", "cpu", 1 if "while" in code else 100)
-    assert found == said if said is None else said in found
-
-
 # --- failures ---------------------------------------------------------------------------------
 
 
@@ -445,7 +423,7 @@ def test_a_resumed_run_logs_no_step_twice(tmp_path, monkeypatch):
     for first, steps in ((0, range(1, 6)), (3, range(4, 7))):
         monkeypatch.setattr(time, "time", lambda first=first: 1.7e9 + first)  # is in a log's name
         trainer = cls.__new__(cls)
-        trainer.experience_maker = SimpleNamespace(history=None)
+        trainer.experience_maker = SimpleNamespace(memory=None)
         trainer.tensorboard_logger = TensorboardLogger(SimpleNamespace(logger=logger))
         trainer.resumed = first
         trainer.init_checkpoint_states()
@@ -477,7 +455,7 @@ def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_pat
     with pytest.raises(run.BadInput) as caught:
         run._check_nodes(args)
     other, unseen, dead = str(caught.value).splitlines()
-    assert other == f"the node 10.0.0.2 has torch 2.0.0, this one {here['torch']}"
+    assert other.startswith("the node 10.0.0.2 has {") and "'torch': '2.0.0'" in other
     assert unseen.startswith("the node 10.0.0.2 does not see --ckpt.path")
     assert dead.startswith("the node 10.0.0.3 starts no worker")
     assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ from types import SimpleNamespace as Names
 
 import pytest
 import ray
+from kit import upstream_args
 from openrlhf.trainer import ppo_trainer
 
 from openrlhf_js.plugin import actors
@@ -45,12 +46,8 @@ def test_a_tracker_gets_what_upstream_logs_to_wandb(name, monkeypatch):
     monkeypatch.setattr(actors, "confirm", lambda group: None)
     for replaced in ("RemoteExperienceMaker", "PromptDataset"):  # and put back
         monkeypatch.setattr(ppo_trainer, replaced, getattr(ppo_trainer, replaced))
-    args = Names(
-        js=Names(tracker=name, max_steps=0),
-        train=Names(seed=1, async_enable=False),
-        algo=Names(advantage=Names(estimator="js", is_correction_level="token")),
-        logger=Names(wandb=Names(project="math", run_name="js-1")),
-    )
+    names = {"logger__wandb__project": "math", "logger__wandb__run_name": "js-1"}
+    args = upstream_args(algo__advantage__estimator="js", js__tracker=name, **names)
     trainer = plain_class(shrinkage_trainer(ray.remote(Upstreams)))("model", Names(args=args))
     logged = {"reward": 1, "kl": None, "generated_samples": ("text", 1.0)}
     trainer.wandb_logger.log_train(7, logged)

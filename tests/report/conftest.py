@@ -1,7 +1,5 @@
 """Event files as a training leaves them, written record by record."""
 
-import time
-
 import pytest
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -39,8 +37,3 @@ def log(tmp_path):
         return tmp_path / name
 
     return write
-
-
-@pytest.fixture
-def now():
-    return time.time()

@@ -4,6 +4,7 @@ import html.parser
 import json
 import math
 import re
+import time
 
 import pytest
 
@@ -12,16 +13,16 @@ from openrlhf_js.report.runs import CONFIG, find_conditions
 
 VARIANCE = "train/js/gradient_variance"
 SHARED = {"actor.model_name_or_path": "Qwen/Qwen3-4B", "data.prompt_dataset": "/my/data/math.jsonl"}
-VOID = {"meta", "img", "br"}
 HOSTILE = "<script>alert(1)</script>&\"'\x07"
 
 
 class Parsed(html.parser.HTMLParser):
-    """Tags that are opened and closed in order, and everything that a page would load."""
+    """The tags of a page, what it would load, the cells of its tables, its figures."""
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.loads, self.tags, self.cells, self.figures = [], [], [], [[]], []
+        self.tags, self.loads, self.cells, self.figures = [], [], [], []
+        self.in_cell = False
         self.feed(text)
         self.close()
 
@@ -29,18 +30,17 @@ class Parsed(html.parser.HTMLParser):
         self.tags.append(tag)
         self.loads += [value for name, value in attrs if name in ("src", "href", "srcset", "data")]
         self.figures += [json.loads(value) for name, value in attrs if name == "data-figure"]
+        self.in_cell = tag in ("td", "th")
         if tag == "tr":
             self.cells.append([])
-        if tag in ("td", "th"):
+        elif self.in_cell:
             self.cells[-1].append("")
-        if tag not in VOID:
-            self.open.append(tag)
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+        self.in_cell = False
 
     def handle_data(self, data):
-        if self.open and self.open[-1] in ("td", "th"):
+        if self.in_cell:
             self.cells[-1][-1] += data
 
     def row(self, name):
@@ -63,8 +63,9 @@ def everything(reward=0.5):
 
 
 def written(tmp_path, *words, **more):
-    found = pages.write(find_conditions(list(map(str, words))), (), tmp_path / "out", **more)
-    return found, Parsed(found.page.read_text(encoding="utf-8"))
+    page = pages.write(find_conditions(list(map(str, words))), (), tmp_path / "out", **more)
+    text = page.read_text(encoding="utf-8")
+    return text, Parsed(text)
 
 
 @pytest.fixture(scope="module")
@@ -77,80 +78,57 @@ def complete(tmp_path_factory, events):
     events(folder / "b", everything() | {VARIANCE: [4.0, 8.0] * 3})
     other = {"flags": SHARED, "versions": {}, "outcome": None}
     (folder / "b" / CONFIG).write_text(json.dumps(other))
-    with pytest.MonkeyPatch.context() as patch:  # drawing all twice takes long; see below for PNGs
-        patch.setattr(style, "save_png", lambda drawn, path: path.write_bytes(b"drawn") and path)
-        return written(folder, f"rloo={folder / 'b'}", f"{HOSTILE}={folder / 'a'}")
+    return written(folder, f"rloo={folder / 'b'}", f"{HOSTILE}={folder / 'a'}")
 
 
 def test_the_page_needs_no_other_file_and_names_cannot_break_it(complete):
-    found, parsed = complete
-    assert parsed.open == []
+    page, parsed = complete
     assert parsed.loads == []
-    text, plotly, own = found.page.read_text(encoding="utf-8").split("<script>")
+    text, plotly, own = page.split("<script>")
     assert "url(" not in text and "@import" not in text and "\x07" not in text
     assert "&lt;script&gt;" in text
     assert "Plotly.newPlot" in own and plotly.rstrip().endswith("</script>")
     assert not {"link", "iframe", "object"} & set(parsed.tags) and parsed.tags.count("script") == 2
-    assert len({path.parent for path in found.pictures}) == 1
 
 
-def test_every_panel_is_drawn_and_every_picture_saved(complete):
-    found, parsed = complete
-    assert found.left_out == []
-    names = {path.stem for path in found.pictures}
-    assert {"training_reward", "held_out_pass_1_maze", "shrinkage_lambda"} <= names
-    assert len(names) == len(found.pictures) == sum(map(len, panels.SECTIONS.values())) + 1
-    assert "graded_as_timeout" not in names  # it never came up
-    assert all(path.read_bytes() == b"drawn" for path in found.pictures)
-    assert len(parsed.figures) == len(found.pictures)
+def test_every_panel_is_drawn(complete):
+    page, parsed = complete
+    assert "Not shown" not in page
+    assert len(parsed.figures) == sum(map(len, panels.SECTIONS.values())) + 1
+    assert "Graded as, maze" in page and "Graded as, timeout" not in page  # it never came up
     reward = parsed.figures[0]["data"]
     assert [line["y"][-1] for line in reward] == pytest.approx([0.56, 0.66])
 
 
 def test_the_page_has_the_figures_and_the_configuration(complete):
-    found, parsed = complete
+    page, parsed = complete
     assert parsed.row("Training reward, last tenth") == ["rloo", "0.560", "-", "-"]
     assert parsed.row("Held-out pass@1, maze, final") == ["rloo", "75.0%", "-", "-"]
     assert ["", style.printable(HOSTILE), "3", "-3, unpaired", "-"] in parsed.cells
     assert parsed.row("--actor.model_name_or_path") == ["Qwen/Qwen3-4B"]
-    assert "$x$, maze</h1>" in found.page.read_text(encoding="utf-8")
+    assert "$x$, maze</h1>" in page
 
 
-def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path, now):
-    folder = log("js", {runs.REWARD: [0.5] * 5 + [0.56]}, written=now)
+def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path):
+    folder = log("js", {runs.REWARD: [0.5] * 4 + [math.nan, 0.56]}, written=time.time())
     with next(folder.iterdir()).open("ab") as file:
         file.write(b"half a rec")
-    found, parsed = written(tmp_path, folder)
-    assert "perhaps running, last step 6, last written" in found.page.read_text(encoding="utf-8")
+    page, parsed = written(tmp_path, folder)
+    assert "running, last step 6, last written" in page
     assert parsed.row("Training reward, last tenth") == ["js", "0.560"]
-    assert "cannot be read" not in found.page.read_text(encoding="utf-8")
-
-
-def test_what_is_wrong_with_a_log_is_on_the_page(log, tmp_path):
-    folder = log("js", {runs.REWARD: [0.5, math.nan, 0.7]})
-    (path,) = folder.iterdir()
-    path.write_bytes(path.read_bytes() + b"half a rec")
-    conditions = find_conditions([str(folder)])
-    text = pages.write(conditions, (), tmp_path / "out").page.read_text(encoding="utf-8")
-    assert f"{path} ends in 10 bytes that cannot be read" in text
-    assert f"{folder}: values that are not finite are left out: {runs.REWARD}." in text
-    assert Parsed(text).row("Training reward, last tenth") == ["js", "0.700"]
+    assert f"values that are not finite left out of {runs.REWARD}" in page
 
 
 def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
     some = log("js", {VARIANCE: [2.0, 4.0]})
     less = log("rloo", {runs.REWARD: [0.1, 0.2], "train/kl": [0.0, 0.0]})
-    found, _ = written(tmp_path, less)
-    assert "Gradient variance (--js.gradient_variance)" in found.left_out
-    assert [path.stem for path in found.pictures] == ["training_reward"]
-    assert found.pictures[0].read_bytes().startswith(b"\x89PNG")
-    assert "Not logged, or always 0: Held-out pass@1;" in found.page.read_text(encoding="utf-8")
-    found, parsed = written(tmp_path, less, some)
+    page, parsed = written(tmp_path, less)
+    assert "Not logged, or always 0: Held-out pass@1;" in page
+    assert "Gradient variance (--js.gradient_variance)" in page and len(parsed.figures) == 1
+    page, parsed = written(tmp_path, less, some)
     assert parsed.row("Gradient variance, mean") == ["js", "3", "-", "-"]
-    assert "not logged by rloo" in found.page.read_text(encoding="utf-8")
-    found, parsed = written(tmp_path, log("sft", {"train/gpt_loss": [1.0]}))  # another program's
-    assert found.pictures == [] and parsed.open == []
-    assert "train/gpt_loss" in found.page.read_text(encoding="utf-8")
+    page, parsed = written(tmp_path, log("sft", {"train/gpt_loss": [1.0]}))  # another program's
+    assert parsed.figures == []
 
 
 def passes(path, model, *values):
@@ -175,10 +153,10 @@ def test_checkpoints_over_training(tmp_path):
     rows = [{"model": m, "score": s, "ci_low": s - 1, "ci_high": s + 1, **base}
             for m, s in scores.items()]  # fmt: skip
     (tmp_path / "s.json").write_text(json.dumps(rows))
-    found = pages.write([], [], tmp_path / "out", evaluated=[*evaluated, tmp_path / "s.json"])
-    parsed = Parsed(found.page.read_text(encoding="utf-8"))
-    assert parsed.open == [] and parsed.cells[1][:3] == ["run", "step", "maze, pass@1"]
-    lines = {(*cells[:2],): cells[2:] for cells in parsed.cells[2:]}
+    page = pages.write([], [], tmp_path / "out", evaluated=[*evaluated, tmp_path / "s.json"])
+    parsed = Parsed(page.read_text(encoding="utf-8"))
+    assert parsed.cells[0][:3] == ["run", "step", "maze, pass@1"]
+    lines = {(*cells[:2],): cells[2:] for cells in parsed.cells[1:]}
     assert lines["js", "5"] == ["20 (15 to 25)", "40 (35 to 45)", "-"]
     assert lines["js", "40"][2] == "8 (7 to 9)" and lines["gpt", "-"][2] == "60 (59 to 61)"
     assert lines["Qwen-Qwen3-4B", "0"][::2] == ["10 (5 to 15)", "5 (4 to 6)"]
@@ -190,7 +168,7 @@ def test_checkpoints_over_training(tmp_path):
     assert parsed.figures[2]["data"][0]["error_y"]["array"] == [1]
 
 
-def test_results_of_the_lab_are_found_among_other_files_and_shown(tmp_path):
+def test_results_of_the_lab_are_found_and_shown(tmp_path):
     folder = tmp_path / "lab" / "early"
     folder.mkdir(parents=True)
     of_js = {"estimator": "js", "quantity": "MSE"}
@@ -201,18 +179,12 @@ def test_results_of_the_lab_are_found_among_other_files_and_shown(tmp_path):
     result = {"lab": "mse", "finding": "js wins & <b>", "rows": rows}
     (folder / "mse.json").write_text(json.dumps(result))
     (folder / "mse.png").write_bytes(b"\x89PNG")
-    for name, text in (("value", '{"lab": "another program"}'), ("gradient", "[1]"),
-                       ("sweep", '{"lab": "ms')):  # fmt: skip
-        (tmp_path / "lab" / f"{name}.json").write_text(text)
-    found = pages.write([], [tmp_path / "lab"], tmp_path / "out")
-    text = found.page.read_text(encoding="utf-8")
+    text = pages.write([], [tmp_path / "lab"], tmp_path / "out").read_text(encoding="utf-8")
     parsed = Parsed(text)
-    assert found.left_out == [] and parsed.open == []
+    assert "Not shown" not in text
     assert "early: mse" in text and "js wins &amp; &lt;b&gt;" in text
     assert parsed.row("2") == ["js", "0.123 (0.1 to 0.2)"]
     assert parsed.row("4") == ["js", "-"]
     assert parsed.loads == ["data:image/png;base64,iVBORw=="]
-    (folder / "mse.json").unlink()
-    for name, complaint in (("nowhere", "no folder"), ("out", "no result"), ("lab", "no result")):
-        with pytest.raises(ValueError, match=complaint):
-            pages.write([], [tmp_path / name], tmp_path / "out")
+    with pytest.raises(ValueError, match="no result"):
+        pages.write([], [tmp_path / "nowhere"], tmp_path / "out")

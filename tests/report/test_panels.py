@@ -10,6 +10,7 @@ from openrlhf_js.report.panels import estimates, final_figures
 from openrlhf_js.report.runs import find_conditions
 
 REWARD = panels.SECTIONS["Learning"][0]
+SHRINKAGE = panels.SECTIONS["Shrinkage"][0].tag
 
 
 def test_seeds_are_averaged_on_the_steps_that_all_have(log):
@@ -35,6 +36,8 @@ def test_the_error_of_a_baseline_is_a_ratio_of_averages_without_those_of_nothing
         found = estimates(curve, runs.BASELINE_MSE, condition, window)
         assert {step: estimate.value for step, estimate in found.items()} == expected
     assert figures(str(folder)) == {"Error of the baseline over RLOO's, mean": [["js", "0.667"]]}
+    equal = log("equal", {runs.BASELINE_MSE: [1.0], runs.BASELINE_MSE_RLOO: [0.0]})
+    assert figures(str(equal)) == {}
 
 
 def figures(*words):
@@ -48,7 +51,7 @@ def figures(*words):
 
 
 def test_final_figures_are_of_the_last_tenth_or_of_all_steps(log):
-    a = log("a", {runs.REWARD: range(1, 21), runs.SHRINKAGE: [0.25, 0.75], "train/kl": [0.0, 0.0]})
+    a = log("a", {runs.REWARD: range(1, 21), SHRINKAGE: [0.25, 0.75], "train/kl": [0.0, 0.0]})
     b = log("b", {"train/js/gradient_variance": [4.0, 8.0], "eval/eval_x_pass1": [0.5, 0.25]})
     nothing = ["-", "-"]
     assert figures(f"a={a}", f"b={b}") == {  # a KL that is not measured is logged as 0

@@ -1,6 +1,7 @@
 """Which runs the words of a command line name, what their files tell, and what is refused."""
 
 import json
+import time
 
 import pytest
 
@@ -27,24 +28,11 @@ def test_a_folder_of_several_runs_is_several_in_the_order_in_which_they_began(lo
     log("quick/tensorboard/js", REWARD, began=1_700_000_500)
     log("quick/tensorboard/rloo", REWARD, began=1_700_000_100)
     assert list(named(tmp_path / "quick")) == ["rloo", "js"]
-    assert list(named(f"tiny={tmp_path / 'quick'}")) == ["tiny/rloo", "tiny/js"]
 
 
-def test_seeds_of_whole_comparisons_are_matched_by_name(log, tmp_path):
-    for seed in ("s0", "s1"):
-        log(f"{seed}/js", REWARD)
-        log(f"{seed}/rloo", REWARD)
-    found = find_conditions([f"{tmp_path / 's0'},{tmp_path / 's1'}"])
-    assert {c.name: [run.folder.parent.name for run in c.runs] for c in found} == {
-        "js": ["s0", "s1"],
-        "rloo": ["s0", "s1"],
-    }
-
-
-def test_commas_part_seeds_unless_a_folder_is_called_so(log):
+def test_commas_part_seeds_and_a_folder_may_have_any_name(log):
     assert named(f"js={log('a', REWARD)},{log('b', REWARD)}") == {"js": ["a", "b"]}
     assert named(log("lr=1e-6,new", REWARD)) == {"lr=1e-6,new": ["lr=1e-6,new"]}
-    assert named(f"fast={log('lr=1,2', REWARD)}") == {"fast": ["lr=1,2"]}
 
 
 @pytest.mark.parametrize(
@@ -52,13 +40,13 @@ def test_commas_part_seeds_unless_a_folder_is_called_so(log):
     [
         (["x={}/nowhere"], "event files in .*nowhere; pass what --logger.tensorboard_dir"),
         (["{}/empty"], "no TensorBoard event files in"),
-        (["a={}/js", "a={}/rloo"], "2 runs are called 'a'; give each its own: NAME=FOLDER"),
-        (["{}/both", "{}/both"], "2 runs are called 'a'"),
-        (["x={}/both,{}/other"], r"seeds of 'x=.*' must hold .*both: a, b; .*other: c, d"),
+        (["a={}/js", "a={}/rloo"], "must differ, not a, a; give NAME=FOLDER"),
+        (["{}/both", "{}/both"], "must differ, not a, b, a, b"),
+        (["x={}/js,{}/both"], "both' has several runs in a folder; name each: NAME=FOLDER"),
     ],
 )
 def test_what_cannot_be_reported_is_said(log, tmp_path, words, complaint):
-    for name in ("js", "rloo", "both/a", "both/b", "other/c", "other/d"):
+    for name in ("js", "rloo", "both/a", "both/b"):
         log(name, REWARD)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=complaint):
@@ -70,27 +58,17 @@ def only(folder):
     return run
 
 
-def test_the_status_is_from_the_record_and_from_the_time_of_the_last_scalar(log, now, tmp_path):
+def test_the_status_is_from_the_record_and_from_the_time_of_the_last_scalar(log, tmp_path):
+    now = time.time()
     folder = log("run", {"a": [1, 2, 3]}, written=now - 60)
-    assert only(folder).status(now).startswith("perhaps running, last step 3")
-    record(folder, {}, outcome=None)
     assert only(folder).status(now).startswith("running, last step 3, last written ")
     later = only(folder).status(now + 40 * 86400)
     assert later.startswith("not running, last step 3, last written 20")  # with its date
     record(folder, {}, outcome="interrupted")
     assert only(folder).status(now).startswith("interrupted, last step 3")
-    assert not only(folder).running(now)
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "events.out.tfevents.1.host").touch()
     assert only(tmp_path / "new").status(now) == "nothing logged yet"
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"flags": {}}', '{"flags": 3, "changed": []}'])
-def test_a_damaged_configuration_is_named(log, content):
-    folder = log("run", REWARD)
-    (folder / CONFIG).write_text(content)
-    with pytest.raises(ValueError, match=f"{CONFIG} .*remove it"):
-        find_conditions([str(folder)])
 
 
 def test_flags_and_versions_are_compared(log):
@@ -98,7 +76,9 @@ def test_flags_and_versions_are_compared(log):
     record(a, {"x": 1, "lr": 1e-6, "logger.wandb.run_name": "a", "s": [1, 2]}, torch="2.7")
     record(b, {"x": 2, "lr": 0.000001, "logger.wandb.run_name": "b", "s": [1, 2]}, torch="2.8")
     differing, agreeing = compare_flags(find_conditions([str(a), str(b), str(c)]))
-    assert differing == [("--x", "1", "2"), ("torch (version)", "2.7", "2.8")]  # c: nobody knows
+    names = "flag", "a", "b"  # of c nobody knows
+    expected = ("--x", "1", "2"), ("torch (version)", "2.7", "2.8")
+    assert differing == [dict(zip(names, each, strict=True)) for each in expected]
     assert agreeing == [("--lr", "1e-06"), ("--s", "1 2")]
     differing, _ = compare_flags(find_conditions([f"js={a},{b}"]))
-    assert differing == [("--x", "1 | 2"), ("torch (version)", "2.7 | 2.8")]
+    assert [row["js"] for row in differing] == ["1 | 2", "2.7 | 2.8"]

@@ -59,8 +59,8 @@ def test_sides_that_are_the_same_to_the_tokenizer():
 
 def test_repeated_and_reversed_pairs_point_at_the_first():
     report = found(sides(("a", "b"), ("c", "d"), ("a", "b\n"), ("b", "a"), ("b", "a")))
-    assert report.problems["repeated"] == ["f, line 3: see line 1"]
-    assert report.problems["reversed"] == ["f, line 4: see line 1", "f, line 5: see line 1"]
+    assert report.problems["repeated"] == ["f, line 3: see f, line 1"]
+    assert report.problems["reversed"] == [f"f, line {n}: see f, line 1" for n in (4, 5)]
 
 
 def test_pairs_are_compared_across_files_and_with_their_prompts():
@@ -68,7 +68,7 @@ def test_pairs_are_compared_across_files_and_with_their_prompts():
     two = rows([{"p": "r", "chosen": "a", "rejected": "b"}, *(row.value for row in one)])
     report = check([("one", one), ("two", two)], Making(Keys("p"), words(), 1000))
     assert report.problems == {"repeated": ["two, line 2: see one, line 1"]}
-    assert report.tallies["one"].pairs == 1 and report.tallies["two"].pairs == 2
+    assert report.pairs == 3
 
 
 @pytest.mark.parametrize("kind", ["cut", "repeated", "reversed"])
@@ -81,29 +81,13 @@ def test_up_to_a_twentieth_pass(kind):
     more = found(sides(first, *others[:36], odd, again), max_len=3)  # 2 of 39
     assert more.counts == {kind: 2}
     assert more.stopping() == [kind] and more.stopping([kind]) == []
-    assert "more than 5%" in more.refusal([kind])
 
 
 def test_lengths_count_the_end_and_the_longer_side():
     # a + </s> = 2 tokens; a b c + </s> = 4
     report = found(sides(("a", "b c"), ("a b c", "a")), max_len=3)
-    assert list(report.tallies["f"].tokens) == [3, 4]
+    assert list(report.tokens) == [3, 4]
     assert report.problems == {"cut": ["f, line 2: takes 4 tokens of 3"]}
-
-
-@pytest.mark.parametrize(
-    ("side", "pairs"),
-    [
-        ("right", (("a b c d", "a b d c"), ("a c d d", "a b d d"))),
-        ("left", (("a b c d", "b a c d"), ("d c b a", "d b c a"))),
-    ],
-)
-def test_sides_that_a_cut_makes_the_same(side, pairs):
-    tokenizer = words()
-    tokenizer.truncation_side = side
-    report = found(sides(*pairs), tokenizer=tokenizer, max_len=3)  # the last of 3 becomes the end
-    assert report.problems["same"] == ["f, line 1: the same once cut to 3 tokens"]
-    assert report.counts == {"cut": 2, "same": 1}
 
 
 @pytest.mark.parametrize(
@@ -121,14 +105,14 @@ def test_sides_with_different_prompts_or_none():
     data += [{"chosen": turns("q", "a"), "rejected": turns("q", " \n")}]
     assert found(rows(data), template=template).problems == {
         "prompts": ["f, line 1: 'chosen' and 'rejected' differ before the last message"],
-        "empty": ["f, line 2: no response in 'rejected'"],
+        "empty": ["f, line 2: no response in rejected"],
     }
 
 
 def test_a_prompt_that_no_key_names():
     rest = {"chosen": "a", "rejected": "b"}
     bare = found(rows([{"prompt": "q", **rest}, {"prompt": "a", "chosen": "a c", "rejected": "a"}]))
-    assert bare.problems == {"unread": ["f, line 1: the sides lack 'q'"]}
+    assert bare.problems == {"unread": ["f, line 1: the sides lack the text under 'prompt'"]}
     assert bare.stopping() == [] and "unread" not in ALLOWABLE
     assert not found(rows([{"prompt": "q", **rest}]), keys=Keys("prompt")).counts
     whole = {"chosen": turns("q", "a"), "rejected": turns("q", "b")}
@@ -152,7 +136,6 @@ def test_what_cannot_be_trained_on_cannot_be_allowed():
     assert "correct the lines" in report.refusal(["no pair"])
     messages = rows([{"chosen": turns("q", "a"), "rejected": turns("q", "b")}])
     assert found(messages).stopping(ALLOWABLE) == ["no text"]
-    assert found([]).stopping(ALLOWABLE) == ["no pair"]
 
 
 def test_a_prompt_that_the_template_changes():

@@ -12,7 +12,7 @@ from small_models import change_json, save_reward_model
 from openrlhf_js.reward_model.checkpoint import (
     checkpoint_problems,
     normalisation,
-    read_tensor,
+    read_tensors,
     tensor_shapes,
     tokenizer_problems,
 )
@@ -47,14 +47,25 @@ def test_heads_that_give_no_reward(tmp_path: Path, tensors: dict, expected: str)
     assert expected in only(checkpoint_problems(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["{", "[1]", "[" * 100_000, '{"model_type": "none_such"}', '{"model_type": ["qwen2"]}'],
-)
-def test_a_broken_config(tmp_path: Path, content: str) -> None:
-    save_reward_model(tmp_path)
-    (tmp_path / "config.json").write_text(content)
-    assert "no config.json that loads" in only(checkpoint_problems(tmp_path))
+INDEX = "model.safetensors.index.json"
+DAMAGE = [
+    *(("config.json", text) for text in ("{", "[1]", "[" * 100_000, '{"model_type": "none_such"}')),
+    *(("model.safetensors", size) for size in (0, 4, 1000, 60_000)),
+    *((INDEX, text) for text in ("{", "[]", '{"weight_map": {"score.weight": "/etc/passwd"}}')),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGE)
+def test_damaged_files(tmp_path: Path, name: str, content: str | int) -> None:
+    weights = save_reward_model(tmp_path) / "model.safetensors"
+    if isinstance(content, int):
+        weights.write_bytes(weights.read_bytes()[:content])
+    else:
+        (tmp_path / name).write_text(content)
+    if name == INDEX:
+        weights.unlink()
+    expected = "no config.json that loads" if "config" in name else "copy the checkpoint again"
+    assert expected in only(checkpoint_problems(tmp_path))
 
 
 def test_missing_files(tmp_path: Path) -> None:
@@ -62,23 +73,15 @@ def test_missing_files(tmp_path: Path) -> None:
     assert "has no config.json" in only(checkpoint_problems(tmp_path))
     save_reward_model(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    assert "neither model.safetensors nor" in only(checkpoint_problems(tmp_path))
+    assert "no value head" in only(checkpoint_problems(tmp_path))
     (tmp_path / "adapter_config.json").write_text("{}")
     assert "LoRA adapter" in only(checkpoint_problems(tmp_path))
-
-
-@pytest.mark.parametrize("kept", [0, 4, 1000, 60_000])
-def test_a_truncated_file(tmp_path: Path, kept: int) -> None:
-    save_reward_model(tmp_path)
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:kept])
-    assert "copy the checkpoint again" in only(checkpoint_problems(tmp_path))
 
 
 def test_shards(tmp_path: Path) -> None:
     save_reward_model(tmp_path)
     expected = tensor_shapes(tmp_path)
-    head = read_tensor(tmp_path, "score.weight")
+    head = read_tensors(tmp_path)["score.weight"].clone()
     whole = tmp_path / "model.safetensors"
     tensors = load_file(whole)
     whole.unlink()
@@ -86,38 +89,10 @@ def test_shards(tmp_path: Path) -> None:
     shards = sorted(tmp_path.glob("model-*"))
     assert len(shards) > 1
     assert tensor_shapes(tmp_path) == expected
-    assert torch.equal(read_tensor(tmp_path, "score.weight"), head)
+    assert torch.equal(read_tensors(tmp_path)["score.weight"], head)
     assert checkpoint_problems(tmp_path) == []
     shards[1].unlink()
     assert shards[1].name in only(checkpoint_problems(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["{", "[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"score.weight": "/etc/passwd"}}'],
-)
-def test_a_broken_index(tmp_path: Path, content: str) -> None:
-    save_reward_model(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    (tmp_path / "model.safetensors.index.json").write_text(content)
-    assert "copy the checkpoint again" in only(checkpoint_problems(tmp_path))
-
-
-class Hostile:
-    """What a pickle would run."""
-
-    def __reduce__(self) -> tuple:
-        return (Path.touch, (Path("ran"),))
-
-
-def test_pickled_weights_are_read_and_never_run(tmp_path: Path, monkeypatch) -> None:
-    save_reward_model(tmp_path / "model", file="pytorch_model.bin")
-    assert checkpoint_problems(tmp_path / "model") == []
-    assert read_tensor(tmp_path / "model", "score.weight").shape == (1, 32)
-    monkeypatch.chdir(tmp_path)
-    torch.save({"score.weight": Hostile()}, tmp_path / "model" / "pytorch_model.bin")
-    assert "copy the checkpoint again" in only(checkpoint_problems(tmp_path / "model"))
-    assert not (tmp_path / "ran").exists()
 
 
 def test_tokenizers(tmp_path: Path) -> None:
@@ -147,10 +122,10 @@ def test_normalisation(tmp_path: Path) -> None:
     assert normalisation(SimpleNamespace()) is None
     nan, infinite = float("nan"), float("inf")
     for mean, std in [(0, 0), (0, -1), (nan, 1), (0, infinite), (None, 1), ("a", 1)]:
-        with pytest.raises(ValueError, match="std above 0"):
+        with pytest.raises(ValueError, match="not finite and above 0"):
             normalisation(SimpleNamespace(mean=mean, std=std))
     save_reward_model(tmp_path)
     assert "no mean and std" in only(checkpoint_problems(tmp_path, normalize=True))
     change_json(tmp_path / "config.json", mean=0.0, std=0.0)
-    assert "std above 0" in only(checkpoint_problems(tmp_path, normalize=True))
+    assert "not finite and above 0" in only(checkpoint_problems(tmp_path, normalize=True))
     assert checkpoint_problems(tmp_path) == []

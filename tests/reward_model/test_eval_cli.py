@@ -63,7 +63,7 @@ def test_a_model_is_evaluated(data, model, tmp_path, capsys):
 
 def test_the_same_command_resumes_and_other_settings_do_not(data, model, tmp_path, capsys):
     folder = tmp_path / "out"
-    words = call(data, model, folder, "--pairs_at_once", "50")
+    words = call(data, model, folder)
     assert rm.main(words) == 0
     first = json.loads((folder / "evaluation.json").read_text())
     scores = (folder / "scores.jsonl").read_bytes()
@@ -97,7 +97,7 @@ def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
     tensors["score.weight"] = torch.full_like(tensors["score.weight"], float("nan"))
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     assert rm.main(call(data, folder, tmp_path / "out")) == 1
-    assert "the chosen response of pair 1 got the reward" in capsys.readouterr().err
+    assert "the sides of pair 1 got the rewards" in capsys.readouterr().err
     assert not (tmp_path / "out" / "evaluation.json").exists()
 
 
@@ -106,7 +106,7 @@ def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
     [
         (["absent.jsonl", "--model", "MODEL"], r"absent\.jsonl: No such file"),
         (["FILE", "--model", "MODEL", "--chosen_key", "better"], "line 1: no value under.*better"),
-        (["FILE", "--model", "MODEL", "--apply_chat_template"], "for messages, and .* hold text"),
+        (["FILE", "--model", "MODEL", "--apply_chat_template"], "for sides that hold messages"),
         (["FILE", "--model", "BARE", "--apply_chat_template"], "has no chat template"),
         (["FILE", "--model", "DATA"], "has no tokenizer"),
     ],

@@ -58,7 +58,6 @@ def test_figures_by_hand():
     assert reward["mean"] == pytest.approx(7 / 8)
     # torch.std of all rewards, which OpenRLHF normalises with
     assert reward["std"] == pytest.approx(np.std([3, 1, 2, 0, 1, 2, 2, -4], ddof=1))
-    assert (reward["chosen_mean"], reward["rejected_mean"]) == (1.5, 0.25)
     with pytest.raises(ValueError, match="no pair"):
         evaluated([], [])
 
@@ -82,23 +81,6 @@ def test_balanced_accuracy_weighs_both_sides_alike():
     assert found["accuracy_of_length_alone"]["value"] == pytest.approx((3 + 1 / 2) / 5)
     equal = evaluated([1.0, 2.0], [0.0, 3.0])["length"]
     assert equal["accuracy_balanced"] is None
-
-
-def test_symmetries():
-    rewards, lengths, *rest = random_pairs()
-    here = ev.evaluate(rewards, lengths, *rest)
-    swapped = ev.evaluate(rewards[:, ::-1], lengths[:, ::-1], *rest)
-    assert swapped["accuracy"]["value"] == pytest.approx(1 - here["accuracy"]["value"])
-    assert swapped["margin"]["value"] == pytest.approx(-here["margin"]["value"])
-    assert swapped["length"]["correlation_within_pairs"] == pytest.approx(
-        here["length"]["correlation_within_pairs"]
-    )
-    shifted = ev.evaluate(rewards + 64, lengths, *rest)
-    assert shifted["reward"]["mean"] == pytest.approx(here["reward"]["mean"] + 64)
-    assert shifted["accuracy"] == here["accuracy"]
-    assert shifted["calibration"]["error"] == pytest.approx(here["calibration"]["error"])
-    longer = ev.evaluate(rewards, lengths + 1000, *rest)["length"]  # a prompt in both sides
-    assert longer["accuracy_balanced"] == here["length"]["accuracy_balanced"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 30, 4001])
@@ -169,27 +151,20 @@ def test_what_tells_prompts_apart():
         return "".join(each["content"] for each in messages)
 
     texts = [PreferencePair("q", "a", "b", "line 1", "s"), PreferencePair("q", "c", "d", "line 2")]
-    found = ev.held_out(texts)
-    assert found.texts == [("qa", "qb"), ("qc", "qd")]
-    assert found.responses == [("a", "b"), ("c", "d")]
-    assert found.prompts[0] == found.prompts[1] and found.subsets == ["s", ""]
-    assert ev.held_out(texts[::-1]).texts != found.texts
-    whole = ev.held_out(
-        [PreferencePair(None, "qa", "qb", "line 1"), PreferencePair(None, "qa", "qb", "line 2")]
-    )
-    assert len(set(whole.prompts)) == 2
+    assert ev.texts_of(texts) == [("qa", "qb"), ("qc", "qd")]
+    assert len(set(map(ev.prompt_of, texts))) == 1
+    whole = [PreferencePair(None, "qa", "qb", f"line {n}") for n in (1, 2)]
+    assert len(set(map(ev.prompt_of, whole))) == 2
     chats = [
         PreferencePair(
             None, [turn("user", "q"), turn("assistant", x)], [turn("assistant", "b")], "line 1"
         )
         for x in "ac"
     ]
-    found = ev.held_out(chats, template)
-    assert found.texts == [("qa", "b"), ("qc", "b")] and len(set(found.prompts)) == 1
-    with pytest.raises(ValueError, match=r"line 2: .*messages"):
-        ev.held_out(
-            [texts[0], PreferencePair(None, [turn("user", "q")], [turn("user", "q")], "line 2")]
-        )
+    assert ev.texts_of(chats, template) == [("qa", "b"), ("qc", "b")]
+    assert len(set(map(ev.prompt_of, chats))) == 1
+    with pytest.raises(ValueError, match=r"line 1: .*messages"):
+        ev.texts_of([texts[0], chats[0]])
 
 
 def test_scores_are_stored_and_not_repeated(tmp_path: Path):
@@ -219,6 +194,6 @@ def test_a_reward_that_is_not_finite_is_refused(tmp_path: Path, value):
         return [value if text == "rejected 6" else 1.0 for text in texts]
 
     with Store(tmp_path / "scores.jsonl", IDENTITY, ("pair",)) as store:
-        with pytest.raises(ev.ScoringFailed, match="the rejected response of pair 7 got the rewar"):
+        with pytest.raises(ev.ScoringFailed, match="the sides of pair 7 got the rewards"):
             ev.score_pairs(TEXTS, score, store, 4)
         assert sorted(store.records) == [(i,) for i in range(4)]

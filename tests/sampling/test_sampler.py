@@ -66,7 +66,7 @@ def test_what_a_sample_says_of_itself(folder):
     for each in sampled(sampler, [request(0, draw) for draw in range(30)]).values():
         assert "<eos>" not in each.text
         assert each.finish_reason == ("stop" if each.tokens < 6 else each.finish_reason)
-        assert each.tokens <= 6 and each.seconds > 0
+        assert each.tokens <= 6
     greedy = sampled(sampler, [request(0, j) for j in range(3)], PARAMETERS._replace(temperature=0))
     assert len({*texts(greedy).values()}) == 1
 
@@ -100,19 +100,17 @@ def test_thoughts_that_the_template_opens_are_part_of_the_text(folder, tmp_path)
     assert sampled(sampler, [request(0)])[0, 0].text.startswith("<think>")
 
 
-def test_a_served_prompt_that_is_refused_is_asked_no_further():
+def test_a_served_prompt_that_is_refused():
     def picky(request, number):
         return (413, b"") if request["messages"][0]["content"] == "b" else by_seed(request, number)
 
     with serving(picky) as served:
         sampler = ServedSampler(Endpoint(served.url).connect(), concurrency=1)
         found = sampled(sampler, [request(i, j, "abc"[i]) for i in range(3) for j in range(4)])
-    assert len(served.requests) == 4 + 1 + 4
     assert all(each.refused == (number == 1) for (number, _), each in found.items()
                if isinstance(each, NoReply))  # fmt: skip
     assert sum(isinstance(each, Sampled) for each in found.values()) == 8
     assert sampler.identity == {"served_model": "small", "url": served.url}
-    assert sum(each.seconds for each in found.values() if isinstance(each, Sampled)) > 0
 
 
 def test_images_stand_where_the_text_says(tmp_path):
@@ -168,7 +166,7 @@ def test_models_and_their_fingerprints(folder, tmp_path):
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "config.json").write_bytes((folder / "config.json").read_bytes())
-    with pytest.raises(ValueError, match=r"has no tokenizer: copy|is not a model that loads"):
+    with pytest.raises(ValueError, match="is not a model that loads: it has no tokenizer"):
         model_files(bare)
     with pytest.raises(ValueError, match="is not a model that loads"):
         model_files(tmp_path)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import runpy
 import subprocess
 from datetime import date
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from openrlhf_js.cli import recipe, rm
 from openrlhf_js.cli.data import _settings_of
 from openrlhf_js.common.settings import parse
-from openrlhf_js.plugin import run
 from openrlhf_js.tasks import TASKS
 
 HERE = Path(__file__).parent
@@ -49,14 +47,6 @@ def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:
     assert recipe.main(arguments) == status
     shown = capsys.readouterr()
     return shown.err if status else shown.out
-
-
-@pytest.fixture(autouse=True, scope="module")
-def import_graders_here():
-    """A process of its own takes seconds for each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "load_problem", lambda path, name, *_: not runpy.run_path(path)[name])
-        yield
 
 
 def listed(output: str) -> dict[str, str]:

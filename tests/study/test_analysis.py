@@ -5,21 +5,23 @@ from statistics import fmean, stdev
 
 import pytest
 
-from openrlhf_js.study import analysis
-from openrlhf_js.study.analysis import analyse, regret, steps_to
+from openrlhf_js.study.analysis import analyse, in_words, steps_to, target
+from openrlhf_js.study.page import picture, regret_table, table_of, write
 
 
 def record(estimator, seed, pass1, rate=1e-4, task="sort", curve=(0.0, 0.5, 1.0), **more):
     cell = {"task": task, "mix": "natural", "prompts": 16, "responses": 2, "vary": ""}
     names = ("baseline_error", "gradient_variance", "gradient_snr", "dead", "spread")
-    figures = {"reward": pass1 / 2, "steps": 30, **dict.fromkeys(names, 1.0)}
+    figures = {"reward": (pass1 or 0) / 2, "steps": 30, **dict.fromkeys(names, 1.0)}
     run = {"estimator": estimator, "learning_rate": rate, "seed": seed, "curve": list(curve)}
     return {**cell, **figures, **run, "pass1": pass1, **more}
 
 
 def of(rows, estimator, quantity, **settings):
     wanted = {"estimator": estimator, "quantity": quantity, **settings}
-    (found,) = [row for row in rows if all(row[k] == v for k, v in wanted.items())]
+    (found,) = [
+        row for row in rows.to_dict("records") if all(row[k] == v for k, v in wanted.items())
+    ]
     return found
 
 
@@ -39,7 +41,8 @@ def found():
 
 
 def test_each_estimator_is_compared_at_its_own_best_rate_and_at_each(found):
-    assert {name: rate for (_, name), rate in found.best.items()} == {"rloo": 1e-4, "js": 2e-4}
+    best = found.means[found.means.best & (found.means.quantity == "reward")]
+    assert dict(zip(best.estimator, best.learning_rate, strict=True)) == {"rloo": 1e-4, "js": 2e-4}
     row = of(found.differences, "js", "pass1")
     gains = [0.45 - 0.30, 0.50 - 0.40, 0.70 - 0.50]
     assert row["value"] == pytest.approx(fmean(gains))
@@ -62,10 +65,9 @@ def test_p_values_are_corrected_over_all_cells():
         for name, each in values.items()
         for seed, value in enumerate(each)
     ]
-    rows = [row for row in analyse(records, "rloo").differences if row["quantity"] == "pass1"]
-    ranked = sorted(row["p"] for row in rows)
-    least = min(rows, key=lambda row: row["p"])
-    assert len(rows) == 4 and least["p_holm"] == pytest.approx(min(1, 4 * ranked[0]))
+    rows = analyse(records, "rloo").differences.query("quantity == 'pass1'")
+    least = rows.loc[rows.p.idxmin()]
+    assert len(rows) == 4 and least.p_holm == pytest.approx(min(1, 4 * least.p))
 
 
 def test_steps_to_a_target():
@@ -73,8 +75,8 @@ def test_steps_to_a_target():
     assert steps_to(0.45, rising) == pytest.approx((1 + 0.5 + 0.5) / 4)
     assert steps_to(0.1, rising) == pytest.approx(0.5 / 4)  # from the start
     assert steps_to(0.8, rising) == 1.0  # never
-    assert analysis.target([record("rloo", 0, 1.0, curve=[0.2, 0.9, 0.7])]) == pytest.approx(0.6)
-    assert analysis.target([record("rloo", 0, 1.0, curve=[0.5, 0.9, 0.4])]) is None
+    assert target([[0.2, 0.9, 0.7]]) == pytest.approx(0.6)
+    assert target([[0.5, 0.9, 0.4]]) is None
 
 
 def test_regret_is_the_distance_to_the_best_of_the_cell():
@@ -87,9 +89,42 @@ def test_regret_is_the_distance_to_the_best_of_the_cell():
         for name, value in finals.items()
         for seed in range(2)
     ]
-    rows = {row["estimator"]: row for row in analyse(records, "rloo").regret}
-    assert [*rows] == ["js", "rloo", "bloo"]  # by mean
-    assert rows["js"]["mean"] == pytest.approx(0.05) and rows["js"]["worst"] == pytest.approx(0.1)
-    assert rows["bloo"]["worst"] == pytest.approx(0.4)
-    assert rows["bloo"]["worst_cell"].startswith("maze")
-    assert regret([]) == []
+    names = ["estimator", "mean regret, points", "worst, points", "where", "best in"]
+    maze = "maze, natural, 16 x 2"
+    assert [tuple(map(row.get, names)) for row in regret_table(analyse(records, "rloo"))] == [
+        ("js", "5.0", "10.0", "sort, natural, 16 x 2", "1 of 2 cells"),
+        ("rloo", "10.0", "20.0", "sort, natural, 16 x 2", "1 of 2 cells"),
+        ("bloo", "20.0", "40.0", maze, "1 of 2 cells"),
+    ]
+
+
+def test_a_table_and_a_sentence_of_one_cell(found):
+    js, rloo = table_of(found, "sort, natural, 16 x 2", "rloo")[0]
+    assert rloo["pass@1"] == rloo["pass@1 - rloo"] == "40.0 ± 24.8"
+    assert rloo["any rate - rloo"].startswith("35.0 ±")
+    assert (js["best rate"], js["pass@1"]) == ("0.0002", "55.0 ± 32.9")
+    assert js["pass@1 - rloo"] == "+15.0 ± 12.4, p 0.035"
+    assert in_words(found, "rloo") == [
+        "sort, natural, 16 x 2: js +15.0 points of pass@1 over rloo "
+        "(+2.6 to +27.4, paired over 3 seeds)"
+    ]
+    assert regret_table(found) == []
+
+
+def test_the_picture_has_curves_and_differences(found):
+    curves, apart = picture(found, "rloo", "a model").axes
+    of, apart_of = (
+        {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+        for axes in (curves, apart)
+    )
+    assert of["rloo"] == of["js"] == [[5, 0.0], [15, 0.5], [25, 1.0]]
+    assert apart_of["js"] == [[0, pytest.approx(15)]]
+    assert [tick.get_text() for tick in apart.get_xticklabels()] == ["natural"]
+
+
+def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
+    found = analyse([record("rloo", 0, None, reward=0.5), record("js", 0, None, reward=1)], "rloo")
+    assert found.differences.empty and found.regret.empty and in_words(found, "rloo") == []
+    assert table_of(found, "sort, natural, 16 x 2", "rloo")[0][1]["reward - rloo"] == ""
+    assert not picture(found, "rloo", "").axes[-1].lines[1:]  # but the line at 0
+    assert ",0.5,,,1," in write(tmp_path, found, "rloo").with_name("rows.csv").read_text()

@@ -55,7 +55,7 @@ def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys):
         study.work(other)  # with other settings, runs are no pairs
 
 
-def test_settings_come_from_a_file_then_from_flags(tmp_path):
+def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
     path = tmp_path / "study.yaml"
     path.write_text("estimators: [rloo, js]\nseeds: 3\nengine: stack\ntrain: [--a, 1]\n")
     found = study.read([str(path), "--seeds", "5", "--", "--b", "2"])
@@ -64,6 +64,6 @@ def test_settings_come_from_a_file_then_from_flags(tmp_path):
         5,
         ["--a", "1", "--b", "2"],
     )
-    path.write_text("- 1\n")
-    assert study.main([str(path)]) == 2
+    path.write_text("seeds: [\n")
+    assert study.main([str(path)]) == 2 and "study.yaml is not YAML" in capsys.readouterr().err
     assert study.main([str(tmp_path / "none.yaml")]) == 2

@@ -150,13 +150,4 @@ def drawn_responses(task: str) -> SearchStrategy[str]:
     placed = st.tuples(ANY_TEXT, st.sampled_from(FORMS[task]), answers(task)).map(
         lambda drawn: f"{drawn[0]}{drawn[1][0]}{drawn[2]}{drawn[1][1]}"
     )
-    return (
-        placed
-        | answers(task)
-        | _words(
-            [
-                *WORDS["marks"],
-                *(mark for forms in FORMS.values() for form in forms for mark in form),
-            ]
-        )
-    )
+    return placed | answers(task) | _words([*WORDS["marks"], *_MARKS])

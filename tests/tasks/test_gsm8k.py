@@ -22,17 +22,14 @@ def test_a_downloaded_copy(tmp_path):
         for split in ("train", "test"):
             file = tmp_path / config / f"{split}-00000-of-00001.parquet"
             pq.write_table(pa.Table.from_pylist(rows), file)
+    files = "{split: train, path: main/train-*}, {split: test, path: main/test-*}"
+    card = f"---\nconfigs:\n- config_name: main\n  data_files: [{files}]\n---\n"
+    (tmp_path / "README.md").write_text(card)
     found = list(gsm8k.load("test", str(tmp_path)))
     assert found == [ROWS[0], ROWS[1], ROWS[3]]  # the third is the second in other words
     assert [gsm8k.label(item) for item in found] == ["7", "2300", "-7"]
-    assert list(gsm8k.load("train", str(tmp_path / "main"))) == found
-
-
-def test_by_default_the_hub_is_asked(monkeypatch):
-    asked = []
-    monkeypatch.setattr(gsm8k.hub, "rows", lambda *arguments: asked.append(arguments) or iter([]))
-    gsm8k.load("test")
-    assert asked[0][:4] == ("openai/gsm8k", "test", ("question", "answer"), "main")
+    file = tmp_path / "main" / "train-00000-of-00001.parquet"
+    assert list(gsm8k.load("train", str(file))) == found
 
 
 @pytest.mark.parametrize("answer", ["7", "#### seven", "#### 7 pens", "####", "#### 1/2"])
@@ -40,7 +37,7 @@ def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
     file = tmp_path / "train.jsonl"
     rows = [ROWS[0], {"question": "How many?", "answer": answer}]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match=r"row 2: .*must end in '#### ' .*question 'How many\?'"):
+    with pytest.raises(ValueError, match="row 2: an answer must end in '#### '"):
         list(gsm8k.load("train", str(file)))
 
 

@@ -1,6 +1,5 @@
 """Puzzles have one solution, read from their text alone; answers are read as a person would."""
 
-import functools
 import itertools
 import json
 import re
@@ -67,42 +66,6 @@ def test_the_text_alone_has_one_solution_which_is_the_label(size, wording):
         text = text_of(item)
         assert solutions_of(text) == [json.loads(knights_knaves.label(item))]
         assert text.startswith("A very special island") == (wording == "paper")
-
-
-def published(size, **changes):
-    """A row of the published data set: everybody says that the next one lies."""
-    names = ["Ella", "Zoey", "Henry", "Mia"][:size]
-    words = {"knight": "knight", "knave": "knave", "a_knight": "a knight", "a_knave": "a knave"}
-    quiz = f"You meet {size} inhabitants. So who is a knight and who is a knave?"
-    solution = [place % 2 == 0 for place in range(size)]
-    row = {"quiz": quiz, "names": names, "knight_knave": words, "solution": solution, "index": 0}
-    return {**row, **changes}
-
-
-def test_published_puzzles_are_read_from_a_copy_or_the_hub(tmp_path, monkeypatch):
-    for split, size in [("train", 2), ("train", 3), ("test", 2), ("test", 4)]:
-        path = tmp_path / split / f"people{size}_num1.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(published(size, quiz=f"{split} {size}?")))
-    load = functools.partial(knights_knaves.generate, None, 0, source=str(tmp_path))
-    assert [item["quiz"] for item in load("train", (2, 3))] == ["train 2?", "train 3?"]
-    (item,) = load("test", (4, 5), "paper")
-    assert text_of(item) == f"test 4? {knights_knaves.REQUESTS['paper'].format()}"
-    label = knights_knaves.label(item)
-    assert json.loads(label) == dict(Ella="knight", Zoey="knave", Henry="knight", Mia="knave")
-    assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1
-    assert len(list(knights_knaves.generate(1, 0, "train", (2, 3), source=str(tmp_path)))) == 1
-    asked = []
-    monkeypatch.setattr(knights_knaves.hub, "rows", lambda *given: asked.append(given) or [])
-    assert not list(knights_knaves.generate(None, 0, "test", (2, 3), source="owner/name"))
-    assert asked[0][:2] == ("owner/name", "2ppl+3ppl") and asked[0][3] == "test"
-
-
-@pytest.mark.parametrize("changes", [{"solution": [True]}, {"names": ["A", "B C"]}, {"quiz": ""}])
-def test_a_published_puzzle_that_is_refused(tmp_path, changes):
-    (tmp_path / "test.jsonl").write_text(json.dumps(published(2, **changes)))
-    with pytest.raises(ValueError, match="row 1: "):
-        list(knights_knaves.generate(None, 0, "test", (2,), source=str(tmp_path)))
 
 
 @pytest.mark.parametrize(("one", "two"), [(True, False), (False, False)])  # none, and two
@@ -173,25 +136,6 @@ def test_splits_share_no_puzzle_whatever_its_names_order_and_wording(size):
     for seed in range(3):
         for item in knights_knaves.generate(80 // size, seed, "test", (size,)):
             assert not train & nameless(item)
-
-
-def test_asking_for_more_than_there_are_ends_when_all_are_found(monkeypatch):
-    monkeypatch.setattr(knights_knaves, "NAMES", ["Ann", "Bob"])
-    monkeypatch.setattr(knights_knaves, "ROLES", (("hero", "villain"),))
-    parts = [
-        ([who, a], [1 - who, b]) for who in (0, 1) for a in (False, True) for b in (False, True)
-    ]
-    compound = [[kind, *two] for kind in ("and", "or", "if", "iff") for two in parts]
-    first = [["is", [1, False]], ["is", [1, True]], *compound]
-    second = [["is", [0, False]], ["is", [0, True]], *compound]
-    puzzles = sum(
-        knights_knaves.worlds(said).bit_count() == 1 for said in itertools.product(first, second)
-    )
-    found = []
-    for split in ("train", "test"):
-        with pytest.raises(ValueError, match=rf"different {split} puzzles of 2 people .* 9999"):
-            found.extend(knights_knaves.generate(9999, 0, split, (2,)))  # what came first is kept
-    assert len(found) == len({*map(repr, found)}) == 2 * puzzles  # either name may come first
 
 
 # Grading

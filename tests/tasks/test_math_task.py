@@ -1,7 +1,6 @@
 """Every data set of mathematics is read from its own layout, and its boxed answers are graded."""
 
 import json
-import warnings
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,17 +20,16 @@ def parquet(path, rows):
 
 
 def load(path, rows, dataset, split="test"):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # how many problems are expected
-        return list(math.load(split, parquet(path / "data.parquet", rows), dataset))
+    return list(math.load(split, parquet(path / "data.parquet", rows), dataset))
 
 
 def test_dapo_without_repetitions(tmp_path):
     rows = [{"prompt": problem, "solution": answer} for problem, answer in PROBLEMS]
     parquet(tmp_path / "all" / "train-00000-of-00001.parquet", rows * 100)
     parquet(tmp_path / "en" / "train-00000-of-00001.parquet", rows[:1])
-    with pytest.warns(UserWarning, match="2 distinct problems in 200 rows; 17,917 are expected"):
-        found = list(math.load("train", str(tmp_path)))
+    files = "- config_name: all\n  data_files: all/train-*\n"
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{files}---\n")
+    found = list(math.load("train", str(tmp_path)))
     expected = [{"problem": problem, "answer": answer} for problem, answer in PROBLEMS]
     assert found == [{**item, "source": "dapo"} for item in expected]
 
@@ -57,42 +55,15 @@ def test_olympiadbench_answers(tmp_path):
         assert math.label(item) == (expected["answer"] if plain else json.dumps(expected))
 
 
-def test_olympiadbench_is_the_train_split_of_its_hub_copy(tmp_path):
-    config = "OE_TO_maths_en_COMP"
-    rows = [{**OLYMPIAD, "final_answer": ["1"]}]
-    parquet(tmp_path / "OlympiadBench" / config / f"{config}.parquet", rows)
-    parquet(tmp_path / "OlympiadBench" / "TP_TO_maths_en_COMP" / "other.parquet", rows * 2)
-    assert len(list(math.load("test", str(tmp_path), "olympiadbench"))) == 1
-    for name in ("olympiad.parquet", "test/olympiad-test.parquet", "train.parquet"):
-        file = parquet(tmp_path / "file" / name, rows)  # its only split, whatever its name
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert len(list(math.load("test", file, "olympiadbench"))) == 1
-
-
-def test_your_own_file_or_folder_is_divided_by_its_text(tmp_path):
-    rows = [{"problem": f"{n} + 1?", "answer": str(n + 1)} for n in range(200)]
-    file = parquet(tmp_path / "a" / "a.parquet", rows)
-    parts = {}
-    for split in ("train", "test"):
-        for source in (file, str(tmp_path / "a")):
-            with pytest.warns(UserWarning, match=rf"its {split} part, \d+ of 200 problems; files"):
-                found = list(math.load(split, source, "plain"))
-            assert parts.setdefault(split, found) == found
-    texts = {split: {item["problem"] for item in part} for split, part in parts.items()}
-    assert texts["train"] | texts["test"] == {row["problem"] for row in rows}
-    assert 2 < len(texts["test"]) < 30 and not texts["train"] & texts["test"]
-    spaced = [{**row, "problem": row["problem"].replace(" ", "\n ")} for row in reversed(rows)]
-    again = {" ".join(item["problem"].split()) for item in load(tmp_path, spaced, "plain")}
-    assert again == texts["test"]
-    assert parts["train"][0] == {"problem": "0 + 1?", "answer": "1", "source": "plain"}
+def test_your_own_file_is_taken_whole(tmp_path):
+    rows = [{"problem": f"{n} + 1?", "answer": str(n + 1)} for n in (0, 1, 0)]
+    expected = [{**row, "source": "plain"} for row in rows[:2]]
+    assert load(tmp_path, rows, "plain") == load(tmp_path, rows, "plain", "train") == expected
 
 
 def test_your_own_file_that_is_refused(tmp_path):
     rows = [{"problem": "1 + 1?", "answer": "2"}]
-    with pytest.raises(ValueError, match="its train part, 0 of 1 problems; files"):
-        load(tmp_path, rows, "plain", "train")
-    with pytest.raises(ValueError, match="lacks prompt, solution; it has problem, answer"):
+    with pytest.raises(ValueError, match=r"lacks prompt, solution; it has .*problem.*answer"):
         load(tmp_path, rows, None, "train")
     with pytest.raises(ValueError, match="needs a source with problem and answer"):
         math.load("train", None, "plain")
@@ -113,9 +84,7 @@ def test_by_default_the_hub_is_asked_for_the_data_set(monkeypatch):
     asked = []
     monkeypatch.setattr(math.hub, "rows", lambda *each: asked.append(each[:-1]) or iter([]))
     for split, dataset in [("train", None), ("test", None), ("test", "olympiadbench")]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            assert not list(math.load(split, None, dataset))
+        assert not list(math.load(split, None, dataset))
     columns = ("question", "final_answer", "is_multiple_answer", "unit", "error")
     assert asked == [
         ("open-r1/DAPO-Math-17k-Processed", "train", ("prompt", "solution"), "all"),
@@ -144,5 +113,5 @@ def test_the_gold_answer_scores_one_and_another_does_not(label):
 
 @pytest.mark.parametrize("answer", [" ", None, [], ["1", ""]])
 def test_an_item_without_an_answer_has_no_label(answer):
-    with pytest.raises(ValueError, match=r"\(problem 'What\?'\)"):
+    with pytest.raises(ValueError):
         math.label({"problem": "What?", "answer": answer})

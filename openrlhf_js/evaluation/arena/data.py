@@ -6,9 +6,7 @@ read what is written here. Unreadable lines are logged and left out.
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from openrlhf_js.common.files import atomic_write, read_rows
-from openrlhf_js.common.store import json_line
+from openrlhf_js.common.store import json_line, read_store
 from openrlhf_js.evaluation.arena.style import split_thinking, style_of
 from openrlhf_js.sampling.models import local_folder
 
@@ -26,14 +24,13 @@ log = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
-HUB = "lmarena-ai/arena-hard-auto"  # the data set that the official repository points to
+HUB = "lmarena-ai/arena-hard-auto"
 # Verdicts, and the reversed spellings that the official programs score as well.
 MEANING = {
     **{verdict: verdict for verdict in ("A>>B", "A>B", "A=B", "B>A", "B>>A")},
     **{"B<<A": "A>>B", "B<A": "A>B", "B=A": "A=B", "A<B": "B>A", "A<<B": "B>>A"},
 }
 FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
-MOST_SHOWN = 5  # unreadable lines of a file
 UID = (("uid",), ("question_id",))
 
 # sha256 of the official judge's system messages, as in the repository's utils/judge_utils.py
@@ -47,7 +44,6 @@ class Category(NamedTuple):
     """Questions with one baseline, and the official judge's system message."""
 
     baseline: str
-    questions: int = 0
     system_sha256: str = ""
     judges: tuple[str, ...] = ()  # whose verdicts are pooled officially; () for one of the bench's
 
@@ -64,27 +60,23 @@ class Bench(NamedTuple):
         """A category by name."""
         if found := self.categories.get(name) or self.categories.get("*"):
             return found
-        raise ValueError(
-            f"{self.name} has no category {name!r}; it has {', '.join(self.categories)}"
-        )
+        raise ValueError(f"{self.name} has no category {name!r}; it has {[*self.categories]}")
 
 
 BENCHES = {
     "arena-hard-v0.1": Bench(
         "arena-hard-v0.1",
-        {"arena-hard-v0.1": Category("gpt-4-0314", 500, HARD_SYSTEM)},
+        {"arena-hard-v0.1": Category("gpt-4-0314", HARD_SYSTEM)},
         "v0.1",
         {"gpt-4-1106-preview": {"temperature": 0.0, "max_tokens": 4096}},
     ),
     "arena-hard-v2.0": Bench(
         "arena-hard-v2.0",
         {
-            "hard_prompt": Category("o3-mini-2025-01-31", 500, HARD_SYSTEM),
+            "hard_prompt": Category("o3-mini-2025-01-31", HARD_SYSTEM),
             "creative_writing": Category(
-                "gemini-2.0-flash-001", 250, CREATIVE_SYSTEM, ("gpt-4.1", "gemini-2.5")
+                "gemini-2.0-flash-001", CREATIVE_SYSTEM, ("gpt-4.1", "gemini-2.5")
             ),
-            "coding": Category("o3-mini-2025-01-31", 0, HARD_SYSTEM),
-            "math": Category("o3-mini-2025-01-31", 0, HARD_SYSTEM),
         },
         "v2.0",
         {
@@ -95,22 +87,16 @@ BENCHES = {
 }
 
 
-def bench_of(name: str, baselines: Mapping[str, str] | str = "") -> Bench:
-    """An official bench, or your own; `baselines` is one, or by category ("*": the rest)."""
-    given = {"*": baselines} if isinstance(baselines, str) else dict(baselines)
-    bench = BENCHES.get(name)
-    if bench is None:
-        if not any(given.values()):
-            raise ValueError(
-                f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are "
-                "compared with (--baseline MODEL)"
-            )
-        return Bench(name, {key: Category(model) for key, model in given.items()})
-    rest = given.pop("*", "")
-    changed = {key: bench.category(key) for key in (*bench.categories, *given)}
-    for key, each in changed.items():
-        changed[key] = each._replace(baseline=given.get(key) or rest or each.baseline)
-    return bench._replace(categories=changed)
+def bench_of(name: str, baseline: str = "") -> Bench:
+    """An official bench, or your own, with this baseline or its own."""
+    if name not in BENCHES and not baseline:
+        raise ValueError(
+            f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are compared "
+            "with (--baseline MODEL)"
+        )
+    bench = BENCHES.get(name) or Bench(name, {"*": Category(baseline)})
+    with_it = {key: each._replace(baseline=baseline) for key, each in bench.categories.items()}
+    return bench._replace(categories=with_it) if baseline else bench
 
 
 def file_name(model: str) -> str:
@@ -131,6 +117,10 @@ class Folder:
     def answers(self, model: str) -> Path:
         """The file of a model's answers."""
         return self.root / "model_answer" / f"{file_name(model)}.jsonl"
+
+    def generation(self, model: str) -> Path:
+        """The store of a model's answers under their settings."""
+        return self.root / "generation" / f"{file_name(model)}.jsonl"
 
     def judgments(self, judge: str, model: str) -> Path:
         """The file of a judge's judgments of a model."""
@@ -170,10 +160,7 @@ class Game(NamedTuple):
 
 
 class Judgment(NamedTuple):
-    """Two games over one answer, or one of them.
-
-    In the first A is the baseline, in the second A is the model.
-    """
+    """Two games over one answer, or one of them; A is the baseline first, and then the model."""
 
     uid: str
     category: str
@@ -195,25 +182,17 @@ class Judgment(NamedTuple):
         games = zip(self.games, self.held, strict=True)
         return sum(held and not (game and game.verdict) for game, held in games)
 
-    @property
-    def complete(self) -> bool:
-        """Whether each game that is held has a verdict."""
-        return not self.missing
-
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
     """What `read` makes of a file's rows; what cannot be read is logged and left out."""
     bad = []
     for row in read_rows(path):
         try:
-            if isinstance(row.value, ValueError):
-                raise row.value
-            yield read(row.value)
+            yield read(row.object(path))
         except ValueError as error:
             bad.append(f"{row.place}: {error}")
     if bad:
-        said = "; ".join(bad[:MOST_SHOWN])
-        log.warning("%s: %d rows cannot be read and are left out: %s", path, len(bad), said)
+        log.warning("%s: %d rows are left out, such as %s", path, len(bad), bad[0])
 
 
 def read_questions(folder: Folder) -> dict[str, Question]:
@@ -247,17 +226,14 @@ def read_answers(folder: Folder, model: str) -> dict[str, ModelAnswer]:
 
 def failed_answers(folder: Folder, model: str) -> set[str]:
     """The questions that `generate` has recorded as failed, such as prompts that are too long."""
-    path = folder.answers(model).with_suffix(".generation.json")
-    return set(json.loads(path.read_bytes()).get("failed", ())) if path.is_file() else set()
+    path = folder.generation(model)
+    found = {r["uid"]: "failed" in r for r in read_store(path)[1]} if path.is_file() else {}
+    return {uid for uid, failed in found.items() if failed}
 
 
 def read_judgments(path: Path) -> dict[str, Judgment]:
-    """A judge's judgments of a model by uid; of several the last complete one counts."""
-    found: dict[str, Judgment] = {}
-    for each in records(path, _judgment) if path.is_file() else ():
-        if each.uid not in found or each.complete or not found[each.uid].complete:
-            found[each.uid] = each
-    return found
+    """A judge's judgments of a model by uid, the last one of several; {} without a file."""
+    return {each.uid: each for each in records(path, _judgment)} if path.is_file() else {}
 
 
 def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
@@ -348,20 +324,17 @@ def _files(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Iterat
             yield f"model_judgment/{judge}/{name}.jsonl"
 
 
-def download(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Path:
-    """A folder with the bench's files from the hub."""
-    wanted = [f"data/{bench.name}/{name}" for name in _files(bench, models, judges)]
-    return local_folder(HUB, repo_type="dataset", allow_patterns=wanted)
-
-
 def fetch(
-    folder: Folder, bench: Bench, source: Path, models: Sequence[str], judges: Sequence[str]
+    folder: Folder, bench: Bench, source: Path | None, models: Sequence[str], judges: Sequence[str]
 ) -> list[str]:
-    """Copies a bench's files from a clone or a download, and returns what is missing.
+    """Copies a bench's files from a clone, or the hub, and returns what is missing.
 
     What is there already stays. Besides the baselines' answers it copies those of `models`, and the
     judgments of `judges`, of these models or of all.
     """
+    if not source:
+        wanted = [f"data/{bench.name}/{name}" for name in _files(bench, models, judges)]
+        source = local_folder(HUB, repo_type="dataset", allow_patterns=wanted)
     theirs = Folder(source / "data", bench.name)
     if not theirs.questions.is_file():
         raise ValueError(f"{source} holds no data/{bench.name}/question.jsonl; see --texts")
@@ -374,10 +347,6 @@ def fetch(
             own = folder.root / path.relative_to(theirs.root)
             if not own.exists():
                 own.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("rb") as original, atomic_write(own) as copy:
-                    shutil.copyfileobj(original, copy, 1 << 20)
-    counts = Counter(each.category for each in read_questions(folder).values())
-    for category, each in bench.categories.items():
-        if counts[category] != each.questions:
-            missing.append(f"{counts[category]} questions of {category}; not {each.questions}")
+                with atomic_write(own) as copy:
+                    copy.write(path.read_bytes())
     return missing

@@ -1,8 +1,7 @@
 """A model's answers: each on disk as soon as it is there, thinking apart from what is judged.
 
-generation/NAME.jsonl                   every answer, under its settings; resumed from here
-model_answer/NAME.jsonl                 the same as the official programs read them
-model_answer/NAME.generation.json       the settings, and the questions that got no answer
+generation/NAME.jsonl       every answer, or why there is none, under its settings
+model_answer/NAME.jsonl     the answers as the official programs read them
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.common.files import atomic_write, write_json
+from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Record, Store, json_line
 from openrlhf_js.evaluation.arena.data import Folder, Question
-from openrlhf_js.evaluation.arena.protocol import digest
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata, split_thinking
 from openrlhf_js.sampling.endpoint import NoReply
 from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler
@@ -36,12 +34,10 @@ def generate(
 ) -> tuple[list[Record], dict[str, str]]:
     """Has a model answer the `wanted` questions that it has not answered yet.
 
-    Returns their records ("failed": why there is no answer), and why others are open, by uid. A
-    question's number among all `questions` determines its seed. ValueError if there are answers
-    made with other settings, or by another program.
+    Returns their records ("failed": why there is no answer), and why others are open, by uid.
+    ValueError if there are answers made with other settings, or by another program.
     """
-    answers = folder.answers(name)
-    path = folder.root / "generation" / answers.name
+    answers, path = folder.answers(name), folder.generation(name)
     if answers.is_file() and not path.is_file():
         raise ValueError(f"another program made {answers}: give this model another --name")
     settings = {**sampler.identity, **parameters._asdict(), "system": system}
@@ -83,28 +79,23 @@ def _export(
     path: Path, store: Store, questions: Mapping[str, Question], count_tokens: CountTokens | None
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    failed = {each["uid"]: each["failed"] for each in store.records.values() if "failed" in each}
     with atomic_write(path) as file:
         for uid, question in questions.items():
-            if (uid,) not in store or uid in failed:
+            said = store.records.get((uid,), {"failed": "not asked yet"})
+            if "failed" in said:
                 continue
-            said = store.records[uid,]
             text, thinking = split_thinking(said["text"], said["thinking"])
             content = {"answer": text, **({"thought": thinking} if thinking else {})}
             row = {
                 "uid": uid,
-                "ans_id": digest([uid, path.stem, said["text"]])[:22],
+                "ans_id": f"{path.stem}-{uid}",
                 "model": path.stem,
                 "messages": [
                     {"role": "user", "content": question.prompt},
                     {"role": "assistant", "content": content},
                 ],
                 "tstamp": said["tstamp"],
-                "finish_reason": said["finish_reason"],
-                "completion_tokens": said["tokens"],
             }
             if count_tokens:
                 row["metadata"] = metadata(text, count_tokens)
             file.write(json_line(row))
-    about = {"settings": store.identity, "failed": failed}
-    write_json(path.with_suffix(".generation.json"), about)

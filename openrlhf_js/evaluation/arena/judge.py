@@ -3,9 +3,8 @@
     model_judgment/JUDGE/MODEL.jsonl    judgments, as the official programs read them
     judge_ledger/JUDGE/CATEGORY.jsonl   every reply that was paid for, under its settings
 
-A game is known by the hash of its settings and messages, so that the same call after a kill, or
-another model with the same answer, gets its reply from the ledger. Judgments are written from the
-ledger when a call ends.
+A game is known by the hash of its settings and messages: the same call after a kill, or another
+model with the same answer, has its reply there. A call writes its judgments when it ends.
 """
 
 from __future__ import annotations
@@ -22,30 +21,8 @@ from openai import OpenAI
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
+from openrlhf_js.evaluation.arena import data, protocol
 from openrlhf_js.evaluation.arena.batch import Batch
-from openrlhf_js.evaluation.arena.data import (
-    Bench,
-    Folder,
-    Game,
-    Judgment,
-    Question,
-    failed_answers,
-    file_name,
-    judgment_row,
-    merge_rows,
-    read_answers,
-    read_judgments,
-)
-from openrlhf_js.evaluation.arena.protocol import (
-    JudgePrompt,
-    JudgeSettings,
-    Messages,
-    Price,
-    digest,
-    identity_of,
-    parse_verdict,
-    prompt_of,
-)
 from openrlhf_js.evaluation.arena.style import split_thinking
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, Reply, run_all
 
@@ -54,6 +31,7 @@ log = logging.getLogger(__name__)
 BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
 OUTPUT_TOKENS = 900  # of the official judges' replies, on average
 OPEN = "open"
+FREE = protocol.Price(input=0, output=0)
 ROUNDING = 1 + 1e-9  # of sums of dollars
 NO_REPLY = dict(text="", thinking="", prompt_tokens=0, completion_tokens=0, prompt_bytes=0)
 
@@ -61,13 +39,12 @@ NO_REPLY = dict(text="", thinking="", prompt_tokens=0, completion_tokens=0, prom
 class Ledger:
     """The replies of one judge in one category, by game.
 
-    A game is given up after `tries` replies without a verdict; with `retry` those of earlier calls
-    do not count.
+    After `tries` replies without a verdict, of this call alone with `retry`, a game is given up.
     """
 
     def __init__(self, store: Store, tries: int, retry: bool):
         self.store, self.tries = store, tries
-        self.settings = digest(store.identity)
+        self.settings = protocol.digest(store.identity)
         self.replies: dict[str, list[Record]] = defaultdict(list)
         for record in store.records.values():
             self.replies[record["game"]].append(record)
@@ -77,29 +54,24 @@ class Ledger:
     def add(self, records: Sequence[Record]) -> None:
         """Writes replies to the disk."""
         for record in records:
-            attempt = len(self.replies.get(record["game"], ()))
-            record.update(attempt=attempt, tstamp=time.time())
+            record.update(attempt=len(self.replies[record["game"]]), tstamp=time.time())
         self.store.append(records)
         for record in records:
             self.replies[record["game"]].append(record)
 
-    def game(self, key: str) -> Game | str | None:
+    def game(self, key: str) -> data.Game | str | None:
         """The game's reply that has a verdict, or the last one where it was given up.
 
         None if it was refused, and OPEN if it is to be asked. A verdict in thinking does not count.
         """
         replies = self.replies.get(key, [])
         for record in replies:
-            if verdict := parse_verdict(split_thinking(record["text"])[0]):
-                return Game(verdict, record["text"])
+            if verdict := protocol.parse_verdict(split_thinking(record["text"])[0]):
+                return data.Game(verdict, record["text"])
         recent = replies[self._before.get(key, 0) :]
         if any("refused" in each for each in recent):
             return None
-        return Game(None, recent[-1]["text"]) if len(recent) >= self.tries else OPEN
-
-    def lacks(self, asked: Record) -> bool:
-        """Whether what came of a game in a batch is not here yet."""
-        return all(r.get("batch") != asked["batch"] for r in self.replies.get(asked["game"], ()))
+        return data.Game(None, recent[-1]["text"]) if len(recent) >= self.tries else OPEN
 
     def open(self, key: str) -> bool:
         """Whether a game is to be asked."""
@@ -110,27 +82,21 @@ class Ledger:
 class Bill:
     """Tokens of replies; where the endpoint counts none, the text's bytes, which are more."""
 
-    price: Price | None = None
+    price: protocol.Price
     replies: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    dollars: float = 0.0  # what they cost; 0 without a price
+    dollars: float = 0.0
 
     def add(self, record: Record) -> None:
         """Adds a reply."""
         said = len((record["text"] + record["thinking"]).encode(errors="replace"))
-        self.replies += 1
         tokens_in = record["prompt_tokens"] or record["prompt_bytes"]
         tokens_out = record["completion_tokens"] or said
+        self.replies += 1
         self.prompt_tokens += tokens_in
         self.completion_tokens += tokens_out
-        self.dollars += cost(self.price, tokens_in, tokens_out, record.get("discount", 0.0))
-
-
-def cost(price: Price | None, tokens_in: float, tokens_out: float, discount: float) -> float:
-    """Dollars for so many tokens; 0 without a price."""
-    each = price or Price(input=0, output=0)
-    return (tokens_in * each.input + tokens_out * each.output) / 1e6 * (1 - discount)
+        self.dollars += self.price.dollars(tokens_in, tokens_out) * (1 - record.get("discount", 0))
 
 
 @dataclass
@@ -138,32 +104,31 @@ class Pair:
     """A model's answer and the baseline's to one question, in two games."""
 
     ledger: Ledger
-    prompt: JudgePrompt
-    question: Question
+    prompt: protocol.JudgePrompt
+    question: data.Question
     model: str
     answer: str
     baseline: str
-    there: Judgment | None  # in the file
     turn: int = 0  # which game is held, where it is one for each question
 
     def __post_init__(self) -> None:
         settings = self.ledger.settings
-        both = tuple(digest([settings, self.messages(game)]) for game in (0, 1))
+        both = tuple(protocol.digest([settings, self.messages(game)]) for game in (0, 1))
         one = "games" in self.ledger.store.identity
         self.keys = tuple("" if one and game != self.turn else both[game] for game in (0, 1))
 
-    def messages(self, game: int) -> Messages:
+    def messages(self, game: int) -> protocol.Messages:
         """What the judge is asked; in game 0 A is the baseline, in game 1 A is the model."""
         shown = (self.baseline, self.answer) if game == 0 else (self.answer, self.baseline)
         return self.prompt.messages(self.question.prompt, *shown)
 
-    def judgment(self) -> Judgment | None:
+    def judgment(self) -> data.Judgment | None:
         """Its judgment, once no game is open."""
         first, second = (self.ledger.game(key) if key else None for key in self.keys)
         if isinstance(first, str) or isinstance(second, str):
             return None
         identity = self.ledger.store.identity
-        return Judgment(
+        return data.Judgment(
             *(self.question.uid, self.question.category, identity["judge"], self.model),
             *(identity["baseline"], (first, second), self.ledger.settings, self.keys),
         )
@@ -176,11 +141,11 @@ Asked = tuple[Pair, int]  # one of its two games
 class Judging:
     """One call of judging: what is there, what is open, and how it is asked."""
 
-    folder: Folder
-    bench: Bench
+    folder: data.Folder
+    bench: data.Bench
     judge: str
-    settings: JudgeSettings
-    wanted: Mapping[str, Question]
+    settings: protocol.JudgeSettings
+    wanted: Mapping[str, data.Question]
     models: Sequence[str]
     tries: int = 2
     retry_failed: bool = False
@@ -189,18 +154,19 @@ class Judging:
     pairs: list[Pair] = field(default_factory=list)  # without a judgment
     complete: int = 0  # judgments that are there
     missing: int = 0  # questions without one of the two answers, but for those that failed
-    bill: Bill = field(default_factory=Bill)  # of all replies for these models and categories
+    bill: Bill = field(init=False)  # of all replies for these models and categories
     lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
     out_of_money: bool = False
     still_open: int = 0  # judgments, once a call has ended
     given_up: int = 0  # games without a verdict, recorded as such
 
     def __enter__(self) -> Judging:
-        self.price = self.bill.price = self.settings.price(self.judge)
+        self.bill = Bill(self.settings.price(self.judge) or FREE)
         with ExitStack() as stack:
             for category in dict.fromkeys(each.category for each in self.wanted.values()):
-                prompt = prompt_of(self.folder, category, self.settings)
-                identity = identity_of(self.bench, category, self.judge, self.settings, prompt)
+                prompt = protocol.prompt_of(self.folder, category, self.settings)
+                of = (self.bench, category, self.judge, self.settings, prompt)
+                identity = protocol.identity_of(*of)
                 path = self.folder.ledger(self.judge, category)
                 try:
                     store = stack.enter_context(Store(path, identity, ("game", "attempt")))
@@ -221,40 +187,39 @@ class Judging:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _plan(self, category: str, prompt: JudgePrompt, ledger: Ledger) -> None:
+    def _plan(self, category: str, prompt: protocol.JudgePrompt, ledger: Ledger) -> None:
         """Finds the pairs of a category that have no judgment."""
         questions = [each for each in self.wanted.values() if each.category == category]
         against = ledger.store.identity["baseline"]
-        baselines = read_answers(self.folder, against)
-        failed_there = failed_answers(self.folder, against)
+        baselines = data.read_answers(self.folder, against)
+        failed_there = data.failed_answers(self.folder, against)
         for model in self.models:
-            if model in (against, self.judge, file_name(self.settings.judge_model)):
+            if model in (against, self.judge, data.file_name(self.settings.judge_model)):
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
                 continue
-            answers = read_answers(self.folder, model)
-            failed = failed_there | failed_answers(self.folder, model)
+            answers = data.read_answers(self.folder, model)
+            failed = failed_there | data.failed_answers(self.folder, model)
             path = self.folder.judgments(self.judge, model)
-            judged = read_judgments(path)
+            judged = data.read_judgments(path)
             for number, question in enumerate(questions):
-                there, said = judged.get(question.uid), ""
-                if there and there.baseline not in ("", against):
-                    said = f"against {there.baseline}, not {against}"
-                elif there and there.settings not in ("", ledger.settings):
-                    said = "with other settings"
-                if said:
+                there = judged.get(question.uid)
+                if there and (
+                    there.baseline not in ("", against)
+                    or there.settings not in ("", ledger.settings)
+                ):
                     raise ValueError(
-                        f"{path}: {question.uid} was judged {said}; --judge_name keeps the new "
-                        "judgments apart"
+                        f"{path}: {question.uid} was judged with other settings, or another "
+                        "baseline; --judge_name keeps the new judgments apart"
                     )
-                if there and there.complete and not there.settings:  # by another program
+                if there and not there.missing and not there.settings:  # by another program
                     self.complete += 1
                     continue
                 if question.uid not in answers or question.uid not in baselines:
                     self.missing += question.uid not in failed
                     continue
                 texts = answers[question.uid].text, baselines[question.uid].text
-                pair = Pair(ledger, prompt, question, model, *texts, there, number % 2)
-                if there and there.complete and there.asked == pair.keys:
+                pair = Pair(ledger, prompt, question, model, *texts, number % 2)
+                if there and not there.missing and there.asked == pair.keys:
                     self.complete += 1
                 else:
                     self.pairs.append(pair)
@@ -274,17 +239,15 @@ class Judging:
         return [*found.values()]
 
     def estimate(self) -> tuple[int, float, float, float]:
-        """The games to ask, and what they may cost: tokens in and out, and dollars.
-
-        From bytes, and replies so far; without any, from the official judges' mean reply.
-        """
+        """The games to ask; tokens in and out, and dollars, by bytes and the mean reply so far."""
         asks = self.open_games()
         tokens_in = sum(_bytes(pair.messages(game)) for pair, game in asks) / BYTES_PER_TOKEN
         of = self.bill
         reply = of.completion_tokens / of.replies if of.replies else OUTPUT_TOKENS
         tokens_out = len(asks) * reply
         discount = self.settings.batch_discount if self.batch else 0.0
-        return len(asks), tokens_in, tokens_out, cost(self.price, tokens_in, tokens_out, discount)
+        dollars = of.price.dollars(tokens_in, tokens_out) * (1 - discount)
+        return len(asks), tokens_in, tokens_out, dollars
 
     def run(self, endpoint: Endpoint, concurrency: int, budget: float | None = None) -> None:
         """Has the open games judged, and writes the judgments, whatever ends it.
@@ -296,7 +259,7 @@ class Judging:
             raise ValueError(f"{self.under_way:,} games are in a batch: --batch waits for it")
         self.lost.clear()
         games, _, _, dollars = self.estimate()
-        before, under_way = self.bill.dollars, 0
+        under_way = 0
 
         def jobs() -> Iterator[Asked]:
             nonlocal under_way
@@ -323,8 +286,7 @@ class Judging:
             for ledger in self.ledgers.values():
                 own = [(_asked(job), reply) for job, reply in results if job[0].ledger is ledger]
                 self._keep(ledger, own)
-            spent = self.bill.dollars - before
-            bar.advance(len(results), f"${spent:,.2f}" if self.price else "")
+            bar.advance(len(results), f"${self.bill.dollars:,.2f}")
 
         try:
             if self.batch:
@@ -337,7 +299,9 @@ class Judging:
         finally:
             self.write()
 
-    def _keep(self, ledger: Ledger, replies: Iterable[tuple[Record, Reply | Exception]]) -> None:
+    def _keep(
+        self, ledger: Ledger, replies: Iterable[tuple[Record, Reply | Exception]]
+    ) -> list[Record]:
         """Writes replies to a ledger, and that games were refused; others without one stay open."""
         records = []
         for asked, reply in replies:
@@ -348,6 +312,7 @@ class Judging:
             else:
                 self.lost[asked["game"]] = str(reply)
         ledger.add(records)
+        return records
 
     def _run_batches(self, endpoint: Endpoint, budget: float | None) -> None:
         """Waits for batches under way, and makes others until no game is open or paid for."""
@@ -356,12 +321,11 @@ class Judging:
             while self.under_way:
                 for ledger in self.ledgers.values():
                     if ledger.batch.games:
+                        here = {(r["game"], r.get("batch")) for r in ledger.store.records.values()}
                         came = ledger.batch.replies(client, endpoint)
-                        new = [(asked, reply) for asked, reply in came if ledger.lacks(asked)]
-                        for asked, reply in new:
-                            if isinstance(reply, Reply):
-                                self.bill.add(asked | reply._asdict())
-                        self._keep(ledger, new)
+                        new = [e for e in came if (e[0]["game"], e[0]["batch"]) not in here]
+                        for record in self._keep(ledger, new):
+                            self.bill.add(record)
                         ledger.batch.end()
                 self._submit(client, endpoint, budget)
 
@@ -390,12 +354,10 @@ class Judging:
                 self.still_open += 1
                 continue
             self.given_up += judgment.missing
-            if judgment != pair.there:
-                prompts = [pair.messages(game) for game in (0, 1)]
-                rows[pair.model][judgment.uid] = judgment_row(judgment, prompts)
-                pair.there = judgment
+            prompts = [pair.messages(game) for game in (0, 1)]
+            rows[pair.model][judgment.uid] = data.judgment_row(judgment, prompts)
         for model, own in rows.items():
-            merge_rows(self.folder.judgments(self.judge, model), own)
+            data.merge_rows(self.folder.judgments(self.judge, model), own)
 
     def expected(self) -> str:
         """What is open, and what it may cost, in words."""
@@ -403,14 +365,13 @@ class Judging:
         cost = f"about ${dollars:,.2f}, after ${self.bill.dollars:,.2f} so far"
         return (
             f"{self.complete:,} judgments are there, {len(self.pairs):,} are not: {asks:,} games "
-            f"to ask, about {tokens_in:,.0f} tokens in and {tokens_out:,.0f} out: "
-            f"{cost if self.price else 'no known price'}"
-            + (f"; {self.under_way:,} games are in a batch" if self.under_way else "")
+            f"to ask, {self.under_way:,} games are in a batch; about {tokens_in:,.0f} tokens in "
+            f"and {tokens_out:,.0f} out: {'no known price' if self.bill.price is FREE else cost}"
         )
 
     def outcome(self) -> Iterator[str]:
         """What became of the games, in words."""
-        cost = f", ${self.bill.dollars:,.2f}" if self.price else ""
+        cost = "" if self.bill.price is FREE else f", ${self.bill.dollars:,.2f}"
         yield (
             f"paid for these models in all: {self.bill.replies:,} replies, "
             f"{self.bill.prompt_tokens:,} tokens in and {self.bill.completion_tokens:,} out{cost}"
@@ -425,7 +386,7 @@ class Judging:
             yield f"{self.still_open:,} judgments are open; the same command resumes"
 
 
-def _bytes(messages: Messages) -> int:
+def _bytes(messages: protocol.Messages) -> int:
     return sum(len(each["content"].encode(errors="replace")) for each in messages)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
-from pydantic import AliasChoices, field_validator
+from pydantic import field_validator
 
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, SettingsError
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 Messages = list[dict[str, str]]
 
+TEXTS = ("QUESTION", "ANSWER_A", "ANSWER_B")  # of a template
 PATTERNS = (r"\[\[([AB<>=]+)\]\]", r"\[([AB<>=]+)\]")  # the official ones, tried in this order
 LONGEST_TEXT = 1 << 20  # characters of a judge's text that are searched, from its end
 MUCH_WEIGHT = 3  # rows that a verdict of "much better" counts as
 PROMPTS_FILE = "judge_prompts.json"  # beside the questions: the official texts, from a clone
 # what may follow an official judge's name and leave it the same model: gemini-2.5-pro, a date
 SAME_MODEL = r"(-pro)?(-preview|-exp)?(-[\d-]+)?"
-OLDER = {"{question_1}": "{QUESTION}", "{answer_1}": "{ANSWER_A}", "{answer_2}": "{ANSWER_B}"}
 
 # Our own wording, for where the official texts are not there.
 _OWN_SYSTEM = """You compare two answers, A and B, that two assistants gave to the same request of \
@@ -79,6 +79,10 @@ class Price(Settings):
     input: float = Field(ge=0)
     output: float = Field(ge=0)
 
+    def dollars(self, tokens_in: float, tokens_out: float) -> float:
+        """What so many tokens cost."""
+        return (tokens_in * self.input + tokens_out * self.output) / 1e6
+
 
 class JudgeSettings(Settings):
     """A judge: the keys of the official settings files, and prices and request parameters."""
@@ -89,10 +93,8 @@ class JudgeSettings(Settings):
     parameters: dict[str, Any] = Field({})  # more of a request; null removes one of the above
     bench_name: str = ""
     prompt_template: str = ""
-    system_prompt: dict[str, str] = Field({})  # by category, "*" for the rest
-    baselines: dict[str, str] = Field(
-        {}, validation_alias=AliasChoices("baselines", "baseline_model")
-    )
+    system_prompt: str = ""
+    baseline: str = ""
     model_list: list[str] = Field([])
     prices: dict[str, Price] = Field({})
     batch_discount: float = Field(0.0, ge=0, le=1)  # what --batch takes off the prices
@@ -100,20 +102,13 @@ class JudgeSettings(Settings):
     concurrency: int = Field(32, ge=1)
     timeout_seconds: float = Field(600.0, gt=0)
 
-    @field_validator("system_prompt", "baselines", mode="before")
+    @field_validator("prompt_template")
     @classmethod
-    def _by_category(cls, value: Any) -> Any:
-        return {"*": value} if isinstance(value, str) else value or {}
-
-    @field_validator("prompt_template", mode="before")
-    @classmethod
-    def _template(cls, value: Any) -> Any:
-        text = str(value[0] if isinstance(value, list) and len(value) == 1 else value or "")
-        for old, new in OLDER.items():
-            text = text.replace(old, new)
-            if text and text.count(new) != 1:
-                raise ValueError(f"the template must hold {new} once")
-        return text
+    def _template(cls, value: str) -> str:
+        for name in TEXTS if value else ():
+            if value.count(f"{{{name}}}") != 1:
+                raise ValueError(f"the template must hold {{{name}}} once")
+        return value
 
     def request(self) -> dict[str, Any]:
         """The parameters of a request."""
@@ -125,26 +120,18 @@ class JudgeSettings(Settings):
         return self.prices.get(self.judge_model) or self.prices.get(name)
 
 
-IGNORED = (  # keys of the official files that mean nothing here
-    *("name", "reference", "ref_model", "pairwise", "baseline", "regex_pattern"),
-    "number_of_judgment_attempts",
-)
-
-
 def read_settings(path: Path) -> JudgeSettings:
     """The settings of a judge from YAML: the official repository's, or one as in eval/."""
     try:
-        values = yaml.safe_load(path.read_bytes())
-        given = {str(name): each for name, each in dict(values).items() if each is not None}
-        if given.pop("regex_patterns", list(PATTERNS)) != list(PATTERNS):
+        values = dict(yaml.safe_load(path.read_bytes()))
+        if values.pop("regex_patterns", list(PATTERNS)) != list(PATTERNS):
             raise SettingsError(f"other patterns than the official {PATTERNS} are not supported")
-        return JudgeSettings(**{name: given[name] for name in given.keys() - {*IGNORED}})
+        ignored = {"reference", "regex_pattern", *(k for k, v in values.items() if v is None)}
+        return JudgeSettings(**{name: values[name] for name in values.keys() - ignored})
     except SettingsError as error:
         raise ValueError(f"{path}: {error}") from None
-    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)  # the error itself may quote a key
-        where = f", line {mark.line + 1}" if mark else ""
-        raise ValueError(f"{path}{where}: not YAML of 'name: value' lines") from None
+    except (yaml.YAMLError, TypeError, ValueError):  # which may quote a key
+        raise ValueError(f"{path}: not YAML of 'name: value' lines") from None
 
 
 def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
@@ -152,12 +139,10 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
 
     Of the clone's Python only the text constants are read, and known by their hashes.
     """
-    settings = [clone / "config" / f"{bench.name}.yaml", clone / "config" / "judge_config.yaml"]
-    path = next((each for each in settings if each.is_file()), None)
-    if path is None:
+    path = clone / "config" / f"{bench.name}.yaml"
+    if not path.is_file():
         return
-    given = read_settings(path)
-    system = dict(given.system_prompt)
+    template, system = read_settings(path).prompt_template, {}
     code = clone / "utils" / "judge_utils.py"
     if code.is_file():
         values = [getattr(each, "value", None) for each in ast.walk(ast.parse(code.read_bytes()))]
@@ -165,8 +150,8 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
         for name, category in bench.categories.items():
             if category.system_sha256 in texts:
                 system[name] = texts[category.system_sha256]
-    if given.prompt_template and system:
-        found = {"template": given.prompt_template, "system": system, "source": str(clone)}
+    if template and system:
+        found = {"template": template, "system": system, "source": str(clone)}
         write_json(folder.root / PROMPTS_FILE, found)
 
 
@@ -178,8 +163,8 @@ class JudgePrompt(NamedTuple):
 
     def messages(self, question: str, answer_a: str, answer_b: str) -> Messages:
         """What is sent; the texts are put in as they are, whatever they hold."""
-        texts = {"QUESTION": question, "ANSWER_A": answer_a, "ANSWER_B": answer_b}
-        user = re.sub(r"\{(QUESTION|ANSWER_[AB])\}", lambda place: texts[place[1]], self.template)
+        texts = dict(zip(TEXTS, (question, answer_a, answer_b), strict=True))
+        user = re.sub(rf"\{{({'|'.join(TEXTS)})\}}", lambda place: texts[place[1]], self.template)
         return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
 
 
@@ -187,10 +172,8 @@ def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> JudgePr
     """The prompt of a category: of the settings, or official as fetched, or our own."""
     path, none = folder.root / PROMPTS_FILE, {"system": {}, "template": ""}
     fetched: Any = json.loads(path.read_bytes()) if path.exists() else none
-    given = settings.system_prompt
-    systems = [each.get(name) for each in (given, fetched["system"]) for name in (category, "*")]
     return JudgePrompt(
-        next(filter(None, systems), _OWN_SYSTEM),
+        settings.system_prompt or fetched["system"].get(category) or _OWN_SYSTEM,
         settings.prompt_template or fetched["template"] or _OWN_TEMPLATE,
     )
 
@@ -217,12 +200,6 @@ def identity_of(
     }
 
 
-def official_texts(bench: Bench, identity: Mapping[str, Any]) -> bool:
-    """Whether the judge is told what it is told officially."""
-    system = bench.category(identity["category"]).system_sha256
-    return (identity["system_sha256"], identity["template_sha256"]) == (system, TEMPLATE)
-
-
 def deviations(
     bench: Bench,
     category: str,
@@ -233,12 +210,12 @@ def deviations(
 ) -> list[str]:
     """In what judging is not as officially, or what of it is not known; [] if it is followed.
 
-    `recorded` is `identity_of` each judge; `judged` has columns judge, model, and the hash of the
-    settings.
+    `recorded` is `identity_of` each judge; `judged` has columns judge, model, settings (hash).
     """
     if not bench.judges:
         return [f"{bench.name} is no official benchmark"]
     own, official = bench.category(category), BENCHES[bench.name].category(category)
+    texts = [own.system_sha256, TEMPLATE]
     found: list[str] = []
     compared: list[tuple[str, Any, Any]] = [
         ("the number of judges", len(judges), max(1, len(own.judges))),
@@ -253,11 +230,9 @@ def deviations(
             model = file_name(ours["judge_model"])
             if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):
                 found.append(f"{judge} is the model {model}")
-            wanted, given = bench.judges[judge], ours["parameters"]
-            names = {**wanted, **given}
-            compared += [(f"{judge}'s {name}", given.get(name), wanted.get(name)) for name in names]
+            compared.append((f"{judge}'s request", ours["parameters"], bench.judges[judge]))
             compared.append((f"{judge}'s number of games", ours.get("games", 2), 2))
-            if not official_texts(bench, ours):
+            if [ours[f"{name}_sha256"] for name in ("system", "template")] != texts:
                 found.append(f"{judge}'s prompt for {category} is not the official one")
         if judged is not None:
             known = judged.settings == (digest(ours) if ours else None)

@@ -1,9 +1,8 @@
 """Scores of what judges judged: leaderboards, intervals, worst cases and paired comparisons.
 
-The margin of a game is how the model fared, whichever side it stood on: 2 much better, 1 better,
-0 a tie, -1 and -2 the same for the baseline. A game counts as one row, or as 3 (`much_weight`) for
-"much better"; the score is the share of rows won, ties as half. That is the Bradley-Terry
-probability to win against the one baseline that all models meet.
+The margin of a game is how the model fared: 2 much better, 1 better, 0 a tie, -1 and -2 the same
+for the baseline. A game counts as one row, or as 3 (`much_weight`) for "much better"; the score is
+the share of rows won, ties as half: the Bradley-Terry probability to win against the baseline.
 
 The official intervals resample rows. A question has two games and up to six rows, which are not
 independent, so they are too narrow: on Arena-Hard by a factor of 1.6 to 1.7.
@@ -19,15 +18,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from openrlhf_js import stats
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import data, protocol, style
-from openrlhf_js.stats import (
-    Difference,
-    Estimate,
-    clustered_proportion,
-    detectable_effect,
-    paired_difference,
-)
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +31,7 @@ FLOOR = 5.0  # a score below it says little of a change
 KEPT = ("judge", "model", "uid", "category", "baseline", "settings")  # of a judgment
 Row = dict[str, Any]
 Questions = Mapping[str, data.Question]
+Scores = dict[str, stats.Estimate]  # by model, in [0, 1]
 
 
 class Plan(NamedTuple):
@@ -59,64 +53,47 @@ class Pool(NamedTuple):
     questions: int
     styles: pd.DataFrame  # counts of each answer, by (model, uid), the baseline's too
     unanswered: Mapping[str, int]  # answers that could not be generated, by model
-
-    @property
-    def judges(self) -> list[str]:
-        """Whose judgments there are."""
-        return list(self.judged.judge.unique())
+    judges: list[str]
 
 
 def load(
-    folder: data.Folder,
-    judges: Sequence[str],
-    categories: Sequence[str] = (),
-    baseline: str = "",
+    folder: data.Folder, judges: Sequence[str], categories: Sequence[str] = (), baseline: str = ""
 ) -> list[Pool]:
     """What judges judged, by category (default: all) in the bench's order.
 
-    Left out, with a warning: judgments of unknown questions, or against another baseline; and, as
-    in the official scripts, those that a judge made of itself.
+    Judgments of unknown questions, against another baseline, or of the judge itself are left out.
     """
     questions = data.read_questions(folder)
-    found = _rows(folder, [data.file_name(name) for name in judges], questions)
-    table = pd.DataFrame(found, columns=[*KEPT, "margin_1", "margin_2", "failed", "held"])
-    table = table.drop_duplicates(["judge", "model", "uid"], keep="last")
-    seen = list(table.category.unique())
+    columns = [*KEPT, "margin_1", "margin_2", "failed", "held"]
+    table = pd.DataFrame(_rows(folder, judges, questions), columns=columns)
+    seen, named = list(table.category.unique()), table[table.baseline != ""]
     own_bench = not baseline and folder.bench not in data.BENCHES
-    named = table[table.baseline != ""]
-    baselines = dict(zip(named.category, named.baseline, strict=True))
-    bench = data.bench_of(folder.bench, baselines if own_bench else baseline)
+    baselines = dict(zip(named.category, named.baseline, strict=True)) if own_bench else {}
+    bench = data.bench_of(folder.bench, baseline or "".join([*baselines.values()][:1]))
     pools = []
-    styles: dict[str, pd.DataFrame] = {}
     for name in sorted(categories or seen, key=[*bench.categories, *seen].index):
-        against = data.file_name(bench.category(name).baseline)
+        against = baselines.get(name) or data.file_name(bench.category(name).baseline)
         own = table[(table.category == name) & (table.model != against)]
         fits = own.baseline.isin(["", against])  # the older schema names none
         kept, others = own[fits], own.baseline[~fits]
         if len(others):
-            other, count = others.mode()[0], others.value_counts().max()
-            said = f"{count} of {len(own)} judgments of {name} are not against {against}, but "
-            log.warning(said + f"{other}: score them with --category {name} --baseline {other}")
+            said = f"{len(others)} of {len(own)} judgments of {name} are not against {against}: "
+            flags = f"--category {name} --baseline {others.mode()[0]}"
+            log.warning("%s: score them with %s", said, flags)
         if len(kept):
-            models = sorted({against, *kept.model})
-            for model in {*models} - {*styles}:
-                styles[model] = _styles(folder, model, questions)
-            counts = pd.concat([styles[model] for model in models])
-            asked = data.select(questions, [name]).keys()
-            failed = {model: len(asked & data.failed_answers(folder, model)) for model in models}
-            pools.append(Pool(folder, bench, name, against, kept, len(asked), counts, failed))
+            models, asked = sorted({against, *kept.model}), data.select(questions, [name])
+            styles = pd.concat([_styles(folder, model, asked) for model in models])
+            failed = {m: len(asked.keys() & data.failed_answers(folder, m)) for m in models}
+            own = (kept, len(asked), styles, failed, list(kept.judge.unique()))
+            pools.append(Pool(folder, bench, name, against, *own))
     if not pools:
-        raise ValueError(f"{', '.join(judges)} judged nothing usable")
+        raise ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
     return pools
 
 
 def _rows(folder: data.Folder, judges: Sequence[str], questions: Questions) -> Iterator[Row]:
     for judge in judges:
-        paths = sorted(folder.judgments(judge, "any").parent.glob("*.jsonl"))
-        if not paths:
-            there = ", ".join(folder.judges()) or "none"
-            raise ValueError(f"no judgments by {judge} in {folder.root}; judges there: {there}")
-        for path in paths:
+        for path in sorted(folder.judgments(judge, "any").parent.glob("*.jsonl")):
             judged = data.read_judgments(path).values()
             own = [each for each in judged if each.uid in questions and each.model not in judges]
             if lost := len(judged) - len(own):
@@ -141,55 +118,38 @@ def games(
 ) -> pd.DataFrame:
     """The games that count, a row each: model, uid, points in {0, 1/2, 1}, weight.
 
-    With `both` a judgment counts only if all its games have a verdict: one of two alone would
-    favour the side that the judge favours.
+    With `both` a judgment counts only if all its games have a verdict, for fairness to both sides.
     """
     if both:
         judged = judged[judged[["margin_1", "margin_2"]].notna().sum(axis=1) == judged.held]
     long = judged.melt(["model", "uid"], ["margin_1", "margin_2"], value_name="margin").dropna()
-    return pd.DataFrame(
-        {
-            "model": long.model,
-            "uid": long.uid,
-            "points": (np.sign(long.margin) + 1) / 2,
-            "weight": np.where(long.margin.abs() == 2, float(much_weight), 1.0),
-        }
-    ).reset_index(drop=True)
+    points = (np.sign(long.margin) + 1) / 2
+    weight = np.where(long.margin.abs() == 2, float(much_weight), 1.0)
+    rows = long[["model", "uid"]].assign(points=points, weight=weight)
+    return rows.reset_index(drop=True)
 
 
-def clustered(rows: pd.DataFrame) -> Estimate:
+def clustered(rows: pd.DataFrame) -> stats.Estimate:
     """The score of one model's rows in [0, 1], with a 95 % interval by question."""
-    return clustered_proportion(rows.points, rows.uid.to_numpy(), weights=rows.weight)
+    return stats.clustered_proportion(rows.points, rows.uid.to_numpy(), weights=rows.weight)
 
 
-def tallies(rows: pd.DataFrame) -> dict[str, style.Floats]:
-    """Weighted rows won, lost and tied, by model."""
-    return {
-        str(model): np.array([own.weight[own.points == p].sum() for p in (1.0, 0.0, 0.5)])
-        for model, own in rows.groupby("model")
-    }
-
-
-def official(
-    rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = OFFICIAL_ROUNDS
-) -> dict[str, Estimate]:
+def official(rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = OFFICIAL_ROUNDS) -> Scores:
     """Each model's score with the interval that a version of Arena-Hard prints.
 
     v0.1 resamples the rows of all models together, v2.0 those of each model (and prints the mean of
-    the resamples as the score). A game of weight 3 is three rows. The official scripts are
-    unseeded: figures agree up to the chance of a bootstrap.
+    the resamples as the score). The official scripts are unseeded.
     """
     rng = np.random.default_rng(seed)
     rows = rows.loc[rows.index.repeat(rows.weight.round().astype(int))]
     drawn = []
+    of = rows if rule == "v0.1" else rows.groupby("model")
     for _ in range(rounds):
-        of = rows if rule == "v0.1" else rows.groupby("model")
-        drawn.append(
-            of.sample(frac=1, replace=True, random_state=rng).groupby("model").points.mean()
-        )
+        again = of.sample(frac=1, replace=True, random_state=rng)
+        drawn.append(again.groupby("model").points.mean())
     low, high = (pd.DataFrame(drawn).quantile(level) for level in LEVELS[rule])
     return {
-        str(model): Estimate(float(score), float(low[model]), float(high[model]))
+        str(model): stats.Estimate(float(score), float(low[model]), float(high[model]))
         for model, score in rows.groupby("model").points.mean().items()
     }
 
@@ -215,10 +175,7 @@ def styled(pool: Pool, rows: pd.DataFrame, decided: bool = False) -> tuple[pd.Da
             known = known[known.model != model]
             notes.append(f"{model} won, or lost, every game: no score with style control.")
     if known.empty:
-        raise ValueError(
-            f"no game is left for style control: {' '.join(notes)} Counts are in the answers' "
-            "metadata, in model_answer, as `eval arena generate` writes them"
-        )
+        raise ValueError(f"no game is left for style control: {' '.join(notes)}")
     return known, notes
 
 
@@ -261,33 +218,28 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         "questions_of_category": pool.questions,
         "deviations": departures,
     }
-    length = pool.styles.tokens[pool.styles.index.get_level_values("model") == pool.baseline]
-    board_rows: list[Row] = [
-        {"model": pool.baseline, "score": 50.0, "ci_low": 50.0, "ci_high": 50.0, **base}
-        | {"mean_tokens": _number(length.mean()), "tokens_to_baseline": 1.0}
-    ]
+    mean_tokens = pool.styles.tokens.groupby("model").mean().dropna().to_dict()
+    even = {"model": pool.baseline, "score": 50.0, "ci_low": 50.0, "ci_high": 50.0}
+    board_rows: list[Row] = [{**even, **base, "mean_tokens": mean_tokens.get(pool.baseline)}]
     for model in shown:
         if model not in scores:
             notes.append(f"{model} has no score.")
             continue
         own, counted = judged[judged.model == model], rows[rows.model == model]
         counts = _counts(pool, model, own, counted, len(judges), plan) | judging(own)
-        score, low_end, high_end = (_number(100 * each) for each in scores[model])
+        score, low_end, high_end = (100 * each for each in scores[model])
         figures = {"model": model, "score": score, "ci_low": low_end, "ci_high": high_end}
-        board_rows.append({**figures, **base, **counts})
+        board_rows.append({**figures, **base, **counts, "mean_tokens": mean_tokens.get(model)})
+    controlled = "" if plan.style_control == "none" else ", style controlled"
+    by = f"row as the script of {rule} has it (too narrow)" if by_rule else "question"
+    notes += [*_floor(pool, judges[0], board_rows)]
+    notes += _notes(board_rows, judging(judged), departures)
     return Board(
-        title=f"{pool.category}, judged by {' + '.join(judges)}"
-        + (" (pooled)" if len(judges) > 1 else "")
-        + ("" if plan.style_control == "none" else f", style controlled: {plan.style_control}"),
-        interval=f"{100 * (high - low):.0f} %, by "
-        + (f"row as the script of {rule} has it (too narrow)" if by_rule else "question"),
-        baseline=pool.baseline,
-        rows=sorted(board_rows, key=lambda row: (-row["score"], row["model"])),
-        notes=[
-            *notes,
-            *_floor(pool, judges[0], board_rows),
-            *_notes(board_rows, judging(judged), departures),
-        ],
+        f"{pool.category}, judged by {' + '.join(judges)}{controlled}",
+        f"{100 * (high - low):.0f} %, by {by}",
+        pool.baseline,
+        sorted(board_rows, key=lambda row: (-row["score"], row["model"])),
+        notes,
     )
 
 
@@ -297,7 +249,7 @@ def _floor(pool: Pool, judge: str, rows: Sequence[Row]) -> Iterator[str]:
     for row in models:
         if row["score"] < FLOOR:
             error = (row["ci_high"] - row["ci_low"]) / 2 / 1.96
-            change = detectable_effect(math.sqrt(2) * error, 2 * row["questions"] - 2)
+            change = stats.detectable_effect(math.sqrt(2) * error, 2 * row["questions"] - 2)
             above = {each["score"]: each["model"] for each in models if each["score"] >= FLOOR}
             near = above[min(above)] if above else "NEARER"
             yield (
@@ -309,7 +261,7 @@ def _floor(pool: Pool, judge: str, rows: Sequence[Row]) -> Iterator[str]:
             )
 
 
-def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Estimate], list[str]]:
+def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[str]]:
     """Score and interval by model, and what to know of them."""
     if plan.style_control == "none":
         if plan.ci == "official":
@@ -321,72 +273,53 @@ def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[dict[str, Estim
             "not offered: leave out --style_control"
         )
     known, notes = styled(pool, rows, decided=plan.ci == "official")
-    features = style.CONTROLS[plan.style_control]
     if plan.ci == "official":
-        if plan.style_control != "all":
-            raise ValueError("the official script fails at some of style: --style_control all")
         notes.append(
             f"As in the official script, fits end after {style.OFFICIAL_STEPS} steps of L-BFGS; "
             "they have not converged. --ci clustered converges."
         )
         return style.official_control(known), notes
-    fit = style.control(known, features)
-    told = [
-        "{} {:+.3f} ({:+.3f} to {:+.3f})".format(name, *each)
-        for name, each in fit.coefficients.items()
-    ]
+    scores = style.control(known)
     notes.append(
-        f"Style, in log-odds of one standard deviation: {', '.join(told)}. The score is what a "
-        "model would win at the pool's mean difference of style. The fit has converged; the "
-        f"official script stops after {style.OFFICIAL_STEPS} steps (--ci official)."
+        "The score is what a model would win at the pool's mean difference of style. The fit has "
+        f"converged; the official script stops after {style.OFFICIAL_STEPS} steps (--ci official)."
     )
-    far = style.extrapolated(known, features)
-    if far:
+    if far := style.extrapolated(known):
         notes.append(f"No score at equal style, as no answer is near it: {', '.join(sorted(far))}.")
-    return {name: each for name, each in fit.scores.items() if name not in far}, notes
+    return {name: each for name, each in scores.items() if name not in far}, notes
 
 
 def _counts(
     pool: Pool, model: str, own: pd.DataFrame, rows: pd.DataFrame, judges: int, plan: Plan
 ) -> Row:
-    """Tally, lengths, and the score if all missing games were lost, or won, by much."""
-    won, lost, tied = tallies(rows)[model].tolist()
+    """Tally, and the score if all missing games were lost, or won, by much."""
+    won, lost, tied = (float(rows.weight[rows.points == each].sum()) for each in (1.0, 0.0, 0.5))
     missing = max(0, int(own.held.max()) * judges * pool.questions - len(rows))
-    more, points = missing * plan.much_weight, won + tied / 2
-    lengths = pool.styles.tokens.unstack(level="model")
-    lengths = lengths.reindex(own.uid.unique(), columns=[model, pool.baseline])
-    of_both = lengths.dropna().mean()
+    more, points, total = missing * plan.much_weight, won + tied / 2, won + lost + tied
     return {
         **{"questions": rows.uid.nunique(), "wins": won, "losses": lost, "ties": tied},
         **{"games_missing": missing, "answers_failed": pool.unanswered[model]},
-        "score_without_control": 100 * points / (won + lost + tied),
-        "worst_case_low": 100 * points / (won + lost + tied + more),
-        "worst_case_high": 100 * (points + more) / (won + lost + tied + more),
-        "mean_tokens": _number(lengths[model].mean()),
-        "tokens_to_baseline": _number(of_both[model] / of_both[pool.baseline]),
+        "score_without_control": 100 * points / total,
+        "worst_case_low": 100 * points / (total + more),
+        "worst_case_high": 100 * (points + more) / (total + more),
     }
 
 
 def judging(judged: pd.DataFrame) -> Row:
-    """How the judge judged: missing verdicts, the side it favours, whether it contradicts itself.
-
-    The side is taken over judgments of two games, where each model stands on both sides.
-    """
+    """How the judge judged: missing verdicts, the side it favours, contradictions of itself."""
     margins = judged[["margin_1", "margin_2"]].to_numpy()
     verdicts, failed = np.isfinite(margins).sum(axis=1), int(judged.failed.sum())
     both = verdicts == 2
     found: Row = {
-        "judgments": len(judged),
-        "judgments_complete": int((verdicts == judged.held).sum()),
         "games_failed": failed,
         "games_without_verdict": int(judged.held.sum() - verdicts.sum()) - failed,
     }
     if both.any():
         signs, uids = np.sign(margins[both]), judged.uid.to_numpy()[both]
         for_a = ((signs * [-1, 1]).mean(axis=1) + 1) / 2
-        for name, values in (("side_a", for_a), ("contradictions", signs[:, 0] * signs[:, 1] < 0)):
-            value, low, high = clustered_proportion(values, uids)
-            found |= {name: value, f"{name}_low": low, f"{name}_high": high}
+        side = stats.clustered_proportion(for_a, uids)
+        found |= zip(("side_a", "side_a_low", "side_a_high"), side, strict=True)
+        found["contradictions"] = float((signs[:, 0] * signs[:, 1] < 0).mean())
     return found
 
 
@@ -413,75 +346,35 @@ def _notes(rows: Sequence[Row], judged: Row, departures: Sequence[str]) -> list[
     return said
 
 
-class Comparison(NamedTuple):
-    """Score of a minus score of b in [0, 1], on the questions that count for both."""
+def compare(
+    pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str
+) -> tuple[stats.Difference, str]:
+    """Score of a minus score of b in [0, 1], paired by the questions of both; and in words.
 
-    a: str
-    b: str
-    questions: int
-    only_a: int
-    only_b: int
-    score_a: float
-    score_b: float
-    difference: Difference
-    detectable: float  # smallest true difference found with a probability of 80 %
-
-    def sentence(self, title: str) -> str:
-        """The comparison in words."""
-        of = self.difference
-        p_value = "p < 0.0001" if of.p_value < 1e-4 else f"p = {of.p_value:.2g}"
-        better = self.a if of.value > 0 else self.b
-        verdict = f"{better} is better" if of.p_value < 0.05 else "no difference is shown"
-        left_out = f" ({self.only_a} and {self.only_b} left out)"
-        return (
-            f"{title}, {self.a} against {self.b}, paired by question: {100 * self.score_a:.1f} - "
-            f"{100 * self.score_b:.1f} = {100 * of.value:+.1f} points (95 %: {100 * of.low:.1f} to "
-            f"{100 * of.high:.1f}), {p_value}; {verdict}. On the {self.questions} questions of both"
-            f"{left_out if self.only_a or self.only_b else ''}; a difference of "
-            f"{100 * self.detectable:.1f} points would have been found with a probability of 80 %."
-        )
-
-
-def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Comparison:
-    """Tests one model against another on the questions of both, paired by question.
-
-    What makes a question hard is the same for both and drops out. With style control all models are
-    fitted, these two on their shared questions alone.
+    What makes a question hard is the same for both and drops out. Style is not held equal.
     """
     rows = games(pool.judged[pool.judged.judge.isin(list(judges))], plan.much_weight)
-    if plan.style_control != "none":
-        rows, _ = styled(pool, rows)
-    own = [set(rows.uid[rows.model == name]) for name in (a, b)]
-    for name, uids in zip((a, b), own, strict=True):
-        if not uids or a == b:
-            raise ValueError(
-                f"{name} cannot be compared: it has no judgment that counts, or is named twice "
-                f"(the baseline scores 50; there are {', '.join(sorted(rows.model.unique()))})"
-            )
-    shared = own[0] & own[1]
-    if not shared:
-        raise ValueError(f"{a} and {b} were judged on no question in common")
-    rows = rows[rows.uid.isin(list(shared)) | ~rows.model.isin([a, b])]
-    if plan.style_control != "none":
-        features = style.CONTROLS[plan.style_control]
-        if far := style.extrapolated(rows, features) & {a, b}:
-            raise ValueError(f"no answer of {', '.join(far)} is near equal style: not compared")
-        fit = style.control(rows, features)
-        found, scores = fit.difference(a, b), [fit.scores[name].value for name in (a, b)]
-    else:
-        pair = rows[rows.model.isin([a, b])].assign(won=rows.points * rows.weight)
-        sums = pair.pivot_table(["won", "weight"], "uid", "model", "sum")
-        won, weight = sums.won[[a, b]], sums.weight[[a, b]]
-        points = (won / weight).to_numpy().T
-        found = paired_difference(*points, weights_a=weight[a], weights_b=weight[b])
-        scores = (won.sum() / weight.sum()).tolist()
-    return Comparison(
-        *(a, b, len(shared), len(own[0] - shared), len(own[1] - shared), scores[0], scores[1]),
-        found,
-        detectable_effect(found.standard_error, found.degrees_of_freedom),
+    pair = rows[rows.model.isin([a, b])].assign(won=rows.points * rows.weight)
+    sums = pair.pivot_table(["won", "weight"], "uid", "model", "sum").reindex(
+        columns=[(name, model) for name in ("won", "weight") for model in (a, b)]
     )
-
-
-def _number(value: float) -> float | None:
-    """For JSON, which knows no infinity."""
-    return float(value) if math.isfinite(value) else None
+    both = sums.dropna()
+    if both.empty or a == b:
+        raise ValueError(
+            f"{a} and {b} have no question in common, or are the same; of questions that count "
+            f"there are those of {', '.join(sorted(rows.model.unique()))}"
+        )
+    won, weight = both.won[[a, b]], both.weight[[a, b]]
+    points = (won / weight).to_numpy().T
+    found = stats.paired_difference(*points, weights_a=weight[a], weights_b=weight[b])
+    scores = 100 * won.sum() / weight.sum()
+    p_value = "p < 0.0001" if found.p_value < 1e-4 else f"p = {found.p_value:.2g}"
+    better = f"{a if found.value > 0 else b} is better"
+    detectable = stats.detectable_effect(found.standard_error, found.degrees_of_freedom)
+    return found, (
+        f"{a} against {b}, paired by question: {scores[a]:.1f} - {scores[b]:.1f} = "
+        f"{100 * found.value:+.1f} points (95 %: {100 * found.low:.1f} to {100 * found.high:.1f}), "
+        f"{p_value}; {better if found.p_value < 0.05 else 'no difference is shown'}. On the "
+        f"{len(both)} questions of both ({len(sums) - len(both)} left out); a difference of "
+        f"{100 * detectable:.1f} points would have been found with a probability of 80 %."
+    )

@@ -6,24 +6,23 @@ in style, with errors clustered by question. Of the model's answer a and the bas
     length              (a - b) / (a + b), of tokens
     header, list, bold  (d_a - d_b) / (d_a + d_b + 1), of densities d = count / tokens
 
-each z-scored over the weighted rows, as in v2.0's show_result.py (which fails for an empty answer;
-here it has one token).
+each z-scored over the weighted rows, as in v2.0's show_result.py.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from openrlhf_js.stats import Difference, Estimate
-from openrlhf_js.stats.estimate import t_difference, t_estimate
+from openrlhf_js.stats import Estimate
+from openrlhf_js.stats.estimate import t_estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,10 +54,8 @@ AROUND = (
 def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
     """The answer and the thinking before it; the answer is "" where the thinking never ended.
 
-    Thinking stands between two tags at the beginning. A closing tag without its opening one counts
-    too where a line begins or ends with it, since chat templates write the opening one into the
-    prompt. A tag later in an answer belongs to the answer. `thinking` is what the endpoint has
-    already split off.
+    A closing tag without its opening one counts too where a line begins or ends with it: chat
+    templates write the opening one into the prompt. `thinking` is what the endpoint has split off.
     """
     thoughts, rest = [thinking], text
     while pair := next((pair for pair in TAGS if rest.lstrip().startswith(pair[0])), None):
@@ -88,9 +85,6 @@ def _mentioned(before: str, after: str) -> bool:
 
 STYLE = ("tokens", "headers", "lists", "bold")  # counts of an answer, and their official names
 COUNTS = ("token_len", "header_count", "list_count", "bold_count")
-# names of two encodings in tiktoken's cache
-OLDER_FILE = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"
-NEWER_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"
 _CODE = re.compile(r"```([^`]*)```")
 _HEADERS = {f"h{level}": re.compile(rf"^#{{{level}}}\s", re.MULTILINE) for level in range(1, 7)}
 # The official patterns let space before an item run over line ends: the same items, in quadratic
@@ -123,10 +117,8 @@ def style_of(metadata: Any) -> tuple[int, ...] | None:
     """The counts of `STYLE` in an answer's `metadata`; None where there are none."""
     try:
         values = [metadata[name] for name in COUNTS]
-        sums = [sum(each.values()) if isinstance(each, dict) else each for each in values]
-        whole = all(0 <= each <= 2**53 and each == int(each) for each in sums)
-        return tuple(map(int, sums)) if whole else None
-    except (KeyError, TypeError, OverflowError):
+        return tuple(int(sum(v.values()) if isinstance(v, dict) else v) for v in values)
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -134,25 +126,12 @@ def load_tokenizer(bench: str) -> CountTokens:
     """Counts tokens as the official repository does for this bench, whatever the model."""
     import tiktoken
 
-    older = bench == "arena-hard-v0.1"  # gpt-3.5-turbo's tokenizer; gpt-4o's since
-    name, cached = ("cl100k_base", OLDER_FILE) if older else ("o200k_base", NEWER_FILE)
-    try:
-        encoding = tiktoken.get_encoding(name)
-    except OSError as error:
-        raise ValueError(
-            f"tiktoken cannot download {name} ({type(error).__name__}): put {name}.tiktoken, "
-            f"renamed to {cached}, into a folder, and name that in TIKTOKEN_CACHE_DIR"
-        ) from None
+    # gpt-3.5-turbo's tokenizer; gpt-4o's since
+    encoding = tiktoken.get_encoding("cl100k_base" if bench == "arena-hard-v0.1" else "o200k_base")
     return lambda text: len(encoding.encode(text, disallowed_special=()))
 
 
 FEATURES = ("length", "header", "list", "bold")
-CONTROLS: Mapping[str, tuple[str, ...]] = {
-    "none": (),
-    "all": FEATURES,
-    "length": FEATURES[:1],
-    "markdown": FEATURES[1:],
-}
 FAR = 0.5  # standard deviations of the pool between its mean and nearly all answers of a model
 OFFICIAL_STEPS, OFFICIAL_ROUNDS = 50, 100  # of each fit, and fits to resampled rows
 
@@ -165,68 +144,40 @@ def differences(ours: Floats, theirs: Floats) -> Floats:
     return np.concatenate([length, (a - b) / (a + b + 1)], axis=1)
 
 
-class Controlled(NamedTuple):
-    """A fit of all models with style held equal.
+def control(games: pd.DataFrame) -> dict[str, Estimate]:
+    """Scores in [0, 1] at the pool's mean difference of style, with intervals by question.
 
         P(model wins) = 1 / (1 + exp(-(theta_model + beta z)))
 
-    Intervals are by question.
-    """
-
-    scores: dict[str, Estimate]  # in [0, 1], at the pool's mean difference of style
-    coefficients: dict[str, Estimate]  # beta: log-odds of one standard deviation of a feature
-    covariance: Floats  # of theta, clustered by question
-    degrees_of_freedom: int
-
-    def difference(self, a: str, b: str) -> Difference:
-        """Score of a minus score of b, by the delta method."""
-        first, second = self.scores[a].value, self.scores[b].value
-        slopes = {a: first * (1 - first), b: -second * (1 - second)}
-        along = np.array([slopes.get(name, 0) for name in self.scores])
-        error = float(np.sqrt(along @ self.covariance @ along))
-        return t_difference(first - second, error, self.degrees_of_freedom, 1)
-
-
-def control(games: pd.DataFrame, features: Sequence[str]) -> Controlled:
-    """Fits all models with style held equal.
-
-    `games` has columns model, uid, points in [0, 1], weight, and the features' differences. Every
-    model has won and lost something, or its strength would be infinite.
+    is fitted over all models. `games` has columns model, uid, points in [0, 1], weight, and the
+    features' differences; every model has won and lost something.
     """
     import pandas as pd
     import statsmodels.api as sm
 
     weight = games.weight.to_numpy(float)
-    x = games[list(features)].to_numpy(float)
+    x = games[list(FEATURES)].to_numpy(float)
     mean = np.average(x, axis=0, weights=weight)
     deviation = np.sqrt((weight[:, None] * (x - mean) ** 2).sum(0) / max(1, weight.sum() - 1))
     varies = deviation > 1e-9  # a constant feature has no coefficient
-    scale = np.where(varies, deviation, 1)
-    clusters, names = pd.factorize(games.uid)
-    if len(names) < 2:
-        raise ValueError("style control needs two questions or more")
+    x = (x[:, varies] - mean[varies]) / deviation[varies]
+    clusters, questions = pd.factorize(games.uid)
     place, models = pd.factorize(games.model, sort=True)
-    design = np.column_stack([np.eye(len(models))[place], ((x - mean) / scale)[:, varies]])
+    design = np.column_stack([np.eye(len(models))[place], x])
     with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
         warnings.simplefilter("ignore")
         model = sm.GLM(games.points.to_numpy(), design, sm.families.Binomial(), var_weights=weight)
         fit = model.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": clusters})
     if not (fit.converged and np.isfinite(fit.bse).all()):
         raise ValueError("style decides every game, so it cannot be held equal")
-    degrees, n = len(names) - 1, len(models)
-    found = [t_estimate(*each, degrees) for each in zip(fit.params, fit.bse, strict=True)]
-    scores = {m: Estimate(*special.expit(e).tolist()) for m, e in zip(models, found, strict=False)}
-    coefficients = dict.fromkeys(features, Estimate(0.0, 0.0, 0.0))
-    coefficients |= zip(np.array(features)[varies].tolist(), found[n:], strict=True)
-    return Controlled(scores, coefficients, fit.cov_params()[:n, :n], degrees)
+    pairs = zip(fit.params[: len(models)], fit.bse, strict=False)
+    found = [t_estimate(*each, len(questions) - 1) for each in pairs]
+    return {m: Estimate(*special.expit(e).tolist()) for m, e in zip(models, found, strict=True)}
 
 
-def extrapolated(games: pd.DataFrame, features: Sequence[str]) -> set[str]:
-    """The models whose answers are hardly ever near the pool's mean difference of style.
-
-    What such a model would win there, nobody has seen.
-    """
-    x = games[list(features)]
+def extrapolated(games: pd.DataFrame) -> set[str]:
+    """The models whose answers are hardly ever near the pool's mean difference of style."""
+    x = games[list(FEATURES)]
     mean, deviation = np.average(x, axis=0, weights=games.weight), x.std().to_numpy()
     by_model = x.groupby(games.model)
     low, high = by_model.quantile(0.025) - mean, by_model.quantile(0.975) - mean
@@ -237,8 +188,8 @@ def extrapolated(games: pd.DataFrame, features: Sequence[str]) -> set[str]:
 def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     """Scores with style control, and 90 % intervals by row, as v2.0's show_result.py prints them.
 
-    Medians over fits to resampled rows. Each fit begins at 0.5 and ends after 50 steps of L-BFGS,
-    converged or not; `control` converges. The official script is unseeded.
+    Medians over fits to resampled rows, which end after 50 steps of L-BFGS, converged or not;
+    `control` converges. The official script is unseeded.
     """
     import pandas as pd
     import torch

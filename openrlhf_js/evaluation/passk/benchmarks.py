@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from pydantic import model_validator
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import ROW_FORMATS
 from openrlhf_js.common.settings import Field, Settings, SettingsError
-from openrlhf_js.tasks import TASKS, Message, Task, task_of
+from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.base import Generated
 from openrlhf_js.tasks.prompt_files import Example, example, options_of, read, row
 from openrlhf_js.tasks.prompt_files import items as problems_of
@@ -48,31 +47,11 @@ class Benchmark(Settings):
         return self
 
 
-class Problem(NamedTuple):
-    """One problem."""
-
-    uid: str  # from the content; a repeated problem has a number behind it
-    messages: list[Message]
-    label: str  # the gold answer
-    datasource: str  # names the task that grades, such as math/math500
-    images: list[str]  # paths of the figures that stand where the text says <image>
-
-    @property
-    def task(self) -> Task:
-        """What grades its answers."""
-        return task_of(self.datasource)
-
-
 class Asked(NamedTuple):
-    """A benchmark with its items."""
+    """A benchmark with its items by uid, which comes from the content."""
 
     benchmark: Benchmark
-    items: list[Problem]
-
-
-def cluster_of(uid: str) -> str:
-    """The same for equal problems."""
-    return uid.partition("-")[0]
+    items: dict[str, Example]
 
 
 def definitions() -> dict[str, Path]:
@@ -90,14 +69,12 @@ def name_of(task: str) -> str:
 def read_benchmark(path: Path) -> Benchmark:
     """The benchmark of a YAML file, named after it."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-        if not isinstance(found, dict):
-            raise ValueError("must hold keys and values")
-        if isinstance(found.get("file"), str):
-            found["file"] = path.parent / found["file"]
+        found = dict(yaml.safe_load(path.read_text(encoding="utf-8-sig")))
+        if "file" in found:
+            found["file"] = path.parent / str(found["file"])
         return Benchmark(**{"name": name_of(path.name), **found})
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError, SettingsError) as error:
-        raise ValueError(f"{path}: {' '.join(str(error).replace('--', '').split())}") from None
+    except (yaml.YAMLError, ValueError, TypeError, SettingsError) as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def asked_of(
@@ -124,7 +101,8 @@ def asked_of(
             items = items_of_file(benchmark.file)
         else:
             items = _built(benchmark, sources.get(benchmark.name), out)
-        asked.append(Asked(benchmark, items[:limit]))
+        once = {uid_of(each): each for each in items}  # a file may repeat a problem
+        asked.append(Asked(benchmark, dict([*once.items()][:limit])))
     return asked
 
 
@@ -138,38 +116,35 @@ def _benchmark(task: str) -> Benchmark:
         fields: dict[str, Any] = {"name": name_of(task), "file": path}
         return Benchmark(**fields)
     raise ValueError(
-        f"no benchmark {task!r}; there are {', '.join(named) or 'none (run in a checkout)'}, YAML "
-        f"files, and files of prompts ({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
+        f"no benchmark {task!r}; there are {', '.join(named)}, YAML files, and files of prompts "
+        f"({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
     )
 
 
-def items_of_file(path: Path) -> list[Problem]:
+def items_of_file(path: Path) -> list[Example]:
     """The items of a prompt file, as `openrlhf-js data build` writes it."""
     found = []
     for line in read(path):
         try:
             if isinstance(line.example, ValueError):
                 raise line.example
-            found.append(item_of(line.example))
+            found.append(_gradable(line.example))
         except ValueError as error:
             raise ValueError(f"{line.place}: {error}") from None
     if not found:
         raise ValueError(f"{path} holds no item: build it with `openrlhf-js data build`")
-    return numbered(found)
+    return found
 
 
-def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Problem]:
+def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Example]:
     """The items of a task, as `openrlhf-js data build` makes them."""
     task = TASKS[benchmark.task]
     takes = options_of(task)
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in benchmark.options.items()}
     if source is not None:
         given["source"] = source
-    if unknown := sorted(given.keys() - takes.keys()):
-        raise ValueError(
-            f"{benchmark.name}: {benchmark.task} takes no option {unknown[0]!r}; it takes "
-            f"{', '.join(takes) or 'none'}"
-        )
+    if unknown := given.keys() - takes.keys():
+        raise ValueError(f"{benchmark.name}: {benchmark.task} takes no option {min(unknown)!r}")
     if "images_dir" in takes:
         given.setdefault("images_dir", str(out / "images"))
     options = {**takes, **given}
@@ -179,25 +154,17 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Problem]
         made = problems_of(
             task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
         )
-        return numbered([item_of(example(row(task, problem))) for problem in made])
+        return [_gradable(example(row(task, problem))) for problem in made]
 
 
-def item_of(asked: Example) -> Problem:
-    """The item of a row; ValueError if its label cannot be graded against."""
-    asked.task.score("", asked.label)
-    # Figures have the hash of their content as name: the folder does not matter.
-    names = [Path(image).name for image in asked.images]
-    content = json.dumps([asked.messages, asked.label, asked.datasource, names])
-    uid = hashlib.sha256(content.encode()).hexdigest()[:UID_DIGITS]
-    return Problem(uid, asked.messages, asked.label, asked.datasource, asked.images)
+def _gradable(item: Example) -> Example:
+    """The item; ValueError if its label cannot be graded against."""
+    item.task.score("", item.label)
+    return item
 
 
-def numbered(items: Sequence[Problem]) -> list[Problem]:
-    """The items, repeated ones with uids of their own: `uid`, `uid-2`, ..."""
-    seen: Counter[str] = Counter()
-    found = []
-    for item in items:
-        seen[item.uid] += 1
-        again = f"-{seen[item.uid]}" if seen[item.uid] > 1 else ""
-        found.append(item._replace(uid=item.uid + again))
-    return found
+def uid_of(item: Example) -> str:
+    """A hash of what is asked; figures have that of their content as name, in any folder."""
+    names = [Path(image).name for image in item.images]
+    content = json.dumps([item.messages, item.label, item.datasource, names])
+    return hashlib.sha256(content.encode()).hexdigest()[:UID_DIGITS]

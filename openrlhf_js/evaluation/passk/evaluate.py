@@ -7,53 +7,39 @@
 from __future__ import annotations
 
 import json
-import math
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js import __version__
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Record, Store, json_line, read_store
-from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark, Problem, cluster_of
-from openrlhf_js.evaluation.passk.grading import (
-    THREADS,
-    grade_all,
-    grader_version,
-    majority,
-    same_answer,
-)
+from openrlhf_js.evaluation.passk import grading
+from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler
-from openrlhf_js.stats import (
-    Estimate,
-    clustered_mean,
-    clustered_proportion,
-    mean_pass_at_k,
-)
+from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, mean_pass_at_k
 from openrlhf_js.tasks import STATUSES
+from openrlhf_js.tasks.prompt_files import Example
 
 FILE, FORMAT = "results.json", "openrlhf_js passk 2"
-NOTES = ("model", "url", "device", "versions")  # what may change between calls
+NOTES = ("model", "url", "device")  # what may change between calls
 IDENTITY = ("model_sha256", "served_model")  # which model it is
-PACKAGES = ("numpy", "torch", "transformers", "vllm")
 UNGRADED = ("timeout", "error")  # statuses that say nothing of the answer: graded again
 GRADED_AT_ONCE = 256
+REFUSED = "refused"  # finish reason
+COLUMNS = ("messages", "label", "datasource", "images")  # of samples/NAME.items.jsonl
 
 Results = dict[str, Any]
 
 
-def evaluate(
-    sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int, leave_out_refused: bool = False
-) -> Results:
+def evaluate(sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int) -> Results:
     """The results of a model on benchmarks, with those of others that the folder has of it.
 
-    ValueError: the folder has samples of other settings, or the model refuses an item and
-    `leave_out_refused` is not set. EndpointError: some replies are missing; what came is kept.
+    ValueError: the folder has samples of other settings, or the model refuses all. EndpointError:
+    some replies are missing; what came is kept.
     """
     there = read_results(out)["tasks"] if (out / FILE).is_file() else {}
     for name, task in there.items():
@@ -61,7 +47,7 @@ def evaluate(
             raise ValueError(f"{out} has results of another model ({name}); give another --out")
     for benchmark, items in asked:
         sampler.make_room(
-            [Request(i, 0, item.messages, item.images) for i, item in enumerate(items)],
+            [Request(i, 0, each.messages, each.images) for i, each in enumerate(items.values())],
             parameters_of(benchmark, seed),
         )
     tasks = {}
@@ -75,26 +61,14 @@ def evaluate(
         path = out / "samples" / f"{name}.jsonl"
         with Store(path, settings, ("uid", "draw"), NOTES, keep=without_text) as store:
             with atomic_write(path.with_suffix(".items.jsonl")) as file:
-                file.writelines(json_line(item._asdict()) for item in each.items)
+                for uid, item in each.items.items():
+                    columns = {name: getattr(item, name) for name in COLUMNS}
+                    file.write(json_line({"uid": uid, **columns}))
             regrade(store, each.items)
-            sample_missing(store, each, sampler, seed, leave_out_refused)
-            complete = [i for i in each.items if all((i.uid, j) in store for j in range(k))]
-            if not complete:
-                raise ValueError(f"{name}: the model refuses every item")
-            tasks[name] = {
-                "settings": store.identity,
-                "left_out": sorted({i.uid for i in each.items} - {i.uid for i in complete}),
-                **summarise(
-                    complete, [[store.records[i.uid, j] for j in range(k)] for i in complete]
-                ),
-            }
-    versions = {name: sys.modules[name].__version__ for name in PACKAGES if name in sys.modules}
-    return {
-        "format": FORMAT,
-        "model": sampler.name,
-        "tasks": {**there, **tasks},
-        "versions": {"openrlhf_js": __version__, **versions},
-    }
+            sample_missing(store, each, sampler, seed)
+            groups = [[store.records[uid, draw] for draw in range(k)] for uid in each.items]
+            tasks[name] = {"settings": store.identity, **summarise(each.items, groups)}
+    return {"format": FORMAT, "model": sampler.name, "tasks": {**there, **tasks}}
 
 
 def parameters_of(benchmark: Benchmark, seed: int) -> Parameters:
@@ -102,50 +76,39 @@ def parameters_of(benchmark: Benchmark, seed: int) -> Parameters:
     return Parameters(benchmark.temperature, benchmark.top_p, benchmark.max_new_tokens, seed)
 
 
-def sample_missing(
-    store: Store, asked: Asked, sampler: Sampler, seed: int, leave_out_refused: bool = False
-) -> None:
-    """Samples, grades and appends the responses that a store lacks; raises as `evaluate`."""
+def sample_missing(store: Store, asked: Asked, sampler: Sampler, seed: int) -> None:
+    """Samples, grades and appends the responses that a store lacks; raises as `evaluate`.
+
+    What the model refuses (too long, filtered) is a response without an answer.
+    """
     benchmark, items = asked
     missing = [
         Request(number, draw, item.messages, item.images)
-        for number, item in enumerate(items)
+        for number, (uid, item) in enumerate(items.items())
         for draw in range(benchmark.samples)
-        if (item.uid, draw) not in store.records
+        if (uid, draw) not in store.records
     ]
-    if not missing:
-        return
-    refused: dict[int, str] = {}
+    uids = [*items]
+    refused: list[str] = []
     unanswered: list[str] = []
 
     def keep(batch: list[tuple[Request, Sampled | NoReply]]) -> None:
-        came = [(request, each) for request, each in batch if isinstance(each, Sampled)]
-        grades = grade_all([items[r.number] for r, _ in came], [s.text for _, s in came])
-        store.append(
-            {
-                "uid": items[request.number].uid,
-                "draw": request.draw,
-                **sampled._asdict(),
-                **grade._asdict(),
-                "graded_by": grader_version(),
-            }
-            for (request, sampled), grade in zip(came, grades, strict=True)
-        )
+        records = []
         for request, each in batch:
-            if isinstance(each, NoReply) and each.refused:
-                refused[request.number] = str(each)
-            elif isinstance(each, NoReply):
-                unanswered.append(str(each))
-        if refused and not leave_out_refused:
-            number, why = min(refused.items())
-            raise ValueError(
-                f"{benchmark.name}, item {number + 1}: {why}\n--leave_out_refused gives results "
-                "without such items; what was sampled is kept"
-            )
+            if isinstance(each, NoReply):
+                lost = refused if each.refused else unanswered
+                lost.append(f"item {request.number + 1}: {each}")
+                if lost is unanswered:
+                    continue
+                each = Sampled("", "", REFUSED, None, 0)
+            records.append({"uid": uids[request.number], "draw": request.draw, **each._asdict()})
+        store.append(_graded(items, records))
         bar.advance(len(batch))
 
     with progress(f"sampling {benchmark.name}", len(missing), "responses") as bar:
         sampler.run(missing, parameters_of(benchmark, seed), keep)
+    if refused:
+        say(f"{len(refused):,} responses are refused; the last: {refused[-1]}", error=True)
     if unanswered:
         raise EndpointError(
             f"{benchmark.name}: {len(unanswered):,} of {len(missing):,} requests have no reply; "
@@ -153,13 +116,20 @@ def sample_missing(
         )
 
 
-def regrade(store: Store, items: Sequence[Problem]) -> None:
+def _graded(items: Mapping[str, Example], records: Sequence[Record]) -> list[Record]:
+    texts, version = [each["text"] for each in records], grading.grader_version()
+    grades = grading.grade_all([items[each["uid"]] for each in records], texts)
+    pairs = zip(records, grades, strict=True)
+    return [{**record, **grade._asdict(), "graded_by": version} for record, grade in pairs]
+
+
+def regrade(store: Store, items: Mapping[str, Example]) -> None:
     """Grades again what another version has graded, or could not."""
-    own, version = {item.uid: item for item in items}, grader_version()
+    version = grading.grader_version()
     wanted = {
         key
         for key, record in store.records.items()
-        if key[0] in own
+        if key[0] in items
         if record["graded_by"] != version or record["status"] in UNGRADED
     }
     if not wanted:
@@ -169,34 +139,31 @@ def regrade(store: Store, items: Sequence[Problem]) -> None:
     with progress(f"grading {store.path.stem} again", len(kept), "responses") as bar:
         for start in range(0, len(kept), GRADED_AT_ONCE):
             batch = kept[start : start + GRADED_AT_ONCE]
-            grades = grade_all([own[each["uid"]] for each in batch], [b["text"] for b in batch])
-            store.append(
-                {**record, **grade._asdict(), "graded_by": version}
-                for record, grade in zip(batch, grades, strict=True)
-                if (record["status"], record["answer"], record["graded_by"]) != (*grade, version)
-            )
+            pairs = zip(batch, _graded(items, batch), strict=True)
+            store.append(new for old, new in pairs if new != old)
             bar.advance(len(batch))
     say(f"{store.path.stem}: graded {len(kept):,} responses again", error=True)
 
 
-def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
-    """Rates and lengths with intervals, clustered by equal items, for JSON.
+def summarise(items: Mapping[str, Example], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
+    """Rates and lengths with intervals by item, for JSON.
 
     `groups` are k graded samples for each item. `rows` has one row for each figure (`j` is that of
     pass@j, else None), and `per_item` what comparisons are made from.
     """
-    k, uids = len(groups[0]), [item.uid for item in items]
-    clusters = [cluster_of(uid) for uid in uids]
+    k, uids = len(groups[0]), [*items]
     correct = [sum(each["status"] == "correct" for each in group) for group in groups]
 
-    def vote(item: Problem, group: Sequence[Record]) -> float:
+    def vote(item: Example, group: Sequence[Record]) -> float:
         statuses, answers = ([each[name] for each in group] for name in ("status", "answer"))
-        return majority(statuses, answers, partial(same_answer, item.task))
+        return grading.majority(statuses, answers, partial(grading.same_answer, item.task))
 
-    with ThreadPoolExecutor(THREADS) as threads:  # comparing answers may take a while
-        votes = list(threads.map(vote, items, groups))
-    flat = [(cluster, each) for cluster, group in zip(clusters, groups, strict=True)
-            for each in group]  # fmt: skip
+    with ThreadPoolExecutor(grading.THREADS) as threads:  # comparing answers may take a while
+        votes = list(threads.map(vote, items.values(), groups))
+    flat = [each for group in groups for each in group]
+    said = [each for each in flat if each["finish_reason"] != REFUSED]
+    if not said:
+        raise ValueError("the model refuses every item")
     rows: list[dict[str, Any]] = []
 
     def add(quantity: str, estimate: Estimate, j: int | None = None) -> None:
@@ -204,48 +171,39 @@ def summarise(items: Sequence[Problem], groups: Sequence[Sequence[Record]]) -> d
 
     def rate(name: str, value: str) -> Estimate:
         shares = [sum(each[name] == value for each in group) / k for group in groups]
-        return clustered_proportion(shares, clusters)
+        return clustered_proportion(shares)
 
-    add("mean_at_k", mean_pass_at_k(k, correct, 1, clusters=clusters))
-    for j in tries(k):
-        add("pass_at", mean_pass_at_k(k, correct, j, clusters=clusters), j)
-    add("majority_at_k", clustered_proportion(votes, clusters))
+    add("mean_at_k", mean_pass_at_k(k, correct, 1))
+    for j in sorted({k} | {1 << bit for bit in range(k.bit_length())}):  # 1, 2, 4, ... and k
+        add("pass_at", mean_pass_at_k(k, correct, j), j)
+    add("majority_at_k", clustered_proportion(votes))
     for status in STATUSES:
         add(status, rate("status", status))
     add("truncated", rate("finish_reason", "length"))
-    seconds = sum(each["seconds"] for _, each in flat)
-    if all(each["tokens"] is not None for _, each in flat):
-        right = [pair for pair in flat if pair[1]["status"] == "correct"]
-        other = [pair for pair in flat if pair[1]["status"] != "correct"]
-        lengths = {"tokens": flat, "tokens_correct": right, "tokens_not_correct": other}
-        for name, pairs in lengths.items():
-            if pairs:
-                tokens = [float(each["tokens"]) for _, each in pairs]
-                add(name, clustered_mean(tokens, [cluster for cluster, _ in pairs]))
-        if seconds > 0:
-            speed = sum(each["tokens"] for _, each in flat) / seconds
-            add("tokens_per_second", Estimate(speed, -math.inf, math.inf))
+    add(REFUSED, rate("finish_reason", REFUSED))
+    if all(each["tokens"] is not None for each in said):
+        right = [each for each in said if each["status"] == "correct"]
+        for name, own in (("tokens", said), ("tokens_correct", right)):
+            if own:
+                tokens = [float(each["tokens"]) for each in own]
+                add(name, clustered_mean(tokens, [each["uid"] for each in own]))
     return {
         "items": len(items),
-        "distinct_items": len({*clusters}),
         "samples": k,
-        "graded_by": ", ".join(sorted({each["graded_by"] for _, each in flat})),
+        "graded_by": ", ".join(sorted({each["graded_by"] for each in flat})),
         "rows": rows,
         "per_item": {"uid": uids, "correct": correct, "majority": votes},
     }
 
 
-def tries(samples: int) -> list[int]:
-    """The j of pass@j that are shown: 1, 2, 4, ... and k itself."""
-    return sorted({samples} | {1 << bit for bit in range(samples.bit_length())})
-
-
-def read_results(place: Path) -> Results:
-    """What stands in a folder of results, or in its results.json."""
+def read_results(place: Path, tasks: Sequence[str] = ()) -> Results:
+    """What stands in a folder of results, or in its results.json; of these benchmarks, or all."""
     path = place / FILE if place.is_dir() else place
     if not path.is_file():
         raise ValueError(f"{place} holds no {FILE}: give the --out of a finished evaluation")
     found: Results = json.loads(path.read_bytes())
     if found.get("format") != FORMAT:
         raise ValueError(f"{path} does not hold results of this version of `eval passk`")
-    return found
+    if missing := [name for name in tasks if name not in found["tasks"]]:
+        raise ValueError(f"{place} has no {', '.join(missing)}; it has {', '.join(found['tasks'])}")
+    return {**found, "tasks": {name: found["tasks"][name] for name in tasks or found["tasks"]}}

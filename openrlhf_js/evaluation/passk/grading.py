@@ -12,9 +12,9 @@ from typing import NamedTuple
 import openrlhf_js.tasks
 from openrlhf_js import __version__
 from openrlhf_js.common.files import fingerprint
-from openrlhf_js.evaluation.passk.benchmarks import Problem
 from openrlhf_js.tasks import Task, countdown, geometry3k, gsm8k, knights_knaves, math, maze
 from openrlhf_js.tasks.equivalence import grader
+from openrlhf_js.tasks.prompt_files import Example
 
 THREADS = 32  # answers that take long do so side by side
 LONGEST_ANSWER = 500  # characters that are kept
@@ -35,14 +35,14 @@ def grader_version() -> str:
     return f"{__version__}+{fingerprint([*sources, Path(__file__)])[:12]}"
 
 
-def grade(item: Problem, text: str) -> Grade:
+def grade(item: Example, text: str) -> Grade:
     """The verdict on one response."""
     status = item.task.score(text, item.label).status
     answer = None if status in NOT_VOTING else ANSWER_OF.get(item.task.NAME, str)(text)
     return Grade(status, None if answer is None else answer.strip()[:LONGEST_ANSWER])
 
 
-def grade_all(items: Sequence[Problem], texts: Sequence[str]) -> list[Grade]:
+def grade_all(items: Sequence[Example], texts: Sequence[str]) -> list[Grade]:
     """The verdicts on many responses, one item to each."""
     with ThreadPoolExecutor(THREADS) as threads:
         return list(threads.map(grade, items, texts))

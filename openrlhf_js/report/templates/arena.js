@@ -3,7 +3,7 @@
 const at = id => document.getElementById(id);
 const questions = [...document.querySelectorAll("[data-category]")];
 const left = node => Object.entries(node.dataset).every(([name, values]) =>
-  !at(name).value || values.split(" ").includes(at(name).value));
+  !at(name).value || values === at(name).value);
 
 function filter() {
   const query = at("search").value.toLowerCase();

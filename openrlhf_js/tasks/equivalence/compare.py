@@ -1,7 +1,7 @@
 """Whether two trees are the same answer.
 
-Lists are compared in any order, tuples in order, equations as equations, sets of reals by the
-points that they hold, units by name, and scalars as exact rationals or by a worker's judge.
+Lists are compared in any order, tuples in order, sets of reals by the points that they hold, units
+by name, and scalars as exact rationals or by a worker's judge.
 """
 
 from __future__ import annotations
@@ -60,10 +60,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) -> bool:
-    """Whether each answer satisfies its own one of the tests, in some order.
-
-    Equality is transitive, so that the first fit may be taken; within a tolerance it nearly is.
-    """
+    """Whether each answer satisfies its own one of the tests; the first that fits is taken."""
     if len(answers) != len(tests) or len(tests) > MAX_MEMBERS:
         return False
     left = list(answers)
@@ -88,8 +85,8 @@ def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
 def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
     """The pairs of values of which one must agree; none where the units contradict each other.
 
-    A unit may be missing on one side. A percentage may then be meant as its hundredth or, from 1
-    up, as the number before the sign; degrees may then be meant in radians.
+    Where one has no unit, a percentage may be its hundredth or, from 1 up, the number before the
+    sign, and degrees may be in radians.
     """
     right, wanted = quantity(gold, quantity(answer)[1])
     left, mine = quantity(answer, wanted)
@@ -151,7 +148,7 @@ def infinite(tree: Tree) -> float:
 
 
 def _sides(tree: Tree) -> tuple[Tree, ...]:
-    """The values that an equation or chain gives to a name: `x = 2 + 3 = 5` gives `2 + 3` and 5."""
+    """The values that an equation gives to a name: `x = 2 + 3 = 5` gives `2 + 3` and 5."""
     sides = tree.args[1:]
     sum_of_names = sides[0].kind == "add" and all(p.kind != "num" for p in parts(sides[0]))
     if is_name(sides[0]) or (sum_of_names and len(sides) > 2):  # `m + n = 5 + 7 = 12`

@@ -18,7 +18,6 @@ from openrlhf_js.tasks.equivalence.compare import Judge, Undecided
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import NotRead, Tree, decimal, node, number, read
 
-__all__ = ["check_label", "grade"]
 MAX_CHARS = 2_000
 _NUMERAL = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
 
@@ -97,8 +96,7 @@ def gold(label: str) -> tuple[Gold, ...]:
     """What a label says: plain text or LaTeX, or a JSON object.
 
     The object has `answer` (a text, or a list of texts that are all needed, in any order), and
-    perhaps `unit` and `tolerance` (a decimal number, or one for each answer with commas between; an
-    empty one allows no difference). ValueError if the label is malformed.
+    perhaps `unit` and `tolerance` (numbers between commas). ValueError if the label is malformed.
     """
     if not isinstance(label, str) or not label.strip():
         raise ValueError(f"label is {label!a:.80}: give the gold answer as text, not empty")

@@ -1,8 +1,8 @@
 r"""Judge expressions by their values to 150 digits, and with math-verify where our grammar ends.
 
-For a worker process alone, which is killed when it takes too long. Two expressions that agree to
-110 digits wherever both are real are taken to be equal. Of math-verify only the LaTeX grammar is
-used: its reader of plain expressions hands text to sympy's `parse_expr`, which runs it as Python.
+For a worker process, which is killed when it takes too long. Expressions that agree to 110 digits
+wherever both are real are equal. Of math-verify only the LaTeX grammar is used: its reader of plain
+expressions hands text to sympy's `parse_expr`, which runs it as Python.
 """
 
 from __future__ import annotations
@@ -80,11 +80,7 @@ class Numeric(Judge):
     log: str = "ln"
 
     def values(self, *trees: Tree) -> Iterator[tuple[Value, ...]]:
-        """The values at the points where all have one.
-
-        At a negative point a root or logarithm may leave the reals: it then says nothing of an
-        identity that holds for positive variables.
-        """
+        """The values at the points where all have one; at negative points only if they are real."""
         variables = set().union(*map(names, trees)) - _CONSTANTS.keys()
         for k in range(_POINTS if variables else 1):
             point = _CONSTANTS | {name: _coordinate(name, k) for name in variables}

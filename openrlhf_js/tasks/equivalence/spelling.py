@@ -145,11 +145,7 @@ _LATEX_RULES, _PLAIN_RULES = _rules(_LATEX), _rules(_PLAIN)
 
 
 def normal(text: str) -> str:
-    r"""The text in its canonical spelling.
-
-    Thin spaces, sizes, styles and dollar pairs are gone; synonyms have one name; digits grouped by
-    spaces or `{,}` are joined; a `$` that is left is money, spelt `\usd`.
-    """
+    r"""The text in its canonical spelling; a `$` that is no delimiter is money, spelt `\usd`."""
     text = (text if text.isascii() else _in_ascii(text)).strip()
     if text.isascii() and text.isdigit():
         return text

@@ -103,10 +103,7 @@ def is_sentence(said: Iterable[str]) -> bool:
 
 
 def _unit(text: str) -> Unit:
-    """The unit that words such as `km / h`, `square feet`, `cm ^ 2` or `red apples` stand for.
-
-    Words that are no known unit stand for themselves, so that `5 apples` is not `5 oranges`.
-    """
+    """The unit that words such as `km / h`, `square feet`, `cm ^ 2` or `red apples` stand for."""
     said = re.sub(r"\b(square|sq|cubic|cu) (\w+)", r"\2 \1", text).split()
     found = tuple(_NAMES.get(_singular(w), _singular(w)) for w in said if w not in _SKIPPED)
     if len(said) > 10 or is_sentence(said) or not any(name[0].isalpha() for name in found):

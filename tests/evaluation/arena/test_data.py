@@ -49,8 +49,7 @@ def test_questions_of_both_schemas(folder, caplog):
         Question("a", "c", "p\u2028q"),
         Question("7", V1, "q"),
     ]
-    for said in ("line 3: no text under 'prompt'", "line 4: no text", "line 5: not JSON"):
-        assert said in caplog.text
+    assert "3 rows are left out, such as line 3: no text under 'prompt'" in caplog.text
     assert list(select(found, [V1])) == ["7"]
     with pytest.raises(ValueError, match="no question is of the category 'x'"):
         select(found, ["x"])
@@ -82,13 +81,13 @@ def test_judgments_of_both_schemas(folder, caplog):
     older = {"question_id": "b", "model": "org/m", "judge": "j"}
     games = [{"score": "A<B", "judgment": "text", "user_prompt": "u"}, {"score": "[[C]]"}]
     rows = [judgment_row("a", 1, "failed"), {**older, "games": games}, judgment_row("c", 1, 2)]
-    rows += [judgment_row("c", None, 1), {**judgment_row("d", 1, 1), "games": []}]
+    rows += [judgment_row("c", -1, 1), {**judgment_row("d", 1, 1), "games": []}]
     path = write_lines(folder.judgments("j", "m"), rows)
     found = read_judgments(path)
     assert found["a"].games == (Game("B>A", "because"), None)
     assert (found["b"].model, found["b"].category, found["b"].baseline) == ("m", V1, "")
     assert found["b"].games == (Game("B>A", "text"), Game(None, ""))
-    assert found["c"].complete  # the last complete one counts
+    assert found["c"].games[0].verdict == "A>B"  # the last one counts
     assert "line 5: there are not two games" in caplog.text
 
 
@@ -127,10 +126,10 @@ def test_names():
 
 def test_benches():
     assert bench_of(V2).category("creative_writing").baseline == "gemini-2.0-flash-001"
-    assert bench_of(V2, {"hard_prompt": "b"}).category("hard_prompt").baseline == "b"
+    assert bench_of(V2, "b").category("hard_prompt").baseline == "b"
     assert bench_of("mine", "b").category("any").baseline == "b"
     with pytest.raises(ValueError, match="has no category 'x'"):
-        bench_of(V2, {"x": "b"})
+        bench_of(V2).category("x")
     with pytest.raises(ValueError, match="--baseline MODEL"):
         bench_of("mine")
 
@@ -169,8 +168,6 @@ def test_fetching_from_a_clone(tmp_path):
     assert [line.split(f"{V2}/")[-1] for line in missing] == [
         "model_answer/absent.jsonl (no such file)",
         "model_judgment/gpt-4.1/absent.jsonl (no such file)",
-        "1 questions of hard_prompt; not 500",
-        "1 questions of creative_writing; not 250",
     ]
     assert read_lines(folder.answers("other")) == [{"mine": 1}]  # never overwritten
     assert len(read_lines(folder.judgments("gpt-4.1", "other"))) == 1

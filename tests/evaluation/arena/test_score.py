@@ -18,11 +18,9 @@ from openrlhf_js.evaluation.arena.score import (
     judging,
     load,
     official,
-    tallies,
 )
-from openrlhf_js.stats import clustered_mean
+from openrlhf_js.stats import clustered_mean, detectable_effect
 
-GPT_35 = np.array([258.0, 1012.0, 144.0])  # gpt-3.5-turbo-0125 on v0.1, as published
 V2 = "arena-hard-v2.0"
 HARD = {"category": "hard_prompt", "baseline": "o3-mini-2025-01-31", "judge": "gpt-4.1"}
 CREATIVE = {"category": "creative_writing", "baseline": "gemini-2.0-flash-001"}
@@ -42,6 +40,11 @@ def pool(tmp_path):
 
 def own(rows, model="m"):
     return rows[rows.model == model]
+
+
+def tally(rows):
+    """Weighted rows won, lost and tied."""
+    return [rows.weight[rows.points == points].sum() for points in (1, 0, 0.5)]
 
 
 # the model's rows in game 1 (A is the baseline) and in game 2, as upstream's table has them
@@ -70,15 +73,15 @@ def test_each_pair_of_verdicts_has_its_rows(pool, first, second):
 def test_rows_that_count(pool):
     rows = [judgment_row("a", 1, None), judgment_row("b", "failed", -2), judgment_row("c", 2, 1)]
     judged = pool(rows).judged
-    assert tallies(games(judged))["m"].tolist() == [4, 0, 0]
-    assert tallies(games(judged, both=False))["m"].tolist() == [5, 3, 0]
-    assert tallies(games(judged, much_weight=2))["m"].tolist() == [3, 0, 0]
+    assert tally(games(judged)) == [4, 0, 0]
+    assert tally(games(judged, both=False)) == [5, 3, 0]
+    assert tally(games(judged, much_weight=2)) == [3, 0, 0]
     assert judged.failed.tolist() == [0, 1, 0]
 
 
 def test_the_published_score_of_gpt_3_5_is_found(pool):
     rows = games(pool(rows_with(258, 1012, 144, 500)).judged)
-    assert tallies(rows)["m"].tolist() == GPT_35.tolist()
+    assert tally(rows) == [258, 1012, 144]  # gpt-3.5-turbo-0125 on v0.1
     assert round(100 * clustered(rows).value, 2) == 23.34
     # published, of 100 unseeded rounds: 21.7 to 25.3; what the percentiles tend to is
     # 23.34 -+ 1.96 standard errors of 1,414 rows
@@ -137,7 +140,6 @@ def test_how_a_judge_judged_by_hand(pool):
         judgment_row("7", "failed", None),
     ]
     found = judging(pool(rows).judged)
-    assert (found["judgments"], found["judgments_complete"]) == (7, 5)
     assert (found["games_failed"], found["games_without_verdict"]) == (1, 2)
     assert found["contradictions"] == pytest.approx(1 / 5)
     # points of A: 0 + 1, 1 + 1, 0 + 1, 1/2 + 0, 1/2 + 1/2 of ten
@@ -209,19 +211,8 @@ def test_style_control_says_whose_it_is(pool):
     assert "official script stops after 50 steps" in " ".join(ours.notes)
     assert "near it: m0." in " ".join(ours.notes)
     assert {row["model"] for row in ours.rows} == {"base", "m1", "m2"}  # m3 lost every game
-    with pytest.raises(ValueError, match="no answer of m0 is near equal style"):
-        compare(found, ["j"], Plan(style_control="all"), "m0", "m1")
     assert "they have not converged" in " ".join(official.notes) and len(official.rows) == 5
     assert {row["confidence"] for row in official.rows} == {0.9}
-    with pytest.raises(ValueError, match="at some of style: --style_control all"):
-        board(found, ["j"], Plan("official", "length"))
-
-
-def test_style_control_without_counts_says_what_is_missing(pool):
-    found = pool(random_rows(2, 4))
-    found = found._replace(styles=found.styles[:0])
-    with pytest.raises(ValueError, match=r"m0: 4 questions without style counts.* metadata"):
-        board(found, ["j"], Plan(style_control="all"))
 
 
 def test_categories_judges_and_deviations(tmp_path, caplog):
@@ -232,7 +223,7 @@ def test_categories_judges_and_deviations(tmp_path, caplog):
     pools = load(Folder(tmp_path, V2), ["gpt-4.1"])
     assert [pool.category for pool in pools] == ["hard_prompt", "creative_writing"]
     assert [pool.baseline for pool in pools] == [HARD["baseline"], CREATIVE["baseline"]]
-    assert "but another: score them with --category hard_prompt --baseline another" in caplog.text
+    assert "score them with --category hard_prompt --baseline another" in caplog.text
     found = board(pools[1], ["gpt-4.1"], Plan(much_weight=2)).rows[0]
     assert found["deviations"] == [
         "the number of judges is 1; officially 2",
@@ -241,7 +232,7 @@ def test_categories_judges_and_deviations(tmp_path, caplog):
     ]
     with pytest.raises(ValueError, match="'poems' is not in list"):
         load(Folder(tmp_path, V2), ["gpt-4.1"], ["poems"])
-    with pytest.raises(ValueError, match=r"no judgments by x .*judges there: gpt-4\.1"):
+    with pytest.raises(ValueError, match="holds nothing usable that x judged"):
         load(Folder(tmp_path, V2), ["x"])
 
 
@@ -261,19 +252,20 @@ def test_equal_weights_are_a_paired_t_test(pool):
         for name, own in margins.items()
         for n, m in enumerate(own)
     ]
-    found = compare(pool(rows), ["j"], Plan(), "a", "b")
+    found, said = compare(pool(rows), ["j"], Plan(), "a", "b")
     points = [(np.sign(side) + 1) / 2 for side in margins.values()]
     expected = stats.ttest_rel(*points)
-    assert (found.questions, found.only_a, found.only_b) == (8, 0, 0)
-    assert found.difference.value == pytest.approx(points[0].mean() - points[1].mean())
-    assert found.difference.p_value == pytest.approx(expected.pvalue)
-    assert found.difference[1:3] == pytest.approx(tuple(expected.confidence_interval()))
-    assert "no difference is shown. On the 8 questions of both;" in found.sentence("where")
+    assert found.value == pytest.approx(points[0].mean() - points[1].mean())
+    assert found.p_value == pytest.approx(expected.pvalue)
+    assert found[1:3] == pytest.approx(tuple(expected.confidence_interval()))
+    assert "no difference is shown. On the 8 questions of both (0 left out);" in said
+    detectable = 100 * detectable_effect(found.standard_error, found.degrees_of_freedom)
+    assert f"a difference of {detectable:.1f} points would have been found" in said
 
 
 def test_the_jackknife_by_question_with_weights(pool):
     found_pool = pool(random_rows(2, 25, seed=3))
-    found = compare(found_pool, ["j"], Plan(), "m1", "m0")
+    found, _ = compare(found_pool, ["j"], Plan(), "m1", "m0")
     rows = games(found_pool.judged)
 
     def difference(rows):
@@ -281,14 +273,13 @@ def test_the_jackknife_by_question_with_weights(pool):
 
     left_out = np.array([difference(rows[rows.uid != uid]) for uid in rows.uid.unique()])
     variance = 24 / 25 * np.square(left_out - difference(rows)).sum()
-    assert found.difference.value == pytest.approx(difference(rows))
-    assert found.difference.standard_error == pytest.approx(math.sqrt(variance))
+    assert found.value == pytest.approx(difference(rows))
+    assert found.standard_error == pytest.approx(math.sqrt(variance))
     widths = [
         clustered_mean(r.points, r.uid.to_numpy(), weights=r.weight).half_width
         for r in (own(rows, "m1"), own(rows, "m0"))
     ]
-    assert found.difference.estimate.half_width < 0.9 * math.hypot(*widths)
-    assert found.detectable == pytest.approx(2.9 * found.difference.standard_error, rel=0.03)
+    assert found.estimate.half_width < 0.9 * math.hypot(*widths)
 
 
 def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
@@ -296,9 +287,8 @@ def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
     rows += [judgment_row(f"q{n}", m, m, model="b") for n, m in enumerate([1, -1, -1], start=1)]
     rows += [judgment_row("q9", 1, None, model="b")]
     found_pool = pool(rows)
-    found = compare(found_pool, ["j"], Plan(), "a", "b")
-    assert (found.questions, found.only_a, found.only_b) == (3, 2, 0)
-    assert found.score_a == pytest.approx(2 / 3)
+    _, said = compare(found_pool, ["j"], Plan(), "a", "b")
+    assert "66.7 - 33.3 = +33.3" in said and "On the 3 questions of both (2 left out)" in said
     for a, b in (("a", "a"), ("a", "base"), ("nobody", "b")):
-        with pytest.raises(ValueError, match="cannot be compared"):
+        with pytest.raises(ValueError, match="have no question in common, or are the same"):
             compare(found_pool, ["j"], Plan(), a, b)

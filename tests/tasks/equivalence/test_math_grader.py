@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.base import scored
-from openrlhf_js.tasks.equivalence import grader, numeric
+from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.equivalence.compare import rational
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import read
@@ -199,21 +199,6 @@ def test_a_megabyte_is_refused_unread():
     for piece in ("{", "1", "$", r"\frac{1}{", r"\text{"):
         assert grader.grade(piece * (1 << 20), "5").status == "malformed"
     assert time.process_time() - began < 0.1
-
-
-PIECES = [
-    *r"0123456789xyie{}()[]|^_!%,.;:=<>+-*/\ $&'½",
-    *(" or ", "km", r"\in", r"\mathbb{R}", "for all ", r"\frac", r"\sqrt", r"\text{", r"\pm"),
-    *(r"\infty", r"\cup", r"\left", r"\{", r"\}", r"\approx", r"\langle"),
-]
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.sampled_from("=(~"))
-def test_no_answer_raises_or_passes_for_another(text, kind):
-    label = {"=": r"\{271828, \sqrt{314159}\}", "(": r"(271828, \sqrt{314159})", "~": "x>271828"}
-    status, detail = numeric.compare(text, label[kind])
-    assert status in ("wrong", "malformed"), detail
 
 
 CODE = [

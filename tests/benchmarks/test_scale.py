@@ -1,0 +1,34 @@
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def scale():
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # as for a script
+    import scale
+
+    yield scale
+    sys.path.pop(0)
+    logging.disable(logging.NOTSET)
+
+
+def test_the_queue_model_of_the_pool(scale):
+    service = [3.0, 1.0, 1.0, 1.0]
+    assert scale.makespan(service, workers=1, own=0.5) == 8.0  # the caller works between answers
+    assert scale.makespan(service, workers=2, own=0.0) == 3.0
+    assert scale.makespan(service, workers=2, own=0.5) == 5.0
+    assert scale.makespan([1e-9] * 100, workers=64, own=0.5) == pytest.approx(50)
+
+
+def test_it_prints_its_tables_and_bytes_grow_with_ranks_and_tokens(scale, capsys):
+    scale.main(scale=8, rounds=1)
+    printed = capsys.readouterr().out
+    tables = [table.splitlines() for table in printed[printed.index("|") :].strip().split("\n\n")]
+    assert [len(table) - 2 for table in tables] == [7, 7, 5, 10]
+    cells = [cell.strip() for cell in tables[0][-1].split("|")]
+    assert cells[1] == "gigabytes through Ray" and cells[3] == "1.00 (1.00 to 1.00)"
+    assert 0.9 < float(cells[4].split()[0]) < 1
+    assert all(float(row.split("|")[2].replace(",", "")) > 0 for row in tables[1][2:])
