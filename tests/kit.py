@@ -110,6 +110,28 @@ def save_policy(folder: Path, task: str = "sort") -> Path:
     return folder
 
 
+def save_seeing_policy(folder: Path) -> Path:
+    """A tiny Qwen2.5-VL with random weights and its processor, as a Hugging Face folder."""
+    from dataclasses import replace
+
+    from openrlhf_js.tiny import model, preferences
+
+    task = replace(preferences.TASK, tokens=(*preferences.TASK.tokens, *model.VISION.values()))
+    tokenizer = model.make_tokenizer(task)
+    model.save(model.make_vision_model(tokenizer, seed=0), tokenizer, folder)
+    return folder
+
+
+def save_figures(folder: Path, count: int = 2) -> list[str]:
+    """Paths of pictures that differ in their colour and their size."""
+    from PIL import Image
+
+    paths = [folder / f"{number}.png" for number in range(count)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (60 + 40 * number, 60), (0, 250 // count * number, 90)).save(path)
+    return list(map(str, paths))
+
+
 def save_scorer(folder: Path, task: str = "sort", seed: int = 0, **config: Any) -> Path:
     """A Bradley-Terry model as upstream loads one: that model's body and a `score` head."""
     import torch

@@ -10,12 +10,14 @@ import ray
 import torch
 from openrlhf.models import get_llm_for_sequence_regression
 from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
+from openrlhf.utils import get_tokenizer
 from openrlhf.utils.loss_utils import get_loss_batch_info
 
 from openrlhf_js.plugin.flags import LOSSES
 from openrlhf_js.plugin.gradient_variance import GradientVariance
 from openrlhf_js.plugin.lora import refuse_tied, send_merged_weights
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
+from openrlhf_js.sampling.models import FORBIDDEN, media_tokens
 
 
 def sum_dynamic_batches(trainer: Any, engine: Any, step_at: int) -> None:
@@ -116,6 +118,20 @@ def load_with_scale(model_name_or_path: str, model_type: str, **settings: Any) -
     return model
 
 
+def forbid_media(model: torch.nn.Module) -> None:
+    """Leaves images and videos no probability as the next token, since vLLM samples none of them.
+
+    In a response they would fail: "Image features and image tokens do not match".
+    """
+    tokens = torch.tensor(media_tokens(model.config))
+
+    def hook(_: Any, __: Any, output: Any) -> None:
+        logits = output["logits"]
+        output["logits"] = logits.index_fill(-1, tokens.to(logits.device), FORBIDDEN)
+
+    model.register_forward_hook(hook)
+
+
 def our_policy(actor_class: Any) -> Any:
     """Upstream's policy actor with our additions; defined here so that Ray sends it by value."""
 
@@ -128,6 +144,10 @@ def our_policy(actor_class: Any) -> Any:
             if ours.loss:
                 strategy.args.actor.loss_agg_mode = LOSSES[ours.loss]
             super().init_model_from_pretrained(strategy, *args, **kwargs)
+            if self.actor.is_vlm:
+                # is saved with the model, and must be its processor: upstream has the tokenizer
+                self.tokenizer = get_tokenizer(strategy.args.actor.model_name_or_path, None)
+                forbid_media(self.actor.model.module)
             length = strategy.args.rollout.max_new_tokens
             divide_loss(self.trainer, length if ours.loss == "constant" else None)
             if train.dynamic_batch_enable:

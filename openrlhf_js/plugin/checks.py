@@ -43,6 +43,7 @@ WITH_LORA = {
     "ds.tensor_parallel_size": 1,
     "train.enable_ema": False,  # upstream pairs both models' parameters by their order
 }
+BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
 RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
 
 
@@ -243,6 +244,7 @@ def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
         return [f"cannot be read ({first_line(error.__cause__ or error)})"], None
     keys = ("data.input_key", "data.label_key")
     problems = [each for flag in keys for each in _column_problems(data, flat[flag], flag)]
+    problems += _image_problems(data, flat["data.image_key"])
     key, chat = flat["data.input_key"], flat["data.apply_chat_template"]
     kinds = {type(prompt) for prompt in data[key]} if not problems else set()
     if wrong := kinds - ({str, list} if chat else {str}):
@@ -255,6 +257,17 @@ def _column_problems(data: Any, key: str | None, flag: str) -> list[str]:
     if key is None or key in data.column_names:
         return []
     return [f"no column {key!r} (--{flag}); there are {', '.join(data.column_names)}"]
+
+
+def _image_problems(data: Any, key: str) -> list[str]:
+    """The first image that does not exist, of those that upstream takes for paths."""
+    for number, images in enumerate(data[key] if key in data.column_names else (), 1):
+        for image in images if isinstance(images, list) else [images]:
+            other = not isinstance(image, str) or len(image) > BASE64_CHARACTERS
+            if other or re.match("https?://|data:image", image) or os.path.isfile(image):
+                continue
+            return [f"row {number} shows an image that does not exist: {image}"]
+    return []
 
 
 # --- batch sizes -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import importlib.util
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+from openrlhf_js.common.processors import leave_out_videos
 from openrlhf_js.plugin.upstream import BadInput
 
 ENVIRONMENT = {
@@ -345,6 +347,41 @@ def _keep_weights(module: ModuleType) -> None:
         import torch
 
         layer.cpu_linear = torch.nn.functional.linear
+
+
+# torchvision has no build for CPU on PyPI, and only videos need it
+_stands_in_for(
+    "transformers.processing_utils",
+    "args_in_init = inspect.signature(cls.__init__).parameters.keys()",
+    "transformers.models.qwen2_vl.video_processing_qwen2_vl | "
+    "import torchvision.transforms.v2.functional as tvF",
+)(leave_out_videos)
+
+
+# the function has a copy beside it that needs no torchvision
+@_stands_in_for(
+    "transformers.models.qwen2_vl",
+    "vllm.model_executor.models.qwen2_vl | "
+    "from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize",
+    "transformers.models.qwen2_vl.image_processing_qwen2_vl | "
+    "from torchvision.transforms.v2 import functional as tvF",
+)
+def _resize_with_pil(module: ModuleType) -> None:
+    if not importlib.util.find_spec("torchvision"):
+        files = f"{module.__name__}.image_processing"
+        sys.modules[f"{files}_qwen2_vl"] = importlib.import_module(f"{files}_pil_qwen2_vl")
+
+
+# Of a prompt that vLLM reads in parts, it turns the response's generator back, which one on CPU
+# cannot; read whole, a response depends on its seed alone.
+@_stands_in_for(
+    "vllm.config.model",
+    "def is_chunked_prefill_supported(self) -> bool:",
+    "vllm.engine.arg_utils | default_chunked_prefill = model_config.is_chunked_prefill_supported",
+    "vllm.v1.worker.gpu_model_runner | gen.set_offset(gen.get_offset() - 4)",
+)
+def _whole_prompts(module: ModuleType) -> None:
+    module.ModelConfig.is_chunked_prefill_supported = False
 
 
 # A spawned engine imports torch and vLLM once more, and its worker again: a third of the time to

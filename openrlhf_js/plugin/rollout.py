@@ -24,6 +24,7 @@ from openrlhf.utils.agent import SingleTurnAgentExecutor
 from openrlhf_js.plugin.rewards import RemoteRewards
 from openrlhf_js.plugin.upstream import BadReward, plain_class
 from openrlhf_js.sampling.engines import key
+from openrlhf_js.sampling.models import FORBIDDEN, media_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -136,12 +137,15 @@ def checked_rollout(
 
     class CheckedRollout(plain_class(actor_class)):  # type: ignore[misc]
         executor: Any
+        forbidden: dict[int, float] | None = None  # tokens, and what their logits get
         hf_tokenizer: Any = None
 
         async def __init__(  # type: ignore[misc]  # Ray awaits it
             self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
         ) -> None:
             await super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs)
+            media = media_tokens(self.llm.model_config.hf_config)
+            self.forbidden = dict.fromkeys(media, FORBIDDEN)
             # Graders run in its threads. A few graders that hang would fill asyncio's own pool,
             # which has a few threads per core.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
@@ -150,9 +154,11 @@ def checked_rollout(
                 self.executor = RememberingExecutor(remote_rm_url, client, limit_seconds)
 
         async def generate(self, prompt_token_ids: Any, sampling_params: Any, **more: Any) -> Any:
+            sampling_params = copy.copy(sampling_params)
             if sampling_params.seed is not None:  # an agent's turns differ in their context
-                sampling_params = copy.copy(sampling_params)
                 sampling_params.seed = key(sampling_params.seed, len(prompt_token_ids), 0)
+            if self.forbidden:
+                sampling_params.logit_bias = (sampling_params.logit_bias or {}) | self.forbidden
             return await super().generate(prompt_token_ids, sampling_params, **more)
 
         async def generate_responses(

@@ -54,6 +54,7 @@ RELIED_ON: Names = {
         "NaiveReplayBuffer.collate_fn": "self batch",
         "NaiveReplayBuffer.setup_dynamic_batch": "self strategy",
     },
+    "openrlhf.utils": {"get_tokenizer": "pretrain model"},
     "openrlhf.utils.loss_utils": {
         "get_loss_batch_info": "strategy loss_mask replay_buffer step dynamic_batch",
     },
@@ -104,6 +105,7 @@ RELIED_ON: Names = {
         f"RolloutRayActor.{ACTOR}.generate_responses": "self prompt label sampling_params",
         f"RolloutRayActor.{ACTOR}.generate": "self prompt_token_ids sampling_params",
     },
+    "vllm": {"SamplingParams.logit_bias": ""},
     "deepspeed": {"zero.GatheredParameters": "params"},
     "peft.peft_model": {
         "PeftModel.get_base_model": "self",
@@ -137,6 +139,11 @@ RELIED_ON_FOR_CPU: Names = {
     "torch.distributed.distributed_c10d": {"ProcessGroupGloo._Options": ""},
     "openrlhf.models.ring_attn_utils": {"index_first_axis": "", "unpad_input": "", "pad_input": ""},
     "transformers.modeling_flash_attention_utils": {"_pad_input": "", "_unpad_input": ""},
+    "transformers.processing_utils": {"ProcessorMixin.get_attributes": ""},
+    "transformers.models.qwen2_vl.image_processing_pil_qwen2_vl": {
+        "smart_resize": "height width factor min_pixels max_pixels",
+    },
+    "vllm.config.model": {"ModelConfig.is_chunked_prefill_supported": ""},
     "vllm.model_executor.layers.utils": {"dispatch_cpu_unquantized_gemm": "layer remove_weight"},
     "vllm.distributed.utils": {
         "StatelessProcessGroup.create": "host port rank world_size",

@@ -9,15 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
+from openrlhf_js.common.processors import load_processor
+from openrlhf_js.sampling.models import FORBIDDEN, media_tokens
+
 Response = NDArray[np.int32]  # token ids, with the end token where the model ended
+Images = Sequence[Sequence[str]]  # of each prompt, the paths of its images
 VLLM_ON_CPU = {  # as `plugin.cpu` sets it, whose replacements vLLM loads as a plugin
     "OPENRLHF_JS_DEVICE": "cpu",
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
@@ -52,19 +58,25 @@ class Transformers:
     """
 
     def __init__(self, policy: Policy):
-        from transformers import AutoModelForCausalLM, GenerationConfig
+        import transformers
 
-        dtype = getattr(torch, policy.dtype)
-        model = AutoModelForCausalLM.from_pretrained(policy.folder, dtype=dtype)
+        sees = hasattr(transformers.AutoConfig.from_pretrained(policy.folder), "vision_config")
+        kind = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
+        load = getattr(transformers, kind).from_pretrained
+        model = load(policy.folder, dtype=getattr(torch, policy.dtype))
+        self.processor: Any = load_processor(policy.folder) if sees else None
         self.policy = policy
         self.model: Any = model.to(policy.device).eval()
         # Not the folder's own settings, which may hold a top_k or a repetition penalty.
-        self.model.generation_config = GenerationConfig(
+        self.model.generation_config = transformers.GenerationConfig(
             eos_token_id=list(policy.ends) or None,
             pad_token_id=policy.ends[0] if policy.ends else 0,
+            suppress_tokens=media_tokens(model.config) or None,
         )
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[Response]:
+    def sample(
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], images: Images = ()
+    ) -> list[Response]:
         """A random response to each prompt (token ids); the same key gives the same response.
 
         Each token inverts the distribution at a uniform number.
@@ -79,21 +91,29 @@ class Transformers:
             chosen = invert(logits, uniform[:, place], self.policy.temperature, self.policy.top_p)
             return torch.full_like(logits, -torch.inf).scatter_(1, chosen[:, None], 0.0)
 
-        return self._generate(prompts, [choose])
+        return self._generate(prompts, [choose], images)
 
-    def greedy(self, prompts: Sequence[Sequence[int]]) -> list[Response]:
+    def greedy(self, prompts: Sequence[Sequence[int]], images: Images = ()) -> list[Response]:
         """The greedy response to each prompt."""
-        return self._generate(prompts, [])
+        return self._generate(prompts, [], images)
 
     @torch.no_grad()
-    def _generate(self, prompts: Sequence[Sequence[int]], processors: list[Any]) -> list[Response]:
+    def _generate(
+        self, prompts: Sequence[Sequence[int]], processors: list[Any], images: Images
+    ) -> list[Response]:
         width = max(map(len, prompts))
         tokens = torch.zeros(len(prompts), width, dtype=torch.long)
         mask = torch.zeros_like(tokens)
         for row, prompt in enumerate(prompts):  # padded on the left
             tokens[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
+        seen = {}
+        if pictures := [Image.open(path) for own in images for path in own]:
+            seen = {**self.processor.image_processor(pictures, return_tensors="pt")}
+            if "image_grid_thw" in seen:  # Qwen's positions depend on where images are
+                seen["mm_token_type_ids"] = (tokens == self.processor.image_token_id).int()
         made = self.model.generate(
+            **{name: value.to(self.policy.device) for name, value in seen.items()},
             input_ids=tokens.to(self.policy.device),
             attention_mask=mask.to(self.policy.device),
             max_new_tokens=self.policy.max_new_tokens,
@@ -122,22 +142,29 @@ class Vllm:
             seed=0,
         )
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[Response]:
+    def sample(
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], images: Images = ()
+    ) -> list[Response]:
         """A random response to each prompt, with a generator for each."""
         settings = {"temperature": self.policy.temperature, "top_p": self.policy.top_p}
-        return self._generate(prompts, [{**settings, "seed": key} for key in keys])
+        return self._generate(prompts, [{**settings, "seed": key} for key in keys], images)
 
-    def greedy(self, prompts: Sequence[Sequence[int]]) -> list[Response]:
+    def greedy(self, prompts: Sequence[Sequence[int]], images: Images = ()) -> list[Response]:
         """The greedy response to each prompt."""
-        return self._generate(prompts, [{"temperature": 0.0}] * len(prompts))
+        return self._generate(prompts, [{"temperature": 0.0}] * len(prompts), images)
 
     def _generate(
-        self, prompts: Sequence[Sequence[int]], settings: Sequence[dict[str, Any]]
+        self,
+        prompts: Sequence[Sequence[int]],
+        settings: Sequence[dict[str, Any]],
+        images: Images,
     ) -> list[Response]:
         from vllm import SamplingParams
 
+        media = media_tokens(self.llm.model_config.hf_config)
         parameters = [
             SamplingParams(
+                logit_bias=dict.fromkeys(media, FORBIDDEN) or None,
                 max_tokens=self.policy.max_new_tokens,
                 stop_token_ids=list(self.policy.ends),
                 detokenize=False,
@@ -146,6 +173,12 @@ class Vllm:
             for each in settings
         ]
         given: list[Any] = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        for each, own in zip(given, images, strict=False):
+            if own:  # vLLM itself repeats the token that stands for an image
+                pairs = pairwise([None, *each["prompt_token_ids"]])
+                kept = [now for last, now in pairs if now != last or now not in media]
+                shown = {"image": [Image.open(path) for path in own]}
+                each.update(prompt_token_ids=kept, multi_modal_data=shown)
         made = self.llm.generate(given, parameters, use_tqdm=False)
         return [np.array(each.outputs[0].token_ids, dtype=np.int32) for each in made]
 

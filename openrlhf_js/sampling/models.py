@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import fingerprint
+from openrlhf_js.common.processors import load_processor
 
 NOT_DOWNLOADED = ("*.pth", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*", "*.py")
 FINGERPRINTED = (  # what decides what a model says
     *("*.safetensors", "*.bin", "config.json", "*.index.json"),
     *("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "chat_template*"),
+    *("processor_config.json", "preprocessor_config.json"),
 )
+MEDIA_TOKENS = ("image_token_id", "video_token_id", "audio_token_id")  # of configurations
+FORBIDDEN = -100.0  # the logit, or what is added to it, of a token that must not be sampled
 
 
 class ModelFiles(NamedTuple):
@@ -21,6 +25,7 @@ class ModelFiles(NamedTuple):
     folder: Path
     tokenizer: Any
     config: Any
+    processor: Any = None  # of a model that sees
 
     @property
     def context(self) -> int | None:
@@ -37,6 +42,12 @@ class ModelFiles(NamedTuple):
             ends.append(GenerationConfig.from_pretrained(self.folder).eos_token_id)
         flat = [each for end in ends for each in (end if isinstance(end, list) else [end])]
         return tuple(sorted({each for each in flat if each is not None}))
+
+
+def media_tokens(config: Any) -> list[int]:
+    """The tokens in whose places a model puts what it sees or hears; without media they fail."""
+    found = (getattr(config, name, None) for name in MEDIA_TOKENS)
+    return [token for token in found if token is not None]
 
 
 def local_folder(name_or_path: str | Path, **wanted: Any) -> Path:
@@ -68,7 +79,9 @@ def model_files(folder: Path) -> ModelFiles:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         if len(tokenizer) < 4:  # which transformers makes up where there is none
             raise ValueError("it has no tokenizer")
-        return ModelFiles(folder, tokenizer, AutoConfig.from_pretrained(folder))
+        config = AutoConfig.from_pretrained(folder)
+        processor = load_processor(folder) if hasattr(config, "vision_config") else None
+        return ModelFiles(folder, tokenizer, config, processor)
     except (OSError, ValueError, KeyError, TypeError) as error:
         said = f"{folder} is not a model that loads: {error}"
         raise ValueError(said.splitlines()[0]) from error

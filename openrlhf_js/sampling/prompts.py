@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from openrlhf_js.common.files import read_rows
+from openrlhf_js.common.processors import IMAGE_TAG, parts
 
 Row = dict[str, Any]
 
@@ -55,8 +57,11 @@ def drawn(rows: Sequence[Row], count: int | None, most: int, seed: int) -> list[
     return [rows[number] for number in order[:wanted]]
 
 
-def asked(rows: Iterable[Row], form: Form, tokenizer: Any) -> list[Prompt]:
-    """The prompts of rows; ValueError for a row that the policy cannot be given."""
+def asked(rows: Iterable[Row], form: Form, tokenizer: Any, processor: Any = None) -> list[Prompt]:
+    """The prompts of rows; ValueError for a row that the policy cannot be given.
+
+    A model that sees has a `processor`: a row may then have `images`, paths for each `<image>`.
+    """
     if form.apply_chat_template and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "the model's tokenizer has no chat template, which messages need: take its instruct "
@@ -64,8 +69,12 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any) -> list[Prompt]:
         )
     found = []
     for row in rows:
-        text = _text(row, form, tokenizer)
-        tokens = tokenizer(text, add_special_tokens=False).input_ids
+        text, images = _text(row, form, tokenizer, processor), row.get("images") or ()
+        if images:
+            given = {"text": [text], "images": [Image.open(path) for path in images]}
+            (tokens,) = processor(**given, add_special_tokens=False).input_ids
+        else:
+            tokens = tokenizer(text, add_special_tokens=False).input_ids
         label = "" if form.label_key is None else _value(row, form.label_key, "--label_key")
         if not tokens or not isinstance(label, str):
             raise ValueError(f"a prompt is empty, or its label is not text: {row!r:.200}")
@@ -73,16 +82,28 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any) -> list[Prompt]:
     return found
 
 
-def _text(row: Row, form: Form, tokenizer: Any) -> str:
-    if row.get("images"):
+def check_images(messages: Sequence[Row], images: Sequence[str]) -> None:
+    """ValueError unless the messages say `<image>` once for each image."""
+    tags = sum(message["content"].count(IMAGE_TAG) for message in messages)
+    if tags != len(images):
+        raise ValueError(f"a prompt has {len(images)} images, and {tags} times {IMAGE_TAG}")
+
+
+def _text(row: Row, form: Form, tokenizer: Any, processor: Any) -> str:
+    images = row.get("images")
+    if images and not (processor and form.apply_chat_template):
         raise ValueError(
-            "a row has images, and engines in this process take text only: where an address is "
-            "taken, serve the model (`vllm serve`) and give its address as --model"
+            "a row has images, which need a model that sees and its chat template: take such a "
+            "model for `eval passk`; other programs sample responses to text alone"
         )
     value = _value(row, form.input_key, "--input_key")
     if form.apply_chat_template:
         chat = [{"role": "user", "content": value}] if isinstance(value, str) else value
-        return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        if images:
+            check_images(chat, images)
+            chat = [{**each, "content": parts(each["content"])} for each in chat]
+        template = (processor or tokenizer).apply_chat_template
+        return str(template(chat, tokenize=False, add_generation_prompt=True))
     if not isinstance(value, str):
         kind = type(value).__name__
         raise ValueError(

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from openrlhf_js.common.processors import IMAGE_TAG
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
 from openrlhf_js.sampling.engines import Engine, key
 from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
-from openrlhf_js.sampling.prompts import Form, Prompt, asked
+from openrlhf_js.sampling.prompts import Form, Prompt, asked, check_images
 from openrlhf_js.sampling.settings import EngineSettings, PromptForm
 
-IMAGE_TAG = "<image>"
 OPEN_THOUGHT = re.compile(r"(<(think|thinking|thought|reasoning|seed:think)>|\[THINK\])\s*\Z")
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
 
@@ -120,7 +120,8 @@ class LocalSampler:
             if number not in found:
                 plain = "\n\n".join(str(each["content"]) for each in messages)
                 given = list(messages) if self.chat else plain
-                (found[number],) = asked([{"input": given, "images": images}], form, self.tokenizer)
+                row = {"input": given, "images": images}
+                (found[number],) = asked([row], form, self.tokenizer, self.files.processor)
         return [(request, found[request.number]) for request in requests]
 
     def _batch(self, pairs: Sequence[tuple[Request, Prompt]], parameters: Parameters) -> Samples:
@@ -134,10 +135,11 @@ class LocalSampler:
         self._engine.policy = policy
         seeds = [key(parameters.seed, request.number, request.draw) for request, _ in pairs]
         prompts = [prompt.tokens for _, prompt in pairs]
+        images = [request.images for request, _ in pairs]
         if temperature == 0:
-            responses = self._engine.greedy(prompts)
+            responses = self._engine.greedy(prompts, images)
         else:
-            responses = self._engine.sample(prompts, seeds)
+            responses = self._engine.sample(prompts, seeds, images)
         found: Samples = []
         for (request, prompt), response, seed in zip(pairs, responses, seeds, strict=True):
             tokens = response.tolist()
@@ -188,9 +190,7 @@ def messages_of(request: Request) -> list[dict[str, Any]]:
     """The messages of a request, with its image files where they say `<image>`."""
     if not request.images:
         return list(request.messages)
-    tags = sum(message["content"].count(IMAGE_TAG) for message in request.messages)
-    if tags != len(request.images):
-        raise ValueError(f"a prompt has {len(request.images)} images, and {tags} times <image>")
+    check_images(request.messages, request.images)
     images = iter(request.images)
     return [{**each, "content": _parts(each["content"], images)} for each in request.messages]
 

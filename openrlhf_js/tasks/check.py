@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from openrlhf_js.common.processors import IMAGE_TAG, load_processor, parts
 from openrlhf_js.tasks.prompt_files import Example, read
 
-IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
 Problems = Iterator[tuple[str, str]]  # of a row: what kind of problem, and what it is
 
 
@@ -119,10 +118,8 @@ class ChatTemplate:
     """Turns messages into the text and the tokens that OpenRLHF hands to the policy."""
 
     def __init__(self, folder: Path):
-        from transformers import AutoProcessor
-
         try:
-            self._processor = AutoProcessor.from_pretrained(folder)
+            self._processor = load_processor(folder)
         except (OSError, ValueError) as error:
             raise ValueError(f"no tokenizer in {folder}: {str(error).splitlines()[0]}") from error
         if not getattr(self._processor, "chat_template", None):
@@ -132,7 +129,7 @@ class ChatTemplate:
         """The prompt, up to where the response begins; ValueError if the template refuses it."""
         from jinja2 import TemplateError
 
-        messages = [{**each, "content": _parts(each["content"])} for each in example.messages]
+        messages = [{**each, "content": parts(each["content"])} for each in example.messages]
         template = self._processor.apply_chat_template
         try:
             return str(template(messages, tokenize=False, add_generation_prompt=True))
@@ -154,12 +151,3 @@ class ChatTemplate:
         else:
             given["verbose"] = False  # the tokenizer's own longest text is not the limit
         return len(self._processor(**given)["input_ids"][0])
-
-
-def _parts(content: str) -> str | list[dict[str, str]]:
-    """What chat templates of multimodal models take: text and images, as OpenRLHF splits them."""
-    if IMAGE_TAG not in content:
-        return content
-    pieces = [piece.strip() for piece in re.split(f"({IMAGE_TAG})", content) if piece.strip()]
-    image = {"type": "image"}
-    return [image if p == IMAGE_TAG else {"type": "text", "text": p} for p in pieces]

@@ -16,16 +16,33 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn.functional import cross_entropy
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
+from openrlhf_js.common.files import write_json
 from openrlhf_js.tiny.tasks import END, TinyTask, draw
 
 PAD = "<pad>"
 CONTEXT = 8192  # tokens, so that evaluations need no flag; positions are rotary and cost nothing
+VISION = {  # of a model that sees, as its configuration names them
+    "vision_start_token_id": "<|vision_start|>",
+    "image_token_id": "<|image_pad|>",
+    "vision_end_token_id": "<|vision_end|>",
+    "video_token_id": "<|video_pad|>",
+}
+FIGURE = "<|vision_start|><|image_pad|><|vision_end|>"
 CHAT_TEMPLATE = (  # `sort(72)=27<eos>`, as the task writes it, from messages
-    "{% for message in messages %}{{ message['content'] }}"
+    "{% for message in messages %}{% for part in message['content'] %}"
+    f"{{{{ part if part is string else part['text'] or '{FIGURE}' }}}}{{% endfor %}}"
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
 )
+PIXELS = 56 * 56  # of a figure, whatever its size: 4 tokens
 LEARNING_RATE = 2e-3
 WARM_UP_STEPS = 10
 IGNORED = -100  # cross_entropy's mark for "no loss here"
@@ -74,10 +91,27 @@ def make_model(
     )
 
 
-def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def make_vision_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> PreTrainedModel:
+    """A Qwen2.5-VL with random weights, in float32; the tokenizer must have the tokens `VISION`."""
+    text = make_model(tokenizer, seed).config.to_dict()
+    text["rope_parameters"]["mrope_section"] = [4, 6, 6]
+    sizes = {"depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2}
+    vision = {**sizes, "out_hidden_size": text["hidden_size"], "fullatt_block_indexes": [1]}
+    tokens = {name: tokenizer.convert_tokens_to_ids(token) for name, token in VISION.items()}
+    return Qwen2_5_VLForConditionalGeneration(
+        Qwen2_5_VLConfig(
+            text_config=text, vision_config=vision, tie_word_embeddings=False, **tokens
+        )
+    )
+
+
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Writes a Hugging Face folder, in bfloat16 as OpenRLHF trains and vLLM samples."""
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    if hasattr(model.config, "vision_config"):
+        images = {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": PIXELS}
+        write_json(folder / "preprocessor_config.json", {**images, "max_pixels": PIXELS})
 
 
 def imitate(

@@ -6,14 +6,16 @@ prompt and the gradient updates of a step. So a recipe can be tried on a laptop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from PIL import Image, ImageDraw
+
 from openrlhf_js.common.console import say
-from openrlhf_js.tasks import TASKS
+from openrlhf_js.tasks import TASKS, geometry3k, prompt_files
 from openrlhf_js.tasks.base import Generated, Task
 from openrlhf_js.tiny import model, preferences
 from openrlhf_js.tiny.tasks import TinyTask, write_lines
@@ -38,19 +40,22 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
     responses = _count(given, "rollout.n_samples_per_prompt", 1)
     step = _count(given, "rollout.batch_size", 1024) * responses
     updates = max(1, step // _count(given, "train.batch_size", 128))
-    given.pop("data.max_images_per_prompt", None)  # the tiny model reads text alone
+    sees = _count(given, "data.max_images_per_prompt", 0) > 0
     grader = given.get("reward.remote_url", [""])[0]
     labels, answers = _answers(TASKS.get(Path(grader).stem))
     task = replace(preferences.TASK, tokens=(*preferences.TASK.tokens, *answers))
     key, messages = given.get("data.input_key", ["input"])[0], "data.apply_chat_template" in given
     prompts = [pair["prompt"] for pair in _pairs(PROMPTS, held_out=False)]
-    rows = [
-        {key: [{"role": "user", "content": p}] if messages else p, "label": label}
-        for p, label in zip(prompts, cycle(labels), strict=False)
-    ]
+    if sees:
+        rows = list(_geometry(prompts, cycle(labels), folder))
+    else:
+        rows = [
+            {key: [{"role": "user", "content": p}] if messages else p, "label": label}
+            for p, label in zip(prompts, cycle(labels), strict=False)
+        ]
     write_lines(folder / "prompts.jsonl", rows)
     write_lines(folder / "test.jsonl", rows[:PROMPTS_PER_STEP])
-    _write_policy(folder / "policy", task)
+    _write_policy(folder / "policy", task, sees)
     sizes = {
         "actor.model_name_or_path": folder / "policy",
         "data.prompt_dataset": folder / "prompts.jsonl",
@@ -160,9 +165,28 @@ def _words(flags: Flags) -> list[str]:
     return [word for name, values in flags.items() for word in (f"--{name}", *values)]
 
 
-def _write_policy(folder: Path, task: TinyTask = preferences.TASK) -> None:
+def _write_policy(folder: Path, task: TinyTask = preferences.TASK, sees: bool = False) -> None:
+    if sees:  # an instruction is one token
+        asked = (message["content"] for message in geometry3k.prompt({"problem": ""}))
+        task = replace(task, tokens=(*task.tokens, *model.VISION.values(), *asked))
     tokenizer = model.make_tokenizer(task)
-    model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
+    make = model.make_vision_model if sees else model.make_model
+    model.save(make(tokenizer, seed=0), tokenizer, folder)
+
+
+def _geometry(prompts: Iterable[str], labels: Iterable[str], folder: Path) -> Iterator[dict]:
+    """Rows as `data build geometry3k` writes them; each figure is a line of another direction."""
+    (source := folder / "source").mkdir()
+    problems = []
+    for number, (prompt, label) in enumerate(zip(prompts, labels, strict=False)):
+        figure = Image.new("RGB", (56, 56), "white")
+        ImageDraw.Draw(figure).line((28, 28, 2 + 7 * (number % 8), number // 8), fill="black")
+        figure.save(source / f"{number}.png")
+        problem = {"problem": f"{geometry3k.PLACEHOLDER}{prompt}", "answer": label}
+        problems.append({**problem, "images": [f"{number}.png"]})
+    write_lines(source / "train.jsonl", problems)
+    for item in geometry3k.load("train", str(source), images_dir=folder / "images"):
+        yield prompt_files.row(geometry3k, item)
 
 
 def _pairs(count: int, held_out: bool) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from kit import save_scorer
+from kit import save_scorer, save_seeing_policy
 from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.utils.loss_utils import get_loss_batch_info
@@ -163,6 +163,24 @@ def test_a_micro_batch_of_masked_responses_is_logged_as_zero_and_weighs_nothing(
     assert status["metrics"]["ppo_kl"] == 0
     assert 0 < status["num_action_tokens"] < 1e-3  # upstream divides by it
     assert policy.grad.eq(0).all()
+
+
+def test_the_trained_policy_has_no_images_or_videos_in_its_vocabulary(tmp_path):
+    from transformers import AutoModelForImageTextToText
+
+    model = AutoModelForImageTextToText.from_pretrained(save_seeing_policy(tmp_path))
+    tokens = torch.tensor([[3, 4, 5]])
+    whole = model(tokens).logits.float()
+    actors.forbid_media(model)
+    logits = model(tokens).logits.float()
+    media = [model.config.image_token_id, model.config.video_token_id]
+    rest = [token for token in range(whole.shape[-1]) if token not in media]
+    found = logits.log_softmax(-1)
+    assert found[..., media].exp().max() < 1e-30
+    torch.testing.assert_close(found[..., rest], whole[..., rest].log_softmax(-1))
+    logits.logsumexp(-1).sum().backward()
+    gradient = model.lm_head.weight.grad
+    assert (gradient[media] == 0).all() and (gradient[rest] != 0).any(-1).all()
 
 
 def test_actors_that_are_not_ours_are_not_trained_with():

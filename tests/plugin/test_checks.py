@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from kit import flag_table, save_policy, save_scorer
+from kit import flag_table, save_policy, save_scorer, write_lines
 
 from openrlhf_js.cli.train import main
 from openrlhf_js.plugin import checks, flags
@@ -38,6 +38,10 @@ def folder(tmp_path, monkeypatch):
     Path("nine.jsonl").write_text("".join([*rows, rows[0]]))
     Path("chat.jsonl").write_text('{"question": [{"role": "user"}], "answer": "1"}\n' * 4)
     Path("p.csv").write_text("question,answer\n" + "1?,1\n" * 4)
+    shown = {"answer": "1", "images": ["http://a/b.png", "data:image/png;base64,aa", "a" * 300]}
+    seen = [{"question": "1?", **shown}] * 3 + [{"question": "2?", "answer": "2"}]
+    write_lines("figures.jsonl", seen)
+    write_lines("gone.jsonl", [*seen, {"question": "3?", "answer": "1", "images": ["no/1.png"]}])
     Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
     Path("agent.py").write_text("class AgentExecutor: ...")
     Path("broken.py").write_text("def reward_func(q, p, l):\n    return !\n")

@@ -30,6 +30,7 @@ from openrlhf_js.plugin.rollout import (
     settle,
 )
 from openrlhf_js.plugin.upstream import BadReward, plain_class
+from openrlhf_js.sampling.models import FORBIDDEN
 
 
 @pytest.mark.parametrize("reward", [1, 0.5, True, [0.5], torch.tensor([2.0]), np.float32(3)])
@@ -215,6 +216,25 @@ def test_the_turns_of_an_agent_have_seeds_of_their_own():
     assert first == again != longer and unseeded is None
 
 
+@pytest.mark.parametrize("given", [None, {5: 2.0, 7: 1.0}])
+def test_a_model_that_sees_writes_no_images_or_videos(given):
+    class Actor(_Rollout):
+        async def __init__(self, remote_rm_url=None):
+            config = SimpleNamespace(image_token_id=7, video_token_id=8, audio_token_id=None)
+            self.llm = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
+
+    async def generate():
+        await actor.__init__()
+        await actor.generate([1, 2], parameters)
+
+    cls = plain_class(checked_rollout(ray.remote(Actor), 42, "stop", greedy=False))
+    actor, parameters = cls.__new__(cls), _Params()
+    parameters.logit_bias = given
+    asyncio.run(generate())
+    assert actor.asked[0].logit_bias == {**(given or {}), 7: FORBIDDEN, 8: FORBIDDEN}
+    assert parameters.logit_bias == given
+
+
 def test_an_engine_fetches_the_tokenizer_once(monkeypatch):
     class Told(_Rollout):
         async def generate_responses(self, prompt, label, sampling_params, num_samples, **more):
@@ -328,6 +348,7 @@ def test_a_run_ends_after_its_steps(monkeypatch, resumed_after):
 def test_answers_that_hang_do_not_keep_others_from_being_graded():
     class Actor:
         executor = object()
+        llm = SimpleNamespace(model_config=SimpleNamespace(hf_config=SimpleNamespace()))
 
         async def __init__(self, remote_rm_url=None):
             pass

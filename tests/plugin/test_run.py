@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from kit import upstream_args
+from kit import save_seeing_policy, upstream_args
 
 from openrlhf_js.plugin import cpu, run, upstream
 from openrlhf_js.plugin.flags import REWARD_MODEL
@@ -81,6 +81,22 @@ def test_flash_attn_is_lent_to_openrlhf_alone():
     from transformers.utils import is_flash_attn_2_available
 
     assert not is_flash_attn_2_available()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="it is there")
+def test_a_model_that_sees_is_read_and_run_without_torchvision(tmp_path):
+    from transformers import AutoProcessor
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.model_executor.models import qwen2_5_vl, qwen2_vl
+
+    assert qwen2_vl.smart_resize(30, 60, 28, 28 * 28, 56 * 56) == (28, 56)
+    assert qwen2_5_vl.Qwen2_5_VLForConditionalGeneration
+    folder = str(save_seeing_policy(tmp_path))
+    assert AutoProcessor.from_pretrained(folder).image_processor
+    engine = EngineArgs(folder, max_model_len=64, enforce_eager=True).create_engine_config()
+    assert engine.model_config.is_multimodal_model
+    # a seeded generator of the CPU cannot be turned back after a part of a prompt
+    assert not engine.scheduler_config.enable_chunked_prefill
 
 
 def test_packed_sequences_have_the_log_probabilities_of_padded_ones():

@@ -3,8 +3,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from kit import qwen
+from kit import qwen, save_figures, save_seeing_policy
 
+from openrlhf_js.common.processors import load_processor
 from openrlhf_js.sampling.engines import Policy, Transformers, invert
 
 END = 10
@@ -84,3 +85,32 @@ def test_greedy_is_the_likeliest_token_at_every_place(folder):
         while len(tokens) < len(prompt) + 12 and tokens[-1] != END:
             tokens.append(int(logits_after(sampler.model, tokens).argmax()))
         assert response.tolist() == tokens[len(prompt) :]
+
+
+def test_images_are_where_their_prompts_say_whatever_the_padding(tmp_path):
+    """The oracle runs the processor and the model on one prompt at a time, without a cache."""
+    from PIL import Image
+
+    folder, figures = save_seeing_policy(tmp_path / "model"), save_figures(tmp_path)
+    processor, images = load_processor(folder), [figures, (), figures[1:]]
+    place = "<|vision_start|><|image_pad|><|vision_end|>"
+    texts = [f"{place}ab{place}=", "cab=", f"{place}abcdefgh="]
+    given = [
+        processor(
+            text=[text],
+            images=[Image.open(path) for path in own] or None,
+            return_tensors="pt",
+        )
+        for text, own in zip(texts, images, strict=True)
+    ]
+    sampler = Transformers(Policy(folder, "cpu", "float32", 1.0, 1.0, 6, (), 32))
+    prompts = [each["input_ids"][0].tolist() for each in given]
+    media = [processor.image_token_id, processor.video_token_id]
+    for inputs, response in zip(given, sampler.greedy(prompts, images), strict=True):
+        for token in response.tolist():
+            with torch.no_grad():
+                logits = sampler.model(**inputs).logits[0, -1]
+            assert logits.index_fill(0, torch.tensor(media), -torch.inf).argmax() == token
+            more = {"input_ids": token, "attention_mask": 1, "mm_token_type_ids": 0}
+            for name, value in more.items():
+                inputs[name] = torch.cat([inputs[name], torch.tensor([[value]])], 1)

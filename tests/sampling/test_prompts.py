@@ -70,7 +70,7 @@ def test_a_row_as_a_prompt(row, form, prompt):
         ({"input": "q", "label": 3}, "or its label is not text"),
         ({"input": [], "label": "1"}, "messages need --apply_chat_template"),
         ({"input": "", "label": "1"}, "a prompt is empty"),
-        ({"input": "q", "label": "1", "images": ["a.png"]}, "take text only"),
+        ({"input": "q", "label": "1", "images": ["a.png"]}, "need a model that sees"),
     ],
 )
 def test_bad_rows(row, message):

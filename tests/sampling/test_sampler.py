@@ -3,6 +3,7 @@
 import base64
 
 import pytest
+from kit import save_figures, save_seeing_policy
 from passk_kit import CONTEXT, write_model
 from stub_judge import by_seed, serving
 
@@ -86,7 +87,7 @@ def test_the_chat_template_where_there_is_one(folder):
     assert prompt.text == "a\n\nb"
     with pytest.raises(ValueError, match="no chat template; take --prompt_form text"):
         LocalSampler(EngineSettings(**CPU), str(folder), "chat")
-    with pytest.raises(ValueError, match="take text only: where an address is taken"):
+    with pytest.raises(ValueError, match="need a model that sees and its chat template"):
         sampled(sampler, [request(0)._replace(images=["a.png"])])
 
 
@@ -127,6 +128,30 @@ def test_images_stand_where_the_text_says(tmp_path):
         messages_of(asked._replace(images=["a.png"]))
     with pytest.raises(FileNotFoundError):
         messages_of(asked._replace(images=["/no/a.png", "/no/b.png"]))
+
+
+def test_an_engine_in_this_process_sees_images(tmp_path):
+    model, figures = str(save_seeing_policy(tmp_path / "model")), save_figures(tmp_path)
+    shown = [request(i, j, f"{'abc'[i:]}<image>") for i in range(3) for j in range(3)]
+    shown = [each._replace(images=[figures[each.number % 2]]) for each in shown]
+    wanted = [*shown, request(3, 0, "abc")]
+    parameters = PARAMETERS._replace(max_new_tokens=16)
+    found = {
+        rows: texts(
+            sampled(LocalSampler(EngineSettings(batch_size=rows, **CPU), model), order, parameters)
+        )
+        for rows, order in ((1, wanted), (64, wanted[::-1]))
+    }
+    assert found[1] == found[64] and len({*found[1].values()}) > 6
+    sampler = LocalSampler(EngineSettings(**CPU), model)
+    first, second = (
+        sampled(sampler, [shown[0]._replace(images=[path])], parameters)[0, 0] for path in figures
+    )
+    assert first.text != second.text
+    with pytest.raises(ValueError, match="has 1 images, and 0 times <image>"):
+        sampler.make_room([request(0)._replace(images=figures[:1])], parameters)
+    with pytest.raises(FileNotFoundError, match=r"/no/a\.png"):
+        sampler.make_room([shown[0]._replace(images=["/no/a.png"])], parameters)
 
 
 def test_models_and_their_fingerprints(folder, tmp_path):

@@ -1,0 +1,65 @@
+"""Geometry3k's recipes on the real stack: a tiny Qwen2.5-VL, files of `data build`, the result."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from kit import scalars
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+FROZEN = (
+    "--actor.freeze_visual_encoder",
+    "--ds.zero_stage",
+    "3",
+    "--ckpt.save_hf",
+    "--ckpt.save_steps",
+    "2",
+)
+
+
+@pytest.mark.parametrize(("size", "flags"), [("3b", ()), ("7b", FROZEN)], ids=["zero2", "zero3"])
+def test_geometry3k_trains_and_what_it_leaves_is_evaluated(size, flags, tmp_path):
+    from safetensors.torch import load_file
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    from openrlhf_js.cli import eval as evaluation
+    from openrlhf_js.plugin import cpu
+
+    # at this learning rate vLLM's policy is far from the trained one if it gets no new weights
+    more = ("--actor.adam.lr", "3e-4", "--algo.advantage.is_correction_level", "token")
+    done = subprocess.run(
+        ["bash", str(ROOT / f"scripts/recipes/geometry3k_{size}.sh"), "--tiny", *more, *flags],
+        capture_output=True,
+        text=True,
+        timeout=590,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    folder = Path(re.search(r"the tiny run is in (\S+)", done.stdout)[1])
+    (run,) = (folder / "tensorboard").iterdir()
+    logged = {tag: [value for _, value in found] for tag, found in scalars(run).items()}
+    assert len(logged["train/reward"]) == 3 and max(logged["train/reward"]) > 0
+    # up to 0.02, since vLLM forbids an end as the first token; without new weights 0.13 and 0.26
+    assert max(map(abs, logged["train/vllm_kl"])) < 0.05
+    assert logged["train/ppo_kl"][0] > 0.02
+
+    before = load_file(folder / "policy" / "model.safetensors")
+    after = load_file(folder / "model" / "model.safetensors")
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert "lm_head.weight" in changed
+    assert any("visual" in name for name in changed) == (not flags)
+
+    cpu.install()  # as torchvision does, it lets processors load
+    for saved in (folder / "model", *(folder / "checkpoints").glob("*_hf")):
+        assert AutoProcessor.from_pretrained(saved).image_token_id
+        assert AutoModelForImageTextToText.from_pretrained(saved)
+    assert len([*(folder / "checkpoints").glob("*_hf")]) == bool(flags)
+    asked = ("passk", "--model", str(folder / "model"), "--tasks", str(folder / "test.jsonl"))
+    sizes = ("--items", "4", "--samples", "2", "--max_new_tokens", "5", "--device", "cpu")
+    assert evaluation.main([*asked, *sizes, "--out", str(tmp_path)]) == 0
+    assert len((tmp_path / "samples" / "test.jsonl").read_text().splitlines()) == 1 + 4 * 2
