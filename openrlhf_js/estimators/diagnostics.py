@@ -75,8 +75,9 @@ def diagnostics(
     `all_equal_groups` is a share of those, and without any the noise is taken for 0.
 
     Of `js_memory`: `js/memory_share`, the share of prompts that have all covariates;
-    `js/memory_slope`, the rewards that a standard deviation of the first one is worth; and
-    `js/baseline_mse_js_plus`, what js_plus's baseline would have.
+    `js/memory_slope`, the rewards that a standard deviation of the first one is worth;
+    `js/memory_error`, the squared error of the prediction; and `js/baseline_mse_js_plus`, what
+    js_plus's baseline would have.
 
     Arguments and errors: `baseline`.
 
@@ -117,6 +118,7 @@ def _of_memory(batch: Batch, covariates: Tensor, moments: Moments) -> dict[str, 
     return {
         "js/memory_share": covariates.isfinite().all(1)[present].double().mean(),
         "js/memory_slope": found.slopes[present, 0].mean(),
+        "js/memory_error": found.error[present].mean(),
         "js/baseline_mse_js_plus": _mixture(moments.v2, moments.batch_error, without).mean(),
     }
 

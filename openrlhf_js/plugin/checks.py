@@ -167,7 +167,9 @@ def _rewards(flat: Flat) -> Iterator[str]:
     elif agent or url:
         flag = "train.agent_func_path" if agent else "reward.remote_url"
         path, name = agent or url.split(",")[0], "AgentExecutor" if agent else "reward_func"
-        if problem := _file_problem(path, name):
+        if problem := run.load_problem(
+            path, name, flat["js.device"], flat["js.reward_timeout_seconds"]
+        ):
             yield f"--{flag} {path}: {problem}"
     elif not flat["reward.model_name_or_path"]:
         yield (
@@ -179,18 +181,6 @@ def _rewards(flat: Flat) -> Iterator[str]:
             "remax needs rewards with the responses, and a reward model in Ray gives them later: "
             "serve it (`openrlhf-js rm serve`) and give --reward.remote_url"
         )
-
-
-def _file_problem(path: str, name: str) -> str | None:
-    """Why a Python file cannot give upstream the `name` that it looks for; it is not executed."""
-    if not path.endswith(".py") or not os.path.isfile(path):
-        return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
-    source = Path(path).read_text(encoding="utf-8")
-    try:
-        compile(source, path, "exec")
-    except SyntaxError as error:
-        return f"line {error.lineno}: {error.msg}"
-    return None if name in source else f"it defines no {name}"
 
 
 # --- prompts -----------------------------------------------------------------------------------

@@ -108,6 +108,40 @@ def start_problems(flat: dict[str, Any]) -> list[str]:
     return problems
 
 
+# Loads a user's file as upstream does, and ends without waiting for threads that it has started.
+LOAD = """
+import importlib.util, os, sys
+from openrlhf_js.plugin.run import prepare_device
+path, name, device = sys.argv[1:]
+prepare_device(device)
+spec = importlib.util.spec_from_file_location(name, path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+hasattr(module, name) or sys.exit(f"it defines no {name}")
+os.write(2, b"\\nloaded")
+os._exit(0)
+"""
+
+
+def load_problem(path: str, name: str, device: str, limit_seconds: float) -> str | None:
+    """Why a Python file does not give upstream the `name` that it looks for; None if it does.
+
+    The file is imported in a process of its own: what it does there has no other effect here.
+    """
+    if not path.endswith(".py") or not os.path.isfile(path):
+        return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
+    command = [sys.executable, "-c", LOAD, path, name, device]
+    none = subprocess.DEVNULL
+    with tempfile.TemporaryFile() as said:
+        try:
+            subprocess.run(command, stdin=none, stdout=none, stderr=said, timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            return f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
+        said.seek(0)
+        last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+    return None if last == "loaded" else f"cannot be loaded: {last or 'it ends Python'}"
+
+
 def is_first() -> bool:
     """Whether this process is the one of a launcher's that checks and prints for all."""
     return int(os.environ.get("RANK", "0")) == 0

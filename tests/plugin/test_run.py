@@ -214,6 +214,28 @@ def test_a_resumed_run_keeps_each_start(tmp_path):
     assert config.settings["--actor.adam.betas"] == "0.9 0.95"
 
 
+# --- a user's file ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def reward_func(queries, prompts, labels): ...", None),
+        ("import threading, time\nreward_func = threading.Thread(target=time.sleep, args=[99])\n"
+         "reward_func.start()", None),
+        ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
+        ("def reward(queries, prompts, labels): ...", "it defines no reward_func"),
+        ("raise SystemExit", "it ends Python"),
+        ("while True: pass", "its import took over 1 s (--js.reward_timeout_seconds)"),
+    ],
+)  # fmt: skip
+def test_a_grader_is_loaded_before_the_run(code, said, tmp_path):
+    path = tmp_path / "grader.py"
+    path.write_text(code)
+    found = run.load_problem(str(path), "reward_func", "cpu", 1 if "while" in code else 100)
+    assert found == said if said is None else said in found
+
+
 # --- failures ---------------------------------------------------------------------------------
 
 
