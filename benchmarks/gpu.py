@@ -204,7 +204,7 @@ def lab_gradient(bench: Bench, scale: SimpleNamespace, name: str) -> Iterator[Ro
     ids = torch.randint(model.config.vocab_size, (n, m + 1, scale.tokens // 2)).tolist()
     pool = SimpleNamespace(prompts=ids, prompt_tokens=[each[0] for each in ids])
     pool.response_tokens, pool.rewards = [x[1:] for x in ids], torch.rand(n, m).double().numpy()
-    pool.greedy_rewards, pool.past, pool.settings = None, None, {"model_sha256": ""}
+    pool.greedy_rewards, pool.past, pool.settings = pool.rewards[:, 0], None, {"model_sha256": ""}
     batches = gradient.SmallBatches(pool, gradient.BatchPlan(2, n // 2, (2,)))
     terms = [*batches.halves(), *(batches.terms(b, 2, each) for b in (0, 1) for each in names)]
     with patch.object(pg, "_add", lambda total, each: setattr(each, "grad", None)):
@@ -245,7 +245,7 @@ def reward_server(bench: Bench, scale: SimpleNamespace, name: str) -> Iterator[R
     ids = encode(tokenizer, texts, longest)
 
     async def served() -> None:
-        batcher, left = Batcher(model.scores, BATCH), iter(texts)
+        batcher, left = Batcher(model.scores, BATCH, 0.0, len(texts)), iter(texts)
 
         async def client() -> None:
             for text in left:

@@ -24,7 +24,7 @@ from openrlhf_js.estimators.regression import Earlier, fit
 
 Array = NDArray[np.float64]
 PROMPTS, RESPONSES = (8, 16, 64, 256), (1, 2, 4, 8, 16)
-EPOCH, EPOCHS, BATCHES_OF_8 = 4, 8, 96
+EPOCH, EPOCHS, BATCHES_OF_8 = 4, 8, 48
 KINDS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {  # of values, of rewards
     "binary": (
         lambda g, shape: logit(g.beta(0.5, 0.5, shape).clip(1e-6, 1 - 1e-6)),

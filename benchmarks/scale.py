@@ -33,16 +33,17 @@ STEPS = {
     "split_rollout_samples": "padded into micro-batches",
     "make_experience": "to policy and reference, log-probs back",
     "ours": "**ours**: rewards gathered, `js_memory`, diagnostics",
-    "compute_advantages_and_returns": "advantages spread over the tokens",
+    "compute_advantages_and_returns": "**ours**: advantages spread over the tokens",
     "append": "experiences to the ranks",
     "GB": "gigabytes through Ray",
+    "loop": "upstream in the place of ours: a loop over the tokens",
 }
 RUNS = {  # prompts, responses, tokens, micro-batch, GPUs, assumed seconds of a step without these
     "0.5B, 1 GPU, b = 8": (128, 1024, 1024, 8, 1, 60),
     "8B, 64 GPUs, b = 8": (1024, 16_384, 8192, 8, 64, 1200),
     "8B, 64 GPUs, b = 1": (1024, 16_384, 8192, 1, 64, 1200),
 }
-SENT = f"upstream: a tokenizer of {WORDS:,} words, for each prompt"
+SENT = f"a tokenizer of {WORDS:,} words, once a run; upstream for each prompt"
 ALL, GPUS = "**all of it, seconds**", "GPUs at which that is 5 % of a step"
 once = partial(timeit, number=1, timer=time.process_time)
 
@@ -94,6 +95,8 @@ def controller(responses: int, tokens: int, b: int, ranks: int) -> dict[str, flo
         made = clock("ours", maker.make_experience_batch, samples)
         clock("append", group.async_run_method_batch, "append", experience=made)
     taken["ours"] -= sum(taken[name] for name in calls)
+    loop = partial(base.get_cumulative_returns, None, logits[0], logits[0] > 0, 1.0)
+    taken["loop"] = timeit(loop, number=responses // b, timer=time.process_time)
     return {**taken, "GB": sum(map(len, [*arrived, *sent, *[back] * 2 * ranks])) / 1e9}
 
 
@@ -120,7 +123,7 @@ def others(share: float) -> dict[str, float]:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(words, merges)))
     found[SENT] = once(partial(cloudpickle.dumps, tokenizer))
     read = partial(pickle.loads, cloudpickle.dumps(tokenizer))
-    return found | {"upstream: the same, read by its engine": once(read)}
+    return found | {"the same, read by its engine": once(read)}
 
 
 def main(scale: int = 1, rounds: int = 5) -> None:
@@ -150,14 +153,15 @@ def main(scale: int = 1, rounds: int = 5) -> None:
         table += [[workers, rate, spread(ratios[workers]) if workers in ratios else ""]]
     print()
     print_table(("workers", "answers a second", "real / model"), table)
-    lines = {text: [text] for text in [*STEPS.values(), SENT, ALL, GPUS]}
+    upstreams = "upstream in the place of ours: a tokenizer for each prompt"
+    lines = {text: [text] for text in [*STEPS.values(), upstreams, ALL, GPUS]}
     for prompts, responses, tokens, b, gpus, step in RUNS.values():
         some = [controller(64, tokens // scale, b, 1) for _ in range((rounds + 1) // 2)]
         cost = {t: responses / 64 * np.median([s[k] for s in some]) for k, t in STEPS.items()}
         many = [controller(1024 // scale, 16, b, 1)["ours"] for _ in some]  # whatever the tokens
         cost[STEPS["ours"]] = responses / (1024 // scale) * np.median(many)
-        cost[SENT] = prompts * float(other[SENT][0])
-        cost[ALL] = sum(cost.values()) - cost[STEPS["GB"]]
+        cost[ALL] = sum(cost.values()) - cost[STEPS["GB"]] - cost[STEPS["loop"]]
+        cost[upstreams] = prompts * float(other[SENT][0])
         cost[GPUS] = 0.05 * step * gpus / cost[ALL]
         for text, each in cost.items():
             lines[text].append(f"{each:,.0f}" if each > 99 else f"{each:.3g}")

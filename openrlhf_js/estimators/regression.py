@@ -233,8 +233,9 @@ def _sums(x: Tensor, y: Tensor, part: Tensor) -> _Sums:
 
 def _solve(of: _Sums, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """Return (n, q, q) (G + alpha D)^-1 and (n, q) beta_{-i}."""
-    added = alpha[:, None].expand(of.cross.shape).clone()
-    added[:, 0] = (1 - of.gram[:, 0, 0]).clamp(min=0)  # 0, unless there is nobody else
+    alone = (1 - of.gram[:, 0, 0]).clamp(min=0)  # 0, unless there is nobody else
+    slopes = alpha[:, None].expand(-1, of.cross.shape[1] - 1)
+    added = torch.cat([alone[:, None], slopes], 1)
     inverse = torch.linalg.inv(of.gram + torch.diag_embed(added))
     return inverse, (inverse @ of.cross[..., None])[..., 0]
 

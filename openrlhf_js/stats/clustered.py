@@ -84,7 +84,8 @@ def paired_difference(
         a: (rows,) of the first.
         b: (rows,) in the same order: row r of both belongs to the same item.
         clusters: (rows,) labels; None: each row is its own cluster.
-        weights_a, weights_b: (rows,) where the rows of a question count differently in a and b.
+        weights_a: (rows,) where the rows of a question count differently in a and b.
+        weights_b: the same of b.
     """
     first, second = checked(a, "a"), checked(b, "b")
     if len(first) != len(second):

@@ -25,7 +25,7 @@ SLOW = """
 import time, torch
 
 def reward_func(queries, prompts, labels):
-    time.sleep(3)
+    time.sleep(6)
     found = torch.tensor([sum(map(int, filter(str.isdigit, query))) / 10 for query in queries])
     return {"rewards": found, "scores": found, "extra_logs": {}}
 """

@@ -117,7 +117,7 @@ def test_a_flag_that_follows_wins_and_is_checked(capsys):
 def test_the_reward_models_recipe_is_checked_pair_by_pair(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     output = dry_run(capsys, REWARD_MODEL, "--tiny", "--dry_run")
-    assert re.search(r"^pairs +512 *$", output, re.MULTILINE)
+    assert re.search(r"^--data.dataset +512 ", output, re.MULTILINE)
     assert "--adam.lr 9e-06" in output and "--model.model_name_or_path /" in output
 
 
