@@ -1,14 +1,9 @@
 """How much closer to the value of a prompt than RLOO are other baselines on real-valued rewards?
 
-Rewards as a reward model gives them, with known values: reward = value of the prompt + its standard
-deviation x noise. Values and noise are Gaussian, have heavy tails (Student's t with 3 degrees of
-freedom) or are skewed (a centred exponential), all with variance 1; the values are then scaled to
-the variance s2. The standard deviation of the noise is the same for all prompts, or log-normal with
-a coefficient of variation of about 1 and mean square 1.
-
-A cell is the reduction of the mean squared error against RLOO on the same batches in percent, with
-its 95 % interval over batches, and the share of batches in which the error is smaller. `best` is
-js_fixed with the constant coefficient of the least mean error, which no data can tell.
+Rewards are value + standard deviation x noise; both are Gaussian, heavy-tailed (Student's t with 3
+degrees of freedom) or skewed (exponential), of variance 1, the values then scaled to s2. A cell is
+the reduction of the error against RLOO in percent with its 95 % interval over batches, and the
+share of batches where it is smaller. `best` is the best constant coefficient, which no data tell.
 """
 
 from __future__ import annotations
