@@ -1,8 +1,11 @@
 """What tests of several folders share: small models, files of rows, logs, ports, and patience."""
 
 import json
+import os
+import re
 import shlex
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -165,3 +168,16 @@ def upstream_args(**settings: Any) -> Any:
         assert hasattr(args, name.replace("__", ".")), name
         setattr(args, name.replace("__", "."), value)
     return hierarchize(args)
+
+
+def try_recipe(path: str, *flags: str) -> Path:
+    """Runs a recipe with `--tiny`; returns the folder of its run."""
+    done = subprocess.run(
+        ["bash", str(Path(__file__).parents[1] / path), "--tiny", *flags],
+        capture_output=True,
+        text=True,
+        timeout=590,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return Path(re.search(r"the tiny run is in (\S+)", done.stdout)[1])

@@ -242,6 +242,8 @@ def make_batch(
             )
         weight = shrinkage
     known = _check_covariates(covariates, rewards) if estimator.takes_covariates else None
+    if earlier is not None:
+        earlier = Earlier(*(part.to(rewards) for part in earlier))
     stats = checked_statistics(rewards, mask)
     return Batch(rewards, mask, stats, greedy, weight, known, earlier)
 

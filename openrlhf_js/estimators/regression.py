@@ -20,9 +20,7 @@ SURE, SURE_OF_FEW = 2.0, 100.0
 PRIOR_DEGREES = 4.0  # as if so many more prompts had shown the pooled residual variance
 GUARD_DEGREES = 8.0  # that show by half how much smaller than the means' variance it is
 FADE = 0.9  # weight of a step's prompts one step later, as of further others
-STALE = (
-    9.0  # earlier steps fit today's others by so many residual variances worse: they are left out
-)
+STALE = 9.0  # residual variances by which earlier steps fit today's others worse, to be left out
 ROUNDING = 1e-9
 JITTER = 1e-6  # of the number of prompts: keeps equal columns apart
 

@@ -1,13 +1,10 @@
 """Geometry3k's recipes on the real stack: a tiny Qwen2.5-VL, files of `data build`, the result."""
 
-import os
-import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-from kit import scalars
+from kit import scalars, try_recipe
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -32,15 +29,7 @@ def test_geometry3k_trains_and_what_it_leaves_is_evaluated(size, flags, tmp_path
 
     # at this learning rate vLLM's policy is far from the trained one if it gets no new weights
     more = ("--actor.adam.lr", "3e-4", "--algo.advantage.is_correction_level", "token")
-    done = subprocess.run(
-        ["bash", str(ROOT / f"scripts/recipes/geometry3k_{size}.sh"), "--tiny", *more, *flags],
-        capture_output=True,
-        text=True,
-        timeout=590,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    folder = Path(re.search(r"the tiny run is in (\S+)", done.stdout)[1])
+    folder = try_recipe(f"scripts/recipes/geometry3k_{size}.sh", *more, *flags)
     (run,) = (folder / "tensorboard").iterdir()
     logged = {tag: [value for _, value in found] for tag, found in scalars(run).items()}
     assert len(logged["train/reward"]) == 3 and max(logged["train/reward"]) > 0
