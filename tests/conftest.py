@@ -14,7 +14,10 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent / name) for name in (".", "evaluation", "reward_model")]
 
 # Of the runs of the stack and of the other tests: what would keep one process busy at the end.
-LONGEST = ("tests/integration/test_training.py", "tests/study/test_study_program.py")
+LONGEST = (
+    *("tests/integration/test_cluster.py", "tests/integration/test_training.py"),
+    *("tests/test_docs.py", "tests/study/test_study_program.py"),
+)
 INTEGRATION_TIMEOUT_SECONDS = 600
 
 hypothesis.settings.register_profile("any machine", deadline=None)

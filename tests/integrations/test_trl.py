@@ -1,9 +1,8 @@
 """TRL's trainers with our advantages: a tiny model on CPU, in one process and in two."""
 
+import multiprocessing
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +123,15 @@ def part_of_memory_run(folder: Path) -> tuple[torch.Tensor, list[list[str]]]:
     return torch.stack(trainer.seen), batches
 
 
+def rank_of(folder: Path, world: dict[str, str]) -> None:
+    """One of several processes, whose number is the folder's name."""
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)  # what was alone is now one of several
+    os.environ.update(world | {"RANK": folder.name, "LOCAL_RANK": folder.name})
+    torch.save(part_of_memory_run(folder)[0], folder / "part.pt")
+
+
 def rewards_noise(step: int) -> torch.Tensor:
     return torch.randn(28, generator=torch.manual_seed(step)) / 4
 
@@ -146,16 +154,13 @@ def test_js_memory_remembers_prompts_of_all_processes(tmp_path: Path) -> None:
     assert differ >= 5
 
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__, tmp_path / rank],
-            env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank},
-            stderr=subprocess.PIPE,
-        )
-        for rank in "01"
-    ]
-    errors = [process.communicate()[1].decode() for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], errors
+    forks = multiprocessing.get_context("fork")  # which need not import TRL again
+    ranks = [forks.Process(target=rank_of, args=(tmp_path / rank, world)) for rank in "01"]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    assert [process.exitcode for process in ranks] == [0, 0]
     parts = [torch.load(tmp_path / rank / "part.pt") for rank in "01"]
     torch.testing.assert_close(torch.cat(parts, 1), one)
 
@@ -175,6 +180,3 @@ def test_what_does_not_fit_ends_with_one_line(
     with pytest.raises(RuntimeError, match=r"TRL .* has no '.*gather.*' in _calculate_rewards"):
         make(tmp_path, "GRPO", sevens)
 
-
-if __name__ == "__main__":
-    torch.save(part_of_memory_run(Path(sys.argv[1]))[0], Path(sys.argv[1]) / "part.pt")

@@ -263,6 +263,8 @@ def test_a_dead_engine_and_a_killed_actor_are_one_line(tmp_path):
     assert "a vLLM engine died" in said and status == 1
     said, _ = run.explained(ActorDiedError(), flags(tmp_path))
     assert said.startswith("a process of the run died: The actor died unexpectedly")
+    said, _ = run.explained(RuntimeError("gloo: Connection closed by peer"), flags(tmp_path))
+    assert said == "a process of the run died: gloo: Connection closed by peer"
     assert "\n" not in said
 
 

@@ -1,5 +1,6 @@
 """The recipes' own files: each can be read, checked and tried without a GPU."""
 
+import functools
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from kit import try_recipe
 from openrlhf_js.cli import recipe, rm
 from openrlhf_js.cli.data import _settings_of
 from openrlhf_js.common.settings import parse
+from openrlhf_js.plugin import run
 from openrlhf_js.tasks import TASKS
 
 HERE = Path(__file__).parent
@@ -31,6 +33,20 @@ RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF]
 REWARD_MODEL, SERVE = "reward_models/train_llama3_8b_rm.sh", "reward_models/serve.sh"
 # `exec PYTHON -m MODULE FLAGS...` prints its arguments, so that a script costs no start of Python
 PRINT = 'exec() { printf "%s\\n" "${@:2}"; exit; }; source "$0"'
+
+
+LOAD = run.load_problem
+
+
+@functools.cache
+def load_once(path: str, name: str) -> str | None:
+    return LOAD(path, name, "cpu", 100)
+
+
+@pytest.fixture(autouse=True)
+def each_grader_is_loaded_once(monkeypatch):
+    """In a process of its own, which takes seconds."""
+    monkeypatch.setattr(run, "load_problem", lambda path, name, *_: load_once(path, name))
 
 
 def command(path: str, *flags: str) -> list[str]:
