@@ -179,4 +179,3 @@ def test_what_does_not_fit_ends_with_one_line(
     monkeypatch.setattr("trl.GRPOTrainer._calculate_rewards", lambda self, inputs: None)
     with pytest.raises(RuntimeError, match=r"TRL .* has no '.*gather.*' in _calculate_rewards"):
         make(tmp_path, "GRPO", sevens)
-
