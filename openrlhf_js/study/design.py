@@ -16,7 +16,7 @@ from openrlhf_js.tiny.tasks import MIXES, TASKS
 OWN = "own"  # the task of a study that trains with the user's flags
 UPSTREAM = ("reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
 TRACKER = "spo"  # the value tracker of Single-stream Policy Optimization; inline alone
-
+LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
 
 T = TypeVar("T")
 Some: TypeAlias = Annotated[list[T], Field(min_length=1)]
@@ -119,6 +119,8 @@ class StudySettings(Settings):
             raise ValueError(f"--vary {bad[0]} must be NAME=A,B,...")
         if self.offline and self.stack:
             raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
+        if self.stack and not self.train and self.width < LEAST_STACK_WIDTH:
+            raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         if "mixed" in self.mixes and self.stack and self.tasks != ["sort"]:

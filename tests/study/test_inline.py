@@ -180,6 +180,7 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings):
         ({"engine": "stack", "vary": ["js.loss"]}, "must be NAME=A,B"),
         ({"reference": "js1"}, "--reference js1 is not among the estimators"),
         ({"train": ["--x"]}, "need --engine stack"),
+        ({"engine": "stack", "width": 64}, "no model so narrow: --width 128"),
         ({"engine": "stack", "mixes": ["alike"]}, "'alike' is for the inline engine"),
     ],
 )
