@@ -106,8 +106,8 @@ class Store:
                 for name in different
             )
             raise ValueError(
-                f"{self.path} holds records of other settings; give another --out, or delete it "
-                f"to start over:\n{shown}"
+                f"{self.path} holds records of other settings; give another --out or name, or "
+                f"delete it to start over:\n{shown}"
             )
 
 

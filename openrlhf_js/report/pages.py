@@ -140,7 +140,7 @@ def evaluations(paths: Sequence[Path]) -> list[Row]:
         for model, quantity, value, low, high in figures:
             name = "-".join(Path(model.rpartition("#")[2]).parts[-2:])
             start = name if not found and isinstance(content, dict) else start
-            run, number = STEP.sub("", name), STEP.search(name)
+            run, number = STEP.sub("", name) or "run", STEP.search(name)
             step = int(number[1]) if number else 0 if name == start else None
             ends = {"quantity": quantity, "value": value, "low": low, "high": high}
             found[run, step, quantity] = {"run": run, "step": step, **ends}

@@ -166,6 +166,8 @@ def test_checkpoints_over_training(tmp_path):
     at_1 = {line["name"]: (line["x"], line["y"]) for line in parsed.figures[0]["data"]}
     assert at_1 == {"js": ([5, 40], [20, 30]), "Qwen-Qwen3-4B": ([0], [10])}
     assert parsed.figures[2]["data"][0]["error_y"]["array"] == [1]
+    alone = pages.evaluations([passes(tmp_path / "d", "http://here/v1#step5", 0.2, 0.4)])
+    assert {(row["run"], row["step"]) for row in alone} == {("run", 5)}  # a step of no run's name
 
 
 def test_results_of_the_lab_are_found_and_shown(tmp_path):

@@ -265,8 +265,8 @@ def _floor(pool: Pool, judge: str, rows: pd.DataFrame, scores: Mapping[str, floa
     said = (
         "Near the floor, where a change of fewer points than these is hardly found: "
         f"{', '.join(f'{model} {change:.1f}' for model, change in changes.items())}. A nearer "
-        "baseline shows smaller ones, for new games; --dry_run says what they cost. Commands, the "
-        "first with the --settings, --url and --key_env of before:"
+        "baseline shows smaller ones. All games are asked anew; --dry_run says what they cost. "
+        "Judge, with the --settings, --url and --key_env of before, and score:"
     )
     return [said, shlex.join(ask), shlex.join([*command, "score", *place, "--judge", name])]
 
