@@ -193,10 +193,8 @@ def fill(
         with progress("sampling", sum(map(len, missing)), "responses") as bar:
             for keys in (chunk for each in missing for chunk in _chunks(each, settings.rows)):
                 tokens = [texts[i].tokens for i, _ in keys]
-                if keys[0][1] == GREEDY:
-                    found = engine.greedy(tokens)
-                else:
-                    found = engine.sample(tokens, [key(settings.seed, i, j) for i, j in keys])
+                seeds = [key(settings.seed, i, j) for i, j in keys if j != GREEDY]
+                found = engine.sample(tokens, seeds or None)
                 said.append(
                     {
                         **{"prompt": i, "draw": j, "tokens": " ".join(map(str, each.tolist()))},

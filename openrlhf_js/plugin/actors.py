@@ -13,11 +13,11 @@ from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
 from openrlhf.utils import get_tokenizer
 from openrlhf.utils.loss_utils import get_loss_batch_info
 
+from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.plugin.flags import LOSSES
 from openrlhf_js.plugin.gradient_variance import GradientVariance
 from openrlhf_js.plugin.lora import refuse_tied, send_merged_weights
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
-from openrlhf_js.sampling.models import FORBIDDEN, media_tokens
 
 
 def sum_dynamic_batches(trainer: Any, engine: Any, step_at: int) -> None:

@@ -21,10 +21,10 @@ import torch
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
+from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.plugin.rewards import RemoteRewards
 from openrlhf_js.plugin.upstream import BadReward, plain_class
 from openrlhf_js.sampling.engines import key
-from openrlhf_js.sampling.models import FORBIDDEN, media_tokens
 
 logger = logging.getLogger(__name__)
 

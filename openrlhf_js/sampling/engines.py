@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from openrlhf_js.common.processors import load_processor
-from openrlhf_js.sampling.models import FORBIDDEN, media_tokens
+from openrlhf_js.common.processors import FORBIDDEN, load_processor, media_tokens
 
 Response = NDArray[np.int32]  # token ids, with the end token where the model ended
 Images = Sequence[Sequence[str]]  # of each prompt, the paths of its images
@@ -74,53 +73,43 @@ class Transformers:
             suppress_tokens=media_tokens(model.config) or None,
         )
 
-    def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], images: Images = ()
-    ) -> list[Response]:
-        """A random response to each prompt (token ids); the same key gives the same response.
-
-        Each token inverts the distribution at a uniform number.
-        """
-        most = self.policy.max_new_tokens
-        draws = np.stack([np.random.default_rng(key).random(most) for key in keys])
-        uniform = torch.from_numpy(draws).to(self.policy.device)
-        width = max(map(len, prompts))
-
-        def choose(tokens: Tensor, logits: Tensor) -> Tensor:
-            place = tokens.shape[1] - width
-            chosen = invert(logits, uniform[:, place], self.policy.temperature, self.policy.top_p)
-            return torch.full_like(logits, -torch.inf).scatter_(1, chosen[:, None], 0.0)
-
-        return self._generate(prompts, [choose], images)
-
-    def greedy(self, prompts: Sequence[Sequence[int]], images: Images = ()) -> list[Response]:
-        """The greedy response to each prompt."""
-        return self._generate(prompts, [], images)
-
     @torch.no_grad()
-    def _generate(
-        self, prompts: Sequence[Sequence[int]], processors: list[Any], images: Images
+    def sample(
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int] | None, images: Images = ()
     ) -> list[Response]:
-        width = max(map(len, prompts))
+        """A random response to each prompt (token ids), or the greedy one without keys.
+
+        The same key gives the same response: each token inverts the distribution at a uniform
+        number.
+        """
+        policy, width = self.policy, max(map(len, prompts))
         tokens = torch.zeros(len(prompts), width, dtype=torch.long)
         mask = torch.zeros_like(tokens)
         for row, prompt in enumerate(prompts):  # padded on the left
             tokens[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
+        draws = [np.random.default_rng(key).random(policy.max_new_tokens) for key in keys or ()]
+        uniform = torch.tensor(np.array(draws), device=policy.device)
+
+        def choose(tokens: Tensor, logits: Tensor) -> Tensor:
+            place = tokens.shape[1] - width
+            chosen = invert(logits, uniform[:, place], policy.temperature, policy.top_p)
+            return torch.full_like(logits, -torch.inf).scatter_(1, chosen[:, None], 0.0)
+
         seen = {}
         if pictures := [Image.open(path) for own in images for path in own]:
             seen = {**self.processor.image_processor(pictures, return_tensors="pt")}
             if "image_grid_thw" in seen:  # Qwen's positions depend on where images are
                 seen["mm_token_type_ids"] = (tokens == self.processor.image_token_id).int()
         made = self.model.generate(
-            **{name: value.to(self.policy.device) for name, value in seen.items()},
-            input_ids=tokens.to(self.policy.device),
-            attention_mask=mask.to(self.policy.device),
-            max_new_tokens=self.policy.max_new_tokens,
-            do_sample=False,  # the most likely token, which a processor has made the sampled one
-            logits_processor=processors,
+            **{name: value.to(policy.device) for name, value in seen.items()},
+            input_ids=tokens.to(policy.device),
+            attention_mask=mask.to(policy.device),
+            max_new_tokens=policy.max_new_tokens,
+            do_sample=False,  # the most likely token, which `choose` has made the sampled one
+            logits_processor=[] if keys is None else [choose],
         )
-        return [cut(row, self.policy.ends) for row in made[:, width:].int().cpu().numpy()]
+        return [cut(row, policy.ends) for row in made[:, width:].int().cpu().numpy()]
 
 
 class Vllm:
@@ -143,24 +132,14 @@ class Vllm:
         )
 
     def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], images: Images = ()
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int] | None, images: Images = ()
     ) -> list[Response]:
-        """A random response to each prompt, with a generator for each."""
-        settings = {"temperature": self.policy.temperature, "top_p": self.policy.top_p}
-        return self._generate(prompts, [{**settings, "seed": key} for key in keys], images)
-
-    def greedy(self, prompts: Sequence[Sequence[int]], images: Images = ()) -> list[Response]:
-        """The greedy response to each prompt."""
-        return self._generate(prompts, [{"temperature": 0.0}] * len(prompts), images)
-
-    def _generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        settings: Sequence[dict[str, Any]],
-        images: Images,
-    ) -> list[Response]:
+        """A random response to each prompt, with a generator for each; greedy without keys."""
         from vllm import SamplingParams
 
+        how = {"temperature": self.policy.temperature, "top_p": self.policy.top_p}
+        greedy: list[dict[str, Any]] = [{"temperature": 0.0}] * len(prompts)
+        settings = greedy if keys is None else [{**how, "seed": key} for key in keys]
         media = media_tokens(self.llm.model_config.hf_config)
         parameters = [
             SamplingParams(

@@ -15,8 +15,6 @@ FINGERPRINTED = (  # what decides what a model says
     *("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "chat_template*"),
     *("processor_config.json", "preprocessor_config.json"),
 )
-MEDIA_TOKENS = ("image_token_id", "video_token_id", "audio_token_id")  # of configurations
-FORBIDDEN = -100.0  # the logit, or what is added to it, of a token that must not be sampled
 
 
 class ModelFiles(NamedTuple):
@@ -42,12 +40,6 @@ class ModelFiles(NamedTuple):
             ends.append(GenerationConfig.from_pretrained(self.folder).eos_token_id)
         flat = [each for end in ends for each in (end if isinstance(end, list) else [end])]
         return tuple(sorted({each for each in flat if each is not None}))
-
-
-def media_tokens(config: Any) -> list[int]:
-    """The tokens in whose places a model puts what it sees or hears; without media they fail."""
-    found = (getattr(config, name, None) for name in MEDIA_TOKENS)
-    return [token for token in found if token is not None]
 
 
 def local_folder(name_or_path: str | Path, **wanted: Any) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from openrlhf_js.common.files import read_rows
-from openrlhf_js.common.processors import IMAGE_TAG, parts
+from openrlhf_js.common.processors import check_images, parts
 
 Row = dict[str, Any]
 
@@ -80,13 +80,6 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any, processor: Any = None
             raise ValueError(f"a prompt is empty, or its label is not text: {row!r:.200}")
         found.append(Prompt(text, label, str(row.get(form.group_key) or ""), list(tokens)))
     return found
-
-
-def check_images(messages: Sequence[Row], images: Sequence[str]) -> None:
-    """ValueError unless the messages say `<image>` once for each image."""
-    tags = sum(message["content"].count(IMAGE_TAG) for message in messages)
-    if tags != len(images):
-        raise ValueError(f"a prompt has {len(images)} images, and {tags} times {IMAGE_TAG}")
 
 
 def _text(row: Row, form: Form, tokenizer: Any, processor: Any) -> str:

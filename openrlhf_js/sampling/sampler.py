@@ -11,15 +11,15 @@ import base64
 import math
 import mimetypes
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from openrlhf_js.common.processors import IMAGE_TAG
+from openrlhf_js.common.processors import IMAGE_TAG, check_images
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
 from openrlhf_js.sampling.engines import Engine, key
 from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
-from openrlhf_js.sampling.prompts import Form, Prompt, asked, check_images
+from openrlhf_js.sampling.prompts import Form, Prompt, asked
 from openrlhf_js.sampling.settings import EngineSettings, PromptForm
 
 OPEN_THOUGHT = re.compile(r"(<(think|thinking|thought|reasoning|seed:think)>|\[THINK\])\s*\Z")
@@ -136,10 +136,7 @@ class LocalSampler:
         seeds = [key(parameters.seed, request.number, request.draw) for request, _ in pairs]
         prompts = [prompt.tokens for _, prompt in pairs]
         images = [request.images for request, _ in pairs]
-        if temperature == 0:
-            responses = self._engine.greedy(prompts, images)
-        else:
-            responses = self._engine.sample(prompts, seeds, images)
+        responses = self._engine.sample(prompts, None if temperature == 0 else seeds, images)
         found: Samples = []
         for (request, prompt), response, seed in zip(pairs, responses, seeds, strict=True):
             tokens = response.tolist()
@@ -191,18 +188,16 @@ def messages_of(request: Request) -> list[dict[str, Any]]:
     if not request.images:
         return list(request.messages)
     check_images(request.messages, request.images)
-    images = iter(request.images)
-    return [{**each, "content": _parts(each["content"], images)} for each in request.messages]
+    images = map(Path, request.images)
 
-
-def _parts(content: str, images: Iterator[str]) -> list[dict[str, Any]]:
-    first, *rest = content.split(IMAGE_TAG)
-    parts: list[dict[str, Any]] = [{"type": "text", "text": first}] if first.strip() else []
-    for text in rest:
-        path = Path(next(images))
+    def part(text: str) -> dict[str, Any]:
+        if text != IMAGE_TAG:
+            return {"type": "text", "text": text}
+        path = next(images)
         kind = mimetypes.guess_type(path.name)[0] or "image/png"
         url = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
-        parts.append({"type": "image_url", "image_url": {"url": url}})
-        if text.strip():
-            parts.append({"type": "text", "text": text})
-    return parts
+        return {"type": "image_url", "image_url": {"url": url}}
+
+    pieces = (re.split(f"({IMAGE_TAG})", each["content"]) for each in request.messages)
+    contents = [[part(text) for text in each if text.strip()] for each in pieces]
+    return [{**m, "content": c} for m, c in zip(request.messages, contents, strict=True)]

@@ -28,10 +28,8 @@ class Formula:
         if self.calls == self.stop_after:
             raise KeyboardInterrupt
         self.calls += 1
+        keys = [0] * len(prompts) if keys is None else keys
         return [self._one(prompt, key) for prompt, key in zip(prompts, keys, strict=True)]
-
-    def greedy(self, prompts):
-        return self.sample(prompts, [0] * len(prompts))
 
     def _one(self, prompt, key):
         tokens = np.random.default_rng([sum(prompt), key]).integers(0, 9, 1 + key % 4)

@@ -15,6 +15,7 @@ import torch
 from kit import upstream_args
 from openrlhf.trainer.ppo_utils import samples_generator
 
+from openrlhf_js.common.processors import FORBIDDEN
 from openrlhf_js.plugin import rollout
 from openrlhf_js.plugin.rewards import RemoteRewards, RewardSource
 from openrlhf_js.plugin.rollout import (
@@ -30,7 +31,6 @@ from openrlhf_js.plugin.rollout import (
     settle,
 )
 from openrlhf_js.plugin.upstream import BadReward, plain_class
-from openrlhf_js.sampling.models import FORBIDDEN
 
 
 @pytest.mark.parametrize("reward", [1, 0.5, True, [0.5], torch.tensor([2.0]), np.float32(3)])

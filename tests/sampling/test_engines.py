@@ -80,7 +80,7 @@ def test_sampling_is_what_a_slow_loop_without_padding_draws(folder, temperature)
 
 def test_greedy_is_the_likeliest_token_at_every_place(folder):
     sampler = engine(folder)
-    for prompt, response in zip(PROMPTS, sampler.greedy(PROMPTS), strict=True):
+    for prompt, response in zip(PROMPTS, sampler.sample(PROMPTS, None), strict=True):
         tokens = list(prompt)
         while len(tokens) < len(prompt) + 12 and tokens[-1] != END:
             tokens.append(int(logits_after(sampler.model, tokens).argmax()))
@@ -106,7 +106,7 @@ def test_images_are_where_their_prompts_say_whatever_the_padding(tmp_path):
     sampler = Transformers(Policy(folder, "cpu", "float32", 1.0, 1.0, 6, (), 32))
     prompts = [each["input_ids"][0].tolist() for each in given]
     media = [processor.image_token_id, processor.video_token_id]
-    for inputs, response in zip(given, sampler.greedy(prompts, images), strict=True):
+    for inputs, response in zip(given, sampler.sample(prompts, None, images), strict=True):
         for token in response.tolist():
             with torch.no_grad():
                 logits = sampler.model(**inputs).logits[0, -1]

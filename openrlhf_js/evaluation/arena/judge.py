@@ -73,10 +73,6 @@ class Ledger:
             return None
         return data.Game(None, recent[-1]["text"]) if len(recent) >= self.tries else OPEN
 
-    def open(self, key: str) -> bool:
-        """Whether a game is to be asked."""
-        return self.game(key) == OPEN and key not in self.batch.games
-
 
 @dataclass
 class Bill:
@@ -234,7 +230,8 @@ class Judging:
         found: dict[str, Asked] = {}
         for pair in self.pairs:
             for game, key in enumerate(pair.keys):
-                if key and key not in self.lost and pair.ledger.open(key):
+                waits = key in self.lost or key in pair.ledger.batch.games
+                if key and not waits and pair.ledger.game(key) == OPEN:
                     found.setdefault(key, (pair, game))
         return [*found.values()]
 
