@@ -127,9 +127,8 @@ class LocalSampler:
     def _batch(self, pairs: Sequence[tuple[Request, Prompt]], parameters: Parameters) -> Samples:
         temperature, top_p, most, _ = parameters
         longest = max(self._room, *(len(each.tokens) + most for _, each in pairs)) - most
-        policy = self.settings.policy(
-            *(self.files, longest, most, temperature or 1.0, 1.0 if top_p is None else top_p)
-        )
+        drawing = {"temperature": temperature or 1.0, "top_p": 1.0 if top_p is None else top_p}
+        policy = self.settings.policy(self.files, longest, max_new_tokens=most, **drawing)
         if self._engine is None:
             self._engine = self.settings.load(policy)
         self._engine.policy = policy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from openrlhf_js.common.console import say
 from openrlhf_js.common.settings import Field, Settings
@@ -63,19 +63,13 @@ class EngineSettings(Settings):
         """What samples depend on, beside the model and the parameters."""
         return {"engine": self.engine_name, "dtype": self.dtype_name, "device": self.device_name}
 
-    def policy(
-        self,
-        files: ModelFiles,
-        longest_prompt: int,
-        max_new_tokens: int,
-        temperature: float,
-        top_p: float,
-    ) -> Policy:
-        """The policy that an engine samples from."""
+    def policy(self, files: ModelFiles, longest_prompt: int, **drawing: Any) -> Policy:
+        """The policy that an engine samples from; `drawing` has the fields of a response."""
         from openrlhf_js.sampling.engines import Policy
 
-        of_response = (temperature, top_p, max_new_tokens, files.ends())
-        return Policy(files.folder, self.device_name, self.dtype_name, *of_response, longest_prompt)
+        device, dtype, ends = self.device_name, self.dtype_name, files.ends()
+        given = {"ends": ends, "longest_prompt": longest_prompt, **drawing}
+        return Policy(files.folder, device, dtype, **given)
 
     def load(self, policy: Policy) -> Engine:
         """The engine, with the model's weights."""

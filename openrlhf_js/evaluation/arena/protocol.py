@@ -139,17 +139,14 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
 
     Of the clone's Python only the text constants are read, and known by their hashes.
     """
-    path = clone / "config" / f"{bench.name}.yaml"
-    if not path.is_file():
+    path, code = clone / "config" / f"{bench.name}.yaml", clone / "utils" / "judge_utils.py"
+    if not (path.is_file() and code.is_file()):
         return
-    template, system = read_settings(path).prompt_template, {}
-    code = clone / "utils" / "judge_utils.py"
-    if code.is_file():
-        values = [getattr(each, "value", None) for each in ast.walk(ast.parse(code.read_bytes()))]
-        texts = {digest(value): value for value in values if isinstance(value, str)}
-        for name, category in bench.categories.items():
-            if category.system_sha256 in texts:
-                system[name] = texts[category.system_sha256]
+    template = read_settings(path).prompt_template
+    values = [getattr(each, "value", None) for each in ast.walk(ast.parse(code.read_bytes()))]
+    texts = {digest(value): value for value in values if isinstance(value, str)}
+    hashes = {name: each.system_sha256 for name, each in bench.categories.items()}
+    system = {name: texts[each] for name, each in hashes.items() if each in texts}
     if template and system:
         found = {"template": template, "system": system, "source": str(clone)}
         write_json(folder.root / PROMPTS_FILE, found)

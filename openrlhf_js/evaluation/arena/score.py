@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -64,6 +65,7 @@ def load(
     Judgments of unknown questions, against another baseline, or of the judge itself are left out.
     """
     questions = data.read_questions(folder)
+    data.select(questions, categories)
     columns = [*KEPT, "margin_1", "margin_2", "failed", "held"]
     table = pd.DataFrame(_rows(folder, judges, questions), columns=columns)
     nothing = ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
@@ -74,7 +76,7 @@ def load(
     baselines = dict(zip(named.category, named.baseline, strict=True)) if own_bench else {}
     bench = data.bench_of(folder.bench, baseline or "".join([*baselines.values()][:1]))
     pools = []
-    for name in sorted(categories or seen, key=[*bench.categories, *seen].index):
+    for name in sorted(categories or seen, key=[*bench.categories, *seen, *categories].index):
         against = baselines.get(name) or data.file_name(bench.category(name).baseline)
         own = table[(table.category == name) & (table.model != against)]
         fits = own.baseline.isin(["", against])  # the older schema names none
@@ -202,7 +204,9 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     rule = pool.bench.rule
     rows = games(judged, plan.much_weight, both=not by_rule or rule == "v2.0")
     if rows.empty or not shown:
-        raise ValueError(f"{' + '.join(judges)} judged nothing of {pool.category} completely")
+        of = f"of {', '.join(models or ['any model'])} in {pool.category}"
+        there = ", ".join(sorted({*judged.model}))
+        raise ValueError(f"{' + '.join(judges)} has no complete judgment {of}; it judged {there}")
     scores, notes = _scores(pool, rows, plan)
     low, high = LEVELS[rule] if by_rule else (0.025, 0.975)
     paths = {name: pool.folder.ledger(name, pool.category) for name in judges}
@@ -236,7 +240,10 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         board_rows.append({**figures, **base, **counts, "mean_tokens": mean_tokens.get(model)})
     controlled = "" if plan.style_control == "none" else ", style controlled"
     by = f"row as the script of {rule} has it (too narrow)" if by_rule else "question"
-    notes += [*_floor(pool, judges[0], board_rows)]
+    points = {row["model"]: row["score"] for row in board_rows[1:]}
+    if min(points.values(), default=FLOOR) < FLOOR:
+        asked = recorded.get(judges[0], {}).get("judge_model", judges[0])
+        notes += _floor(pool, asked, rows, points)
     notes += _notes(board_rows, judging(judged), departures)
     return Board(
         f"{pool.category}, judged by {' + '.join(judges)}{controlled}",
@@ -247,22 +254,25 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     )
 
 
-def _floor(pool: Pool, judge: str, rows: Sequence[Row]) -> Iterator[str]:
+def _floor(pool: Pool, judge: str, rows: pd.DataFrame, scores: Mapping[str, float]) -> list[str]:
     """For weak models: which change would be missed, and how to see smaller ones."""
-    models = [row for row in rows if row["model"] != pool.baseline]
-    for row in models:
-        if row["score"] < FLOOR:
-            error = (row["ci_high"] - row["ci_low"]) / 2 / 1.96
-            change = stats.detectable_effect(math.sqrt(2) * error, 2 * row["questions"] - 2)
-            above = {each["score"]: each["model"] for each in models if each["score"] >= FLOOR}
-            near = above[min(above)] if above else "NEARER"
-            yield (
-                f"{row['model']} is near the floor: a change of less than {change:.1f} points is "
-                "hardly found. A nearer baseline shows smaller ones; all games are asked anew, and "
-                "--dry_run says what they cost: openrlhf-js eval arena judge --bench "
-                f"{pool.folder.bench} --models {row['model']} --category {pool.category} --judge "
-                f"{judge} --baseline {near} --judge_name {judge}-{near}. Score with both names."
-            )
+    changes = {}
+    for model in (name for name, score in scores.items() if score < FLOOR):
+        _, low, high = clustered(own := rows[rows.model == model])
+        error = math.sqrt(2) * (high - low) / 2 / 1.96  # of the difference of two such scores
+        changes[model] = 100 * stats.detectable_effect(error, 2 * own.uid.nunique() - 2)
+    near = min(scores.keys() - changes.keys(), key=scores.__getitem__, default="NEARER")
+    command, name = ("openrlhf-js", "eval", "arena"), f"{data.file_name(judge)}-{near}"
+    place = ["--data", str(pool.folder.root.parent), "--bench", pool.folder.bench]
+    place += ["--category", pool.category, "--baseline", near]
+    ask = [*command, "judge", *place, "--models", *changes, "--judge", judge, "--judge_name", name]
+    said = (
+        "Near the floor, where a change of fewer points than these is hardly found: "
+        f"{', '.join(f'{model} {change:.1f}' for model, change in changes.items())}. A nearer "
+        "baseline shows smaller ones, for new games; --dry_run says what they cost. Commands, the "
+        "first with the --settings, --url and --key_env of before:"
+    )
+    return [said, shlex.join(ask), shlex.join([*command, "score", *place, "--judge", name])]
 
 
 def _scores(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[str]]:

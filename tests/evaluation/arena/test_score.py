@@ -1,6 +1,7 @@
 """Scores, intervals and comparisons, against published figures, slow loops and a simulation."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -146,17 +147,26 @@ def test_how_a_judge_judged_by_hand(pool):
     assert found["side_a"] == pytest.approx(5.5 / 10)
 
 
-def test_a_weak_model_gets_a_number_and_a_way_out(pool):
+def test_weak_models_get_numbers_and_one_way_out(pool):
     rows = [judgment_row(f"q{n}", -2, -2 if n else 1, model="weak") for n in range(40)]
+    rows += [judgment_row(f"q{n}", -2, -2, model="none") for n in range(40)]
     rows += [judgment_row(f"q{n}", -1, 1 if n % 4 == 0 else -1, model="near") for n in range(40)]
-    found = board(pool(rows), ["j"], Plan())
-    (said,) = (note for note in found.notes if "floor" in note)
+    found = board(given := pool(rows), ["j"], Plan())
+    said, ask, score = found.notes[:3]
     line = next(row for row in found.rows if row["model"] == "weak")
     assert line["score"] == pytest.approx(100 * 1 / 238)
     # two scores with this standard error: 2.8 times that of their difference
     change = 2.8 * math.sqrt(2) * (line["ci_high"] - line["ci_low"]) / 3.92
-    assert float(said.split("less than ")[1].split()[0]) == pytest.approx(change, abs=0.1)
-    assert "--models weak --category all --judge j --baseline near --judge_name j-near." in said
+    numbers = dict(re.findall(r"(none|weak) (\d+\.\d)", said))
+    assert float(numbers["weak"]) == pytest.approx(change, abs=0.1) and [*numbers] == [
+        "none",
+        "weak",
+    ]
+    place = f"--data {given.folder.root.parent} --bench own --category all --baseline near"
+    assert ask.endswith(f"judge {place} --models none weak --judge j --judge_name j-near")
+    assert score.endswith(f"score {place} --judge j-near")
+    official = board(given, ["j"], Plan(ci="official"))  # "none" has no width there
+    assert said in official.notes and "floor" not in str(board(given, ["j"], Plan(), ["near"]))
 
 
 def test_models_without_a_score_are_one_note(pool):
@@ -243,12 +253,14 @@ def test_categories_judges_and_deviations(tmp_path, caplog):
         "the weight of much better is 2; officially 3",
         "nothing tells how gpt-4.1 judged m0, m1",
     ]
-    with pytest.raises(ValueError, match="'poems' is not in list"):
+    with pytest.raises(ValueError, match="no question is of the category 'poems'"):
         load(Folder(tmp_path, V2), ["gpt-4.1"], ["poems"])
     write_judged(tmp_path, random_rows(1, 2))
     for bench in (V2, "own"):
         with pytest.raises(ValueError, match="holds nothing usable that x judged"):
             load(Folder(tmp_path, bench), ["x"])
+    with pytest.raises(ValueError, match="of m7 in hard_prompt; it judged m0, m1"):
+        board(pools[0], ["gpt-4.1"], Plan(), ["m7"])
 
 
 def test_what_is_left_out_is_said(tmp_path, caplog):
