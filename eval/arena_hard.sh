@@ -46,6 +46,7 @@ if [[ ! -f $settings ]]; then
     exit 2
 fi
 judge="${JUDGE:-$(sed -n 's/^judge_model: *//p' "$settings")}"
+result="${JUDGE_NAME:-$judge}"
 out="${OUT:-runs/arena-hard/$name}"
 key="${JUDGE_KEY:-OPENAI_API_KEY}"
 
@@ -79,10 +80,14 @@ fi
 judging+=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
 [[ $key == none ]] || judging+=(--key_env "$key")
 [[ $BUDGET == none ]] || judging+=(--budget "$BUDGET")
-arena judge "${judging[@]}"
+arena judge "${judging[@]}" && judged=0 || judged=$?
+there="$data/$bench/model_judgment/${result##*/}/${name##*/}.jsonl"
+[[ $judged -eq 0 || ($judged -eq 1 && -f $there) ]] || exit "$judged"
 
 mkdir -p "$out"
-arena score "${place[@]}" "${categories[@]}" --judge "${JUDGE_NAME:-$judge}" \
+arena score "${place[@]}" "${categories[@]}" --judge "$result" \
     ${COMPARE:+--compare "$name" "$COMPARE"} --json "$out/scores.json" \
     --html "$out/arena.html"
 echo "Every question with both answers and verdicts: $out/arena.html"
+[[ $judged -eq 0 ]] || echo "Games are open, and count as missing: the same command resumes." >&2
+exit "$judged"

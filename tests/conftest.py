@@ -11,7 +11,9 @@ import hypothesis
 import pytest
 
 # Modules that tests of several folders share.
-sys.path[:0] = [str(Path(__file__).parent / name) for name in (".", "evaluation", "reward_model")]
+sys.path[:0] = [
+    str(Path(__file__).parent / name) for name in (".", "evaluation", "integration", "reward_model")
+]
 
 # Of the runs of the stack and of the other tests: what would keep one process busy at the end.
 LONGEST = (

@@ -187,7 +187,8 @@ SCRIPT = ROOT / "eval" / "arena_hard.sh"
 # Stands in for Python: writes its words down, and leaves as the test says.
 PYTHON = """#!/usr/bin/env bash
 printf '%s\\n' "${*:5}" >> "$CALLS"
-case "$5" in fetch) exit "${FETCH_STATUS:-0}" ;; generate) exit "${GENERATE_STATUS:-0}" ;; esac
+case "$5" in fetch) exit "${FETCH_STATUS:-0}" ;; generate) exit "${GENERATE_STATUS:-0}" ;;
+    judge) [[ $* == *--dry_run ]] || exit "${JUDGE_STATUS:-0}" ;; esac
 """
 
 
@@ -262,6 +263,13 @@ def test_what_goes_wrong_ends_the_script(script, tmp_path):
     (folder / "judge_prompts.json").touch()
     status, calls, _ = script("model", GENERATE_STATUS="1")
     assert status == 1 and [call.split()[0] for call in calls] == ["generate"]
+    judged = {"BUDGET": "9", "JUDGE_STATUS": "1"}
+    assert [call.split()[0] for call in script("model", **judged)[1]][1:] == ["judge"] * 2
+    write_lines(folder / "model_judgment" / "gpt-4.1" / "model.jsonl", [])
+    status, calls, said = script("model", **judged)  # some games are open: the others are scored
+    assert status == 1 and calls[-1].startswith("score") and "Games are open" in said
+    status, calls, _ = script("model", BUDGET="9", JUDGE_STATUS="2")
+    assert status == 2 and not calls[-1].startswith("score")
 
 
 @pytest.mark.timeout(300)  # imports torch twice

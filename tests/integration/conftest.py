@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import Forked
 from kit import processes_of, save_policy, scalars, until, write_lines
 
 from openrlhf_js import estimators
@@ -79,11 +80,15 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Running:
-    """A run that a test started, in a session of its own."""
+    """A run that a test started, in a session of its own; by its command line or in a fork."""
 
-    def __init__(self, folder: Path, arguments: list[str]):
+    def __init__(self, folder: Path, arguments: list[str], program: bool):
         self.folder = folder
         self.log = folder / "log.txt"
+        environment = {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+        if not program:
+            self.process = Forked(folder, self.log, arguments, environment)
+            return
         command = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -93,7 +98,7 @@ class Running:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=folder,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"},
+                env=os.environ | environment,
             )
 
     def wait_for(self, text: str, timeout_seconds: float = 300) -> None:
@@ -119,9 +124,12 @@ class Running:
 
 @pytest.fixture
 def start(tmp_path: Path, policy: Path, prompts: Path):
-    """Starts a small run; flags of the test come last and win."""
+    """Starts a small run; flags of the test come last and win.
 
-    def run(*flags: str, grader: str | None = GRADER) -> Running:
+    A test that sends it signals asks for a `program`.
+    """
+
+    def run(*flags: str, grader: str | None = GRADER, program: bool = False) -> Running:
         given = {flag for flag in flags if flag.startswith("--")}
         defaults = {
             "--actor.model_name_or_path": policy,
@@ -152,7 +160,7 @@ def start(tmp_path: Path, policy: Path, prompts: Path):
             path.write_text(grader)
             defaults["--reward.remote_url"] = path
         chosen = [str(x) for item in defaults.items() if item[0] not in given for x in item]
-        return Running(tmp_path, [*chosen, *flags])
+        return Running(tmp_path, [*chosen, *flags], program)
 
     yield run
     left = processes_of(tmp_path)

@@ -49,7 +49,7 @@ def test_js_memory_is_interrupted_and_killed_and_resumes(start, policy, prompts,
         *("--js.gradient_variance", "--js.group_micro_batches", "--js.half_life", "5"),
         *("--ckpt.save_steps", str(STEPS), "--logger.wandb.run_name", "one"),
     )
-    running = start(*flags, "--train.num_episodes", "1000")
+    running = start(*flags, "--train.num_episodes", "1000", program=True)
     running.wait_for(f"Global step {2 * STEPS + 1}")
     os.kill(running.process.pid, signal.SIGTERM)  # which Ray would take for itself
     first = running.finish(timeout_seconds=60)
@@ -63,7 +63,7 @@ def test_js_memory_is_interrupted_and_killed_and_resumes(start, policy, prompts,
     os.truncate(newest / "mp_rank_00_model_states.pt", 10_000)
 
     stop = ("--train.num_episodes", "1000", "--js.max_steps", str(5 * STEPS))
-    running = start(*flags, *stop, "--ckpt.load_enable", "--js.restarts", "1")
+    running = start(*flags, *stop, "--ckpt.load_enable", "--js.restarts", "1", program=True)
     running.wait_for(f"Global step {2 * STEPS + 1}")
     (child,) = psutil.Process(running.process.pid).children()
     child.kill()

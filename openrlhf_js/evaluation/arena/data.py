@@ -184,9 +184,9 @@ class Judgment(NamedTuple):
 
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
-    """What `read` makes of a file's rows; what cannot be read is logged and left out."""
+    """What `read` makes of a file's rows, none without one; bad rows are logged and left out."""
     bad = []
-    for row in read_rows(path):
+    for row in read_rows(path) if path.is_file() else ():
         try:
             yield read(row.object(path))
         except ValueError as error:
@@ -220,8 +220,7 @@ def select(questions: Mapping[str, Question], categories: Sequence[str]) -> dict
 
 def read_answers(folder: Folder, model: str) -> dict[str, ModelAnswer]:
     """A model's answers by uid, the last one of several; {} without a file."""
-    path = folder.answers(model)
-    return {each.uid: each for each in records(path, _answer)} if path.is_file() else {}
+    return {each.uid: each for each in records(folder.answers(model), _answer)}
 
 
 def failed_answers(folder: Folder, model: str) -> set[str]:
@@ -233,7 +232,7 @@ def failed_answers(folder: Folder, model: str) -> set[str]:
 
 def read_judgments(path: Path) -> dict[str, Judgment]:
     """A judge's judgments of a model by uid, the last one of several; {} without a file."""
-    return {each.uid: each for each in records(path, _judgment)} if path.is_file() else {}
+    return {each.uid: each for each in records(path, _judgment)}
 
 
 def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:

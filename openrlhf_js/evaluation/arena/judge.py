@@ -89,7 +89,7 @@ class Bill:
         said = len((record["text"] + record["thinking"]).encode(errors="replace"))
         tokens_in = record["prompt_tokens"] or record["prompt_bytes"]
         tokens_out = record["completion_tokens"] or said
-        self.replies += 1
+        self.replies += "refused" not in record
         self.prompt_tokens += tokens_in
         self.completion_tokens += tokens_out
         self.dollars += self.price.dollars(tokens_in, tokens_out) * (1 - record.get("discount", 0))

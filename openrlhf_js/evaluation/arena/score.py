@@ -68,6 +68,9 @@ def load(
     data.select(questions, categories)
     columns = [*KEPT, "margin_1", "margin_2", "failed", "held"]
     table = pd.DataFrame(_rows(folder, judges, questions), columns=columns)
+    nothing = ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
+    if table.empty:
+        raise nothing
     seen, named = list(table.category.unique()), table[table.baseline != ""]
     own_bench = not baseline and folder.bench not in data.BENCHES
     baselines = dict(zip(named.category, named.baseline, strict=True)) if own_bench else {}
@@ -79,7 +82,7 @@ def load(
         fits = own.baseline.isin(["", against])  # the older schema names none
         kept, others = own[fits], own.baseline[~fits]
         if len(others):
-            said = f"{len(others)} of {len(own)} judgments of {name} are not against {against}: "
+            said = f"{len(others)} of {len(own)} judgments of {name} are not against {against}"
             flags = f"--category {name} --baseline {others.mode()[0]}"
             log.warning("%s: score them with %s", said, flags)
         if len(kept):
@@ -89,7 +92,7 @@ def load(
             own = (kept, len(asked), styles, failed, list(kept.judge.unique()))
             pools.append(Pool(folder, bench, name, against, *own))
     if not pools:
-        raise ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
+        raise nothing
     return pools
 
 
@@ -168,14 +171,16 @@ def styled(pool: Pool, rows: pd.DataFrame, decided: bool = False) -> tuple[pd.Da
     values = style.differences(ours, theirs)
     known = rows.assign(**dict(zip(style.FEATURES, values.T, strict=True)))
     known = known[np.isfinite(values).all(axis=1)]
-    notes = []
+    notes, alone = [], []
     for model, own in rows.groupby("model"):
         here = known[known.model == model]
         if lost := own.uid.nunique() - here.uid.nunique():
             notes.append(f"{model}: {lost} questions without style counts are left out.")
         if not decided and here.points.nunique() == 1 and here.points.iloc[0] != 0.5:
             known = known[known.model != model]
-            notes.append(f"{model} won, or lost, every game: no score with style control.")
+            alone.append(str(model))
+    if alone:
+        notes.append(f"They won, or lost, every game, which has no fit: {', '.join(alone)}.")
     if known.empty:
         raise ValueError(f"no game is left for style control: {' '.join(notes)}")
     return known, notes
@@ -225,10 +230,9 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     mean_tokens = pool.styles.tokens.groupby("model").mean().dropna().to_dict()
     even = {"model": pool.baseline, "score": 50.0, "ci_low": 50.0, "ci_high": 50.0}
     board_rows: list[Row] = [{**even, **base, "mean_tokens": mean_tokens.get(pool.baseline)}]
-    for model in shown:
-        if model not in scores:
-            notes.append(f"{model} has no score.")
-            continue
+    if without := [model for model in shown if model not in scores]:
+        notes.append(f"No score: {', '.join(without)}.")
+    for model in [each for each in shown if each in scores]:
         own, counted = judged[judged.model == model], rows[rows.model == model]
         counts = _counts(pool, model, own, counted, len(judges), plan) | judging(own)
         score, low_end, high_end = (100 * each for each in scores[model])

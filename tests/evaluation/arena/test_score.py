@@ -169,6 +169,16 @@ def test_weak_models_get_numbers_and_one_way_out(pool):
     assert said in official.notes and "floor" not in str(board(given, ["j"], Plan(), ["near"]))
 
 
+def test_models_without_a_score_are_one_note(pool):
+    rows = [judgment_row(f"q{n}", -2, -2, model=m) for n in range(9) for m in ("w1", "w2")]
+    rows += [judgment_row(f"q{n}", n % 3 - 1, 1, model="fair") for n in range(9)]
+    notes = board(pool(rows), ["j"], Plan(style_control="all")).notes
+    assert [note for note in notes if "w1" in note] == [
+        "They won, or lost, every game, which has no fit: w1, w2.",
+        "No score: w1, w2.",
+    ]
+
+
 def test_a_judge_that_favours_a_side_is_told_of(pool):
     biased = [judgment_row(f"q{n}", -1, 1 if n % 4 else -1) for n in range(40)]
     found = board(pool(biased), ["j"], Plan())
@@ -233,7 +243,10 @@ def test_categories_judges_and_deviations(tmp_path, caplog):
     pools = load(Folder(tmp_path, V2), ["gpt-4.1"])
     assert [pool.category for pool in pools] == ["hard_prompt", "creative_writing"]
     assert [pool.baseline for pool in pools] == [HARD["baseline"], CREATIVE["baseline"]]
-    assert "score them with --category hard_prompt --baseline another" in caplog.text
+    assert (
+        "against o3-mini-2025-01-31: score them with --category hard_prompt --baseline another"
+        in caplog.text
+    )
     found = board(pools[1], ["gpt-4.1"], Plan(much_weight=2)).rows[0]
     assert found["deviations"] == [
         "the number of judges is 1; officially 2",
@@ -242,8 +255,10 @@ def test_categories_judges_and_deviations(tmp_path, caplog):
     ]
     with pytest.raises(ValueError, match="no question is of the category 'poems'"):
         load(Folder(tmp_path, V2), ["gpt-4.1"], ["poems"])
-    with pytest.raises(ValueError, match="holds nothing usable that x judged"):
-        load(Folder(tmp_path, V2), ["x"])
+    write_judged(tmp_path, random_rows(1, 2))
+    for bench in (V2, "own"):
+        with pytest.raises(ValueError, match="holds nothing usable that x judged"):
+            load(Folder(tmp_path, bench), ["x"])
     with pytest.raises(ValueError, match="of m7 in hard_prompt; it judged m0, m1"):
         board(pools[0], ["gpt-4.1"], Plan(), ["m7"])
 
