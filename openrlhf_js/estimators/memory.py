@@ -24,7 +24,7 @@ CHANCE = 6.0  # times the noise: what pasts explain of means by chance, and hard
 
 
 def key_of(*texts: str | None) -> int:
-    """A prompt's key, from its prompt and label: 63 bits, the same in every process."""
+    """A prompt's key, from its prompt, label and datasource: 63 bits, the same in every process."""
     digest = hashlib.blake2b(repr(texts).encode(errors="replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 

@@ -215,7 +215,9 @@ class Prompts:
 
     def __init__(self, texts: Sequence[str], labels: Sequence[Any]):
         self.labels = labels
-        self.keys = torch.tensor([key_of(*each) for each in zip(texts, labels, strict=True)])
+        self.sources = [str(getattr(label, "datasource", "")) for label in labels]
+        known = zip(texts, labels, self.sources, strict=True)
+        self.keys = torch.tensor([key_of(*each) for each in known])
 
     @classmethod
     def of(cls, experiences: Sequence[Any], responses: int) -> Prompts:
@@ -229,12 +231,11 @@ class Prompts:
 
         Raises BadInput if the data set has no such column, or labels are no text.
         """
-        sources = [str(getattr(label, "datasource", "")) for label in self.labels]
-        kinds = sorted(set(sources))
-        kinds = kinds[1:] if len(kinds) * FEWEST_PROMPTS <= len(sources) else []
+        kinds = sorted(set(self.sources))
+        kinds = kinds[1:] if len(kinds) * FEWEST_PROMPTS <= len(self.sources) else []
         rows = [
             [*getattr(label, "covariates", ()), *(float(source == kind) for kind in kinds)]
-            for label, source in zip(self.labels, sources, strict=True)
+            for label, source in zip(self.labels, self.sources, strict=True)
         ]
         if asked and any(len(row) < len(asked.split(",")) + len(kinds) for row in rows):
             raise BadInput(f"--js.covariates {asked}: no prompt, or no text label, has all of them")
@@ -301,17 +302,19 @@ def start_memory(args: Any, tokenizer: Any) -> Memory:
         for record in read_store(path)[1]:
             rewards.setdefault(record["uid"], []).append(float(record["status"] == "correct"))
         chat = tokenizer.apply_chat_template if data.apply_chat_template else None
-        pairs, scores = [], []
+        texts, labels, scores = [], [], []
         for row in read_rows(path.with_suffix(".items.jsonl")):
             item = row.object(path)
             said = item["messages"] if chat else item["messages"][-1]["content"]
             asked = {"input": said, "label": item["label"]}
-            pairs.append(
-                preprocess_data(asked, data.input_template, "input", "label", chat or False)
-            )
+            how = (data.input_template, "input", "label", chat or False)
+            text, label = preprocess_data(asked, *how)
+            texts.append(text)
+            labels.append(SourcedLabel(label))
+            labels[-1].datasource = item["datasource"]
             scores.append(torch.tensor(rewards.get(item["uid"], [])))
         scored = pad_sequence(scores, batch_first=True, padding_value=math.nan)
-        memory.update(Prompts(*zip(*pairs, strict=True)).keys, scored, scored.isfinite(), 0)
+        memory.update(Prompts(texts, labels).keys, scored, scored.isfinite(), 0)
         print(f"openrlhf_js: {len(memory):,} prompts are remembered from {path}", flush=True)
     return memory
 

@@ -84,7 +84,9 @@ def test_js_memory_is_interrupted_and_killed_and_resumes(start, policy, prompts,
     mattered = 0
     for step, batch in enumerate(batches, 1):
         rewards = torch.tensor(batch["rewards"])
-        keys = torch.tensor([key_of(text, labels[text]) for text in batch["prompts"][:, 0]])
+        keys = torch.tensor(
+            [key_of(text, labels[text], "default") for text in batch["prompts"][:, 0]]
+        )
         past = memory.covariate(keys, step)
         how = {"covariates": past, "earlier": memory.earlier}
         expected = estimators.advantage("js_memory", rewards, **how)

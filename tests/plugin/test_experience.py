@@ -293,7 +293,7 @@ def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, re
         experiences = make_experiences(rewards)
         for each in experiences:
             each.labels = [labels[i // M] for i in each.index]
-        keys = torch.tensor([key_of(f"prompt {i}", f"label {i}") for i in range(N)])
+        keys = torch.tensor([key_of(f"prompt {i}", f"label {i}", "maze") for i in range(N)])
         numbers = torch.tensor([label.covariates for label in labels], dtype=torch.float64)
         covariates = torch.cat([memory.covariate(keys, step), numbers], 1)
         mask = by_response(experiences, "action_mask")
@@ -319,7 +319,9 @@ def test_datasources_are_covariates_where_each_has_enough_prompts():
         label.covariates = (math.nan,)  # the column is there, and none of these rows has a number
     assert prompts.covariates(estimators.Memory(), 1, "steps").shape == (24, 4)
     labels[0].datasource = "one more"
-    assert prompts.covariates(estimators.Memory(), 1).shape == (24, 2)
+    other = Prompts([str(i) for i in range(24)], labels)
+    assert other.covariates(estimators.Memory(), 1).shape == (24, 2)
+    assert (other.keys != prompts.keys).tolist() == [True] + 23 * [False]  # a past of its own
 
 
 def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
@@ -330,12 +332,15 @@ def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
             for uid, draws in (("a", 4), ("b", 3))
             for draw in range(draws)
         )
-    items = ({"uid": uid, "messages": [{"content": f"ask {uid}"}], "label": uid} for uid in "ab")
+    items = (
+        {"uid": x, "messages": [{"content": f"ask {x}"}], "label": x, "datasource": "math"}
+        for x in "ab"
+    )
     (tmp_path / "p.items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in items))
     args = make_args("js_memory", js__warm_memory=str(tmp_path / "p.jsonl"))
     args.data.apply_chat_template, args.data.input_template = False, None
     memory = make_maker(ShrinkageExperienceMaker, args).memory
-    keys = torch.tensor([key_of("ask a", "a"), key_of("ask b", "b"), key_of("ask c", "c")])
+    keys = torch.tensor([key_of(f"ask {x}", x, "math") for x in "abc"])
     found = memory.covariate(keys, 1)[:, 0]
     assert found[0] > found[1] + 0.1 and found[2].isnan()
     assert sorted(memory.counts[:, 0].tolist()) == [3, 4]
