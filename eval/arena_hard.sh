@@ -53,41 +53,49 @@ key="${JUDGE_KEY:-OPENAI_API_KEY}"
 arena() {
     "$python" -m openrlhf_js.cli.main eval arena "$@" && return
     local status=$?
-    echo "Here a flag is a variable, such as TEXTS=... for --texts; only --source is FROM, --url is" \
-        "JUDGE_URL, and --key_env is JUDGE_KEY." >&2
+    [[ $status -eq 3 ]] || echo "Here a flag is a variable, such as TEXTS=... for --texts; only" \
+        "--source is FROM, --url is JUDGE_URL, and --key_env is JUDGE_KEY." >&2
     return "$status"
 }
 
 categories=(${CATEGORY:+--category "$CATEGORY"})
 place=(--data "$data" --bench "$bench")
+against=("${place[@]}" ${BASELINE:+--baseline "$BASELINE"})
+judging=("${against[@]}" "${categories[@]}" --models "$name" --judge "$judge"
+    --settings "$settings" ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"}
+    ${RETRY_FAILED:+--retry_failed} ${BATCH:+--batch})
+paying=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
+[[ $key == none ]] || paying+=(--key_env "$key")
+[[ ${BUDGET:-none} == none ]] || paying+=(--budget "$BUDGET")
+judged_file="$data/$bench/model_judgment/${result##*/}/${name##*/}.jsonl"
+
+# What is wrong with the judge is said before the answers take hours.
+[[ -z ${BUDGET:-} || -f $judged_file ]] || arena judge "${judging[@]}" "${paying[@]}" --check
+
 if [[ $bench == arena-hard-v* && ! -f $data/$bench/judge_prompts.json ]]; then
     # What is missing is said here, and looked for again by the next call.
     arena fetch "${place[@]}" ${BASELINE:+--baseline "$BASELINE"} ${FROM:+--source "$FROM"} \
         ${TEXTS:+--texts "$TEXTS"} || [[ $? -le 2 && -f $data/$bench/question.jsonl ]]
 fi
 
+# Unanswered questions do not keep the answered ones from being judged.
 arena generate "${place[@]}" "${categories[@]}" --model "$checkpoint" --name "$name" \
-    --max_new_tokens "${MAX_NEW_TOKENS:-4096}" --temperature "${TEMPERATURE:-0}"
+    --max_new_tokens "${MAX_NEW_TOKENS:-4096}" --temperature "${TEMPERATURE:-0}" &&
+    answered=0 || answered=$?
+[[ $answered -eq 0 || $answered -eq 3 ]] || exit "$answered"
 
-place+=(${BASELINE:+--baseline "$BASELINE"})
-judging=("${place[@]}" "${categories[@]}" --models "$name" --judge "$judge" --settings "$settings"
-    ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"} ${RETRY_FAILED:+--retry_failed} ${BATCH:+--batch})
 arena judge "${judging[@]}" --dry_run
 if [[ -z ${BUDGET:-} ]]; then
     echo "Not judged yet: give BUDGET=DOLLARS, or BUDGET=none for a judge without a price."
     exit 0
 fi
-judging+=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
-[[ $key == none ]] || judging+=(--key_env "$key")
-[[ $BUDGET == none ]] || judging+=(--budget "$BUDGET")
-arena judge "${judging[@]}" && judged=0 || judged=$?
-there="$data/$bench/model_judgment/${result##*/}/${name##*/}.jsonl"
-[[ $judged -eq 0 || ($judged -eq 1 && -f $there) ]] || exit "$judged"
+arena judge "${judging[@]}" "${paying[@]}" && judged=0 || judged=$?
+[[ $judged -eq 0 || ($judged -eq 1 && -f $judged_file) ]] || exit "$judged"
 
 mkdir -p "$out"
-arena score "${place[@]}" "${categories[@]}" --judge "$result" \
+arena score "${against[@]}" "${categories[@]}" --judge "$result" \
     ${COMPARE:+--compare "$name" "$COMPARE"} --json "$out/scores.json" \
     --html "$out/arena.html"
 echo "Every question with both answers and verdicts: $out/arena.html"
-[[ $judged -eq 0 ]] || echo "Games are open, and count as missing: the same command resumes." >&2
+[[ $judged -eq 0 ]] || echo "What is open counts as missing: the same command resumes." >&2
 exit "$judged"

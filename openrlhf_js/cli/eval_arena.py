@@ -92,7 +92,7 @@ class GenerateSettings(BenchSettings, ServerSettings):
 
     Thinking before an answer is kept apart from what the judge sees. The same command resumes, and
     asks nothing twice. It leaves model_answer/NAME.jsonl in data/BENCH. Prompts that do not fit
-    into the model's context are recorded as failed. The exit status is 1 while questions are open.
+    into the model's context are recorded as failed. The exit status is 3 while questions are open.
     """
 
     model: str = Field(description="folder, hub id, or address such as http://host:8000/v1#NAME")
@@ -138,7 +138,7 @@ def _generate(settings: GenerateSettings) -> int:
         if problems:
             uid, why = next(iter(problems.items()))
             say(f"{len(problems)} questions {kind}, such as {uid}: {why}", error=True)
-    return int(len(records) < len(wanted))
+    return 3 if len(records) < len(wanted) else 0
 
 
 class JudgeFlags(BenchSettings):
@@ -178,6 +178,7 @@ class JudgeFlags(BenchSettings):
         False, description="by the endpoint's batches, which cost less and take up to a day"
     )
     dry_run: bool = Field(False, description="only say what is left, and what it may cost")
+    check: bool = Field(False, description="only see that the judge's server answers")
 
 
 def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
@@ -218,10 +219,13 @@ def _judge(flags: JudgeFlags) -> int:
             f"--budget needs the price of {settings.judge_model}: put it under 'prices' in the "
             "settings, in dollars for a million tokens, such as {input: 2, output: 8}"
         )
-    folder = data.Folder(flags.data, bench.name)
-    wanted = data.select(data.read_questions(folder), flags.category)
     how = (flags.tries, flags.retry_failed, flags.batch)
     endpoint = Endpoint(flags.url, settings.judge_model, flags.key_env, settings.timeout_seconds)
+    if flags.check:
+        say(f"a server answers at {endpoint.connect().base_url}")
+        return 0
+    folder = data.Folder(flags.data, bench.name)
+    wanted = data.select(data.read_questions(folder), flags.category)
     with Judging(folder, bench, name, settings, wanted, models, *how) as judging:
         for category, ledger in judging.ledgers.items():
             recorded = {name: ledger.store.identity}
@@ -288,6 +292,9 @@ def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]
     pools = score.load(folder, judges, settings.category, settings.baseline)
     models = [file_name(name) for name in settings.models]
     boards, sentences, problems = [], [], []
+    judged = {model for pool in pools for model in (*pool.judged.model, pool.baseline)}
+    if unknown := [name for name in models if name not in judged]:
+        problems.append(f"not judged: {', '.join(unknown)}; judged: {', '.join(sorted(judged))}")
     for pool in pools:
         alone = [[name] for name in judges if name in pool.judges]
         for names in [*alone, pool.judges] if len(alone) > 1 else alone:

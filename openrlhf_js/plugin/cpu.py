@@ -27,6 +27,7 @@ from openrlhf_js.plugin.upstream import BadInput
 ENVIRONMENT = {
     "OPENRLHF_JS_DEVICE": "cpu",
     "DS_ACCELERATOR": "cpu",
+    "RAY_prestart_worker_first_driver": "0",  # workers are forks of the nursery
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "TORCHDYNAMO_DISABLE": "1",  # else vLLM compiles a sampler, which wants a C++ compiler

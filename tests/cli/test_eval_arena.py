@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -71,12 +72,18 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     assert "26 games to ask" in capsys.readouterr().out
     assert not (data / "own" / "judge_ledger" / "j" / "all.jsonl").exists()
     began = time.monotonic()
-    assert eval_arena.main([*words, "--url", "http://127.0.0.1:9/v1"]) == 1
-    assert "no server answers at http://127.0.0.1:9/v1" in capsys.readouterr().err
-    assert time.monotonic() - began < 5
+    for more in ([], ["--check"]):
+        assert eval_arena.main([*words, "--url", "http://127.0.0.1:9/v1", *more]) == 1
+        assert "no server answers at http://127.0.0.1:9/v1" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        assert eval_arena.main([*words, "--url", url, "--check"]) == 1
+    assert f"no server answers at {url}" in capsys.readouterr().err
+    assert time.monotonic() - began < 10
     monkeypatch.setenv("A_KEY", "sk-abcdefghijkl")
     with serving(by_hash) as stub:
         words += ["--url", stub.url, "--key_env", "A_KEY"]
+        assert eval_arena.main([*words, "--check"]) == 0 and not stub.requests
         words += ["--parameters", '{"temperature": null, "reasoning_effort": "low"}']
         assert eval_arena.main([*words, "--budget", "0.0001"]) == 1
         assert "the budget allows no more games" in capsys.readouterr().out
@@ -100,6 +107,8 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     line = next(row for row in scores if row["model"] == "m")
     assert line["questions"] == 6 and line["answers_failed"] == 1 and line["games_missing"] == 2
     assert b'class="question"' in out["html"].read_bytes()
+    assert eval_arena.main(["score", *place, "--models", "m", "nobody"]) == 0
+    assert "not judged: nobody; judged: base, m, other" in capsys.readouterr().err
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     assert eval_arena.main(["show", *place]) == 0
@@ -188,7 +197,8 @@ SCRIPT = ROOT / "eval" / "arena_hard.sh"
 PYTHON = """#!/usr/bin/env bash
 printf '%s\\n' "${*:5}" >> "$CALLS"
 case "$5" in fetch) exit "${FETCH_STATUS:-0}" ;; generate) exit "${GENERATE_STATUS:-0}" ;;
-    judge) [[ $* == *--dry_run ]] || exit "${JUDGE_STATUS:-0}" ;; esac
+    judge) case "$*" in *--dry_run) ;; *--check) exit "${CHECK_STATUS:-0}" ;;
+        *) exit "${JUDGE_STATUS:-0}" ;; esac ;; esac
 """
 
 
@@ -232,17 +242,18 @@ def test_all_of_the_script(script):
     variables = {"BENCH": "arena-hard-v0.1", "BUDGET": "25", "NAME": "js", "FROM": "my clone"}
     variables |= {"CATEGORY": "arena-hard-v0.1", "COMPARE": "rloo", "TEXTS": "t"}
     status, calls, said = script("runs/js/model", **variables)
-    assert status == 0 and calls[0].endswith("--source my clone --texts t")
-    assert calls[3].endswith("--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25")
-    assert calls[4].startswith(
+    asking = "--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25"
+    assert status == 0 and calls[0].endswith(f"{asking} --check")
+    assert calls[1].endswith("--source my clone --texts t") and calls[4].endswith(asking)
+    assert calls[5].startswith(
         "score --data data --bench arena-hard-v0.1 --category arena-hard-v0.1 "
         "--judge gpt-4-1106-preview --compare js rloo --json runs/arena-hard/js/scores.json"
     )
-    assert len(calls) == 5 and said.rstrip().endswith("runs/arena-hard/js/arena.html")
+    assert len(calls) == 6 and said.rstrip().endswith("runs/arena-hard/js/arena.html")
     own = {"BUDGET": "none", "JUDGE_KEY": "none", "JUDGE": "j", "JUDGE_URL": "http://h/v1"}
     _, calls, _ = script("model", **own, JUDGE_NAME="k", BATCH="1")
     assert (
-        calls[3].endswith("--judge_name k --batch --url http://h/v1") and " --judge k " in calls[4]
+        calls[4].endswith("--judge_name k --batch --url http://h/v1") and " --judge k " in calls[5]
     )
     bench = {"BENCH": "mine", "BASELINE": "base"}
     _, calls, _ = script("model", **bench, SETTINGS=str(ROOT / "eval/arena_hard_v2.0.yaml"))
@@ -263,11 +274,15 @@ def test_what_goes_wrong_ends_the_script(script, tmp_path):
     (folder / "judge_prompts.json").touch()
     status, calls, _ = script("model", GENERATE_STATUS="1")
     assert status == 1 and [call.split()[0] for call in calls] == ["generate"]
+    status, calls, _ = script("model", GENERATE_STATUS="3")  # questions are open: not in the way
+    assert status == 0 and [call.split()[0] for call in calls] == ["generate", "judge"]
+    status, calls, _ = script("model", BUDGET="9", CHECK_STATUS="1")  # before hours of answering
+    assert status == 1 and [call.split()[0] for call in calls] == ["judge"]
     judged = {"BUDGET": "9", "JUDGE_STATUS": "1"}
-    assert [call.split()[0] for call in script("model", **judged)[1]][1:] == ["judge"] * 2
+    assert [call.split()[0] for call in script("model", **judged)[1]][2:] == ["judge"] * 2
     write_lines(folder / "model_judgment" / "gpt-4.1" / "model.jsonl", [])
     status, calls, said = script("model", **judged)  # some games are open: the others are scored
-    assert status == 1 and calls[-1].startswith("score") and "Games are open" in said
+    assert status == 1 and calls[-1].startswith("score") and "is open counts as missing" in said
     status, calls, _ = script("model", BUDGET="9", JUDGE_STATUS="2")
     assert status == 2 and not calls[-1].startswith("score")
 

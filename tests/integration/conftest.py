@@ -85,9 +85,8 @@ class Running:
     def __init__(self, folder: Path, arguments: list[str], program: bool):
         self.folder = folder
         self.log = folder / "log.txt"
-        environment = {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
         if not program:
-            self.process = Forked(folder, self.log, arguments, environment)
+            self.process = Forked(folder, self.log, arguments)
             return
         command = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
         with self.log.open("wb") as log:
@@ -98,11 +97,8 @@ class Running:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=folder,
-                env=os.environ | environment,
+                env=os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"},
             )
-
-    def wait_for(self, text: str, timeout_seconds: float = 300) -> None:
-        self.until(lambda: text in self.log.read_text(errors="replace"), timeout_seconds)
 
     def until(self, condition: Callable[[], bool], timeout_seconds: float = 300) -> None:
         """Waits for it while the run goes on."""
@@ -126,7 +122,7 @@ class Running:
 def start(tmp_path: Path, policy: Path, prompts: Path):
     """Starts a small run; flags of the test come last and win.
 
-    A test that sends it signals asks for a `program`.
+    A test of a whole program, as of its restarts, asks for a `program`.
     """
 
     def run(*flags: str, grader: str | None = GRADER, program: bool = False) -> Running:

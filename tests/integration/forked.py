@@ -3,20 +3,32 @@
 import multiprocessing
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from openrlhf_js.cli import train
+from openrlhf_js.plugin import run
+
+OF_A_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 class Forked:
-    """To be used as a `Popen` of `openrlhf-js train`."""
+    """To be used as a `Popen` of `openrlhf-js train`, or of another program's `main`.
+
+    Graders are not loaded beforehand in a process of their own, which imports PyTorch each time.
+    """
 
     def __init__(
-        self, folder: Path, log: Path, arguments: list[str], environment: dict[str, str]
+        self,
+        folder: Path,
+        log: Path,
+        arguments: list[str],
+        main: Callable[[list[str]], int] = train.main,
     ) -> None:
+        log.touch()
         forks = multiprocessing.get_context("forkserver")
         forks.set_forkserver_preload(["imported"])
-        self._process = forks.Process(target=_train, args=(folder, log, arguments, environment))
+        self._process = forks.Process(target=_run, args=(folder, log, arguments, main))
         os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where the server finds it
         self._process.start()
         del os.environ["PYTHONPATH"]
@@ -25,18 +37,23 @@ class Forked:
     def poll(self) -> int | None:
         return self._process.exitcode
 
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
     def wait(self, timeout_seconds: float) -> int:
         self._process.join(timeout_seconds)
         assert self._process.exitcode is not None, "it does not end"
         return self._process.exitcode
 
 
-def _train(folder: Path, log: Path, arguments: list[str], environment: dict[str, str]) -> None:
+def _run(folder: Path, log: Path, arguments: list[str], main: Callable[[list[str]], int]) -> None:
     os.setsid()
     os.chdir(folder)
-    del os.environ["PYTHONPATH"]
-    os.environ.update(environment)
+    for name in ("PYTHONPATH", *OF_A_LAUNCHER):
+        os.environ.pop(name, None)
+    os.environ |= {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+    run.load_problem = lambda *_: None
     with log.open("wb") as file:
         for number in (1, 2):
             os.dup2(file.fileno(), number)
-    sys.exit(train.main(arguments))
+    sys.exit(main(arguments))

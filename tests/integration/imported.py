@@ -4,7 +4,7 @@ from openrlhf_js.plugin import processes, run
 
 run.prepare_device("cpu")
 with processes.forkable_ray():
-    from openrlhf.cli import train_ppo_ray  # noqa: F401
+    from openrlhf.cli import train_ppo_ray, train_rm  # noqa: F401
     from vllm.v1.engine import async_llm  # noqa: F401
 
     from openrlhf_js.plugin import trainer  # noqa: F401

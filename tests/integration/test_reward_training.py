@@ -5,12 +5,11 @@ import math
 import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import Forked
 from kit import read_lines, scalars, until
 from transformers import AutoTokenizer
 
@@ -67,9 +66,9 @@ def start(tmp_path: Path):
     save(make_model(tokenizer, seed=0), tokenizer, tmp_path / "model")
     write_pairs(tmp_path / "train.jsonl", PAIRS, 0)
     write_pairs(tmp_path / "held_out.jsonl", 2000, 1)
-    left: list[subprocess.Popen[bytes]] = []
+    left: list[Forked] = []
 
-    def begin(*flags: str) -> subprocess.Popen[bytes]:
+    def begin(*flags: str) -> Forked:
         given = {
             "--pretrain": "model",  # older spellings and today's, side by side
             "--dataset": "train.jsonl",
@@ -86,20 +85,8 @@ def start(tmp_path: Path):
             "--js.device": "cpu",
         }
         words = [str(word) for item in given.items() for word in item]
-        command = [sys.executable, "-m", "openrlhf_js.cli.main", "rm", "train", *words, *flags]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
-        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-            environment.pop(name, None)
-        with (tmp_path / "log.txt").open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd=tmp_path,
-                env=environment,
-            )
+        words = ["train", *words, *flags]
+        process = Forked(tmp_path, tmp_path / "log.txt", words, rm.main)
         left.append(process)
         return process
 
@@ -107,7 +94,7 @@ def start(tmp_path: Path):
     for process in left:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.wait(60)
 
 
 def log_of(folder: Path) -> str:

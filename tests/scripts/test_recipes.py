@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from kit import try_recipe
+from kit import PRINT, command, try_recipe
 
 from openrlhf_js.cli import recipe, rm
 from openrlhf_js.cli.data import _settings_of
@@ -31,8 +31,6 @@ TABLES = {  # of the paper
 }
 RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF]
 REWARD_MODEL, SERVE = "reward_models/train_llama3_8b_rm.sh", "reward_models/serve.sh"
-# `exec PYTHON -m MODULE FLAGS...` prints its arguments, so that a script costs no start of Python
-PRINT = 'exec() { printf "%s\\n" "${@:2}"; exit; }; source "$0"'
 
 
 LOAD = run.load_problem
@@ -47,14 +45,6 @@ def load_once(path: str, name: str) -> str | None:
 def each_grader_is_loaded_once(monkeypatch):
     """In a process of its own, which takes seconds."""
     monkeypatch.setattr(run, "load_problem", lambda path, name, *_: load_once(path, name))
-
-
-def command(path: str, *flags: str) -> list[str]:
-    """-m, the module and the arguments that a script would run."""
-    done = subprocess.run(
-        ["bash", "-c", PRINT, str(ROOT / path), *flags], capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()
 
 
 def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:

@@ -376,7 +376,7 @@ class Judging:
         if self.lost:
             yield f"{len(self.lost):,} games have no reply: {next(iter(self.lost.values()))}"
         if self.given_up:
-            yield f"{self.given_up:,} games are recorded without a verdict; see --retry_failed"
+            yield f"{self.given_up:,} games are recorded without a verdict; retry_failed asks again"
         if self.out_of_money:
             yield "the budget allows no more games; the same command with a larger one resumes"
         if self.still_open:

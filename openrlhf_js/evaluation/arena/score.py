@@ -26,7 +26,6 @@ from openrlhf_js.evaluation.arena import data, protocol, style
 log = logging.getLogger(__name__)
 
 MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
-OFFICIAL_ROUNDS = 100
 LEVELS = {"v0.1": (0.025, 0.975), "v2.0": (0.05, 0.95)}  # percentiles of the official intervals
 FLOOR = 5.0  # a score below it says little of a change
 KEPT = ("judge", "model", "uid", "category", "baseline", "settings")  # of a judgment
@@ -139,15 +138,14 @@ def clustered(rows: pd.DataFrame) -> stats.Estimate:
     return stats.clustered_proportion(rows.points, rows.uid.to_numpy(), weights=rows.weight)
 
 
-def official(rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = OFFICIAL_ROUNDS) -> Scores:
-    """Each model's score with the interval that a version of Arena-Hard prints.
+def official(rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = 100) -> Scores:
+    """Each model's score with the interval that a version of Arena-Hard prints, from 100 rounds.
 
-    v0.1 resamples the rows of all models together, v2.0 those of each model (and prints the mean of
-    the resamples as the score). The official scripts are unseeded.
+    v0.1 resamples the rows of all models together, v2.0 those of each (and prints the resamples'
+    mean as the score). The official scripts are unseeded.
     """
-    rng = np.random.default_rng(seed)
+    rng, drawn = np.random.default_rng(seed), []
     rows = rows.loc[rows.index.repeat(rows.weight.round().astype(int))]
-    drawn = []
     of = rows if rule == "v0.1" else rows.groupby("model")
     for _ in range(rounds):
         again = of.sample(frac=1, replace=True, random_state=rng)
@@ -241,7 +239,7 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     controlled = "" if plan.style_control == "none" else ", style controlled"
     by = f"row as the script of {rule} has it (too narrow)" if by_rule else "question"
     points = {row["model"]: row["score"] for row in board_rows[1:]}
-    if min(points.values(), default=FLOOR) < FLOOR:
+    if not controlled and min(points.values(), default=FLOOR) < FLOOR:
         asked = recorded.get(judges[0], {}).get("judge_model", judges[0])
         notes += _floor(pool, asked, rows, points)
     notes += _notes(board_rows, judging(judged), departures)

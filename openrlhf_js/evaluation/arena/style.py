@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -123,11 +124,12 @@ def style_of(metadata: Any) -> tuple[int, ...] | None:
 
 
 def load_tokenizer(bench: str) -> CountTokens:
-    """Counts tokens as the official repository does for this bench, whatever the model."""
+    """Counts tokens as the official repository does for this bench; OSError: no download."""
     import tiktoken
 
-    # gpt-3.5-turbo's tokenizer; gpt-4o's since
-    encoding = tiktoken.get_encoding("cl100k_base" if bench == "arena-hard-v0.1" else "o200k_base")
+    name = "cl100k_base" if bench == "arena-hard-v0.1" else "o200k_base"  # gpt-3.5's; gpt-4o's
+    loading = ThreadPoolExecutor(1).submit(tiktoken.get_encoding, name)
+    encoding = loading.result(timeout=60)  # of a download
     return lambda text: len(encoding.encode(text, disallowed_special=()))
 
 

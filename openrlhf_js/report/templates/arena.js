@@ -24,11 +24,17 @@ for (const each of document.querySelectorAll("select")) each.onchange = filter;
 if (at("model").length > 7) at("model").selectedIndex = 1; // many models: one at a time
 filter();
 
-// A click on a column's name sorts by it, the largest first; a second click the other way.
-for (const name of document.querySelectorAll(".whole th")) name.onclick = () => {
+// A click, or Enter, on a column's name sorts by it, the largest first; a second one the other way.
+for (const name of document.querySelectorAll(".whole th")) {
+  name.tabIndex = 0;
+  name.onkeydown = event => event.key === "Enter" && name.onclick();
+  name.onclick = () => sort(name);
+}
+
+function sort(name) {
   const text = row => row.cells[name.cellIndex].textContent;
   const rows = [...name.closest("table").rows].slice(1);
   rows.sort((a, b) => text(b).localeCompare(text(a), "en", { numeric: true }));
   name.ariaSort = name.ariaSort === "descending" ? "ascending" : "descending";
   name.closest("tr").after(...(name.ariaSort === "descending" ? rows : rows.reverse()));
-};
+}

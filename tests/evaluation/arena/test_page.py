@@ -143,7 +143,10 @@ const looks = [1280, 390].map(width => new Promise(done => {
     const table = page.querySelector(".whole table");
     const models = () => [...table.rows].slice(1, 4).map(row => row.cells[0].textContent);
     const name = table.rows[0].cells[0], seen = [];
-    for (const _ of [1, 2]) { name.click(); seen.push(models()); }
+    for (const event of [new Event("click"), new KeyboardEvent("keydown", { key: "Enter" })]) {
+      name.dispatchEvent(event);
+      seen.push(models());
+    }
     at("search").value = "says q1."; at("search").oninput();
     const look = () => [overflow, seen, at("model").selectedIndex, at("count").textContent];
     setTimeout(() => done(look()), 900);
