@@ -34,12 +34,18 @@ def run_all(settings: StudySettings) -> list[Record]:
         if len(left) < len(wanted):
             say(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")
         starts = prepare(settings)
+        pairs = {_pair(run._asdict()) for run in left}
         for record in store.records.values():
-            if record["start"] != starts.get(record["task"], record["start"]):
+            if _pair(record) in pairs and record["start"] != starts.get(record["task"]):
                 raise ValueError(f"{path} began from another model: give another --out")
         if left:
             _train(left, settings, store, starts)
         return [store.records[run] for run in wanted]
+
+
+def _pair(run: Record) -> tuple[Any, ...]:
+    """What runs have in common that are compared with one another: they share a start."""
+    return tuple(run[name] for name in Run._fields if name not in ("estimator", "learning_rate"))
 
 
 def prepare(settings: StudySettings) -> dict[str, str]:

@@ -38,7 +38,8 @@ class Cluster:
 
     def __init__(self, folder: Path):
         self.folder, self.port, self.dashboard = folder, free_port(), free_port()
-        self.environment = {**os.environ, "RAY_ENABLE_MULTI_NODE_TEST": "1", "OMP_NUM_THREADS": "1"}
+        two_on_one = {"RAY_ENABLE_MULTI_NODE_TEST": "1", "RAY_prestart_worker_first_driver": "0"}
+        self.environment = {**os.environ, **two_on_one, "OMP_NUM_THREADS": "1"}
         head = ["--head", f"--port={self.port}", f"--dashboard-port={self.dashboard}"]
         self.nodes = [self.start(0, *head, f"--temp-dir={folder}")]
         self.nodes.append(self.start(1))

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from openrlhf_js.cli import study
+from openrlhf_js.study import running
 
 FLAGS = "--width 16 --layers 1 --held_out 20 --samples 1 --steps 20 --jobs 2 --learning_rates 1e-4"
 FLAGS += " --seeds 4 --estimators rloo js_plus"
@@ -28,7 +29,7 @@ def records(folder):
     return [json.loads(line) for line in lines[1:]]
 
 
-def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys):
+def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "a study"
     killed = start(folder)
     while not records(folder):
@@ -53,6 +54,14 @@ def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys):
     other = study.read([*FLAGS.split(), "--out", str(folder), "--steps", "30"])
     with pytest.raises(ValueError, match="holds records of other settings"):
         study.work(other)  # with other settings, runs are no pairs
+
+    # Another machine makes another start: new seeds are paired with one another, others are not.
+    monkeypatch.setattr(running, "prepare", lambda settings: {"sort": "another"})
+    same = [*FLAGS.split(), "--jobs", "1", "--out", str(folder)]
+    assert study.main([*same, "--seeds", "5"]) == 0
+    assert [each["start"] for each in records(folder)[8:]] == ["another"] * 2
+    assert study.main([*same, "--estimators", "rloo", "bloo"]) == 2
+    assert "began from another model" in capsys.readouterr().err
 
 
 def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
