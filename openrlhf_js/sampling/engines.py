@@ -177,9 +177,8 @@ def invert(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
     if top_p < 1:
         descending, order = probabilities.sort(dim=-1, descending=True, stable=True)
         before = descending.cumsum(-1) - descending
-        probabilities = probabilities.masked_fill(
-            (before >= top_p).gather(-1, order.argsort(-1)), 0.0
-        )
+        tail = (before >= top_p).gather(-1, order.argsort(-1))
+        probabilities = probabilities.masked_fill(tail, 0.0)
     cumulative = probabilities.cumsum(-1)
     passed = uniform[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, passed, right=True)[:, 0]
