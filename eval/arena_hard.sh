@@ -87,7 +87,7 @@ arena generate "${place[@]}" "${categories[@]}" --model "$checkpoint" --name "$n
 arena judge "${judging[@]}" --dry_run
 if [[ -z ${BUDGET:-} ]]; then
     echo "Not judged yet: give BUDGET=DOLLARS, or BUDGET=none for a judge without a price."
-    exit 0
+    exit "$answered"
 fi
 arena judge "${judging[@]}" "${paying[@]}" && judged=0 || judged=$?
 [[ $judged -eq 0 || ($judged -eq 1 && -f $judged_file) ]] || exit "$judged"

@@ -1,8 +1,10 @@
 """What tests of several folders share: small models, files of rows, logs, ports, and patience."""
 
 import json
+import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import tempfile
@@ -191,7 +193,12 @@ def try_recipe(path: str, *flags: str) -> Path:
     assert module == recipe.__name__
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        status = Forked(Path(folder), log, arguments, recipe.main).wait(590)
+        run = Forked(Path(folder), log, arguments, recipe.main)
+        try:
+            status = run.wait(590)
+        finally:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
         said = log.read_text()
     assert status == 0, said[-3000:]
     return Path(re.search(r"the tiny run is in (\S+)", said)[1])

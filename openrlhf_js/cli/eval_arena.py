@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import webbrowser
 from collections.abc import Callable
 from functools import partial
@@ -117,7 +118,7 @@ def _generate(settings: GenerateSettings) -> int:
     count_tokens = None
     try:
         count_tokens = style.load_tokenizer(settings.bench)
-    except OSError:
+    except (OSError, multiprocessing.TimeoutError):
         why = "tiktoken cannot download its tokenizer; the same command counts it later"
         say(f"style is not counted: {why}", error=True)
     sampler = settings.sampler(settings.model, settings.prompt_form)
@@ -308,7 +309,7 @@ def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]
             except ValueError as error:  # another category may have it
                 problems.append(str(error))
     if not boards or (settings.compare and not sentences):
-        raise ValueError(problems[0])
+        raise ValueError("\n".join(problems))
     for problem in problems:
         say(f"note: {problem}", error=True)
     return pools, boards, sentences

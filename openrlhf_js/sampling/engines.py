@@ -27,7 +27,7 @@ VLLM_ON_CPU = {  # as `plugin.cpu` sets it, whose replacements vLLM loads as a p
     "OPENRLHF_JS_DEVICE": "cpu",
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process: another imports all once more
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process, whose seeds and threads it sets
     "TORCHDYNAMO_DISABLE": "1",
 }
 

@@ -34,10 +34,15 @@ def run_all(settings: StudySettings) -> list[Record]:
         if len(left) < len(wanted):
             say(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")
         starts = prepare(settings)
-        pairs = {_pair(run._asdict()) for run in left}
-        for record in store.records.values():
-            if _pair(record) in pairs and record["start"] != starts.get(record["task"]):
-                raise ValueError(f"{path} began from another model: give another --out")
+        known: dict[Any, Any] = {}
+        new = [{**run._asdict(), "start": starts.get(run.task)} for run in left]
+        for each in [*store.records.values(), *new]:
+            if known.setdefault(_pair(each), each["start"]) != each["start"]:
+                seed = f"seed {each['seed']} of {each['task']}"
+                raise ValueError(
+                    f"{path}: {seed} began from another model; with its warm_start/ it resumes, "
+                    "or give another --out"
+                )
         if left:
             _train(left, settings, store, starts)
         return [store.records[run] for run in wanted]

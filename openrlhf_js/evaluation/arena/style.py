@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -124,12 +124,12 @@ def style_of(metadata: Any) -> tuple[int, ...] | None:
 
 
 def load_tokenizer(bench: str) -> CountTokens:
-    """Counts tokens as the official repository does for this bench; OSError: no download."""
+    """Counts tokens as the official repository does for this bench; raises if none comes."""
     import tiktoken
 
     name = "cl100k_base" if bench == "arena-hard-v0.1" else "o200k_base"  # gpt-3.5's; gpt-4o's
-    loading = ThreadPoolExecutor(1).submit(tiktoken.get_encoding, name)
-    encoding = loading.result(timeout=60)  # of a download
+    loading = ThreadPool(1).apply_async(tiktoken.get_encoding, [name])
+    encoding = loading.get(60)  # seconds; its threads do not keep the program from ending
     return lambda text: len(encoding.encode(text, disallowed_special=()))
 
 
