@@ -11,7 +11,7 @@ from openrlhf_js.study import analysis, page
 
 HERE = Path(__file__).parent
 NAMES = ["rloo", "reinforce++", "grpo", "remax", "bloo", "js", "js_plus"]
-SHAPE, WHERE = ["prompts", "responses"], ["task", "mix"]
+SHAPE = ["prompts", "responses"]
 
 
 def show(title: str, rows: pd.DataFrame) -> None:
@@ -22,9 +22,10 @@ def show(title: str, rows: pd.DataFrame) -> None:
 
 
 def wide(rows: pd.DataFrame, index: list[str]) -> pd.DataFrame:
-    """The column `text`, with a column for each estimator."""
+    """The column `text`, with a column for each estimator; a shape stands in its first row."""
     found = rows.pivot_table("text", index, "estimator", "first", sort=False).fillna("")
-    return found[[name for name in NAMES if name in found]].reset_index()
+    found = found[[name for name in NAMES if name in found]].reset_index()
+    return found.assign(shape=found["shape"].mask(found["shape"].duplicated(), ""))
 
 
 with lzma.open(HERE / "baselines.jsonl.xz", "rt") as file:
@@ -41,41 +42,41 @@ def mark(row: pd.Series) -> str:
     return "▲" * (sign > 0) + "▼" * (sign < 0)
 
 
+for each in (found.means, found.regret):
+    each["shape"] = [f"{n} x {m}" for n, m in each[SHAPE].to_numpy()]
 finals = tests.query("quantity == 'pass1'")
 print(f"{len(runs)} runs, {len(finals)} comparisons, {(finals.p_holm < 0.05).sum()} significant")
 
 best = found.means[found.means.best & (found.means.quantity == "pass1")].copy()
+print(f"\nSeeds\n\n{best.groupby('shape', sort=False).seeds.agg(['min', 'max'])}")
 top = best.value == best.groupby("cell").value.transform("max")
 texts = (100 * best.value).map("{:.1f}".format)
 best["text"] = texts.mask(top, "**" + texts + "**") + (" " + best.apply(mark, axis=1)).str.rstrip()
-for shape, own in best.groupby(SHAPE):
-    seeds = "-".join(map(str, sorted({own.seeds.min(), own.seeds.max()})))
-    show("{} x {}, ".format(*shape) + f"{seeds} seeds", wide(own, WHERE))
+show("pass@1", wide(best, ["shape", "task", "mix"]))
 
 regrets = []
 for name, own in page.by_regret(found):
     row = {"estimator": f"`{name}`"}
-    for (n, m), each in own.groupby(SHAPE).value:
-        row[f"{n} x {m}"] = f"{each.mean():.1f}, {each.max():.1f}"
+    for shape, each in own.groupby("shape", sort=False).value:
+        row[shape] = f"{each.mean():.1f}, {each.max():.1f}"
     row["worst in"] = own.cell[own.value.idxmax()]
     regrets.append(row | {"best in": f"{(own.value == 0).sum()} of {len(own)}"})
-shapes = ["{} x {}".format(*shape) for shape, _ in best.groupby(SHAPE)]
-columns = ["estimator", *shapes, "worst in", "best in"]
+columns = ["estimator", *best["shape"].unique(), "worst in", "best in"]
 show("Regret: mean, worst", pd.DataFrame(regrets)[columns].fillna(""))
 
 average = tests.reset_index().query("quantity == 'any_rate'").copy()
+average["shape"] = [f"{n} x {m}" for n, m in average[SHAPE].to_numpy()]
 average["text"] = average.apply(mark, axis=1)
-average = average.groupby([*SHAPE, "mix", "estimator"], sort=False, as_index=False).agg(
-    {"value": "mean", "text": "".join}
-)
-average["text"] = (100 * average.value).map("{:+.1f}".format) + average.text
-average.mix = pd.Categorical(average.mix, ["alike", "natural", "mixed"])
-show("Over the rates, less rloo", wide(average.sort_values([*SHAPE, "mix"]), [*SHAPE, "mix"]))
+by = average.groupby(["shape", "mix", "estimator"], sort=False, as_index=False)
+average = by.agg({"value": "mean", "text": "".join})
+average["text"] = ((100 * average.value).map("{:+.1f} ".format) + average.text).str.strip()
+show("Over the rates, less rloo", wide(average, ["shape", "mix"]))
 
-why = found.means[found.means.best & (found.means.task == "sort")].copy()
-why = why[why.quantity.isin(["baseline_error", "gradient_snr"])]
-why["text"] = why.value.map("{:.2f}".format)
-show("Why, on sort", wide(why, [*SHAPE, "mix", "quantity"]))
+why = found.means.query("best and task == 'sort'")
+ratios, signals = (why[why.quantity == each] for each in ("baseline_error", "gradient_snr"))
+why = ratios.merge(signals, on=["shape", "mix", "estimator"])
+why["text"] = why.value_x.map("{:.2f}, ".format) + why.value_y.map("{:.2f}".format)
+show("Why, on sort: error of the baseline, signal / noise", wide(why, ["shape", "mix"]))
 spread = found.means.query("best and task == 'sort' and quantity == 'spread'")
 print(f"\nSpread of values, late\n\n{spread.groupby('mix').value.agg(['min', 'max']).round(2)}")
 style.save_png(page.regret_picture(found), HERE.parents[1] / "docs/images/regret.png")
