@@ -74,7 +74,7 @@ class Config(NamedTuple):
     outcome: str | None  # how it ended; None while it goes on
 
 
-class Run(NamedTuple):
+class LoggedRun(NamedTuple):
     """One training."""
 
     folder: Path  # of its event files
@@ -98,14 +98,14 @@ class Condition(NamedTuple):
     """What is compared: one run, or several that differ in their seeds alone."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[LoggedRun, ...]
 
     def series(self, tag: str) -> list[pd.Series]:
         """The finite values that each run logged under a tag, without runs that logged none."""
         return [series for run in self.runs if not (series := run.logged[tag]).empty]
 
     @property
-    def by_seed(self) -> dict[str, Run]:
+    def by_seed(self) -> dict[str, LoggedRun]:
         """The runs by --train.seed; by folder where a file does not say, or two have the same."""
         found = {run.config.settings.get("--train.seed"): run for run in self.runs if run.config}
         if None in found or len(found) < len(self.runs):
@@ -133,7 +133,9 @@ def find_conditions(words: Sequence[str]) -> list[Condition]:
     if len(set(names)) < len(names):
         raise ValueError(f"names of runs must differ, not {', '.join(names)}; give NAME=FOLDER")
     return [
-        Condition(name, tuple(Run(each, Scalars(each), read_config(each)) for each in folders))
+        Condition(
+            name, tuple(LoggedRun(each, Scalars(each), read_config(each)) for each in folders)
+        )
         for name, folders in found
     ]
 

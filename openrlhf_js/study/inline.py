@@ -26,7 +26,7 @@ from openrlhf_js.estimators.gradient import GradientSums
 from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.study.design import TRACKER, Run, StudySettings
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.policy import Policy, Prompts, load
+from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy, load
 from openrlhf_js.tiny.tasks import (
     SOLVED,
     TASKS,
@@ -44,10 +44,10 @@ MEASURED_EVERY, PARTS = 5, 4  # steps between two measurements of the gradient; 
 POINTS = 20  # of a learning curve at most, each a mean over steps
 
 
-class Batch(NamedTuple):
+class Rollout(NamedTuple):
     """One step's prompts with their responses and rewards."""
 
-    prompts: Prompts  # (n, P)
+    prompts: PaddedPrompts  # (n, P)
     responses: Tensor  # (n * m, T)
     rewards: Tensor  # (n, m)
     greedy: Tensor | None  # (n,)
@@ -117,7 +117,7 @@ def problems(run: Run, settings: StudySettings) -> list[Problem]:
 
 
 def pass_rates(
-    policy: Policy, task: TinyTask, given: Sequence[Problem], samples: int
+    policy: TinyPolicy, task: TinyTask, given: Sequence[Problem], samples: int
 ) -> list[float]:
     """The mean score of each problem's samples."""
     generator, rates = torch.Generator().manual_seed(SAMPLING_SEED), []
@@ -129,7 +129,9 @@ def pass_rates(
     return rates
 
 
-def _grade(policy: Policy, task: TinyTask, given: Sequence[Problem], responses: Tensor) -> Tensor:
+def _grade(
+    policy: TinyPolicy, task: TinyTask, given: Sequence[Problem], responses: Tensor
+) -> Tensor:
     """(n, m) rewards."""
     texts, each = policy.texts(responses), len(responses) // len(given)
     scores = [value_of(task, text, given[i // each].label) for i, text in enumerate(texts)]
@@ -154,7 +156,7 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
         rates = pass_rates(policy, task, kinds, count) if count else [0.0] * len(kinds)
         right = count * torch.tensor(rates, dtype=torch.float64)
         if memory is None:
-            tracker = Tracker(known, right, count)
+            tracker = ValueTracker(known, right, count)
         else:
             memory.update(known, (right / count)[:, None].expand(-1, count), None, 0)
     name = "bloo" if run.estimator == TRACKER else run.estimator  # for what is logged
@@ -199,7 +201,7 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
     }
 
 
-class Tracker:
+class ValueTracker:
     """The baseline of Single-stream Policy Optimization (Xu and Ding, 2025): the past alone.
 
     A prompt's value is a / (a + b), at first of `study --offline` responses. A visit multiplies
@@ -225,7 +227,7 @@ class Tracker:
         return (found - found.mean()) / (found.std() + 1e-8)
 
     @torch.no_grad()
-    def update(self, keys: Tensor, batch: Batch, policy: Policy) -> None:
+    def update(self, keys: Tensor, batch: Rollout, policy: TinyPolicy) -> None:
         """Adds a step's responses."""
         n, m = batch.rewards.shape
         now = policy.log_probs(batch.prompts, batch.responses)
@@ -244,7 +246,7 @@ class Tracker:
             self.visits[key] = own[i]
 
 
-def _valid(policy: Policy, responses: Tensor) -> Tensor:
+def _valid(policy: TinyPolicy, responses: Tensor) -> Tensor:
     """(b, T) bool: up to the end; a padding token before it was sampled."""
     ends = (responses == policy.tokenizer.eos_token_id).long()
     return ends.cumsum(1) == ends
@@ -256,24 +258,28 @@ def held_out(task: str, settings: StudySettings) -> list[Problem]:
     return [Problem(TASKS[task].prompt(item), TASKS[task].label(item)) for item in items]
 
 
-def final(task: str, settings: StudySettings, policy: Policy) -> float:
+def final(task: str, settings: StudySettings, policy: TinyPolicy) -> float:
     """pass@1 on the held-out prompts."""
     return fmean(pass_rates(policy, TASKS[task], held_out(task, settings), settings.samples))
 
 
 def _sample(
-    policy: Policy, task: TinyTask, given: Sequence[Problem], run: Run, generator: torch.Generator
-) -> Batch:
+    policy: TinyPolicy,
+    task: TinyTask,
+    given: Sequence[Problem],
+    run: Run,
+    generator: torch.Generator,
+) -> Rollout:
     prompts = policy.prompts([each.prompt for each in given])
     drawn = policy.sample(prompts, run.responses, task.max_new_tokens, generator)
     greedy = None
     if run.estimator != TRACKER and ESTIMATORS[run.estimator].needs_greedy:
         likeliest = policy.sample(prompts, 1, task.max_new_tokens, None)
         greedy = _grade(policy, task, given, likeliest).squeeze(1)
-    return Batch(prompts, drawn, _grade(policy, task, given, drawn), greedy)
+    return Rollout(prompts, drawn, _grade(policy, task, given, drawn), greedy)
 
 
-def _backward(policy: Policy, batch: Batch, weights: Tensor, parts: int) -> GradientSums:
+def _backward(policy: TinyPolicy, batch: Rollout, weights: Tensor, parts: int) -> GradientSums:
     """Adds up the gradient of the loss, in micro-batches of whole prompt groups."""
     n, m = weights.shape
     valid = _valid(policy, batch.responses)
@@ -283,7 +289,7 @@ def _backward(policy: Policy, batch: Batch, weights: Tensor, parts: int) -> Grad
     for part in torch.arange(n).tensor_split(parts):
         some = slice(int(part[0]), int(part[-1]) + 1)
         rows = slice(some.start * m, some.stop * m)
-        prompts = Prompts(batch.prompts.tokens[some], batch.prompts.mask[some])
+        prompts = PaddedPrompts(batch.prompts.tokens[some], batch.prompts.mask[some])
         found = policy.log_probs(prompts, batch.responses[rows])
         loss = -(found * weights[some].reshape(-1, 1) * valid[rows]).sum() / tokens
         loss.backward()

@@ -17,7 +17,7 @@ Problems = Iterator[tuple[str, str]]  # of a row: what kind of problem, and what
 
 
 @dataclass
-class Findings:
+class CheckedFiles:
     """Prompt lengths by datasource, 0 where not counted, and problems by kind with their place."""
 
     tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -39,12 +39,12 @@ def check(
     count_tokens: Callable[[Example], int] = lambda example: 0,
     max_tokens: int = 1024,
     progress: Callable[[int], None] = lambda bytes_read: None,
-) -> Findings:
+) -> CheckedFiles:
     """Checks files as one data set, which may not share a prompt with the files `against`.
 
     `keys` are the columns of prompt and label. Of each prompt it remembers a digest and a place.
     """
-    found, done = Findings(), 0
+    found, done = CheckedFiles(), 0
     elsewhere: dict[bytes, str] = {}
     seen: dict[bytes, str] = {}
 

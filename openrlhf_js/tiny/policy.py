@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalL
 Cache = list[tuple[Tensor, Tensor]]  # keys and values (b, heads, T, d) of each layer
 
 
-class Prompts(NamedTuple):
+class PaddedPrompts(NamedTuple):
     """A batch of prompts, padded on the left."""
 
     tokens: Tensor  # (n, P)
@@ -52,7 +52,7 @@ class Layer(NamedTuple):
     down: Tensor
 
 
-class Policy:
+class TinyPolicy:
     """Samples from a `Qwen2ForCausalLM` in float32, and gives log-probabilities to train it by."""
 
     def __init__(self, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast):
@@ -62,14 +62,14 @@ class Policy:
         self.eps, self.size = config.rms_norm_eps, config.hidden_size // config.num_attention_heads
         self.inverse = model.model.rotary_emb.inv_freq.float()
 
-    def prompts(self, texts: Sequence[str]) -> Prompts:
+    def prompts(self, texts: Sequence[str]) -> PaddedPrompts:
         """Prompts as tokens."""
         found = self.tokenizer(list(texts), return_tensors="pt", padding=True)
-        return Prompts(found.input_ids, found.attention_mask.bool())
+        return PaddedPrompts(found.input_ids, found.attention_mask.bool())
 
     @torch.no_grad()
     def sample(
-        self, prompts: Prompts, responses: int, tokens: int, generator: torch.Generator | None
+        self, prompts: PaddedPrompts, responses: int, tokens: int, generator: torch.Generator | None
     ) -> Tensor:
         """Responses at temperature 1, greedy ones without a generator.
 
@@ -100,7 +100,7 @@ class Policy:
             hidden, cache = self._forward(layers, drawn[:, None], place, mask, cache)
             logits = self.model.lm_head(hidden[:, 0])
 
-    def log_probs(self, prompts: Prompts, responses: Tensor) -> Tensor:
+    def log_probs(self, prompts: PaddedPrompts, responses: Tensor) -> Tensor:
         """Log-probabilities (n * m, T) of responses as `sample` returns them, with gradient."""
         layers = self.layers()
         each = len(responses) // len(prompts.tokens)
@@ -177,10 +177,10 @@ class Policy:
         return F.rms_norm(x, weight.shape, weight, self.eps)
 
 
-def load(folder: Path) -> Policy:
+def load(folder: Path) -> TinyPolicy:
     """The model of a Hugging Face folder, in float32."""
     weights, tokenizer = _read(folder)
-    return Policy(copy.deepcopy(weights), tokenizer)
+    return TinyPolicy(copy.deepcopy(weights), tokenizer)
 
 
 @lru_cache(4)

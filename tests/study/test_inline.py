@@ -109,7 +109,7 @@ def test_a_tracker_starts_from_samples_and_forgets_as_fast_as_the_policy_moves(s
     run = settings.runs()[0]._replace(responses=2)
     given = inline.problems(run, settings)[:4]
     keys, right = torch.arange(4), torch.tensor([8, 0, 3, 4]).double()
-    tracker = inline.Tracker(keys, right, 8)
+    tracker = inline.ValueTracker(keys, right, 8)
     start = torch.stack([*tracker.counts.values()])
     assert torch.allclose(start, torch.stack([right + 0.5, 8.5 - right], 1) / 9 * 8)
     batch = inline._sample(policy, task, given, run, torch.Generator().manual_seed(0))
@@ -127,7 +127,7 @@ def test_a_tracker_starts_from_samples_and_forgets_as_fast_as_the_policy_moves(s
     kept = (torch.stack([*tracker.counts.values()]) - added) / once
     assert torch.allclose(kept[:, 0], kept[:, 1])
     assert (kept > 0.8749).all() and (kept < 0.96).any()  # the other responses of a prompt moved
-    assert inline.Tracker(keys[:1], torch.zeros(1), 0).counts[0].tolist() == [0.5, 0.5]
+    assert inline.ValueTracker(keys[:1], torch.zeros(1), 0).counts[0].tolist() == [0.5, 0.5]
 
 
 def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings):

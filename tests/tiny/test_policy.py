@@ -7,7 +7,7 @@ import torch
 from kit import noisy
 
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.policy import Policy
+from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import TASKS, draw
 
 
@@ -17,7 +17,7 @@ def policy(request):
     made = model.make_model(tokenizer, 0, width=32, layers=2)
     if request.param != 4:
         made = type(made)(type(made.config)(**{**made.config.to_dict(), "num_key_value_heads": 2}))
-    return Policy(noisy(made), tokenizer)
+    return TinyPolicy(noisy(made), tokenizer)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0  # between two looks
 
 
-class Batch:
+class JudgeBatch:
     """The batch of one ledger; without games none is under way."""
 
     def __init__(self, path: Path):

@@ -22,7 +22,7 @@ from openai import OpenAI
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
-from openrlhf_js.evaluation.arena.batch import Batch
+from openrlhf_js.evaluation.arena.batch import JudgeBatch
 from openrlhf_js.evaluation.arena.style import split_thinking
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, Reply, run_all
 
@@ -49,7 +49,7 @@ class Ledger:
         for record in store.records.values():
             self.replies[record["game"]].append(record)
         self._before = {key: len(each) for key, each in self.replies.items()} if retry else {}
-        self.batch = Batch(store.path.with_suffix(".batch.json"))
+        self.batch = JudgeBatch(store.path.with_suffix(".batch.json"))
 
     def add(self, records: Sequence[Record]) -> None:
         """Writes replies to the disk."""

@@ -405,7 +405,7 @@ class Killed(BaseException):
     pass
 
 
-WRITE = batch.Batch._write
+WRITE = batch.JudgeBatch._write
 
 
 def dies(*_, **__):
@@ -417,11 +417,11 @@ def dies(*_, **__):
     [
         (Files, "create", dies),
         (Batches, "create", dies),
-        (batch.Batch, "_write", lambda self, new: dies() if new["id"] else WRITE(self, new)),
+        (batch.JudgeBatch, "_write", lambda self, new: dies() if new["id"] else WRITE(self, new)),
         (Batches, "retrieve", dies),
         (Files, "content", dies),
         (Ledger, "add", dies),
-        (batch.Batch, "end", dies),
+        (batch.JudgeBatch, "end", dies),
     ],
 )
 def test_no_kill_makes_a_batch_twice(batched, monkeypatch, owner, name, does):
