@@ -122,7 +122,7 @@ class Vllm:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from vllm import LLM
 
-        self.policy = policy
+        self.policy, preloaded = policy, os.environ.get("LD_PRELOAD", "")
         self.llm = LLM(
             model=str(policy.folder),
             dtype=policy.dtype,  # type: ignore[arg-type]
@@ -131,6 +131,7 @@ class Vllm:
             enforce_eager=policy.device == "cpu",
             seed=0,
         )
+        os.environ["LD_PRELOAD"] = preloaded  # what vLLM adds is for processes of its own
 
     def sample(
         self, prompts: Sequence[Sequence[int]], keys: Sequence[int] | None, images: Images = ()

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import shutil
 import subprocess
 from datetime import date
 from pathlib import Path
@@ -102,9 +103,10 @@ def test_variables_choose_estimator_seed_and_the_experiments_own_axis(capsys, mo
 
 def test_a_recipe_builds_the_data_that_is_missing(tmp_path):
     """All commands of all recipes are ones that `data build` takes."""
-    echo = f"{ROOT}/.venv/bin/openrlhf-js() {{ printf '%s\\n' \"$*\" >> built; }}; {PRINT}"
+    shutil.copytree(ROOT / "scripts/recipes", tmp_path / "scripts/recipes")
+    echo = f"{tmp_path}/.venv/bin/openrlhf-js() {{ printf '%s\\n' \"$*\" >> built; }}; {PRINT}"
     for path in RECIPES:
-        subprocess.run(["bash", "-c", echo, str(ROOT / path)], cwd=tmp_path, check=True)
+        subprocess.run(["bash", "-c", echo, str(tmp_path / path)], cwd=tmp_path, check=True)
     built = (tmp_path / "built").read_text().splitlines()
     assert len(built) == 3 * 4 + 9 * 2
     for line in built:
