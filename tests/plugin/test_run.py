@@ -84,7 +84,7 @@ def test_flash_attn_is_lent_to_openrlhf_alone():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="it is there")
-def test_a_model_that_sees_is_read_and_run_without_torchvision(tmp_path):
+def test_a_model_that_sees_is_read_and_run_without_torchvision(tmp_path, monkeypatch):
     from transformers import AutoProcessor
     from vllm.engine.arg_utils import EngineArgs
     from vllm.model_executor.models import qwen2_5_vl, qwen2_vl
@@ -93,6 +93,7 @@ def test_a_model_that_sees_is_read_and_run_without_torchvision(tmp_path):
     assert qwen2_5_vl.Qwen2_5_VLForConditionalGeneration
     folder = str(save_seeing_policy(tmp_path))
     assert AutoProcessor.from_pretrained(folder).image_processor
+    monkeypatch.setenv("LD_PRELOAD", "")  # vLLM adds to it
     engine = EngineArgs(folder, max_model_len=64, enforce_eager=True).create_engine_config()
     assert engine.model_config.is_multimodal_model
     # a seeded generator of the CPU cannot be turned back after a part of a prompt
