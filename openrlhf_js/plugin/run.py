@@ -353,9 +353,10 @@ def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | N
         return str(error)[:500], 2
     if type(error).__name__ == "EngineDeadError":
         return "a vLLM engine died; why stands further up, unless it was killed for its memory", 1
-    lost = ("ActorDiedError", "ActorUnavailableError", "NodeDiedError", "DistBackendError")
-    died = type(error).__name__ in lost or "closed by peer" in str(error)  # as Gloo puts it
-    if died and "creation task" not in str(error):
+    lost = "RayActorError NodeDiedError ObjectLostError WorkerCrashedError DistBackendError"
+    died = {*lost.split()} & {kind.__name__ for kind in type(error).__mro__}
+    cut = re.search("(closed|reset) by peer", str(error))  # as Gloo puts it
+    if (cut or died) and "creation task" not in str(error):
         return f"a process of the run died: {' '.join(str(error).split())}", 1
     return None
 

@@ -256,7 +256,7 @@ def test_a_full_disk_is_named_whatever_the_error_is(tmp_path, monkeypatch):
 
 
 def test_a_dead_engine_and_a_killed_actor_are_one_line(tmp_path):
-    from ray.exceptions import ActorDiedError, RayTaskError
+    from ray.exceptions import ActorDiedError, OwnerDiedError, RayTaskError
     from vllm.v1.engine.exceptions import EngineDeadError
 
     dead = RayTaskError("fit", "", EngineDeadError(), "ray::fit", 1, "127.0.0.1")
@@ -264,6 +264,8 @@ def test_a_dead_engine_and_a_killed_actor_are_one_line(tmp_path):
     assert "a vLLM engine died" in said and status == 1
     said, _ = run.explained(ActorDiedError(), flags(tmp_path))
     assert said.startswith("a process of the run died: The actor died unexpectedly")
+    lost = OwnerDiedError("00" * 28, b"", "")  # an object of a node that is gone
+    assert run.explained(lost, flags(tmp_path))[0].startswith("a process of the run died: ")
     said, _ = run.explained(RuntimeError("gloo: Connection closed by peer"), flags(tmp_path))
     assert said == "a process of the run died: gloo: Connection closed by peer"
     assert "\n" not in said
