@@ -115,7 +115,7 @@ def work(settings: QuickstartSettings) -> None:
         paired = settings.paired(folder)
         records = running.run_all(paired)
         findings = analysis.analyse(records, paired.compared_with)
-        written = page.write(folder, findings, paired.compared_with)
+        written = page.write(folder, findings, paired.compared_with, paired.title)
         what = f"{MODEL}, 16 prompts x 2 responses a step, {settings.seeds} paired seeds"
         picture = page.picture(findings, paired.compared_with, what)
         style.save_png(picture, folder / "compared.png")

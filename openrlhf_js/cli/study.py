@@ -44,20 +44,23 @@ def read(argv: Sequence[str]) -> StudySettings:
 
 def work(settings: StudySettings) -> None:
     """Trains the missing runs, writes page and rows, prints the tables."""
-    from openrlhf_js.study import analysis, page, running
+    from openrlhf_js.study import analysis, page, running, stack
     from openrlhf_js.tiny.supervise import prepare_libraries
 
     prepare_libraries()
     if settings.print:
-        from openrlhf_js.study.stack import write_commands
-
-        running.prepare(settings)
-        for command in write_commands(settings):
-            say(command)
+        with running.store_of(settings) as store:  # which remembers the data
+            running.prepare(settings)
+            left = [run for run in settings.runs() if run not in store]
+            left = [run for run in left if not stack.finished(run, settings)]
+            if not left:
+                raise ValueError("all runs have finished: leave out --print to see them")
+            for command in stack.write_commands(left, settings):
+                say(command)
         say(f"\n{settings.out / 'commands.txt'} and {settings.out / 'array.sh'} (sbatch) hold them")
         return
     findings = analysis.analyse(running.run_all(settings), settings.compared_with)
-    written = page.write(settings.out, findings, settings.compared_with)
+    written = page.write(settings.out, findings, settings.compared_with, settings.title)
     for cell in page.cells_of(findings):
         rows, _ = page.table_of(findings, cell, settings.compared_with)
         table(rows, list(rows[0])[:4], title=cell)

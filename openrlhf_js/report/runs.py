@@ -19,6 +19,7 @@ BASELINE_MSE_RLOO = "train/js/baseline_mse_rloo"
 EVENT_FILES = "*tfevents*"
 CONFIG = "openrlhf_js_config.json"
 RUNNING_SECONDS = 15 * 60  # a run that logged something so recently may be going on
+PAIRED = ("--train.seed", "--data.prompt_dataset", "--actor.model_name_or_path")  # of a pair
 # Where a run leaves its files does not matter to a comparison.
 PLACES = {"ckpt.output_dir", "ckpt.path", "logger.tensorboard_dir", "logger.wandb.run_name"}
 
@@ -106,11 +107,15 @@ class Condition(NamedTuple):
 
     @property
     def by_seed(self) -> dict[str, LoggedRun]:
-        """The runs by --train.seed; by folder where a file does not say, or two have the same."""
-        found = {run.config.settings.get("--train.seed"): run for run in self.runs if run.config}
-        if None in found or len(found) < len(self.runs):
-            return {str(run.folder): run for run in self.runs}
-        return {str(seed): run for seed, run in found.items()}
+        """The runs by what pairs share: seed, data and model.
+
+        By folder where a file does not say, or where two have the same.
+        """
+        of = [run.config.settings if run.config else {} for run in self.runs]
+        keys = [" ".join(each.get(flag, "") for flag in PAIRED) for each in of]
+        if len(set(keys)) < len(keys) or not all("--train.seed" in each for each in of):
+            keys = [str(run.folder) for run in self.runs]
+        return dict(zip(keys, self.runs, strict=True))
 
 
 def find_conditions(words: Sequence[str]) -> list[Condition]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.stats import clustered_mean, holm, paired_difference
-from openrlhf_js.study.design import TRACKER
+from openrlhf_js.study.design import OWN, TRACKER
 
 CELL = ["task", "mix", "prompts", "responses", "vary", "cell"]  # the same for what is compared
 SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
@@ -52,7 +52,7 @@ def analyse(records: Iterable[Mapping[str, Any]], reference: str) -> Findings:
     """
     runs = pd.DataFrame(records)
     runs["cell"] = [
-        f"{task}, {mix}, {prompts} x {responses} {vary}".strip()
+        f"{f'{task}, {mix}, ' * (task != OWN)}{prompts} x {responses} {vary}".strip()
         for task, mix, prompts, responses, vary in runs[CELL[:-1]].itertuples(index=False)
     ]
     runs.loc[runs.estimator.isin(SCALED), "gradient_variance"] = None

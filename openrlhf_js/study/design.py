@@ -13,6 +13,7 @@ from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.tiny.tasks import MIXES, TASKS
 
+MODEL = "--actor.model_name_or_path"
 OWN = "own"  # the task of a study that trains with the user's flags
 UPSTREAM = ("reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
 TRACKER = "spo"  # the value tracker of Single-stream Policy Optimization; inline alone
@@ -133,6 +134,14 @@ class StudySettings(Settings):
     def compared_with(self) -> str:
         """The reference."""
         return self.reference or self.estimators[0]
+
+    @property
+    def title(self) -> str:
+        """What is compared, on which tasks or data and which model."""
+        given = dict(itertools.pairwise(self.train))
+        of = [Path(given.get(flag, "")).name for flag in ("--data.prompt_dataset", MODEL)]
+        tiny = [", ".join(self.tasks), f"a Qwen2 of width {self.width}"]
+        return f"{', '.join(self.estimators)}: {' with '.join(of if self.train else tiny)}"
 
     def start_of(self, task: str) -> Path:
         """The folder of the model that all runs of a task start from."""

@@ -24,13 +24,13 @@ STEPS: Any = {"x": "step", "xlabel": "training step", "panel": "cell"}
 Table = list[dict[str, Any]]
 
 
-def write(folder: Path, findings: Findings, reference: str) -> Path:
+def write(folder: Path, findings: Findings, reference: str, title: str) -> Path:
     """Writes page, pictures and rows; returns the page."""
     cells = cells_of(findings)
     panels = {cell: Panel(cell, "training reward") for cell in cells}
     text = render(
         "study.html",
-        title=f"Study: {', '.join(findings.means.estimator.unique())}",
+        title=title,
         runs=findings.means.query("quantity == 'reward'").seeds.sum(),
         reference=reference,
         regret=regret_table(findings),

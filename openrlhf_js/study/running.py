@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import connection
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.store import Store
+from openrlhf_js.study import inline, stack
 from openrlhf_js.study.design import OWN, Run, StudySettings
 from openrlhf_js.tiny.supervise import prepare_libraries
 
@@ -26,13 +27,17 @@ METHOD = 1  # one more with each change of what a run trains or measures: such r
 
 
 def run_all(settings: StudySettings) -> list[Record]:
-    """The records of all runs of the study, those that it finds and those that it trains."""
-    wanted, path = settings.runs(), settings.out / RUNS.format(settings.engine)
-    made_by = {"method": METHOD, "torch": torch.__version__, "files": _files(settings)}
-    with Store(path, {**settings.identity(), **made_by}, Run._fields) as store:
+    """The records of all runs of the study, those that it finds and those that it trains.
+
+    Of a study that was printed for a cluster it trains none, and returns the seeds that are whole.
+    """
+    wanted = settings.runs()
+    with store_of(settings) as store:
         left = [run for run in wanted if run not in store]
         if len(left) < len(wanted):
             say(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")
+        late = _late(left, settings) if (settings.out / stack.COMMANDS).is_file() else []
+        left = [run for run in left if run not in late]
         starts = prepare(settings)
         known: dict[Any, Any] = {}
         new = [{**run._asdict(), "start": starts.get(run.task)} for run in left]
@@ -40,23 +45,43 @@ def run_all(settings: StudySettings) -> list[Record]:
             if known.setdefault(_pair(each), each["start"]) != each["start"]:
                 seed = f"seed {each['seed']} of {each['task']}"
                 raise ValueError(
-                    f"{path}: {seed} began from another model; with its warm_start/ it resumes, "
-                    "or give another --out"
+                    f"{store.path}: {seed} began from another model; with its warm_start/ it "
+                    "resumes, or give another --out"
                 )
         if left:
             _train(left, settings, store, starts)
-        return [store.records[run] for run in wanted]
+        gaps = {_pair(run._asdict()) for run in late}
+        whole = [run for run in wanted if _pair(run._asdict()) not in gaps]
+        return [store.records[run] for run in whole]
 
 
-def _pair(run: Record) -> tuple[Any, ...]:
+def store_of(settings: StudySettings) -> Store:
+    """The runs on disk; refuses those of other settings or data."""
+    path = settings.out / RUNS.format(settings.engine)
+    made_by = {"method": METHOD, "torch": torch.__version__, "files": _files(settings)}
+    return Store(path, {**settings.identity(), **made_by}, Run._fields)
+
+
+def _late(left: list[Run], settings: StudySettings) -> list[Run]:
+    """The runs that a cluster has not finished."""
+    late = [run for run in left if not stack.finished(run, settings)]
+    if late:
+        of = f"{len(late)} of {len(settings.runs())} runs have not finished, first {late[0].name}"
+        again = f"--print writes their commands; without {stack.COMMANDS} they are trained here"
+        wanted, gone = ({_pair(run._asdict()) for run in each} for each in (settings.runs(), late))
+        if wanted == gone:
+            raise ValueError(f"{of}, and no seed is whole; {again}")
+        say(f"note: {of}: without their seeds here; {again}", error=True)
+    return late
+
+
+def _pair(run: Mapping[str, Any]) -> tuple[Any, ...]:
     """What runs have in common that are compared with one another: they share a start."""
     return tuple(run[name] for name in Run._fields if name not in ("estimator", "learning_rate"))
 
 
 def prepare(settings: StudySettings) -> dict[str, str]:
     """Makes what runs of each task start from; returns the fingerprints."""
-    from openrlhf_js.study import inline
-
     settings.out.mkdir(parents=True, exist_ok=True)
     starts = {}
     for task in sorted({run.task for run in settings.runs()} - {OWN}):
@@ -71,9 +96,17 @@ def prepare(settings: StudySettings) -> dict[str, str]:
 
 
 def _files(settings: StudySettings) -> dict[str, str]:
-    """Fingerprints of the files that flags of training name."""
-    paths = [Path(word) for word in settings.train]
-    return {str(path): fingerprint([path]) for path in paths if path.is_file()}
+    """Fingerprints of files that flags of training name, and of folders with data and models."""
+    found, flag = {}, ""
+    for word in settings.train:
+        name, _, value = word.partition("=") if word.startswith("--") else (flag, "", word)
+        flag = name
+        for path in map(Path, {value, *value.split(",")} - {""}):
+            if path.is_file():
+                found[str(path)] = fingerprint([path])
+            elif path.is_dir() and name.endswith(("dataset", "name_or_path")):
+                found[str(path)] = fingerprint(each for each in path.rglob("*") if each.is_file())
+    return found
 
 
 def _train(left: list[Run], settings: StudySettings, store: Store, starts: dict[str, str]) -> None:
@@ -108,11 +141,7 @@ def _train_one(
 ) -> Record:
     """One run by the engine of the study; `note` is told of its progress."""
     if settings.stack:
-        from openrlhf_js.study.stack import train
-
-        return train(run, settings, note)
-    from openrlhf_js.study import inline
-
+        return stack.train(run, settings, note)
     return inline.train(run, settings)
 
 

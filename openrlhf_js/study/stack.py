@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,8 +30,12 @@ POLL_SECONDS = 0.5
 ARRAY = """#!/usr/bin/env bash
 #SBATCH --array=0-{last}
 # One run of the study a task; add what your cluster needs (--gpus, --time, ...). When all have
-# ended, the study's own command without --print reads them, and trains none again.
-sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {commands} | bash
+# ended, the study's own command without --print reads them, and trains none again; with --print
+# it writes the commands of those that did not finish.
+runs=(
+{runs}
+)
+bash "${{runs[$SLURM_ARRAY_TASK_ID]}}"
 """
 
 
@@ -117,16 +121,24 @@ def _tiny(run: Run, settings: StudySettings, folder: Path) -> list[str]:
     return [w for name, value in flags.items() for w in (f"--{name}", str(value))] + switches
 
 
-def write_commands(settings: StudySettings) -> list[str]:
-    """Writes `commands.txt` and a Slurm job array; returns the commands."""
-    commands = []
-    for run in settings.runs():
+def finished(run: Run, settings: StudySettings) -> bool:
+    """Whether the run's own record says that it was trained to its end."""
+    config = read_config(folder_of(run, settings) / "tensorboard" / run.name)
+    return config is not None and config.outcome == FINISHED
+
+
+def write_commands(runs: Sequence[Run], settings: StudySettings) -> list[str]:
+    """Writes `commands.txt` and a Slurm job array of these runs; returns the commands."""
+    commands, files = [], []
+    for run in runs:
         (folder := folder_of(run, settings)).mkdir(parents=True, exist_ok=True)
         commands.append(shlex.join(words(run, settings)))
-        (folder / COMMAND).write_text(commands[-1], encoding="utf-8")
+        files.append(folder / COMMAND)
+        files[-1].write_text(commands[-1], encoding="utf-8")
     path = settings.out.absolute() / COMMANDS
     path.write_text("".join(f"{each}\n" for each in commands), encoding="utf-8")
-    array = ARRAY.format(last=len(commands) - 1, commands=shlex.quote(str(path)))
+    listed = "\n".join(shlex.quote(str(file)) for file in files)  # in the job: it may wait long
+    array = ARRAY.format(last=len(files) - 1, runs=listed)
     path.with_name("array.sh").write_text(array, encoding="utf-8")
     return commands
 
@@ -139,11 +151,7 @@ def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> dic
     """
     folder = folder_of(run, settings)
     place = folder / "tensorboard" / run.name
-    config = read_config(place)
-    if config is None or config.outcome != FINISHED:
-        printed = settings.out / COMMANDS
-        if printed.is_file():  # for a cluster, where it may be running
-            raise ValueError(f"{run.name} has not finished; to train it here, delete {printed}")
+    if not finished(run, settings):
         shutil.rmtree(folder, ignore_errors=True)  # what a run left that did not finish
         folder.mkdir(parents=True)
         log, command = folder / "train.log", words(run, settings)

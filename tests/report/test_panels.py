@@ -64,20 +64,24 @@ def test_final_figures_are_of_the_last_tenth_or_of_all_steps(log):
 
 
 def test_figures_of_seeds_have_intervals_and_differences_from_the_first(log):
-    def seeds(name, first, *values, tag=runs.REWARD):
+    def seeds(name, first, *values, tag=runs.REWARD, data="d"):
         folders = [log(f"{name}{seed}", {tag: [value]}) for seed, value in enumerate(values, first)]
         for seed, folder in enumerate(folders, first):
-            record = {"flags": {"train.seed": seed}, "versions": {}, "outcome": "done"}
+            flags = {"train.seed": seed, "data.prompt_dataset": data}
+            record = {"flags": flags, "versions": {}, "outcome": "done"}
             (folder / runs.CONFIG).write_text(json.dumps(record))
         return f"{name}={','.join(map(str, folders))}"
 
-    js, other = seeds("js", 0, 0.5, 0.7, 1.2), seeds("other", 1, 0.5, 0.7, 1.2)
-    found = figures(seeds("rloo", 0, 0.4, 0.5, 0.9), js, other)["Training reward, mean"]
+    values = 0.5, 0.7, 1.2
+    others = seeds("other", 1, *values), seeds("data", 0, *values, data="e")
+    rows = figures(seeds("rloo", 0, 0.4, 0.5, 0.9), seeds("js", 0, *values), *others)
+    *found, (_, _, on_other_data, _) = rows["Training reward, mean"]
     half = 4.3027 * 0.1 / math.sqrt(3)  # t of two degrees of freedom, error of 0.1, 0.2 and 0.3
     (_, _, *none), (_, value, paired, p), (_, same, unpaired, _) = found
     assert none == ["-", "-"] and value == same == "0.800 (-0.096 to 1.696)"
     assert paired == f"+0.200 ({0.2 - half:+.3f} to {0.2 + half:+.3f})"
-    assert p == "0.15"  # twice 0.074
+    assert p == "0.22"  # three times 0.074
+    assert unpaired == on_other_data
     assert unpaired.startswith("+0.200 (-") and unpaired.endswith("), unpaired")
     (step,) = figures(seeds("x", 0, 2.0, 3.0, tag="train/timing/step_total")).values()
     assert step == [["x", "2.5"]]

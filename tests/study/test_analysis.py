@@ -127,4 +127,6 @@ def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
     assert found.differences.empty and found.regret.empty and in_words(found, "rloo") == []
     assert table_of(found, "sort, natural, 16 x 2", "rloo")[0][1]["reward - rloo"] == ""
     assert not picture(found, "rloo", "").axes[-1].lines[1:]  # but the line at 0
-    assert ",0.5,,,1," in write(tmp_path, found, "rloo").with_name("rows.csv").read_text()
+    assert (
+        ",0.5,,,1," in write(tmp_path, found, "rloo", "a title").with_name("rows.csv").read_text()
+    )

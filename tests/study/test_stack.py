@@ -2,15 +2,18 @@
 
 import itertools
 import json
+import os
 import pickle
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from openrlhf_js.study import inline, stack
+from openrlhf_js.cli import study as cli
+from openrlhf_js.study import inline, running, stack
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.tiny.supervise import ProgramFailed
 
@@ -63,20 +66,10 @@ def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
     assert [json.loads(line)["label"] for line in lines] == [each.label for each in given]
 
 
-def test_commands_and_a_job_array_are_written_for_a_cluster(tmp_path):
-    settings = study(tmp_path / "new", train=OWN)
-    commands, tmp_path = stack.write_commands(settings), settings.out
-    assert (tmp_path / "commands.txt").read_text().splitlines() == commands
-    array = (tmp_path / "array.sh").read_text()
-    assert f"--array=0-{len(commands) - 1}" in array and str(tmp_path / "commands.txt") in array
-    with pytest.raises(ValueError, match="has not finished; to train it here, delete"):
-        stack.train(settings.runs()[0], settings, print)  # a job may be at it
-
-
-def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
-    settings = study(tmp_path, train=OWN)
-    run = settings.runs()[0]
-    log = stack.folder_of(run, settings) / "tensorboard" / run.name
+def trained(run, settings):
+    """Leaves what a finished job leaves: log, outcome and command."""
+    folder = stack.folder_of(run, settings)
+    log = folder / "tensorboard" / run.name
     with SummaryWriter(str(log)) as writer:
         for step in range(1, 21):
             writer.add_scalar("train/rollout/reward_mean", step / 20, step)
@@ -86,8 +79,58 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
         writer.add_scalar("eval/eval_d_pass1", 0.75, 20)
     config = {"flags": {}, "versions": {}, "outcome": "done"}
     (log / "openrlhf_js_config.json").write_text(json.dumps(config))
-    command = stack.folder_of(run, settings) / "command.txt"
-    command.write_text(shlex.join(stack.words(run, settings)))
+    (folder / "command.txt").write_text(shlex.join(stack.words(run, settings)))
+
+
+def test_a_cluster_gets_the_runs_that_have_not_finished(tmp_path, capsys):
+    folder, data = tmp_path / "a study", tmp_path / "d.jsonl"
+    data.write_text("{}")
+    printed = study(folder, train=["--data.prompt_dataset", str(data)], print=True)
+    cli.work(printed)
+    commands = (folder / "commands.txt").read_text().splitlines()
+    assert len(commands) == 4 and commands[3] in capsys.readouterr().out
+    array = (folder / "array.sh").read_text().replace("bash", "cat")
+    job = ["bash", "-c", array]
+    shown = subprocess.run(job, env={**os.environ, "SLURM_ARRAY_TASK_ID": "3"}, capture_output=True)
+    assert shown.stdout.decode() == commands[3] and "--array=0-3" in array
+
+    settings = printed.model_copy(update={"print": False})
+    with pytest.raises(ValueError, match=r"4 of 4 runs have not finished.*no seed is whole"):
+        running.run_all(settings)
+    done = settings.runs()[:3]
+    for run in done:
+        trained(run, settings)
+    cli.work(printed)
+    assert (folder / "commands.txt").read_text().splitlines() == commands[3:]
+    found = running.run_all(settings)  # the seed of which all runs are there
+    assert [(each["estimator"], each["seed"]) for each in found] == [("rloo", 0), ("grpo", 0)]
+    assert "1 of 4 runs have not finished, first own-" in capsys.readouterr().err
+    trained(settings.runs()[3], settings)
+    assert len(running.run_all(settings)) == 4
+    with pytest.raises(ValueError, match="all runs have finished"):
+        cli.work(printed)
+    data.write_text("{ }")  # other data under the same name are no pairs
+    with pytest.raises(ValueError, match="holds records of other settings"):
+        running.run_all(settings)
+
+
+def test_data_and_models_are_known_by_their_contents(tmp_path):
+    for name in ("a", "b", "folder/c", "places/d"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    train = [f"--data.prompt_dataset={tmp_path}/a,{tmp_path}/b", "--ckpt.path"]
+    train += [f"{tmp_path}/places", "--actor.model_name_or_path", f"{tmp_path}/folder"]
+    found = running._files(study(tmp_path, train=train))
+    assert [Path(each).name for each in sorted(found)] == ["a", "b", "folder"]
+    (tmp_path / "folder/c").write_text("other")
+    again = running._files(study(tmp_path, train=train))
+    assert [each for each in found if again[each] != found[each]] == [f"{tmp_path}/folder"]
+
+
+def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
+    settings = study(tmp_path, train=OWN)
+    run = settings.runs()[0]
+    trained(run, settings)
     monkeypatch.setattr(stack, "supervised", None)  # nothing is started
     found = stack.train(run, settings, print)
     assert (found["pass1"], found["baseline_error"]) == (0.75, 0.25)
