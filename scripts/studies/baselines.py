@@ -77,6 +77,12 @@ ratios, signals = (sort[sort.quantity == each] for each in ("baseline_error", "g
 why = ratios.merge(signals, on=["shape", "mix", "estimator"])
 why["text"] = why.value_x.map("{:.2f}, ".format) + why.value_y.map("{:.2f}".format)
 show("Why, on sort: error of the baseline, signal / noise", wide(why, ["shape", "mix"]))
+steps = found.means.query("best and quantity == 'steps_to_target'")
+steps = steps.pivot_table("value", ["shape", "mix"], "estimator", sort=False)[["rloo", "js_plus"]]
+print(f"\nSteps to the target, means over the tasks that have one\n\n{steps.round(1)}")
+print("\nDifferences of each quantity to rloo, and how many are significant\n")
+for quantity, own in tests.groupby("quantity"):
+    print(f"{quantity:18} {len(own):4} {(own.p_holm < 0.05).sum():4}")
 for quantity, by in (("spread", ["mix"]), ("dead", ["mix", "responses"])):
     own = sort[sort.quantity == quantity].groupby(by).value.agg(["min", "max"]).round(2)
     print(f"\nSort, {quantity}\n\n{own}")
