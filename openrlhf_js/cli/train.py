@@ -1,7 +1,7 @@
 """Trains a policy with OpenRLHF and a shrinkage baseline.
 
-Takes every flag of OpenRLHF's `train_ppo_ray`, and the estimators js, js_plus, js1, bloo, js_fixed
-and remax.
+Takes every flag of OpenRLHF's `train_ppo_ray`, and the estimators js, js_plus, js_memory, js1,
+bloo, js_fixed and remax.
 """
 
 from __future__ import annotations

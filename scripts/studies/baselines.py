@@ -72,18 +72,23 @@ average = by.agg({"value": "mean", "text": "".join})
 average["text"] = ((100 * average.value).map("{:+.1f} ".format) + average.text).str.strip()
 show("Over the rates, less rloo", wide(average, ["shape", "mix"]))
 
-sort = found.means.query("best and task == 'sort'")
-ratios, signals = (sort[sort.quantity == each] for each in ("baseline_error", "gradient_snr"))
-why = ratios.merge(signals, on=["shape", "mix", "estimator"])
-why["text"] = why.value_x.map("{:.2f}, ".format) + why.value_y.map("{:.2f}".format)
-show("Why, on sort: error of the baseline, signal / noise", wide(why, ["shape", "mix"]))
-steps = found.means.query("best and quantity == 'steps_to_target'")
-steps = steps.pivot_table("value", ["shape", "mix"], "estimator", sort=False)[["rloo", "js_plus"]]
-print(f"\nSteps to the target, means over the tasks that have one\n\n{steps.round(1)}")
-print("\nDifferences of each quantity to rloo, and how many are significant\n")
-for quantity, own in tests.groupby("quantity"):
-    print(f"{quantity:18} {len(own):4} {(own.p_holm < 0.05).sum():4}")
-for quantity, by in (("spread", ["mix"]), ("dead", ["mix", "responses"])):
-    own = sort[sort.quantity == quantity].groupby(by).value.agg(["min", "max"]).round(2)
-    print(f"\nSort, {quantity}\n\n{own}")
+why = found.means[found.means.best]
+index = ["shape", "mix", "task", "estimator"]
+why = why.pivot_table("value", index, "quantity", sort=False)
+variance = why.gradient_variance.unstack()
+why["variance"] = variance.div(variance.rloo, axis=0).stack(future_stack=True)
+means = why.groupby(["shape", "mix", "estimator"], sort=False).mean().reset_index()
+ratios = [means[each].map(", {:.2f}".format) for each in ("baseline_error", "variance")]
+means["text"] = (ratios[0] + ratios[1]).str.replace(", nan", "").str[2:]
+show("Why: error of the baseline, variance of the gradient", wide(means, ["shape", "mix"]))
+print(f"\nSignal / noise: {means.gradient_snr.min():.2f} to {means.gradient_snr.max():.2f}")
+steps = why.steps_to_target.unstack()[["rloo", "js_plus"]]
+print(f"\nSteps to the target\n\n{steps.groupby(['shape', 'mix'], sort=False).mean().round(1)}")
+print("\nSignificantly above or below rloo, of how many cells\n")
+tests = tests.reset_index()
+tests["above"], tests["below"] = ((tests.p_holm < 0.05) & (s * tests.value > 0) for s in (1, -1))
+print(tests.groupby(["quantity", "estimator"])[["above", "below"]].sum().unstack(0).T)
+why["m"] = [shape.split()[-1] for shape in why.index.get_level_values("shape")]
+for quantity, by in (("spread", ["mix"]), ("dead", ["mix", "m"])):
+    print(f"\n{quantity}\n\n{why.groupby(by)[quantity].agg(['min', 'max']).round(2)}")
 style.save_png(page.regret_picture(found), HERE.parents[1] / "docs/images/regret.png")
