@@ -33,6 +33,7 @@ def write(folder: Path, findings: Findings, reference: str, title: str) -> Path:
         title=title,
         runs=findings.means.query("quantity == 'reward'").seeds.sum(),
         reference=reference,
+        rows=ROWS,
         regret=regret_table(findings),
         cells={cell: table_of(findings, cell, reference) for cell in cells},
         curves=chart(findings.curves.to_dict("records"), panels, **STEPS),
@@ -100,8 +101,12 @@ def table_of(findings: Findings, cell: str, reference: str) -> tuple[Table, Tabl
                 own = shown(means.get((name, quantity)))
             outcome[f"{words} - {reference}"] = own
         outcomes.append(outcome)
-        why = {words: shown(means.get((name, quantity))) for quantity, words in CAUSES.items()}
-        causes.append({"estimator": name, **why})
+        why = {"estimator": name}
+        for quantity, words in CAUSES.items():
+            found = against.get((name, quantity))
+            p = f", p {found['p_holm']:.2g}" if found else ""
+            why[words] = shown(means.get((name, quantity))) + p
+        causes.append(why)
     return outcomes, causes
 
 

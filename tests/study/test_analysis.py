@@ -99,7 +99,8 @@ def test_regret_is_the_distance_to_the_best_of_the_cell():
 
 
 def test_a_table_and_a_sentence_of_one_cell(found):
-    js, rloo = table_of(found, "sort, natural, 16 x 2", "rloo")[0]
+    (js, rloo), (why, _) = table_of(found, "sort, natural, 16 x 2", "rloo")
+    assert why["gradient variance"] == "1 ± 0, p 1"
     assert rloo["pass@1"] == rloo["pass@1 - rloo"] == "40.0 ± 24.8"
     assert rloo["any rate - rloo"].startswith("35.0 ±")
     assert (js["best rate"], js["pass@1"]) == ("0.0002", "55.0 ± 32.9")
