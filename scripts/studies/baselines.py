@@ -60,8 +60,9 @@ for name, own in page.by_regret(found):
     for shape, each in own.groupby("shape", sort=False).value:
         row[shape] = f"{each.mean():.1f}, {each.max():.1f}"
     row["worst in"] = own.cell[own.value.idxmax()]
+    row["all"] = f"{own.value.mean():.1f}"
     regrets.append(row | {"best in": f"{(own.value == 0).sum()} of {len(own)}"})
-columns = ["estimator", *best["shape"].unique(), "worst in", "best in"]
+columns = ["estimator", *best["shape"].unique(), "all", "worst in", "best in"]
 show("Regret: mean, worst", pd.DataFrame(regrets)[columns].fillna(""))
 
 average = tests.reset_index().query("quantity == 'any_rate'").copy()
@@ -82,6 +83,10 @@ ratios = [means[each].map(", {:.2f}".format) for each in ("baseline_error", "var
 means["text"] = (ratios[0] + ratios[1]).str.replace(", nan", "").str[2:]
 show("Why: error of the baseline, variance of the gradient", wide(means, ["shape", "mix"]))
 print(f"\nSignal / noise: {means.gradient_snr.min():.2f} to {means.gradient_snr.max():.2f}")
+all_runs = pd.DataFrame(runs)
+lost = all_runs.assign(lost=all_runs.pass1 < 0.05, mixed=all_runs.mix == "mixed")
+lost = lost.groupby(["estimator", "mixed", "learning_rate"]).lost.agg(["sum", "size"])
+print(f"\nRuns that end below 5 % of pass@1\n\n{lost.query('sum > 0')}")
 steps = why.steps_to_target.unstack()[["rloo", "js_plus"]]
 print(f"\nSteps to the target\n\n{steps.groupby(['shape', 'mix'], sort=False).mean().round(1)}")
 print("\nSignificantly above or below rloo, of how many cells\n")
