@@ -138,7 +138,7 @@ class StudySettings(Settings):
     @property
     def title(self) -> str:
         """What is compared, on which tasks or data and which model."""
-        given = dict(itertools.pairwise(self.train))
+        given = dict(itertools.pairwise(part for word in self.train for part in word.split("=", 1)))
         of = [Path(given.get(flag, "")).name for flag in ("--data.prompt_dataset", MODEL)]
         tiny = [", ".join(self.tasks), f"a Qwen2 of width {self.width}"]
         return f"{', '.join(self.estimators)}: {' with '.join(of if self.train else tiny)}"

@@ -36,7 +36,8 @@ def run_all(settings: StudySettings) -> list[Record]:
         left = [run for run in wanted if run not in store]
         if len(left) < len(wanted):
             say(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")
-        late = _late(left, settings) if (settings.out / stack.COMMANDS).is_file() else []
+        printed = settings.stack and (settings.out / stack.COMMANDS).is_file()
+        late = _late(left, settings) if printed else []
         left = [run for run in left if run not in late]
         starts = prepare(settings)
         known: dict[Any, Any] = {}

@@ -122,6 +122,7 @@ def test_data_and_models_are_known_by_their_contents(tmp_path):
     train += [f"{tmp_path}/places", "--actor.model_name_or_path", f"{tmp_path}/folder"]
     found = running._files(study(tmp_path, train=train))
     assert [Path(each).name for each in sorted(found)] == ["a", "b", "folder"]
+    assert study(tmp_path, train=train).title == "rloo, grpo: b with folder"
     (tmp_path / "folder/c").write_text("other")
     again = running._files(study(tmp_path, train=train))
     assert [each for each in found if again[each] != found[each]] == [f"{tmp_path}/folder"]
