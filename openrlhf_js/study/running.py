@@ -52,8 +52,7 @@ def run_all(settings: StudySettings) -> list[Record]:
         if left:
             _train(left, settings, store, starts)
         gaps = {_pair(run._asdict()) for run in late}
-        whole = [run for run in wanted if _pair(run._asdict()) not in gaps]
-        return [store.records[run] for run in whole]
+        return [store.records[run] for run in wanted if _pair(run._asdict()) not in gaps]
 
 
 def store_of(settings: StudySettings) -> Store:
@@ -100,12 +99,11 @@ def _files(settings: StudySettings) -> dict[str, str]:
     """Fingerprints of files that flags of training name, and of folders with data and models."""
     found, flag = {}, ""
     for word in settings.train:
-        name, _, value = word.partition("=") if word.startswith("--") else (flag, "", word)
-        flag = name
+        flag, _, value = word.partition("=") if word.startswith("--") else (flag, "", word)
         for path in map(Path, {value, *value.split(",")} - {""}):
             if path.is_file():
                 found[str(path)] = fingerprint([path])
-            elif path.is_dir() and name.endswith(("dataset", "name_or_path")):
+            elif path.is_dir() and flag.endswith(("dataset", "name_or_path")):
                 found[str(path)] = fingerprint(each for each in path.rglob("*") if each.is_file())
     return found
 

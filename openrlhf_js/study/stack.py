@@ -29,9 +29,8 @@ FINISHED = "done"  # as `openrlhf-js train` records it
 POLL_SECONDS = 0.5
 ARRAY = """#!/usr/bin/env bash
 #SBATCH --array=0-{last}
-# One run of the study a task; add what your cluster needs (--gpus, --time, ...). When all have
-# ended, the study's own command without --print reads them, and trains none again; with --print
-# it writes the commands of those that did not finish.
+# One run of the study a task; add what your cluster needs (--gpus, --time, ...). Then the study's
+# own command reads them without --print, and with it writes those that did not finish.
 runs=(
 {runs}
 )
@@ -133,12 +132,11 @@ def write_commands(runs: Sequence[Run], settings: StudySettings) -> list[str]:
     for run in runs:
         (folder := folder_of(run, settings)).mkdir(parents=True, exist_ok=True)
         commands.append(shlex.join(words(run, settings)))
-        files.append(folder / COMMAND)
-        files[-1].write_text(commands[-1], encoding="utf-8")
+        (file := folder / COMMAND).write_text(commands[-1], encoding="utf-8")
+        files.append(shlex.quote(str(file)))
     path = settings.out.absolute() / COMMANDS
     path.write_text("".join(f"{each}\n" for each in commands), encoding="utf-8")
-    listed = "\n".join(shlex.quote(str(file)) for file in files)  # in the job: it may wait long
-    array = ARRAY.format(last=len(files) - 1, runs=listed)
+    array = ARRAY.format(last=len(files) - 1, runs="\n".join(files))  # in the job, which may wait
     path.with_name("array.sh").write_text(array, encoding="utf-8")
     return commands
 
