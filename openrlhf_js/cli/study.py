@@ -51,9 +51,7 @@ def work(settings: StudySettings) -> None:
     if settings.print:
         with running.store_of(settings) as store:  # which remembers the data
             running.prepare(settings)
-            left = [run for run in settings.runs() if run not in store]
-            left = [run for run in left if not stack.finished(run, settings)]
-            if not left:
+            if not (left := running.unfinished(settings, store)):
                 raise ValueError("all runs have finished: leave out --print to see them")
             for command in stack.write_commands(left, settings):
                 say(command)

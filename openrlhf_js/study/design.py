@@ -13,8 +13,8 @@ from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.tiny.tasks import MIXES, TASKS
 
-MODEL = "--actor.model_name_or_path"
 OWN = "own"  # the task of a study that trains with the user's flags
+OF_OWN = ("data.prompt_dataset", "actor.model_name_or_path")  # what they name
 UPSTREAM = ("reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
 TRACKER = "spo"  # the value tracker of Single-stream Policy Optimization; inline alone
 LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
@@ -139,7 +139,7 @@ class StudySettings(Settings):
     def title(self) -> str:
         """What is compared, on which tasks or data and which model."""
         given = dict(itertools.pairwise(part for word in self.train for part in word.split("=", 1)))
-        of = [Path(given.get(flag, "")).name for flag in ("--data.prompt_dataset", MODEL)]
+        of = [Path(given.get(f"--{name}", "")).name for name in OF_OWN]
         tiny = [", ".join(self.tasks), f"a Qwen2 of width {self.width}"]
         return f"{', '.join(self.estimators)}: {' with '.join(of if self.train else tiny)}"
 

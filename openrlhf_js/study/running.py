@@ -37,7 +37,7 @@ def run_all(settings: StudySettings) -> list[Record]:
         if len(left) < len(wanted):
             say(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")
         printed = settings.stack and (settings.out / stack.COMMANDS).is_file()
-        late = _late(left, settings) if printed else []
+        late = _late(settings, store) if printed else []
         left = [run for run in left if run not in late]
         starts = prepare(settings)
         known: dict[Any, Any] = {}
@@ -62,10 +62,15 @@ def store_of(settings: StudySettings) -> Store:
     return Store(path, {**settings.identity(), **made_by}, Run._fields)
 
 
-def _late(left: list[Run], settings: StudySettings) -> list[Run]:
-    """The runs that a cluster has not finished."""
-    late = [run for run in left if not stack.finished(run, settings)]
-    if late:
+def unfinished(settings: StudySettings, store: Store) -> list[Run]:
+    """The runs of the stack that a cluster is to train."""
+    left = [run for run in settings.runs() if run not in store]
+    return [run for run in left if not stack.finished(run, settings)]
+
+
+def _late(settings: StudySettings, store: Store) -> list[Run]:
+    """The unfinished runs, of which it tells."""
+    if late := unfinished(settings, store):
         of = f"{len(late)} of {len(settings.runs())} runs have not finished, first {late[0].name}"
         again = f"--print writes their commands; without {stack.COMMANDS} they are trained here"
         wanted, gone = ({_pair(run._asdict()) for run in each} for each in (settings.runs(), late))

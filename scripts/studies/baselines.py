@@ -85,8 +85,14 @@ show("Why: error of the baseline, variance of the gradient", wide(means, ["shape
 print(f"\nSignal / noise: {means.gradient_snr.min():.2f} to {means.gradient_snr.max():.2f}")
 all_runs = pd.DataFrame(runs)
 lost = all_runs.assign(lost=all_runs.pass1 < 0.05, mixed=all_runs.mix == "mixed")
-lost = lost.groupby(["estimator", "mixed", "learning_rate"]).lost.agg(["sum", "size"])
-print(f"\nRuns that end below 5 % of pass@1\n\n{lost.query('sum > 0')}")
+of = lost.groupby(["estimator", "mixed", "learning_rate"]).lost.agg(["sum", "size"])
+print(f"\nRuns that end below 5 % of pass@1\n\n{of.query('sum > 0')}")
+of = lost.query("lost and not mixed and learning_rate > 5e-4")
+print(of.groupby([*SHAPE, "task", "mix", "estimator"]).curve.agg(["size", "first"]))
+for end in ("min", "max"):
+    tried = best.cell.map(found.means.groupby("cell").learning_rate.agg(end))
+    of = best[best.learning_rate == tried].groupby(["shape", "task", "mix"], sort=False).estimator
+    print(f"\nBest at the {end} of the rates tried\n\n{of.agg(', '.join).to_string()}")
 steps = why.steps_to_target.unstack()[["rloo", "js_plus"]]
 print(f"\nSteps to the target\n\n{steps.groupby(['shape', 'mix'], sort=False).mean().round(1)}")
 print("\nSignificantly above or below rloo, of how many cells\n")
