@@ -31,6 +31,7 @@ from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
+KL_COEFFICIENT = "js_kl_coefficient"  # in the states that upstream saves with the actor
 EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
 
@@ -66,13 +67,18 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def save_logs_and_checkpoints(
             self, global_step: int, logs_dict: dict, client_states: dict
         ) -> None:
-            keep_memory(client_states, self.experience_maker)
+            self.keep(client_states)
             super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
             if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
                 found = self.evaluate_now(global_step)
                 self.save_best_checkpoint(found, global_step, client_states)
             if self.tensorboard_logger:  # which keeps two minutes to itself
                 self.tensorboard_logger.writer.flush()
+
+        def keep(self, client_states: dict) -> None:
+            """Adds what upstream leaves out to the states of a checkpoint."""
+            keep_memory(client_states, self.experience_maker)
+            client_states[KL_COEFFICIENT] = float(self.kl_ctl.value)
 
         def evaluate_now(self, global_step: int) -> dict:
             """An evaluation besides upstream's; the asynchronous trainer's other half has them."""
@@ -84,12 +90,14 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def save_best_checkpoint(
             self, eval_metrics: dict, global_step: int, client_states: dict
         ) -> None:
-            keep_memory(client_states, self.experience_maker)
+            self.keep(client_states)
             super().save_best_checkpoint(eval_metrics, global_step, client_states)
 
         def init_checkpoint_states(self) -> dict:
             states = super().init_checkpoint_states()
             resume_memory(states, self.experience_maker)
+            if self.args.algo.kl.target:  # else it is what the flag says
+                self.kl_ctl.value = states.get(KL_COEFFICIENT, self.kl_ctl.value)
             if self.tensorboard_logger:  # what was logged of later steps was undone
                 writer = self.tensorboard_logger.writer
                 writer.close()

@@ -36,6 +36,7 @@ RELIED_ON: Names = {
         "train": "args",
         f"PolicyModelActor.{ACTOR}.fit": "self kl_ctl",
         f"PolicyModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
+        f"CriticModelActor.{ACTOR}.fit": "self",
         f"CriticModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
     },
     "openrlhf.trainer.ray.ppo_actor": {
@@ -67,6 +68,7 @@ RELIED_ON: Names = {
         "PromptDataset": "dataset tokenizer strategy input_template",
         "PromptDataset.__getitem__": "self idx",
         "prepare_datasets": "strategy tokenizer",
+        "AdaptiveKLController": "init_kl_coef target horizon",
         "SamplesGenerator": "",
         f"PPOTrainer.{ACTOR}.evaluate": "self global_step",
         "BasePPOTrainer.train_step": "self rollout_samples global_step",

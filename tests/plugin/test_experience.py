@@ -428,6 +428,7 @@ class Upstream:
         self.data_set = ppo_trainer.PromptDataset
         self.experience_maker = SimpleNamespace(live_estimator="js_plus", memory=None)
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
+        self.kl_ctl = SimpleNamespace(value=0.1)
         self.disk = {"global_step": 0}
         self.order = torch.randperm(50).tolist()  # as the loader draws it
         self.samples_generator = SimpleNamespace(drawn=0, steps_left=10)
@@ -483,17 +484,24 @@ def start(monkeypatch):
 
 
 def test_the_trainer_saves_and_restores_it(start, memory):
-    actor = start(trainer.shrinkage_trainer)
+    actor = start(trainer.shrinkage_trainer, algo__kl__target=0.05)
     maker = actor.experience_maker
     for save in (
         lambda: actor.save_logs_and_checkpoints(7, {}, {"episode": 0}),
         lambda: actor.save_best_checkpoint({}, 7, {"episode": 0}),
     ):
         maker.memory = memory
+        actor.kl_ctl.value = 0.3
         save()
         maker.memory = estimators.Memory((9.0,))
+        actor.kl_ctl.value = 0.1
         assert actor.init_checkpoint_states()["episode"] == 0
         assert past_of(maker.memory) == past_of(memory)
+        assert actor.kl_ctl.value == 0.3
+    actor.kl_ctl.value = 0.2
+    actor.args.algo.kl.target = None
+    actor.init_checkpoint_states()
+    assert actor.kl_ctl.value == 0.2  # a fixed coefficient is what the flag says
 
 
 @pytest.mark.parametrize("ours", [trainer.shrinkage_trainer, trainer.sourced_generator])
