@@ -41,7 +41,6 @@ OF_ONE_ESTIMATOR = {
 WITH_LORA = {
     "ds.load_in_4bit": False,  # vLLM holds the base model in bfloat16, which is another one
     "ds.tensor_parallel_size": 1,
-    "train.enable_ema": False,  # upstream pairs both models' parameters by their order
 }
 BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
 RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
@@ -109,6 +108,11 @@ def _models(flat: Flat) -> Iterator[str]:
     for flag, works in WITH_LORA.items() if flat["ds.lora.rank"] > 0 else ():
         if flat[flag] != works:
             yield f"--ds.lora.rank does not work with --{flag} {flat[flag]}, only with {works}"
+    if flat["train.enable_ema"]:
+        yield (
+            "--train.enable_ema would save upstream's moving average of the weights, which in "
+            "bfloat16 stays where it began, and which no checkpoint holds: leave it out"
+        )
     folder = flat["reward.model_name_or_path"]
     elsewhere = flat["reward.remote_url"] or flat["train.agent_func_path"]
     if folder and os.path.isdir(folder) and not elsewhere:

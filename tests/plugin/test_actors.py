@@ -220,7 +220,7 @@ def test_without_them_a_critic_is_left_as_it_is_and_a_reward_model_refused(tmp_p
 
 
 class Drawing:
-    """What of upstream's policy and critic matters here: training draws from PyTorch's generator."""
+    """What of upstream's policy and critic matters here: training draws random numbers."""
 
     def __init__(self, seed: int, steps: int):
         self.strategy = SimpleNamespace(args=SimpleNamespace(train=SimpleNamespace(seed=seed)))
