@@ -121,7 +121,6 @@ RELIED_ON: Names = {
         "_internal_kv_put": "key value overwrite namespace",
         "_internal_kv_get": "key namespace",
         "_internal_kv_list": "prefix namespace",
-        "_internal_kv_del": "key del_by_prefix namespace",
     },
     "deepspeed": {"zero.GatheredParameters": "params"},
     "peft.peft_model": {

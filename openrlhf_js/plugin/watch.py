@@ -146,15 +146,15 @@ class Watch:
 
     def _describe(self, actor: dict[str, Any]) -> str:
         number = actor["ActorID"]
-        kind = actor["ActorClassName"]
+        kind = actor["ActorClassName"].rpartition(".")[2]  # without the function that defines it
         name = self.names.get(number) or SINGLE_ACTORS.get(kind, kind)
         process = _read(_key("death", self.job, number)) or f"process {actor['Pid']}"
         if len(ray.nodes()) > 1:
             process += f" on {actor['Address']['IPAddress']}"
         keys = internal_kv._internal_kv_list(_key("phase", self.job), namespace=NAMESPACE)
-        phases = sorted({_read(key) for key in keys} - {""})
-        during = " and ".join(phases) or "starting"
-        return f"{name} ({process}) died while {during}{_cause(actor['DeathCause'])}"
+        phases = " and ".join(sorted({_read(key) for key in keys} - {""}))
+        during = f" while {phases}" if phases else ""
+        return f"{name} ({process}) died{during}{_cause(actor['DeathCause'])}"
 
 
 def _read(key: str | bytes) -> str:
@@ -192,5 +192,3 @@ def watched(upstream_program: ModuleType) -> Iterator[None]:
             watch.check()
             time.sleep(POLL_SECONDS)
         raise
-    finally:
-        internal_kv._internal_kv_del(f"{watch.job}:", del_by_prefix=True, namespace=NAMESPACE)
