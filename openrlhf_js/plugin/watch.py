@@ -87,13 +87,13 @@ def _announced(method: Callable[..., Any], phase: str) -> Callable[..., Any]:
 
 async def end_with_engine(llm: Any) -> None:
     """Ends this actor when vLLM's engine has died, so that no call to it waits for ever."""
-    processes = multiprocessing.active_children()
+    processes = multiprocessing.active_children()  # the engine's, and perhaps some of an agent's
     while not llm.errored:
         await asyncio.sleep(POLL_SECONDS)
     for process in processes:
         process.join(POLL_SECONDS)
-    ends = [f"{process.pid}, exit code {process.exitcode}" for process in processes]
-    _note("death", f"engine process {'; '.join(ends)}")
+        if process.exitcode is not None:
+            _note("death", f"engine process {process.pid}, exit code {process.exitcode}")
     os._exit(1)
 
 
