@@ -22,6 +22,7 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
+from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.rewards import RemoteRewards
 from openrlhf_js.plugin.upstream import BadReward, plain_class
 from openrlhf_js.sampling.engines import key
@@ -144,6 +145,7 @@ def checked_rollout(
             self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
         ) -> None:
             await super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs)
+            self.watching = asyncio.create_task(watch.end_with_engine(self.llm))
             media = media_tokens(self.llm.model_config.hf_config)
             self.forbidden = dict.fromkeys(media, FORBIDDEN)
             # Graders run in its threads. A few graders that hang would fill asyncio's own pool,
@@ -211,6 +213,7 @@ class NumberedPrompt(str):
     number: int
 
 
+@watch.announce_phases
 class OrderedSamples(SamplesGenerator):
     """Upstream's generator of rollouts, whose prompts are numbered as they are drawn.
 

@@ -33,7 +33,7 @@ from openrlhf_js.common.console import say
 from openrlhf_js.common.files import write_json
 from openrlhf_js.plugin import cpu, processes, upstream
 from openrlhf_js.plugin.parser import SECRETS, changed
-from openrlhf_js.plugin.upstream import BadInput, BadReward, Names, UpstreamMismatch
+from openrlhf_js.plugin.upstream import BadInput, BadReward, Names, ProcessDied, UpstreamMismatch
 
 RUN_ID = "OPENRLHF_JS_RUN"  # an environment variable of every process of a run
 RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js report`
@@ -167,12 +167,13 @@ def train(args: argparse.Namespace, device: str) -> None:
         from openrlhf.cli import train_ppo_ray
         from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
 
+        from openrlhf_js.plugin import watch
         from openrlhf_js.plugin.trainer import put_our_actors
     gc.freeze()
     gc.enable()
 
     fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
-    with _ray(args, device):
+    with _ray(args, device), watch.watched(train_ppo_ray):
         put_our_actors(args)
         train_ppo_ray.train(args)
 
@@ -342,7 +343,7 @@ def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | N
     """What to say of a failure that needs no traceback, and the exit status; None for any other."""
     while isinstance(inner := getattr(error, "cause", None), BaseException):
         error = inner  # what an actor raised, without Ray's tracebacks around it
-    if isinstance(error, BadInput | BadReward | UpstreamMismatch):
+    if isinstance(error, BadInput | BadReward | ProcessDied | UpstreamMismatch):
         return str(error), 2 if isinstance(error, BadInput) else 1
     written = {flag: _existing(flat[flag]) for flag in WRITTEN if flat.get(flag)}
     full = [f for f, path in written.items() if shutil.disk_usage(path).free < FULL_BYTES]

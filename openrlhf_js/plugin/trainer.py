@@ -20,7 +20,7 @@ from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
-from openrlhf_js.plugin import actors, rewards
+from openrlhf_js.plugin import actors, rewards, watch
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
@@ -111,7 +111,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
                 self.evaluate_now(0)
             return states
 
-    return ray.remote(ShrinkageTrainer)
+    return ray.remote(watch.announce_phases(ShrinkageTrainer))
 
 
 class Tracker:

@@ -26,6 +26,10 @@ class BadReward(ValueError):
     """A response came back without a reward that can be trained on."""
 
 
+class ProcessDied(RuntimeError):
+    """A process of the run died: which one, and during what."""
+
+
 # module -> name -> the first parameters, in upstream's order ("": the name must exist)
 Names = dict[str, dict[str, str]]
 
@@ -34,6 +38,9 @@ ACTOR = "__ray_metadata__.modified_class.__ray_actor_class__"  # what `plain_cla
 RELIED_ON: Names = {
     "openrlhf.cli.train_ppo_ray": {
         "train": "args",
+        "ray": "",
+        "RayActorGroup": "num_nodes num_gpus_per_node ray_actor_type",
+        "create_vllm_engines": "num_engines",
         f"PolicyModelActor.{ACTOR}.fit": "self kl_ctl",
         f"PolicyModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
         f"CriticModelActor.{ACTOR}.fit": "self",
@@ -72,6 +79,8 @@ RELIED_ON: Names = {
         "SamplesGenerator": "",
         f"PPOTrainer.{ACTOR}.evaluate": "self global_step",
         "BasePPOTrainer.train_step": "self rollout_samples global_step",
+        "BasePPOTrainer.ppo_train": "self global_steps",
+        "BasePPOTrainer.broadcast_to_vllm": "self",
         "BasePPOTrainer.save_logs_and_checkpoints": "self global_step logs_dict client_states",
         "BasePPOTrainer.save_best_checkpoint": "self eval_metrics global_step client_states",
         "BasePPOTrainer.init_checkpoint_states": "self",
@@ -108,6 +117,13 @@ RELIED_ON: Names = {
         f"RolloutRayActor.{ACTOR}.generate": "self prompt_token_ids sampling_params",
     },
     "vllm": {"SamplingParams.logit_bias": ""},
+    "vllm.v1.engine.async_llm": {"AsyncLLM.errored": ""},
+    "ray._private.state": {"actors": "actor_id job_id actor_state_name"},
+    "ray.experimental.internal_kv": {
+        "_internal_kv_put": "key value overwrite namespace",
+        "_internal_kv_get": "key namespace",
+        "_internal_kv_list": "prefix namespace",
+    },
     "deepspeed": {"zero.GatheredParameters": "params"},
     "peft.peft_model": {
         "PeftModel.get_base_model": "self",
