@@ -12,7 +12,6 @@ Ours is the first, the one that the model was trained with.
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
