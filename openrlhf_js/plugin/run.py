@@ -182,6 +182,7 @@ def train(args: argparse.Namespace, device: str) -> None:
 def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
     """A Ray that our actors can live in: the cluster that there is, or one for this run alone."""
     import ray
+    import torch
 
     tqdm: Any = importlib.import_module("tqdm").tqdm
     marker = os.environ.setdefault(RUN_ID, uuid.uuid4().hex)
@@ -218,6 +219,8 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
                 "include_dashboard": False,
                 "_temp_dir": folder,
             }
+            if "OMP_NUM_THREADS" not in os.environ:
+                torch.set_num_threads(1)  # Ray sets the variable in a worker: too late for a fork
             python, nursery = processes.open_nursery(folder)
         runtime_env["py_executable"] = shlex.join(python)  # Ray hands it to a shell as it is
         stack.callback(clean_up)
