@@ -69,6 +69,7 @@ RELIED_ON: Names = {
         "prepare_datasets": "strategy tokenizer",
         "SamplesGenerator": "",
         f"PPOTrainer.{ACTOR}.evaluate": "self global_step",
+        f"PPOTrainer.{ACTOR}.get_max_steps": "self",
         "BasePPOTrainer.train_step": "self rollout_samples global_step",
         "BasePPOTrainer.save_logs_and_checkpoints": "self global_step logs_dict client_states",
         "BasePPOTrainer.save_best_checkpoint": "self eval_metrics global_step client_states",
@@ -80,6 +81,7 @@ RELIED_ON: Names = {
     "openrlhf.trainer.ppo_trainer_async": {
         f"TrainingActor.{ACTOR}": "",
         f"GenerateSamplesActor.{ACTOR}.fit": "self episode total_consumed_prompts",
+        f"GenerateSamplesActor.{ACTOR}.get_max_steps": "self",
         f"GenerateSamplesActor.{ACTOR}.load_state_dict": "self state_dict",
         f"GenerateSamplesActor.{ACTOR}._should_eval": "self global_step",
         f"GenerateSamplesActor.{ACTOR}._run_eval": "self",

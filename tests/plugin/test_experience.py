@@ -558,6 +558,13 @@ def test_a_trainer_whose_live_estimator_is_another_stops(start):
 # --- datasources --------------------------------------------------------------------------------
 
 
+def sourced(rows, tokenizer, **settings):
+    """Our data set of rows."""
+    flags = {"data__label_key": "label", "js__covariates": "steps", **settings}
+    strategy = SimpleNamespace(args=upstream_args(**flags), is_rank_0=lambda: False)
+    return SourcedPrompts(rows, tokenizer=tokenizer, strategy=strategy)
+
+
 ROWS = [
     {"input": "a", "label": "gold", "datasource": "maze/easy", "steps": 4},
     {"input": "b", "label": 5, "datasource": "maze"},
@@ -568,10 +575,7 @@ ROWS = [
 
 @pytest.fixture
 def data():
-    data = SimpleNamespace(input_key="input", label_key="label", image_key="images")
-    args = SimpleNamespace(data=data, js=SimpleNamespace(covariates="steps"))
-    strategy = SimpleNamespace(args=args, is_rank_0=lambda: False)
-    return SourcedPrompts(ROWS, tokenizer=None, strategy=strategy)
+    return sourced(ROWS, tokenizer=None)
 
 
 def test_a_text_label_carries_the_datasource_and_stays_that_text(data):

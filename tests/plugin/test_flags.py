@@ -48,7 +48,7 @@ def example(fact: dict) -> list[str]:
     """Values that the released 0.10.1 accepted for a flag, none of them its default."""
     if fact["kind"] == "switch":
         return []
-    one = {"int": "7", "float": "-0.125", "str": "some/thing"}[fact["kind"]]
+    one = {"int": "7", "float": "0.125", "str": "some/thing"}[fact["kind"]]
     one = fact["choices"][-1] if "choices" in fact else one
     return [one] * {2: 2, "*": 3}.get(fact.get("nargs"), 1)
 
