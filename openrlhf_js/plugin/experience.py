@@ -380,7 +380,7 @@ class SourcedPrompts(PromptDataset):
         if not measured.long:
             return None
         described = describe_long(measured, len(self), room)
-        print(f"openrlhf_js: {described}: left out", flush=True)
+        print(f"openrlhf_js: left out {described}", flush=True)
         for name in ("prompts", "labels", "images", "datasources", "_covariates"):
             values = getattr(self, name)
             kept = [value for place, value in enumerate(values) if place not in measured.long]

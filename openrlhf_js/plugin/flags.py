@@ -112,7 +112,7 @@ RANGES: dict[Number, str] = {
         "train.batch_size train.max_epochs train.micro_batch_size train.num_episodes"
     ),
     Number(int, least=1, special=-1): "ckpt.save_steps eval.steps",
-    Number(int, least=2, why="the oldest is deleted before a new one is written"): ("ckpt.max_num"),
+    Number(int, least=2, why="the oldest is deleted before a new one is written"): "ckpt.max_num",
     Number(above=0, infinite=True): "ckpt.max_mem",
     # below 0.01, vLLM samples with 0.01 and upstream would train with the other one
     Number(least=0.01, most=2, why="at 0, all responses to a prompt are equal and teach nothing"): (

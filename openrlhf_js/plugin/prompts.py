@@ -97,9 +97,9 @@ def describe_long(measured: Measured, prompts: int, room: Room) -> str:
     """How many prompts are too long, and the longest."""
     longest = max(measured.long, key=lambda place: measured.long[place])
     return (
-        f"{len(measured.long):,} of {prompts:,} prompts have more than {room.prompt:,} tokens, "
-        f"which --data.max_len {room.max_len} leaves beside {room.response} for the response; the "
-        f"longest, row {longest + 1:,}, has {measured.long[longest]:,}"
+        f"prompts of more than {room.prompt:,} tokens, which --data.max_len {room.max_len} leaves "
+        f"beside {room.response} for the response: {len(measured.long):,} of {prompts:,}, up to "
+        f"{measured.long[longest]:,} in row {longest + 1:,}"
     )
 
 
@@ -109,7 +109,7 @@ def misfits(measured: Measured, prompts: int, room: Room, *, drops: bool) -> Ite
         yield f"row {measured.empty[0] + 1:,} is an empty prompt: leave it out"
     if measured.long and not drops:
         described = describe_long(measured, prompts, room)
-        yield f"{described}: raise --data.max_len, or add --js.on_long_prompt drop"
+        yield f"{described}; raise --data.max_len, or add --js.on_long_prompt drop"
 
 
 # --- what training makes of a row --------------------------------------------------------------
@@ -264,14 +264,16 @@ def _data_set(flat: Flat, flag: str, path: str, most: int, tokenizer: Any) -> Da
     if problems:
         return DataSet(problems, columns, size)
     drops = flat["js.on_long_prompt"] == "drop"
-    if tokenizer is None:
-        return DataSet((), columns, size, None if drops else range(1, size + 1))
     room = Room.of(flat["data.max_len"], flat["rollout.max_new_tokens"])
+    if tokenizer is None or room.prompt < 1:  # which is a problem of the flags
+        return DataSet((), columns, size, None if drops else range(1, size + 1))
     measured = measure(_render_all(prompts, flat, tokenizer), tokenizer, room)
-    if measured.long and drops:
-        say(f"openrlhf_js: --{flag} {path}: {describe_long(measured, size, room)}: left out")
-    rows = [place + 1 for place in range(size) if place not in measured.long]
-    return DataSet(list(misfits(measured, size, room, drops=drops)), columns, size, rows)
+    problems = list(misfits(measured, size, room, drops=drops))
+    left_out = measured.long if drops else {}
+    if left_out:
+        say(f"openrlhf_js: --{flag} {path}: left out {describe_long(measured, size, room)}")
+    rows = [place + 1 for place in range(size) if place not in left_out]
+    return DataSet(problems, columns, size, rows)
 
 
 def _read(path: str, split: str) -> Any:
