@@ -87,7 +87,7 @@ def test_a_good_reward_passes_as_a_float(tmp_path):
 @pytest.mark.parametrize("logs", ["{'kind': 'maze'}", "{'kind': None}", "{'n': [1, 2]}", "[1]"])
 def test_logs_that_are_no_numbers_are_a_mistake_of_the_grader(logs, on_bad_reward, tmp_path):
     grader = f"return {{'rewards': [1.0], 'extra_logs': {logs}}}"
-    with pytest.raises(BadInput, match="not a (number|dict)"):
+    with pytest.raises(BadInput, match=r"not a (number|dict)"):
         respond(tmp_path, grader, on_bad_reward)
 
 
