@@ -10,7 +10,8 @@ import glob
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.processors import parts
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import first_line
-from openrlhf_js.tasks.hub import quiet_hub
 
 Flat = dict[str, Any]  # "rollout.batch_size" -> value
 
@@ -116,24 +116,25 @@ def misfits(measured: Measured, prompts: int, room: Room, *, drops: bool) -> Ite
 
 
 def load_tokenizer(flat: Flat) -> Any:
-    """The policy's tokenizer; None where prompts cannot be measured before the run.
+    """The policy's tokenizer; None where only the trainer, which has another one, can measure.
 
-    That is so where an agent writes what the model reads, where images are part of it, where there
-    is no model, and where the tokenizer has code of its own, which only OpenRLHF runs. Raises
-    BadInput if a tokenizer, or the chat template that is asked for, is missing.
+    That is so where an agent writes what the model reads, where images are part of it, where the
+    model is on a hub and was not loaded yet, and where the tokenizer has code of its own, which
+    only OpenRLHF runs. Raises BadInput if a tokenizer, or a chat template that is needed, is missing.
     """
     from transformers import AutoTokenizer  # slow to import
 
     name = flat["actor.model_name_or_path"]
-    no_model = not name or (not os.path.exists(name) and looks_local(name))
-    if no_model or flat["train.agent_func_path"] or flat["data.max_images_per_prompt"] > 0:
+    if not name or flat["train.agent_func_path"] or flat["data.max_images_per_prompt"] > 0:
         return None
-    fast = not flat["data.disable_fast_tokenizer"]
+    how = {"use_fast": not flat["data.disable_fast_tokenizer"], "trust_remote_code": False}
     try:
-        with quiet_hub():
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, use_fast=fast)
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True, **how)
     except (OSError, ValueError) as error:
-        if OWN_CODE in str(error):
+        if OWN_CODE in str(error) or not os.path.exists(name):
+            say(
+                f"openrlhf_js: prompts are measured when training starts: no tokenizer of {name} yet"
+            )
             return None
         reason = first_line(error)
         raise BadInput(f"--actor.model_name_or_path {name}: no tokenizer ({reason})") from error
@@ -178,14 +179,15 @@ def _render_all(prompts: Sequence[Any], flat: Flat, tokenizer: Any) -> dict[int,
 # --- data sets ---------------------------------------------------------------------------------
 
 
-class DataSet(NamedTuple):
-    """Of a data set: its problems, its columns (None: not seen), its size, and the numbers, from 1,
-    of the rows that are trained (None: not known)."""
+@dataclass
+class DataSet:
+    """What a check finds out about the rows of a data set that are trained or evaluated."""
 
-    problems: Sequence[str] = ()
-    columns: Sequence[str] | None = None
-    size: int = 0
-    rows: Sequence[int] | None = None
+    name: str  # of its flag and its path
+    problems: list[str] = field(default_factory=list)
+    columns: list[str] | None = None  # None: not seen, as on a hub
+    prompts: list[Any] | None = None  # None: not seen, or no prompts
+    left_out: Collection[int] = ()  # places of prompts, from 0
 
 
 def check_prompts(flat: Flat) -> tuple[list[str], list[int] | None]:
@@ -197,22 +199,23 @@ def check_prompts(flat: Flat) -> tuple[list[str], list[int] | None]:
     names, probabilities = flat["data.prompt_dataset"], flat["data.prompt_probs"]
     if not names:
         return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
-    problems = []
-    tokenizer = None
+    trained = _data_sets(flat, "data.prompt_dataset")
+    data_sets = [*trained, *(_data_sets(flat, "eval.dataset") if flat["eval.dataset"] else [])]
+    problems = list(_missing_covariates(flat, trained))
+    measured = False
     try:
-        tokenizer = load_tokenizer(flat)
+        measured = _measure_all(data_sets, flat)
     except BadInput as error:
         problems.append(str(error))
-    trained = _data_sets(flat, "data.prompt_dataset", tokenizer)
-    evaluated = _data_sets(flat, "eval.dataset", tokenizer) if flat["eval.dataset"] else []
-    for data_set in (*trained, *evaluated):
-        problems += data_set.problems
-    problems += _missing_covariates(flat, trained)
-    if probabilities is None:
-        return problems, _all_rows(trained)
-    if probabilities.count(",") != names.count(","):
-        problems.append(f"--data.prompt_probs {probabilities}: one for each of {names}")
-    return problems, None  # drawn with replacement until every set is used up
+    for data_set in data_sets:
+        problems += [f"{data_set.name}: {problem}" for problem in data_set.problems]
+    if probabilities is not None:  # drawn with replacement until every set is used up
+        if probabilities.count(",") != names.count(","):
+            problems.append(f"--data.prompt_probs {probabilities}: one for each of {names}")
+        return problems, None
+    if flat["js.on_long_prompt"] == "drop" and not measured:
+        return problems, None
+    return problems, _all_rows(trained)
 
 
 def _all_rows(data_sets: Sequence[DataSet]) -> list[int] | None:
@@ -220,14 +223,38 @@ def _all_rows(data_sets: Sequence[DataSet]) -> list[int] | None:
     numbers: list[int] = []
     before = 0
     for data_set in data_sets:
-        if data_set.rows is None:
+        if data_set.prompts is None or data_set.problems:
             return None
-        numbers += [before + row for row in data_set.rows]
-        before += data_set.size
+        size = len(data_set.prompts)
+        numbers += [before + i + 1 for i in range(size) if i not in data_set.left_out]
+        before += size
     return numbers
 
 
-def _data_sets(flat: Flat, flag: str, tokenizer: Any) -> list[DataSet]:
+def _measure_all(data_sets: Sequence[DataSet], flat: Flat) -> bool:
+    """Adds the problems of prompts that do not fit, or leaves those out; whether it could."""
+    room = Room.of(flat["data.max_len"], flat["rollout.max_new_tokens"])
+    seen = [data_set for data_set in data_sets if data_set.prompts and not data_set.problems]
+    tokenizer = load_tokenizer(flat) if seen and room.prompt > 0 else None
+    if tokenizer is None:
+        return False
+    drops = flat["js.on_long_prompt"] == "drop"
+    for data_set in seen:
+        prompts = data_set.prompts or []
+        try:
+            measured = measure(_render_all(prompts, flat, tokenizer), tokenizer, room)
+        except BadInput as error:
+            data_set.problems = [str(error)]
+            continue
+        data_set.problems = list(misfits(measured, len(prompts), room, drops=drops))
+        if drops and measured.long:
+            data_set.left_out = measured.long
+            described = describe_long(measured, len(prompts), room)
+            say(f"openrlhf_js: {data_set.name}: left out {described}")
+    return True
+
+
+def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
     """The data sets of a comma-separated list.
 
     The names are read as upstream's `datasets.utils.blending_datasets` reads them: `file`,
@@ -237,43 +264,27 @@ def _data_sets(flat: Flat, flag: str, tokenizer: Any) -> list[DataSet]:
     most = flat["data.max_samples"]
     for name in flat[flag].split(","):
         path = name.split("@")[0].strip()
-        label = f"--{flag} {path or repr(name)}"
+        data_set = DataSet(f"--{flag} {path or repr(name)}")
         try:
-            data_set = _data_set(flat, flag, path, most, tokenizer)
+            data = _read(path, flat[SPLITS[flag]])
+            if data is not None:
+                _look_at(data_set, data.select(range(min(most, len(data)))), flat)
         except BadInput as error:
-            data_set = DataSet([str(error)])
-        problems = [f"{label}: {problem}" for problem in data_set.problems]
-        data_sets.append(data_set._replace(problems=problems))
+            data_set.problems.append(str(error))
         if flat["data.prompt_probs"] is None:
-            most -= data_set.size
+            most -= len(data_set.prompts or ())
+        data_sets.append(data_set)
     return data_sets
 
 
-def _data_set(flat: Flat, flag: str, path: str, most: int, tokenizer: Any) -> DataSet:
-    """Checks at most the first `most` rows; BadInput if they cannot be read."""
-    data = _read(path, flat[SPLITS[flag]])
-    if data is None:
-        return DataSet()
-    data = data.select(range(min(most, len(data))))
-    columns, size = data.column_names, len(data)
-    problems = [*_column_problems(data, flat), *_image_problems(data, flat["data.image_key"])]
-    if problems:
-        return DataSet(problems, columns, size)
-    prompts = list(data[flat["data.input_key"]])
-    problems = _type_problems(prompts, flat)
-    if problems:
-        return DataSet(problems, columns, size)
-    drops = flat["js.on_long_prompt"] == "drop"
-    room = Room.of(flat["data.max_len"], flat["rollout.max_new_tokens"])
-    if tokenizer is None or room.prompt < 1:  # which is a problem of the flags
-        return DataSet((), columns, size, None if drops else range(1, size + 1))
-    measured = measure(_render_all(prompts, flat, tokenizer), tokenizer, room)
-    problems = list(misfits(measured, size, room, drops=drops))
-    left_out = measured.long if drops else {}
-    if left_out:
-        say(f"openrlhf_js: --{flag} {path}: left out {describe_long(measured, size, room)}")
-    rows = [place + 1 for place in range(size) if place not in left_out]
-    return DataSet(problems, columns, size, rows)
+def _look_at(data_set: DataSet, data: Any, flat: Flat) -> None:
+    """Fills in columns, prompts and problems of rows."""
+    data_set.columns = data.column_names
+    data_set.problems += _column_problems(data, flat)
+    data_set.problems += _image_problems(data, flat["data.image_key"])
+    if not data_set.problems:
+        data_set.prompts = list(data[flat["data.input_key"]])
+        data_set.problems += _type_problems(data_set.prompts, flat)
 
 
 def _read(path: str, split: str) -> Any:

@@ -129,16 +129,16 @@ def test_the_program_prints_all_problems_and_ends_with_status_2(capsys):
     assert "./none" in first and "there are question, answer" in second and shown.out == ""
 
 
-@pytest.mark.parametrize("answer", [OSError("no hub"), ValueError("set `trust_remote_code=True`")])
-def test_a_tokenizer_on_a_hub_that_does_not_load(answer, monkeypatch):
-    def load(name, **_):
-        raise answer
+@pytest.mark.parametrize("error", [OSError("not here"), ValueError("set `trust_remote_code=True`")])
+def test_a_tokenizer_that_is_not_here_yet_is_left_to_the_trainer(error, monkeypatch, capsys):
+    def load(name, **how):
+        assert how["local_files_only"] and not how["trust_remote_code"]
+        raise error
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", load)
-    found = problems({"actor.model_name_or_path": "org/name", "data.prompt_dataset": "long.jsonl"})
-    own_code = isinstance(answer, ValueError)  # only OpenRLHF runs it
-    line = "--actor.model_name_or_path org/name: no tokenizer (no hub)"
-    assert found == ([] if own_code else [line])
+    long = {"data.prompt_dataset": "long.jsonl", "data.max_len": "8"}
+    assert problems({"actor.model_name_or_path": "org/name", **long}) == []
+    assert "no tokenizer of org/name yet" in capsys.readouterr().out
 
 
 # --- folders ------------------------------------------------------------------------------------
