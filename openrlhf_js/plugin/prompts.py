@@ -120,7 +120,8 @@ def load_tokenizer(flat: Flat) -> Any:
 
     That is so where an agent writes what the model reads, where images are part of it, where the
     model is on a hub and was not loaded yet, and where the tokenizer has code of its own, which
-    only OpenRLHF runs. Raises BadInput if a tokenizer, or a chat template that is needed, is missing.
+    only OpenRLHF runs. Raises BadInput if a tokenizer, or a chat template that is asked for, is
+    missing.
     """
     from transformers import AutoTokenizer  # slow to import
 
@@ -132,9 +133,7 @@ def load_tokenizer(flat: Flat) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True, **how)
     except (OSError, ValueError) as error:
         if OWN_CODE in str(error) or not os.path.exists(name):
-            say(
-                f"openrlhf_js: prompts are measured when training starts: no tokenizer of {name} yet"
-            )
+            say(f"openrlhf_js: no tokenizer of {name} yet: the trainer will measure the prompts")
             return None
         reason = first_line(error)
         raise BadInput(f"--actor.model_name_or_path {name}: no tokenizer ({reason})") from error
