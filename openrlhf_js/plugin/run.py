@@ -353,7 +353,7 @@ def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | N
     if full or getattr(error, "errno", None) == errno.ENOSPC:
         where = ", ".join(f"--{flag} {flat[flag]}" for flag in full) or error
         return f"no space is left on the disk: {where}", 1
-    if str(error).startswith("All images failed to load"):  # upstream's
+    if str(error).startswith(("All images failed to load", "VLM prompt length")):  # upstream's
         return str(error)[:500], 2
     if type(error).__name__ == "EngineDeadError":
         return "a vLLM engine died; why stands further up, unless it was killed for its memory", 1
@@ -415,14 +415,14 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
     program = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
     program.append(f"--logger.wandb.run_name={flat['logger.wandb.run_name']}")  # one log
     marker, left = uuid.uuid4().hex, flat["js.restarts"]
-    first = before = _time_of(latest_checkpoint(flat))
+    environment = {**os.environ, RUN_ID: marker}
+    before = _time_of(latest_checkpoint(flat))
+    resume: list[str] = []
     heeded = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]  # nohup
     while True:
         for number in heeded:
             signal.signal(number, signal.default_int_handler)
-        resume = ["--ckpt.load_enable"] if before != first else []  # never an earlier run's
-        marked = {**os.environ, RUN_ID: marker}
-        child = subprocess.Popen([*program, *resume], env=marked, start_new_session=True)
+        child = subprocess.Popen([*program, *resume], env=environment, start_new_session=True)
         try:
             status = child.wait()
         except KeyboardInterrupt:
@@ -434,6 +434,7 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
         if status in (0, 2, 130) or left < 0:
             return status if status >= 0 else 1
         before = saved
+        resume = ["--ckpt.load_enable"] if saved else []
         say(f"openrlhf_js: the run ended with status {status} and is started again", error=True)
 
 

@@ -28,7 +28,7 @@ from openrlhf_js.plugin.experience import (
     resume_memory,
 )
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
-from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
+from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
 KL_COEFFICIENT = "js_kl_coefficient"  # in the states that upstream saves with the actor
@@ -58,6 +58,10 @@ def shrinkage_trainer(actor_class: Any) -> Any:
                 raise UpstreamMismatch(f"asked for estimator {asked!r}, but {live!r} is live")
             actors.confirm(self.actor_model_group)
             print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
+
+        def get_max_steps(self) -> int:
+            refuse_prompts(self)
+            return super().get_max_steps()
 
         def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
             self.experience_maker.step = global_step + 1
@@ -142,6 +146,20 @@ def evaluates(trainer: Any) -> bool:
     return bool(getattr(trainer, "eval_dataloader", None)) and trainer.args.eval.steps != math.inf
 
 
+def refuse_prompts(trainer: Any) -> None:
+    """Raises BadInput for prompts that cannot be trained on, which the data sets have found.
+
+    It is upstream's first call: of what a constructor raises, Ray keeps the text alone.
+    """
+    loaders = {
+        "data.prompt_dataset": trainer.prompts_dataloader,
+        "eval.dataset": trainer.eval_dataloader,
+    }
+    for flag, loader in loaders.items():
+        if loader is not None and loader.dataset.problem:
+            raise BadInput(f"--{flag}: {loader.dataset.problem}")
+
+
 def optimizer_steps(trainer: Any) -> int:
     """How many there will be at most, which the schedule of the learning rate wants to know."""
     most, args = getattr(trainer, "max_steps", 0), trainer.args
@@ -161,6 +179,10 @@ def sourced_generator(actor_class: Any) -> Any:
             torch.manual_seed(strategy.args.train.seed)
             super().__init__(pretrain, strategy, *args, **kwargs)
             self.max_steps = optimizer_steps(self)
+
+        def get_max_steps(self) -> int:
+            refuse_prompts(self)
+            return super().get_max_steps()
 
         def load_state_dict(self, state_dict: dict) -> None:
             self.samples_generator.steps_left -= state_dict.pop(STEP)

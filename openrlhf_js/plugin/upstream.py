@@ -78,6 +78,7 @@ RELIED_ON: Names = {
         "AdaptiveKLController": "init_kl_coef target horizon",
         "SamplesGenerator": "",
         f"PPOTrainer.{ACTOR}.evaluate": "self global_step",
+        f"PPOTrainer.{ACTOR}.get_max_steps": "self",
         "BasePPOTrainer.train_step": "self rollout_samples global_step",
         "BasePPOTrainer.ppo_train": "self global_steps",
         "BasePPOTrainer.broadcast_to_vllm": "self",
@@ -91,6 +92,7 @@ RELIED_ON: Names = {
     "openrlhf.trainer.ppo_trainer_async": {
         f"TrainingActor.{ACTOR}": "",
         f"GenerateSamplesActor.{ACTOR}.fit": "self episode total_consumed_prompts",
+        f"GenerateSamplesActor.{ACTOR}.get_max_steps": "self",
         f"GenerateSamplesActor.{ACTOR}.load_state_dict": "self state_dict",
         f"GenerateSamplesActor.{ACTOR}._should_eval": "self global_step",
         f"GenerateSamplesActor.{ACTOR}._run_eval": "self",
