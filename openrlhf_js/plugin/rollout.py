@@ -144,7 +144,8 @@ def checked_rollout(
         async def __init__(  # type: ignore[misc]  # Ray awaits it
             self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
         ) -> None:
-            kwargs["trust_remote_code"] = trust_remote_code
+            if not trust_remote_code:
+                kwargs.pop("trust_remote_code", None)
             await super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs)
             media = media_tokens(self.llm.model_config.hf_config)
             self.forbidden = dict.fromkeys(media, FORBIDDEN)
