@@ -19,6 +19,7 @@ LLAMA_3 = (
 PIECES = [
     *("the baseline", " shrinks", "  towards", " 12345", "\n\n", "    return", " isn't", ", ", "."),
     *("<|im_start|>user\n", END, "\n", " é", "报酬", "🙂", "\t", " {'a': [1, 2]}", "---", " " * 40),
+    " " + "1234567" * 4,  # at most 28 tokens, all of which change where it begins elsewhere
 ]
 
 
@@ -62,6 +63,7 @@ def cut_by_the_tokenizer(tokenizer: Any, text: str, max_len: int) -> list[int]:
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_the_tokens_are_those_of_the_whole_text(side, tokenizer, monkeypatch):
     monkeypatch.setattr(preferences, "MARGIN_TOKENS", 48)  # more cuts, at more places
+    monkeypatch.setattr(preferences, "CHARACTERS_PER_TOKEN", 2)
     monkeypatch.setattr(tokenizer, "truncation_side", side)
     rng = random.Random(0)
     for number in range(300):
