@@ -329,9 +329,10 @@ def _scores(settings: BatchSettings, pool: Samples) -> ScoreSum:
     if known["top_p"] != 1:
         raise ValueError("log-probabilities are of all tokens: sample with --top_p 1, not less")
     trust = settings.trust_remote_code
-    folder = model_folder(known["model"], trust)
+    folder = Path(known["model"])
     if model_fingerprint(folder) != known["model_sha256"]:
         raise ValueError(f"{folder} is not the model that was sampled; give another --out")
+    model_folder(folder, trust)
     logging.disable_progress_bar()
     dtype = getattr(torch, DTYPES[settings.gradient_dtype])
     load = AutoModelForCausalLM.from_pretrained
