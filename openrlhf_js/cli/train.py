@@ -37,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         if flat["js.dry_run"]:
             print("\n".join(flag_values(args, parser)))
             return 0
+        checks.check_hub_models(flat)
         if flat["ckpt.load_enable"]:
             run.choose_checkpoint(flat)
         with run.recorded(args, parser):

@@ -10,7 +10,7 @@ import argparse
 import glob
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from openrlhf_js.estimators import ESTIMATORS
@@ -19,7 +19,10 @@ from openrlhf_js.plugin.flags import ESTIMATORS as OURS
 from openrlhf_js.plugin.prompts import Flat, check_prompts, looks_local
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+from openrlhf_js.sampling.models import CONFIGURATIONS, GENERATION, model_folder
 
+MODELS = tuple(f"{role}.model_name_or_path" for role in ("actor", "critic", "reward"))
+TRUST = "js.trust_remote_code"
 MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes
     "actor.optim": ("adam",),  # DeepSpeed's norm for Muon is that of Muon's update
@@ -63,6 +66,38 @@ def check(args: argparse.Namespace) -> None:
         problems.append("--js.tracker is instead of --logger.wandb.key: give one")
     if problems:
         raise BadInput("\n".join(problems))
+
+
+def check_hub_models(flat: Flat) -> None:
+    """Raises BadInput for models on a hub that would run Python of their own, at a run's start."""
+    if problems := code_problems(flat, MODELS, on_hub=True):
+        raise BadInput("\n".join(problems))
+
+
+def code_problems(flat: Flat, flags: Sequence[str], on_hub: bool) -> list[str]:
+    """A refusal for each model that would run Python of its own, which OpenRLHF always allows.
+
+    Of local folders, or of names on the hub, whose small files are downloaded for it.
+    """
+    if flat[TRUST]:
+        return []
+    problems: list[str] = []
+    flag_of = {flat[flag]: flag for flag in reversed(flags) if flat[flag]}
+    for name, flag in flag_of.items():
+        if os.path.isdir(name) == on_hub:
+            continue
+        if on_hub and flat["use_ms"]:
+            problems.append(
+                f"--{flag}: whether {name} runs Python of its own is not known on ModelScope: "
+                f"download it and give the folder, or allow it with --{TRUST}"
+            )
+            continue
+        files = {"allow_patterns": [CONFIGURATIONS, GENERATION], "ignore_patterns": []}
+        try:
+            model_folder(name, False, f"--{TRUST}", **files)
+        except ValueError as error:
+            problems.append(f"--{flag}: {error}")
+    return problems
 
 
 # --- the estimator -----------------------------------------------------------------------------
@@ -111,10 +146,11 @@ def _warm_memory(samples: Path) -> Iterator[str]:
 def _models(flat: Flat) -> Iterator[str]:
     if not flat["actor.model_name_or_path"]:
         yield "--actor.model_name_or_path is missing: the model to train"
-    for role in ("actor", "critic", "reward"):
-        path = flat[f"{role}.model_name_or_path"]
-        if path and not os.path.exists(path) and looks_local(path):
-            yield f"--{role}.model_name_or_path {path}: does not exist"
+    for flag in MODELS:
+        if flat[flag] and not os.path.exists(flat[flag]) and looks_local(flat[flag]):
+            yield f"--{flag} {flat[flag]}: does not exist"
+    untrusted = code_problems(flat, MODELS, on_hub=False)
+    yield from untrusted
     for flag, works in WITH_LORA.items() if flat["ds.lora.rank"] > 0 else ():
         if flat[flag] != works:
             yield f"--ds.lora.rank does not work with --{flag} {flat[flag]}, only with {works}"
@@ -125,13 +161,14 @@ def _models(flat: Flat) -> Iterator[str]:
         )
     folder = flat["reward.model_name_or_path"]
     elsewhere = flat["reward.remote_url"] or flat["train.agent_func_path"]
-    if folder and os.path.isdir(folder) and not elsewhere:
+    if folder and os.path.isdir(folder) and not elsewhere and not untrusted:
         policy, prefix = flat["actor.model_name_or_path"], flat["ds.value_head_prefix"]
-        yield from reward_model_problems(folder, policy, prefix, flat["reward.normalize_enable"])
+        normalize, trust = flat["reward.normalize_enable"], flat[TRUST]
+        yield from reward_model_problems(folder, policy, prefix, normalize, trust)
 
 
 def reward_model_problems(
-    folder: str, policy: str | None, value_head_prefix: str, normalize: bool
+    folder: str, policy: str | None, value_head_prefix: str, normalize: bool, trust: bool = False
 ) -> Iterator[str]:
     """The problems of a local folder as the reward model in Ray, which reads the policy's tokens.
 
@@ -139,16 +176,18 @@ def reward_model_problems(
     """
     from transformers import AutoTokenizer  # slow to import
 
-    problems = checkpoint_problems(folder, value_head_prefix, normalize=normalize)
+    problems = checkpoint_problems(
+        folder, value_head_prefix, normalize=normalize, trust_remote_code=trust
+    )
     yield from (f"--reward.model_name_or_path: {problem}" for problem in problems)
     if problems or not policy or not Path(policy, "tokenizer_config.json").is_file():
         return
     try:
         written, read = (
-            AutoTokenizer.from_pretrained(path, trust_remote_code=False).get_vocab()
+            AutoTokenizer.from_pretrained(path, trust_remote_code=trust).get_vocab()
             for path in (policy, folder)
         )
-    except (OSError, ValueError):  # the policy's needs its own code, which only OpenRLHF runs
+    except (OSError, ValueError):  # upstream says why the policy's does not load
         return
     other = sum(read.get(token) != number for token, number in written.items())
     if other > RENAMED_SHARE * len(written):

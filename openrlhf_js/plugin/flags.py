@@ -282,6 +282,12 @@ def our_group(
         help=f"auto takes the GPU when there is one; cpu runs {on_cpu} without any GPU, for small "
         "models (default: %(default)s)",
     )
+    group.add_argument(
+        "--js.trust_remote_code",
+        action="store_true",
+        help="run the Python that a model's folder brings, as OpenRLHF by itself always does; read "
+        "it first",
+    )
     return group
 
 

@@ -150,13 +150,14 @@ def checked_rollout(
     greedy: bool,
     remote: Callable[[], RemoteRewards] | None = None,
     limit_seconds: float | None = None,
+    trust_remote_code: bool = False,
 ) -> Any:
     """Upstream's rollout actor, its responses seeded and its rewards settled.
 
     It is defined here so that Ray sends it by value. With `greedy` (remax) each prompt of training
     also gets one greedy response, whose reward the others carry in their logs as `GREEDY_REWARD`.
     `remote` makes, in the actor, the client of reward models behind HTTP; a grader may take
-    `limit_seconds` for a response.
+    `limit_seconds` for a response. Upstream always gives vLLM `trust_remote_code`.
     """
 
     class CheckedRollout(plain_class(actor_class)):  # type: ignore[misc]
@@ -167,6 +168,8 @@ def checked_rollout(
         async def __init__(  # type: ignore[misc]  # Ray awaits it
             self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
         ) -> None:
+            if not trust_remote_code:
+                kwargs.pop("trust_remote_code", None)
             await super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs)
             self.watching = asyncio.create_task(watch.end_with_engine(self.llm))
             media = media_tokens(self.llm.model_config.hf_config)

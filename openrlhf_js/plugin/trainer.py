@@ -224,6 +224,7 @@ def put_our_actors(args: argparse.Namespace) -> None:
         greedy=args.algo.advantage.estimator == "remax",
         remote=rewards.client_of(args),
         limit_seconds=args.js.reward_timeout_seconds,
+        trust_remote_code=args.js.trust_remote_code,
     )
     places = {
         (ppo_trainer, "PPOTrainer"): shrinkage_trainer(ppo_trainer.PPOTrainer),
