@@ -363,20 +363,18 @@ class SourcedPrompts(PromptDataset):
 
     def _leave_out_long(self) -> str | None:
         """Drops prompts that are too long, if they may be dropped; the problem of what is left."""
-        data = self.strategy.args.data
-        room = Room.of(data.max_len, self.strategy.args.rollout.max_new_tokens)
-        sees = hasattr(self.tokenizer, "image_processor")  # upstream refuses long ones with images
-        texts = {
-            place: text
-            for place, text in enumerate(self.prompts)
-            if not (sees and self.images[place])
-        }
-        tokenizer = self.tokenizer.tokenizer if sees else self.tokenizer
+        args = self.strategy.args
+        room = Room.of(args.data.max_len, args.rollout.max_new_tokens)
+        tokenizer = self.tokenizer
+        texts = dict(enumerate(self.prompts))
+        if hasattr(tokenizer, "image_processor"):  # upstream refuses long prompts with images
+            tokenizer = tokenizer.tokenizer
+            texts = {place: text for place, text in texts.items() if not self.images[place]}
         measured = measure(texts, tokenizer, room)
-        drops = self.strategy.args.js.on_long_prompt == "drop"
-        problems = misfits(measured, len(self), room, drops=drops)
-        if problem := next(problems, None):
-            return problem
+        drops = args.js.on_long_prompt == "drop"
+        problems = list(misfits(measured, len(self), room, drops=drops))
+        if problems:
+            return problems[0]
         if not measured.long:
             return None
         described = describe_long(measured, len(self), room)
