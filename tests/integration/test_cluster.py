@@ -63,6 +63,8 @@ class Cluster:
             place = [f"--address={self.address}"]
         gpus = f"--num-gpus={2 - number}"  # as many as the run needs, so that it needs both nodes
         options = [gpus, "--num-cpus=8", f"--node-ip-address={ADDRESSES[number]}"]
+        # Ray's own choice is one port for all, which another run may have; jobs go through it
+        options.append(f"--dashboard-agent-listen-port={free_port()}")
         path = self.folder / f"node{number}.log"
         with path.open("wb") as log:
             node = subprocess.Popen(
