@@ -22,10 +22,11 @@ from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, wri
 
 PROG, CHECK, SHOW = "openrlhf-js data", "openrlhf-js data check", "openrlhf-js data show"
 SHOWN = 3  # problems of a kind
-COUNTS = {  # as many problems as the paper's
+COUNTS = {  # as many problems as the paper's, where it has the task
     "countdown": {"train": 20_000, "test": 200},
     "knights_knaves": {"train": 30_000, "test": 300},
     "maze": {"train": 20_000, "test": 200},
+    "reasoning_gym": {"train": 2_000, "test": 200},
 }
 NUMBERS, PAIR, TEXT = tuple[int, ...], tuple[int, int], str | None
 OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
@@ -34,6 +35,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
         "default: dapo to train, math500 to test; also amc23, olympiadbench, or plain: your own "
         "--source with columns problem and answer, a file for each split",
     ),
+    "reasoning_gym.dataset": (TEXT, "one or several, with commas between them (docs/tasks.md)"),
     "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
     "largest": (int, "the largest number that may be given"),
     "lengths": (NUMBERS, "moves of the shortest way, equally many mazes of each"),
@@ -82,7 +84,7 @@ def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
     split = Field(description="part of the problems")
     fields: dict[str, Any] = {"split": (Literal[tuple(splits)], split)}
     for option, default in options_of(task).items():
-        kind, text = OPTIONS[option]
+        kind, text = OPTIONS.get(f"{task.NAME}.{option}", OPTIONS[option])
         default = None if option == "images_dir" else default
         fields[option] = (kind, Field(default, description=text))
     return create_model(task.NAME, __base__=BuildSettings, __doc__=task.__doc__, **fields)

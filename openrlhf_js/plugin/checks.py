@@ -50,9 +50,13 @@ RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
 def check(args: argparse.Namespace) -> None:
     """Raises BadInput with every problem of the flat arguments and their files, one per line."""
     flat: Flat = vars(args)
-    problems = [*_estimator(flat), *_models(flat), *_rewards(flat), *run.start_problems(flat)]
+    grader = _grader(flat)
+    problems = [*_estimator(flat), *_models(flat), *_rewards(flat, grader)]
+    problems += run.start_problems(flat)
     found, prompts = _data(flat)
     problems += [*found, *_batch_sizes(flat, prompts)]
+    if grader and grader.task and not found:
+        problems += _labels(flat, grader.task)
     if flat["js.gradient_variance"]:
         problems += _cannot_be_measured(flat)
     if flat["js.group_micro_batches"]:
@@ -146,9 +150,19 @@ def reward_model_problems(
         )
 
 
-def _rewards(flat: Flat) -> Iterator[str]:
+def _grader(flat: Flat) -> run.UserFile | None:
+    """The reward file or the agent of the run, None where it has neither."""
     agent, url = flat["train.agent_func_path"], flat["reward.remote_url"]
-    remote = bool(url) and not agent and not url.split(",")[0].endswith(".py")
+    if not agent and not (url and url.split(",")[0].endswith(".py")):
+        return None
+    path = agent or url.split(",")[0]
+    name = "AgentExecutor" if agent else "reward_func"
+    return run.load_file(path, name, flat["js.device"], flat["js.reward_timeout_seconds"])
+
+
+def _rewards(flat: Flat, grader: run.UserFile | None) -> Iterator[str]:
+    agent, url = flat["train.agent_func_path"], flat["reward.remote_url"]
+    remote = bool(url) and grader is None
     if flat["js.reward_weights"] is not None and not remote:
         yield "--js.reward_weights is for reward models that --reward.remote_url names"
     if remote and flat["reward.normalize_enable"] and flat["algo.advantage.estimator"] != "gae":
@@ -164,13 +178,10 @@ def _rewards(flat: Flat) -> Iterator[str]:
                 yield f"--reward.remote_url {source.urls[0]}: no server there (connection refused)"
         except BadInput as error:
             yield from str(error).splitlines()
-    elif agent or url:
+    elif grader:
         flag = "train.agent_func_path" if agent else "reward.remote_url"
-        path, name = agent or url.split(",")[0], "AgentExecutor" if agent else "reward_func"
-        if problem := run.load_problem(
-            path, name, flat["js.device"], flat["js.reward_timeout_seconds"]
-        ):
-            yield f"--{flag} {path}: {problem}"
+        if grader.problem:
+            yield f"--{flag} {agent or url.split(',')[0]}: {grader.problem}"
     elif not flat["reward.model_name_or_path"]:
         yield (
             "nothing gives rewards: give --reward.remote_url (a .py file or an address), "
@@ -219,9 +230,7 @@ def _datasets(flat: Flat, flag: str, names: str, split: str) -> tuple[list[str],
 
 def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
     """The problems and the number of rows of local files, which are read as upstream reads them."""
-    from datasets import load_dataset
-
-    files = sorted(glob.glob(path))
+    files = glob.glob(path)
     if not files and "://" not in path and (looks_local(path) or path.endswith((*BUILDERS,))):
         return ["does not exist"], None
     if not files or not path.endswith((*BUILDERS,)):
@@ -229,7 +238,7 @@ def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
     if split and split != "train":  # upstream would take what it loaded without a split
         return [f"a file has the split train only, not {split}"], None
     try:
-        data = load_dataset(BUILDERS[Path(path).suffix], data_files=path, split="train")
+        data = _rows(path)
     except Exception as error:  # of Arrow, pandas and the file
         return [f"cannot be read ({first_line(error.__cause__ or error)})"], None
     keys = ("data.input_key", "data.label_key")
@@ -241,6 +250,13 @@ def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
         messages = "" if chat else ", or with --data.apply_chat_template a list of messages"
         problems.append(f"{key!r} holds {wrong.pop().__name__}, not text{messages}")
     return problems, None if problems else len(data)
+
+
+def _rows(path: str) -> Any:
+    """The rows of a file, or of the files that a pattern names, as upstream reads them."""
+    from datasets import load_dataset
+
+    return load_dataset(BUILDERS[Path(path).suffix], data_files=path, split="train")
 
 
 def _column_problems(data: Any, key: str | None, flag: str) -> list[str]:
@@ -258,6 +274,42 @@ def _image_problems(data: Any, key: str) -> list[str]:
                 continue
             return [f"row {number} shows an image that does not exist: {image}"]
     return []
+
+
+# --- labels ---
+
+
+def _labels(flat: Flat, task_name: str) -> Iterator[str]:
+    """Labels in local files that the grader of the run would refuse hours later."""
+    key = flat["data.label_key"]
+    if key is None:
+        yield f"--data.label_key is missing: {task_name} grades against the label of a row"
+        return
+    for flag in ("data.prompt_dataset", "eval.dataset"):
+        for name in (flat[flag] or "").split(","):
+            path = name.split("@")[0].strip()
+            if not path.endswith((*BUILDERS,)) or not glob.glob(path):
+                continue
+            for problem in _refused_labels(_rows(path), key, task_name):
+                yield f"--{flag} {path}: {problem}"
+
+
+def _refused_labels(data: Any, key: str, task_name: str) -> list[str]:
+    """The first label that is refused, and how many are."""
+    from openrlhf_js.tasks.rewards import check_row_label
+
+    columns = [name for name in (key, "datasource") if name in data.column_names]
+    first = ""
+    refused = 0
+    for number, row in enumerate(data.select_columns(columns), 1):
+        try:
+            check_row_label(task_name, row[key], row.get("datasource"))
+        except ModuleNotFoundError as error:  # it names the extra
+            return [str(error)]
+        except ValueError as error:
+            first = first or f"row {number}: {error}"
+            refused += 1
+    return [f"{first} ({refused:,} of {len(data):,} labels are refused)"] if refused else []
 
 
 # --- batch sizes -------------------------------------------------------------------------------

@@ -133,6 +133,11 @@ def label(item: Item) -> str:
     return made
 
 
+def is_read(label: str) -> bool:
+    """Whether our grammar reads every gold answer, so that other notations of it are recognised."""
+    return all(gold.trees for gold in grader.gold(label))
+
+
 answer_of = boxed_or_tagged
 
 

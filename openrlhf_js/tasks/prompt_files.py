@@ -31,6 +31,7 @@ GROUPS: dict[str, Callable[[Item], str]] = {
     "knights_knaves": lambda item: str(len(item["people"])),
     "math": lambda item: str(item["source"]),
     "maze": lambda item: f"{len(item['rows'])}x{len(item['rows'][0])}",
+    "reasoning_gym": lambda item: str(item["dataset"]),
 }
 
 
