@@ -13,8 +13,8 @@ import tyro
 from pydantic import create_model
 
 from openrlhf_js.common.console import progress, say, table
+from openrlhf_js.common.files import local_folder
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
-from openrlhf_js.sampling.models import local_folder
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording
 from openrlhf_js.tasks.check import ChatTemplate, check

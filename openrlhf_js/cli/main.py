@@ -22,7 +22,7 @@ PROGRAMS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    extra = {"train": "train", "rm": "reward-model"}.get(argv[0] if argv else "", "lab")
+    extra = {"train": "train", "rm": "reward-model", "data": "tasks"}.get(argv[0] if argv else "", "lab")
     try:
         needs(extra, "pydantic", "rich", "tyro")
         from openrlhf_js.common.settings import choose

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.common.files import fingerprint
+from openrlhf_js.common.files import fingerprint, local_folder
 from openrlhf_js.common.processors import load_processor
 
-NOT_DOWNLOADED = ("*.pth", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*", "*.py")
+__all__ = ["ModelFiles", "local_folder", "model_files", "model_fingerprint"]
+
 FINGERPRINTED = (  # what decides what a model says
     *("*.safetensors", "*.bin", "config.json", "*.index.json"),
     *("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "chat_template*"),
@@ -40,24 +41,6 @@ class ModelFiles(NamedTuple):
             ends.append(GenerationConfig.from_pretrained(self.folder).eos_token_id)
         flat = [each for end in ends for each in (end if isinstance(end, list) else [end])]
         return tuple(sorted({each for each in flat if each is not None}))
-
-
-def local_folder(name_or_path: str | Path, **wanted: Any) -> Path:
-    """The folder itself, or the one that the hub's files were downloaded to.
-
-    `wanted` is as `snapshot_download` takes it; ValueError where the hub does not give them.
-    """
-    folder = Path(name_or_path).expanduser()
-    if folder.is_dir():
-        return folder
-    from huggingface_hub import snapshot_download
-
-    try:
-        ignored = list(NOT_DOWNLOADED)
-        return Path(snapshot_download(str(name_or_path), ignore_patterns=ignored, **wanted))
-    except (OSError, ValueError) as error:
-        said = f"{name_or_path} is not a folder here, and the hub does not give it: {error}"
-        raise ValueError(said.splitlines()[0]) from error
 
 
 def model_files(folder: Path) -> ModelFiles:

@@ -50,11 +50,11 @@ def generate(
     seen = set[int]()
 
     def draw(name: str) -> Item | None:
-        entry = next(streams[name])
-        key = f"{name} {entry['question']}"
-        if base.split_of(key) != split or not scorers.is_sound(name, entry):
+        item = next(streams[name])
+        key = f"{name} {item['question']}"
+        if not item["answer"] or base.split_of(key) != split or not base.is_new(seen, key):
             return None
-        return {"dataset": name, **entry} if base.is_new(seen, key) else None
+        return item if scorers.is_sound(label(item)) else None
 
     yield from base.in_turn(draw, names, count, TRIES, f"{split} questions of {{}}")
 

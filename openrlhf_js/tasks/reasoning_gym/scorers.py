@@ -1,7 +1,7 @@
 """Reasoning Gym's scorers, for a worker process: the library's own, but for those named here.
 
 Some of them run an answer as Python (`eval`, or sympy's `parse_expr`), and some give the full score
-to answers that are wrong. `benchmarks/reasoning_gym.py` tries all of them.
+to answers that are wrong. `benchmarks/reasoning_gym_scorers.py` tries all of them.
 """
 
 from __future__ import annotations
@@ -52,17 +52,14 @@ def names() -> list[str]:
 
 
 def entries(name: str, rng: random.Random) -> Iterator[dict[str, Any]]:
-    """Items of a data set without end: question, answer and metadata."""
+    """Items of a data set without end: dataset, question, answer and metadata."""
     while True:
         data = create_dataset(name, seed=rng.getrandbits(SEED_BITS), size=CHUNK)
         for number in range(CHUNK):
             with contextlib.redirect_stdout(io.StringIO()):  # some print
                 entry = data[number]
-            yield {
-                "question": entry["question"],
-                "answer": _right_answer(name, entry),
-                "metadata": entry["metadata"],
-            }
+            made = {"dataset": name, "question": entry["question"], "metadata": entry["metadata"]}
+            yield {**made, "answer": _right_answer(name, entry)}
 
 
 def _right_answer(name: str, entry: Entry) -> str:
@@ -75,13 +72,11 @@ def _right_answer(name: str, entry: Entry) -> str:
     return answer.strip() if isinstance(answer, str) else json.dumps(answer)
 
 
-def is_sound(name: str, entry: Entry) -> bool:
-    """Whether an item has an answer that scores 1, and another one does not."""
-    answer = entry["answer"]
-    if not answer:
-        return False
-    stored = json.loads(json.dumps(entry, default=str))
-    return value(name, answer, stored) == 1 and value(name, NO_ANSWER, stored) < 1
+def is_sound(label: str) -> bool:
+    """Whether the answer of a label scores 1, and another one does not."""
+    answer = json.loads(label)["answer"]
+    right = grade(answer, label).status == "correct"
+    return right and grade(NO_ANSWER, label).status != "correct"
 
 
 def grade(answer: str, label: str) -> Score:
@@ -89,16 +84,11 @@ def grade(answer: str, label: str) -> Score:
     entry = json.loads(label)
     name = entry["dataset"]
     try:
-        number = value(name, answer, entry)
+        value = float(REPLACED.get(name, library)(answer, entry))
     except _UNREADABLE as error:
         return Score(0.0, "malformed", f"{name}: {type(error).__name__}")
-    return Score(number, "correct" if number == 1 else "wrong", f"{name}: {number:.3g}")
-
-
-def value(name: str, answer: str, entry: Entry) -> float:
-    """The score from 0 to 1; any of `_UNREADABLE` where the scorer cannot read the answer."""
-    number = float(SCORERS.get(name, _library)(answer, {**entry, "dataset": name}))
-    return min(max(number, 0.0), 1.0) if math.isfinite(number) else 0.0
+    value = min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
+    return Score(value, "correct" if value == 1 else "wrong", f"{name}: {value:.3g}")
 
 
 @functools.cache
@@ -106,7 +96,7 @@ def _dataset(name: str) -> Any:
     return create_dataset(name, seed=0, size=1)
 
 
-def _library(answer: str, entry: Entry) -> float:
+def library(answer: str, entry: Entry) -> float:
     """The library's own score."""
     name = entry["dataset"]
     metadata = entry["metadata"]
@@ -129,14 +119,14 @@ def _exact_or_literal(answer: str, entry: Entry) -> float:
         ast.literal_eval(answer)
     except (*_UNREADABLE, SyntaxError):
         return 0.0
-    return _library(answer, entry)
+    return library(answer, entry)
 
 
 def _formula(answer: str, entry: Entry) -> float:
     """The library's score of an answer that holds a formula and nothing else."""
     if len(answer) > MAX_FORMULA_CHARACTERS or not _FORMULA.fullmatch(answer):
         return 0.0
-    return _library(answer, entry)
+    return library(answer, entry)
 
 
 def _expression(answer: str, entry: Entry) -> float:
@@ -160,10 +150,10 @@ def _probability(answer: str, entry: Entry) -> float:
 
 def _finite(answer: str, entry: Entry) -> float:
     """The library's score, but for "nan", which is at no distance from any number."""
-    return 0.0 if "nan" in answer.lower() else _library(answer, entry)
+    return 0.0 if "nan" in answer.lower() else library(answer, entry)
 
 
-SCORERS: dict[str, Scorer] = {
+REPLACED: dict[str, Scorer] = {
     # eval(answer)
     "binary_matrix": _exact_or_literal,
     "n_queens": _exact_or_literal,
