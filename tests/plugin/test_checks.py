@@ -43,6 +43,15 @@ def folder(tmp_path, monkeypatch):
     write_lines("figures.jsonl", seen)
     write_lines("gone.jsonl", [*seen, {"question": "3?", "answer": "1", "images": ["no/1.png"]}])
     Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
+    Path("mathematics.py").write_text('TASK = "math"\ndef reward_func(q, p, l): ...\n')
+    Path("mixed.py").write_text('TASK = "by_datasource"\ndef reward_func(q, p, l): ...\n')
+    unlabelled = [json.dumps({"question": "3?", "answer": label}) for label in (None, "", "3")]
+    Path("null.jsonl").write_text("".join([*rows, *(f"{row}\n" for row in unlabelled)]))
+    write_lines("listed.jsonl", [{"question": f"{i}?", "answer": ["42"]} for i in range(8)])
+    sources = ["math/a", "math", "maze", None]
+    write_lines(
+        "sources.jsonl", [{"question": "3?", "answer": "3", "datasource": s} for s in sources]
+    )
     Path("agent.py").write_text("class AgentExecutor: ...")
     Path("broken.py").write_text("def reward_func(q, p, l):\n    return !\n")
     Path("model", "config.json").write_text('{"text_config": {"max_position_embeddings": 4096}}')

@@ -108,8 +108,8 @@ def score(response: str, label: str) -> Score:
 
     ValueError if the label is malformed, ModuleNotFoundError without the library.
     """
-    needs(EXTRA, "reasoning_gym")
     _entry(label)
+    needs(EXTRA, "reasoning_gym")
     answer = answer_of(response)
     if answer is None:
         return scored("no_answer", "nothing in <answer> tags")
