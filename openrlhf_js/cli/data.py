@@ -32,8 +32,9 @@ NUMBERS, PAIR, TEXT = tuple[int, ...], tuple[int, int], str | None
 OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "dataset": (
         TEXT,
-        "default: dapo to train, math500 to test; also amc23, olympiadbench, or plain: your own "
-        "--source with columns problem and answer, a file for each split",
+        "default: dapo to train, math500 to test; also amc23, aime24, aime25, hmmt_feb25, minerva, "
+        "olympiadbench, or plain: your own --source with columns problem and answer, a file for "
+        "each split",
     ),
     "reasoning_gym.dataset": (TEXT, "one or several, with commas between them (docs/tasks.md)"),
     "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
