@@ -4,8 +4,8 @@
 
 Of each data set: whether the library's scorer runs an answer as Python (an audit hook sees the code
 of a marked answer), the constant answer that it takes for right most often, and the same of the
-scorers that we use; whether its own answers score 1, which answers take too long, and how many are
-graded in a second.
+scorers that we use; whether its own answers score 1, how many costly answers are stopped, and how
+many items are made and answers graded in a second.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from itertools import islice
+from statistics import median
 from typing import Any
 
 from markdown_table import print_table
@@ -83,13 +84,15 @@ class Watch:
 
 def tried(name: str, count: int, pool: GradingPool, runs: Watch) -> dict[str, Any]:
     """A row of the table."""
+    began = time.perf_counter()
     items = list(islice(scorers.entries(name, random.Random(0)), count))
+    made_per_second = count / (time.perf_counter() - began)
     entries = [stored(item) for item in items]
-    row = {"data set": name, "graded by": graded_by(name)}
+    row = {"data set": name, "graded by": graded_by(name), "items/s": f"{made_per_second:,.0f}"}
     row["the library runs answers"] = "yes" if runs_answers(scorers.library, entries, runs) else ""
-    row["and takes"] = cheat(scorers.library, entries)
+    row["the library takes"] = cheat(scorers.library, entries)
     if name in reasoning_gym.NOT_OFFERED:
-        return row | {"own answer": "", "too slow": "", "answers/s": ""}
+        return row | {"own answer": "", "stopped": "", "answers/s": ""}
 
     def ours(answer: str, entry: dict[str, Any]) -> float:
         return scorers.grade(answer, json.dumps(entry)).value
@@ -97,20 +100,23 @@ def tried(name: str, count: int, pool: GradingPool, runs: Watch) -> dict[str, An
     if runs_answers(ours, entries, runs):
         raise SystemExit(f"{name}: our scorer runs answers")
     if taken := cheat(ours, entries):
-        row["and takes"] += f"; ours: {taken}"
+        raise SystemExit(f"{name}: our scorer takes {taken}")
     labels = [json.dumps(entry) for entry in entries if entry["answer"]]
     function = "openrlhf_js.tasks.reasoning_gym.scorers:grade"
     pool.grade(function, "?", labels[0])  # starts the worker, and makes the data set
-    began = time.perf_counter()
-    own = [pool.grade(function, json.loads(label)["answer"], label).value for label in labels]
-    seconds = time.perf_counter() - began
-    row["own answer"] = f"{own.count(1.0)} of {len(items)}"
+    seconds = []
+    right = 0
+    for label in labels:
+        began = time.perf_counter()
+        right += pool.grade(function, json.loads(label)["answer"], label).status == "correct"
+        seconds.append(time.perf_counter() - began)
+    row["own answer"] = f"{right} of {len(items)}"
     costly = [pool.grade(function, answer, labels[0]) for answer in COSTLY]
     if any(score.status == "correct" for score in costly):
         raise SystemExit(f"{name}: a costly answer is right")
-    slow = [score.status for score in costly if score.status in ("timeout", "error")]
-    row["too slow"] = str(len(slow)) if slow else ""
-    return row | {"answers/s": f"{len(labels) / seconds:,.0f}"}
+    stopped = sum(score.status in ("timeout", "error") for score in costly)
+    row["stopped"] = f"{stopped} of {len(COSTLY)}" if stopped else ""
+    return row | {"answers/s": f"{1 / median(seconds):,.0f}"}
 
 
 def stored(item: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,10 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
         "olympiadbench, or plain: your own --source with columns problem and answer, a file for "
         "each split",
     ),
-    "reasoning_gym.dataset": (TEXT, "one or several, with commas between them (docs/tasks.md)"),
+    "reasoning_gym.dataset": (
+        TEXT,
+        "one or several, with commas between them (docs/reasoning_gym.md)",
+    ),
     "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
     "largest": (int, "the largest number that may be given"),
     "lengths": (NUMBERS, "moves of the shortest way, equally many mazes of each"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
@@ -129,16 +129,29 @@ def in_turn(
 
     A kind is exhausted when `draw` gives None so many `tries` in a row; ValueError if all are.
     """
-    turns, found = deque(kinds), Counter(dict.fromkeys(kinds, 0))
-    while found.total() < count:
+    turns = deque(kinds)
+    counts = dict.fromkeys(kinds, 0)
+    total = 0
+    while total < count:
         kind = turns[0]
-        item = next((item for _ in range(tries) if (item := draw(kind))), None)
+        item = _first_drawn(draw, kind, tries)
         if item:
-            found[kind] += 1
+            counts[kind] += 1
+            total += 1
             turns.rotate(-1)
             yield item
             continue
         turns.popleft()
-        if not turns or not found[kind]:
-            fewer = f"{found.total()} in all, of {count}: ask for fewer, or for other kinds"
-            raise ValueError(f"only {found[kind]} different {what.format(kind)} found, {fewer}")
+        if not turns or not counts[kind]:
+            raise ValueError(
+                f"only {counts[kind]} different {what.format(kind)} found, {total} in all, of "
+                f"{count}: ask for fewer, or for other kinds"
+            )
+
+
+def _first_drawn(draw: Callable[[Kind], Item | None], kind: Kind, tries: int) -> Item | None:
+    for _ in range(tries):
+        item = draw(kind)
+        if item:
+            return item
+    return None

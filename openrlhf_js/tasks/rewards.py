@@ -9,7 +9,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -51,15 +51,17 @@ def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) ->
     result = _graded(tasks, queries, prompts, labels)
     accuracy = result["extra_logs"]["accuracy"]
     for name in {task.NAME for task in tasks}:
-        own = torch.tensor([name == task.NAME for task in tasks])
-        result["extra_logs"][f"accuracy/{name}"] = accuracy.where(own, torch.nan)
+        is_of_task = torch.tensor([name == task.NAME for task in tasks])
+        result["extra_logs"][f"accuracy/{name}"] = accuracy.where(is_of_task, torch.nan)
     return result
 
 
 def _task_of_label(label: str) -> Task:
     if not hasattr(label, "datasource"):
-        said = "the label has no datasource: train mixed data with `openrlhf-js train`, or point"
-        raise ValueError(f"{said} --reward.remote_url at one task's file")
+        raise ValueError(
+            "the label has no datasource: train mixed data with `openrlhf-js train`, or point "
+            "--reward.remote_url at one task's file"
+        )
     return task_of(label.datasource)
 
 
@@ -73,22 +75,37 @@ def check_row_label(task: str, label: Any, datasource: Any) -> None:
         check_label(task_of(datasource), label)
 
 
-def _graded(tasks: Sequence[Task], *lists: Strings) -> dict[str, Any]:
-    def grade(task: Task, query: str, prompt: str, label: str) -> tuple[Score, float]:
-        began = time.perf_counter()
-        score = task.score(response_of(query, prompt), check_label(task, label))
-        return score, time.perf_counter() - began
+class Graded(NamedTuple):
+    """What a grader says of a response, and how long that took."""
 
-    columns = zip(*zip(tasks, *lists, strict=True), strict=True)  # all of one length
+    score: Score
+    seconds: float
+
+
+def _graded(
+    tasks: Sequence[Task], queries: Strings, prompts: Strings, labels: Strings
+) -> dict[str, Any]:
+    """The rewards and logs of responses, each graded by its own task."""
+    if not len(tasks) == len(queries) == len(prompts) == len(labels):
+        raise ValueError(
+            f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels: they must "
+            "be equally many"
+        )
     with ThreadPoolExecutor(_THREADS) as threads:
-        graded = list(threads.map(grade, *columns))
-    scores, seconds = [score for score, _ in graded], [time for _, time in graded]
-    values = torch.tensor([score.value for score in scores])
-    correct = torch.tensor([float(score.status == "correct") for score in scores])
-    logs = {"accuracy": correct, "grading_seconds": torch.tensor(seconds)}
+        graded = list(threads.map(_grade, tasks, queries, prompts, labels))
+    rewards = torch.tensor([response.score.value for response in graded])
+    logs = {"grading_seconds": torch.tensor([response.seconds for response in graded])}
     for status in STATUSES:
-        logs[f"status/{status}"] = torch.tensor([float(s.status == status) for s in scores])
-    return {"rewards": values, "scores": values, "extra_logs": logs}
+        has_status = [response.score.status == status for response in graded]
+        logs[f"status/{status}"] = torch.tensor(has_status, dtype=torch.float32)
+    logs["accuracy"] = logs["status/correct"]
+    return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
+
+
+def _grade(task: Task, query: str, prompt: str, label: str) -> Graded:
+    began = time.perf_counter()
+    score = task.score(response_of(query, prompt), check_label(task, label))
+    return Graded(score, time.perf_counter() - began)
 
 
 def response_of(query: str, prompt: str) -> str:
