@@ -93,7 +93,7 @@ def items(scorers, name: str, count: int) -> list[str]:
     return [task.label(item) for item in made]
 
 
-EXAMPLES = ("ab", "arc_agi", "graph_color", "gsm_symbolic", "propositional_logic", "rubiks_cube")
+EXAMPLES = ("ab", "arc_agi", "graph_color", "gsm_symbolic", "rearc", "rubiks_cube")
 
 
 def test_right_answers_score_one_others_less_and_none_nothing(scorers):
@@ -151,6 +151,8 @@ def test_full_scores_of_the_library_for_wrong_answers_are_not_given(scorers):
     ]
     halts = label_of("game_of_life_halting", "False")
     assert [scorers.grade(text, halts).value for text in ("false", "True")] == [1, 0]
+    word = label_of("spell_backward", "gnorts")
+    assert [scorers.grade(text, word).value for text in ("Gnorts", "gnorts!")] == [1, 0.8]
     complex_sum = label_of("complex_arithmetic", "1.0 + 2.0i", result=[1.0, 2.0])
     assert scorers.grade("1.0 + 2.0i", complex_sum).value == 1
     assert scorers.grade("nan", complex_sum).value == 0

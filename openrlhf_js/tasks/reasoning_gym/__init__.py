@@ -23,6 +23,7 @@ TRIES = 400  # items of a data set in a row without a new one
 NOT_OFFERED = {
     "boxnet": "its items hold no right answer that its scorer could be checked with",
     "composite": "it mixes the others, as --dataset a,b does",
+    "propositional_logic": "a premise that is repeated scores 1",
     "rush_hour": "its items hold no right answer that its scorer could be checked with",
 }
 REQUEST = (

@@ -31,7 +31,6 @@ SEED_BITS = 31
 NO_ANSWER = "?"  # which is right for no question
 ANSWER_KEYS = {  # of the metadata, where an item has no answer of its own
     "graph_color": "possible_answer",
-    "propositional_logic": "example_answer",
     "rubiks_cube": "example_correct_answer",
 }
 TUPLES = ("arc_agi", "rearc")  # compare the metadata's rows with tuples, which JSON makes lists
@@ -44,6 +43,7 @@ _FORMULA = re.compile(
     r"|(?<![A-Za-z])(?:a?(?:sin|cos|tan)h?|exp|log|ln|sqrt|pi)(?![A-Za-z_0-9]))+"
 )
 MAX_FORMULA_CHARACTERS = 2_000
+MOST_FOR_PART = 0.8  # for a wrong answer of `spell_backward`, as the library means it
 
 
 def names() -> list[str]:
@@ -138,7 +138,7 @@ def _expression(answer: str, entry: Entry) -> float:
 
 
 def _same_word(answer: str, entry: Entry) -> float:
-    """1 for the same word; the library's scorer takes any text for right."""
+    """1 for the same word, in any case."""
     return float(answer.lower() == entry["answer"].lower())
 
 
@@ -151,6 +151,13 @@ def _probability(answer: str, entry: Entry) -> float:
 def _finite(answer: str, entry: Entry) -> float:
     """The library's score, but for "nan", which is at no distance from any number."""
     return 0.0 if "nan" in answer.lower() else library(answer, entry)
+
+
+def _same_word_or_part(answer: str, entry: Entry) -> float:
+    """The library's score, whose parts for other words may add up to 1."""
+    if _same_word(answer, entry):
+        return 1.0
+    return min(library(answer, entry), MOST_FOR_PART)
 
 
 REPLACED: dict[str, Scorer] = {
@@ -169,4 +176,5 @@ REPLACED: dict[str, Scorer] = {
     "coin_flip": _probability,
     "complex_arithmetic": _finite,
     "game_of_life_halting": _same_word,
+    "spell_backward": _same_word_or_part,
 }
