@@ -1,4 +1,4 @@
-"""Files: atomic writes, rows with their place, fingerprints, folders of the hub."""
+"""Files: atomic writes, rows with their place, fingerprints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-NOT_DOWNLOADED = ("*.pth", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*", "*.py")
 ROW_FORMATS = (".jsonl", ".json", ".csv", ".parquet")
 
 
@@ -142,21 +141,3 @@ def fingerprint(
                 read += len(block)
                 progress(read)
     return digest.hexdigest()
-
-
-def local_folder(name_or_path: str | Path, **wanted: Any) -> Path:
-    """The folder itself, or the one that the hub's files were downloaded to.
-
-    `wanted` is as `snapshot_download` takes it; ValueError where the hub does not give them.
-    """
-    folder = Path(name_or_path).expanduser()
-    if folder.is_dir():
-        return folder
-    from huggingface_hub import snapshot_download
-
-    try:
-        ignored = list(NOT_DOWNLOADED)
-        return Path(snapshot_download(str(name_or_path), ignore_patterns=ignored, **wanted))
-    except (OSError, ValueError) as error:
-        said = f"{name_or_path} is not a folder here, and the hub does not give it: {error}"
-        raise ValueError(said.splitlines()[0]) from error

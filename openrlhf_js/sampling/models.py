@@ -1,4 +1,4 @@
-"""A model's folder: where it is, a fingerprint, its tokenizer, context and end tokens."""
+"""A model's files: a fingerprint, its tokenizer, context and end tokens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.common.files import fingerprint, local_folder
+from openrlhf_js.common.files import fingerprint
+from openrlhf_js.common.model_folders import PYTHON, own_code
 from openrlhf_js.common.processors import load_processor
-
-__all__ = ["ModelFiles", "local_folder", "model_files", "model_fingerprint"]
 
 FINGERPRINTED = (  # what decides what a model says
     *("*.safetensors", "*.bin", "config.json", "*.index.json"),
@@ -43,7 +42,7 @@ class ModelFiles(NamedTuple):
         return tuple(sorted({each for each in flat if each is not None}))
 
 
-def model_files(folder: Path) -> ModelFiles:
+def model_files(folder: Path, trust_remote_code: bool = False) -> ModelFiles:
     """Tokenizer and configuration of a model folder; ValueError where they cannot be loaded."""
     from transformers import AutoConfig, AutoTokenizer
     from transformers.utils import logging
@@ -51,11 +50,13 @@ def model_files(folder: Path) -> ModelFiles:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         if len(tokenizer) < 4:  # which transformers makes up where there is none
             raise ValueError("it has no tokenizer")
-        config = AutoConfig.from_pretrained(folder)
-        processor = load_processor(folder) if hasattr(config, "vision_config") else None
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        processor = None
+        if hasattr(config, "vision_config"):
+            processor = load_processor(folder, trust_remote_code)
         return ModelFiles(folder, tokenizer, config, processor)
     except (OSError, ValueError, KeyError, TypeError) as error:
         said = f"{folder} is not a model that loads: {error}"
@@ -64,7 +65,8 @@ def model_files(folder: Path) -> ModelFiles:
 
 def model_fingerprint(folder: Path) -> str:
     """The sha256 of a model's files, with progress on stderr."""
-    paths = {path for pattern in FINGERPRINTED for path in folder.glob(pattern)}
+    patterns = [*FINGERPRINTED, *([f"**/{PYTHON}"] if any(own_code(folder)) else [])]
+    paths = {path for pattern in patterns for path in folder.glob(pattern)}
     size = sum(path.stat().st_size for path in paths)
     with progress("reading the model", size // 10**6, "MB") as bar:
         return fingerprint(paths, lambda read: bar.update(read // 10**6))

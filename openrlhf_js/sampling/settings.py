@@ -6,6 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from openrlhf_js.common.console import say
+from openrlhf_js.common.model_folders import TRUSTED
 from openrlhf_js.common.settings import Field, Settings
 
 if TYPE_CHECKING:  # torch is imported once the flags are right
@@ -32,6 +33,7 @@ class EngineSettings(Settings):
         None, ge=1, description="responses sampled and saved together (2048 with vLLM, 64 without)"
     )
     seed: int = Field(0, ge=0, description="of the responses")
+    trust_remote_code: bool = Field(False, description=TRUSTED)
 
     @property
     def device_name(self) -> str:
@@ -69,6 +71,7 @@ class EngineSettings(Settings):
 
         device, dtype, ends = self.device_name, self.dtype_name, files.ends()
         given = {"ends": ends, "longest_prompt": longest_prompt, **drawing}
+        given["trust_remote_code"] = self.trust_remote_code
         return Policy(files.folder, device, dtype, **given)
 
     def load(self, policy: Policy) -> Engine:
