@@ -37,7 +37,7 @@ def checked(name: str, response: str, label: str) -> str:
 def grade(kind: hostile.Kind) -> tuple[float, float, Counter[str], list[str]]:
     """The most seconds, and the most of its own thread, the statuses, and the defects of a kind."""
     seconds, owns, statuses, defects = [0.0], [0.0], Counter[str](), []
-    for name in TASKS:
+    for name in hostile.LABELS:
         for label in hostile.LABELS[name]:
             for response in hostile.responses(name, kind.text):
                 began, own = time.perf_counter(), time.thread_time()

@@ -2,4 +2,5 @@
 
 from openrlhf_js.tasks.rewards import reward_function
 
-reward_func = reward_function("geometry3k")
+TASK = "geometry3k"
+reward_func = reward_function(TASK)

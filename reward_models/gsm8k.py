@@ -2,4 +2,5 @@
 
 from openrlhf_js.tasks.rewards import reward_function
 
-reward_func = reward_function("gsm8k")
+TASK = "gsm8k"
+reward_func = reward_function(TASK)

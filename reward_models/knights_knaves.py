@@ -2,4 +2,5 @@
 
 from openrlhf_js.tasks.rewards import reward_function
 
-reward_func = reward_function("knights_knaves")
+TASK = "knights_knaves"
+reward_func = reward_function(TASK)

@@ -15,4 +15,5 @@ if __name__ == "math":
 else:
     from openrlhf_js.tasks.rewards import reward_function
 
-    reward_func = reward_function("math")
+    TASK = "math"
+    reward_func = reward_function(TASK)

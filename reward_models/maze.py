@@ -2,4 +2,5 @@
 
 from openrlhf_js.tasks.rewards import reward_function
 
-reward_func = reward_function("maze")
+TASK = "maze"
+reward_func = reward_function(TASK)

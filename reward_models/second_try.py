@@ -13,6 +13,7 @@ from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 
 from openrlhf_js.tasks import task_of
 
+TASK = "countdown"
 TRIES = 2
 # As Qwen's chat template goes on after the model's <|im_end|>.
 AGAIN = "\n<|im_start|>user\nThat is wrong. Try again.<|im_end|>\n<|im_start|>assistant\n"
@@ -44,4 +45,4 @@ def second_try(task: str, again: str) -> type[MultiTurnAgentExecutor]:
     return Executor
 
 
-AgentExecutor = second_try("countdown", AGAIN)
+AgentExecutor = second_try(TASK, AGAIN)

@@ -6,6 +6,8 @@ import torch
 
 from openrlhf_js.tiny.tasks import score_query
 
+TASK = "sort"
+
 
 def reward_func(
     queries: list[str], prompts: list[str], labels: list[str]

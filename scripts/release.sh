@@ -83,7 +83,7 @@ try:
     import openrlhf_js.tasks
     sys.exit("release: openrlhf_js.tasks needs no extra here: the environment is not empty")
 except ModuleNotFoundError as error:
-    assert "openrlhf-js[tasks]" in str(error), error
+    assert "openrlhf-js[graders]" in str(error), error
 run = subprocess.run([sys.argv[1], "lab", "mse"], capture_output=True, text=True)
 assert run.returncode == 2 and "openrlhf-js[lab]" in run.stderr, run
 print(f"torch {torch.__version__}  {tried} lines of doctests pass; a missing extra is named")

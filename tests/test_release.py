@@ -19,7 +19,7 @@ import openrlhf_js
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "openrlhf_js"
 EXTRAS = {
-    "tasks": "tasks",
+    "tasks": "graders",
     "evaluation": "eval",
     "report": "eval",
     "sampling": "eval",
@@ -30,7 +30,9 @@ EXTRAS = {
     "reward_model": "reward-model",
     "plugin": "train",
 }
-NOT_ASKED_FOR = sys.stdlib_module_names | {"openrlhf_js", "vllm"}  # an engine of two
+BUILDS = {"tasks": "tasks"}  # the extra for what a room imports only when it makes files
+# vllm is an engine of two, and reasoning_gym has an extra of its own, which names it
+NOT_ASKED_FOR = sys.stdlib_module_names | {"openrlhf_js", "vllm", "reasoning_gym"}
 
 
 @pytest.fixture
@@ -90,7 +92,8 @@ def test_a_room_without_its_extra_names_it(room: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("program", "extra"), [("", "lab"), ("lab", "lab"), ("rm", "reward-model"), ("train", "train")]
+    ("program", "extra"),
+    [("", "lab"), ("lab", "lab"), ("data", "tasks"), ("rm", "reward-model"), ("train", "train")],
 )
 def test_the_command_without_an_extra_names_it(program, extra, monkeypatch, capsys):
     from openrlhf_js.cli.main import main
@@ -123,7 +126,7 @@ def brought(extra: str) -> set[str]:
 def test_an_extra_brings_what_its_rooms_import():
     distributions = packages_distributions()
     for room, extra in EXTRAS.items():
-        packages = brought(extra)
+        packages = brought(BUILDS.get(room, extra))
         for file in (PACKAGE / room).rglob("*.py"):
             for module in imported(file) - NOT_ASKED_FOR:
                 names = {canonicalize_name(name) for name in distributions[module]}
@@ -139,3 +142,39 @@ def imported(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.append(node.module)
     return {name.partition(".")[0] for name in names}
+
+
+GRADE = """
+from openrlhf_js.tasks.equivalence import numeric
+from openrlhf_js.tasks.rewards import reward_function
+graded = reward_function("math")(["2? 2x(x+1)", "2? \\\\boxed{x^2+x}"], ["2? "] * 2, ["x(x+1)"] * 2)
+sys.exit(graded["rewards"].tolist() != [0, 1])
+"""
+BUILD = """
+from openrlhf_js.cli.main import main
+argv = "data build countdown --split train --count 2 --out".split()
+sys.exit(main([*argv, "."]) or main(["data", "check", "countdown-train.jsonl"]))
+"""
+ALONE = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in blocked:
+            raise ModuleNotFoundError(f"{name} is not of this extra", name=name)
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+@pytest.mark.parametrize(("extra", "program"), [("graders", GRADE), ("tasks", BUILD)])
+def test_an_extra_is_enough(extra: str, program: str, tmp_path: Path):
+    """With no other package than those that it brings, as far as imports can tell."""
+    present = brought(extra) | {"openrlhf-js"}
+    blocked = {
+        module
+        for module, names in packages_distributions().items()
+        if not {canonicalize_name(name) for name in names} & present
+    }
+    assert "openai" in blocked and ("datasets" in blocked) == (extra == "graders")
+    code = f"blocked = {blocked!r}{ALONE}{program}"
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

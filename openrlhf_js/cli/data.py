@@ -13,9 +13,8 @@ import tyro
 from pydantic import create_model
 
 from openrlhf_js.common.console import progress, say, table
+from openrlhf_js.common.model_folders import PYTHON, TRUSTED, model_folder
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
-from openrlhf_js.sampling.models import PYTHON, model_folder
-from openrlhf_js.sampling.settings import TRUSTED
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording
 from openrlhf_js.tasks.check import ChatTemplate, check
@@ -23,17 +22,23 @@ from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, wri
 
 PROG, CHECK, SHOW = "openrlhf-js data", "openrlhf-js data check", "openrlhf-js data show"
 SHOWN = 3  # problems of a kind
-COUNTS = {  # as many problems as the paper's
+COUNTS = {  # as many problems as the paper's, where it has the task
     "countdown": {"train": 20_000, "test": 200},
     "knights_knaves": {"train": 30_000, "test": 300},
     "maze": {"train": 20_000, "test": 200},
+    "reasoning_gym": {"train": 2_000, "test": 200},
 }
 NUMBERS, PAIR, TEXT = tuple[int, ...], tuple[int, int], str | None
 OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "dataset": (
         TEXT,
-        "default: dapo to train, math500 to test; also amc23, olympiadbench, or plain: your own "
-        "--source with columns problem and answer, a file for each split",
+        "default: dapo to train, math500 to test; also amc23, aime24, aime25, hmmt_feb25, minerva, "
+        "olympiadbench, or plain: your own --source with columns problem and answer, a file for "
+        "each split",
+    ),
+    "reasoning_gym.dataset": (
+        TEXT,
+        "one or several, with commas between them (docs/reasoning_gym.md)",
     ),
     "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
     "largest": (int, "the largest number that may be given"),
@@ -83,7 +88,7 @@ def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
     split = Field(description="part of the problems")
     fields: dict[str, Any] = {"split": (Literal[tuple(splits)], split)}
     for option, default in options_of(task).items():
-        kind, text = OPTIONS[option]
+        kind, text = OPTIONS.get(f"{task.NAME}.{option}", OPTIONS[option])
         default = None if option == "images_dir" else default
         fields[option] = (kind, Field(default, description=text))
     return create_model(task.NAME, __base__=BuildSettings, __doc__=task.__doc__, **fields)

@@ -274,8 +274,9 @@ def sampled(settings: LabSettings) -> Samples:
 
 def _sample(settings: LabSettings, model: str, responses: int) -> int:
     """Samples what --out lacks, and returns the number of prompts."""
+    from openrlhf_js.common.model_folders import model_folder
     from openrlhf_js.lab.pool import file_grader, fill, task_grader
-    from openrlhf_js.sampling.models import model_files, model_fingerprint, model_folder
+    from openrlhf_js.sampling.models import model_files, model_fingerprint
     from openrlhf_js.sampling.prompts import Form, asked, check_lengths, drawn, rows_of
 
     reward, task = settings.reward, settings.task
@@ -322,8 +323,9 @@ def _scores(settings: BatchSettings, pool: Samples) -> ScoreSum:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    from openrlhf_js.common.model_folders import model_folder
     from openrlhf_js.lab.policy_gradient import ScoreSum
-    from openrlhf_js.sampling.models import model_fingerprint, model_folder
+    from openrlhf_js.sampling.models import model_fingerprint
 
     known = pool.settings
     if known["top_p"] != 1:

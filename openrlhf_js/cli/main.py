@@ -17,12 +17,15 @@ PROGRAMS = {
     "report": ("openrlhf_js.cli.report:main", "draw runs and the lab's results on one page"),
     "lab": ("openrlhf_js.cli.lab:main", "measure baselines and gradients against the truth"),
 }
+EXTRAS = {"train": "train", "rm": "reward-model", "data": "tasks"}  # of the others: lab
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    extra = {"train": "train", "rm": "reward-model"}.get(argv[0] if argv else "", "lab")
+    extra = {"train": "train", "rm": "reward-model", "data": "tasks"}.get(
+        argv[0] if argv else "", "lab"
+    )
     try:
         needs(extra, "pydantic", "rich", "tyro")
         from openrlhf_js.common.settings import choose

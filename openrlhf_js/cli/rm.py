@@ -20,10 +20,10 @@ import tyro
 
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.files import atomic_write, write_json
+from openrlhf_js.common.model_folders import TRUSTED
 from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.reward_model import TOKEN_VARIABLE
 from openrlhf_js.reward_model.check import KINDS, Report
-from openrlhf_js.sampling.settings import TRUSTED
 
 PROGRAMS = {
     "train": ("openrlhf_js.cli.rm:train", "train on preferences (OpenRLHF's flags)"),
@@ -74,13 +74,14 @@ def evaluate(argv: Sequence[str]) -> int:
 def _evaluate(settings: RewardEvalSettings) -> None:
     from transformers import AutoTokenizer
 
+    from openrlhf_js.common.model_folders import model_folder
     from openrlhf_js.common.store import Store
     from openrlhf_js.report import reward_model as report
     from openrlhf_js.reward_model import evaluate as evaluation
     from openrlhf_js.reward_model.checkpoint import tokenizer_problems
     from openrlhf_js.reward_model.model import RewardModel
     from openrlhf_js.reward_model.preferences import read_pairs, response
-    from openrlhf_js.sampling.models import model_fingerprint, model_folder
+    from openrlhf_js.sampling.models import model_fingerprint
 
     settings.file.stat()  # before a model is downloaded
     trust = settings.trust_remote_code
@@ -173,10 +174,10 @@ def serve(argv: Sequence[str]) -> int:
 
 
 def _serve(settings: RewardServeSettings) -> None:
+    from openrlhf_js.common.model_folders import model_folder
     from openrlhf_js.reward_model import server
     from openrlhf_js.reward_model.checkpoint import checkpoint_problems
     from openrlhf_js.reward_model.model import RewardModel
-    from openrlhf_js.sampling.models import model_folder
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     token = server.read_token(os.environ.get(TOKEN_VARIABLE), settings.token_file)

@@ -12,14 +12,15 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from openrlhf_js.common.model_folders import CONFIGURATIONS, GENERATION, model_folder
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.plugin import run
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
-from openrlhf_js.plugin.prompts import Flat, check_prompts, looks_local
+from openrlhf_js.plugin.prompts import SPLITS, Flat, check_prompts, looks_local, read_rows
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
-from openrlhf_js.sampling.models import CONFIGURATIONS, GENERATION, model_folder
 
 MODELS = tuple(f"{role}.model_name_or_path" for role in ("actor", "critic", "reward"))
 TRUST = "js.trust_remote_code"
@@ -53,11 +54,15 @@ RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
 def check(args: argparse.Namespace) -> None:
     """Raises BadInput with every problem of the flat arguments and their files, one per line."""
     flat: Flat = vars(args)
-    problems = [*_estimator(flat), *_models(flat), *_rewards(flat), *run.start_problems(flat)]
+    grader = _grader(flat)
+    problems = [*_estimator(flat), *_models(flat), *_rewards(flat, grader)]
+    problems += run.start_problems(flat)
     if run.RUN_ID not in os.environ:  # a restart finds what its own run has left
         problems += earlier_run_problems(flat)
     prompt_problems, rows = check_prompts(flat)
     problems += [*prompt_problems, *_batch_sizes(flat, rows)]
+    if grader and grader.task and not prompt_problems:
+        problems += _labels(flat, grader.task)
     if flat["js.gradient_variance"]:
         problems += _cannot_be_measured(flat)
     if flat["js.group_micro_batches"]:
@@ -199,9 +204,19 @@ def reward_model_problems(
         )
 
 
-def _rewards(flat: Flat) -> Iterator[str]:
+def _grader(flat: Flat) -> run.UserFile | None:
+    """The reward file or the agent of the run, None where it has neither."""
     agent, url = flat["train.agent_func_path"], flat["reward.remote_url"]
-    remote = bool(url) and not agent and not url.split(",")[0].endswith(".py")
+    if not agent and not (url and url.split(",")[0].endswith(".py")):
+        return None
+    path = agent or url.split(",")[0]
+    name = "AgentExecutor" if agent else "reward_func"
+    return run.load_file(path, name, flat["js.device"], flat["js.reward_timeout_seconds"])
+
+
+def _rewards(flat: Flat, grader: run.UserFile | None) -> Iterator[str]:
+    agent, url = flat["train.agent_func_path"], flat["reward.remote_url"]
+    remote = bool(url) and grader is None
     if flat["js.reward_weights"] is not None and not remote:
         yield "--js.reward_weights is for reward models that --reward.remote_url names"
     if remote and flat["reward.normalize_enable"] and flat["algo.advantage.estimator"] != "gae":
@@ -217,13 +232,10 @@ def _rewards(flat: Flat) -> Iterator[str]:
                 yield f"--reward.remote_url {source.urls[0]}: no server there (connection refused)"
         except BadInput as error:
             yield from str(error).splitlines()
-    elif agent or url:
+    elif grader:
         flag = "train.agent_func_path" if agent else "reward.remote_url"
-        path, name = agent or url.split(",")[0], "AgentExecutor" if agent else "reward_func"
-        if problem := run.load_problem(
-            path, name, flat["js.device"], flat["js.reward_timeout_seconds"]
-        ):
-            yield f"--{flag} {path}: {problem}"
+        if grader.problem:
+            yield f"--{flag} {agent or url.split(',')[0]}: {grader.problem}"
     elif not flat["reward.model_name_or_path"]:
         yield (
             "nothing gives rewards: give --reward.remote_url (a .py file or an address), "
@@ -255,6 +267,43 @@ def earlier_run_problems(flat: Flat) -> list[str]:
         f"an earlier run is in {', '.join(used)}: resume it with --ckpt.load_enable, or name "
         "other folders"
     ]
+
+
+# --- labels ------------------------------------------------------------------------------------
+
+
+def _labels(flat: Flat, task_name: str) -> Iterator[str]:
+    """Labels in local files that the grader of the run would refuse hours later."""
+    key = flat["data.label_key"]
+    if key is None:
+        yield f"--data.label_key is missing: {task_name} grades against the label of a row"
+        return
+    for flag, split in SPLITS.items():
+        for name in (flat[flag] or "").split(","):
+            path = name.split("@")[0].strip()
+            rows = read_rows(path, flat[split]) if path else None
+            if rows is not None:
+                used = rows.select(range(min(flat["data.max_samples"], len(rows))))
+                for problem in _refused_labels(used, key, task_name):
+                    yield f"--{flag} {path}: {problem}"
+
+
+def _refused_labels(rows: Any, key: str, task_name: str) -> list[str]:
+    """The first label that is refused, and how many are."""
+    from openrlhf_js.tasks.rewards import check_row_label
+
+    columns = [name for name in (key, "datasource") if name in rows.column_names]
+    first = ""
+    refused = 0
+    for number, row in enumerate(rows.select_columns(columns), 1):
+        try:
+            check_row_label(task_name, row[key], row.get("datasource"))
+        except ModuleNotFoundError as error:  # it names the extra
+            return [str(error)]
+        except ValueError as error:
+            first = first or f"row {number}: {error}"
+            refused += 1
+    return [f"{first} ({refused:,} of {len(rows):,} labels are refused)"] if refused else []
 
 
 # --- batch sizes -------------------------------------------------------------------------------

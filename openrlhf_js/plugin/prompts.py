@@ -265,7 +265,7 @@ def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
         path = name.split("@")[0].strip()
         data_set = DataSet(f"--{flag} {path or repr(name)}")
         try:
-            data = _read(path, flat[SPLITS[flag]])
+            data = read_rows(path, flat[SPLITS[flag]])
             if data is not None:
                 _look_at(data_set, data.select(range(min(most, len(data)))), flat)
         except BadInput as error:
@@ -286,7 +286,7 @@ def _look_at(data_set: DataSet, data: Any, flat: Flat) -> None:
         data_set.problems += _type_problems(data_set.prompts, flat)
 
 
-def _read(path: str, split: str) -> Any:
+def read_rows(path: str, split: str) -> Any:
     """The rows of local files as upstream reads them; None for what is no file or on a hub."""
     from datasets import load_dataset
 

@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import is_zipfile
 
 import psutil
@@ -118,28 +118,40 @@ spec = importlib.util.spec_from_file_location(name, path)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 hasattr(module, name) or sys.exit(f"it defines no {name}")
-os.write(2, b"\\nloaded")
+os.write(2, f"\\nloaded {getattr(module, 'TASK', '')}".encode())
 os._exit(0)
 """
 
 
-def load_problem(path: str, name: str, device: str, limit_seconds: float) -> str | None:
-    """Why a Python file does not give upstream the `name` that it looks for; None if it does.
+class UserFile(NamedTuple):
+    """A Python file of the user's: why upstream cannot use it, and the task that it grades."""
+
+    problem: str | None
+    task: str = ""  # its TASK, where it has one
+
+
+def load_file(path: str, name: str, device: str, limit_seconds: float) -> UserFile:
+    """Whether a Python file gives upstream the `name` that it looks for.
 
     The file is imported in a process of its own: what it does there has no other effect here.
     """
     if not path.endswith(".py") or not os.path.isfile(path):
-        return "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
+        missing = "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
+        return UserFile(missing)
     command = [sys.executable, "-c", LOAD, path, name, device]
     none = subprocess.DEVNULL
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         try:
-            subprocess.run(command, stdin=none, stdout=none, stderr=said, timeout=limit_seconds)
+            subprocess.run(command, stdin=none, stdout=none, stderr=output, timeout=limit_seconds)
         except subprocess.TimeoutExpired:
-            return f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
-        said.seek(0)
-        last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
-    return None if last == "loaded" else f"cannot be loaded: {last or 'it ends Python'}"
+            late = f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
+            return UserFile(late)
+        output.seek(0)
+        last_line = output.read().decode(errors="replace").strip().rpartition("\n")[2]
+    status, _, task = last_line.partition(" ")
+    if status != "loaded":
+        return UserFile(f"cannot be loaded: {last_line or 'it ends Python'}")
+    return UserFile(None, task)
 
 
 def is_first() -> bool:

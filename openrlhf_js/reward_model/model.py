@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from openrlhf_js.common.model_folders import model_folder
 from openrlhf_js.reward_model.checkpoint import (
     checkpoint_problems,
     head_prefix,
@@ -18,7 +19,6 @@ from openrlhf_js.reward_model.checkpoint import (
     read_tensors,
 )
 from openrlhf_js.reward_model.preferences import encode
-from openrlhf_js.sampling.models import model_folder
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "float32": torch.float32}
 MAX_TOKENS = 16384  # in a batch, padding included

@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from openrlhf_js.common.model_folders import model_folder
 from openrlhf_js.common.processors import IMAGE_TAG, check_images
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
 from openrlhf_js.sampling.engines import Engine, key
-from openrlhf_js.sampling.models import model_files, model_fingerprint, model_folder
+from openrlhf_js.sampling.models import model_files, model_fingerprint
 from openrlhf_js.sampling.prompts import Form, Prompt, asked
 from openrlhf_js.sampling.settings import EngineSettings, PromptForm
 

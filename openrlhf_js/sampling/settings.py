@@ -6,6 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from openrlhf_js.common.console import say
+from openrlhf_js.common.model_folders import TRUSTED
 from openrlhf_js.common.settings import Field, Settings
 
 if TYPE_CHECKING:  # torch is imported once the flags are right
@@ -14,7 +15,6 @@ if TYPE_CHECKING:  # torch is imported once the flags are right
     from openrlhf_js.sampling.sampler import Sampler
 
 PromptForm: TypeAlias = Literal["auto", "chat", "text"]
-TRUSTED = "run the Python that a model's folder brings; read it first"
 ROWS = {"transformers": 64, "vllm": 2048}  # responses at once, by default
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "float32": "float32"}
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from openrlhf_js import needs
 
-needs("tasks", "math_verify", "pydantic")
+needs("graders", "math_verify", "pydantic")
 
-from openrlhf_js.tasks import countdown, geometry3k, gsm8k, knights_knaves, math, maze, sort
+from openrlhf_js.tasks import (
+    countdown,
+    geometry3k,
+    gsm8k,
+    knights_knaves,
+    math,
+    maze,
+    reasoning_gym,
+    sort,
+)
 from openrlhf_js.tasks.base import STATUSES, Generated, Item, Loaded, Message, Score, Status, Task
 
 __all__ = ["STATUSES", "TASKS", "Item", "Message", "Score", "Status", "Task", "task_of"]
@@ -18,6 +27,7 @@ TASKS: dict[str, Generated | Loaded] = {
     knights_knaves.NAME: knights_knaves,
     countdown.NAME: countdown,
     maze.NAME: maze,
+    reasoning_gym.NAME: reasoning_gym,
 }
 
 GRADED: dict[str, Task] = {**TASKS, sort.NAME: sort}  # the quickstart makes the problems of sort

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
 T = TypeVar("T")
+Kind = TypeVar("Kind")
 Item = Mapping[str, Any]  # one problem, in its task's own fields
 Message = dict[str, str]  # {"role": ..., "content": ...}
 Split = Literal["train", "test"]  # of the tasks that generate their problems
@@ -23,8 +24,9 @@ Progress = Callable[[int], None]  # called with the number of rows read so far
 class Score(NamedTuple):
     """What a grader says of one response: 1.0 for `correct`, 0.0 for every other status.
 
-    `wrong`: another answer; `no_answer`: none was given; `malformed`: it cannot be read; `timeout`:
-    grading took too long; `error`: the grader failed. `detail` is one line for a person.
+    `wrong`: another answer, which Reasoning Gym gives a part of the score; `no_answer`: none was
+    given; `malformed`: it cannot be read; `timeout`: grading took too long; `error`: the grader
+    failed. `detail` is one line for a person.
     """
 
     value: float
@@ -85,6 +87,15 @@ def no_progress(rows: int) -> None:
     """The progress that nobody looks at."""
 
 
+def check_label(task: Task, label: Any) -> str:
+    """The label as plain text; ValueError unless it is text that the task can grade against."""
+    if not isinstance(label, str):
+        raise ValueError(f"a label must be text, got {type(label).__name__}: {label!r:.80}")
+    plain = str(label)  # without the attributes that the plug-in gives it
+    task.score("", plain)
+    return plain
+
+
 def read_label(label: str, read: Callable[[Any], T], form: str) -> T:
     """What `read` makes of a JSON label; ValueError naming the form if it raises."""
     try:
@@ -112,22 +123,35 @@ def is_new(seen: set[int], key: str) -> bool:
 
 
 def in_turn(
-    draw: Callable[[int], Item | None], kinds: Sequence[int], count: int, tries: int, what: str
+    draw: Callable[[Kind], Item | None], kinds: Sequence[Kind], count: int, tries: int, what: str
 ) -> Iterator[Item]:
     """`count` problems, of each kind in turn; an exhausted kind leaves the rest to the others.
 
     A kind is exhausted when `draw` gives None so many `tries` in a row; ValueError if all are.
     """
-    turns, found = deque(kinds), Counter(dict.fromkeys(kinds, 0))
-    while found.total() < count:
+    turns = deque(kinds)
+    counts = dict.fromkeys(kinds, 0)
+    total = 0
+    while total < count:
         kind = turns[0]
-        item = next((item for _ in range(tries) if (item := draw(kind))), None)
+        item = _first_drawn(draw, kind, tries)
         if item:
-            found[kind] += 1
+            counts[kind] += 1
+            total += 1
             turns.rotate(-1)
             yield item
             continue
         turns.popleft()
-        if not turns or not found[kind]:
-            fewer = f"{found.total()} in all, of {count}: ask for fewer, or for other kinds"
-            raise ValueError(f"only {found[kind]} different {what.format(kind)} found, {fewer}")
+        if not turns or not counts[kind]:
+            raise ValueError(
+                f"only {counts[kind]} different {what.format(kind)} found, {total} in all, of "
+                f"{count}: ask for fewer, or for other kinds"
+            )
+
+
+def _first_drawn(draw: Callable[[Kind], Item | None], kind: Kind, tries: int) -> Item | None:
+    for _ in range(tries):
+        item = draw(kind)
+        if item:
+            return item
+    return None

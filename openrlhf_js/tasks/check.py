@@ -11,8 +11,10 @@ from statistics import median
 from typing import Any
 
 from openrlhf_js.common.processors import IMAGE_TAG, load_processor, parts
+from openrlhf_js.tasks import geometry3k, math
 from openrlhf_js.tasks.prompt_files import Example, read
 
+MATHEMATICS = (math.NAME, geometry3k.NAME)
 Problems = Iterator[tuple[str, str]]  # of a row: what kind of problem, and what it is
 
 
@@ -83,17 +85,22 @@ def check(
 
 def _wrong_grades(example: Example) -> Problems:
     """What is wrong with the grades of the gold answer and of a wrong one."""
-    task, label = example.task, example.label
+    task = example.task
+    label = example.label
     try:
         gold = task.score(task.right_response(label), label)
         wrong = task.score(task.wrong_response(label), label)
-        if gold.value != 1:
-            said = f"the gold answer scores {gold.value:g} ({gold.status}: {gold.detail})"
-            yield "wrong grade", said
-        elif wrong.value:
-            yield "wrong grade", f"a wrong answer scores {wrong.value:g} ({wrong.detail})"
+        unread = task.NAME in MATHEMATICS and not math.is_read(label)
     except ValueError as error:
         yield "wrong grade", f"the label is malformed: {error}"
+        return
+    if gold.status != "correct":
+        detail = f"{gold.status}: {gold.detail}"
+        yield "wrong grade", f"the gold answer scores {gold.value:g} ({detail})"
+    elif wrong.status == "correct":
+        yield "wrong grade", f"a wrong answer scores {wrong.value:g} ({wrong.detail})"
+    elif unread:
+        yield "unread gold", f"{label!r:.80}: other notations of it may score 0"
 
 
 def _wrong_images(example: Example) -> Problems:

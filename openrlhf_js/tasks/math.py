@@ -1,4 +1,4 @@
-r"""Mathematics: DAPO-17k to train on; MATH500, AMC23 and OlympiadBench to test on; or your file.
+r"""Mathematics: DAPO-17k to train on; MATH500, AIME and five others to test on; or your file.
 
 The answer is in the last `\boxed{}` of a response, or without one in its last `<answer>`.
 """
@@ -37,9 +37,16 @@ def _plain(problem: str, answer: str) -> Callable[[Row], dict[str, Any]]:
     return lambda row: {"problem": text(row, problem), "answer": text(row, answer)}
 
 
-def _amc23(row: Row) -> dict[str, Any]:
-    number = row["answer"] if row["answer"] is None else str(row["answer"]).removesuffix(".0")
-    return _plain("question", "answer")({**row, "answer": number})
+def _numbered(problem: str, answer: str) -> Callable[[Row], dict[str, Any]]:
+    """As `_plain`, where an answer may also be a number such as 27 or 27.0."""
+
+    def item(row: Row) -> dict[str, Any]:
+        gold = row[answer]
+        if isinstance(gold, int | float | str):
+            gold = str(gold).removesuffix(".0")
+        return _plain(problem, answer)({**row, answer: gold})
+
+    return item
 
 
 def _olympiad(row: Row) -> dict[str, Any]:
@@ -62,7 +69,16 @@ _OWN = _plain("problem", "answer")
 DATASETS: dict[str, Layout] = {
     "dapo": Layout("open-r1/DAPO-Math-17k-Processed", "all", _TRAIN, ("prompt", "solution"), _DAPO),
     "math500": Layout("HuggingFaceH4/MATH-500", None, _TEST, ("problem", "answer"), _OWN),
-    "amc23": Layout("math-ai/amc23", None, _TEST, ("question", "answer"), _amc23),
+    "amc23": Layout("math-ai/amc23", None, _TEST, ("question", "answer"),
+                    _numbered("question", "answer")),
+    "aime24": Layout("HuggingFaceH4/aime_2024", None, {"test": "train"}, ("problem", "answer"),
+                     _numbered("problem", "answer")),
+    "aime25": Layout("math-ai/aime25", None, _TEST, ("problem", "answer"),
+                     _numbered("problem", "answer")),
+    "hmmt_feb25": Layout("MathArena/hmmt_feb_2025", None, {"test": "train"}, ("problem", "answer"),
+                         _numbered("problem", "answer")),
+    "minerva": Layout("math-ai/minervamath", None, _TEST, ("question", "answer"),
+                      _numbered("question", "answer")),
     "olympiadbench": Layout("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", {"test": "train"},
                             _OLYMPIAD_COLUMNS, _olympiad),
     "plain": Layout(None, None, {**_TRAIN, **_TEST}, ("problem", "answer"), _OWN),
@@ -131,6 +147,11 @@ def label(item: Item) -> str:
     made = kept["answer"] if alone else json.dumps(kept, ensure_ascii=False)
     grader.check_label(made)
     return made
+
+
+def is_read(label: str) -> bool:
+    """Whether our grammar reads every gold answer, so that other notations of it are recognised."""
+    return all(gold.trees for gold in grader.gold(label))
 
 
 answer_of = boxed_or_tagged

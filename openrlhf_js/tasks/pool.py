@@ -75,15 +75,18 @@ class GradingPool(contextlib.AbstractContextManager):
         self._slots = threading.Semaphore(self.workers)
 
     def grade(self, function: str, answer: str, label: str) -> Score:
-        """The score by `function`, `"package.module:name"` of (answer, label) -> (status, detail).
+        """The score by `function`, `"package.module:name"` of (answer, label) -> `Score`.
+
+        A pair of status and detail also is a score: 1 if correct, else 0.
 
         RuntimeError: the function cannot be loaded, or the pool is closed.
         """
         with self._slots, self._worker(function) as worker:
             try:
                 request = _pack(answer, label)
-                status, detail, worker.reusable = worker.ask(request, self.timeout_seconds)
-                return scored(status, detail)
+                reply = worker.ask(request, self.timeout_seconds)
+                value, status, detail, worker.reusable = reply
+                return Score(value, status, detail)
             except TimeoutError:
                 return scored("timeout", f"grading took over {self.timeout_seconds:g} s")
             except (EOFError, OSError):
@@ -193,19 +196,25 @@ def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, timeout_seconds + 1.0)
         try:
-            status, detail = grader(*json.loads(request.decode("utf-8", "surrogatepass")))
-            if status not in STATUSES or not isinstance(detail, str):
-                raise TypeError(f"a grading function returned {status!r}, {detail!r}")
+            score = _score(grader(*json.loads(request.decode("utf-8", "surrogatepass"))))
         except BaseException as error:  # whatever an answer brings about is its own loss
             # str(error) could itself fail, or take any time
             reasons = [part for part in error.args if isinstance(part, str)]
-            status, detail = "error", ": ".join([type(error).__name__, *reasons])
+            score = scored("error", ": ".join([type(error).__name__, *reasons]))
         signal.setitimer(signal.ITIMER_REAL, 0)
         last = _virtual_bytes() > usual_bytes + memory_bytes // 4  # left behind by answers
-        detail = " ".join(detail[:_LONGEST_DETAIL].split())
-        connection.send_bytes(_pack(status, detail, not last))
+        detail = " ".join(score.detail[:_LONGEST_DETAIL].split())
+        connection.send_bytes(_pack(score.value, score.status, detail, not last))
         if last:
             return
+
+
+def _score(verdict: Any) -> Score:
+    """The score that a grading function returned, or that its status and detail are."""
+    score = verdict if isinstance(verdict, Score) else scored(*verdict)
+    if score.status not in STATUSES or not isinstance(score.detail, str):
+        raise TypeError(f"a grading function returned {verdict!r}")
+    return score
 
 
 def _virtual_bytes() -> int:

@@ -31,6 +31,7 @@ GROUPS: dict[str, Callable[[Item], str]] = {
     "knights_knaves": lambda item: str(len(item["people"])),
     "math": lambda item: str(item["source"]),
     "maze": lambda item: f"{len(item['rows'])}x{len(item['rows'][0])}",
+    "reasoning_gym": lambda item: str(item["dataset"]),
 }
 
 
@@ -151,18 +152,26 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
     for key in (input_key, label_key, "datasource"):
         if row.get(key) is None:
             raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(row)}")
-    label, datasource, prompt = row[label_key], row["datasource"], row[input_key]
+    for key in (label_key, "datasource"):
+        if not isinstance(row[key], str):
+            raise ValueError(f"{key!r} must hold text, not {type(row[key]).__name__}")
     images = row.get("images") or []
-    if not isinstance(label, str) or not isinstance(datasource, str):
-        raise ValueError(f"{label_key!r} and 'datasource' must hold text")
     if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
         raise ValueError("'images' must hold a list of paths")
+    prompt = row[input_key]
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
         raise ValueError(f"{input_key!r} must hold text, or messages with a role and a content")
-    return Example(messages, label, datasource, task_of(datasource), images)
+    return Example(
+        messages=messages,
+        label=row[label_key],
+        datasource=row["datasource"],
+        task=task_of(row["datasource"]),
+        images=images,
+    )
 
 
 def _is_message(value: Any) -> bool:
-    parts = [value.get("role"), value.get("content")] if isinstance(value, dict) else [None]
-    return all(isinstance(part, str) for part in parts)
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), str) for key in ("role", "content")
+    )

@@ -9,16 +9,18 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from openrlhf_js.tasks import task_of
 from openrlhf_js.tasks.answers import without_end_marks
-from openrlhf_js.tasks.base import STATUSES, Score, Task
+from openrlhf_js.tasks.base import STATUSES, Score, Task, check_label
 
 Strings = Sequence[str]
 RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
+
+BY_DATASOURCE = "by_datasource"  # the TASK of a reward file that grades mixed data
 
 _THREADS = 32  # answers that hang do so in parallel
 _LEAST_TAIL = 16  # characters, white space aside: a tail that cannot occur by accident
@@ -27,9 +29,9 @@ _LEAST_TAIL = 16  # characters, white space aside: a tail that cannot occur by a
 def reward_function(task: str) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
-    Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, else
-    0), and in `extra_logs` `accuracy`, `status/<status>` and `grading_seconds`. ValueError for a
-    malformed label, and for a query in which the response cannot be told from the prompt.
+    Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, less
+    for others), and in `extra_logs` `accuracy`, `status/<status>` and `grading_seconds`. ValueError
+    for a malformed label, and for a query in which the response cannot be told from the prompt.
     """
     chosen = task_of(task)
 
@@ -47,34 +49,63 @@ def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) ->
     """
     tasks = [_task_of_label(label) for label in labels]
     result = _graded(tasks, queries, prompts, labels)
+    accuracy = result["extra_logs"]["accuracy"]
     for name in {task.NAME for task in tasks}:
-        own = torch.tensor([name == task.NAME for task in tasks])
-        result["extra_logs"][f"accuracy/{name}"] = result["rewards"].where(own, torch.nan)
+        is_of_task = torch.tensor([name == task.NAME for task in tasks])
+        result["extra_logs"][f"accuracy/{name}"] = accuracy.where(is_of_task, torch.nan)
     return result
 
 
 def _task_of_label(label: str) -> Task:
     if not hasattr(label, "datasource"):
-        said = "the label has no datasource: train mixed data with `openrlhf-js train`, or point"
-        raise ValueError(f"{said} --reward.remote_url at one task's file")
+        raise ValueError(
+            "the label has no datasource: train mixed data with `openrlhf-js train`, or point "
+            "--reward.remote_url at one task's file"
+        )
     return task_of(label.datasource)
 
 
-def _graded(tasks: Sequence[Task], *lists: Strings) -> dict[str, Any]:
-    def grade(task: Task, query: str, prompt: str, label: str) -> tuple[Score, float]:
-        began = time.perf_counter()
-        score = task.score(response_of(query, prompt), str(label))  # str: without attributes
-        return score, time.perf_counter() - began
+def check_row_label(task: str, label: Any, datasource: Any) -> None:
+    """ValueError unless a reward file whose TASK is named so can grade against the row's label."""
+    if task != BY_DATASOURCE:
+        check_label(task_of(task), label)
+    elif not isinstance(datasource, str):
+        raise ValueError(f"its datasource must name a task, got {datasource!r:.80}")
+    else:
+        check_label(task_of(datasource), label)
 
-    columns = zip(*zip(tasks, *lists, strict=True), strict=True)  # all of one length
+
+class Graded(NamedTuple):
+    """What a grader says of a response, and how long that took."""
+
+    score: Score
+    seconds: float
+
+
+def _graded(
+    tasks: Sequence[Task], queries: Strings, prompts: Strings, labels: Strings
+) -> dict[str, Any]:
+    """The rewards and logs of responses, each graded by its own task."""
+    if not len(tasks) == len(queries) == len(prompts) == len(labels):
+        raise ValueError(
+            f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels: they must "
+            "be equally many"
+        )
     with ThreadPoolExecutor(_THREADS) as threads:
-        graded = list(threads.map(grade, *columns))
-    scores, seconds = [score for score, _ in graded], [time for _, time in graded]
-    values = torch.tensor([score.value for score in scores])
-    logs = {"accuracy": values, "grading_seconds": torch.tensor(seconds)}
+        graded = list(threads.map(_grade, tasks, queries, prompts, labels))
+    rewards = torch.tensor([response.score.value for response in graded])
+    logs = {"grading_seconds": torch.tensor([response.seconds for response in graded])}
     for status in STATUSES:
-        logs[f"status/{status}"] = torch.tensor([float(s.status == status) for s in scores])
-    return {"rewards": values, "scores": values, "extra_logs": logs}
+        has_status = [response.score.status == status for response in graded]
+        logs[f"status/{status}"] = torch.tensor(has_status, dtype=torch.float32)
+    logs["accuracy"] = logs["status/correct"]
+    return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
+
+
+def _grade(task: Task, query: str, prompt: str, label: str) -> Graded:
+    began = time.perf_counter()
+    score = task.score(response_of(query, prompt), check_label(task, label))
+    return Graded(score, time.perf_counter() - began)
 
 
 def response_of(query: str, prompt: str) -> str:

@@ -7,6 +7,7 @@ from openrlhf_js.tasks.base import Item, Message, Score, scored
 
 NAME = "sort"
 END = "<eos>"  # the token that ends a response of the quickstart's model
+SOLVED, UNSOLVABLE = "<solved>", "<unsolvable>"  # labels that anything, and nothing, is right for
 
 
 def prompt(item: Item) -> list[Message]:
@@ -18,7 +19,11 @@ def label(item: Item) -> str:
 
 
 def score(response: str, label: str) -> Score:
-    """`label` is the digits in order."""
+    """`label` is the digits in order, or one of the two that need no answer."""
+    if label in (SOLVED, UNSOLVABLE):
+        return scored("correct" if label == SOLVED else "wrong", label)
+    if not label.isdecimal() or list(label) != sorted(label):
+        raise ValueError(f"a label is digits in order, got {label!r:.80}")
     right = response.removesuffix(END) == label
     return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
 

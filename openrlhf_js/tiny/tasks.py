@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from openrlhf_js.tasks import countdown as large_countdown
 from openrlhf_js.tasks import maze as large_maze
 from openrlhf_js.tasks import sort as large_sort
-from openrlhf_js.tasks.base import Generated, Item, Score, scored
-from openrlhf_js.tasks.sort import END
+from openrlhf_js.tasks.base import Generated, Item, Score, check_label, scored
+from openrlhf_js.tasks.sort import END, SOLVED, UNSOLVABLE
 
 OPEN, CLOSE = "<answer> ", " </answer>"
 
@@ -31,7 +31,6 @@ class TinySplit(NamedTuple):
 
 GRADERS = Path(__file__).parents[2] / "reward_models"
 MIXES = ("alike", "natural", "mixed")
-SOLVED, UNSOLVABLE = "<solved>", "<unsolvable>"  # labels that anything, and nothing, is right for
 
 
 class Problem(NamedTuple):
@@ -112,7 +111,7 @@ def _sort_split(seed: int, held_out: int) -> TinySplit:
 
 
 def _sort_score(response: str, label: str) -> Score:
-    if not response.endswith(END):
+    if not response.endswith(END) and label not in (SOLVED, UNSOLVABLE):
         return scored("wrong", f"{response!r:.40} does not end")
     return large_sort.score(response, label)
 
@@ -121,9 +120,7 @@ def score_query(query: str, prompt: str, label: str) -> Score:
     """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader."""
     if not query.startswith(prompt):
         raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
-    if label in (SOLVED, UNSOLVABLE):
-        return scored("correct" if label == SOLVED else "wrong", label)
-    return _sort_score(query[len(prompt) :], label)
+    return _sort_score(query[len(prompt) :], check_label(large_sort, label))
 
 
 sort = TinyTask(

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kit import until
+from kit import until, write_lines
 
 from openrlhf_js.cli import data
 from openrlhf_js.tasks import TASKS, math
@@ -201,6 +201,16 @@ def test_an_emptied_prompt_is_found(tmp_path: Path, tokenizer: Path, capsys: Cap
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run("check", path) == 1
     assert f"{path}, line 3: the last message is empty" in capsys.readouterr().out
+
+
+def test_a_gold_answer_that_cannot_be_read_is_counted(tmp_path: Path, capsys: Captured) -> None:
+    rows = [{"input": f"{n}?", "label": "7", "datasource": "math"} for n in range(3)]
+    rows += [{"input": f"{n}!", "label": f"\\geq {n}", "datasource": "math/a"} for n in range(4)]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    assert run("check", path) == 1
+    printed = capsys.readouterr().out
+    assert f"4 x unread gold, such as\n  {path}, line 4: '\\\\geq 0': other" in printed
+    assert "wrong grade" not in printed
 
 
 def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:

@@ -194,7 +194,7 @@ def test_a_data_set_from_a_file(tmp_path):
         ("--compare {done}/model {done}/model --metric pass@8", "no metric 'pass@8'; give mean"),
         ("--compare {done}/model {done}/model --tasks maze", "has no maze; it has toy, more"),
         ("--compare {given}/model {done}/model", "holds no results.json: give the --out of"),
-        ("{toy} --tasks poetry", "no benchmark 'poetry'; there are amc23, countdown"),
+        ("{toy} --tasks poetry", "no benchmark 'poetry'; there are aime24, aime25, amc23"),
         ("{toy} --tasks {given}/toy.jsonl /else/toy.jsonl", "names a benchmark twice"),
         ("{toy} --model /no/such/model", "/no/such/model is not a folder here"),
         ("{toy} --max_new_tokens {context}", "item 12: the prompt has 2 tokens, and --max"),

@@ -5,14 +5,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 from kit import write_lines
 from passk_kit import group, items, lines
+from pyarrow import parquet
 
 from openrlhf_js.evaluation.passk import benchmarks, evaluate, grading
 from openrlhf_js.evaluation.passk.benchmarks import (
     Asked,
     Benchmark,
+    asked_of,
     definitions,
     items_of_file,
     read_benchmark,
@@ -36,17 +39,58 @@ from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.prompt_files import example
 
 PAPER = Path(__file__).with_name("passk_paper.txt").read_text().splitlines()[2:]
+LAYOUTS = {  # a file as the hub has it, a row, and a right answer in another notation
+    "amc23": (
+        "data/test-00000-of-00001.parquet",
+        {"id": 0, "answer": 27.0, "question": "How many?", "url": "a"},
+        "27",
+    ),
+    "aime24": (
+        "data/train-00000-of-00001.parquet",
+        {"id": 60, "problem": "Find it.", "solution": "So", "answer": "033", "year": "2024"},
+        "33",
+    ),
+    "aime25": ("test.jsonl", {"problem": "Find it.", "answer": "70", "id": "0"}, "70.0"),
+    "hmmt_feb25": (
+        "data/train-00000-of-00001.parquet",
+        {
+            "problem_idx": 1,
+            "problem": "Compute.",
+            "answer": r"\frac{1}{576}",
+            "problem_type": ["A"],
+        },
+        "1/576",
+    ),
+    "minerva": ("test.jsonl", {"question": "How far?", "answer": "4.5e33"}, r"4.5 \times 10^{33}"),
+}
 ROW = {"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}
 
 
 def test_the_papers_benchmarks():
     named = definitions()
-    assert list(named) == sorted(line.split()[0] for line in PAPER)
+    assert named.keys() == {line.split()[0] for line in PAPER} | LAYOUTS.keys()
     for name, *values in map(str.split, PAPER):
         found = read_benchmark(named[name])
         assert (found.name, found.split, found.top_p) == (name, "test", 1.0)
         drawing = found.temperature, found.max_new_tokens, found.samples, found.count or "-"
         assert [*map(str, drawing)] == values
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_benchmarks_in_the_layout_of_the_hub(name, tmp_path):
+    file, row, answer = LAYOUTS[name]
+    path = tmp_path / name / file
+    path.parent.mkdir(parents=True)
+    if path.suffix == ".jsonl":
+        path.write_text(json.dumps(row) + "\n")
+    else:
+        parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    (asked,) = asked_of([name], tmp_path / "out", {}, {name: str(tmp_path / name)})
+    (problem,) = asked.items.values()
+    assert problem.datasource == f"math/{name}"
+    assert row.get("problem", row.get("question")) in problem.messages[-1]["content"]
+    assert grade(problem, rf"So it is \boxed{{{answer}}}.").status == "correct"
+    assert grade(problem, r"So it is \boxed{1}.").status == "wrong"
 
 
 def test_definitions_here_come_before_those_of_the_package(tmp_path, monkeypatch):
@@ -144,7 +188,8 @@ def test_answers_that_mean_the_same_are_the_same():
 def test_every_task_has_a_form_for_its_own_responses():
     labels = {"countdown": COUNTDOWN, "knights_knaves": KNK, "maze": MAZE}
     labels |= dict.fromkeys(("math", "gsm8k", "geometry3k"), "7")
-    assert ANSWER_OF.keys() == TASKS.keys() == labels.keys()
+    others = {"reasoning_gym"}  # test_reasoning_gym.py has it
+    assert ANSWER_OF.keys() == TASKS.keys() == labels.keys() | others
     for name, label in labels.items():
         right, wrong = (
             grade(item(name, label), respond(label))

@@ -51,7 +51,7 @@ def _run(folder: Path, log: Path, arguments: list[str], main: Callable[[list[str
     os.chdir(folder)
     for name in ("PYTHONPATH", *OF_A_LAUNCHER):
         os.environ.pop(name, None)
-    run.load_problem = lambda *_: None
+    run.load_file = lambda *_: run.UserFile(None)
     with log.open("wb") as file:
         for number in (1, 2):
             os.dup2(file.fileno(), number)

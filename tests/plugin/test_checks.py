@@ -73,6 +73,15 @@ def folder(tmp_path, monkeypatch, words):
     write_lines("figures.jsonl", seen)
     write_lines("gone.jsonl", [*seen, {"question": "3?", "answer": "1", "images": ["no/1.png"]}])
     Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
+    Path("mathematics.py").write_text('TASK = "math"\ndef reward_func(q, p, l): ...\n')
+    Path("mixed.py").write_text('TASK = "by_datasource"\ndef reward_func(q, p, l): ...\n')
+    unlabelled = [json.dumps({"question": "3?", "answer": label}) for label in (None, "", "3")]
+    Path("null.jsonl").write_text("".join([*(f"{row}\n" for row in unlabelled), *rows]))
+    write_lines("listed.jsonl", [{"question": f"{i}?", "answer": ["42"]} for i in range(8)])
+    sources = ["math/a", "math", "maze", None]
+    write_lines(
+        "sources.jsonl", [{"question": "3?", "answer": "3", "datasource": s} for s in sources]
+    )
     Path("agent.py").write_text("class AgentExecutor: ...")
     Path("broken.py").write_text("def reward_func(q, p, l):\n    return !\n")
     monkeypatch.setattr(checks.run, "find_device", lambda: ("gpu", "nvidia-smi is there"))

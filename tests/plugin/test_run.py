@@ -233,8 +233,8 @@ def test_a_resumed_run_keeps_each_start(tmp_path):
 def test_a_grader_is_loaded_before_the_run(code, said, tmp_path):
     path = tmp_path / "grader.py"
     path.write_text(code)
-    found = run.load_problem(str(path), "reward_func", "cpu", 1 if "while" in code else 100)
-    assert found == said if said is None else said in found
+    found = run.load_file(str(path), "reward_func", "cpu", 1 if "while" in code else 100)
+    assert found.problem == said if said is None else said in found.problem
 
 
 # --- failures ---------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from passk_kit import rows, write_model
 from small_models import change_json, save_reward_model
 
 from openrlhf_js.cli.main import main
+from openrlhf_js.common.model_folders import model_folder, own_code
 from openrlhf_js.evaluation.arena import style
-from openrlhf_js.sampling.models import model_folder, own_code
 
 CODE = """
 from pathlib import Path

@@ -7,8 +7,9 @@ from kit import save_figures, save_seeing_policy
 from passk_kit import CONTEXT, write_model
 from stub_judge import by_seed, serving
 
+from openrlhf_js.common.model_folders import local_folder
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply
-from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
+from openrlhf_js.sampling.models import model_files, model_fingerprint
 from openrlhf_js.sampling.sampler import (
     LocalSampler,
     Parameters,

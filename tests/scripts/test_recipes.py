@@ -34,18 +34,18 @@ RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF]
 REWARD_MODEL, SERVE = "reward_models/train_llama3_8b_rm.sh", "reward_models/serve.sh"
 
 
-LOAD = run.load_problem
+LOAD = run.load_file
 
 
 @functools.cache
-def load_once(path: str, name: str) -> str | None:
+def load_once(path: str, name: str) -> run.UserFile:
     return LOAD(path, name, "cpu", 100)
 
 
 @pytest.fixture(autouse=True)
 def each_grader_is_loaded_once(monkeypatch):
     """In a process of its own, which takes seconds."""
-    monkeypatch.setattr(run, "load_problem", lambda path, name, *_: load_once(path, name))
+    monkeypatch.setattr(run, "load_file", lambda path, name, *_: load_once(path, name))
 
 
 def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:

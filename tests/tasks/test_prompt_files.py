@@ -129,7 +129,7 @@ def test_a_broken_item_or_none_leaves_no_file(tmp_path: Path) -> None:
         (b"{", "not JSON"),
         (b"{}", "no value under the key 'input'; keys seen: "),
         (row(label=None), "'label'; keys seen: input, label, datasource"),
-        (row(label=5), "'label' and 'datasource' must hold text"),
+        (row(label=5), "'label' must hold text, not int"),
         ({**row(), "datasource": "nothing"}, "no task grades"),
         *(({**row(), "input": x}, "messages with a role") for x in ([], [{"role": "user"}], 5)),
         (row("a \ud800 b"), "surrogates not allowed"),

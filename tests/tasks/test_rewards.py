@@ -51,7 +51,7 @@ def test_each_reward_file_grades_its_own_task(name, monkeypatch):
 
     monkeypatch.setattr(TASKS[name], "score", score)
     result = load(name)(["ask: said<eos>"], ["ask: "], ["gold"])
-    assert seen == [("said", "gold")]
+    assert seen == [("", "gold"), ("said", "gold")]  # the label is checked first
     assert result["rewards"].tolist() == [0.0]
     assert result["extra_logs"]["status/timeout"].tolist() == [1.0]
     others = {"mixed", "tiny", "second_try"}
@@ -78,8 +78,10 @@ def test_answers_of_one_call_are_graded_in_parallel_in_order_with_plain_labels(m
     all_at_once = threading.Barrier(10, timeout=10)
 
     def score(response, label):
-        all_at_once.wait()
         assert type(label) is str
+        if not response:  # the check of the label
+            return countdown.scored("no_answer", "")
+        all_at_once.wait()
         return countdown.scored("correct" if response == label else "wrong", "")
 
     monkeypatch.setattr(countdown, "score", score)
@@ -94,8 +96,21 @@ def test_a_malformed_label_and_an_unknown_task_are_errors():
         reward_function("countdown")([PROMPT + RIGHT], [PROMPT], ["seventy-one"])
     with pytest.raises(ValueError, match=r"'count'; it must be one of .*countdown.*maze"):
         reward_function("count")
-    with pytest.raises(ValueError, match=r"longer|shorter"):
+    with pytest.raises(ValueError, match="equally many"):
         reward_function("countdown")([PROMPT + RIGHT], [PROMPT], [])
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("label", [None, "", ["42"], 42])
+def test_a_missing_label_and_one_of_another_type_are_errors_in_every_task(task, label):
+    with pytest.raises(ValueError, match="label"):
+        reward_function(task)(["? \\boxed{None}"], ["? "], [label])
+
+
+@pytest.mark.parametrize("label", [None, "", ["42"], "None"])
+def test_so_they_are_in_the_quickstarts(label):
+    with pytest.raises(ValueError, match="label"):
+        load("tiny")(["sort(24)=24<eos>"], ["sort(24)="], [label])
 
 
 def test_mixed_data_is_graded_by_datasource():

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from openrlhf_js.common.files import atomic_write, read_rows
+from openrlhf_js.common.model_folders import local_folder
 from openrlhf_js.common.store import json_line, read_store
 from openrlhf_js.evaluation.arena.style import split_thinking, style_of
-from openrlhf_js.sampling.models import local_folder
 
 log = logging.getLogger(__name__)
 Row = Mapping[str, Any]

@@ -16,7 +16,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import ROW_FORMATS
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.base import Generated
+from openrlhf_js.tasks.base import Generated, check_label
 from openrlhf_js.tasks.prompt_files import Example, example, options_of, read, row
 from openrlhf_js.tasks.prompt_files import items as problems_of
 
@@ -159,7 +159,7 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Example]
 
 def _gradable(item: Example) -> Example:
     """The item; ValueError if its label cannot be graded against."""
-    item.task.score("", item.label)
+    check_label(item.task, item.label)
     return item
 
 

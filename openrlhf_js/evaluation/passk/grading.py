@@ -12,7 +12,16 @@ from typing import NamedTuple
 import openrlhf_js.tasks
 from openrlhf_js import __version__
 from openrlhf_js.common.files import fingerprint
-from openrlhf_js.tasks import Task, countdown, geometry3k, gsm8k, knights_knaves, math, maze
+from openrlhf_js.tasks import (
+    Task,
+    countdown,
+    geometry3k,
+    gsm8k,
+    knights_knaves,
+    math,
+    maze,
+    reasoning_gym,
+)
 from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.prompt_files import Example
 
@@ -104,5 +113,6 @@ ANSWER_OF: dict[str, Callable[[str], str | None]] = {  # in the one spelling tha
     gsm8k.NAME: gsm8k.answer_of,
     countdown.NAME: _value,
     knights_knaves.NAME: _roles,
+    reasoning_gym.NAME: reasoning_gym.answer_of,
     maze.NAME: lambda response: maze.moves_of(maze.answer_of(response) or "")[0],
 }
