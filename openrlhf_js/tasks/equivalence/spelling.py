@@ -62,7 +62,9 @@ begin  (?:\\\\\s*)+                                                        =>  ]
 begin  ,?\s*&                                                            =>  ,
 begin  \\begin\{cases\}                                                  =>  [
 begin  \\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?      =>  ([
-frac   \\frac\{ ?\\text\{([a-z ]+)\} ?\} ?\{ ?\\text\{([a-z ]{1,20})\} ?\}  =>  \\text{ \1/\2}
+frac   \\frac\{ ?\\text\{(PHRASE)\} ?\} ?\{ ?\\text\{(PHRASE)\} ?(POWER) ?\}  =>  \\text{ \1/\2}\3
+frac   (?<=[\d}]) ?\\?[ ,]?\\frac\{(LENGTH)\} ?\{(h|hr|s|min|hour|l|L|g)\}  =>  \\text{ \1/\2}
+forall  \\forall(?![a-z])                                               =>  for allSPACE
 text   (?<=[\d)}])(?<![A-Z]\})[ ~]?\\text\{[ ~]?([ABCFJKLNVWghlms])(?![A-Za-z])  =>  \\text{ \\\1
 text   \\text\{([^{}]*)\}                                               =>  SPACE\1SPACE
 text   \\text(?=\{)                                                      =>
@@ -70,6 +72,8 @@ _      \ +(?=_)                                                         =>
 """
 _PLAIN = r"""
 <      </?answer>                                                       =>
+$      (?<=\$)(or|and)(?=\$)                                              =>  SPACE\1SPACE
+$$     (?<!\\)\$\$                                                       =>  $
 $      (?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)                     =>  \1
 $      \$                                                               =>  \\usdSPACE
 \      (?<!\\)\\[ ,;:>]                                                 =>  SPACE
@@ -88,6 +92,8 @@ for    [ ,]+for (?:all|any|every) (?:(?:real|positive|values|numbers?|integers?|
 @      (\d) ?\^? ?\{? ?(st|nd|rd|th)\b(?: ?\})?                          =>  \1\2
 @      (?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b   =>
 .      (\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))  =>  \1\\bar{\2\3}
+circ   (\d+) ?\^\\circ ?(\d+)'(?: ?(\d+)(?:''|"))?                        =>  minutes
+^      (?<=\^)([2-9])(?=[1-9]\d*\^)                                      =>  {\1}
 circ   \^\\circ ?C(?![A-Za-z])                                            =>  SPACEcelsius
 (      (?<![\w\\])[A-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))                    =>
 ^      (?<![a-z])(sin|cos|tan) ?\^ ?(?:\{ ?-1 ?\}|-1(?![\d.]))          =>  arc\1
@@ -113,6 +119,9 @@ real   \A ?(?:[aA]ll )?reals?(?: numbers)?[ .]*\Z                        =>  (-\
 \pi    \A([^,]*(?<![a-zA-Z\\]))[km] ?(\\pi(?![^,]*[a-z]))                  =>  \1n\2
 """
 _PARTS = {
+    "PHRASE": "[a-z ]{1,20}",
+    "POWER": r"(?:\^ ?\{? ?\d ?\}?)?",
+    "LENGTH": "km|cm|mm|mi|ft|kg|mg|mL|meters|miles|feet|dollars",
     "VARIABLE": r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?",
     "AMOUNT": r"(?=[-\d.{\\(]|[a-z]\b)((?:[^,;=]|,(?=\d{3}))*?)",
     "AFTER": r",(?!\d{3})|[;=]|\b(?:and|or|per)\b|/ ?[a-z]|\Z",
@@ -122,6 +131,7 @@ _PARTS = {
 }
 _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
     "alias": lambda m: _ALIASES.get(m[1], m[0]),
+    "minutes": lambda m: f"{{{m[1]}+{m[2]}/60+{m[3] or 0}/3600}}^\\circ",
     "mixed": lambda m: f"{{{m[1]}+{m[2]}}}" if 0 < int(m[3]) < int(m[4]) else m[0],
     "joined": lambda number: number[1] + re.sub(r"\D", "", number[2]),
 }
