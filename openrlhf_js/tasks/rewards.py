@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from openrlhf_js.tasks import task_of
-from openrlhf_js.tasks.answers import without_end_marks
+from openrlhf_js.tasks.answers import without_end_marks, without_think_tags
 from openrlhf_js.tasks.base import STATUSES, Score, Task
 
 Strings = Sequence[str]
@@ -24,9 +24,10 @@ _THREADS = 32  # answers that hang do so in parallel
 _LEAST_TAIL = 16  # characters, white space aside: a tail that cannot occur by accident
 
 
-def reward_function(task: str) -> RewardFunction:
+def reward_function(task: str, keep_thinking: bool = False) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
+    An answer counts behind the last `</think>`; with `keep_thinking` one among the thoughts too.
     Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, else
     0), and in `extra_logs` `accuracy`, `status/<status>` and `grading_seconds`. ValueError for a
     malformed label, and for a query in which the response cannot be told from the prompt.
@@ -34,19 +35,22 @@ def reward_function(task: str) -> RewardFunction:
     chosen = task_of(task)
 
     def reward_func(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
-        return _graded([chosen] * len(labels), queries, prompts, labels)
+        tasks = [chosen] * len(labels)
+        return _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
 
     return reward_func
 
 
-def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
+def reward_by_datasource(
+    queries: Strings, prompts: Strings, labels: Strings, *, keep_thinking: bool = False
+) -> dict[str, Any]:
     """The `reward_func` of mixed data: each response is graded by the task of its own datasource.
 
     openrlhf_js hands it over as the attribute `datasource` of the label; ValueError where it is
     missing or unknown. The logs also hold `accuracy/<task>`: NaN at responses of another task.
     """
     tasks = [_task_of_label(label) for label in labels]
-    result = _graded(tasks, queries, prompts, labels)
+    result = _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
     for name in {task.NAME for task in tasks}:
         own = torch.tensor([name == task.NAME for task in tasks])
         result["extra_logs"][f"accuracy/{name}"] = result["rewards"].where(own, torch.nan)
@@ -60,20 +64,33 @@ def _task_of_label(label: str) -> Task:
     return task_of(label.datasource)
 
 
-def _graded(tasks: Sequence[Task], *lists: Strings) -> dict[str, Any]:
-    def grade(task: Task, query: str, prompt: str, label: str) -> tuple[Score, float]:
+def _graded(
+    tasks: Sequence[Task],
+    queries: Strings,
+    prompts: Strings,
+    labels: Strings,
+    keep_thinking: bool,
+) -> dict[str, Any]:
+    def grade(row: tuple[Task, str, str, str]) -> tuple[Score, float]:
+        task, query, prompt, label = row
         began = time.perf_counter()
-        score = task.score(response_of(query, prompt), str(label))  # str: without attributes
+        response = response_of(query, prompt)
+        if prompt.rstrip().endswith("<think>"):  # the chat template has opened the thoughts
+            response = f"<think>{response}"
+        if keep_thinking:
+            response = without_think_tags(response)
+        score = task.score(response, str(label))  # str: without attributes
         return score, time.perf_counter() - began
 
-    columns = zip(*zip(tasks, *lists, strict=True), strict=True)  # all of one length
+    rows = list(zip(tasks, queries, prompts, labels, strict=True))
     with ThreadPoolExecutor(_THREADS) as threads:
-        graded = list(threads.map(grade, *columns))
-    scores, seconds = [score for score, _ in graded], [time for _, time in graded]
-    values = torch.tensor([score.value for score in scores])
-    logs = {"accuracy": values, "grading_seconds": torch.tensor(seconds)}
-    for status in STATUSES:
-        logs[f"status/{status}"] = torch.tensor([float(s.status == status) for s in scores])
+        graded = list(threads.map(grade, rows))
+    statuses = [score.status for score, _ in graded]
+    values = torch.tensor([score.value for score, _ in graded])
+    seconds = torch.tensor([seconds for _, seconds in graded])
+    logs = {"accuracy": values, "grading_seconds": seconds}
+    for name in STATUSES:
+        logs[f"status/{name}"] = torch.tensor([float(status == name) for status in statuses])
     return {"rewards": values, "scores": values, "extra_logs": logs}
 
 
