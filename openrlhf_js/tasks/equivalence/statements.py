@@ -77,17 +77,18 @@ def _is_sum_of_names(tree: Tree) -> bool:
         name = value.args[1] if is_multiple else value
         if name.kind != "sym" and not _is_sum_of_names(value):
             return False
-    return len(names(tree)) > 1 and not names(tree) & _UNKNOWNS
+    return len(names(tree)) > 1
 
 
 def stated_values(equation: Tree, with_sums: bool) -> tuple[Tree, ...]:
     """The values that an equation gives to a name: `x = 2 + 3 = 5` gives `2 + 3` and 5.
 
-    `with_sums`: also to a sum of names, as in `m + n = 7`, which a gold answer could mean as it is.
+    `with_sums`: also to a sum of names, as in `m + n = 7`. In a gold answer, and of unknowns such
+    as x, that may be a condition.
     """
     sides = equation.args[1:]
-    gives_sum = _is_sum_of_names(sides[0]) and (with_sums or len(sides) > 2)
-    if gives_sum or is_name(sides[0]):
+    is_alone = len(sides) == 2 and not (with_sums and names(sides[0]).isdisjoint(_UNKNOWNS))
+    if is_name(sides[0]) or (_is_sum_of_names(sides[0]) and not is_alone):
         return sides[1:]
     return sides[:-1] if is_name(sides[-1]) else sides
 
