@@ -18,6 +18,7 @@ from openrlhf_js.tasks.equivalence.statements import (
     SIGN_UNITS,
     is_least_residue,
     is_name,
+    name_the_same,
     named_tuple,
     quantity,
     same_variable,
@@ -178,12 +179,16 @@ class Judge:
         if "list" in kinds or kinds == {"group"} or is_set(answer) or is_set(gold):
             return self._collections(answer, gold)
         if gold.kind == "sym" and gold.args[0][0].isdigit():  # a base may be left out
-            return answer.kind == "num" and str(answer.args[0]) == gold.args[0].partition("_")[0]
-        if gold.kind == "num" and answer.args == (f"{gold.args[0]}_10",):
+            digits = gold.args[0].partition("_")[0]
+            return answer.kind == "num" and str(answer.args[0]) == digits
+        if gold.kind == "num" and answer == node("sym", f"{gold.args[0]}_10"):
             return True
         if _STRUCTURES & kinds:
             return False
-        return any(self.equal(*pair) for pair in _values(answer, gold))
+        for answer_value, gold_value in _values(answer, gold):
+            if self.equal(answer_value, gold_value):
+                return True
+        return False
 
     def equal(self, left: Tree, right: Tree) -> bool:
         """Whether two expressions have the same value, whatever their variables are."""
@@ -195,14 +200,14 @@ class Judge:
 
     def _rounded(self, answer: Tree, gold: Tree) -> bool:
         r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
-        signs, *sides = answer.args
-        *exact_sides, rounded = sides
+        signs, *exact_sides, rounded = answer.args
         error = abs(rational(rounded) or Fraction(0)) / 100
-        if signs[-1] != "approx" or not replace(self, within=error).same(rounded, exact_sides[-1]):
+        lenient = replace(self, within=error)
+        if signs[-1] != "approx" or not lenient.same(rounded, exact_sides[-1]):
             return False
-        is_chain = len(exact_sides) > 1
-        exact = node("rel", signs[:-1], *exact_sides) if is_chain else exact_sides[0]
-        return self.same(exact, gold)
+        if len(exact_sides) == 1:
+            return self.same(exact_sides[0], gold)
+        return self.same(node("rel", signs[:-1], *exact_sides), gold)
 
     def _residues(self, answer: Tree, gold: Tree) -> bool:
         r"""Whether residues are of one class, or the answer is one that stands for the gold number.
@@ -252,16 +257,13 @@ class Judge:
     def _equations(self, answer: Tree, gold: Tree) -> bool:
         """Whether both say the same of the same name, or hold for the same points."""
         answer = same_variable(answer, gold)
-        head = answer.args[1]
-        gold_head = gold.args[1]
-        is_named_alike = head == gold_head and is_name(head)
-        is_rule = {head.kind, gold_head.kind} == {"sym", "mul"}  # `f(x) = ...` is `y = ...`
-        if is_named_alike or (is_rule and is_name(head) and is_name(gold_head)):
+        if name_the_same(answer.args[1], gold.args[1]):
             return all(self.same(side, gold.args[-1]) for side in answer.args[2:])
-        sides = [*answer.args[1:], *gold.args[1:]]
-        if len(sides) != 4 or any(side.kind in _STRUCTURES for side in sides):
+        left = _difference(answer)
+        right = _difference(gold)
+        if left is None or right is None:
             return False
-        return self._vanish_together(_difference(answer), _difference(gold))
+        return self._vanish_together(left, right)
 
     def _vanish_together(self, left: Tree, right: Tree) -> bool:
         """Whether one expression is a multiple of the other, and not 0 where it was looked at."""
@@ -273,7 +275,11 @@ class Judge:
         return len(ratios) > 1 and all(self.agree(ratio, ratios[0]) for ratio in ratios)
 
 
-def _difference(equation: Tree) -> Tree:
-    """The left side of an equation minus its right side."""
+def _difference(equation: Tree) -> Tree | None:
+    """The left side of an equation minus its right side, or None where it is no single number."""
+    if len(equation.args) != 3:
+        return None
     _, left, right = equation.args
+    if left.kind in _STRUCTURES or right.kind in _STRUCTURES:
+        return None
     return node("add", left, node("neg", right))

@@ -56,19 +56,23 @@ def grade(answer: str | None, label: str) -> Score:
 
 def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
     """Whether the canonical text is the gold answer; NotRead if one of them cannot be read."""
-    gold = golds[0]
-    if len(golds) == 1 and text.replace(", ", ",") == gold.text.replace(", ", ","):
+    first = golds[0]
+    if len(golds) == 1 and text.replace(", ", ",") == first.text.replace(", ", ","):
         return True
     if not all(gold.trees for gold in golds):
         raise NotRead("a label that is no plain answer")
-    is_plain = len(golds) == 1 and not gold.within
-    if is_plain and gold.trees[0].kind == "num" and _NUMERAL.match(text):  # most answers
-        return decimal(text) == gold.trees[0].args[0]
-    tests = [partial(_fits, replace(judge, within=gold.within), gold.trees) for gold in golds]
-    answers = _answers(text)
-    if is_plain:
-        return any(tests[0](answer) for answer in answers)
-    return any(compare.matched(compare.members(answer), tests) for answer in answers)
+    is_plain = len(golds) == 1 and not first.within
+    if is_plain and first.trees[0].kind == "num" and _NUMERAL.match(text):  # most answers
+        return decimal(text) == first.trees[0].args[0]
+    tests = []
+    for gold in golds:
+        lenient = replace(judge, within=gold.within)
+        tests.append(partial(_fits, lenient, gold.trees))
+    for answer in _answers(text):
+        answers = [answer] if is_plain else compare.members(answer)
+        if compare.matched(answers, tests):
+            return True
+    return False
 
 
 def _answers(text: str) -> list[Tree]:
@@ -81,4 +85,5 @@ def _answers(text: str) -> list[Tree]:
 
 
 def _fits(judge: Judge, golds: tuple[Tree, ...], answer: Tree) -> bool:
+    """Whether an answer is one of the readings of a gold answer."""
     return any(judge.same(answer, gold) for gold in golds)

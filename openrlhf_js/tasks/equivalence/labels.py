@@ -25,7 +25,7 @@ class Gold(NamedTuple):
 
     text: str  # in canonical spelling
     trees: tuple[Tree, ...]  # its readings; none where our grammar ends
-    within: Fraction  # the greatest difference that is allowed
+    within: Fraction = Fraction(0)  # the greatest difference that is allowed
 
 
 class _Fields(BaseModel, extra="forbid", strict=True):
@@ -48,17 +48,17 @@ def golds_of(label: str) -> tuple[Gold, ...]:
     is_json = re.match(r'\s*\{\s*"', label)
     fields = _Fields.model_validate_json(label) if is_json else _Fields(answer=label)
     answers = [fields.answer] if isinstance(fields.answer, str) else fields.answer
-    read_answers: list[tuple[str, tuple[Tree, ...]]] = []
+    golds: list[Gold] = []
     for answer in answers:
         text = _canonical(answer, label)
         trees = _gold_trees(text, fields.unit or "")
         if trees and (len(answers) > 1 or fields.tolerance):  # each may be a list: "-1,7"
-            read_answers += [(text, (member,)) for member in members(trees[0])]
+            golds += [Gold(text, (member,)) for member in members(trees[0])]
         else:
-            read_answers.append((text, trees))
-    tolerances = _tolerances(fields.tolerance or "", len(read_answers))
-    pairs = zip(read_answers, tolerances, strict=True)
-    return tuple(Gold(text, trees, within) for (text, trees), within in pairs)
+            golds.append(Gold(text, trees))
+    tolerances = _tolerances(fields.tolerance or "", len(golds))
+    pairs = zip(golds, tolerances, strict=True)
+    return tuple(gold._replace(within=within) for gold, within in pairs)
 
 
 def is_readable(label: str) -> bool:

@@ -115,8 +115,8 @@ def _points(count: int) -> tuple[tuple[_Point, ...], ...]:
     """Points for as many variables: of each tuple, the first at which all have a value counts.
 
     There are three with positive coordinates, where values may be complex, and one for every other
-    pattern of signs of up to three variables. Of each pattern the near point, between 0.2 and 1,
-    comes first: at others a logarithm or a root may have no real value.
+    pattern of signs of up to three variables. Of each pattern there is a near point, between 0.2
+    and 1, and one further away: at one of them a logarithm or a root may have no real value.
     """
     if count == 0:
         return ((_Point((), False),),)
@@ -125,13 +125,12 @@ def _points(count: int) -> tuple[tuple[_Point, ...], ...]:
         sizes = _coordinates(index, count, _FAR if index else _NEAR)
         points.append((_Point(sizes, False),))
     patterns = _sign_patterns(count)
-    for index, signs in enumerate(patterns * 2 if count == 1 else patterns, _POSITIVE_POINTS):
-        choices = []
-        for reach in (_FAR, _NEAR) if index % 2 else (_NEAR, _FAR):
-            sizes = _coordinates(index, count, reach)
-            signed = tuple(sign * size for sign, size in zip(signs, sizes, strict=True))
-            choices.append(_Point(signed, True))
-        points.append(tuple(choices))
+    if count == 1:
+        patterns *= 2
+    for index, signs in enumerate(patterns, _POSITIVE_POINTS):
+        near = _Point(_signed(signs, _coordinates(index, count, _NEAR)), True)
+        far = _Point(_signed(signs, _coordinates(index, count, _FAR)), True)
+        points.append((far, near) if index % 2 else (near, far))
     return tuple(points)
 
 
@@ -143,6 +142,10 @@ def _sign_patterns(count: int) -> list[tuple[int, ...]]:
     for index in range(min(count, _MOST_PATTERNS)):
         patterns.append(tuple(-1 if place == index else 1 for place in range(count)))
     return patterns
+
+
+def _signed(signs: Sequence[int], sizes: Sequence[Value]) -> tuple[Value, ...]:
+    return tuple(sign * size for sign, size in zip(signs, sizes, strict=True))
 
 
 def _coordinates(index: int, count: int, reach: tuple[Value, Value]) -> tuple[Value, ...]:
@@ -205,15 +208,20 @@ class Numeric(Judge):
 
     def value(self, tree: Tree, bindings: dict[str, Value], is_real: bool) -> Value:
         """The value of a tree, with only real numbers on the way if so asked; or _NoValue."""
-        kind, args = tree
-        if kind == "num":
-            return mp.mpf(args[0].numerator) / args[0].denominator
-        result = +bindings[args[0]] if kind == "sym" else self._result(tree, bindings, is_real)
-        is_bounded = mp.isfinite(result) and abs(mp.mag(result or 1)) <= MAX_EXPONENT
-        is_complex = mp.im(result) != 0
-        if not is_bounded or (is_real and is_complex):
+        if tree.kind == "num":
+            exact = tree.args[0]
+            return mp.mpf(exact.numerator) / exact.denominator
+        if tree.kind == "sym":
+            result = +bindings[tree.args[0]]
+        else:
+            result = self._result(tree, bindings, is_real)
+        if not mp.isfinite(result) or abs(mp.mag(result or 1)) > MAX_EXPONENT:
             raise _NoValue
-        return result if is_complex else mp.re(result)
+        if mp.im(result) == 0:
+            return mp.re(result)
+        if is_real:
+            raise _NoValue
+        return result
 
     def _result(self, tree: Tree, bindings: dict[str, Value], is_real: bool) -> Value:
         """What the function of a node makes of its operands."""
@@ -223,7 +231,8 @@ class Numeric(Judge):
         if function is None:
             raise _NoValue
         try:
-            return function(*[self.value(operand, bindings, is_real) for operand in operands])
+            values = [self.value(operand, bindings, is_real) for operand in operands]
+            return function(*values)
         except (ArithmeticError, ValueError, TypeError) as problem:
             raise _NoValue from problem
 
@@ -245,10 +254,11 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
     text = normal(answer)
     gold_text = " ".join(gold.text for gold in golds)
     logs = ["lg"] if _OF_TEN.search(gold_text) else ["ln", "lg"]  # a gold `\\log` may mean either
+    verdict: tuple[Status, str] = ("wrong", "another value")
     try:
-        if any(decide(text, golds, Numeric(log=log)) for log in logs):
-            return "correct", "equal value"
-        verdict: tuple[Status, str] = ("wrong", "another value")
+        for log in logs:
+            if decide(text, golds, Numeric(log=log)):
+                return "correct", "equal value"
     except (NotRead, RecursionError) as error:
         verdict = ("malformed", f"cannot be read: {error}")
     is_advanced = len(golds) == 1 and _ADVANCED.fullmatch(f"{text} {gold_text}")

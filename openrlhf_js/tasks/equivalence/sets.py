@@ -142,12 +142,15 @@ def _interval(tree: Tree) -> Tree | None:
     """The relation that an interval stands for, where the tree is one that can be."""
     if tree.kind != "group" or len(tree.args) != 3 or len(tree.args[0]) != 2:
         return None
-    brackets, low, high = tree.args
-    signs = ["<=" if bracket in "[]" else "<" for bracket in brackets]
-    for sign, end in zip(signs, (low, high), strict=True):
-        if sign == "<=" and infinite(end):
-            return None
-    return node("rel", tuple(signs), low, _ANY_VARIABLE, high)
+    (opening, closing), low, high = tree.args
+    is_closed_at_infinity = (opening == "[" and infinite(low)) or (
+        closing == "]" and infinite(high)
+    )
+    if is_closed_at_infinity:
+        return None
+    low_sign = "<=" if opening == "[" else "<"
+    high_sign = "<=" if closing == "]" else "<"
+    return node("rel", (low_sign, high_sign), low, _ANY_VARIABLE, high)
 
 
 def _holds(domain: Tree, sizes: Sizes, point: Any) -> bool:

@@ -11,6 +11,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable
+from typing import NamedTuple
 
 _SIGNS = r"""
 − – — ‐ ‑ ‒ - × · ⋅ ∙ ∗ ✕ * ÷ ⁄ ∕ / √ \sqrt ∛ \sqrt[3] ∜ \sqrt[4] ∞ \infty ° º ˚ ^{\circ} ≤ ⩽ \leq
@@ -92,7 +93,7 @@ for    [ ,]+for (?:all|any|every) (?:(?:real|positive|values|numbers?|integers?|
 @      (\d) ?\^? ?\{? ?(st|nd|rd|th)\b(?: ?\})?                          =>  \1\2
 @      (?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b   =>
 .      (\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))  =>  \1\\bar{\2\3}
-circ   (\d+) ?\^\\circ ?(\d+)'(?: ?(\d+)(?:''|"))?                        =>  minutes
+circ   (\d{1,4}) ?\^\\circ ?(\d{1,2})'(?: ?(\d{1,2})(?:''|"))?                        =>  minutes
 ^      (?<=\^)([2-9])(?=[1-9]\d*\^)                                      =>  {\1}
 circ   \^\\circ ?C(?![A-Za-z])                                            =>  SPACEcelsius
 (      (?<![\w\\])[A-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))                    =>
@@ -136,22 +137,31 @@ _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
     "joined": lambda number: number[1] + re.sub(r"\D", "", number[2]),
 }
 _compatible = functools.partial(unicodedata.normalize, "NFKC")
-_Rules = list[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]]
 
 
-def _rules(table: str) -> _Rules:
-    found = []
+class _Rule(NamedTuple):
+    """Where the guard is in a text, the pattern's matches are spelt otherwise."""
+
+    guard: str
+    pattern: re.Pattern[str]
+    spelling: str | Callable[[re.Match[str]], str]
+
+
+def _rules(table: str) -> list[_Rule]:
+    """The rules of a table, in their order."""
+    rules = []
     for line in table.strip().splitlines():
-        rule, _, spelling = (part.strip() for part in line.partition("  =>"))
-        guard, pattern = rule.split(None, 1)
-        spelling = spelling.replace("SPACE", " ")
-        for name, part in _PARTS.items():
-            pattern = pattern.replace(name, part)
-        found.append((guard.strip("@"), re.compile(pattern), _NAMED.get(spelling, spelling)))
-    return found
+        condition, _, replacement = line.partition("  =>")
+        guard, pattern = condition.strip().split(None, 1)
+        for name, expression in _PARTS.items():
+            pattern = pattern.replace(name, expression)
+        spelling = replacement.strip().replace("SPACE", " ")
+        rules.append(_Rule(guard.strip("@"), re.compile(pattern), _NAMED.get(spelling, spelling)))
+    return rules
 
 
-_LATEX_RULES, _PLAIN_RULES = _rules(_LATEX), _rules(_PLAIN)
+_PLAIN_RULES = _rules(_PLAIN)
+_ALL_RULES = _rules(_LATEX) + _PLAIN_RULES
 
 
 def normal(text: str) -> str:
@@ -161,10 +171,11 @@ def normal(text: str) -> str:
         return text
     if "\\\\" in text and r"\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
-    for guard, pattern, spelling in _LATEX_RULES * ("\\" in text) + _PLAIN_RULES:
+    for guard, pattern, spelling in _ALL_RULES if "\\" in text else _PLAIN_RULES:
         if guard in text:
             text = pattern.sub(spelling, text)
-    text = text.strip(' "').replace("{,}", "." if text.count("{,}") == 1 else ",")
+    is_decimal_comma = text.count("{,}") == 1
+    text = text.strip(' "').replace("{,}", "." if is_decimal_comma else ",")
     return text.rstrip(" .,;:\\").lstrip()
 
 

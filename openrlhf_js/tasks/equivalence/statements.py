@@ -67,6 +67,13 @@ def _names_a_value(call: Tree) -> bool:
     return True
 
 
+def name_the_same(name: Tree, other: Tree) -> bool:
+    """Whether two trees name the same: equal names, or `f(x)` and `y`."""
+    if not (is_name(name) and is_name(other)):
+        return False
+    return name == other or {name.kind, other.kind} == {"sym", "mul"}
+
+
 def _is_sum_of_names(tree: Tree) -> bool:
     """Whether the tree is a sum such as `m + n` or `100m - n`, of which answers give the value."""
     if tree.kind != "add":
@@ -99,12 +106,14 @@ def named_tuple(tree: Tree, other: Tree) -> Tree:
         return tree
     values: dict[str, Tree] = {}
     for item in tree.args:
-        if is_equation(item) and len(item.args) == 3 and item.args[1].kind == "sym":
-            _, name, value = item.args
-            values[name.args[0]] = value
-    if len(values) != len(tree.args):
-        return tree
-    return node("group", "()", *(values[name] for name in sorted(values)))
+        if not is_equation(item) or len(item.args) != 3:
+            return tree
+        _, name, value = item.args
+        if name.kind != "sym" or name.args[0] in values:
+            return tree
+        values[name.args[0]] = value
+    in_order = [values[name] for name in sorted(values)]
+    return node("group", "()", *in_order)
 
 
 def same_variable(answer: Tree, gold: Tree) -> Tree:
@@ -128,10 +137,11 @@ def _rule_head(head: Tree) -> tuple[str, str]:
 
 def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
     """The tree as a value with its unit; `5m` beside `6 cm` is no product."""
-    if tree.kind == "mul" and other and tree.args[1].args == other:
-        return tree.args[0], other
     if tree.kind in SIGN_UNITS:
         return tree.args[0], (tree.kind,)
+    if tree.kind == "mul":
+        value, factor = tree.args
+        return (value, other) if other and factor.args == other else (tree, None)
     if tree.kind != "measure":
         return tree, None
     value, unit = tree.args

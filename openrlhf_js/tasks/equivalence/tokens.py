@@ -127,15 +127,15 @@ def _commas_group(piece: str, in_brackets: bool) -> bool:
 
 def decimal(piece: str) -> Fraction:
     r"""The exact value of a numeral: `1,234.5`, `1e-3`, or with a cycle `0.1\bar{6}`."""
-    mantissa, _, exponent_digits = piece.replace(",", "").lower().partition("e")
-    exponent_is_long = len(exponent_digits) > 4
-    exponent = 0 if exponent_is_long else int(exponent_digits or 0)
-    if exponent_is_long or len(mantissa) > MAX_DIGITS or abs(exponent) > MAX_DIGITS:
+    mantissa, _, exponent = piece.replace(",", "").lower().partition("e")
+    is_long = len(mantissa) > MAX_DIGITS or len(exponent) > 4
+    if is_long or abs(int(exponent or 0)) > MAX_DIGITS:
         raise NotRead(f"a number of more than {MAX_DIGITS} digits")
     finite_digits, _, cycle = mantissa.partition("\\bar")
-    places = len(finite_digits.partition(".")[2])
     value = Fraction("0" if finite_digits == "." else finite_digits)
     cycle = cycle.strip(" {}")
     if cycle:
-        value += Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**places)
-    return value * Fraction(10) ** exponent
+        places = len(finite_digits.partition(".")[2])
+        nines = 10 ** len(cycle) - 1
+        value += Fraction(int(cycle), nines * 10**places)
+    return value * Fraction(10) ** int(exponent or 0)
