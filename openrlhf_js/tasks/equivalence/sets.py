@@ -143,13 +143,11 @@ def _interval(tree: Tree) -> Tree | None:
     if tree.kind != "group" or len(tree.args) != 3 or len(tree.args[0]) != 2:
         return None
     (opening, closing), low, high = tree.args
-    is_closed_at_infinity = (opening == "[" and infinite(low)) or (
-        closing == "]" and infinite(high)
-    )
-    if is_closed_at_infinity:
-        return None
     low_sign = "<=" if opening == "[" else "<"
     high_sign = "<=" if closing == "]" else "<"
+    for sign, end in ((low_sign, low), (high_sign, high)):
+        if sign == "<=" and infinite(end):
+            return None
     return node("rel", (low_sign, high_sign), low, _ANY_VARIABLE, high)
 
 

@@ -13,7 +13,6 @@ from openrlhf_js.tasks.equivalence.tree import (
     node,
     number,
     renamed,
-    subtrees,
     words,
 )
 from openrlhf_js.tasks.equivalence.vocabulary import Unit, is_sentence
@@ -39,7 +38,10 @@ def is_name(tree: Tree) -> bool:
     if kind == "call":
         return _names_a_value(tree)
     if kind in ("mul", "div"):  # a multiple of a name is none; `P(X = 1)` is one
-        return all(arg.kind == "rel" or (is_name(arg) and arg not in _CONSTANTS) for arg in args)
+        for arg in args:
+            if arg.kind != "rel" and (arg in _CONSTANTS or not is_name(arg)):
+                return False
+        return True
     is_inverse = kind == "pow" and args[1] == node("neg", number(1))
     return is_inverse and is_name(args[0])
 
@@ -59,12 +61,10 @@ def _names_a_value(call: Tree) -> bool:
         return all(argument.kind in ("sym", "mul") and is_name(argument) for argument in arguments)
     if function != "abs" or arguments[0].kind not in ("sym", "mul"):
         return False
-    for factor in subtrees(arguments[0]):
-        is_value = factor.kind == "sym" and factor.args[0] in _COMPLEX_NUMBERS
-        is_capital = factor.kind == "sym" and factor.args[0][0].isupper()
-        if not (is_value or is_capital or factor.kind == "mul"):
-            return False
-    return True
+    letters = names(arguments[0])
+    return is_name(arguments[0]) and all(
+        letter in _COMPLEX_NUMBERS or letter[0].isupper() for letter in letters
+    )
 
 
 def name_the_same(name: Tree, other: Tree) -> bool:
