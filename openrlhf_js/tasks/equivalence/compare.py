@@ -16,7 +16,6 @@ from typing import Any
 from openrlhf_js.tasks.equivalence.sets import infinite, is_domain, same_set
 from openrlhf_js.tasks.equivalence.statements import (
     SIGN_UNITS,
-    is_least_residue,
     is_name,
     name_the_same,
     named_tuple,
@@ -210,24 +209,15 @@ class Judge:
         return self.same(node("rel", signs[:-1], *exact_sides), gold)
 
     def _residues(self, answer: Tree, gold: Tree) -> bool:
-        r"""Whether residues are of one class, or the answer is one that stands for the gold number.
-
-        `3 \pmod 7` says 3; the gold answer `3 \pmod 7` is a class, and 3 alone is not.
-        """
-        if answer.kind != "mod":
+        """Whether both are the same class of residues."""
+        if answer.kind != "mod" or gold.kind != "mod":
             return False
         value, modulus = answer.args
-        if is_equation(value) and is_name(value.args[1]) and len(value.args) == 3:
-            value = value.args[2]
-        if gold.kind != "mod":
-            return is_least_residue(rational(value), rational(modulus)) and self.same(value, gold)
         gold_value, gold_modulus = gold.args
-        if is_equation(gold_value):
-            gold_value = gold_value.args[-1]
-        difference = rational(node("add", value, node("neg", gold_value)))
+        difference = rational(node("add", _last_side(value), node("neg", _last_side(gold_value))))
         size = rational(modulus)
         if not size or difference is None or size != rational(gold_modulus):
-            return modulus == gold_modulus and value == gold_value
+            return False
         return difference % size == 0
 
     def _collections(self, answer: Tree, gold: Tree) -> bool:
@@ -273,6 +263,11 @@ class Judge:
                 return False
             ratios.append(left_value / right_value)
         return len(ratios) > 1 and all(self.agree(ratio, ratios[0]) for ratio in ratios)
+
+
+def _last_side(tree: Tree) -> Tree:
+    """The right side of an equation, or what is none."""
+    return tree.args[-1] if is_equation(tree) else tree
 
 
 def _difference(equation: Tree) -> Tree | None:

@@ -14,6 +14,7 @@ from openrlhf_js.tasks.equivalence.compare import Judge, Undecided
 from openrlhf_js.tasks.equivalence.labels import MAX_CHARS, Gold, golds_of
 from openrlhf_js.tasks.equivalence.readings import readings
 from openrlhf_js.tasks.equivalence.spelling import normal
+from openrlhf_js.tasks.equivalence.statements import without_modulus
 from openrlhf_js.tasks.equivalence.syntax import read
 from openrlhf_js.tasks.equivalence.tokens import decimal
 from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, node
@@ -62,13 +63,16 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
     if not all(gold.trees for gold in golds):
         raise NotRead("a label that is no plain answer")
     is_plain = len(golds) == 1 and not first.within
-    if is_plain and first.trees[0].kind == "num" and _NUMERAL.match(text):  # most answers
+    is_number = is_plain and first.trees[0].kind == "num"
+    if is_number and _NUMERAL.match(text):  # most answers
         return decimal(text) == first.trees[0].args[0]
     tests = []
     for gold in golds:
         lenient = replace(judge, within=gold.within)
         tests.append(partial(_fits, lenient, gold.trees))
     for answer in _answers(text):
+        if is_number:
+            answer = without_modulus(answer)
         answers = [answer] if is_plain else compare.members(answer)
         if compare.matched(answers, tests):
             return True

@@ -107,7 +107,9 @@ class _Point(NamedTuple):
 
 _POSITIVE_POINTS = 3
 _MOST_PATTERNS = 12
-_NEAR, _FAR = (mp.mpf(1) / 5, mp.mpf(4) / 5), (mp.mpf(1) / 5, mp.mpf(4))  # least size, and range
+_LEAST_SIZE = mp.mpf(1) / 5
+_NEAR = mp.mpf(4) / 5  # how much larger coordinates may be
+_FAR = mp.mpf(4)
 
 
 @lru_cache(maxsize=64)
@@ -148,14 +150,13 @@ def _signed(signs: Sequence[int], sizes: Sequence[Value]) -> tuple[Value, ...]:
     return tuple(sign * size for sign, size in zip(signs, sizes, strict=True))
 
 
-def _coordinates(index: int, count: int, reach: tuple[Value, Value]) -> tuple[Value, ...]:
+def _coordinates(index: int, count: int, reach: Value) -> tuple[Value, ...]:
     """The sizes of a point's coordinates, which depend on no name."""
-    least, spread = reach
     coordinates = []
     for place in range(count):
         digest = hashlib.sha256(f"{index}/{place}".encode()).digest()
-        share = mp.mpf(int.from_bytes(digest[:24], "big")) / (1 << 192)
-        coordinates.append(least + share * spread)
+        share = mp.mpf(int.from_bytes(digest, "big")) / (1 << 256)
+        coordinates.append(_LEAST_SIZE + share * reach)
     return tuple(coordinates)
 
 

@@ -145,9 +145,8 @@ def _interval(tree: Tree) -> Tree | None:
     (opening, closing), low, high = tree.args
     low_sign = "<=" if opening == "[" else "<"
     high_sign = "<=" if closing == "]" else "<"
-    for sign, end in ((low_sign, low), (high_sign, high)):
-        if sign == "<=" and infinite(end):
-            return None
+    if (low_sign == "<=" and infinite(low)) or (high_sign == "<=" and infinite(high)):
+        return None
     return node("rel", (low_sign, high_sign), low, _ANY_VARIABLE, high)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 from openrlhf_js.tasks.equivalence.tree import (
     Tree,
@@ -168,8 +167,15 @@ def with_equals_sign(relation: Tree) -> Tree:
     return node("rel", (*signs[:-1], signs[-1].replace("approx", "=")), *sides)
 
 
-def is_least_residue(value: Fraction | None, modulus: Fraction | None) -> bool:
-    """Whether a number is the residue that stands for its class: 3 modulo 7, not 10."""
-    if value is None or modulus is None or value.denominator != 1:
-        return False
-    return 0 <= value < modulus
+def without_modulus(tree: Tree) -> Tree:
+    r"""The number 3 for `3 \pmod 7` or `x = 3 \pmod 7`, where it is the least residue."""
+    if tree.kind != "mod":
+        return tree
+    value, modulus = tree.args
+    if is_equation(value) and len(value.args) == 3 and is_name(value.args[1]):
+        value = value.args[2]
+    if value.kind != "num" or modulus.kind != "num":
+        return tree
+    residue = value.args[0]
+    is_least = residue.denominator == 1 and 0 <= residue < modulus.args[0]
+    return value if is_least else tree
