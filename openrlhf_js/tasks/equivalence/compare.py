@@ -7,12 +7,12 @@ by name, and scalars as exact rationals or by a worker's judge.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from openrlhf_js.tasks.equivalence.exact import rational
 from openrlhf_js.tasks.equivalence.sets import infinite, is_domain, same_set
 from openrlhf_js.tasks.equivalence.statements import (
     SIGN_UNITS,
@@ -33,59 +33,12 @@ from openrlhf_js.tasks.equivalence.tree import (
     words,
 )
 
-MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
 MAX_MEMBERS = 64
 _STRUCTURES = words("group list rel mod union minus meet field text")
 
 
 class Undecided(Exception):
     """There is no exact value: a worker has to decide."""
-
-
-# exact values
-
-
-def rational(tree: Tree) -> Fraction | None:
-    """The exact value, or None where it is not rational, not a number, or past the cap."""
-    kind, args = tree
-    if kind == "num":
-        return args[0]
-    operation = OPERATIONS.get(kind)
-    if operation is None:
-        return None
-    operands = [rational(arg) for arg in args]
-    if None in operands:
-        return None
-    try:
-        value = operation(*operands)
-    except (ValueError, ZeroDivisionError):
-        return None
-    return value if _bits(value) <= MAX_BITS else None
-
-
-def _bits(value: Fraction) -> int:
-    return max(abs(value.numerator), value.denominator).bit_length()
-
-
-def _power(base: Fraction, exponent: Fraction) -> Fraction:
-    if exponent.denominator > 1 or base == exponent == 0:
-        raise ValueError
-    if abs(base) == 1:
-        return base ** int(exponent % 2)
-    if _bits(base) * abs(exponent) > MAX_BITS:
-        raise ValueError
-    return base ** int(exponent)
-
-
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    "neg": operator.neg,
-    "add": operator.add,
-    "mul": operator.mul,
-    "apply": operator.mul,
-    "div": operator.truediv,
-    "pow": _power,
-    "percent": lambda percent: percent / 100,
-}
 
 
 # several answers

@@ -8,6 +8,7 @@ expressions hands text to sympy's `parse_expr`, which runs it as Python.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ import math_verify
 from mpmath import mp  # type: ignore[import-untyped]
 
 from openrlhf_js.tasks.base import Status
-from openrlhf_js.tasks.equivalence.compare import OPERATIONS, Judge
+from openrlhf_js.tasks.equivalence.compare import Judge
+from openrlhf_js.tasks.equivalence.exact import OPERATIONS
 from openrlhf_js.tasks.equivalence.grader import decide
 from openrlhf_js.tasks.equivalence.labels import golds_of
 from openrlhf_js.tasks.equivalence.spelling import normal
@@ -73,6 +75,18 @@ def _bounded(function: Callable[..., Value], most: int) -> Callable[..., Value]:
     return call
 
 
+def _of_whole_numbers(function: Callable[..., int]) -> Callable[..., Value]:
+    """A function that refuses arguments that are not whole or too large."""
+
+    def call(*arguments: Value) -> Value:
+        for argument in arguments:
+            if not mp.isint(argument) or mp.mag(argument or 1) > mp.prec:
+                raise _NoValue
+        return mp.mpf(function(*map(int, arguments)))
+
+    return call
+
+
 _FUNCTIONS: dict[str, Callable[..., Value]] = {
     **OPERATIONS,
     "pow": _power,
@@ -90,6 +104,8 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "exp": lambda exponent: _power(mp.e, exponent),
     "fact": _bounded(mp.factorial, 16),
     "binom": _bounded(mp.binomial, 16),
+    "gcd": _of_whole_numbers(math.gcd),
+    "lcm": _of_whole_numbers(math.lcm),
 }
 for _name in words("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh"):
     _FUNCTIONS[_name] = _bounded(getattr(mp, _name.replace("arc", "a")), 4_000)

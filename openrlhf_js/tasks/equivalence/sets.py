@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from openrlhf_js.tasks.equivalence.exact import line
 from openrlhf_js.tasks.equivalence.tree import (
     NotRead,
     Tree,
@@ -19,6 +20,7 @@ from openrlhf_js.tasks.equivalence.tree import (
     is_set,
     names,
     node,
+    number,
     subtrees,
 )
 
@@ -35,6 +37,7 @@ _RELATIONS = {
     "!=": operator.ne,
     "=": operator.eq,
 }
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}  # by a negative factor
 _CONSTANTS = frozenset(["\\pi", "e"])
 _ANY_VARIABLE = node("sym", "_")  # without a name
 _UNBOUNDED = (math.inf, -math.inf)
@@ -126,9 +129,31 @@ def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
     if "=" in relation.args[0] and not is_alternative:
         raise NotRead("an equation rather than a set of reals")
     variables = [side for side in relation.args[1:] if _variable(side) is not None]
-    if len(variables) != 1:
+    solved = relation if len(variables) == 1 else _solved(relation)
+    if solved is None:
         raise NotRead("an inequality that is not solved for one variable")
-    return relation
+    return solved
+
+
+def _solved(relation: Tree) -> Tree | None:
+    """`x < -3` for `-2x > 6`: a relation with one linear side, solved for its variable, or None."""
+    signs, *sides = relation.args
+    unknown_sides = [side for side in sides if names(side) - _CONSTANTS]
+    if len(unknown_sides) != 1 or len(names(unknown_sides[0])) != 1:
+        return None
+    unknown_side = unknown_sides[0]
+    (variable,) = names(unknown_side)
+    linear = line(unknown_side, variable)
+    if linear is None or linear.slope == 0:
+        return None
+    solved_sides = []
+    for side in sides:
+        shifted = node("add", side, number(-linear.constant))
+        quotient = node("div", shifted, number(linear.slope))
+        solved_sides.append(node("sym", variable) if side == unknown_side else quotient)
+    if linear.slope < 0:
+        signs = tuple(_TURNED.get(sign, sign) for sign in signs)
+    return node("rel", signs, *solved_sides)
 
 
 def _point(tree: Tree) -> Tree:

@@ -123,7 +123,7 @@ _PARTS = {
     "PHRASE": "[a-z ]{1,20}",
     "POWER": r"(?:\^ ?\{? ?\d ?\}?)?",
     "LENGTH": "km|cm|mm|mi|ft|kg|mg|mL|meters|miles|feet|dollars",
-    "VARIABLE": r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?",
+    "VARIABLE": r"[a-zA-Z](?![a-zA-Z])(?: ?(?:\\?in\b|[<>,!]|and )[^={}]{0,40}(?:\{[A-Z]\})?)?",
     "AMOUNT": r"(?=[-\d.{\\(]|[a-z]\b)((?:[^,;=]|,(?=\d{3}))*?)",
     "AFTER": r",(?!\d{3})|[;=]|\b(?:and|or|per)\b|/ ?[a-z]|\Z",
     "NOTHING": r"(?:there (?:is|are|exists?) |has )?no (?:(?:real|such|possible|valid|integer"

@@ -11,7 +11,7 @@ from openrlhf_js.tasks.equivalence.tree import (
     names,
     node,
     number,
-    renamed,
+    substituted,
     words,
 )
 from openrlhf_js.tasks.equivalence.vocabulary import Unit, is_sentence
@@ -21,6 +21,7 @@ _OF_NAMES = words("sin cos tan cot sec csc gcd lcm max min det")  # `\sin A = 1/
 _CONSTANTS = (node("sym", "\\pi"), node("sym", "i"))
 _COORDINATES = frozenset("abcpqrxyz")  # names that have an order in a tuple
 _FUNCTIONS = frozenset("fghFGHPQRST")  # names that a rule `f(x) = ...` is of
+_INDICES = ("i", "j", "k", "m", "n", "t")  # of sequences
 _UNKNOWNS = frozenset("xyz")  # `x + y = 5` is a condition rather than the value of a sum
 _COMPLEX_NUMBERS = ("z", "w")
 
@@ -60,10 +61,10 @@ def _names_a_value(call: Tree) -> bool:
         return all(argument.kind in ("sym", "mul") and is_name(argument) for argument in arguments)
     if function != "abs" or arguments[0].kind not in ("sym", "mul"):
         return False
-    letters = names(arguments[0])
-    return is_name(arguments[0]) and all(
-        letter in _COMPLEX_NUMBERS or letter[0].isupper() for letter in letters
-    )
+    for letter in names(arguments[0]):
+        if letter not in _COMPLEX_NUMBERS and not letter[0].isupper():
+            return False
+    return is_name(arguments[0])
 
 
 def name_the_same(name: Tree, other: Tree) -> bool:
@@ -117,20 +118,27 @@ def named_tuple(tree: Tree, other: Tree) -> Tree:
 
 def same_variable(answer: Tree, gold: Tree) -> Tree:
     """The answer `f(t) = 2t` in the variable of the gold answer `f(x) = 3x`: `f(x) = 2x`."""
-    answer_function, answer_variable = _rule_head(answer.args[1])
-    gold_function, gold_variable = _rule_head(gold.args[1])
+    signs, head, *values = answer.args
+    gold_head = gold.args[1]
+    function, variable = _rule_head(head)
+    gold_function, gold_variable = _rule_head(gold_head)
     is_taken = gold_variable in names(answer)
-    if not answer_function or answer_function != gold_function or is_taken:
+    if not function or function != gold_function or is_taken:
         return answer
-    return renamed(answer, answer_variable, gold_variable)
+    renamed = [substituted(side, variable, node("sym", gold_variable)) for side in values]
+    return node("rel", signs, gold_head, *renamed)
 
 
 def _rule_head(head: Tree) -> tuple[str, str]:
-    """The function and the variable of `f(x)`, or empty names."""
+    """The function and the variable of `f(x)`, or of a sequence such as `a_n`; or empty names."""
     if head.kind == "mul" and all(arg.kind == "sym" for arg in head.args):
         function, variable = (arg.args[0] for arg in head.args)
-        if function in _FUNCTIONS and variable.islower():
-            return function, variable
+        is_rule = function in _FUNCTIONS and variable.islower()
+        return (function, variable) if is_rule else ("", "")
+    if head.kind == "sym":
+        sequence, _, index = head.args[0].partition("_")
+        if index in _INDICES:
+            return f"{sequence}_", index
     return "", ""
 
 

@@ -49,8 +49,6 @@ _INFIX = {  # how tightly a sign binds, and the kind of node that it makes
 _BRACKETS = {"()": "()", "[]": "[]", "\\{\\}": "{}"}
 _INTERVALS = {"(]": "(]", "[)": "[)", "][": "()", "]]": "(]", "[[": "[)"}
 _BOTH_SIGNS = re.compile(r"\\(pm|mp)(?![a-z])")
-_PLUS_FIRST = {"pm": "+", "mp": "-"}
-_MINUS_FIRST = {"pm": "-", "mp": "+"}
 _LONGEST_ARGUMENT = 16  # tokens between the parentheses of `f(3) =`
 _CONSTANTS = words("- / , { } frac sqrt pi infty")  # signs that may stand between them
 
@@ -61,15 +59,23 @@ def read(text: str, thousands: bool = True) -> Tree:
     `thousands`: whether commas may group the digits of a number.
     """
     if _BOTH_SIGNS.search(text):
-        plus = read(_BOTH_SIGNS.sub(lambda sign: _PLUS_FIRST[sign[1]], text), thousands)
-        minus = read(_BOTH_SIGNS.sub(lambda sign: _MINUS_FIRST[sign[1]], text), thousands)
-        if plus.kind == "list" or is_set(plus):
-            return Tree(plus.kind, tuple(dict.fromkeys(plus.args + minus.args)))
-        return node("list", plus, minus)
+        upper = read(_BOTH_SIGNS.sub(_upper_sign, text), thousands)
+        lower = read(_BOTH_SIGNS.sub(_lower_sign, text), thousands)
+        if upper.kind == "list" or is_set(upper):
+            return Tree(upper.kind, tuple(dict.fromkeys(upper.args + lower.args)))
+        return node("list", upper, lower)
     parser = _Parser(tokens_of(text, thousands))
     tree = parser.tree()
     parser.expect("end")
     return tree
+
+
+def _upper_sign(sign: re.Match[str]) -> str:
+    return "+" if sign[1] == "pm" else "-"
+
+
+def _lower_sign(sign: re.Match[str]) -> str:
+    return "-" if sign[1] == "pm" else "+"
 
 
 class _Parser:
@@ -275,7 +281,7 @@ class _Parser:
             if token.text == ")" and behind.text == "=":
                 return node("apply", function, self.primary())
             if token.kind != "number" and token.text not in _CONSTANTS:
-                break
+                return function
         return function
 
     def call(self, name: str) -> Tree:

@@ -49,11 +49,11 @@ def names(tree: Tree) -> set[str]:
     return {subtree.args[0] for subtree in subtrees(tree) if subtree.kind == "sym"}
 
 
-def renamed(tree: Tree, old: str, new: str) -> Tree:
-    """The tree with another name in place of one."""
-    if tree == node("sym", old):
-        return node("sym", new)
-    args = [renamed(arg, old, new) if isinstance(arg, Tree) else arg for arg in tree.args]
+def substituted(tree: Tree, name: str, value: Tree) -> Tree:
+    """The tree with a value in place of a name."""
+    if tree == node("sym", name):
+        return value
+    args = [substituted(arg, name, value) if isinstance(arg, Tree) else arg for arg in tree.args]
     return Tree(tree.kind, tuple(args))
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.base import scored
 from openrlhf_js.tasks.equivalence import grader, numeric
-from openrlhf_js.tasks.equivalence.compare import rational
+from openrlhf_js.tasks.equivalence.exact import rational
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import read
 
