@@ -1,5 +1,6 @@
 """The final answer of a response: in the last `\\boxed{}` or `<answer>`, or after the last `####`.
 
+Only what is behind the last `</think>` counts, and nothing where a `<think>` is never closed.
 Each function takes the response alone, never the prompt, and time in proportion to its length.
 """
 
@@ -22,6 +23,7 @@ _END_MARK = re.compile(
     r"<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>"  # noqa: RUF001
 )
 _LONGEST_END_MARK = 48
+_THINK, _END_THINK = "<think>", "</think>"
 
 
 def last_boxed(response: str) -> str | None:
@@ -60,10 +62,36 @@ def last_hashes(response: str) -> str | None:
     return behind.partition("\n")[0].strip() if hashes else None
 
 
+def after_thinking(response: str) -> str | None:
+    """What is behind the last `</think>`, all where there is no tag, None in unclosed thoughts."""
+    if "think>" not in response:
+        return response
+    opened = response.rfind(_THINK)
+    closed = response.rfind(_END_THINK)
+    if opened > closed:
+        return None
+    return response if closed < 0 else response[closed + len(_END_THINK) :]
+
+
+def without_think_tags(response: str) -> str:
+    """The response with its thoughts as a part of the answer, for graders that keep them."""
+    return response.replace(_THINK, " ").replace(_END_THINK, " ")
+
+
 def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | None:
-    """What the first of the places that the response has holds, without end tokens, or None."""
-    found = next((text for place in places if (text := place(response)) is not None), "").strip()
-    return (without_end_marks(found) if found.endswith(">") else found) or None
+    """What the first of the places that the response has holds, without end tokens, or None.
+
+    The places are looked for behind the thoughts.
+    """
+    reply = after_thinking(response)
+    if reply is None:
+        return None
+    for place in places:
+        answer = place(reply)
+        if answer is not None:
+            answer = answer.strip()
+            return (without_end_marks(answer) if answer.endswith(">") else answer) or None
+    return None
 
 
 def boxed_or_tagged(response: str) -> str | None:

@@ -9,12 +9,13 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from openrlhf_js.tasks import task_of
-from openrlhf_js.tasks.answers import without_end_marks
+from openrlhf_js.tasks.answers import without_end_marks, without_think_tags
 from openrlhf_js.tasks.base import STATUSES, Score, Task, check_label
 
 Strings = Sequence[str]
@@ -26,9 +27,10 @@ _THREADS = 32  # answers that hang do so in parallel
 _LEAST_TAIL = 16  # characters, white space aside: a tail that cannot occur by accident
 
 
-def reward_function(task: str) -> RewardFunction:
+def reward_function(task: str, keep_thinking: bool = False) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
+    An answer counts behind the last `</think>`; with `keep_thinking` one among the thoughts too.
     Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, less
     for others), and in `extra_logs` `accuracy`, `status/<status>` and `grading_seconds`. ValueError
     for a malformed label, and for a query in which the response cannot be told from the prompt.
@@ -36,19 +38,22 @@ def reward_function(task: str) -> RewardFunction:
     chosen = task_of(task)
 
     def reward_func(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
-        return _graded([chosen] * len(labels), queries, prompts, labels)
+        tasks = [chosen] * len(labels)
+        return _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
 
     return reward_func
 
 
-def reward_by_datasource(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
+def reward_by_datasource(
+    queries: Strings, prompts: Strings, labels: Strings, *, keep_thinking: bool = False
+) -> dict[str, Any]:
     """The `reward_func` of mixed data: each response is graded by the task of its own datasource.
 
     openrlhf_js hands it over as the attribute `datasource` of the label; ValueError where it is
     missing or unknown. The logs also hold `accuracy/<task>`: NaN at responses of another task.
     """
     tasks = [_task_of_label(label) for label in labels]
-    result = _graded(tasks, queries, prompts, labels)
+    result = _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
     accuracy = result["extra_logs"]["accuracy"]
     for name in {task.NAME for task in tasks}:
         is_of_task = torch.tensor([name == task.NAME for task in tasks])
@@ -83,7 +88,11 @@ class Graded(NamedTuple):
 
 
 def _graded(
-    tasks: Sequence[Task], queries: Strings, prompts: Strings, labels: Strings
+    tasks: Sequence[Task],
+    queries: Strings,
+    prompts: Strings,
+    labels: Strings,
+    keep_thinking: bool,
 ) -> dict[str, Any]:
     """The rewards and logs of responses, each graded by its own task."""
     if not len(tasks) == len(queries) == len(prompts) == len(labels):
@@ -92,7 +101,8 @@ def _graded(
             "be equally many"
         )
     with ThreadPoolExecutor(_THREADS) as threads:
-        graded = list(threads.map(_grade, tasks, queries, prompts, labels))
+        grade = partial(_grade, keep_thinking=keep_thinking)
+        graded = list(threads.map(grade, tasks, queries, prompts, labels))
     rewards = torch.tensor([response.score.value for response in graded])
     logs = {"grading_seconds": torch.tensor([response.seconds for response in graded])}
     for status in STATUSES:
@@ -102,9 +112,14 @@ def _graded(
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
 
-def _grade(task: Task, query: str, prompt: str, label: str) -> Graded:
+def _grade(task: Task, query: str, prompt: str, label: str, keep_thinking: bool) -> Graded:
     began = time.perf_counter()
-    score = task.score(response_of(query, prompt), check_label(task, label))
+    response = response_of(query, prompt)
+    if prompt.rstrip().endswith("<think>"):  # the chat template has opened the thoughts
+        response = f"<think>{response}"
+    if keep_thinking:
+        response = without_think_tags(response)
+    score = task.score(response, check_label(task, label))
     return Graded(score, time.perf_counter() - began)
 
 

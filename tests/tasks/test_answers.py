@@ -111,6 +111,22 @@ def test_every_task_reads_the_papers_answer_in_a_box_and_in_tags(form, end):
     assert answers.boxed_or_tagged(f"\\boxed 7{end}") == "7"
 
 
+@pytest.mark.parametrize("name", PAPER)
+def test_what_is_behind_the_thoughts_counts(name):
+    label, right, wrong = PAPER[name]
+    form = "<answer> %s </answer>" if name in ("countdown", "maze") else "\\boxed{%s}"
+    for response, status in [
+        (f"<think>{form % wrong}</think>{form % right}", "correct"),
+        (f"<think>{form % right}</think>{form % wrong}", "wrong"),
+        (f"{form % right}</think>{form % wrong}", "wrong"),  # the template wrote the opening tag
+        (f"<think>{form % right}</think>I am done.", "no_answer"),
+        (f"<think>{form % right}", "no_answer"),
+        (f"<think>hm</think>{form % right}<think>{form % right}", "no_answer"),
+        (f"rethink> {form % right}", "correct"),
+    ]:
+        assert TASKS[name].score(response, label).status == status, response
+
+
 def reads_the_papers_answer(name, label, right, wrong, form, end):
     for said, status in ((right, "correct"), (wrong, "wrong")):
         response = f"<think> Let me see: {wrong}? </think>\n{form % said}{end}"

@@ -91,6 +91,18 @@ def test_answers_of_one_call_are_graded_in_parallel_in_order_with_plain_labels(m
         assert grade(responses, [""] * 10, labels)["rewards"].tolist() == [1.0, 0.0] * 5
 
 
+def test_thoughts_are_graded_only_if_they_are_to_be_kept():
+    """Also where the chat template has opened them."""
+    prompts = [PROMPT, PROMPT, f"{PROMPT}<think>\n", f"{PROMPT}<think>\n"]
+    said = [f"<think>{RIGHT}</think>", RIGHT, RIGHT, f"{WRONG}</think>{RIGHT}"]
+    queries = [prompt + text for prompt, text in zip(prompts, said, strict=True)]
+    labels = [Sourced(LABEL, "countdown")] * 4
+    for keep_thinking, expected in ((False, [0, 1, 0, 1]), (True, [1, 1, 1, 1])):
+        graded = reward_function("countdown", keep_thinking)(queries, prompts, labels)
+        mixed = reward_by_datasource(queries, prompts, labels, keep_thinking=keep_thinking)
+        assert graded["rewards"].tolist() == mixed["rewards"].tolist() == expected
+
+
 def test_a_malformed_label_and_an_unknown_task_are_errors():
     with pytest.raises(ValueError, match="label"):
         reward_function("countdown")([PROMPT + RIGHT], [PROMPT], ["seventy-one"])

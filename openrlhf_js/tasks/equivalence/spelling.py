@@ -11,6 +11,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable
+from typing import NamedTuple
 
 _SIGNS = r"""
 − – — ‐ ‑ ‒ - × · ⋅ ∙ ∗ ✕ * ÷ ⁄ ∕ / √ \sqrt ∛ \sqrt[3] ∜ \sqrt[4] ∞ \infty ° º ˚ ^{\circ} ≤ ⩽ \leq
@@ -62,7 +63,9 @@ begin  (?:\\\\\s*)+                                                        =>  ]
 begin  ,?\s*&                                                            =>  ,
 begin  \\begin\{cases\}                                                  =>  [
 begin  \\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?      =>  ([
-frac   \\frac\{ ?\\text\{([a-z ]+)\} ?\} ?\{ ?\\text\{([a-z ]{1,20})\} ?\}  =>  \\text{ \1/\2}
+frac   \\frac\{ ?\\text\{(PHRASE)\} ?\} ?\{ ?\\text\{(PHRASE)\} ?(POWER) ?\}  =>  \\text{ \1/\2}\3
+frac   (?<=[\d}]) ?\\?[ ,]?\\frac\{(LENGTH)\} ?\{(h|hr|s|min|hour|l|L|g)\}  =>  \\text{ \1/\2}
+forall  \\forall(?![a-z])                                               =>  for allSPACE
 text   (?<=[\d)}])(?<![A-Z]\})[ ~]?\\text\{[ ~]?([ABCFJKLNVWghlms])(?![A-Za-z])  =>  \\text{ \\\1
 text   \\text\{([^{}]*)\}                                               =>  SPACE\1SPACE
 text   \\text(?=\{)                                                      =>
@@ -70,6 +73,8 @@ _      \ +(?=_)                                                         =>
 """
 _PLAIN = r"""
 <      </?answer>                                                       =>
+$      (?<=\$)(or|and)(?=\$)                                              =>  SPACE\1SPACE
+$$     (?<!\\)\$\$                                                       =>  $
 $      (?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)                     =>  \1
 $      \$                                                               =>  \\usdSPACE
 \      (?<!\\)\\[ ,;:>]                                                 =>  SPACE
@@ -88,6 +93,8 @@ for    [ ,]+for (?:all|any|every) (?:(?:real|positive|values|numbers?|integers?|
 @      (\d) ?\^? ?\{? ?(st|nd|rd|th)\b(?: ?\})?                          =>  \1\2
 @      (?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b   =>
 .      (\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))  =>  \1\\bar{\2\3}
+circ   (\d{1,4}) ?\^\\circ ?(\d{1,2})'(?: ?(\d{1,2})(?:''|"))?                        =>  minutes
+^      (?<=\^)([2-9])(?=[1-9]\d*\^)                                      =>  {\1}
 circ   \^\\circ ?C(?![A-Za-z])                                            =>  SPACEcelsius
 (      (?<![\w\\])[A-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))                    =>
 ^      (?<![a-z])(sin|cos|tan) ?\^ ?(?:\{ ?-1 ?\}|-1(?![\d.]))          =>  arc\1
@@ -113,7 +120,10 @@ real   \A ?(?:[aA]ll )?reals?(?: numbers)?[ .]*\Z                        =>  (-\
 \pi    \A([^,]*(?<![a-zA-Z\\]))[km] ?(\\pi(?![^,]*[a-z]))                  =>  \1n\2
 """
 _PARTS = {
-    "VARIABLE": r"[a-zA-Z](?![a-zA-Z])[^={}]{0,40}(?:\{[A-Z]\})?",
+    "PHRASE": "[a-z ]{1,20}",
+    "POWER": r"(?:\^ ?\{? ?\d ?\}?)?",
+    "LENGTH": "km|cm|mm|mi|ft|kg|mg|mL|meters|miles|feet|dollars",
+    "VARIABLE": r"[a-zA-Z](?![a-zA-Z])(?: ?(?:\\?in\b|[<>,!]|and )[^={}]{0,40}(?:\{[A-Z]\})?)?",
     "AMOUNT": r"(?=[-\d.{\\(]|[a-z]\b)((?:[^,;=]|,(?=\d{3}))*?)",
     "AFTER": r",(?!\d{3})|[;=]|\b(?:and|or|per)\b|/ ?[a-z]|\Z",
     "NOTHING": r"(?:there (?:is|are|exists?) |has )?no (?:(?:real|such|possible|valid|integer"
@@ -122,26 +132,36 @@ _PARTS = {
 }
 _NAMED: dict[str, str | Callable[[re.Match[str]], str]] = {
     "alias": lambda m: _ALIASES.get(m[1], m[0]),
+    "minutes": lambda m: f"{{{m[1]}+{m[2]}/60+{m[3] or 0}/3600}}^\\circ",
     "mixed": lambda m: f"{{{m[1]}+{m[2]}}}" if 0 < int(m[3]) < int(m[4]) else m[0],
     "joined": lambda number: number[1] + re.sub(r"\D", "", number[2]),
 }
 _compatible = functools.partial(unicodedata.normalize, "NFKC")
-_Rules = list[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]]
 
 
-def _rules(table: str) -> _Rules:
-    found = []
+class _Rule(NamedTuple):
+    """Where the guard is in a text, the pattern's matches are spelt otherwise."""
+
+    guard: str
+    pattern: re.Pattern[str]
+    spelling: str | Callable[[re.Match[str]], str]
+
+
+def _rules(table: str) -> list[_Rule]:
+    """The rules of a table, in their order."""
+    rules = []
     for line in table.strip().splitlines():
-        rule, _, spelling = (part.strip() for part in line.partition("  =>"))
-        guard, pattern = rule.split(None, 1)
-        spelling = spelling.replace("SPACE", " ")
-        for name, part in _PARTS.items():
-            pattern = pattern.replace(name, part)
-        found.append((guard.strip("@"), re.compile(pattern), _NAMED.get(spelling, spelling)))
-    return found
+        condition, _, replacement = line.partition("  =>")
+        guard, pattern = condition.strip().split(None, 1)
+        for name, expression in _PARTS.items():
+            pattern = pattern.replace(name, expression)
+        spelling = replacement.strip().replace("SPACE", " ")
+        rules.append(_Rule(guard.strip("@"), re.compile(pattern), _NAMED.get(spelling, spelling)))
+    return rules
 
 
-_LATEX_RULES, _PLAIN_RULES = _rules(_LATEX), _rules(_PLAIN)
+_PLAIN_RULES = _rules(_PLAIN)
+_ALL_RULES = _rules(_LATEX) + _PLAIN_RULES
 
 
 def normal(text: str) -> str:
@@ -151,10 +171,11 @@ def normal(text: str) -> str:
         return text
     if "\\\\" in text and r"\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
-    for guard, pattern, spelling in _LATEX_RULES * ("\\" in text) + _PLAIN_RULES:
+    for guard, pattern, spelling in _ALL_RULES if "\\" in text else _PLAIN_RULES:
         if guard in text:
             text = pattern.sub(spelling, text)
-    text = text.strip(' "').replace("{,}", "." if text.count("{,}") == 1 else ",")
+    is_decimal_comma = text.count("{,}") == 1
+    text = text.strip(' "').replace("{,}", "." if is_decimal_comma else ",")
     return text.rstrip(" .,;:\\").lstrip()
 
 

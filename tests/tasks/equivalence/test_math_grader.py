@@ -1,10 +1,12 @@
 """Answers are graded by what they say, labels are checked, and hostile text is refused unrun."""
 
 import json
+import re
 import subprocess
 import sys
 import time
 from fractions import Fraction
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,8 @@ from hypothesis import strategies as st
 
 from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.base import scored
-from openrlhf_js.tasks.equivalence import grader
-from openrlhf_js.tasks.equivalence.compare import rational
+from openrlhf_js.tasks.equivalence import grader, numeric
+from openrlhf_js.tasks.equivalence.exact import rational
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import read
 
@@ -56,6 +58,43 @@ def test_once_wrong(in_process):
 def test_every_gold_answer_is_its_own_right_answer(in_process):
     for _, _, label in examples("math_examples.txt"):
         assert label.startswith("{") or verdict(label, label)
+
+
+def test_every_gold_answer_is_right_with_each_spacing_of_its_commas(in_process):
+    labels = {row[2] for row in examples("math_examples.txt")} | {pair["label"] for pair in PAIRS}
+    for label in labels:
+        is_amount = re.search(r"[a-zA-Z$].*\d,\d{3}|\d,\d{3}.*[a-zA-Z]", label)
+        if is_amount or label.startswith("{"):
+            continue
+        assert verdict(re.sub(r",\s+", ",", label), label), label
+        assert verdict(re.sub(r"(?<![\\{]),(?=[^\s!}])", ", ", label), label), label
+
+
+SIGNS = [  # true only where both variables are positive
+    ("|%s%s|", "%s%s"),
+    ("|%s+%s|", "|%s|+|%s|"),
+    (r"\sqrt{%s^2 %s}", r"%s\sqrt{%s}"),
+    (r"\frac{|%s|%s}{2}", r"\frac{%s%s}{2}"),
+    (r"\sqrt{%s^2 %s^2}", "%s%s"),
+]
+
+
+def test_letters_may_be_negative_whichever_they_are(in_process):
+    for letters in permutations("abduvz", 2):  # of which no two are a word
+        for answer, label in SIGNS:
+            assert not verdict(answer % letters, label % letters), answer % letters
+            assert not verdict(label % letters, answer % letters), answer % letters
+        product, factors = "|{}{}|".format(*letters), "|{}||{}|".format(*letters)
+        assert verdict(factors, product)
+
+
+def test_every_pattern_of_signs_and_order_of_sizes_is_tried():
+    for count in (1, 2, 3):
+        points = [point for choices in numeric._points(count) for point in choices]
+        signs = {tuple(value > 0 for value in point.coordinates) for point in points}
+        assert len(signs) == 2**count
+        positive = [point.coordinates for point in points if min(point.coordinates) > 0]
+        assert count == 1 or len({sizes[0] < sizes[1] for sizes in positive}) == 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 from openrlhf_js.tasks.equivalence.spelling import normal
-from openrlhf_js.tasks.equivalence.syntax import NotRead, read
+from openrlhf_js.tasks.equivalence.syntax import read
+from openrlhf_js.tasks.equivalence.tree import NotRead
 
 SPELLINGS = Path(__file__).with_name("spellings.txt").read_text("utf-8").splitlines()[2:]
 

@@ -1,0 +1,104 @@
+"""What a canonical text can stand for: a time, yes or no, an option's letter, a tree, or words."""
+
+from __future__ import annotations
+
+import re
+
+from openrlhf_js.tasks.equivalence.syntax import read
+from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, node, number
+from openrlhf_js.tasks.equivalence.vocabulary import ORDINALS
+
+_SO = r"(?:so |thus |therefore |hence )?"
+_ANNOUNCED = re.compile(
+    rf"{_SO}(?:the |our |my )?(?:final |correct )?"
+    r"(?:answer|result|value|total)(?: is| equals|:| =)+[:}\s]*"
+    r"|there (?:is|are) (?:exactly |a total of )?(?=\d+ [a-z]+\Z)"
+    r"|exactly (?=[^a-zA-Z])"
+    rf"|{_SO}the (?:[a-z]+ ){{1,8}}(?:is|are|equals):? ?(?=[^ a-zA-Z])"
+    r"|(?-i:[A-Z])[A-Za-z ]{1,40}: ?(?=[^ a-zA-Z])"  # `Area: 5`
+    r"|(?:an?|the) (?=[a-z]{3})(?!and|sin|cos|tan|log)",
+    re.IGNORECASE,
+)
+_CLOCK = re.compile(
+    r"(?P<hour>\d{1,2})(?: ?: ?(?P<minute>[0-5]\d))?(?: ?(?P<half>[aApP])\.? ?[mM]\.?)?\Z"
+)
+_YES_OR_NO = re.compile(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", re.IGNORECASE)
+_CHOICE = re.compile(  # perhaps with its value behind it, which begins as no operation does
+    r"(?:(?:[Oo]ption|[Cc]hoice):? )?(?:\((?P<enclosed>[A-J])\)|(?P<bare>[A-J])(?:[.):]|\Z))[ .:]*"
+    r"(?=\Z|[^\s.:+^!=/*_'|,<>%])(?!\\(?:cup|cap|setminus|pm|approx|pmod)(?![a-z]))"
+)
+_SEVERAL_CHOICES = re.compile("(?=.{2,5}$)A?B?C?D?E?")
+_CAPITALS = re.compile("[A-Z]{2,}")
+_GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:,[1-9]\d{2})+")
+_PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
+_MEANINGS = {"dne": "does not exist"}
+
+
+def readings(text: str) -> list[Tree]:
+    """The trees of a canonical text, the most likely first; NotRead if there is none."""
+    announced = _ANNOUNCED.match(text)
+    if announced:
+        text = text[announced.end() :]
+    time = _time(text)
+    if time:
+        return [time]
+    yes_or_no = _YES_OR_NO.match(text)
+    if yes_or_no:  # what is said behind it is not weighed
+        return [node("text", yes_or_no[1].lower())]
+    choice = _CHOICE.match(text)
+    value = text[choice.end() :] if choice else ""
+    if choice and not re.search(r"[,;]|\b(?:or|and)\b", value):
+        letter = node("sym", choice["enclosed"] or choice["bare"])
+        if not value:
+            return [letter]
+        if re.fullmatch(r"\(?[A-J]\)?", value):  # one letter before another is no answer
+            return [node("text", text)]
+        with_value = [letter]
+        text = value
+    else:
+        with_value = []
+    trees = _trees(text)
+    if not trees and not with_value:
+        read(text)  # for its error
+    return [*with_value, *trees, *_letters(text)]
+
+
+def _time(text: str) -> Tree | None:
+    """The time of day that the text is, or None; the half of the day is like a unit."""
+    clock = _CLOCK.match(text)
+    if not clock or not (clock["minute"] or clock["half"]):
+        return None
+    time = node("text", f"{int(clock['hour'])}:{clock['minute'] or '00'}")
+    return node("measure", time, (clock["half"].lower(),) if clock["half"] else ())
+
+
+def _letters(text: str) -> list[Tree]:
+    """The letters of several options that stand together, as a list; none if they are none."""
+    if not _SEVERAL_CHOICES.fullmatch(text):
+        return []
+    return [node("list", *(node("sym", letter) for letter in text))]
+
+
+def _trees(text: str) -> list[Tree]:
+    """What the grammar or else plain words make of the text."""
+    if _CAPITALS.fullmatch(text):
+        return [_words(text)]
+    try:
+        tree = read(text)
+    except NotRead:
+        is_prose = _PROSE.fullmatch(text) and re.search("[A-Za-z]{2}", text)
+        return [_words(text)] if is_prose else []
+    if tree.kind == "text":
+        return [_words(tree.args[0])]
+    if _GROUPED_DIGITS.fullmatch(text):  # a number, or else a list: 70,110
+        return [tree, read(text, thousands=False)]
+    return [tree]
+
+
+def _words(text: str) -> Tree:
+    """Words in lower case without articles and punctuation, or what they are known to mean."""
+    spoken = re.findall("[a-z0-9]+", text.lower())
+    canonical = " ".join(word for word in spoken if word not in ("the", "a", "an"))
+    if canonical in ORDINALS:
+        return number(ORDINALS[canonical])
+    return node("text", _MEANINGS.get(canonical, canonical))

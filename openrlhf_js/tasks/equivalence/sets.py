@@ -1,0 +1,190 @@
+"""Sets of reals: intervals, inequalities and finite sets, also joined by set operations.
+
+Two sets are the same if they hold the same of all points where either begins or ends, and of a
+point between each two of those.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from openrlhf_js.tasks.equivalence.exact import line
+from openrlhf_js.tasks.equivalence.tree import (
+    NotRead,
+    Tree,
+    is_inequality,
+    is_set,
+    names,
+    node,
+    number,
+    subtrees,
+)
+
+_SET_KINDS: dict[str, Callable[[list[bool]], bool]] = {  # from membership in the operands
+    "union": any,
+    "meet": all,
+    "minus": lambda operands: operands[0] and not operands[1],
+}
+_RELATIONS = {
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "=": operator.eq,
+}
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}  # by a negative factor
+_CONSTANTS = frozenset(["\\pi", "e"])
+_ANY_VARIABLE = node("sym", "_")  # without a name
+_UNBOUNDED = (math.inf, -math.inf)
+
+Sizes = dict[Tree, Any]  # the sides of relations that are no variable, as numbers
+
+
+def infinite(tree: Tree) -> float:
+    """Plus or minus infinity, or 0."""
+    if tree.kind == "neg":
+        return -infinite(tree.args[0])
+    return math.inf if tree.kind == "inf" else 0
+
+
+def is_domain(tree: Tree) -> bool:
+    """Whether the tree is written as a set of reals and in no other way could be read."""
+    if tree.kind == "list":
+        return any(is_inequality(item) for item in tree.args)
+    return tree.kind in _SET_KINDS
+
+
+def same_set(left: Tree, right: Tree, size_of: Callable[[Tree], Any]) -> bool:
+    """Whether two trees are the same set of reals; `size_of` is the value of an end, or None.
+
+    NotRead if one is no set of reals, or an inequality that is not solved for one variable.
+    """
+    domains = [_domain(left), _domain(right)]
+    sizes: Sizes = {}
+    variables: set[str] = set()
+    for side in _sides(domains):
+        variable = _variable(side)
+        if variable is not None:
+            variables.add(variable)
+        elif names(side) - _CONSTANTS:
+            raise NotRead("inequalities that are not solved for one variable")
+        else:
+            sizes[side] = size_of(side)
+    if len(variables - {*_ANY_VARIABLE.args}) > 1:
+        raise NotRead("inequalities of several variables")
+    if None in sizes.values():
+        return False
+    for point in _points_to_try(sizes):
+        if _holds(domains[0], sizes, point) != _holds(domains[1], sizes, point):
+            return False
+    return True
+
+
+def _sides(domains: list[Tree]) -> Iterator[Tree]:
+    for domain in domains:
+        for subtree in subtrees(domain):
+            if subtree.kind == "rel":
+                yield from subtree.args[1:]
+
+
+def _points_to_try(sizes: Sizes) -> list[Any]:
+    """All ends, with their negatives because of |x| < a, a point between each two, and beyond."""
+    ends = {0}
+    for size in sizes.values():
+        if size not in _UNBOUNDED:
+            ends |= {size, -size}
+    points = sorted(ends)
+    between = [(low + high) / 2 for low, high in pairwise(points)]
+    return [*points, *between, points[0] - 1, points[-1] + 1]
+
+
+def _variable(tree: Tree) -> str | None:
+    """The variable `x`, where the tree is `x` or `|x|`."""
+    inner = tree.args[1] if tree.args[:1] == ("abs",) else tree
+    is_variable = inner.kind == "sym" and inner.args[0] not in _CONSTANTS
+    return inner.args[0] if is_variable else None
+
+
+def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
+    """The set as relations that are joined by set operations; NotRead if it is none of reals.
+
+    An equation is a set of reals only as one of several alternatives: `x < 1 or x = 2`.
+    """
+    kind = tree.kind
+    if kind == "list":  # several conditions, or several intervals
+        has_conditions = any(item.kind == "rel" for item in tree.args)
+        kind = "meet" if has_conditions else "union"
+    if kind in _SET_KINDS:
+        return node(kind, *(_domain(item, kind == "union") for item in tree.args))
+    if is_set(tree):
+        return node("union", *(_point(point) for point in tree.args[1:]))
+    relation = _interval(tree) or tree
+    if relation.kind != "rel" or not _RELATIONS.keys() >= {*relation.args[0]}:
+        raise NotRead("no set of reals")
+    if "=" in relation.args[0] and not is_alternative:
+        raise NotRead("an equation rather than a set of reals")
+    variables = [side for side in relation.args[1:] if _variable(side) is not None]
+    solved = relation if len(variables) == 1 else _solved(relation)
+    if solved is None:
+        raise NotRead("an inequality that is not solved for one variable")
+    return solved
+
+
+def _solved(relation: Tree) -> Tree | None:
+    """`x < -3` for `-2x > 6`: a relation with one linear side, solved for its variable, or None."""
+    signs, *sides = relation.args
+    unknown_sides = [side for side in sides if names(side) - _CONSTANTS]
+    if len(unknown_sides) != 1 or len(names(unknown_sides[0])) != 1:
+        return None
+    unknown_side = unknown_sides[0]
+    (variable,) = names(unknown_side)
+    linear = line(unknown_side, variable)
+    if linear is None or linear.slope == 0:
+        return None
+    solved_sides = []
+    for side in sides:
+        shifted = node("add", side, number(-linear.constant))
+        quotient = node("div", shifted, number(linear.slope))
+        solved_sides.append(node("sym", variable) if side == unknown_side else quotient)
+    if linear.slope < 0:
+        signs = tuple(_TURNED.get(sign, sign) for sign in signs)
+    return node("rel", signs, *solved_sides)
+
+
+def _point(tree: Tree) -> Tree:
+    """A point as a relation."""
+    if infinite(tree) or _variable(tree) is not None:
+        raise NotRead("a set of other things than numbers")
+    return node("rel", ("=",), _ANY_VARIABLE, tree)
+
+
+def _interval(tree: Tree) -> Tree | None:
+    """The relation that an interval stands for, where the tree is one that can be."""
+    if tree.kind != "group" or len(tree.args) != 3 or len(tree.args[0]) != 2:
+        return None
+    (opening, closing), low, high = tree.args
+    low_sign = "<=" if opening == "[" else "<"
+    high_sign = "<=" if closing == "]" else "<"
+    if (low_sign == "<=" and infinite(low)) or (high_sign == "<=" and infinite(high)):
+        return None
+    return node("rel", (low_sign, high_sign), low, _ANY_VARIABLE, high)
+
+
+def _holds(domain: Tree, sizes: Sizes, point: Any) -> bool:
+    """Whether a point is in a set of reals."""
+    if domain.kind in _SET_KINDS:
+        return _SET_KINDS[domain.kind]([_holds(item, sizes, point) for item in domain.args])
+    signs, *sides = domain.args
+    values = []
+    for side in sides:
+        of_variable = abs(point) if side.kind == "call" else point
+        values.append(sizes.get(side, of_variable))
+    for sign, (left, right) in zip(signs, pairwise(values), strict=True):
+        if not _RELATIONS[sign](left, right):
+            return False
+    return True

@@ -1,0 +1,141 @@
+"""Cut an answer's canonical text into tokens: numbers, names, words and signs."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from openrlhf_js.tasks.equivalence.tree import NotRead, words
+from openrlhf_js.tasks.equivalence.vocabulary import NUMBER_WORDS, SHORT_WORDS
+
+MAX_DIGITS = 400  # of one number
+MAX_TOKENS = 600
+
+FUNCTIONS = words(
+    """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min
+    sqrt det cis abs floor ceil"""
+)
+_SPELT_OUT = dict(
+    pi="pi", theta="theta", inf="infty", oo="infty", infinity="infty", Infinity="infty"
+)
+_TOKEN = re.compile(
+    r"(?P<space>\s+)"
+    r"|(?P<based>\d[0-9A-F]*_(?:[2-9](?!\d)|\{(?:[1-9]\d?|[a-z]{3,7})\}))"
+    r"|(?P<number>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)"
+    r"|(?:\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
+    r"|\\(?:(?P<word>[ABCFJKLNVWghlms])(?![a-zA-Z])|(?P<command>[a-zA-Z]+))"
+    r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
+    r"|(?P<sign>\\[\\{}]|<=|>=|!=|[-+*/^_=<>()\[\]{},;:|!%'])"
+)
+
+
+class Token(NamedTuple):
+    """kind: number, name, word, sign (or the name of a command) or end."""
+
+    kind: str
+    text: str
+
+
+def tokens_of(text: str, thousands: bool = True) -> list[Token]:
+    """The tokens of a text; `thousands`: whether commas may group the digits of a number."""
+    if thousands and "," in text:
+        text = _without_thousands_commas(text)
+    tokens: list[Token] = []
+    position = 0
+    after_space = True
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None or len(tokens) > MAX_TOKENS:
+            raise NotRead(f"unexpected {text[position]!a}, or too long")
+        position = match.end()
+        kind = str(match.lastgroup)
+        piece = match[kind]
+        if kind == "letters":
+            alone = after_space and text[position : position + 1] in " ,;.^/)}"
+            tokens += _tokens_of_letters(piece, tokens[-1].kind if tokens else "", alone)
+        elif kind == "based":
+            numeral, base = re.findall(r"[^{}_]+", piece)
+            tokens.append(Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}"))
+        elif kind == "command":
+            tokens.append(Token("sign", piece))
+        elif kind != "space":
+            tokens.append(Token(kind, piece))
+        after_space = kind == "space"
+    return tokens
+
+
+def _tokens_of_letters(letters: str, last_kind: str, alone: bool) -> list[Token]:
+    """The tokens of letters that stand together: a sign, a number, a word, or a name for each."""
+    lower = letters.lower()
+    if lower in ("and", "or"):
+        return [Token("sign", lower)]
+    if lower == "to":
+        return [Token("sign", ":")]
+    is_minutes = letters == "min" and last_kind == "number"
+    if letters in FUNCTIONS and not is_minutes:
+        return [Token("sign", letters)]
+    if letters in _SPELT_OUT:
+        return [Token("sign", _SPELT_OUT[letters])]
+    if lower in NUMBER_WORDS and last_kind != "word":
+        return [Token("number", str(NUMBER_WORDS[lower]))]
+    if _is_word(letters, last_kind, alone):
+        return [Token("word", letters)]
+    return [Token("name", letter) for letter in letters]
+
+
+def _is_word(letters: str, last_kind: str, alone: bool) -> bool:
+    if letters == "in":
+        return last_kind in ("number", "word")  # inches
+    if len(letters) == 1:
+        return False
+    if len(letters) == 2:
+        return letters in SHORT_WORDS or last_kind == "word"
+    return alone or len(letters) >= 4 or letters in SHORT_WORDS
+
+
+# commas
+
+_BRACKET = re.compile(r"(\\\{|\\\}|[()\[\]])")
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
+
+
+def _without_thousands_commas(text: str) -> str:
+    """The text without the commas that group digits: `12,345` is a number, `(12,345)` a pair.
+
+    Between brackets, and beside other elements of a list, a comma separates. Where commas with a
+    space behind them separate, those without one group: `(1,000, 2,000)`, `5, 12,345`.
+    """
+    pieces = _BRACKET.split(text)
+    depth = 0
+    for index, piece in enumerate(pieces):
+        if piece in ("(", "[", "\\{"):
+            depth += 1
+        elif piece in (")", "]", "\\}"):
+            depth -= 1
+        elif _commas_group(piece, depth != 0):
+            pieces[index] = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), piece)
+    return "".join(pieces)
+
+
+def _commas_group(piece: str, in_brackets: bool) -> bool:
+    separators = _THOUSANDS.sub("", piece).replace(", ", ";")
+    if "," in separators:
+        return False
+    return ";" in separators or not in_brackets
+
+
+def decimal(piece: str) -> Fraction:
+    r"""The exact value of a numeral: `1,234.5`, `1e-3`, or with a cycle `0.1\bar{6}`."""
+    mantissa, _, exponent = piece.replace(",", "").lower().partition("e")
+    is_long = len(mantissa) > MAX_DIGITS or len(exponent) > 4
+    if is_long or abs(int(exponent or 0)) > MAX_DIGITS:
+        raise NotRead(f"a number of more than {MAX_DIGITS} digits")
+    finite_digits, _, cycle = mantissa.partition("\\bar")
+    value = Fraction("0" if finite_digits == "." else finite_digits)
+    cycle = cycle.strip(" {}")
+    if cycle:
+        places = len(finite_digits.partition(".")[2])
+        nines = 10 ** len(cycle) - 1
+        value += Fraction(int(cycle), nines * 10**places)
+    return value * Fraction(10) ** int(exponent or 0)

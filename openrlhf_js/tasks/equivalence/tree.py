@@ -1,0 +1,82 @@
+"""The trees that answers are read into.
+
+Kinds of node and their arguments, where `tree` is any node:
+
+    num Fraction - sym name - text words - inf - field name
+    neg tree - add/mul/div/pow tree tree - fact/degree/percent tree - call name trees...
+    apply name tree - measure tree unit - group brackets trees... - list trees...
+    rel signs sides... - mod tree modulus - union/minus/meet tree tree
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+
+class NotRead(Exception):
+    """The text cannot be read; the message says why, in a few words."""
+
+
+class Tree(NamedTuple):
+    """A node: its kind and its arguments, as listed at the top of this file."""
+
+    kind: str
+    args: tuple[Any, ...]
+
+
+def node(kind: str, *args: Any) -> Tree:
+    """A tree of these arguments."""
+    return Tree(kind, args)
+
+
+def number(value: Fraction | int) -> Tree:
+    """A leaf that holds an exact number."""
+    return Tree("num", (Fraction(value),))
+
+
+def subtrees(tree: Tree) -> Iterator[Tree]:
+    """The tree and all trees in it."""
+    yield tree
+    for arg in tree.args:
+        if isinstance(arg, Tree):
+            yield from subtrees(arg)
+
+
+def names(tree: Tree) -> set[str]:
+    """The names in a tree."""
+    return {subtree.args[0] for subtree in subtrees(tree) if subtree.kind == "sym"}
+
+
+def substituted(tree: Tree, name: str, value: Tree) -> Tree:
+    """The tree with a value in place of a name."""
+    if tree == node("sym", name):
+        return value
+    args = [substituted(arg, name, value) if isinstance(arg, Tree) else arg for arg in tree.args]
+    return Tree(tree.kind, tuple(args))
+
+
+def is_group(tree: Tree, brackets: str) -> bool:
+    """Whether the tree is a group in these brackets, `()`, `[]`, `{}`, `:` or an interval's."""
+    return tree.kind == "group" and tree.args[0] == brackets
+
+
+def is_set(tree: Tree) -> bool:
+    """Whether the tree is a set that lists its members."""
+    return is_group(tree, "{}")
+
+
+def is_equation(tree: Tree) -> bool:
+    """Whether the tree is a relation with equals signs alone."""
+    return tree.kind == "rel" and set(tree.args[0]) == {"="}
+
+
+def is_inequality(tree: Tree) -> bool:
+    """Whether the tree is a relation with another sign than the equals sign."""
+    return tree.kind == "rel" and set(tree.args[0]) != {"="}
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())

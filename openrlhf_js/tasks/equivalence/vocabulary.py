@@ -1,0 +1,73 @@
+"""Words in answers: units, number words, and what makes a sentence of a number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+
+from openrlhf_js.tasks.equivalence.tree import NotRead, words
+
+Unit = tuple[str, ...]  # names of units, their powers and signs
+
+_SPELLINGS = """m meter metre,km kilometer kilometre,cm centimeter centimetre,mm millimeter,
+in inch inche,ft foot feet,yd yard,mi mile,s sec second,ms,min minute,h hr hrs hour,year yr,
+kg kilogram,g gram,mg milligram,lb lbs pound,oz ounce,l liter litre,ml mL milliliter,dl dL,kl kL,
+gallon gal,quart qt,pint pt,N newton,J joule,kj kJ,W watt,kw kW,A ampere,V volt,hz Hz,khz kHz,
+mhz MHz,pa Pa,kpa kPa,K kelvin,C celsius,F fahrenheit,B byte,kb KB,mb MB,gb GB,tb TB,
+dollar usd buck,euro eur,gbp,yen jpy,rupee rs Rs inr,degree deg,radian rad,
+percent pct percentage,2 square sq squared,3 cubic cu cubed,/ per,kmh kph"""
+_UNIT_NAMES: dict[str, str] = {}
+for _group in _SPELLINGS.split(","):
+    _unit_name = _group.split()[0]
+    _UNIT_NAMES |= dict.fromkeys(_group.split(), _unit_name)
+_SKIPPED_IN_UNITS = words("of the a an ^ * 1")
+_MOST_UNIT_WORDS = 10
+
+SHORT_WORDS = {*_UNIT_NAMES} - {"in"} | words("am pm AM PM of is an no No")
+# A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
+_SENTENCE = words(
+    """is are was not no none than more less least most if when where over time isn't but except
+    plus minus because since however wait maybe either neither between below under beneath factorial
+    doubled tripled halved divided raised too root double twice thrice triple negative wrong
+    opposite incorrect false invalid impossible fewer inverse reciprocal score gross"""
+)
+_COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
+    fifteen sixteen seventeen eighteen nineteen twenty"""
+
+NUMBER_WORDS = {word: value for value, word in enumerate(_COUNTING.split())}
+ORDINALS = {word + "th": value for word, value in NUMBER_WORDS.items()}
+ORDINALS |= dict(first=1, third=3, fifth=5, eighth=8, ninth=9, twelfth=12)
+_SHARES = ORDINALS | dict(half=2, halve=2, quarter=4, hundredth=100, thousandth=1000)
+SIZES: dict[str, Fraction | int] = {name: Fraction(1, n) for name, n in _SHARES.items() if n > 1}
+SIZES |= dict(ten=10, dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9)
+SIZES["trillion"] = 10**12
+_CHANGES_A_NUMBER = _SENTENCE | SIZES.keys() | NUMBER_WORDS.keys()
+
+
+def singular(word: str) -> str:
+    """The word in lower case and without its plural's s; units of one letter keep their case."""
+    if len(word) > 1 or word in "LSGH":
+        word = word.lower()
+    plural = len(word) > 2 and word.endswith("s") and not word.endswith("ss")
+    return word[:-1] if plural else word
+
+
+def is_sentence(phrase: Iterable[str]) -> bool:
+    """Whether words say something of a number rather than what is counted: `12 below zero`."""
+    for word in phrase:
+        for form in (word, singular(word)):
+            if form in _CHANGES_A_NUMBER or form.endswith("th"):
+                return True
+    return False
+
+
+def unit_of(text: str) -> Unit:
+    """The unit that words such as `km / h`, `square feet`, `cm ^ 2` or `red apples` stand for."""
+    phrase = re.sub(r"\b(square|sq|cubic|cu) (\w+)", r"\2 \1", text).split()
+    singulars = [singular(word) for word in phrase if word not in _SKIPPED_IN_UNITS]
+    unit = tuple(_UNIT_NAMES.get(word, word) for word in singulars)
+    is_unit = any(name[0].isalpha() for name in unit)
+    if not is_unit or len(phrase) > _MOST_UNIT_WORDS or is_sentence(phrase):
+        raise NotRead("a number in a sentence")
+    return unit
