@@ -14,6 +14,7 @@ from openrlhf_js.tasks import base, hub
 from openrlhf_js.tasks.answers import boxed_or_tagged
 from openrlhf_js.tasks.base import Item, Message, Progress, Score
 from openrlhf_js.tasks.equivalence import grader
+from openrlhf_js.tasks.equivalence.labels import is_readable
 from openrlhf_js.tasks.hub import Row, text
 
 NAME = "math"
@@ -151,7 +152,7 @@ def label(item: Item) -> str:
 
 def is_read(label: str) -> bool:
     """Whether our grammar reads every gold answer, so that other notations of it are recognised."""
-    return all(gold.trees for gold in grader.gold(label))
+    return is_readable(label)
 
 
 answer_of = boxed_or_tagged
