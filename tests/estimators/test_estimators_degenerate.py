@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from openrlhf_js.estimators import ESTIMATORS, advantage, baseline, diagnostics, group_statistics
+from kit import logged
+
+from openrlhf_js.estimators import ESTIMATORS, advantage, baseline, group_statistics
 
 NAN = float("nan")
 VALID = dict(greedy_rewards=torch.zeros(4), shrinkage=0.3)
@@ -40,7 +42,7 @@ def test_two_prompts():
 )
 def test_too_few(name, shape, what):
     with pytest.raises(ValueError, match=f"{name.replace('+', '.')} needs at least {what}"):
-        advantage(name, torch.zeros(shape), **VALID)
+        advantage(name, torch.zeros(shape), shrinkage=0.3)
 
 
 def test_group_of_one_valid_response():
@@ -61,7 +63,7 @@ def test_nothing_valid():
     mask = torch.zeros(4, 3, dtype=torch.bool)
     for name in ESTIMATORS:
         assert (advantage(name, rewards, mask=mask, **VALID) == 0).all()
-        values = torch.tensor(list(diagnostics(name, rewards, mask=mask, **VALID).values()))
+        values = torch.tensor(list(logged(name, rewards, mask=mask, **VALID).values()))
         assert values.isfinite().all()
 
 
@@ -79,7 +81,7 @@ def test_unusable_reward_names_its_prompt(value):
 def test_all_rewards_equal(value):
     rewards = torch.full((6, 7), value)
     assert (group_statistics(rewards).shrinkage == 0).all()
-    assert diagnostics("js", rewards)["js/all_equal_groups"] == 1
+    assert logged("js", rewards)["js/all_equal_groups"] == 1
     for name in ESTIMATORS:
         if name not in ("reinforce", "remax"):
             assert not advantage(name, rewards, shrinkage=0.3).any()
@@ -99,7 +101,7 @@ EQUAL = torch.zeros(3, 2)
         ("js", EQUAL, {"mask": torch.ones(3, 2)}, "mask must be a torch.bool tensor"),
         ("js", EQUAL, {"mask": torch.ones(2, 3, dtype=torch.bool)}, "mask must be a torch.bool"),
         ("remax", EQUAL, {}, r"remax needs greedy_rewards.*\(3,\)"),
-        ("remax", EQUAL, {"greedy_rewards": torch.zeros(2)}, r"remax needs greedy_rewards.*\(3,\)"),
+        ("remax", EQUAL, {"greedy_rewards": torch.zeros(2)}, r"must be a tensor \(3,\); got \(2,\)"),
         ("remax", EQUAL, {"greedy_rewards": torch.tensor([0, 1, NAN])}, "prompt 2 is nan"),
         ("js_fixed", EQUAL, {}, "js_fixed needs shrinkage between 0"),
         ("js_fixed", EQUAL, {"shrinkage": 1.1}, "js_fixed needs shrinkage between 0"),
