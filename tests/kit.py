@@ -28,13 +28,6 @@ def read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
 
 
-def logged(name: str, rewards: Any, **inputs: Any) -> dict[str, float]:
-    """What a training step with this estimator logs of its rewards (n, m)."""
-    from openrlhf_js.estimators import diagnostics, find_estimator, make_batch
-
-    return diagnostics(find_estimator(name), make_batch(rewards, **inputs))
-
-
 def flag_table(path: Path) -> Iterator[tuple[bool, dict[str, str | None], str]]:
     """Lines of flags: whether they work (= or !), the changes to a good line, and what is said."""
     known: dict[str, dict[str, str | None]] = {}

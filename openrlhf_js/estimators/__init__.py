@@ -6,10 +6,10 @@ from openrlhf_js.estimators.catalogue import (
     LiveEstimator,
     advantage,
     baseline,
+    diagnostics,
     estimate,
     find_estimator,
 )
-from openrlhf_js.estimators.diagnostics import diagnostics
 from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
 from openrlhf_js.estimators.memory import PromptMemory, key_of
 from openrlhf_js.estimators.record import Estimate, Estimator

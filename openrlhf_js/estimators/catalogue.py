@@ -9,6 +9,7 @@ from torch import Tensor
 
 from openrlhf_js.estimators.baselines import classic, memory, shrinkage
 from openrlhf_js.estimators.batch import Batch, Past, make_batch
+from openrlhf_js.estimators.diagnostics import describe
 from openrlhf_js.estimators.memory import HALF_LIVES, PromptMemory
 from openrlhf_js.estimators.record import Estimate, Estimator
 
@@ -16,8 +17,7 @@ from openrlhf_js.estimators.record import Estimate, Estimator
 STD_FLOOR = 1e-8
 
 ESTIMATORS: dict[str, Estimator] = {
-    record.name: record
-    for record in (*classic.ESTIMATORS, *shrinkage.ESTIMATORS, memory.JS_MEMORY)
+    record.name: record for record in (*classic.ESTIMATORS, *shrinkage.ESTIMATORS, memory.JS_MEMORY)
 }
 
 
@@ -107,6 +107,31 @@ def advantage(
     return estimate(find_estimator(name), batch).advantages.to(_result_dtype(rewards))
 
 
+def diagnostics(
+    name: str,
+    rewards: Tensor,
+    *,
+    mask: Tensor | None = None,
+    greedy_rewards: Tensor | None = None,
+    shrinkage: float | None = None,
+    past: Past | None = None,
+) -> dict[str, float]:
+    """Return what a training step logs about its batch, as `diagnostics.describe` says.
+
+    Arguments and errors: `baseline`.
+
+    Examples:
+        >>> logged = diagnostics("rloo", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))
+        >>> round(logged["js/all_equal_groups"], 2), round(logged["js/baseline_mse"], 2)
+        (0.67, 0.17)
+    """
+    batch = make_batch(
+        rewards, mask=mask, greedy_rewards=greedy_rewards, shrinkage=shrinkage, past=past
+    )
+    estimator = find_estimator(name)
+    return describe(estimator, batch, estimate(estimator, batch).shrinkage)
+
+
 def _result_dtype(rewards: Tensor) -> torch.dtype:
     return torch.promote_types(rewards.dtype, torch.float32)
 
@@ -114,8 +139,8 @@ def _result_dtype(rewards: Tensor) -> torch.dtype:
 class LiveEstimator:
     """An estimator at work in a run: its record, its options, and what it remembers.
 
-    One batch after another: `batch`, `estimate`, then `learn`. Of estimators that remember nothing,
-    `learn` does nothing and the state is empty.
+    One batch after another: `batch`, `estimate`, perhaps `describe`, then `learn`. Of estimators
+    that remember nothing, `learn` does nothing and the state is empty.
 
     Examples:
         >>> live, keys = LiveEstimator("js_memory"), torch.tensor([7, 8])
@@ -164,6 +189,10 @@ class LiveEstimator:
     def estimate(self, batch: Batch) -> Estimate:
         """Baselines and advantages of a batch. Raises ValueError if it does not fit."""
         return estimate(self.record, batch)
+
+    def describe(self, batch: Batch, result: Estimate) -> dict[str, float]:
+        """What is logged about a batch."""
+        return describe(self.record, batch, result.shrinkage)
 
     def learn(self, batch: Batch) -> None:
         """Remembers the batch, which must have its advantages by now."""

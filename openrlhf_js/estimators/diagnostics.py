@@ -13,9 +13,7 @@ from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimator, Moments, Shrinkage
 
 
-def diagnostics(
-    estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None = None
-) -> dict[str, float]:
+def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
     `shrinkage_*` are of the live estimator if it shrinks prompt by prompt, else the paper's
@@ -31,20 +29,13 @@ def diagnostics(
     Args:
         estimator: the live one.
         batch: a checked batch that fits it.
-        shrinkage: of its estimate, where that is at hand; else it is worked out again.
-
-    Examples:
-        >>> from openrlhf_js.estimators import find_estimator, make_batch
-        >>> batch = make_batch(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))
-        >>> logged = diagnostics(find_estimator("rloo"), batch)
-        >>> round(logged["js/all_equal_groups"], 2), round(logged["js/baseline_mse"], 2)
-        (0.67, 0.17)
+        shrinkage: of its estimate; None where it does not shrink.
     """
     statistics = batch.statistics
     present = batch.present
     moments = _moments(batch)
     if shrinkage is None:
-        shrinkage = (estimator.shrink or paper_shrinkage)(batch)
+        shrinkage = paper_shrinkage(batch)
     coefficient = shrinkage.live(batch)[present]
     if estimator.error is not None:
         error = estimator.error(moments, batch)

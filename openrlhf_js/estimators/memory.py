@@ -95,9 +95,7 @@ class PromptMemory:
         means[known] = (self.sums[place] / self.counts[place]).double()
         return means
 
-    def _learn_worth(
-        self, means: Tensor, rewards: Tensor, mask: Tensor | None, step: int
-    ) -> None:
+    def _learn_worth(self, means: Tensor, rewards: Tensor, mask: Tensor | None, step: int) -> None:
         """Adds what the pasts (n, h) of this step's prompts were worth."""
         statistics = group_statistics(rewards.double(), mask)
         known = means.isfinite().all(1) & (statistics.valid_responses >= 1)

@@ -91,8 +91,8 @@ class Estimator:
     needs_shrinkage: bool = False
     remembers: bool = False
     """Whether it learns from each batch what the next ones are told (`memory.PromptMemory`)."""
-    upstream: str | None = None
-    """OpenRLHF's name of it, whose own code then computes it in a training run."""
+    upstream: tuple[str, ...] = ()
+    """OpenRLHF's names of it, whose own code then computes it in a training run."""
 
     def lacks(self, prompts: int, responses: int) -> str | None:
         """What a batch of this size has too little of; None if it is large enough."""

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from kit import logged
-
-from openrlhf_js.estimators import ESTIMATORS, advantage, baseline, group_statistics
+from openrlhf_js.estimators import ESTIMATORS, advantage, baseline, diagnostics, group_statistics
 
 NAN = float("nan")
 VALID = dict(greedy_rewards=torch.zeros(4), shrinkage=0.3)
@@ -63,7 +61,7 @@ def test_nothing_valid():
     mask = torch.zeros(4, 3, dtype=torch.bool)
     for name in ESTIMATORS:
         assert (advantage(name, rewards, mask=mask, **VALID) == 0).all()
-        values = torch.tensor(list(logged(name, rewards, mask=mask, **VALID).values()))
+        values = torch.tensor(list(diagnostics(name, rewards, mask=mask, **VALID).values()))
         assert values.isfinite().all()
 
 
@@ -81,7 +79,7 @@ def test_unusable_reward_names_its_prompt(value):
 def test_all_rewards_equal(value):
     rewards = torch.full((6, 7), value)
     assert (group_statistics(rewards).shrinkage == 0).all()
-    assert logged("js", rewards)["js/all_equal_groups"] == 1
+    assert diagnostics("js", rewards)["js/all_equal_groups"] == 1
     for name in ESTIMATORS:
         if name not in ("reinforce", "remax"):
             assert not advantage(name, rewards, shrinkage=0.3).any()
@@ -101,7 +99,12 @@ EQUAL = torch.zeros(3, 2)
         ("js", EQUAL, {"mask": torch.ones(3, 2)}, "mask must be a torch.bool tensor"),
         ("js", EQUAL, {"mask": torch.ones(2, 3, dtype=torch.bool)}, "mask must be a torch.bool"),
         ("remax", EQUAL, {}, r"remax needs greedy_rewards.*\(3,\)"),
-        ("remax", EQUAL, {"greedy_rewards": torch.zeros(2)}, r"must be a tensor \(3,\); got \(2,\)"),
+        (
+            "remax",
+            EQUAL,
+            {"greedy_rewards": torch.zeros(2)},
+            r"must be a tensor \(3,\); got \(2,\)",
+        ),
         ("remax", EQUAL, {"greedy_rewards": torch.tensor([0, 1, NAN])}, "prompt 2 is nan"),
         ("js_fixed", EQUAL, {}, "js_fixed needs shrinkage between 0"),
         ("js_fixed", EQUAL, {"shrinkage": 1.1}, "js_fixed needs shrinkage between 0"),

@@ -3,15 +3,13 @@
 import pytest
 import torch
 
-from kit import logged
-
-from openrlhf_js.estimators import ESTIMATORS, baseline
+from openrlhf_js.estimators import ESTIMATORS, baseline, diagnostics
 
 REWARDS = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
 
 
 def test_values_by_hand():
-    values = logged("js", REWARDS)
+    values = diagnostics("js", REWARDS)
     mean = 2 / 3 * (4 / 9)
     # sigma^2 = 1/6, the means' variance 1/4: v = 1/12, v2 = 1/6, s2 = 1/6, T = 1/4 + 1/24.
     mse = (1 / 6 + 2 * ((5 / 9) ** 2 / 6 + (4 / 9) ** 2 * 7 / 24)) / 3
@@ -32,19 +30,19 @@ def test_values_by_hand():
 
 def test_shrinkage_is_of_the_live_estimator():
     def shrinkage(name):
-        return logged(name, REWARDS, shrinkage=0.7)["js/shrinkage_mean"]
+        return diagnostics(name, REWARDS, shrinkage=0.7)["js/shrinkage_mean"]
 
     assert shrinkage("js_fixed") == pytest.approx(0.7)
     assert shrinkage("rloo") == shrinkage("js") != shrinkage("js_plus")
     # one response leaves the batch mean alone, one prompt the prompt mean
-    assert logged("js", REWARDS[:, :1])["js/shrinkage_min"] == 1
-    assert logged("js", REWARDS[:1])["js/shrinkage_max"] == 0
+    assert diagnostics("js", REWARDS[:, :1])["js/shrinkage_min"] == 1
+    assert diagnostics("js", REWARDS[:1])["js/shrinkage_max"] == 0
 
 
 def test_masked_responses_are_counted_and_equal_groups_judged_without_them():
     rewards = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
     mask = torch.tensor([[True, True, False], [True, True, True]])
-    values = logged("js", rewards, mask=mask)
+    values = diagnostics("js", rewards, mask=mask)
     assert values["js/masked_responses"] == 1
     assert values["js/all_equal_groups"] == 0.5
 
@@ -61,5 +59,5 @@ def test_estimated_errors_match_the_true_ones(name):
         rewards, greedy = (values + noise)[:, :m], (values + noise)[:, m]
         options = dict(greedy_rewards=greedy, shrinkage=0.3)
         truth += (baseline(name, rewards, **options) - values).square().mean().item()
-        estimate += logged(name, rewards, **options)["js/baseline_mse"]
+        estimate += diagnostics(name, rewards, **options)["js/baseline_mse"]
     assert estimate / truth == pytest.approx(1, abs=0.07)

@@ -7,9 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit import logged
-
-from openrlhf_js.estimators import ESTIMATORS, advantage, baseline
+from openrlhf_js.estimators import ESTIMATORS, advantage, baseline, diagnostics
 
 OPTIONS = settings(max_examples=10, deadline=None)
 
@@ -91,7 +89,7 @@ def test_any_mask_gives_finite_numbers(rewards, data):
     rewards = rewards.masked_fill(~mask, float("nan"))
     for name in ESTIMATORS:
         assert run(advantage, name, rewards, mask=mask).isfinite().all()
-        assert all(map(math.isfinite, run(logged, name, rewards, mask=mask).values()))
+        assert all(map(math.isfinite, run(diagnostics, name, rewards, mask=mask).values()))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -124,8 +122,8 @@ def test_float32_far_from_zero_keeps_every_digit_of_the_advantage(shift):
             result = run(advantage, name, far, greedy_rewards=greedy, **options)
             expected = run(advantage, name, rewards, **options).float()
             torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)
-        values = run(logged, name, far, greedy_rewards=greedy)
-        assert values == pytest.approx(run(logged, name, rewards), rel=1e-6)
+        values = run(diagnostics, name, far, greedy_rewards=greedy)
+        assert values == pytest.approx(run(diagnostics, name, rewards), rel=1e-6)
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-6, 1e15])

@@ -16,7 +16,6 @@ from openrlhf_js.estimators import (
     advantage,
     baseline,
     diagnostics,
-    find_estimator,
     key_of,
     make_batch,
 )
@@ -190,8 +189,7 @@ def test_an_estimator_that_remembers_wants_keys():
 def test_what_is_logged():
     rewards, past = made(64, 4, noise=0.05)
     past[:16] = NAN
-    record, batch = find_estimator("js_memory"), make_batch(rewards, past=Past(past))
-    logged = diagnostics(record, batch)
+    logged = diagnostics("js_memory", rewards, past=Past(past))
     assert logged["js/memory_share"] == 0.75
     assert 0 < logged["js/memory_error"] < 0.1
     assert logged["js/baseline_mse"] < 0.9 * logged["js/baseline_mse_js_plus"]

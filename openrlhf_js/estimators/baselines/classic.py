@@ -97,7 +97,7 @@ RLOO = Estimator(
     baseline=loo_prompt_mean,
     error=lambda moments, batch: moments.v2,
     least_responses=2,
-    upstream="rloo",
+    upstream=("rloo",),
 )
 BLOO = Estimator(
     name="bloo",
@@ -121,7 +121,7 @@ GRPO = Estimator(
     error=lambda moments, batch: moments.v,
     scale=prompt_std,
     least_responses=2,
-    upstream="group_norm",
+    upstream=("group_norm",),
 )
 DR_GRPO = Estimator(
     name="dr_grpo",
@@ -133,7 +133,7 @@ DR_GRPO = Estimator(
     baseline=prompt_mean,
     error=lambda moments, batch: moments.v,
     least_responses=2,
-    upstream="dr_grpo",
+    upstream=("dr_grpo", "reinforce_baseline"),
 )
 REINFORCE_PLUS_PLUS = Estimator(
     name="reinforce++",
@@ -146,7 +146,7 @@ REINFORCE_PLUS_PLUS = Estimator(
     error=lambda moments, batch: ((moments.n - 1) * moments.s2 + moments.v) / moments.n,
     scale=batch_std,
     least_rewards=2,
-    upstream="reinforce",  # its whitening subtracts the mean of the batch
+    upstream=("reinforce", "flash_reinforce"),  # whose whitening subtracts the batch mean
 )
 REMAX = Estimator(
     name="remax",
