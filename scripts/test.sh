@@ -7,9 +7,9 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 bash scripts/setup.sh || exit
-# The tools find each other, and the tests the right Python, wherever this was called from.
-PATH=$PWD/.venv/bin:$PATH
-export PATH PYTHONNOUSERSITE=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 MPLBACKEND=Agg
+# The tools find each other, and the tests the right Python, wherever this was called from. Nothing
+# else is set: tests have a user's environment.
+export PATH=$PWD/.venv/bin:$PATH
 unset PYTHONPATH PYTHONHOME
 
 arguments=()

@@ -37,6 +37,8 @@ def pytest_collection_finish() -> None:
     """What has been imported stays: a collection of garbage need not look at it each time."""
     gc.freeze()
     gc.enable()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)  # here alone: pytest's processes share the cores
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -184,7 +184,7 @@ def command(path: str, *flags: str) -> list[str]:
 
 
 def try_recipe(path: str, *flags: str) -> Path:
-    """Runs a recipe with `--tiny`; returns the folder of its run."""
+    """Runs a recipe with `--tiny`, in a fork that has imported all; returns the run's folder."""
     from forked import Forked
 
     from openrlhf_js.cli import recipe
@@ -193,12 +193,16 @@ def try_recipe(path: str, *flags: str) -> Path:
     assert module == recipe.__name__
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        run = Forked(Path(folder), log, arguments, recipe.main)
-        try:
-            status = run.wait(590)
-        finally:
-            if run.poll() is None:
-                os.killpg(run.pid, signal.SIGKILL)
-        said = log.read_text()
-    assert status == 0, said[-3000:]
-    return Path(re.search(r"the tiny run is in (\S+)", said)[1])
+        return tried_in(Forked(Path(folder), log, arguments, recipe.main), log)
+
+
+def tried_in(run: Any, log: Path) -> Path:
+    """Waits for the process of a recipe's tiny run; returns the run's folder."""
+    try:
+        status = run.wait(590)
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+    output = log.read_text()
+    assert status == 0, output[-3000:]
+    return Path(re.search(r"the tiny run is in (\S+)", output)[1])

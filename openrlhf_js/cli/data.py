@@ -14,7 +14,8 @@ from pydantic import create_model
 
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
-from openrlhf_js.sampling.models import local_folder
+from openrlhf_js.sampling.models import PYTHON, model_folder
+from openrlhf_js.sampling.settings import TRUSTED
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording
 from openrlhf_js.tasks.check import ChatTemplate, check
@@ -131,11 +132,15 @@ class ReadSettings(Settings):
     tokenizer: str | None = Field(None, description="model folder or hub id with a chat template")
     input_key: str = Field("input", description="column of the prompt")
     label_key: str = Field("label", description="column of the label")
+    trust_remote_code: bool = Field(False, description=TRUSTED)
 
 
 def _template(settings: ReadSettings) -> ChatTemplate | None:
-    name, files = settings.tokenizer, ["*.json", "*.jinja", "*.txt", "*.model"]  # no weights
-    return ChatTemplate(local_folder(name, allow_patterns=files)) if name else None
+    name, trust = settings.tokenizer, settings.trust_remote_code
+    if name is None:
+        return None
+    files = ["*.json", "*.jinja", "*.txt", "*.model", PYTHON]  # no weights
+    return ChatTemplate(model_folder(name, trust, allow_patterns=files), trust)
 
 
 class CheckSettings(ReadSettings):

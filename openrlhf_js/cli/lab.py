@@ -72,7 +72,7 @@ class LabSettings(SamplingSettings):
         if len({path.stem for path in self.prompts}) < len(self.prompts):
             raise ValueError("two --prompts files have the same name, which is that of their group")
         if not self.model:
-            kept = {"out", "prompts_count", "responses", "device", "seed"}
+            kept = {"out", "prompts_count", "responses", "device", "seed", "trust_remote_code"}
             for name, field in LabSettings.model_fields.items():
                 if name not in kept and getattr(self, name) != field.default:
                     raise ValueError(f"--{name} needs --model: without it, samples are taken as is")
@@ -275,7 +275,7 @@ def sampled(settings: LabSettings) -> Samples:
 def _sample(settings: LabSettings, model: str, responses: int) -> int:
     """Samples what --out lacks, and returns the number of prompts."""
     from openrlhf_js.lab.pool import file_grader, fill, task_grader
-    from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
+    from openrlhf_js.sampling.models import model_files, model_fingerprint, model_folder
     from openrlhf_js.sampling.prompts import Form, asked, check_lengths, drawn, rows_of
 
     reward, task = settings.reward, settings.task
@@ -287,7 +287,8 @@ def _sample(settings: LabSettings, model: str, responses: int) -> int:
         name = " ".join(map(str, settings.prompts))
     keys = settings.input_key, settings.label_key or None, settings.group_key
     form = Form(*keys, settings.apply_chat_template or task is not None, settings.input_template)
-    of_model = model_files(local_folder(model))
+    trust = settings.trust_remote_code
+    of_model = model_files(model_folder(model, trust), trust)
     groups = []
     for stem, rows in files.items():
         chosen = drawn(rows, settings.prompts_count, PROMPTS, settings.seed)
@@ -322,17 +323,20 @@ def _scores(settings: BatchSettings, pool: Samples) -> ScoreSum:
     from transformers.utils import logging
 
     from openrlhf_js.lab.policy_gradient import ScoreSum
-    from openrlhf_js.sampling.models import model_fingerprint
+    from openrlhf_js.sampling.models import model_fingerprint, model_folder
 
     known = pool.settings
     if known["top_p"] != 1:
         raise ValueError("log-probabilities are of all tokens: sample with --top_p 1, not less")
+    trust = settings.trust_remote_code
     folder = Path(known["model"])
     if model_fingerprint(folder) != known["model_sha256"]:
         raise ValueError(f"{folder} is not the model that was sampled; give another --out")
+    model_folder(folder, trust)
     logging.disable_progress_bar()
     dtype = getattr(torch, DTYPES[settings.gradient_dtype])
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(settings.device_name)
+    load = AutoModelForCausalLM.from_pretrained
+    model = load(folder, dtype=dtype, trust_remote_code=trust).to(settings.device_name)
     return ScoreSum(model, known["temperature"], settings.max_tokens)
 
 

@@ -23,6 +23,7 @@ from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.reward_model import TOKEN_VARIABLE
 from openrlhf_js.reward_model.check import KINDS, Report
+from openrlhf_js.sampling.settings import TRUSTED
 
 PROGRAMS = {
     "train": ("openrlhf_js.cli.rm:train", "train on preferences (OpenRLHF's flags)"),
@@ -58,6 +59,7 @@ class RewardEvalSettings(Settings):
     dtype: Dtype = Field("bf16", description="of the weights")
     device: str | None = Field(None, description="such as cuda; default: a GPU if there is one")
     value_head_prefix: str = Field("score", description="if config.json gives none")
+    trust_remote_code: bool = Field(False, description=TRUSTED)
     out: Path | None = Field(None, description="default: runs/rm-eval-<hash of what decides>")
 
 
@@ -78,14 +80,15 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     from openrlhf_js.reward_model.checkpoint import tokenizer_problems
     from openrlhf_js.reward_model.model import RewardModel
     from openrlhf_js.reward_model.preferences import read_pairs, response
-    from openrlhf_js.sampling.models import local_folder, model_fingerprint
+    from openrlhf_js.sampling.models import model_fingerprint, model_folder
 
     settings.file.stat()  # before a model is downloaded
-    model_folder = local_folder(settings.model)
+    trust = settings.trust_remote_code
+    model_at = model_folder(settings.model, trust)
     messages = settings.apply_chat_template
-    if problems := tokenizer_problems(model_folder, messages=messages):
+    if problems := tokenizer_problems(model_at, messages=messages, trust_remote_code=trust):
         raise ValueError("\n".join(problems))
-    tokenizer = AutoTokenizer.from_pretrained(model_folder, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(model_at, trust_remote_code=trust)
     columns = (settings.prompt_key, settings.chosen_key, settings.rejected_key, settings.subset_key)
     pairs = list(read_pairs(settings.file, *columns))
     if unread := sum(each.unread_prompt for each in pairs):
@@ -95,7 +98,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     texts = evaluation.texts_of(pairs, template, settings.input_template)
     identity = {
         "texts": hashlib.sha256(json.dumps(texts).encode()).hexdigest(),
-        "model": model_fingerprint(model_folder),
+        "model": model_fingerprint(model_at),
         **{name: getattr(settings, name) for name in ("max_len", "dtype", "value_head_prefix")},
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
@@ -103,7 +106,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
     # not normalised: margins are in the units of training
     how = (settings.max_len, settings.device, settings.dtype, False, settings.value_head_prefix)
     with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
-        model = RewardModel.load(model_folder, *how)
+        model = RewardModel.load(model_at, *how, trust_remote_code=trust)
         with progress("scoring", len(texts), "pairs") as bar:
             rewards = evaluation.score_pairs(texts, model.scores, store, progress=bar.update)
     responses = [(response(each.chosen), response(each.rejected)) for each in pairs]
@@ -160,6 +163,7 @@ class RewardServeSettings(Settings):
     port: int = Field(5000, ge=0, le=65535, description="0: any that is free")
     token_file: Path | None = Field(None, description=f"of the token; default: ${TOKEN_VARIABLE}")
     drain_seconds: int = Field(60, ge=1, description="to answer what is left at SIGTERM")
+    trust_remote_code: bool = Field(False, description=TRUSTED)
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -172,6 +176,7 @@ def _serve(settings: RewardServeSettings) -> None:
     from openrlhf_js.reward_model import server
     from openrlhf_js.reward_model.checkpoint import checkpoint_problems
     from openrlhf_js.reward_model.model import RewardModel
+    from openrlhf_js.sampling.models import model_folder
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     token = server.read_token(os.environ.get(TOKEN_VARIABLE), settings.token_file)
@@ -179,19 +184,24 @@ def _serve(settings: RewardServeSettings) -> None:
         said = f"--host {settings.host} can be reached from other machines, so clients must send a"
         raise ValueError(f"{said} token: set {TOKEN_VARIABLE}, or --token_file")
     name, normalize = settings.reward.model_name_or_path, settings.reward.normalize_enable
-    prefix = settings.ds.value_head_prefix
+    prefix, trust = settings.ds.value_head_prefix, settings.trust_remote_code
     with server.bind(settings.host, settings.port) as listener:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{host}:{listener.getsockname()[1]}/get_reward"
         if settings.dry_run:
             say(json.dumps(settings.manifest(), indent=2))
-            if problems := checkpoint_problems(name, prefix, normalize=normalize):
+            problems = checkpoint_problems(
+                model_folder(name, trust), prefix, normalize=normalize, trust_remote_code=trust
+            )
+            if problems:
                 raise ValueError("\n".join(problems))
             say(f"would serve on {url}, {'with' if token else 'without'} a token")
             return
         options = (settings.data.max_len, settings.device, settings.ds.param_dtype)
         attention = settings.ds.attn_implementation
-        model = RewardModel.load(name, *options, normalize, prefix, attention=attention)
+        model = RewardModel.load(
+            name, *options, normalize, prefix, attention=attention, trust_remote_code=trust
+        )
         model.score(["a text"])  # the first one is slow
         say(json.dumps(model.description, indent=2))
         size, tokens = settings.batch_size, settings.max_tokens_per_batch

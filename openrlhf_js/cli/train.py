@@ -15,6 +15,7 @@ from typing import Any
 from openrlhf_js.common.console import say
 from openrlhf_js.plugin import checks, flags, run
 from openrlhf_js.plugin.parser import flag_values, upstream_parser, validate_upstream
+from openrlhf_js.plugin.upstream import BadInput
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,6 +28,8 @@ def main(argv: list[str] | None = None) -> int:
         args = parser.parse_args(argv)
         flat = vars(args)
         if flat["js.restarts"] > 0 and not flat["js.dry_run"] and run.RUN_ID not in os.environ:
+            if problems := checks.earlier_run_problems(flat):
+                raise BadInput("\n".join(problems))
             return run.keep_running(sys.argv[1:] if argv is None else argv, flat)
         checks.check(args)
         device = run.prepare_device(flat["js.device"])
@@ -34,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         if flat["js.dry_run"]:
             print("\n".join(flag_values(args, parser)))
             return 0
+        checks.check_hub_models(flat)
         if flat["ckpt.load_enable"]:
             run.choose_checkpoint(flat)
         with run.recorded(args, parser):

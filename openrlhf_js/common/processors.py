@@ -48,9 +48,9 @@ def leave_out_videos(processing_utils: ModuleType) -> None:
         )
 
 
-def load_processor(folder: str | Path) -> Any:
+def load_processor(folder: str | Path, trust_remote_code: bool) -> Any:
     """The processor of a model, which is its tokenizer if the model reads text alone."""
     from transformers import AutoProcessor, processing_utils
 
     leave_out_videos(processing_utils)
-    return AutoProcessor.from_pretrained(folder)
+    return AutoProcessor.from_pretrained(folder, trust_remote_code=trust_remote_code)

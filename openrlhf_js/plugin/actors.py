@@ -6,12 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import ray
 import torch
 from openrlhf.models import get_llm_for_sequence_regression
 from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
 from openrlhf.utils import get_tokenizer
 from openrlhf.utils.loss_utils import get_loss_batch_info
+from transformers import set_seed
 
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.plugin.flags import LOSSES
@@ -37,6 +39,17 @@ def sum_dynamic_batches(trainer: Any, engine: Any, step_at: int) -> None:
         return one_step(*args)
 
     trainer.training_step = training_step
+
+
+def seed_step(seed: int, engine: Any) -> None:
+    """Makes what a training step draws a function of `--train.seed` and of the steps before it.
+
+    Upstream seeds a process when it starts. In one that resumes, the shuffles of the responses and
+    dropout would begin anew. DeepSpeed counts its steps, and keeps their number in a checkpoint.
+    All ranks have one seed, as upstream gives them: ranks of tensor parallelism must agree.
+    """
+    (step_seed,) = np.random.SeedSequence([seed, engine.global_steps]).generate_state(1)
+    set_seed(int(step_seed))
 
 
 def divide_loss(trainer: Any, tokens_each: int | None) -> None:
@@ -167,6 +180,7 @@ def our_policy(actor_class: Any) -> Any:
                 send_merged_weights(self.trainer)
 
         def fit(self, kl_ctl: float = 0) -> dict[str, Any]:
+            seed_step(self.strategy.args.train.seed, self.actor.model)
             status = super().fit(kl_ctl)
             measured = self.gradient_variance.metrics() if self.gradient_variance else {}
             return {**status, **measured}
@@ -187,6 +201,10 @@ def our_critic(actor_class: Any) -> Any:
             super().init_model_from_pretrained(strategy, *args, **kwargs)
             if strategy.args.train.dynamic_batch_enable:
                 sum_dynamic_batches(self.trainer, self.trainer.critic, step_at=1)
+
+        def fit(self) -> dict[str, Any]:
+            seed_step(self.strategy.args.train.seed, self.critic)
+            return super().fit()
 
     return ray.remote(num_gpus=1)(OurCritic)
 

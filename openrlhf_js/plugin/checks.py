@@ -10,20 +10,19 @@ import argparse
 import glob
 import math
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.plugin import run
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
+from openrlhf_js.plugin.prompts import Flat, check_prompts, looks_local
 from openrlhf_js.plugin.upstream import BadInput
-from openrlhf_js.reward_model.checkpoint import checkpoint_problems, first_line
+from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+from openrlhf_js.sampling.models import CONFIGURATIONS, GENERATION, model_folder
 
-Flat = dict[str, Any]  # "rollout.batch_size" -> value
-
-BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+MODELS = tuple(f"{role}.model_name_or_path" for role in ("actor", "critic", "reward"))
+TRUST = "js.trust_remote_code"
 MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes
     "actor.optim": ("adam",),  # DeepSpeed's norm for Muon is that of Muon's update
@@ -41,9 +40,13 @@ OF_ONE_ESTIMATOR = {
 WITH_LORA = {
     "ds.load_in_4bit": False,  # vLLM holds the base model in bfloat16, which is another one
     "ds.tensor_parallel_size": 1,
-    "train.enable_ema": False,  # upstream pairs both models' parameters by their order
 }
-BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
+EARLIER_RUNS = {  # flag of a folder -> what a run leaves there
+    "ckpt.path": "_actor/*",
+    "ckpt.output_dir": "*.safetensors",
+    "logger.tensorboard_dir": "{run_name}/events.out.tfevents.*",
+    "js.save_batches": "batch_*.npz",
+}
 RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
 
 
@@ -51,8 +54,10 @@ def check(args: argparse.Namespace) -> None:
     """Raises BadInput with every problem of the flat arguments and their files, one per line."""
     flat: Flat = vars(args)
     problems = [*_estimator(flat), *_models(flat), *_rewards(flat), *run.start_problems(flat)]
-    found, prompts = _data(flat)
-    problems += [*found, *_batch_sizes(flat, prompts)]
+    if run.RUN_ID not in os.environ:  # a restart finds what its own run has left
+        problems += earlier_run_problems(flat)
+    prompt_problems, rows = check_prompts(flat)
+    problems += [*prompt_problems, *_batch_sizes(flat, rows)]
     if flat["js.gradient_variance"]:
         problems += _cannot_be_measured(flat)
     if flat["js.group_micro_batches"]:
@@ -63,9 +68,36 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput("\n".join(problems))
 
 
-def looks_local(name: str) -> bool:
-    """Whether a name can only be a path, and not a name on a hub (`name`, `org/name`)."""
-    return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith(".")
+def check_hub_models(flat: Flat) -> None:
+    """Raises BadInput for models on a hub that would run Python of their own, at a run's start."""
+    if problems := code_problems(flat, MODELS, on_hub=True):
+        raise BadInput("\n".join(problems))
+
+
+def code_problems(flat: Flat, flags: Sequence[str], on_hub: bool) -> list[str]:
+    """A refusal for each model that would run Python of its own, which OpenRLHF always allows.
+
+    Of local folders, or of names on the hub, whose small files are downloaded for it.
+    """
+    if flat[TRUST]:
+        return []
+    problems: list[str] = []
+    flag_of = {flat[flag]: flag for flag in reversed(flags) if flat[flag]}
+    for name, flag in flag_of.items():
+        if os.path.isdir(name) == on_hub:
+            continue
+        if on_hub and flat["use_ms"]:
+            problems.append(
+                f"--{flag}: whether {name} runs Python of its own is not known on ModelScope: "
+                f"download it and give the folder, or allow it with --{TRUST}"
+            )
+            continue
+        files = {"allow_patterns": [CONFIGURATIONS, GENERATION], "ignore_patterns": []}
+        try:
+            model_folder(name, False, f"--{TRUST}", **files)
+        except ValueError as error:
+            problems.append(f"--{flag}: {error}")
+    return problems
 
 
 # --- the estimator -----------------------------------------------------------------------------
@@ -79,8 +111,10 @@ def _estimator(flat: Flat) -> Iterator[str]:
     for flag, owner in OF_ONE_ESTIMATOR.items():
         if flat[flag] is not None and name != owner:
             yield f"--{flag} is for {owner}, not {name}: leave it out"
-    if name == "js_fixed" and (shrinkage is None or not 0 <= shrinkage <= 1):
-        yield f"js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo), got {shrinkage}"
+    if name == "js_fixed" and shrinkage is None:
+        yield "js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
+    if flat["js.warm_memory"]:
+        yield from _warm_memory(Path(flat["js.warm_memory"]))
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
@@ -96,28 +130,45 @@ def _estimator(flat: Flat) -> Iterator[str]:
         )
 
 
+def _warm_memory(samples: Path) -> Iterator[str]:
+    for file in (samples, samples.with_suffix(".items.jsonl")):
+        if not file.is_file():
+            yield (
+                f"--js.warm_memory {samples}: {file} does not exist; `openrlhf-js eval passk` "
+                "writes samples/NAME.jsonl and samples/NAME.items.jsonl"
+            )
+            return
+
+
 # --- models and rewards ------------------------------------------------------------------------
 
 
 def _models(flat: Flat) -> Iterator[str]:
     if not flat["actor.model_name_or_path"]:
         yield "--actor.model_name_or_path is missing: the model to train"
-    for role in ("actor", "critic", "reward"):
-        path = flat[f"{role}.model_name_or_path"]
-        if path and not os.path.exists(path) and looks_local(path):
-            yield f"--{role}.model_name_or_path {path}: does not exist"
+    for flag in MODELS:
+        if flat[flag] and not os.path.exists(flat[flag]) and looks_local(flat[flag]):
+            yield f"--{flag} {flat[flag]}: does not exist"
+    untrusted = code_problems(flat, MODELS, on_hub=False)
+    yield from untrusted
     for flag, works in WITH_LORA.items() if flat["ds.lora.rank"] > 0 else ():
         if flat[flag] != works:
             yield f"--ds.lora.rank does not work with --{flag} {flat[flag]}, only with {works}"
+    if flat["train.enable_ema"]:
+        yield (
+            "--train.enable_ema would save upstream's moving average of the weights, which in "
+            "bfloat16 stays where it began, and which no checkpoint holds: leave it out"
+        )
     folder = flat["reward.model_name_or_path"]
     elsewhere = flat["reward.remote_url"] or flat["train.agent_func_path"]
-    if folder and os.path.isdir(folder) and not elsewhere:
+    if folder and os.path.isdir(folder) and not elsewhere and not untrusted:
         policy, prefix = flat["actor.model_name_or_path"], flat["ds.value_head_prefix"]
-        yield from reward_model_problems(folder, policy, prefix, flat["reward.normalize_enable"])
+        normalize, trust = flat["reward.normalize_enable"], flat[TRUST]
+        yield from reward_model_problems(folder, policy, prefix, normalize, trust)
 
 
 def reward_model_problems(
-    folder: str, policy: str | None, value_head_prefix: str, normalize: bool
+    folder: str, policy: str | None, value_head_prefix: str, normalize: bool, trust: bool = False
 ) -> Iterator[str]:
     """The problems of a local folder as the reward model in Ray, which reads the policy's tokens.
 
@@ -125,16 +176,18 @@ def reward_model_problems(
     """
     from transformers import AutoTokenizer  # slow to import
 
-    problems = checkpoint_problems(folder, value_head_prefix, normalize=normalize)
+    problems = checkpoint_problems(
+        folder, value_head_prefix, normalize=normalize, trust_remote_code=trust
+    )
     yield from (f"--reward.model_name_or_path: {problem}" for problem in problems)
     if problems or not policy or not Path(policy, "tokenizer_config.json").is_file():
         return
     try:
         written, read = (
-            AutoTokenizer.from_pretrained(path, trust_remote_code=False).get_vocab()
+            AutoTokenizer.from_pretrained(path, trust_remote_code=trust).get_vocab()
             for path in (policy, folder)
         )
-    except (OSError, ValueError):  # the policy's needs its own code, which only OpenRLHF runs
+    except (OSError, ValueError):  # upstream says why the policy's does not load
         return
     other = sum(read.get(token) != number for token, number in written.items())
     if other > RENAMED_SHARE * len(written):
@@ -183,88 +236,34 @@ def _rewards(flat: Flat) -> Iterator[str]:
         )
 
 
-# --- prompts -----------------------------------------------------------------------------------
+# --- folders ------------------------------------------------------------------------------------
 
 
-def _data(flat: Flat) -> tuple[list[str], int | None]:
-    """The problems of both data sets, and the number of training prompts where it is known."""
-    names, probabilities = flat["data.prompt_dataset"], flat["data.prompt_probs"]
-    if not names:
-        return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
-    problems, prompts = _datasets(flat, "--data.prompt_dataset", names, flat["data.prompt_split"])
-    if probabilities is not None:
-        prompts = None  # drawn with replacement until every set is used up
-        if probabilities.count(",") != names.count(","):
-            problems.append(f"--data.prompt_probs {probabilities}: one for each of {names}")
-    if flat["eval.dataset"]:
-        problems += _datasets(flat, "--eval.dataset", flat["eval.dataset"], flat["eval.split"])[0]
-    return problems, None if prompts is None else min(prompts, flat["data.max_samples"])
-
-
-def _datasets(flat: Flat, flag: str, names: str, split: str) -> tuple[list[str], int | None]:
-    """The problems and the number of rows of a comma-separated list, None if not known.
-
-    The names are read as upstream's `datasets.utils.blending_datasets` reads them: `file`,
-    `folder`, `org/name` or `name@folder`. Names on a hub pass unseen.
-    """
-    problems: list[str] = []
-    prompts: int | None = 0
-    for name in names.split(","):
-        path = name.split("@")[0].strip()
-        found, rows = _dataset(flat, path, split)
-        problems += [f"{flag} {path or repr(name)}: {problem}" for problem in found]
-        prompts = None if prompts is None or rows is None else prompts + rows
-    return problems, prompts
-
-
-def _dataset(flat: Flat, path: str, split: str) -> tuple[list[str], int | None]:
-    """The problems and the number of rows of local files, which are read as upstream reads them."""
-    from datasets import load_dataset
-
-    files = sorted(glob.glob(path))
-    if not files and "://" not in path and (looks_local(path) or path.endswith((*BUILDERS,))):
-        return ["does not exist"], None
-    if not files or not path.endswith((*BUILDERS,)):
-        return [], None
-    if split and split != "train":  # upstream would take what it loaded without a split
-        return [f"a file has the split train only, not {split}"], None
-    try:
-        data = load_dataset(BUILDERS[Path(path).suffix], data_files=path, split="train")
-    except Exception as error:  # of Arrow, pandas and the file
-        return [f"cannot be read ({first_line(error.__cause__ or error)})"], None
-    keys = ("data.input_key", "data.label_key")
-    problems = [each for flag in keys for each in _column_problems(data, flat[flag], flag)]
-    problems += _image_problems(data, flat["data.image_key"])
-    key, chat = flat["data.input_key"], flat["data.apply_chat_template"]
-    kinds = {type(prompt) for prompt in data[key]} if not problems else set()
-    if wrong := kinds - ({str, list} if chat else {str}):
-        messages = "" if chat else ", or with --data.apply_chat_template a list of messages"
-        problems.append(f"{key!r} holds {wrong.pop().__name__}, not text{messages}")
-    return problems, None if problems else len(data)
-
-
-def _column_problems(data: Any, key: str | None, flag: str) -> list[str]:
-    if key is None or key in data.column_names:
+def earlier_run_problems(flat: Flat) -> list[str]:
+    """What an earlier run left in the folders of this one, unless this one resumes it."""
+    if flat["ckpt.load_enable"]:
         return []
-    return [f"no column {key!r} (--{flag}); there are {', '.join(data.column_names)}"]
-
-
-def _image_problems(data: Any, key: str) -> list[str]:
-    """The first image that does not exist, of those that upstream takes for paths."""
-    for number, images in enumerate(data[key] if key in data.column_names else (), 1):
-        for image in images if isinstance(images, list) else [images]:
-            other = not isinstance(image, str) or len(image) > BASE64_CHARACTERS
-            if other or re.match("https?://|data:image", image) or os.path.isfile(image):
-                continue
-            return [f"row {number} shows an image that does not exist: {image}"]
-    return []
+    used = []
+    for flag, pattern in EARLIER_RUNS.items():
+        pattern = pattern.format(run_name=glob.escape(flat["logger.wandb.run_name"]))
+        files = sorted(Path(flat[flag]).glob(pattern)) if flat[flag] else []
+        if files:
+            used.append(f"--{flag} {flat[flag]} ({files[0].relative_to(flat[flag])})")
+    if not used:
+        return []
+    return [
+        f"an earlier run is in {', '.join(used)}: resume it with --ckpt.load_enable, or name "
+        "other folders"
+    ]
 
 
 # --- batch sizes -------------------------------------------------------------------------------
 
 
-def _batch_sizes(flat: Flat, prompts: int | None) -> list[str]:
+def _batch_sizes(flat: Flat, rows: list[int] | None) -> list[str]:
     """Whether batch sizes, processes and the number of prompts fit each other.
+
+    `rows` are the numbers of the data sets' rows that an episode trains, None if not known.
 
     Upstream checks little of it: it would drop samples, carry half a gradient into the next batch,
     or wait for ever for a rank that has run out of samples.
@@ -272,10 +271,11 @@ def _batch_sizes(flat: Flat, prompts: int | None) -> list[str]:
     name, batch = flat["algo.advantage.estimator"], flat["rollout.batch_size"]
     responses, train = flat["rollout.n_samples_per_prompt"], flat["train.batch_size"]
     at_once = flat["rollout.vllm_generate_batch_size"]
-    last = kept = 0  # prompts in an episode's last, short rollout; prompts before it
-    if prompts is not None and prompts >= batch and not flat["algo.dynamic_filtering_enable"]:
-        last, kept = prompts % batch, prompts - prompts % batch
-    drop = f"use --data.max_samples {kept}"
+    prompts = None if rows is None else len(rows)
+    last, drop = 0, ""  # prompts in an episode's last, short rollout; how to do without it
+    if rows and len(rows) >= batch and not flat["algo.dynamic_filtering_enable"]:
+        last = len(rows) % batch
+        drop = f"use --data.max_samples {rows[-last - 1]}"
     problems = []
     if (flat["vllm.num_engines"] or 0) < 1:
         problems.append("--vllm.num_engines must be at least 1: vLLM writes the responses")

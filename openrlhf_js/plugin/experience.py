@@ -32,6 +32,7 @@ from openrlhf_js.estimators import Memory
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin.flags import ESTIMATORS as OURS
+from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
 from openrlhf_js.plugin.upstream import BadInput, BadReward
@@ -343,9 +344,10 @@ def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> No
 
 
 class SourcedPrompts(PromptDataset):
-    """Upstream's data set of prompts, whose text labels carry what else their rows have.
+    """Upstream's data set of prompts that fit, whose text labels carry what else their rows have.
 
     That is the datasource, which upstream reads for the evaluation's metrics alone, and covariates.
+    `problem` says why the prompts cannot be trained on; None if they can.
     """
 
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
@@ -356,6 +358,34 @@ class SourcedPrompts(PromptDataset):
             tuple(math.nan if row.get(name) is None else float(row[name]) for name in there)
             for row in (dataset if there else [{}] * len(self))
         ]
+        on_agent = self.strategy.args.train.agent_func_path  # which writes what the model reads
+        self.problem = None if on_agent else self._leave_out_long()
+
+    def _leave_out_long(self) -> str | None:
+        """Drops prompts that are too long, if they may be dropped; the problem of what is left."""
+        data = self.strategy.args.data
+        room = Room.of(data.max_len, self.strategy.args.rollout.max_new_tokens)
+        sees = hasattr(self.tokenizer, "image_processor")  # upstream refuses long ones with images
+        texts = {
+            place: text
+            for place, text in enumerate(self.prompts)
+            if not (sees and self.images[place])
+        }
+        tokenizer = self.tokenizer.tokenizer if sees else self.tokenizer
+        measured = measure(texts, tokenizer, room)
+        drops = self.strategy.args.js.on_long_prompt == "drop"
+        problems = misfits(measured, len(self), room, drops=drops)
+        if problem := next(problems, None):
+            return problem
+        if not measured.long:
+            return None
+        described = describe_long(measured, len(self), room)
+        print(f"openrlhf_js: left out {described}", flush=True)
+        for name in ("prompts", "labels", "images", "datasources", "_covariates"):
+            values = getattr(self, name)
+            kept = [value for place, value in enumerate(values) if place not in measured.long]
+            setattr(self, name, kept)
+        return None if len(self) else f"{described}: no prompt is left"
 
     def __getitem__(self, idx: int) -> tuple[Any, ...]:
         datasource, prompt, label, images = super().__getitem__(idx)

@@ -7,7 +7,9 @@ alias. The tables come from the released packages; tests/plugin/test_flags.py ch
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 # Our estimators beside upstream's, with their --help.
@@ -43,14 +45,116 @@ LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.divide_loss` changes t
     "constant": "token-mean",
 }
 
+
+@dataclass(frozen=True)
+class Number:
+    """The type of a flag that takes numbers in a range; no flag takes NaN.
+
+    `least` and `most` are allowed, `above` and `below` are not. `special` is one number outside the
+    range that has a meaning of its own, and `why` is said of the others.
+    """
+
+    kind: type[int] | type[float] = float
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    special: float | None = None
+    infinite: bool = False
+    why: str = ""
+
+    def __call__(self, text: str) -> float:
+        """The number; argparse prints the ArgumentTypeError with the name of the flag."""
+        try:
+            value = self.kind(text)
+        except ValueError:
+            value = math.nan
+        if value == self.special or self._allows(value):
+            return value
+        why = f" ({self.why})" if self.why else ""
+        raise argparse.ArgumentTypeError(f"must be {self.range}, got {text}{why}")
+
+    def _allows(self, value: float) -> bool:
+        return (
+            not math.isnan(value)
+            and (self.infinite or not math.isinf(value))
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
+
+    @property
+    def range(self) -> str:
+        """The range in words."""
+        limits = {
+            "at least": self.least,
+            "above": self.above,
+            "at most": self.most,
+            "below": self.below,
+        }
+        kind = "a whole number" if self.kind is int else "a number"
+        words = [f"{word} {limit:g}" for word, limit in limits.items() if limit is not None]
+        if self.kind is float and self.most is None and self.below is None:
+            words.append("possibly inf" if self.infinite else "finite")
+        special = "" if self.special is None else f", or {self.special:g}"
+        return f"{kind}, {' and '.join(words)}{special}"
+
+
+# Upstream's flags with values that train something else, nothing, or fail late. Every other flag
+# that takes a float takes any finite one.
+RANGES: dict[Number, str] = {
+    Number(int, least=1): (
+        "actor.num_nodes actor.num_gpus_per_node critic.num_nodes critic.num_gpus_per_node "
+        "data.max_len data.max_samples ds.ring_attn_size ds.tensor_parallel_size "
+        "eval.n_samples_per_prompt logger.logging_steps rollout.batch_size rollout.max_new_tokens "
+        "rollout.micro_batch_size rollout.n_samples_per_prompt rollout.vllm_generate_batch_size "
+        "train.batch_size train.max_epochs train.micro_batch_size train.num_episodes"
+    ),
+    Number(int, least=1, special=-1): "ckpt.save_steps eval.steps",
+    Number(int, least=2, why="the oldest is deleted before a new one is written"): "ckpt.max_num",
+    Number(above=0, infinite=True): "ckpt.max_mem",
+    # below 0.01, vLLM samples with 0.01 and upstream would train with the other one
+    Number(least=0.01, most=2, why="at 0, all responses to a prompt are equal and teach nothing"): (
+        "rollout.temperature"
+    ),
+    Number(least=0, most=2): "eval.temperature",
+    Number(above=0, most=1): "rollout.top_p",
+    Number(least=0): (
+        "actor.adam.lr actor.adam.weight_decay actor.eps_clip actor.eps_clip_low_high "
+        "actor.muon.lr adam.lr adam.weight_decay algo.kl.init_coef critic.adam.lr "
+        "critic.adam.weight_decay critic.muon.lr"
+    ),
+    Number(above=0): "actor.adam.eps adam.eps critic.adam.eps",
+    Number(least=0, below=1): "actor.adam.betas adam.betas critic.adam.betas",
+    Number(least=0, most=1): (
+        "actor.lr_warmup_ratio actor.min_lr_ratio algo.advantage.gamma algo.advantage.lambd "
+        "critic.lr_warmup_ratio critic.min_lr_ratio lr_warmup_ratio min_lr_ratio train.ema_beta"
+    ),
+    Number(least=0, infinite=True): "actor.max_norm critic.max_norm critic.value_clip max_norm",
+    Number(infinite=True): (
+        "algo.advantage.is_correction_threshold algo.dynamic_filtering_range reward.clip_range"
+    ),
+}
+
+
+def narrow(parser: argparse.ArgumentParser) -> None:
+    """Gives upstream's flags the ranges of their values."""
+    ranges = {name: number for number, names in RANGES.items() for name in names.split()}
+    for action in parser._actions:
+        if action.type is float:
+            action.type = Number()
+        action.type = ranges.get(action.dest, action.type)
+
+
 FLAGS: dict[str, dict[str, Any]] = {
     "shrinkage": dict(
-        type=float,
+        type=Number(least=0, most=1),
         help="the shrinkage of js_fixed, from 0 (each prompt's own mean, as rloo) to 1 (the mean "
         "of all other prompts, as bloo); the other estimators compute theirs in every batch",
     ),
     "half_life": dict(
-        type=float,
+        type=Number(above=0),
         metavar="STEPS",
         help="what js_memory remembers of a step counts half after so many (default: as fast as "
         "predicts best)",
@@ -72,11 +176,18 @@ FLAGS: dict[str, dict[str, Any]] = {
         "--actor.loss_agg_mode says, which is token_mean)",
     ),
     "max_steps": dict(
-        type=int,
+        type=Number(int, least=0),
         default=0,
         metavar="N",
         help="stop after N training steps (rollouts), counted over all starts of a resumed run, or "
         "after --train.num_episodes if that is sooner; N is evaluated, too (default: 0, no limit)",
+    ),
+    "on_long_prompt": dict(
+        choices=["stop", "drop"],
+        default="stop",
+        help="for prompts that leave no room in --data.max_len for --rollout.max_new_tokens, of "
+        "which OpenRLHF would cut off the beginning: stop refuses the data set; drop leaves those "
+        "prompts out of training and evaluation, and prints how many (default: %(default)s)",
     ),
     "on_bad_reward": dict(
         choices=["stop", "mask"],
@@ -86,13 +197,13 @@ FLAGS: dict[str, dict[str, Any]] = {
         "and counts it; an evaluation that meets one logs NaN (default: %(default)s)",
     ),
     "max_masked_share": dict(
-        type=float,
+        type=Number(least=0, most=1),
         default=0.5,
         help="with --js.on_bad_reward mask: the run stops with the grader's error at a step with a "
         "larger share of masked responses, or without any other (default: %(default)s)",
     ),
     "reward_timeout_seconds": dict(
-        type=float,
+        type=Number(above=0),
         default=600.0,
         metavar="SECONDS",
         help="how long a response waits for its reward, from a file or from servers; a request to "
@@ -115,14 +226,14 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="write each rollout batch's tokens, rewards and advantages into DIR, one .npz a step",
     ),
     "restarts": dict(
-        type=int,
+        type=Number(int, least=0),
         default=0,
         metavar="N",
         help="after a crash that is no mistake of yours, start again from the last checkpoint, N "
         "times at most without a new one (docs/long_runs.md; default: %(default)s)",
     ),
     "gradient_variance": dict(
-        type=int,
+        type=Number(int, least=0),
         nargs="?",
         const=1,
         default=0,
@@ -170,6 +281,12 @@ def our_group(
         default="auto",
         help=f"auto takes the GPU when there is one; cpu runs {on_cpu} without any GPU, for small "
         "models (default: %(default)s)",
+    )
+    group.add_argument(
+        "--js.trust_remote_code",
+        action="store_true",
+        help="run the Python that a model's folder brings, as OpenRLHF by itself always does; read "
+        "it first",
     )
     return group
 

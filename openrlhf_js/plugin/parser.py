@@ -27,6 +27,7 @@ from openrlhf_js.plugin.flags import (
     CORRECTION_TYPES,
     POLICY,
     Spellings,
+    narrow,
 )
 from openrlhf_js.plugin.upstream import WORKS_WITH, BadInput, UpstreamMismatch
 
@@ -138,9 +139,13 @@ class Parser(argparse.ArgumentParser):
 def upstream_parser(
     program: str = "train_ppo_ray", spellings: Spellings = POLICY
 ) -> argparse.ArgumentParser:
-    """A parser with every flag, default and help text of a program of the installed upstream."""
+    """A parser with every flag, default and help text of a program of the installed upstream.
+
+    Only the values that flags take are narrowed (`flags.RANGES`).
+    """
     names: dict[str, Any] = {"argparse": argparse, "os": os, "datetime": datetime}
     exec(read_program(source_path(program))[0], names)
+    narrow(names["parser"])
     return Parser(spellings, parents=[names["parser"]], add_help=False)  # upstream's has --help
 
 

@@ -9,9 +9,11 @@ nursery, and lives as long as the fork. What has touched CUDA must not fork: thi
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -21,6 +23,7 @@ from typing import NoReturn
 
 JOB = "01000000"  # the number of the first job in a cluster of its own
 LENGTH_BYTES = 8
+OMP_PAUSE_HARD = 2  # of omp.h
 
 
 def register() -> None:
@@ -48,8 +51,9 @@ def forkable_ray() -> Iterator[None]:
 def open_nursery(folder: str) -> tuple[list[str], int]:
     """Forks the nursery, which ends with this process and leads a session with all its forks.
 
-    To be called when all is imported, and before this process has threads of its own. Returns the
-    command that Ray shall run in place of Python, and the nursery's process id.
+    To be called when all is imported, and before this process has threads of its own, but for those
+    of OpenMP. Returns the command that Ray shall run in place of Python, and the nursery's process
+    id.
     """
     path = os.path.join(folder, "nursery")
     listener = socket.socket(socket.AF_UNIX)
@@ -58,6 +62,7 @@ def open_nursery(folder: str) -> tuple[list[str], int]:
     parent_lives, held = os.pipe()  # ends when this process does, in whatever way
     sys.stdout.flush()
     sys.stderr.flush()
+    _end_openmp_threads()
     nursery = os.fork()
     if nursery:
         listener.close()
@@ -75,6 +80,19 @@ def open_nursery(folder: str) -> tuple[list[str], int]:
             _become_worker(connection)
         connection.close()
     os._exit(0)
+
+
+def _end_openmp_threads() -> None:
+    """Ends the threads that torch has computed with in this thread; OpenMP starts new ones.
+
+    A fork has none of them, and GNU's OpenMP would wait there for them for ever. Other libraries
+    with threads (OpenBLAS, Arrow, tokenizers, LLVM's OpenMP) see to a fork themselves.
+    """
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        copies = set(re.findall(r"/.*/libgomp\b.*", maps.read()))  # wheels bring their own
+    for path in copies:
+        if ctypes.CDLL(path).omp_pause_resource_all(OMP_PAUSE_HARD):
+            raise RuntimeError(f"{path} keeps its threads, without which a fork would hang")
 
 
 def _become_worker(connection: socket.socket) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import Any
 
 from openrlhf_js.common.files import FileRow
 from openrlhf_js.plugin import run, upstream
-from openrlhf_js.plugin.checks import Flat
+from openrlhf_js.plugin.checks import TRUST, Flat, code_problems
 from openrlhf_js.plugin.flags import REWARD_MODEL, our_group
 from openrlhf_js.plugin.parser import upstream_parser
 from openrlhf_js.plugin.upstream import BadInput
@@ -28,6 +28,7 @@ from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE, Keys
 from openrlhf_js.tasks.hub import quiet_hub
 
 PROGRAM = "train_rm"  # of `openrlhf.cli`
+MODEL = "model.model_name_or_path"
 DESCRIPTION = """\
 Trains a reward model on preferences with OpenRLHF, after a check of every pair:
 
@@ -96,27 +97,31 @@ def _problems(flat: Flat) -> Iterator[str]:
             "--model.margin_loss_enable: OpenRLHF's logexp loss has no margin; leave it out, or "
             "use --model.loss_type sigmoid"
         )
-    name = flat["model.model_name_or_path"]
+    name, trust = flat[MODEL], flat[TRUST]
     if not name:
-        yield "--model.model_name_or_path is missing: the model to start from"
-    elif os.path.isdir(name):
+        yield f"--{MODEL} is missing: the model to start from"
+        return
+    untrusted = code_problems(flat, [MODEL], on_hub=not os.path.isdir(name))
+    yield from untrusted
+    if os.path.isdir(name) and not untrusted:
         messages = flat["data.apply_chat_template"] and not flat["data.tokenizer_chat_template"]
-        for problem in tokenizer_problems(Path(name), messages=messages):
-            yield f"--model.model_name_or_path: {problem}"
+        for problem in tokenizer_problems(name, messages=messages, trust_remote_code=trust):
+            yield f"--{MODEL}: {problem}"
 
 
 def load_tokenizer(flat: Flat) -> Any:
     """The tokenizer that upstream will load; BadInput without an end token."""
     from transformers import AutoTokenizer
 
-    name = flat["model.model_name_or_path"]
+    name = flat[MODEL]
+    fast = not flat["data.disable_fast_tokenizer"]
     try:
         with quiet_hub():
             tokenizer = AutoTokenizer.from_pretrained(
-                name, trust_remote_code=True, use_fast=not flat["data.disable_fast_tokenizer"]
+                name, trust_remote_code=flat[TRUST], use_fast=fast
             )
     except (OSError, ValueError) as error:
-        said = f"--model.model_name_or_path {name}: no tokenizer ({first_line(error)})"
+        said = f"--{MODEL} {name}: no tokenizer ({first_line(error)})"
         raise BadInput(said) from error
     if tokenizer.eos_token is None:
         raise BadInput(f"the tokenizer of {name} has no EOS token, at which rewards are read")
@@ -194,10 +199,10 @@ def pair_problems(flat: Flat, pairs: int | None, held_out: int) -> list[str]:
 
 def notices(flat: Flat) -> Iterator[str]:
     """What the user may not expect of upstream's training, one line each."""
-    folder = Path(flat["model.model_name_or_path"])
+    folder = Path(flat[MODEL])
     prefix = flat["ds.value_head_prefix"]
     if folder.is_dir() and (
-        f"{head_prefix(read_config(folder), prefix)}.weight" in tensor_shapes(folder)
+        f"{head_prefix(read_config(folder, flat[TRUST]), prefix)}.weight" in tensor_shapes(folder)
     ):
         yield f"{folder} is a reward model already; OpenRLHF starts with a new head all the same"
     if flat["ckpt.load_enable"] and not last_checkpoint(flat):

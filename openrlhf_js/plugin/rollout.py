@@ -22,8 +22,9 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
+from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.rewards import RemoteRewards
-from openrlhf_js.plugin.upstream import BadReward, plain_class
+from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
 from openrlhf_js.sampling.engines import key
 
 logger = logging.getLogger(__name__)
@@ -48,11 +49,33 @@ def as_number(reward: Any) -> float:
     return value
 
 
+def numeric_logs(logs: Any) -> dict[str, Any]:
+    """A grader's `extra_logs`, all of which are numbers, or tensors of one; {} for None.
+
+    Raises BadInput for any other: no response of that grader could be logged.
+    """
+    logs = {} if logs is None else logs
+    if not isinstance(logs, dict):
+        raise BadInput(f"the grader's extra_logs are {type(logs).__name__}, not a dict of numbers")
+    for name, value in logs.items():
+        try:
+            size = torch.as_tensor(value, dtype=torch.float64).numel()
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            size = 0
+        if size != 1:
+            raise BadInput(
+                f"the grader's extra_logs have {name}={value!r:.100}, not a number: only numbers "
+                "are logged, so leave it out"
+            )
+    return logs
+
+
 def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str) -> None:
     """Makes the reward and the score of a graded response finite floats, in place.
 
     `error` is the grader's exception. With `on_bad_reward` "stop" a bad reward raises BadReward;
     with "mask" it becomes NaN, which the experience maker masks, and `ERROR` says why.
+    Raises BadInput for logs that are no numbers.
     """
     try:
         if isinstance(error, BadReward):
@@ -60,6 +83,7 @@ def settle(response: dict[str, Any], error: Exception | None, on_bad_reward: str
         if error:
             raise BadReward(f"the grader failed: {type(error).__name__}: {error}")
         score = response.get("scores")
+        response["extra_logs"] = numeric_logs(response.get("extra_logs"))
         response["reward"] = as_number(response.get("reward"))
         response["scores"] = response["reward"] if score is None else as_number(score)
     except BadReward as bad:
@@ -126,13 +150,14 @@ def checked_rollout(
     greedy: bool,
     remote: Callable[[], RemoteRewards] | None = None,
     limit_seconds: float | None = None,
+    trust_remote_code: bool = False,
 ) -> Any:
     """Upstream's rollout actor, its responses seeded and its rewards settled.
 
     It is defined here so that Ray sends it by value. With `greedy` (remax) each prompt of training
     also gets one greedy response, whose reward the others carry in their logs as `GREEDY_REWARD`.
     `remote` makes, in the actor, the client of reward models behind HTTP; a grader may take
-    `limit_seconds` for a response.
+    `limit_seconds` for a response. Upstream always gives vLLM `trust_remote_code`.
     """
 
     class CheckedRollout(plain_class(actor_class)):  # type: ignore[misc]
@@ -143,7 +168,10 @@ def checked_rollout(
         async def __init__(  # type: ignore[misc]  # Ray awaits it
             self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
         ) -> None:
+            if not trust_remote_code:
+                kwargs.pop("trust_remote_code", None)
             await super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs)
+            self.watching = asyncio.create_task(watch.end_with_engine(self.llm))
             media = media_tokens(self.llm.model_config.hf_config)
             self.forbidden = dict.fromkeys(media, FORBIDDEN)
             # Graders run in its threads. A few graders that hang would fill asyncio's own pool,
@@ -211,6 +239,7 @@ class NumberedPrompt(str):
     number: int
 
 
+@watch.announce_phases
 class OrderedSamples(SamplesGenerator):
     """Upstream's generator of rollouts, whose prompts are numbered as they are drawn.
 

@@ -33,7 +33,7 @@ from openrlhf_js.common.console import say
 from openrlhf_js.common.files import write_json
 from openrlhf_js.plugin import cpu, processes, upstream
 from openrlhf_js.plugin.parser import SECRETS, changed
-from openrlhf_js.plugin.upstream import BadInput, BadReward, Names, UpstreamMismatch
+from openrlhf_js.plugin.upstream import BadInput, BadReward, Names, ProcessDied, UpstreamMismatch
 
 RUN_ID = "OPENRLHF_JS_RUN"  # an environment variable of every process of a run
 RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js report`
@@ -167,12 +167,13 @@ def train(args: argparse.Namespace, device: str) -> None:
         from openrlhf.cli import train_ppo_ray
         from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
 
+        from openrlhf_js.plugin import watch
         from openrlhf_js.plugin.trainer import put_our_actors
     gc.freeze()
     gc.enable()
 
     fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
-    with _ray(args, device):
+    with _ray(args, device), watch.watched(train_ppo_ray):
         put_our_actors(args)
         train_ppo_ray.train(args)
 
@@ -181,6 +182,7 @@ def train(args: argparse.Namespace, device: str) -> None:
 def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
     """A Ray that our actors can live in: the cluster that there is, or one for this run alone."""
     import ray
+    import torch
 
     tqdm: Any = importlib.import_module("tqdm").tqdm
     marker = os.environ.setdefault(RUN_ID, uuid.uuid4().hex)
@@ -217,6 +219,8 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
                 "include_dashboard": False,
                 "_temp_dir": folder,
             }
+            if "OMP_NUM_THREADS" not in os.environ:
+                torch.set_num_threads(1)  # Ray sets the variable in a worker: too late for a fork
             python, nursery = processes.open_nursery(folder)
         runtime_env["py_executable"] = shlex.join(python)  # Ray hands it to a shell as it is
         stack.callback(clean_up)
@@ -342,14 +346,14 @@ def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | N
     """What to say of a failure that needs no traceback, and the exit status; None for any other."""
     while isinstance(inner := getattr(error, "cause", None), BaseException):
         error = inner  # what an actor raised, without Ray's tracebacks around it
-    if isinstance(error, BadInput | BadReward | UpstreamMismatch):
+    if isinstance(error, BadInput | BadReward | ProcessDied | UpstreamMismatch):
         return str(error), 2 if isinstance(error, BadInput) else 1
     written = {flag: _existing(flat[flag]) for flag in WRITTEN if flat.get(flag)}
     full = [f for f, path in written.items() if shutil.disk_usage(path).free < FULL_BYTES]
     if full or getattr(error, "errno", None) == errno.ENOSPC:
         where = ", ".join(f"--{flag} {flat[flag]}" for flag in full) or error
         return f"no space is left on the disk: {where}", 1
-    if str(error).startswith("All images failed to load"):  # upstream's
+    if str(error).startswith(("All images failed to load", "VLM prompt length")):  # upstream's
         return str(error)[:500], 2
     if type(error).__name__ == "EngineDeadError":
         return "a vLLM engine died; why stands further up, unless it was killed for its memory", 1
@@ -411,14 +415,14 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
     program = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
     program.append(f"--logger.wandb.run_name={flat['logger.wandb.run_name']}")  # one log
     marker, left = uuid.uuid4().hex, flat["js.restarts"]
-    first = before = _time_of(latest_checkpoint(flat))
+    environment = {**os.environ, RUN_ID: marker}
+    before = _time_of(latest_checkpoint(flat))
+    resume: list[str] = []
     heeded = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]  # nohup
     while True:
         for number in heeded:
             signal.signal(number, signal.default_int_handler)
-        resume = ["--ckpt.load_enable"] if before != first else []  # never an earlier run's
-        marked = {**os.environ, RUN_ID: marker}
-        child = subprocess.Popen([*program, *resume], env=marked, start_new_session=True)
+        child = subprocess.Popen([*program, *resume], env=environment, start_new_session=True)
         try:
             status = child.wait()
         except KeyboardInterrupt:
@@ -430,6 +434,7 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
         if status in (0, 2, 130) or left < 0:
             return status if status >= 0 else 1
         before = saved
+        resume = ["--ckpt.load_enable"] if saved else []
         say(f"openrlhf_js: the run ended with status {status} and is started again", error=True)
 
 

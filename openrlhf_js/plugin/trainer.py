@@ -20,7 +20,7 @@ from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
-from openrlhf_js.plugin import actors, rewards
+from openrlhf_js.plugin import actors, rewards, watch
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
@@ -28,9 +28,10 @@ from openrlhf_js.plugin.experience import (
     resume_memory,
 )
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
-from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
+from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
+KL_COEFFICIENT = "js_kl_coefficient"  # in the states that upstream saves with the actor
 EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
 
@@ -58,6 +59,10 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             actors.confirm(self.actor_model_group)
             print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
 
+        def get_max_steps(self) -> int:
+            refuse_prompts(self)
+            return super().get_max_steps()
+
         def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
             self.experience_maker.step = global_step + 1
             status, step = super().train_step(rollout_samples, global_step)
@@ -66,13 +71,18 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def save_logs_and_checkpoints(
             self, global_step: int, logs_dict: dict, client_states: dict
         ) -> None:
-            keep_memory(client_states, self.experience_maker)
+            self.keep(client_states)
             super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
             if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
                 found = self.evaluate_now(global_step)
                 self.save_best_checkpoint(found, global_step, client_states)
             if self.tensorboard_logger:  # which keeps two minutes to itself
                 self.tensorboard_logger.writer.flush()
+
+        def keep(self, client_states: dict) -> None:
+            """Adds what upstream leaves out to the states of a checkpoint."""
+            keep_memory(client_states, self.experience_maker)
+            client_states[KL_COEFFICIENT] = float(self.kl_ctl.value)
 
         def evaluate_now(self, global_step: int) -> dict:
             """An evaluation besides upstream's; the asynchronous trainer's other half has them."""
@@ -84,12 +94,14 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def save_best_checkpoint(
             self, eval_metrics: dict, global_step: int, client_states: dict
         ) -> None:
-            keep_memory(client_states, self.experience_maker)
+            self.keep(client_states)
             super().save_best_checkpoint(eval_metrics, global_step, client_states)
 
         def init_checkpoint_states(self) -> dict:
             states = super().init_checkpoint_states()
             resume_memory(states, self.experience_maker)
+            if self.args.algo.kl.target:  # else it is what the flag says
+                self.kl_ctl.value = states.get(KL_COEFFICIENT, self.kl_ctl.value)
             if self.tensorboard_logger:  # what was logged of later steps was undone
                 writer = self.tensorboard_logger.writer
                 writer.close()
@@ -103,7 +115,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
                 self.evaluate_now(0)
             return states
 
-    return ray.remote(ShrinkageTrainer)
+    return ray.remote(watch.announce_phases(ShrinkageTrainer))
 
 
 class Tracker:
@@ -134,6 +146,20 @@ def evaluates(trainer: Any) -> bool:
     return bool(getattr(trainer, "eval_dataloader", None)) and trainer.args.eval.steps != math.inf
 
 
+def refuse_prompts(trainer: Any) -> None:
+    """Raises BadInput for prompts that cannot be trained on, which the data sets have found.
+
+    It is upstream's first call: of what a constructor raises, Ray keeps the text alone.
+    """
+    loaders = {
+        "data.prompt_dataset": trainer.prompts_dataloader,
+        "eval.dataset": trainer.eval_dataloader,
+    }
+    for flag, loader in loaders.items():
+        if loader is not None and loader.dataset.problem:
+            raise BadInput(f"--{flag}: {loader.dataset.problem}")
+
+
 def optimizer_steps(trainer: Any) -> int:
     """How many there will be at most, which the schedule of the learning rate wants to know."""
     most, args = getattr(trainer, "max_steps", 0), trainer.args
@@ -153,6 +179,10 @@ def sourced_generator(actor_class: Any) -> Any:
             torch.manual_seed(strategy.args.train.seed)
             super().__init__(pretrain, strategy, *args, **kwargs)
             self.max_steps = optimizer_steps(self)
+
+        def get_max_steps(self) -> int:
+            refuse_prompts(self)
+            return super().get_max_steps()
 
         def load_state_dict(self, state_dict: dict) -> None:
             self.samples_generator.steps_left -= state_dict.pop(STEP)
@@ -194,6 +224,7 @@ def put_our_actors(args: argparse.Namespace) -> None:
         greedy=args.algo.advantage.estimator == "remax",
         remote=rewards.client_of(args),
         limit_seconds=args.js.reward_timeout_seconds,
+        trust_remote_code=args.js.trust_remote_code,
     )
     places = {
         (ppo_trainer, "PPOTrainer"): shrinkage_trainer(ppo_trainer.PPOTrainer),

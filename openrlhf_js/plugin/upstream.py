@@ -26,6 +26,10 @@ class BadReward(ValueError):
     """A response came back without a reward that can be trained on."""
 
 
+class ProcessDied(RuntimeError):
+    """A process of the run died: which one, and during what."""
+
+
 # module -> name -> the first parameters, in upstream's order ("": the name must exist)
 Names = dict[str, dict[str, str]]
 
@@ -34,8 +38,12 @@ ACTOR = "__ray_metadata__.modified_class.__ray_actor_class__"  # what `plain_cla
 RELIED_ON: Names = {
     "openrlhf.cli.train_ppo_ray": {
         "train": "args",
+        "ray": "",
+        "RayActorGroup": "num_nodes num_gpus_per_node ray_actor_type",
+        "create_vllm_engines": "num_engines",
         f"PolicyModelActor.{ACTOR}.fit": "self kl_ctl",
         f"PolicyModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
+        f"CriticModelActor.{ACTOR}.fit": "self",
         f"CriticModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
     },
     "openrlhf.trainer.ray.ppo_actor": {
@@ -67,9 +75,13 @@ RELIED_ON: Names = {
         "PromptDataset": "dataset tokenizer strategy input_template",
         "PromptDataset.__getitem__": "self idx",
         "prepare_datasets": "strategy tokenizer",
+        "AdaptiveKLController": "init_kl_coef target horizon",
         "SamplesGenerator": "",
         f"PPOTrainer.{ACTOR}.evaluate": "self global_step",
+        f"PPOTrainer.{ACTOR}.get_max_steps": "self",
         "BasePPOTrainer.train_step": "self rollout_samples global_step",
+        "BasePPOTrainer.ppo_train": "self global_steps",
+        "BasePPOTrainer.broadcast_to_vllm": "self",
         "BasePPOTrainer.save_logs_and_checkpoints": "self global_step logs_dict client_states",
         "BasePPOTrainer.save_best_checkpoint": "self eval_metrics global_step client_states",
         "BasePPOTrainer.init_checkpoint_states": "self",
@@ -80,6 +92,7 @@ RELIED_ON: Names = {
     "openrlhf.trainer.ppo_trainer_async": {
         f"TrainingActor.{ACTOR}": "",
         f"GenerateSamplesActor.{ACTOR}.fit": "self episode total_consumed_prompts",
+        f"GenerateSamplesActor.{ACTOR}.get_max_steps": "self",
         f"GenerateSamplesActor.{ACTOR}.load_state_dict": "self state_dict",
         f"GenerateSamplesActor.{ACTOR}._should_eval": "self global_step",
         f"GenerateSamplesActor.{ACTOR}._run_eval": "self",
@@ -106,6 +119,13 @@ RELIED_ON: Names = {
         f"RolloutRayActor.{ACTOR}.generate": "self prompt_token_ids sampling_params",
     },
     "vllm": {"SamplingParams.logit_bias": ""},
+    "vllm.v1.engine.async_llm": {"AsyncLLM.errored": ""},
+    "ray._private.state": {"actors": "actor_id job_id actor_state_name"},
+    "ray.experimental.internal_kv": {
+        "_internal_kv_put": "key value overwrite namespace",
+        "_internal_kv_get": "key namespace",
+        "_internal_kv_list": "prefix namespace",
+    },
     "deepspeed": {"zero.GatheredParameters": "params"},
     "peft.peft_model": {
         "PeftModel.get_base_model": "self",

@@ -1,4 +1,4 @@
-"""A reward model's folder, and what keeps it from being used. Its code is never run."""
+"""A reward model's folder, and what keeps it from being used."""
 
 from __future__ import annotations
 
@@ -16,31 +16,36 @@ def checkpoint_problems(
     *,
     messages: bool = False,
     normalize: bool = False,
+    trust_remote_code: bool = False,
 ) -> list[str]:
     """What keeps a folder from being used as a reward model; `messages` need a chat template."""
     folder = Path(folder)
     try:
-        config = read_config(folder)
+        config = read_config(folder, trust_remote_code)
         problems = _head_problems(folder, config, head_prefix(config, value_head_prefix))
         if normalize and normalisation(config) is None:
             problems.append(f"{folder}/config.json has no mean and std to normalise with")
     except ValueError as error:
         return [str(error)]
-    return problems + tokenizer_problems(folder, messages=messages)
+    trust = trust_remote_code
+    return problems + tokenizer_problems(folder, messages=messages, trust_remote_code=trust)
 
 
-def tokenizer_problems(folder: str | Path, *, messages: bool = False) -> list[str]:
+def tokenizer_problems(
+    folder: str | Path, *, messages: bool = False, trust_remote_code: bool = False
+) -> list[str]:
     """What a tokenizer lacks to train or run a reward model, one line each; EOS may be padding."""
     from transformers import AutoTokenizer
 
     folder = Path(folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except Exception as error:  # tokenizers raises bare Exceptions on damaged files
         return [f"{folder} has no tokenizer that can be loaded: {first_line(error)}"]
     size, problems = math.inf, []
     if (folder / "config.json").is_file():
-        size = getattr(read_config(folder).get_text_config(), "vocab_size", math.inf)
+        config = read_config(folder, trust_remote_code)
+        size = getattr(config.get_text_config(), "vocab_size", math.inf)
     if tokenizer.eos_token_id is None:
         problems.append(f"{folder} has no EOS token: set eos_token in tokenizer_config.json")
     for name in ("eos", "pad"):  # some tokenizers add special tokens without an embedding
@@ -52,12 +57,12 @@ def tokenizer_problems(folder: str | Path, *, messages: bool = False) -> list[st
     return problems
 
 
-def read_config(folder: Path) -> Any:
+def read_config(folder: Path, trust_remote_code: bool = False) -> Any:
     """The configuration as transformers loads it; ValueError where it cannot."""
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except Exception as error:  # whatever a damaged file brings about
         raise ValueError(f"{folder} has no config.json that loads: {first_line(error)}") from None
 

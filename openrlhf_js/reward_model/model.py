@@ -18,7 +18,7 @@ from openrlhf_js.reward_model.checkpoint import (
     read_tensors,
 )
 from openrlhf_js.reward_model.preferences import encode
-from openrlhf_js.sampling.models import local_folder
+from openrlhf_js.sampling.models import model_folder
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "float32": torch.float32}
 MAX_TOKENS = 16384  # in a batch, padding included
@@ -46,6 +46,7 @@ class RewardModel:
         value_head_prefix: str = "score",
         *,
         attention: str = "sdpa",
+        trust_remote_code: bool = False,
     ) -> RewardModel:
         """Loads a folder, or a name on the hub, of OpenRLHF's reward model training.
 
@@ -56,13 +57,14 @@ class RewardModel:
         from transformers.utils import logging
 
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        folder = local_folder(name_or_path)
-        if problems := checkpoint_problems(folder, value_head_prefix, normalize=normalize):
+        trust: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        folder = model_folder(name_or_path, **trust)
+        if problems := checkpoint_problems(folder, value_head_prefix, normalize=normalize, **trust):
             raise ValueError("\n".join(problems))
-        config = read_config(folder)
+        config = read_config(folder, **trust)
         prefix = head_prefix(config, value_head_prefix)
         scale = normalisation(config) if normalize else None
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
         if tokenizer.pad_token_id is None:  # padding is masked
             tokenizer.pad_token = tokenizer.eos_token
         logging.set_verbosity_error()  # the head, which is loaded separately, would be reported
@@ -72,8 +74,8 @@ class RewardModel:
             config=config,
             dtype=DTYPES[dtype],
             attn_implementation=attention,
-            trust_remote_code=False,
             output_loading_info=True,
+            **trust,
         )
         if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
             # transformers would initialise them at random

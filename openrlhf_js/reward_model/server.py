@@ -28,6 +28,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect
 
 Scorer = Callable[[Sequence[str]], Sequence[float]]  # a score may be NaN or infinite
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
@@ -36,6 +37,8 @@ BODY_BYTES = 8 << 20
 CONNECTIONS = 4096  # more get status 503
 QUERIES = 1024  # in a request
 FAILURES_IN_A_ROW = 3  # of the model, until /health reports it
+LOST_LOG_SECONDS = 5.0  # between two lines about clients that hung up
+CLIENT_LOST = 499  # the status in the metrics, which nobody receives
 RETRY_LATER = {"retry-after": "1"}
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -105,6 +108,27 @@ class Batcher:
                     future.set_exception(HTTPException(500, "the model failed on this batch"))
 
 
+class LostClients:
+    """Counts clients that hang up before their request has arrived, with a line now and then."""
+
+    def __init__(self) -> None:
+        self._unreported = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self) -> None:
+        """One more client; the line comes `LOST_LOG_SECONDS` later, with all until then."""
+        self._unreported += 1
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOST_LOG_SECONDS, self.report)
+
+    def report(self) -> None:
+        """Logs how many there were since the last line."""
+        if self._unreported:
+            log.warning("clients that hung up before their request was read: %d", self._unreported)
+        self._unreported = 0
+        self._timer = None
+
+
 def make_app(
     score: Scorer,
     description: Mapping[str, Any],
@@ -117,6 +141,7 @@ def make_app(
     `batching` are the arguments of `Batcher` after `score`. Without a `token` all are admitted.
     """
     batcher = Batcher(score, *batching)
+    lost = LostClients()
     registry = CollectorRegistry()
     names: dict[str, Any] = {"registry": registry, "namespace": "openrlhf_js_reward"}
     seconds = Histogram("request_seconds", "By status", ["status"], buckets=SECONDS, **names)
@@ -127,6 +152,7 @@ def make_app(
         running = asyncio.create_task(batcher.run())
         yield
         running.cancel()
+        lost.report()
 
     def known(bearer: Bearer) -> bool:
         given = bearer.credentials if bearer else ""
@@ -161,6 +187,10 @@ def make_app(
         except HTTPException as error:
             status = error.status_code
             raise
+        except ClientDisconnect:
+            status = CLIENT_LOST
+            lost.add()
+            return Response(status_code=status)
         finally:
             seconds.labels(status).observe(time.perf_counter() - began)
 

@@ -37,7 +37,7 @@ class Policy:
     """A model and how responses are sampled from it.
 
     `dtype` is torch's name; `temperature` is above 0; `ends` are the tokens that end a response;
-    `longest_prompt` is in tokens.
+    `longest_prompt` is in tokens; `trust_remote_code` lets the folder's own Python run.
     """
 
     folder: Path
@@ -48,6 +48,7 @@ class Policy:
     max_new_tokens: int
     ends: tuple[int, ...]
     longest_prompt: int
+    trust_remote_code: bool = False
 
 
 class Transformers:
@@ -60,11 +61,14 @@ class Transformers:
     def __init__(self, policy: Policy):
         import transformers
 
-        sees = hasattr(transformers.AutoConfig.from_pretrained(policy.folder), "vision_config")
+        trust = policy.trust_remote_code
+        config = transformers.AutoConfig.from_pretrained(policy.folder, trust_remote_code=trust)
+        sees = hasattr(config, "vision_config")
         kind = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
         load = getattr(transformers, kind).from_pretrained
-        model = load(policy.folder, dtype=getattr(torch, policy.dtype))
-        self.processor: Any = load_processor(policy.folder) if sees else None
+        dtype = getattr(torch, policy.dtype)
+        model = load(policy.folder, dtype=dtype, trust_remote_code=trust)
+        self.processor: Any = load_processor(policy.folder, trust) if sees else None
         self.policy = policy
         self.model: Any = model.to(policy.device).eval()
         # Not the folder's own settings, which may hold a top_k or a repetition penalty.
@@ -129,6 +133,7 @@ class Vllm:
             max_model_len=policy.longest_prompt + policy.max_new_tokens,
             generation_config="vllm",  # not the folder's own top_k or repetition penalty
             enforce_eager=policy.device == "cpu",
+            trust_remote_code=policy.trust_remote_code,
             seed=0,
         )
         os.environ["LD_PRELOAD"] = preloaded  # what vLLM adds is for processes of its own

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from openrlhf_js.common.processors import IMAGE_TAG, check_images
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
 from openrlhf_js.sampling.engines import Engine, key
-from openrlhf_js.sampling.models import local_folder, model_files, model_fingerprint
+from openrlhf_js.sampling.models import model_files, model_fingerprint, model_folder
 from openrlhf_js.sampling.prompts import Form, Prompt, asked
 from openrlhf_js.sampling.settings import EngineSettings, PromptForm
 
@@ -70,7 +70,8 @@ class LocalSampler:
 
     def __init__(self, settings: EngineSettings, model: str, prompt_form: PromptForm = "auto"):
         self.name, self.settings = model, settings
-        self.files = model_files(local_folder(model))
+        trust = settings.trust_remote_code
+        self.files = model_files(model_folder(model, trust), trust)
         self.tokenizer = self.files.tokenizer
         has_template = bool(getattr(self.tokenizer, "chat_template", None))
         if prompt_form == "chat" and not has_template:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # torch is imported once the flags are right
     from openrlhf_js.sampling.sampler import Sampler
 
 PromptForm: TypeAlias = Literal["auto", "chat", "text"]
+TRUSTED = "run the Python that a model's folder brings; read it first"
 ROWS = {"transformers": 64, "vllm": 2048}  # responses at once, by default
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "float32": "float32"}
 
@@ -32,6 +33,7 @@ class EngineSettings(Settings):
         None, ge=1, description="responses sampled and saved together (2048 with vLLM, 64 without)"
     )
     seed: int = Field(0, ge=0, description="of the responses")
+    trust_remote_code: bool = Field(False, description=TRUSTED)
 
     @property
     def device_name(self) -> str:
@@ -69,6 +71,7 @@ class EngineSettings(Settings):
 
         device, dtype, ends = self.device_name, self.dtype_name, files.ends()
         given = {"ends": ends, "longest_prompt": longest_prompt, **drawing}
+        given["trust_remote_code"] = self.trust_remote_code
         return Policy(files.folder, device, dtype, **given)
 
     def load(self, policy: Policy) -> Engine:

@@ -117,9 +117,9 @@ def fingerprint(example: Example) -> bytes:
 class ChatTemplate:
     """Turns messages into the text and the tokens that OpenRLHF hands to the policy."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, trust_remote_code: bool = False):
         try:
-            self._processor = load_processor(folder)
+            self._processor = load_processor(folder, trust_remote_code)
         except (OSError, ValueError) as error:
             raise ValueError(f"no tokenizer in {folder}: {str(error).splitlines()[0]}") from error
         if not getattr(self._processor, "chat_template", None):

@@ -25,6 +25,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+torch.set_num_threads(1)  # of a process beside pytest's two
+
 
 class Bytes(TorchDispatchMode):
     """Bytes of all storages that operators have made, now and at most since a reset."""

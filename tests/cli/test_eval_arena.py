@@ -145,13 +145,10 @@ def test_kills_cost_no_judgment_and_hardly_any_money(tmp_path):
     words = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", "judge"]
     words += ["--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE, "--models", "m"]
     words += ["--judge", "stub", "--concurrency", "4", "--tries", "9", "--url"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with serving() as stub:
         stub.answer = faulty(stub, 0.2, 0, 0.1, 3)  # a tenth of its replies without a verdict
         for number, after in ((signal.SIGKILL, 8), (signal.SIGINT, 20), (None, 40)):
-            process = subprocess.Popen(
-                [*words, stub.url], env=environment, text=True, stderr=subprocess.PIPE
-            )
+            process = subprocess.Popen([*words, stub.url], text=True, stderr=subprocess.PIPE)
             while process.poll() is None:
                 if number and stub.counts["paid"].total() >= after:
                     process.send_signal(number)
@@ -291,7 +288,7 @@ def test_what_goes_wrong_ends_the_script(script, tmp_path):
 @pytest.mark.timeout(300)  # imports torch twice
 @pytest.mark.integration  # trains, serves a judge, and runs five programs
 def test_the_example_needs_no_key_and_no_network(tmp_path):
-    own = {**os.environ, "PYTHON": sys.executable, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path)}
+    own = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
     assert subprocess.run(["bash", str(SCRIPT), "--example"], env=own).returncode == 0
     scores = {row["model"]: row for row in json.loads((tmp_path / "scores.json").read_bytes())}
     assert scores["tiny"]["questions"] == 40 and scores["tiny"]["games_missing"] == 0

@@ -13,6 +13,17 @@ def in_ray(error: Exception) -> Exception:
     return RayTaskError("fit", words, error, "ray::fit", 1, "127.0.0.1").as_instanceof_cause()
 
 
+def test_no_supervisor_starts_a_run_in_the_folders_of_an_earlier_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train.run, "keep_running", lambda *_: 0)
+    monkeypatch.delenv(train.run.RUN_ID, raising=False)
+    words = ["--js.restarts", "3", "--js.save_batches", str(tmp_path), "--ckpt.output_dir", "new"]
+    words += ["--ckpt.path", str(tmp_path / "new")]
+    assert train.main(words) == 0
+    (tmp_path / "batch_000001.npz").touch()
+    assert train.main(words) == 2
+    assert "resume it with --ckpt.load_enable" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [

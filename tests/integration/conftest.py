@@ -97,7 +97,6 @@ class Running:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=folder,
-                env=os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"},
             )
 
     def until(self, condition: Callable[[], bool], timeout_seconds: float = 300) -> None:

@@ -33,7 +33,7 @@ def served(tmp_path: Path) -> Iterator[str]:
     with (tmp_path / "vllm.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words],
-            env={**os.environ, **environment(), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **environment()},  # as a CPU run's own: without a compiler
             stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

@@ -12,7 +12,6 @@ Ours is the first, the one that the model was trained with.
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -143,12 +142,9 @@ def serving(folder: Path, *flags: str) -> Iterator[Server]:
     """Serves until the end of the block, and must then end with status 0."""
     command = [sys.executable, "-m", "openrlhf_js.cli.rm", "serve", "--port=0", "--device=cpu"]
     command += ["--reward.model_name_or_path", str(folder), *flags]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     log = folder.parent / "server.log"
     with log.open("w") as errors:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert process.stdout
     try:
         said = ""

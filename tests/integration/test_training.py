@@ -41,49 +41,48 @@ def same_start():
     return check
 
 
-def test_js_memory_is_interrupted_and_killed_and_resumes(
-    start, policy, prompts, same_start, tmp_path
-):
+def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_start, tmp_path):
     """Flat flags, two ranks with whole prompt groups, the gradient's variance, a half-life."""
     flags = (
         *("--advantage_estimator", "js_memory", "--zero_stage", "2", "--lr_warmup_ratio", "0"),
         *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", str(RESPONSES)),
         *("--js.gradient_variance", "--js.group_micro_batches", "--js.half_life", "5"),
-        *("--ckpt.save_steps", "2", "--logger.wandb.run_name", "one"),
+        *("--train.num_episodes", "1000", "--js.max_steps", "8"),
+        *("--ckpt.save_steps", "2", "--ckpt.max_num", "9", "--logger.wandb.run_name", "one"),
     )
-    written = tmp_path / "batches"
-    running = start(*flags, "--train.num_episodes", "1000")
-    running.until(lambda: len(list(written.glob("*"))) > 4)
-    os.kill(running.process.pid, signal.SIGTERM)  # which Ray would take for itself
-    first = running.finish(timeout_seconds=60)
-    assert first.status == 130, first.output[-3000:]
-    assert "openrlhf_js: interrupted" in first.output
+    first = start(*flags).finish()
+    assert first.status == 0, first.output[-3000:]
     assert "the live advantage estimator is js_memory\n" in first.output
     assert first.scalars()["train/js/memory_share"][: STEPS + 1] == [0] * STEPS + [1]
     same_start(first)
-    after = first.batches()[2]
-    newest = first.folder / "checkpoints" / "_actor" / "global_step4"
-    os.truncate(newest / "mp_rank_00_model_states.pt", 10_000)
+    uninterrupted = first.batches()
+    trained = (first.folder / "model").rename(first.folder / "uninterrupted")
+    assert _weights_differ(trained, policy)
+
+    for step in (4, 6, 8):
+        folder = first.folder / "checkpoints" / "_actor" / f"global_step{step}"
+        os.truncate(folder / "mp_rank_00_model_states.pt", 10_000)
+    written = tmp_path / "batches"
     for path in sorted(written.glob("*"))[2:]:
         path.unlink()
-
-    stop = ("--train.num_episodes", "1000", "--js.max_steps", "8")
-    running = start(*flags, *stop, "--ckpt.load_enable", "--js.restarts", "1", program=True)
+    running = start(*flags, "--ckpt.load_enable", "--js.restarts", "1", program=True)
     running.until(lambda: len(list(written.glob("*"))) > 4)
     (child,) = psutil.Process(running.process.pid).children()
     child.kill()
     second = running.finish()
     assert second.status == 0, second.output[-3000:]
-    assert f"{newest.name} is damaged, global_step2 is resumed" in second.output
+    assert "global_step8 is damaged, global_step2 is resumed" in second.output
     assert "status -9 and is started again" in second.output
     assert "it/s" not in second.output  # no progress bars
     record = json.loads((second.folder / "tensorboard" / "one" / RECORD).read_text())
     starts = [*record["earlier_starts"], record]
-    assert [each["outcome"] for each in starts] == ["interrupted", None, "done"]
+    assert [each["outcome"] for each in starts] == ["done", None, "done"]
     batches = second.batches()  # of all starts
-    assert len(batches) == 8
-    for name in ("prompts", "tokens"):  # as if it had not been interrupted
-        assert batches[2][name].tolist() == after[name].tolist()
+    assert len(batches) == len(uninterrupted) == 8
+    for batch, expected in zip(batches, uninterrupted, strict=True):
+        for name, values in expected.items():
+            np.testing.assert_array_equal(batch[name], values)
+    assert not _weights_differ(second.folder / "model", trained)
     rows = map(json.loads, prompts.read_text().splitlines())
     labels, memory = {row["input"]: row["label"] for row in rows}, estimators.Memory((5.0,))
     mattered = 0
@@ -105,7 +104,6 @@ def test_js_memory_is_interrupted_and_killed_and_resumes(
         assert all(map(math.isfinite, scalars[f"train/{name}"])), name
     rewards = [batch["rewards"].mean() for batch in batches]
     np.testing.assert_allclose(scalars["train/reward"], rewards, atol=1e-5)  # each step once
-    assert _weights_differ(second.folder / "model", policy)
     variance, norm_squared, snr = (scalars[f"train/{name}"][-STEPS:] for name in GRADIENT_METRICS)
     norms = scalars["train/actor_grad_norm"][-STEPS:]
     assert all(value > 0 and math.isfinite(value) for value in variance)
@@ -168,14 +166,21 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, 
     assert max(map(abs, scalars["train/vllm_kl"])) < 0.05
 
 
-def test_a_critic_trains_on_dynamic_batches(start, policy, same_start):
+def test_a_critic_trains_on_dynamic_batches_until_it_is_interrupted(start, policy, same_start):
     """Upstream's own estimator trains in our actors."""
-    run = start(
+    running = start(
         *("--algo.advantage.estimator", "gae", "--ds.zero_stage", "2", "--js.gradient_variance"),
         *("--critic.model_name_or_path", str(policy), "--critic.num_gpus_per_node", "1"),
         *("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "64"),
-    ).finish()
-    assert run.status == 0, run.output[-3000:]
+        *("--train.num_episodes", "1000"),
+    )
+    running.until(lambda: len(list((running.folder / "batches").glob("*"))) > STEPS)
+    os.kill(running.process.pid, signal.SIGTERM)  # which Ray would take for itself
+    run = running.finish(timeout_seconds=60)
+    assert run.status == 130, run.output[-3000:]
+    assert "openrlhf_js: interrupted" in run.output
+    (record,) = (run.folder / "tensorboard").glob(f"*/{RECORD}")
+    assert json.loads(record.read_text())["outcome"] == "interrupted"
     same_start(run)
     # our loader reached the process that trains it: upstream's leaves what was in memory there
     assert re.search(r"OurCritic.*mean: tensor\(\[0\.?\].*std tensor\(\[1\.?\]", run.output)

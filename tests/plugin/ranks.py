@@ -19,6 +19,7 @@ run.prepare_device("cpu")
 
 import gradient_variance_cases
 import lora_cases
+import torch
 import torch.distributed as dist
 
 
@@ -34,6 +35,7 @@ def run_rank(rank: int, ranks: int, top: Path) -> None:
 
 def main() -> None:
     top = Path(sys.argv[1])
+    torch.set_num_threads(1)  # as of Ray's workers
     gc.freeze()  # DeepSpeed collects garbage for every engine, and modules are none
     for name in lora_cases.CASES:
         (top / name).mkdir()

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import ray
 import torch
 from kit import save_scorer, save_seeing_policy
 from openrlhf.models import PolicyLoss
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader
 from openrlhf_js.plugin import actors
 from openrlhf_js.plugin.actors import PromptGroups, load_with_scale
 from openrlhf_js.plugin.flags import LOSSES
-from openrlhf_js.plugin.upstream import UpstreamMismatch
+from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
 PROMPTS, RESPONSES = 6, 4
 
@@ -216,3 +217,26 @@ def test_without_them_a_critic_is_left_as_it_is_and_a_reward_model_refused(tmp_p
     assert load(folder, "reward", normalize=False).std.item() == 1.0
     with pytest.raises(ValueError, match="has no mean and std"):
         load(folder, "reward", normalize=True)
+
+
+class Drawing:
+    """What of upstream's policy and critic matters here: training draws random numbers."""
+
+    def __init__(self, seed: int, steps: int):
+        self.strategy = SimpleNamespace(args=SimpleNamespace(train=SimpleNamespace(seed=seed)))
+        self.critic = SimpleNamespace(global_steps=steps)
+        self.actor = SimpleNamespace(model=self.critic)
+
+    def fit(self, kl_ctl: float = 0) -> dict[str, float]:
+        return {"drawn": torch.rand(()).item()}
+
+
+@pytest.mark.parametrize("ours", [actors.our_policy, actors.our_critic])
+def test_what_a_step_draws_depends_on_the_seed_and_its_number_alone(ours):
+    make = plain_class(ours(ray.remote(Drawing)))
+    actor = make(seed=1, steps=4)
+    first = actor.fit()
+    assert make(seed=1, steps=4).fit() == first  # in a process that has drawn something else
+    actor.critic.global_steps = 5
+    assert actor.fit() != first
+    assert make(seed=2, steps=4).fit() != first

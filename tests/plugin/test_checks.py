@@ -1,10 +1,15 @@
 """Checks before a run: every problem in one go, one line each, before anything is loaded."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import transformers
 from kit import flag_table, save_policy, save_scorer, write_lines
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from openrlhf_js.cli.train import main
 from openrlhf_js.plugin import checks, flags
@@ -28,15 +33,40 @@ PARSER = upstream_parser()
 flags.add_flags(PARSER)
 
 
+@pytest.fixture(scope="module")
+def words(tmp_path_factory) -> Path:
+    """A tokenizer of which each word is one token; a message has two more, and an answer begins."""
+    folder = tmp_path_factory.mktemp("words")
+    model = Tokenizer(WordLevel({"word": 0}, unk_token="word"))
+    model.pre_tokenizer = WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<eos>")
+    tokenizer.chat_template = (
+        "{% for message in messages %}{{ message.role + ' ' + message.content }} end "
+        "{% endfor %}{{ 'assistant' if add_generation_prompt }}"
+    )
+    tokenizer.save_pretrained(folder)
+    (folder / "config.json").write_text('{"text_config": {"max_position_embeddings": 4096}}')
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, words):
     """A folder in which the command line GOOD has nothing wrong."""
     monkeypatch.chdir(tmp_path)
-    Path("model").mkdir()
+    monkeypatch.delenv(checks.run.RUN_ID, raising=False)  # of a run in this process
+    shutil.copytree(words, "model")
+    shutil.copytree(words, "no_template", ignore=shutil.ignore_patterns("chat_template.jinja"))
+    Path("bare").mkdir()
     rows = [json.dumps({"question": f"{i}?", "answer": str(i)}) + "\n" for i in range(8)]
     Path("prompts.jsonl").write_text("".join(rows))
     Path("nine.jsonl").write_text("".join([*rows, rows[0]]))
-    Path("chat.jsonl").write_text('{"question": [{"role": "user"}], "answer": "1"}\n' * 4)
+    long = [{"question": "word " * count, "answer": "1"} for count in (1, 2, 30, 3, 4, 40, 5, 6)]
+    write_lines("long.jsonl", long)
+    write_lines("empty.jsonl", [{**row, "question": row["question"][:-10]} for row in long])
+    write_lines("steps.jsonl", [{"question": "1?", "answer": "1", "steps": 0.5}] * 4)
+    chat = {"question": [{"role": "user", "content": "1?"}], "answer": "1"}
+    write_lines("chat.jsonl", [chat] * 4)
+    write_lines("no_content.jsonl", [chat, {**chat, "question": [{"role": "user"}]}] * 2)
     Path("p.csv").write_text("question,answer\n" + "1?,1\n" * 4)
     shown = {"answer": "1", "images": ["http://a/b.png", "data:image/png;base64,aa", "a" * 300]}
     seen = [{"question": "1?", **shown}] * 3 + [{"question": "2?", "answer": "2"}]
@@ -45,7 +75,6 @@ def folder(tmp_path, monkeypatch):
     Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
     Path("agent.py").write_text("class AgentExecutor: ...")
     Path("broken.py").write_text("def reward_func(q, p, l):\n    return !\n")
-    Path("model", "config.json").write_text('{"text_config": {"max_position_embeddings": 4096}}')
     monkeypatch.setattr(checks.run, "find_device", lambda: ("gpu", "nvidia-smi is there"))
     return tmp_path
 
@@ -98,6 +127,49 @@ def test_the_program_prints_all_problems_and_ends_with_status_2(capsys):
     shown = capsys.readouterr()
     first, second = [line for line in shown.err.splitlines() if line.startswith("openrlhf_js: ")]
     assert "./none" in first and "there are question, answer" in second and shown.out == ""
+
+
+@pytest.mark.parametrize("error", [OSError("not here"), ValueError("set `trust_remote_code=True`")])
+def test_a_tokenizer_that_is_not_here_yet_is_left_to_the_trainer(error, monkeypatch, capsys):
+    def load(name, **how):
+        assert how["local_files_only"] and not how["trust_remote_code"]
+        raise error
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", load)
+    long = {"data.prompt_dataset": "long.jsonl", "data.max_len": "8"}
+    assert problems({"actor.model_name_or_path": "org/name", **long}) == []
+    assert "no tokenizer of org/name yet" in capsys.readouterr().out
+
+
+# --- folders ------------------------------------------------------------------------------------
+
+
+LEFT = {
+    "ckpt.path": "_actor/global_step2",
+    "ckpt.output_dir": "model-00001-of-00002.safetensors",
+    "logger.tensorboard_dir": "js[1]/events.out.tfevents.1.host",
+    "js.save_batches": "batch_000001.npz",
+}
+
+
+@pytest.mark.parametrize("flag", LEFT)
+def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, monkeypatch):
+    changes = {"logger.wandb.run_name": "js[1]", flag: "old"}
+    Path("old", LEFT[flag]).parent.mkdir(parents=True)
+    Path("old", "notes.txt").touch()
+    assert problems(changes) == []
+    Path("old", LEFT[flag]).touch()
+    assert the_problem(changes) == (
+        f"an earlier run is in --{flag} old ({LEFT[flag]}): resume it with --ckpt.load_enable, or "
+        "name other folders"
+    )
+    Path("ckpt/checkpoints_ppo_ray/_actor").mkdir(parents=True)
+    Path("old/_actor").mkdir(exist_ok=True)
+    for path in ("ckpt/checkpoints_ppo_ray", "old"):
+        Path(path, "_actor/latest").write_text("global_step2")
+    assert problems({**changes, "ckpt.load_enable": ""}) == []
+    monkeypatch.setenv(checks.run.RUN_ID, "of its supervisor")
+    assert problems(changes) == []
 
 
 # --- prompt files ------------------------------------------------------------------------------

@@ -428,6 +428,7 @@ class Upstream:
         self.data_set = ppo_trainer.PromptDataset
         self.experience_maker = SimpleNamespace(live_estimator="js_plus", memory=None)
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
+        self.kl_ctl = SimpleNamespace(value=0.1)
         self.disk = {"global_step": 0}
         self.order = torch.randperm(50).tolist()  # as the loader draws it
         self.samples_generator = SimpleNamespace(drawn=0, steps_left=10)
@@ -457,6 +458,9 @@ class Upstream:
     def _should_eval(self, global_step):
         return False
 
+    def get_max_steps(self):
+        return self.max_steps
+
     def _run_eval(self):
         return {"eval_default_pass1": 0.5}
 
@@ -483,17 +487,24 @@ def start(monkeypatch):
 
 
 def test_the_trainer_saves_and_restores_it(start, memory):
-    actor = start(trainer.shrinkage_trainer)
+    actor = start(trainer.shrinkage_trainer, algo__kl__target=0.05)
     maker = actor.experience_maker
     for save in (
         lambda: actor.save_logs_and_checkpoints(7, {}, {"episode": 0}),
         lambda: actor.save_best_checkpoint({}, 7, {"episode": 0}),
     ):
         maker.memory = memory
+        actor.kl_ctl.value = 0.3
         save()
         maker.memory = estimators.Memory((9.0,))
+        actor.kl_ctl.value = 0.1
         assert actor.init_checkpoint_states()["episode"] == 0
         assert past_of(maker.memory) == past_of(memory)
+        assert actor.kl_ctl.value == 0.3
+    actor.kl_ctl.value = 0.2
+    actor.args.algo.kl.target = None
+    actor.init_checkpoint_states()
+    assert actor.kl_ctl.value == 0.2  # a fixed coefficient is what the flag says
 
 
 @pytest.mark.parametrize("ours", [trainer.shrinkage_trainer, trainer.sourced_generator])
@@ -558,6 +569,13 @@ def test_a_trainer_whose_live_estimator_is_another_stops(start):
 # --- datasources --------------------------------------------------------------------------------
 
 
+def sourced(rows, tokenizer, **settings):
+    """Our data set of rows."""
+    flags = {"data__label_key": "label", "js__covariates": "steps", **settings}
+    strategy = SimpleNamespace(args=upstream_args(**flags), is_rank_0=lambda: False)
+    return SourcedPrompts(rows, tokenizer=tokenizer, strategy=strategy)
+
+
 ROWS = [
     {"input": "a", "label": "gold", "datasource": "maze/easy", "steps": 4},
     {"input": "b", "label": 5, "datasource": "maze"},
@@ -568,10 +586,7 @@ ROWS = [
 
 @pytest.fixture
 def data():
-    data = SimpleNamespace(input_key="input", label_key="label", image_key="images")
-    args = SimpleNamespace(data=data, js=SimpleNamespace(covariates="steps"))
-    strategy = SimpleNamespace(args=args, is_rank_0=lambda: False)
-    return SourcedPrompts(ROWS, tokenizer=None, strategy=strategy)
+    return sourced(ROWS, tokenizer=None)
 
 
 def test_a_text_label_carries_the_datasource_and_stays_that_text(data):
@@ -598,6 +613,56 @@ def test_the_datasource_survives_upstreams_loader_and_its_draw(data):
     prompts, labels, _, _ = _collect_prompt_batch(iter(loader), 1)
     assert (prompts, labels) == (["a"], ["gold"])
     assert labels[0].datasource == "maze/easy"
+
+
+def count_words(text, **_):
+    """A tokenizer of which each word is one token."""
+    return SimpleNamespace(input_ids=[one.split() for one in text])
+
+
+LONG = [{"input": "word " * count, "label": "1", "steps": count} for count in (5, 1, 7, 2)]
+
+
+def test_long_prompts_are_refused(start):
+    data = sourced(LONG, count_words, data__max_len=8, rollout__max_new_tokens=4)
+    said = "more than 4 tokens, which --data.max_len 8 leaves beside 4 for the response: 2 of 4, up"
+    assert said in data.problem and "to 7 in row 3; raise --data.max_len" in data.problem
+    half = start(trainer.sourced_generator)
+    half.eval_dataloader = None
+    half.prompts_dataloader = SimpleNamespace(dataset=data)
+    with pytest.raises(BadInput, match="prompts of more than 4 tokens"):
+        half.get_max_steps()
+    data.problem = None
+    assert half.get_max_steps() == half.max_steps
+
+
+def test_long_prompts_are_dropped_with_all_that_belongs_to_them(capsys):
+    data = sourced(
+        LONG, count_words, data__max_len=8, rollout__max_new_tokens=4, js__on_long_prompt="drop"
+    )
+    assert data.problem is None and len(data) == 2
+    assert [(data[i][1], data[i][2].covariates) for i in range(2)] == [
+        ("word ", (1.0,)),
+        ("word word ", (2.0,)),
+    ]
+    assert "left out prompts of more than 4 tokens" in capsys.readouterr().out
+    none = sourced(LONG[2:3], count_words, data__max_len=8, js__on_long_prompt="drop")
+    assert none.problem is None  # a prompt may leave one token without --rollout.max_new_tokens
+    none = sourced(LONG[2:3], count_words, data__max_len=7, js__on_long_prompt="drop")
+    assert "no prompt is left" in none.problem
+
+
+def test_an_empty_prompt_is_refused_unless_an_agent_writes_what_the_model_reads():
+    rows = [{"input": "word", "label": "1"}, {"input": " ", "label": "1"}]
+    assert sourced(rows, count_words).problem == "row 2 is an empty prompt: leave it out"
+    assert sourced(rows, count_words, train__agent_func_path="agent.py").problem is None
+
+
+def test_prompts_with_images_are_left_to_upstream_where_the_model_sees():
+    processor = SimpleNamespace(tokenizer=count_words, image_processor=None)
+    rows = [{**LONG[0], "images": ["a.png"]}, {**LONG[0], "images": None}]
+    problem = sourced(rows, processor, data__max_len=5).problem
+    assert "1 of 2, up to 5 in row 2" in problem
 
 
 def test_both_actors_that_read_prompts_do_it_with_our_data_set(start):

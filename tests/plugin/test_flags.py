@@ -48,7 +48,7 @@ def example(fact: dict) -> list[str]:
     """Values that the released 0.10.1 accepted for a flag, none of them its default."""
     if fact["kind"] == "switch":
         return []
-    one = {"int": "7", "float": "-0.125", "str": "some/thing"}[fact["kind"]]
+    one = {"int": "7", "float": "0.125", "str": "some/thing"}[fact["kind"]]
     one = fact["choices"][-1] if "choices" in fact else one
     return [one] * {2: 2, "*": 3}.get(fact.get("nargs"), 1)
 
@@ -96,8 +96,20 @@ def test_successors_named_in_messages_exist():
 
 def test_values_with_an_equals_sign_or_a_minus_stay_whole(capsys):
     assert parse("--wandb_run_name=a=b")["logger.wandb.run_name"] == "a=b"
-    args = parse("--max_norm -1 --reward_clip_range -2 .5")
-    assert (args["critic.max_norm"], args["reward.clip_range"]) == (-1, [-2, 0.5])
+    args = parse("--freezing_actor_steps -2 --reward_clip_range -2 .5")
+    assert (args["critic.freezing_steps"], args["reward.clip_range"]) == (-2, [-2, 0.5])
+
+
+@pytest.mark.parametrize("program", [PARSER, reward_parser()], ids=["train", "rm"])
+def test_every_default_is_in_its_range(program):
+    names = {name for names in flags.RANGES.values() for name in names.split()}
+    ranged = {action.dest: action for action in (*PARSER._actions, *reward_parser()._actions)}
+    assert names <= {*ranged}
+    for action in program._actions:
+        default = action.default
+        values = default if isinstance(default, list | tuple) else [default]
+        for value in values if isinstance(action.type, flags.Number) else ():
+            assert value is None or action.type(str(value)) == value
 
 
 @pytest.mark.parametrize("switch", CORRECTION_SWITCHES)

@@ -54,9 +54,7 @@ def test_all_linear_is_no_name_of_a_module():
         assert vars(parse(line.split()))["ds.lora.target_modules"] == expected
 
 
-@pytest.mark.parametrize(
-    "more", ["--ds.load_in_4bit", "--ds.tensor_parallel_size 2", "--train.enable_ema"]
-)
+@pytest.mark.parametrize("more", ["--ds.load_in_4bit", "--ds.tensor_parallel_size 2"])
 def test_what_does_not_work_with_lora_is_refused(more):
     parser = upstream_parser()
     flags.add_flags(parser)

@@ -7,10 +7,12 @@ import sys
 import psutil
 
 PARENT = """
-import colorsys, json, os, subprocess, sys
+import colorsys, json, os, subprocess, sys, torch
 from openrlhf_js.plugin import processes
 
 folder, script = sys.argv[1:]
+torch.set_num_threads(2)
+torch.ones(1 << 20).sum()
 command, nursery = processes.open_nursery(folder)
 child = {"cwd": folder, "env": {"WHERE": "child"}, "stdout": subprocess.PIPE, "text": True}
 first = subprocess.Popen([*command, script, "a b"], **child)
@@ -19,18 +21,22 @@ print(json.dumps([nursery, os.getpid(), first.communicate()[0], second.stdout]),
 os.kill(os.getpid(), 9)
 """
 SCRIPT = """
-import json, os, sys
+import json, os, signal, sys
+signal.alarm(100)  # ends it if it hangs
+if "torch" in sys.modules:
+    sys.modules["torch"].ones(1 << 20).sum()
 print(json.dumps([sys.argv[1:], os.environ["WHERE"], os.getcwd(), os.getpid(), os.getsid(0),
-    __name__, "colorsys" in sys.modules]))
+    __name__, "colorsys" in sys.modules and "torch" in sys.modules]))
 sys.exit("stopped" if sys.argv[1] == "end" else 0)
 """
 
 
 def test_forks_run_a_script_as_python_would_and_end_with_the_run(tmp_path):
+    """Even if the run has computed, and with threads, before it was forked."""
     script = tmp_path / "a script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, "-c", PARENT, str(tmp_path), str(script)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = subprocess.run(command, capture_output=True, text=True)
     assert found.returncode == -9, found.stderr
     nursery, parent, *answers = json.loads(found.stdout)
     pids = set()

@@ -30,7 +30,7 @@ from openrlhf_js.plugin.rollout import (
     checked_rollout,
     settle,
 )
-from openrlhf_js.plugin.upstream import BadReward, plain_class
+from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
 
 
 @pytest.mark.parametrize("reward", [1, 0.5, True, [0.5], torch.tensor([2.0]), np.float32(3)])
@@ -81,6 +81,19 @@ def test_a_good_reward_passes_as_a_float(tmp_path):
     response = respond(tmp_path, "return {'rewards': [0.25], 'extra_logs': {'n': 1}}", "stop")
     assert (response["reward"], response["scores"]) == (0.25, 0.25)
     assert response["extra_logs"] == {"n": 1}
+
+
+@pytest.mark.parametrize("on_bad_reward", ["stop", "mask"])
+@pytest.mark.parametrize("logs", ["{'kind': 'maze'}", "{'kind': None}", "{'n': [1, 2]}", "[1]"])
+def test_logs_that_are_no_numbers_are_a_mistake_of_the_grader(logs, on_bad_reward, tmp_path):
+    grader = f"return {{'rewards': [1.0], 'extra_logs': {logs}}}"
+    with pytest.raises(BadInput, match=r"not a (number|dict)"):
+        respond(tmp_path, grader, on_bad_reward)
+
+
+def test_logs_may_be_any_one_number(tmp_path):
+    grader = "import numpy; return {'rewards': [1], 'extra_logs': {'a': True, 'b': numpy.ones(1)}}"
+    assert respond(tmp_path, grader, "stop")["extra_logs"] == {"a": True, "b": 1}
 
 
 BAD = {

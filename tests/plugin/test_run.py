@@ -347,7 +347,6 @@ def started(monkeypatch):
 def test_a_crash_is_followed_by_a_start_from_the_last_checkpoint_of_this_run(tmp_path, started):
     flat = flags(tmp_path)
     commands, ends = started
-    save(flat, "global_step7")  # of an earlier run
 
     def saves_and_dies():
         time.sleep(0.01)

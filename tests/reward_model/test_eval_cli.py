@@ -30,11 +30,6 @@ def data(tmp_path):
     return path
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
 def call(data, model, folder, *more):
     fixed = ["--model", str(model), "--prompt_key", "prompt", "--dtype", "float32"]
     return ["eval", str(data), *fixed, "--out", str(folder), *more]

@@ -92,7 +92,7 @@ def test_images_are_where_their_prompts_say_whatever_the_padding(tmp_path):
     from PIL import Image
 
     folder, figures = save_seeing_policy(tmp_path / "model"), save_figures(tmp_path)
-    processor, images = load_processor(folder), [figures, (), figures[1:]]
+    processor, images = load_processor(folder, False), [figures, (), figures[1:]]
     place = "<|vision_start|><|image_pad|><|vision_end|>"
     texts = [f"{place}ab{place}=", "cab=", f"{place}abcdefgh="]
     given = [

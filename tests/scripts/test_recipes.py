@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from kit import PRINT, command, try_recipe
+from kit import PRINT, command, tried_in, try_recipe
 
 from openrlhf_js.cli import recipe, rm
 from openrlhf_js.cli.data import _settings_of
@@ -149,8 +149,30 @@ def test_a_recipe_for_gpus_starts_deepspeeds_launcher(monkeypatch):
 
 @pytest.mark.integration
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", [RECIPES[date.today().toordinal() % len(RECIPES)], REWARD_MODEL])
-def test_a_recipe_can_be_tried(path):
-    folder = try_recipe(path)
+def test_a_recipe_can_be_tried_as_a_user_tries_it(tmp_path):
+    """Another recipe each day."""
+    path = ROOT / RECIPES[date.today().toordinal() % len(RECIPES)]
+    plain = {name: os.environ[name] for name in ("HOME", "PATH")}
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        run = subprocess.Popen(
+            ["bash", path, "--tiny"],
+            env=plain,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    check_trained(tried_in(run, log))
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_the_reward_models_recipe_can_be_tried():
+    check_trained(try_recipe(REWARD_MODEL))
+
+
+def check_trained(folder: Path) -> None:
     assert (folder / "model" / "config.json").is_file()
     assert list((folder / "tensorboard").rglob("events*"))

@@ -1,0 +1,354 @@
+"""The prompts of a run, before it begins: files that upstream can read, and prompts that fit.
+
+Upstream cuts off the beginning of a prompt that leaves no room for a response, and trains on what
+is left. An empty prompt ends the run at the step that draws it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from openrlhf_js.common.console import progress, say
+from openrlhf_js.common.processors import parts
+from openrlhf_js.plugin.upstream import BadInput
+from openrlhf_js.reward_model.checkpoint import first_line
+
+Flat = dict[str, Any]  # "rollout.batch_size" -> value
+
+BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+SPLITS = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.split"}  # flags
+BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
+AT_ONCE = 256  # prompts
+NUMBERS = ("int", "uint", "float", "double", "decimal", "bool", "null")  # Arrow's names begin so
+OWN_CODE = "trust_remote_code"  # in what transformers says of a tokenizer that has some
+
+
+def looks_local(name: str) -> bool:
+    """Whether a name can only be a path, and not a name on a hub (`name`, `org/name`)."""
+    return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith(".")
+
+
+# --- lengths -----------------------------------------------------------------------------------
+
+
+class Room(NamedTuple):
+    """Tokens of `--data.max_len`, and those of them that are kept for the response."""
+
+    max_len: int
+    response: int
+
+    @classmethod
+    def of(cls, max_len: int, max_new_tokens: int | None) -> Room:
+        """As upstream counts: without --rollout.max_new_tokens, one token is kept."""
+        return cls(max_len, max_new_tokens or 1)
+
+    @property
+    def prompt(self) -> int:
+        """The most tokens that a prompt may have."""
+        return self.max_len - self.response
+
+
+class Measured(NamedTuple):
+    """Places of texts without any token, and of those that are too long with their tokens."""
+
+    empty: list[int]
+    long: dict[int, int]
+
+
+def measure(texts: Mapping[int, str], tokenizer: Any, room: Room) -> Measured:
+    """Which of some texts, each at its place, have no token, or too many.
+
+    A token stands for a byte at least, so that texts of few bytes need no tokenizer: most of them.
+    """
+    measured = Measured([], {})
+    doubtful = [place for place, text in texts.items() if not _surely_fits(text, room)]
+    with progress("tokens of long prompts", len(doubtful), "prompts") as bar:
+        for start in range(0, len(doubtful), AT_ONCE):
+            places = doubtful[start : start + AT_ONCE]
+            batch = [texts[place] for place in places]
+            encoded = tokenizer(text=batch, add_special_tokens=False, verbose=False)
+            for place, tokens in zip(places, encoded.input_ids, strict=True):
+                if not tokens:
+                    measured.empty.append(place)
+                elif len(tokens) > room.prompt:
+                    measured.long[place] = len(tokens)
+            bar.advance(len(places))
+    return measured
+
+
+def _surely_fits(text: str, room: Room) -> bool:
+    """Whether a text has tokens, and few enough if each is one byte.
+
+    A tokenizer may bring the text into another normal form, of which NFKD is the longest, and put
+    a space in front.
+    """
+    longest = unicodedata.normalize("NFKD", text).encode("utf-8", "surrogatepass")
+    return bool(text.strip()) and 1 + len(longest) <= room.prompt
+
+
+def describe_long(measured: Measured, prompts: int, room: Room) -> str:
+    """How many prompts are too long, and the longest."""
+    longest = max(measured.long, key=lambda place: measured.long[place])
+    return (
+        f"prompts of more than {room.prompt:,} tokens, which --data.max_len {room.max_len} leaves "
+        f"beside {room.response} for the response: {len(measured.long):,} of {prompts:,}, up to "
+        f"{measured.long[longest]:,} in row {longest + 1:,}"
+    )
+
+
+def misfits(measured: Measured, prompts: int, room: Room, *, drops: bool) -> Iterator[str]:
+    """The problems of measured prompts, of which `--js.on_long_prompt drop` drops the long ones."""
+    if measured.empty:
+        yield f"row {measured.empty[0] + 1:,} is an empty prompt: leave it out"
+    if measured.long and not drops:
+        described = describe_long(measured, prompts, room)
+        yield f"{described}; raise --data.max_len, or add --js.on_long_prompt drop"
+
+
+# --- what training makes of a row --------------------------------------------------------------
+
+
+def load_tokenizer(flat: Flat) -> Any:
+    """The policy's tokenizer; None where only the trainer, which has another one, can measure.
+
+    That is so where an agent writes what the model reads, where images are part of it, where the
+    model is on a hub and was not loaded yet, and where the tokenizer has code of its own, which
+    only OpenRLHF runs. Raises BadInput if a tokenizer, or a chat template that is asked for, is
+    missing.
+    """
+    from transformers import AutoTokenizer  # slow to import
+
+    name = flat["actor.model_name_or_path"]
+    if not name or flat["train.agent_func_path"] or flat["data.max_images_per_prompt"] > 0:
+        return None
+    how = {"use_fast": not flat["data.disable_fast_tokenizer"], "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True, **how)
+    except (OSError, ValueError) as error:
+        if OWN_CODE in str(error) or not os.path.exists(name):
+            say(f"openrlhf_js: no tokenizer of {name} yet: the trainer will measure the prompts")
+            return None
+        reason = first_line(error)
+        raise BadInput(f"--actor.model_name_or_path {name}: no tokenizer ({reason})") from error
+    if flat["data.apply_chat_template"] and not tokenizer.chat_template:
+        raise BadInput(
+            f"--data.apply_chat_template: the tokenizer of {name} has no chat template: take an "
+            "instruct variant of the model, or leave the flag out"
+        )
+    return tokenizer
+
+
+def render(prompt: Any, flat: Flat, tokenizer: Any) -> str:
+    """The text that upstream's `preprocess_data` makes of a row's prompt."""
+    template = flat["data.input_template"]
+    if flat["data.apply_chat_template"]:
+        chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        split = [{**message, "content": _split(message.get("content"))} for message in chat]
+        return tokenizer.apply_chat_template(split, tokenize=False, add_generation_prompt=True)
+    if template and "{}" in template:  # upstream ignores any other
+        return template.format(prompt)
+    return prompt
+
+
+def _split(content: Any) -> Any:
+    return parts(content) if isinstance(content, str) else content
+
+
+def _render_all(prompts: Sequence[Any], flat: Flat, tokenizer: Any) -> dict[int, str]:
+    """The texts of all rows, each at its place; BadInput for a row that becomes none."""
+    texts = {}
+    with progress("reading prompts", len(prompts), "prompts") as bar:
+        for place, prompt in enumerate(prompts):
+            try:
+                texts[place] = render(prompt, flat, tokenizer)
+            except Exception as error:  # whatever a template raises
+                reason = f"{type(error).__name__}: {first_line(error)}"
+                raise BadInput(f"row {place + 1:,} does not become a prompt ({reason})") from error
+            bar.advance()
+    return texts
+
+
+# --- data sets ---------------------------------------------------------------------------------
+
+
+@dataclass
+class DataSet:
+    """What a check finds out about the rows of a data set that are trained or evaluated."""
+
+    name: str  # of its flag and its path
+    problems: list[str] = field(default_factory=list)
+    columns: list[str] | None = None  # None: not seen, as on a hub
+    prompts: list[Any] | None = None  # None: not seen, or no prompts
+    left_out: Collection[int] = ()  # places of prompts, from 0
+
+
+def check_prompts(flat: Flat) -> tuple[list[str], list[int] | None]:
+    """The problems of both data sets, and the numbers of the rows that an episode trains.
+
+    The numbers are from 1, over all training sets; None if they are not known. Data sets on a hub
+    pass unseen: the trainer measures their prompts.
+    """
+    names, probabilities = flat["data.prompt_dataset"], flat["data.prompt_probs"]
+    if not names:
+        return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
+    trained = _data_sets(flat, "data.prompt_dataset")
+    data_sets = [*trained, *(_data_sets(flat, "eval.dataset") if flat["eval.dataset"] else [])]
+    problems = list(_missing_covariates(flat, trained))
+    measured = False
+    try:
+        measured = _measure_all(data_sets, flat)
+    except BadInput as error:
+        problems.append(str(error))
+    for data_set in data_sets:
+        problems += [f"{data_set.name}: {problem}" for problem in data_set.problems]
+    if probabilities is not None:  # drawn with replacement until every set is used up
+        if probabilities.count(",") != names.count(","):
+            problems.append(f"--data.prompt_probs {probabilities}: one for each of {names}")
+        return problems, None
+    if flat["js.on_long_prompt"] == "drop" and not measured:
+        return problems, None
+    return problems, _all_rows(trained)
+
+
+def _all_rows(data_sets: Sequence[DataSet]) -> list[int] | None:
+    """The numbers of the trained rows in the sets one after the other."""
+    numbers: list[int] = []
+    before = 0
+    for data_set in data_sets:
+        if data_set.prompts is None or data_set.problems:
+            return None
+        size = len(data_set.prompts)
+        numbers += [before + i + 1 for i in range(size) if i not in data_set.left_out]
+        before += size
+    return numbers
+
+
+def _measure_all(data_sets: Sequence[DataSet], flat: Flat) -> bool:
+    """Adds the problems of prompts that do not fit, or leaves those out; whether it could."""
+    room = Room.of(flat["data.max_len"], flat["rollout.max_new_tokens"])
+    seen = [data_set for data_set in data_sets if data_set.prompts and not data_set.problems]
+    tokenizer = load_tokenizer(flat) if seen and room.prompt > 0 else None
+    if tokenizer is None:
+        return False
+    drops = flat["js.on_long_prompt"] == "drop"
+    for data_set in seen:
+        prompts = data_set.prompts or []
+        try:
+            measured = measure(_render_all(prompts, flat, tokenizer), tokenizer, room)
+        except BadInput as error:
+            data_set.problems = [str(error)]
+            continue
+        data_set.problems = list(misfits(measured, len(prompts), room, drops=drops))
+        if drops and measured.long:
+            data_set.left_out = measured.long
+            described = describe_long(measured, len(prompts), room)
+            say(f"openrlhf_js: {data_set.name}: left out {described}")
+    return True
+
+
+def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
+    """The data sets of a comma-separated list.
+
+    The names are read as upstream's `datasets.utils.blending_datasets` reads them: `file`,
+    `folder`, `org/name` or `name@folder`. Of all sets, `--data.max_samples` rows are taken.
+    """
+    data_sets = []
+    most = flat["data.max_samples"]
+    for name in flat[flag].split(","):
+        path = name.split("@")[0].strip()
+        data_set = DataSet(f"--{flag} {path or repr(name)}")
+        try:
+            data = _read(path, flat[SPLITS[flag]])
+            if data is not None:
+                _look_at(data_set, data.select(range(min(most, len(data)))), flat)
+        except BadInput as error:
+            data_set.problems.append(str(error))
+        if flat["data.prompt_probs"] is None:
+            most -= len(data_set.prompts or ())
+        data_sets.append(data_set)
+    return data_sets
+
+
+def _look_at(data_set: DataSet, data: Any, flat: Flat) -> None:
+    """Fills in columns, prompts and problems of rows."""
+    data_set.columns = data.column_names
+    data_set.problems += _column_problems(data, flat)
+    data_set.problems += _image_problems(data, flat["data.image_key"])
+    if not data_set.problems:
+        data_set.prompts = list(data[flat["data.input_key"]])
+        data_set.problems += _type_problems(data_set.prompts, flat)
+
+
+def _read(path: str, split: str) -> Any:
+    """The rows of local files as upstream reads them; None for what is no file or on a hub."""
+    from datasets import load_dataset
+
+    files = sorted(glob.glob(path))
+    if not files and "://" not in path and (looks_local(path) or path.endswith((*BUILDERS,))):
+        raise BadInput("does not exist")
+    if not files or not path.endswith((*BUILDERS,)):
+        return None
+    if split and split != "train":  # upstream would take what it loaded without a split
+        raise BadInput(f"a file has the split train only, not {split}")
+    try:
+        return load_dataset(BUILDERS[Path(path).suffix], data_files=path, split="train")
+    except Exception as error:  # of Arrow, pandas and the file
+        raise BadInput(f"cannot be read ({first_line(error.__cause__ or error)})") from error
+
+
+def _column_problems(data: Any, flat: Flat) -> Iterator[str]:
+    for flag in ("data.input_key", "data.label_key"):
+        key = flat[flag]
+        if key is not None and key not in data.column_names:
+            columns = ", ".join(data.column_names)
+            yield f"no column {key!r} (--{flag}); there are {columns}"
+    for name in _covariates(flat):
+        kind = str(getattr(data.features.get(name), "dtype", "null"))
+        if not kind.startswith(NUMBERS):
+            yield f"the column {name!r} (--js.covariates) holds {kind}, not numbers"
+
+
+def _type_problems(prompts: Sequence[Any], flat: Flat) -> list[str]:
+    """The first prompt that is neither text nor, with a chat template, a list of messages."""
+    chat = flat["data.apply_chat_template"]
+    messages = "" if chat else ", or with --data.apply_chat_template a list of messages"
+    for number, prompt in enumerate(prompts, 1):
+        if not isinstance(prompt, (str, list) if chat else str):
+            kind = type(prompt).__name__
+            return [f"row {number:,}: {flat['data.input_key']!r} holds {kind}, not text{messages}"]
+    return []
+
+
+def _image_problems(data: Any, key: str) -> list[str]:
+    """The first image that does not exist, of those that upstream takes for paths."""
+    for number, images in enumerate(data[key] if key in data.column_names else (), 1):
+        for image in images if isinstance(images, list) else [images]:
+            other = not isinstance(image, str) or len(image) > BASE64_CHARACTERS
+            if other or re.match("https?://|data:image", image) or os.path.isfile(image):
+                continue
+            return [f"row {number} shows an image that does not exist: {image}"]
+    return []
+
+
+def _missing_covariates(flat: Flat, data_sets: Sequence[DataSet]) -> Iterator[str]:
+    """Columns that no training set has, if all of them were seen."""
+    columns: set[str] = set()
+    for data_set in data_sets:
+        if data_set.columns is None:
+            return
+        columns.update(data_set.columns)
+    for name in _covariates(flat):
+        if name not in columns:
+            names = ", ".join(sorted(columns))
+            yield f"--js.covariates: no training set has the column {name!r}; there are {names}"
+
+
+def _covariates(flat: Flat) -> list[str]:
+    return flat["js.covariates"].split(",") if flat["js.covariates"] else []
