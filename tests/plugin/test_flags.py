@@ -153,7 +153,7 @@ def test_unknown_estimator_lists_them_all(capsys):
         parse("--advantage_estimator jss")
     error = capsys.readouterr().err
     known = upstream_parser()._option_string_actions["--algo.advantage.estimator"].choices
-    assert {*known, *flags.ESTIMATORS} <= {*re.findall(r"\w+", error)}
+    assert {*known, *flags.OURS} <= {*re.findall(r"\w+", error)}
 
 
 def test_help_starts_with_an_example_and_ends_with_our_group():
