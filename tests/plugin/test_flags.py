@@ -164,8 +164,8 @@ def test_help_starts_with_an_example_and_ends_with_our_group():
         name for name in parse("") if name.startswith("js.")
     }
     estimator = text.split("--algo.advantage.estimator")[-1]
-    assert all(f"{name}:" in estimator for name in flags.ESTIMATORS)
-    assert {*flags.ESTIMATORS} <= {*estimators.ESTIMATORS}
+    assert all(f"{name}:" in estimator for name in flags.OURS)
+    assert {*flags.OURS} <= {*estimators.ESTIMATORS}
     command = flags.DESCRIPTION.split("openrlhf-js train", 1)[1].split("\n\n")[0]
     assert parse(command.replace("\\\n", " "))["algo.advantage.estimator"] == "js"
 
