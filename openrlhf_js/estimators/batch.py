@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from openrlhf_js.estimators.group_stats import (
     GroupStatistics,
     check_rewards,
     checked_statistics,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Evidence(NamedTuple):
@@ -70,7 +70,7 @@ class Batch:
     def present(self) -> Tensor:
         """(n,) bool: prompts with a valid response; all of them, if there is none."""
         present = self.mask.any(1)
-        return present if present.any() else torch.ones_like(present)
+        return present | ~present.any()
 
 
 def make_batch(
@@ -116,8 +116,8 @@ def _check_greedy(greedy: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:
         came = tuple(greedy.shape)
         raise ValueError(f"greedy_rewards must be a tensor ({len(rewards)},); got {came}.")
     greedy = greedy.to(rewards).where(mask.any(1), 0.0)
-    if not torch.isfinite(greedy).all():
-        prompt = int((~torch.isfinite(greedy)).nonzero()[0])
+    if not greedy.isfinite().all():
+        prompt = int((~greedy.isfinite()).nonzero()[0])
         raise ValueError(
             f"greedy reward of prompt {prompt} is {greedy[prompt].item()}; it must be finite. "
             "Repair the reward function, or mask the prompt's responses."

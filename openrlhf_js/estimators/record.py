@@ -1,15 +1,18 @@
-"""The record of an estimator: all that is said of it anywhere is read from here."""
+"""The record of an estimator: all that is said of it anywhere is read from here.
+
+Records load no torch, so that `--help` can read them at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from openrlhf_js.estimators.batch import Batch
+    from openrlhf_js.estimators.batch import Batch
 
 
 class Look(NamedTuple):
@@ -34,8 +37,8 @@ class Shrinkage(NamedTuple):
     def live(self, batch: Batch) -> Tensor:
         """(n,) the coefficient; 1 where a prompt has no other response, 0 where it is alone."""
         statistics = batch.statistics
-        coefficient = torch.where(statistics.other_prompts >= 1, self.coefficient, 0.0)
-        return torch.where(statistics.valid_responses >= 2, coefficient, 1.0)
+        coefficient = self.coefficient.where(statistics.other_prompts >= 1, 0.0)
+        return coefficient.where(statistics.valid_responses >= 2, 1.0)
 
     def baseline(self, batch: Batch) -> Tensor:
         """(n, m) the baseline; a response's own reward where it cannot exist."""
@@ -43,7 +46,7 @@ class Shrinkage(NamedTuple):
         weight = self.live(batch)[:, None]
         mixed = (1 - weight) * statistics.loo_prompt_mean + weight * self.target[:, None]
         exists = (statistics.valid_responses >= 2) | (statistics.other_prompts >= 1)
-        return torch.where(exists[:, None], mixed, batch.rewards)
+        return mixed.where(exists[:, None], batch.rewards)
 
 
 class Moments(NamedTuple):

@@ -7,16 +7,19 @@ would either depend on where the zero of the rewards lies or on the held-out rew
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimator, Look, Moments
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
 
 
 def zero(batch: Batch) -> Tensor:
     """b = 0."""
-    return torch.zeros_like(batch.rewards)
+    return batch.rewards.new_zeros(batch.rewards.shape)
 
 
 def prompt_mean(batch: Batch) -> Tensor:
@@ -37,13 +40,13 @@ def batch_mean(batch: Batch) -> Tensor:
 def loo_prompt_mean(batch: Batch) -> Tensor:
     """b = mu_i^{-j}, the mean of the prompt's other rewards."""
     exists = (batch.statistics.valid_responses >= 2)[:, None]
-    return torch.where(exists, batch.statistics.loo_prompt_mean, batch.rewards)
+    return batch.statistics.loo_prompt_mean.where(exists, batch.rewards)
 
 
 def loo_batch_mean(batch: Batch) -> Tensor:
     """b = the mean of the other prompts' means."""
     exists = (batch.statistics.other_prompts >= 1)[:, None]
-    return torch.where(exists, batch.statistics.loo_batch_mean[:, None], batch.rewards)
+    return batch.statistics.loo_batch_mean[:, None].where(exists, batch.rewards)
 
 
 def greedy_reward(batch: Batch) -> Tensor:

@@ -6,13 +6,15 @@ docs/memory.md.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.baselines.shrinkage import GUARD, corrected_shrinkage
 from openrlhf_js.estimators.batch import Batch, Evidence
 from openrlhf_js.estimators.group_stats import ratio, sum_of_others
 from openrlhf_js.estimators.record import Estimator, Look, Shrinkage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CHANCE = 2.0  # a slope counts as far as it explains more than so many times what chance would
 CONTRADICTION = 9.0  # squared standard errors between today's slope and the earlier steps'
@@ -57,8 +59,8 @@ def memory_shrinkage(batch: Batch) -> Shrinkage:
     coefficient = ratio(v2, v2 + error + guarded * (1 + leverage))
     usable = known & (others >= 1)
     return Shrinkage(
-        coefficient=torch.where(usable, coefficient, without_past.coefficient),
-        target=torch.where(usable, origin + y_others + beta * x_distance, without_past.target),
+        coefficient=coefficient.where(usable, without_past.coefficient),
+        target=(origin + y_others + beta * x_distance).where(usable, without_past.target),
         target_error=error,
     )
 

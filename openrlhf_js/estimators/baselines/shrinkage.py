@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.group_stats import GroupStatistics, ratio
 from openrlhf_js.estimators.record import Estimator, Look, Moments, Shrinkage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
 
 PAPER = "Zeng, Zhou, Arora and Zanette, Shrinking the Variance"
 # c in `corrected_coefficient`: about the largest that from 64 prompts on costs less than 5 % of
@@ -24,7 +27,7 @@ def given_shrinkage(batch: Batch) -> Shrinkage:
     """The coefficient that the user gives."""
     assert batch.shrinkage is not None  # Estimator.check has seen to it
     target = batch.statistics.loo_batch_mean
-    return Shrinkage(torch.full_like(target, batch.shrinkage), target)
+    return Shrinkage(target.new_full(target.shape, batch.shrinkage), target)
 
 
 def corrected_shrinkage(batch: Batch) -> Shrinkage:
