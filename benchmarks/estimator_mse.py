@@ -27,7 +27,7 @@ from value_distributions import DISTRIBUTIONS, draw_groups, statistics_of
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.settings import Field, Settings, parse
 from openrlhf_js.estimators import GroupStatistics
-from openrlhf_js.estimators.coefficients import corrected_coefficient
+from openrlhf_js.estimators.baselines.shrinkage import corrected_coefficient
 from openrlhf_js.lab.simulate import Values, best_coefficient
 
 PROMPTS = (4, 8, 16, 32, 64, 512)

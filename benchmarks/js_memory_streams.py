@@ -1,8 +1,8 @@
 """js_memory: how near to the value function, on prompts that come again and whose values are known?
 
 A stream has four times as many prompts as a batch, and visits each once in four steps, eight times
-in all. The past is what the `Memory` of each copy remembers. Shown is how far the squared error of
-the baseline is below RLOO's after the first epoch, in percent; for m = 1, below js_plus's.
+in all. The past is what the `PromptMemory` of each copy remembers. Shown is how far the squared
+error of the baseline is below RLOO's after the first epoch, in percent; for m = 1, below js_plus's.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.estimators import Memory
-from openrlhf_js.estimators.coefficients import corrected_coefficient
-from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.estimators.regression import Earlier, fit
+from openrlhf_js.estimators import Batch, Past, PromptMemory, estimate, find_estimator
+from openrlhf_js.estimators.batch import Evidence
 
 Array = NDArray[np.float64]
 PROMPTS, RESPONSES = (8, 16, 64, 256), (1, 2, 4, 8, 16)
@@ -58,7 +56,7 @@ def measure(stream: str, kind: str, n: int, m: int) -> tuple[float, float, float
     generator = np.random.default_rng([0, n, m])
     draw, reward = KINDS[kind]
     copies = max(8, 8 * BATCHES_OF_8 // n)
-    memories = [Memory() for _ in range(copies)]
+    memories = [PromptMemory() for _ in range(copies)]
     latent = draw(generator, (copies, EPOCH * n))
     errors = []
     for step in range(EPOCH * EPOCHS):
@@ -69,34 +67,33 @@ def measure(stream: str, kind: str, n: int, m: int) -> tuple[float, float, float
         value = np.take_along_axis(latent, chosen, 1)
         value = expit(value) if kind == "binary" else value
         rewards = torch.from_numpy(reward(generator, value, m).astype(float))
-        keys, pasts = torch.from_numpy(chosen), []
-        earlier = [memory.earlier for memory in memories]
-        for memory, own, seen in zip(memories, keys, rewards, strict=True):
-            pasts.append(memory.covariate(own, step))
-            memory.update(own, seen, None, step, pasts[-1])
+        keys = torch.from_numpy(chosen)
+        pasts = []
+        for memory, prompts, seen in zip(memories, keys, rewards, strict=True):
+            pasts.append(memory.recall(prompts, step))
+            memory.learn(prompts, seen, step)
         if step >= EPOCH:
-            older = Earlier(*map(torch.stack, zip(*earlier, strict=True)))
-            given = rewards, torch.stack(pasts), older, torch.from_numpy(value)
-            errors.append(torch.vmap(squared)(*given).mean(0).tolist())
+            means = torch.stack([past.means for past in pasts])
+            earlier = [torch.stack(sums) for sums in zip(*(p.earlier for p in pasts), strict=True)]
+            squares = torch.vmap(squared)(rewards, torch.from_numpy(value), means, *earlier)
+            errors.append(squares.mean(0).tolist())
     return tuple(np.mean(errors, 0).tolist())
 
 
 def squared(
-    rewards: torch.Tensor, past: torch.Tensor, earlier: Earlier, value: torch.Tensor
+    rewards: torch.Tensor, value: torch.Tensor, means: torch.Tensor, *earlier: torch.Tensor
 ) -> torch.Tensor:
     """(3,) mean squared errors of a batch."""
-    stats = checked_statistics(rewards, torch.ones_like(rewards, dtype=torch.bool))
-    with_past, own = fit(stats, past, earlier), stats.loo_prompt_mean
-    alone = rewards.shape[1] == 1
-    found = [own]
-    for weight, target in (
-        (corrected_coefficient(stats), stats.loo_batch_mean),
-        (with_past.shrinkage, with_past.prediction),
-    ):
-        weight = torch.ones_like(weight) if alone else weight
-        found.append((1 - weight)[:, None] * own + (weight * target)[:, None])
-    off = torch.stack([(each - value[:, None]).square().mean() for each in found])
-    return torch.cat([off[:1] * (torch.nan if alone else 1), off[1:]])
+    mask = torch.ones_like(rewards, dtype=torch.bool)
+    batch = Batch(rewards=rewards, mask=mask, past=Past(means, Evidence(*earlier)))
+    errors = []
+    for name in ("rloo", "js_plus", "js_memory"):
+        if name == "rloo" and rewards.shape[1] == 1:
+            errors.append(torch.full_like(value[0], torch.nan))
+        else:
+            baseline = estimate(find_estimator(name), batch).baseline
+            errors.append((baseline - value[:, None]).square().mean())
+    return torch.stack(errors)
 
 
 def below(errors: tuple[float, float, float]) -> float:

@@ -23,7 +23,7 @@ from grading_pool import against_model, makespan
 from markdown_table import print_table
 from ray import cloudpickle
 
-from openrlhf_js.estimators import Memory, advantage, diagnostics
+from openrlhf_js.estimators import Past, PromptMemory, advantage, diagnostics
 from openrlhf_js.plugin.run import prepare_device
 from openrlhf_js.tasks.pool import MOST_WORKERS
 
@@ -106,13 +106,14 @@ def others(share: float) -> dict[str, float]:
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
-    n, memory, found = int(share * 10**6), Memory(), {}
-    rewards, past, keys = torch.rand(n // M, M), torch.rand(n // M, 1), torch.randint(2**62, (n,))
+    n, memory, found = int(share * 10**6), PromptMemory(), {}
+    rewards, keys = torch.rand(n // M, M), torch.randint(2**62, (n,))
+    past = Past(torch.rand(n // M, dtype=torch.float64))
     for name, given in ("js", None), ("js_plus", None), ("js_memory", past):
-        both = (partial(each, name, rewards, covariates=given) for each in (advantage, diagnostics))
+        both = (partial(each, name, rewards, past=given) for each in (advantage, diagnostics))
         found[f"`{name}` and its diagnostics, 1,000,000 rewards"] = sum(map(once, both))
-    memory.update(keys, torch.rand(n, 1), None, 1)
-    note = partial(memory.update, keys[:1000], torch.rand(n, M)[:1000], None, 2)
+    memory.learn(keys, torch.rand(n, 1), step=1)
+    note = partial(memory.learn, keys[:1000], torch.rand(n, M)[:1000], step=2)
     found["`js_memory` notes 1,000 prompts of 1,000,000"] = once(note)
     lengths = torch.randint(2048, 8193, (int(1024 * share),)).tolist()
     balance = partial(get_seqlen_balanced_partitions, lengths, sum(lengths) // 16_384, False)

@@ -1,17 +1,56 @@
-"""Advantage estimators: rewards in, advantages out. Pure torch."""
+"""Advantage estimators: rewards in, advantages out. Pure torch.
 
-from openrlhf_js.estimators.advantages import ESTIMATORS, Estimator, advantage, baseline
-from openrlhf_js.estimators.diagnostics import diagnostics
-from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
-from openrlhf_js.estimators.memory import Memory
+Names are imported when they are asked for: what reads the records alone, as `--help` does, need not
+load torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from openrlhf_js.estimators.advantages import (
+        LiveEstimator,
+        advantage,
+        baseline,
+        diagnostics,
+        estimate,
+    )
+    from openrlhf_js.estimators.batch import Batch, Past, make_batch
+    from openrlhf_js.estimators.catalogue import ESTIMATORS, find_estimator
+    from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
+    from openrlhf_js.estimators.memory import PromptMemory, key_of
+    from openrlhf_js.estimators.record import Estimate, Estimator
 
 __all__ = [
     "ESTIMATORS",
+    "Batch",
+    "Estimate",
     "Estimator",
     "GroupStatistics",
-    "Memory",
+    "LiveEstimator",
+    "Past",
+    "PromptMemory",
     "advantage",
     "baseline",
     "diagnostics",
+    "estimate",
+    "find_estimator",
     "group_statistics",
+    "key_of",
+    "make_batch",
 ]
+_MODULES = {
+    "advantages": ("LiveEstimator", "advantage", "baseline", "diagnostics", "estimate"),
+    "batch": ("Batch", "Past", "make_batch"),
+    "catalogue": ("ESTIMATORS", "find_estimator"),
+    "group_stats": ("GroupStatistics", "group_statistics"),
+    "memory": ("PromptMemory", "key_of"),
+    "record": ("Estimate", "Estimator"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,10 +6,10 @@ with Verifiable Rewards". Axes: n prompts, m responses.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class GroupStatistics(NamedTuple):
@@ -46,6 +46,9 @@ def check_rewards(rewards: Tensor, mask: Tensor | None = None) -> tuple[Tensor, 
     Raises:
         ValueError: shape, dtype or a valid reward does not fit; names the prompt and what to do.
     """
+    import torch
+    from torch import Tensor
+
     if not isinstance(rewards, Tensor) or rewards.ndim != 2 or rewards.numel() == 0:
         raise ValueError(
             f"rewards must be a tensor (prompts, responses), not empty; got {_kind(rewards)}."
@@ -77,6 +80,8 @@ def check_rewards(rewards: Tensor, mask: Tensor | None = None) -> tuple[Tensor, 
 
 
 def _kind(value: object) -> str:
+    from torch import Tensor
+
     return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
 
 
@@ -101,6 +106,7 @@ def group_statistics(rewards: Tensor, mask: Tensor | None = None) -> GroupStatis
     Errors: `check_rewards`.
 
     Examples:
+        >>> import torch
         >>> group_statistics(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).shrinkage
         tensor([0.0000, 0.4444, 0.4444])
     """
@@ -136,7 +142,7 @@ def checked_statistics(rewards: Tensor, mask: Tensor) -> GroupStatistics:
 
 def ratio(part: Tensor, whole: Tensor) -> Tensor:
     """Return part / whole, with 0/0 := 0."""
-    return part / torch.where(whole > 0, whole, 1.0)
+    return part / whole.where(whole > 0, 1.0)
 
 
 def sum_of_others(values: Tensor, dim: int) -> Tensor:
@@ -147,6 +153,8 @@ def sum_of_others(values: Tensor, dim: int) -> Tensor:
 def _sum_before(values: Tensor, dim: int) -> Tensor:
     """Return the sum of all earlier places along `dim`."""
     length = values.shape[dim] - 1
+    import torch
+
     zero = torch.zeros_like(values.narrow(dim, 0, 1))
     return torch.cat([zero, values.narrow(dim, 0, length).cumsum(dim)], dim)
 

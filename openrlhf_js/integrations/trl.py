@@ -15,9 +15,7 @@ import torch
 import trl
 from torch import Tensor
 
-from openrlhf_js.estimators import Memory, advantage
-from openrlhf_js.estimators.advantages import find_estimator
-from openrlhf_js.estimators.memory import key_of
+from openrlhf_js.estimators import LiveEstimator, advantage, find_estimator, key_of
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as Trainer
@@ -69,8 +67,7 @@ class Shrinkage(Trainer):
         for name, value in self.needs.items():
             if (came := getattr(self, name)) != value:
                 raise ValueError(f"{name} is {came!r}; set {name}={value!r}, as {estimator} needs.")
-        self.estimator, self.shrinkage = estimator, shrinkage
-        self.memory = Memory() if estimator == "js_memory" else None
+        self.estimator = LiveEstimator(estimator, shrinkage=shrinkage)
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
         self._scores = super()._calculate_rewards(*args, **kwargs)
@@ -103,16 +100,17 @@ class Shrinkage(Trainer):
         return rewards.view(-1, self.num_generations), mask.view(-1, self.num_generations)
 
     def _advantages(self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]]) -> Tensor:
-        if self.memory is None:
-            return advantage(self.estimator, rewards, mask=mask, shrinkage=self.shrinkage)
-        own = torch.tensor([key_of(repr(each.get("prompt"))) for each in inputs])
-        all_keys = self.accelerator.gather(own.to(rewards.device)).cpu()
-        keys = all_keys[:: self.num_generations].contiguous()
-        past = self.memory.covariate(keys, self.state.global_step)
-        earlier = self.memory.earlier
-        found = advantage(self.estimator, rewards, mask=mask, covariates=past, earlier=earlier)
-        self.memory.update(keys, rewards.cpu(), mask.cpu(), self.state.global_step, past)
-        return found
+        keys = torch.tensor([key_of(repr(row.get("prompt"))) for row in inputs])
+        all_keys = self.accelerator.gather(keys.to(rewards.device)).cpu()
+        batch = self.estimator.batch(
+            rewards.cpu(),
+            mask=mask.cpu(),
+            keys=all_keys[:: self.num_generations].contiguous(),
+            step=self.state.global_step,
+        )
+        advantages = self.estimator.estimate(batch).advantages
+        self.estimator.learn(batch)
+        return advantages.to(rewards)
 
 
 class ShrinkageGRPOTrainer(Shrinkage, trl.GRPOTrainer):

@@ -1,4 +1,4 @@
-"""The estimators in verl. Importing this file registers `js`, `js_plus` and `bloo`:
+"""The estimators in verl. Importing this file registers `js`, `js_plus`, `js1` and `bloo`:
 
     export VERL_USE_EXTERNAL_MODULES=openrlhf_js.integrations.verl
     python -m verl.trainer.main_ppo algorithm.adv_estimator=js ...
@@ -17,9 +17,14 @@ import torch
 from torch import Tensor
 from verl.trainer.ppo.core_algos import register_adv_est
 
-from openrlhf_js.estimators import advantage
+from openrlhf_js.estimators import ESTIMATORS, advantage
 
-NAMES = ("js", "js_plus", "bloo")
+NAMES = [  # those that need nothing but rewards, and that verl does not have
+    name
+    for name, record in ESTIMATORS.items()
+    if not (record.upstream or record.needs_greedy or record.needs_shrinkage or record.remembers)
+    and name != "reinforce"
+]
 
 
 def outcome_advantage(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -50,5 +55,5 @@ def outcome_advantage(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
     return estimate
 
 
-for each in NAMES:
-    register_adv_est(each)(outcome_advantage(each))
+for name in NAMES:
+    register_adv_est(name)(outcome_advantage(name))

@@ -36,9 +36,7 @@ from openrlhf_js import __version__
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Store
-from openrlhf_js.estimators import baseline
-from openrlhf_js.estimators.advantages import Estimator, find_estimator, make_batch
-from openrlhf_js.estimators.baselines import Batch
+from openrlhf_js.estimators import Estimate, Past, baseline, estimate, find_estimator, make_batch
 from openrlhf_js.lab import policy_gradient as pg
 from openrlhf_js.lab import results
 from openrlhf_js.lab.mse import check, left_out
@@ -110,18 +108,21 @@ class SmallBatches:
 
     def baseline(self, batch: int, m: int, name: str) -> Floats:
         """(n, m) baselines of a batch, by an estimator or MIDDLE."""
-        of, given = self._given(batch, m, name)
-        return of.function(given).numpy()
+        return self._estimate(batch, m, name).baseline.numpy()
 
-    def _given(self, batch: int, m: int, name: str) -> tuple[Estimator, Batch]:
-        """An estimator, and what it sees of a batch: of the past, m rewards of each prompt."""
-        chosen, past, known = self.prompts[batch], self.pool.past, None
-        if past is not None:
-            known = torch.from_numpy(past[chosen, :m].mean(1))[:, None]
-        name, half = ("js_fixed", 0.5) if name == MIDDLE else (name, None)
-        greedy = torch.from_numpy(self.pool.greedy_rewards[chosen])
-        rewards = torch.from_numpy(self.rewards(batch, m))
-        return find_estimator(name), make_batch(name, rewards, None, greedy, half, known)
+    def _estimate(self, batch: int, m: int, name: str) -> Estimate:
+        """What an estimator makes of a batch; of the past, it sees m rewards of each prompt."""
+        chosen = self.prompts[batch]
+        past = None
+        if self.pool.past is not None:
+            past = Past(torch.from_numpy(self.pool.past[chosen, :m].mean(1)))
+        given = make_batch(
+            torch.from_numpy(self.rewards(batch, m)),
+            greedy_rewards=torch.from_numpy(self.pool.greedy_rewards[chosen]),
+            shrinkage=0.5,  # of MIDDLE
+            past=past,
+        )
+        return estimate(find_estimator("js_fixed" if name == MIDDLE else name), given)
 
     def terms(self, batch: int, m: int, name: str) -> pg.ScoreTerms:
         """The sum that is the batch's gradient: each response counts (r - b) / (n m)."""
@@ -131,11 +132,11 @@ class SmallBatches:
 
     def shrinkage(self, m: int, name: str) -> Floats:
         """(B,) mean coefficient of each batch; NaN for an estimator that has none."""
-        found = []
+        coefficients = []
         for batch in range(self.plan.batches):
-            of, given = self._given(batch, m, name)
-            found.append(of.coefficient(given).mean() if of.coefficient else np.nan)
-        return np.array(found, dtype=np.float64)
+            shrinkage = self._estimate(batch, m, name).shrinkage
+            coefficients.append(np.nan if shrinkage is None else shrinkage.coefficient.mean())
+        return np.array(coefficients, dtype=np.float64)
 
     def covered(self) -> str:
         """What intervals over batches are for."""

@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.estimators.baselines import Batch
-from openrlhf_js.estimators.group_stats import checked_statistics
+from openrlhf_js.estimators import ESTIMATORS, Batch, Past, estimate
 from openrlhf_js.lab import results
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import ORACLE, REFERENCE, LabResult
@@ -121,7 +119,7 @@ def left_out(n: int, past: bool, greedy: bool = True) -> dict[str, str]:
             found[name] = f"needs {estimator.least_prompts} prompts in a batch"
         elif estimator.needs_greedy and not greedy:
             found[name] = "needs the reward of a greedy response"
-        elif estimator.takes_covariates and not past:
+        elif estimator.remembers and not past:
             found[name] = "needs an earlier visit to each prompt (--past)"
     return found
 
@@ -294,17 +292,25 @@ def squared(
     if present is not None:
         mask = present[:, None].expand_as(rewards)
         rewards = rewards * mask
-    known = None if past is None else past[:, None]
-    stats = checked_statistics(rewards, mask)
-    batch = Batch(rewards, mask, stats, greedy, shrinkage, covariates=known)
-    off = {name: ESTIMATORS[name].function(batch) - value[:, None] for name in names}
-    pair = off[REFERENCE], off.get(TOWARDS, off[REFERENCE])
-    products = [a * b for a, b in (*((each, each) for each in (*off.values(), *pair)), pair)]
-    coefficients = [ESTIMATORS[name].coefficient for name in names]
-    none = torch.full_like(value, torch.nan)
-    return torch.stack(
-        [
-            *(each.mean(1) - noise for each in products),
-            *(none if each is None else each(batch) for each in coefficients),
-        ]
+    batch = Batch(
+        rewards=rewards,
+        mask=mask,
+        greedy_rewards=greedy,
+        shrinkage=shrinkage,
+        past=None if past is None else Past(past),
     )
+    off = {}
+    coefficients = []
+    for name in names:
+        result = estimate(ESTIMATORS[name], batch)
+        off[name] = result.baseline - value[:, None]
+        coefficient = torch.full_like(value, torch.nan)
+        if result.shrinkage is not None:
+            coefficient = result.shrinkage.live(batch)
+        coefficients.append(coefficient)
+    rloo = off[REFERENCE]
+    bloo = off.get(TOWARDS, rloo)
+    products = [*(distance.square() for distance in off.values())]
+    products += [rloo.square(), bloo.square(), rloo * bloo]
+    errors = [product.mean(1) - noise for product in products]
+    return torch.stack([*errors, *coefficients])

@@ -75,7 +75,7 @@ def gradient_of(name: str) -> str:
     """Whether a baseline leaves the gradient unbiased; the oracle needs the truth."""
     if name == ORACLE:
         return "oracle"
-    return "unbiased" if ESTIMATORS[name].independent else "biased"
+    return "unbiased" if ESTIMATORS[name].unbiased else "biased"
 
 
 def effects(what: str, rows: Sequence[Row], series: str = "estimator") -> str:

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.common.model_folders import CONFIGURATIONS, GENERATION, model_folder
-from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.plugin import run
-from openrlhf_js.plugin.flags import ESTIMATORS as OURS
+from openrlhf_js.plugin.flags import OURS
 from openrlhf_js.plugin.prompts import SPLITS, Flat, check_prompts, looks_local, read_rows
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
@@ -35,7 +34,6 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
 OF_ONE_ESTIMATOR = {
     "js.shrinkage": "js_fixed",
     "js.half_life": "js_memory",
-    "js.covariates": "js_memory",
     "js.warm_memory": "js_memory",
 }
 WITH_LORA = {
@@ -111,7 +109,7 @@ def code_problems(flat: Flat, flags: Sequence[str], on_hub: bool) -> list[str]:
 def _estimator(flat: Flat) -> Iterator[str]:
     name, shrinkage = flat["algo.advantage.estimator"], flat["js.shrinkage"]
     sizes = flat["rollout.batch_size"], flat["rollout.n_samples_per_prompt"]
-    if name in OURS and (lacking := ESTIMATORS[name].lacks(*sizes)):
+    if name in OURS and (lacking := OURS[name].lacks(*sizes)):
         yield f"--rollout.batch_size, --rollout.n_samples_per_prompt: {name} {lacking}"
     for flag, owner in OF_ONE_ESTIMATOR.items():
         if flat[flag] is not None and name != owner:
@@ -345,7 +343,7 @@ def _batch_sizes(flat: Flat, rows: list[int] | None) -> list[str]:
             f"--rollout.vllm_generate_batch_size {at_once} is less than --rollout.batch_size "
             f"{batch}: upstream would train on rollouts of {at_once} prompts"
         )
-    if last and name in OURS and (lacking := ESTIMATORS[name].lacks(last, responses)):
+    if last and name in OURS and (lacking := OURS[name].lacks(last, responses)):
         problems.append(f"an episode's last rollout is too small, {drop}: {name} {lacking}")
     return list(dict.fromkeys(problems))
 

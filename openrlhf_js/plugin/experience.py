@@ -1,9 +1,8 @@
 """The experience maker that subtracts our baselines, between upstream's steps that surround them.
 
 Upstream computes, on the controller and over the whole rollout batch: length penalties, the
-baseline, per-token KL, returns, whitening. Its own estimators run its own code here, too. For ours,
-the penalised rewards are replaced by the advantages before upstream's step runs; its baseline knows
-only its own estimators' names and passes them through.
+baseline, per-token KL, returns, whitening. Its own estimators run its own code here, too. Ours take
+the penalised rewards, and their advantages go on through upstream's per-token KL.
 """
 
 from __future__ import annotations
@@ -19,19 +18,18 @@ import numpy as np
 import torch
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.prompts_dataset import preprocess_data
+from openrlhf.models.utils import compute_reward
 from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
     apply_length_penalties,
 )
 from torch.nn.utils.rnn import pad_sequence
 
-from openrlhf_js import estimators
 from openrlhf_js.common.files import read_rows
 from openrlhf_js.common.store import read_store
-from openrlhf_js.estimators import Memory
+from openrlhf_js.estimators import ESTIMATORS, Batch, LiveEstimator, key_of
 from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.estimators.memory import key_of
-from openrlhf_js.plugin.flags import ESTIMATORS as OURS
+from openrlhf_js.plugin.flags import OURS
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
@@ -39,37 +37,27 @@ from openrlhf_js.plugin.upstream import BadInput, BadReward
 
 logger = logging.getLogger(__name__)
 
-# upstream's name -> our name of the same baseline where it is another, for the diagnostics
-SAME_BASELINE = {
-    "reinforce": "reinforce++",  # its whitening subtracts the mean of the batch
-    "reinforce_baseline": "dr_grpo",
-    "group_norm": "grpo",
-    "flash_reinforce": "reinforce++",
-}
 MEMORY = "js_memory"  # the key in the states that upstream saves with the actor
-FEWEST_PROMPTS = 8  # of a batch for each of its datasources, or these are no covariate
+SAME_BASELINE = {name: record.name for record in ESTIMATORS.values() for name in record.upstream}
 
 
 class ShrinkageExperienceMaker(RemoteExperienceMaker):
     """Upstream's experience maker with the estimators of `openrlhf_js.estimators`.
 
     `metrics` are the last rollout batch's diagnostics (`js/...`), for the trainer to log, and
-    `step` is that batch's number, which the trainer sets. Only js_memory has a `memory`.
+    `step` is that batch's number, which the trainer sets. `estimator` is the live one of ours, or
+    the one with the baseline of upstream's; None where upstream's has none like it.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.live_estimator: str = self.args.algo.advantage.estimator
+        self.is_ours = self.live_estimator in OURS
         self.metrics: dict[str, float] = {}
         self.step = 0
-        remembers = self.live_estimator == "js_memory"
-        self.memory = start_memory(self.args, self.tokenizer) if remembers else None
+        self.estimator = start_estimator(self.args, self.tokenizer)
         self._greedy_rewards: torch.Tensor | None = None
         self._error: str | None = None  # of the first masked response
-        if self.live_estimator in OURS:
-            # Upstream picks the returns by this attribute, but the baseline and the whitening by
-            # the flag: with rloo's returns, our advantages pass through unchanged.
-            self.advantage_estimator = "rloo"
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
         """Upstream's step, on samples that all have the same fields."""
@@ -89,50 +77,34 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
 
         Raises BadReward for rewards that are not finite, or too many of them where they are masked.
         """
-        responses = self.args.rollout.n_samples_per_prompt
-        order = _PromptOrder(experiences, responses)
+        order = _PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
         valid = order.gather([e.rewards for e in experiences]).isfinite()
         if self._greedy_rewards is not None:
             valid &= self._greedy_rewards.isfinite().unsqueeze(1)
         self._check(experiences, valid)
-
-        for experience in experiences:  # as upstream does first: penalties in at least float32
-            dtype = torch.promote_types(experience.rewards.dtype, torch.float32)
-            experience.rewards = experience.rewards.to(dtype)
-        apply_length_penalties(experiences, self.args)
+        if self.is_ours:
+            for experience in experiences:  # as upstream does: penalties in at least float32
+                dtype = torch.promote_types(experience.rewards.dtype, torch.float32)
+                experience.rewards = experience.rewards.to(dtype)
+            apply_length_penalties(experiences, self.args)
+        else:
+            super().compute_advantages_and_returns(experiences)
         rewards = order.gather([e.rewards for e in experiences])
-
-        name = SAME_BASELINE.get(self.live_estimator, self.live_estimator)
-        prompts, covariates = None, None
-        if self.memory is not None:
-            prompts = Prompts.of(experiences, responses)
-            covariates = prompts.covariates(self.memory, self.step, self.args.js.covariates)
-        inputs = {
-            "covariates": covariates,
-            "earlier": None if self.memory is None else self.memory.earlier,
-            "mask": None if valid.all() else valid,
-            "greedy_rewards": self._greedy_rewards,
-            "shrinkage": self.args.js.shrinkage,
-        }
-        known = estimators.ESTIMATORS.get(name)
-        enough = known is not None and known.lacks(*rewards.shape) is None
-        self.metrics = estimators.diagnostics(name, rewards, **inputs) if enough else {}
-        advantages = estimators.advantage(name, rewards, **inputs) if enough else rewards
-        if self.live_estimator in OURS:
-            if not enough:  # an episode's end, if the checks could not know it
-                logger.warning("%d prompts are too few for %s: skipped", len(rewards), name)
+        if self.estimator is None or self.estimator.record.lacks(*rewards.shape) is not None:
+            self.metrics = {}
+            if self.is_ours:  # an episode's end, if the checks could not know it
+                logger.warning(
+                    "%d prompts are too few for %s: skipped", len(rewards), self.live_estimator
+                )
                 valid = torch.zeros_like(valid)
-            for experience, part in order.parts(advantages):
-                experience.rewards = part
-        if self.memory is not None and prompts is not None:  # now: advantages rest on earlier steps
-            self.memory.update(prompts.keys, rewards, inputs["mask"], self.step, covariates)
-        reward = self.args.reward
-        penalties = reward.overlong_buffer_len, reward.stop_properly_penalty_coef
-        reward.overlong_buffer_len = reward.stop_properly_penalty_coef = None  # they are applied
-        super().compute_advantages_and_returns(experiences)
-        reward.overlong_buffer_len, reward.stop_properly_penalty_coef = penalties
-        if self.live_estimator in OURS:
-            self._restore(order, rewards, valid)
+                self._train_on(order, rewards, rewards, valid)
+        else:
+            batch = self._batch(order, rewards, valid)
+            estimate = self.estimator.estimate(batch)
+            self.metrics = self.estimator.describe(batch, estimate)
+            if self.is_ours:
+                self._train_on(order, rewards, estimate.advantages.float(), valid)
+                self.estimator.learn(batch)  # now: the advantages rest on earlier steps
         if self.args.js.save_batches:
             greedy = torch.empty(0) if self._greedy_rewards is None else self._greedy_rewards
             save_batch(
@@ -146,29 +118,53 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             )
         return experiences
 
-    def get_cumulative_returns(
-        self, rewards: torch.Tensor, action_mask: torch.Tensor, gamma: float
-    ) -> torch.Tensor:
-        """Upstream's; for our estimators without its loop over tokens, if nothing is discounted."""
-        if gamma != 1 or self.live_estimator not in OURS:
-            return super().get_cumulative_returns(rewards, action_mask, gamma)
-        return (action_mask * rewards).flip(1).cumsum(1).flip(1)
+    def _batch(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> Batch:
+        """What the estimator sees of the rollout batch."""
+        assert self.estimator is not None
+        keys = None
+        if self.estimator.record.remembers:
+            keys = order.prompt_keys()
+        return self.estimator.batch(
+            rewards,
+            mask=valid,
+            greedy_rewards=self._greedy_rewards,
+            keys=keys,
+            step=self.step,
+        )
 
-    def _restore(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
-        """Puts the rewards back, and takes masked responses out of the loss."""
-        for experience, part in order.parts(rewards):
-            experience.rewards = part
-        # upstream has just logged our advantages as if they were rewards
+    def _train_on(
+        self,
+        order: _PromptOrder,
+        rewards: torch.Tensor,
+        advantages: torch.Tensor,
+        valid: torch.Tensor,
+    ) -> None:
+        """Gives each experience its tokens' advantages, as upstream does for rloo, and its logs.
+
+        Responses that are not `valid` (n, m) have no action token: they leave the loss.
+        """
+        for experience, advantage in order.parts(advantages):
+            token_rewards = compute_reward(
+                advantage,
+                self.kl_ctl.value,
+                experience.kl,
+                action_mask=experience.action_mask,
+                reward_clip_range=self.args.reward.clip_range,
+            )
+            masked = experience.action_mask * token_rewards
+            # what follows each token, without upstream's loop over tokens
+            experience.returns = masked.flip(1).cumsum(1).flip(1)
+            experience.advantages = experience.returns.clone()
+            experience.info["return"] = token_rewards.sum(dim=-1)
+            experience.kl = None
         typical = rewards[valid].mean() if valid.any() else rewards.new_zeros(())
-        logged = {"reward": rewards.where(valid, typical)}
+        for experience, reward in order.parts(rewards.where(valid, typical)):
+            experience.info["reward"] = reward
         if rewards.shape[1] > 1:
             variance = checked_statistics(rewards.where(valid, 0.0), valid).reward_variance
-            logged["group_reward_std"] = variance.sqrt().unsqueeze(1).expand_as(rewards)
-        for key, values in logged.items():
-            for experience, part in order.parts(values):
-                experience.info[key] = part
-        if valid.all():
-            return
+            deviation = variance.sqrt().unsqueeze(1).expand_as(rewards)
+            for experience, group_deviation in order.parts(deviation):
+                experience.info["group_reward_std"] = group_deviation
         for experience, keep in order.parts(valid):
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
@@ -176,17 +172,23 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
 
     def _check(self, experiences: list[Any], valid: torch.Tensor) -> None:
         """Raises BadReward with the first error if a step has more bad rewards than it may."""
-        share, masked = 1 - valid.double().mean().item(), self.args.js.on_bad_reward == "mask"
-        if share and (share == 1 or share > masked * self.args.js.max_masked_share):
-            graded = (
-                (e.rewards[i].item(), p) for e in experiences for i, p in enumerate(e.prompts)
-            )
-            bad = (f"{r} (prompt {p[-400:]!r})" for r, p in graded if not math.isfinite(r))
-            raise BadReward(
-                f"{share:.0%} of a step's {valid.numel()} responses have no reward "
-                "(--js.on_bad_reward mask leaves them out, up to --js.max_masked_share). "
-                f"The first: {self._error or next(bad, 'the greedy one')}"
-            )
+        share = 1 - valid.double().mean().item()
+        allowed = 0.0
+        if self.args.js.on_bad_reward == "mask":
+            allowed = self.args.js.max_masked_share
+        if share == 0 or (share < 1 and share <= allowed):
+            return
+        first = self._error or "the greedy one"
+        for experience in experiences:
+            for reward, prompt in zip(experience.rewards, experience.prompts, strict=True):
+                if self._error is None and not math.isfinite(reward):
+                    first = f"{reward.item()} (prompt {prompt[-400:]!r})"
+                    break
+        raise BadReward(
+            f"{share:.0%} of a step's {valid.numel()} responses have no reward "
+            "(--js.on_bad_reward mask leaves them out, up to --js.max_masked_share). "
+            f"The first: {first}"
+        )
 
 
 class _PromptOrder:
@@ -210,38 +212,18 @@ class _PromptOrder:
         # cloned, since Ray would send a view's whole batch with it
         return zip(self._experiences, (part.clone() for part in parts), strict=True)
 
+    def prompt_keys(self) -> torch.Tensor:
+        """(n,) keys of the prompts, in their order."""
+        labelled = (zip(e.index, e.prompts, e.labels, strict=True) for e in self._experiences)
+        first_of_each = sorted(chain(*labelled))[:: self._responses]
+        _, texts, labels = zip(*first_of_each, strict=True)
+        return keys_of(texts, labels)
 
-class Prompts:
-    """The prompts of a batch, each with its label."""
 
-    def __init__(self, texts: Sequence[str], labels: Sequence[Any]):
-        self.labels = labels
-        self.sources = [str(getattr(label, "datasource", "")) for label in labels]
-        known = zip(texts, labels, self.sources, strict=True)
-        self.keys = torch.tensor([key_of(*each) for each in known])
-
-    @classmethod
-    def of(cls, experiences: Sequence[Any], responses: int) -> Prompts:
-        """Those of experiences, in prompt order."""
-        labelled = (zip(e.index, e.prompts, e.labels, strict=True) for e in experiences)
-        _, texts, labels = zip(*sorted(chain(*labelled))[::responses], strict=True)
-        return cls(texts, labels)
-
-    def covariates(self, memory: Memory, step: int, asked: str | None = None) -> torch.Tensor:
-        """(n, k) past, columns of `--js.covariates`, and the datasource, where there are few.
-
-        Raises BadInput if the data set has no such column, or labels are no text.
-        """
-        kinds = sorted(set(self.sources))
-        kinds = kinds[1:] if len(kinds) * FEWEST_PROMPTS <= len(self.sources) else []
-        rows = [
-            [*getattr(label, "covariates", ()), *(float(source == kind) for kind in kinds)]
-            for label, source in zip(self.labels, self.sources, strict=True)
-        ]
-        if asked and any(len(row) < len(asked.split(",")) + len(kinds) for row in rows):
-            raise BadInput(f"--js.covariates {asked}: no prompt, or no text label, has all of them")
-        columns = torch.tensor(rows, dtype=torch.float64).reshape(len(rows), -1)
-        return torch.cat([memory.covariate(self.keys, step), columns], 1)
+def keys_of(texts: Sequence[str], labels: Sequence[Any]) -> torch.Tensor:
+    """(n,) what prompts are known by: their text, label and datasource."""
+    sources = [str(getattr(label, "datasource", "")) for label in labels]
+    return torch.tensor([key_of(*known) for known in zip(texts, labels, sources, strict=True)])
 
 
 def _fill_gaps(samples: list[Any]) -> None:
@@ -293,71 +275,84 @@ def save_batch(
     )
 
 
-def start_memory(args: Any, tokenizer: Any) -> Memory:
-    """The memory of a run that begins: empty, or of the samples that `--js.warm_memory` names."""
-    js, data = args.js, args.data
-    memory = Memory() if js.half_life is None else Memory((js.half_life,))
-    if js.warm_memory:
-        path = Path(js.warm_memory)
-        rewards: dict[str, list[float]] = {}
-        for record in read_store(path)[1]:
-            rewards.setdefault(record["uid"], []).append(float(record["status"] == "correct"))
-        chat = tokenizer.apply_chat_template if data.apply_chat_template else None
-        texts, labels, scores = [], [], []
-        for row in read_rows(path.with_suffix(".items.jsonl")):
-            item = row.object(path)
-            said = item["messages"] if chat else item["messages"][-1]["content"]
-            asked = {"input": said, "label": item["label"]}
-            how = (data.input_template, "input", "label", chat or False)
-            text, label = preprocess_data(asked, *how)
-            texts.append(text)
-            labels.append(SourcedLabel(label))
-            labels[-1].datasource = item["datasource"]
-            scores.append(torch.tensor(rewards.get(item["uid"], [])))
-        scored = pad_sequence(scores, batch_first=True, padding_value=math.nan)
-        memory.update(Prompts(texts, labels).keys, scored, scored.isfinite(), 0)
-        print(f"openrlhf_js: {len(memory):,} prompts are remembered from {path}", flush=True)
-    return memory
+def start_estimator(args: Any, tokenizer: Any) -> LiveEstimator | None:
+    """The estimator of a run that begins, which has learnt at most what `--js.warm_memory` names.
+
+    None where upstream's own has a baseline that we do not have.
+    """
+    name = SAME_BASELINE.get(args.algo.advantage.estimator, args.algo.advantage.estimator)
+    if name not in ESTIMATORS:
+        return None
+    estimator = LiveEstimator(name, shrinkage=args.js.shrinkage, half_life=args.js.half_life)
+    if estimator.memory is not None and args.js.warm_memory:
+        samples = Path(args.js.warm_memory)
+        keys, rewards = _earlier_rewards(samples, args.data, tokenizer)
+        estimator.memory.learn(keys, rewards, step=0, mask=rewards.isfinite())
+        remembered = len(estimator.memory)
+        print(f"openrlhf_js: {remembered:,} prompts are remembered from {samples}", flush=True)
+    return estimator
+
+
+def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys (n,) and rewards (n, m), NaN where there are fewer, of samples that pass@k has left."""
+    rewards: dict[str, list[float]] = {}
+    for record in read_store(samples)[1]:
+        rewards.setdefault(record["uid"], []).append(float(record["status"] == "correct"))
+    chat = tokenizer.apply_chat_template if data.apply_chat_template else None
+    texts = []
+    labels = []
+    scores = []
+    for row in read_rows(samples.with_suffix(".items.jsonl")):
+        item = row.object(samples)
+        prompt = item["messages"] if chat else item["messages"][-1]["content"]
+        text, label = preprocess_data(
+            {"input": prompt, "label": item["label"]},
+            data.input_template,
+            "input",
+            "label",
+            chat or False,
+        )
+        sourced = SourcedLabel(label)
+        sourced.datasource = item["datasource"]
+        texts.append(text)
+        labels.append(sourced)
+        scores.append(torch.tensor(rewards.get(item["uid"], [])))
+    padded = pad_sequence(scores, batch_first=True, padding_value=math.nan)
+    return keys_of(texts, labels), padded
 
 
 def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Adds what js_memory keeps to the states of a checkpoint."""
-    if maker.memory is not None:
-        states[MEMORY] = maker.memory.state()
+    """Adds what the estimator remembers to the states of a checkpoint."""
+    if maker.estimator is not None and maker.estimator.memory is not None:
+        states[MEMORY] = maker.estimator.state_dict()
 
 
 def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Gives a resumed run the memory that its checkpoint kept.
+    """Gives a resumed run what its checkpoint remembers.
 
     Raises BadInput if the checkpoint belongs to a run with another `--js.half_life`.
     """
-    if maker.memory is None or MEMORY not in states:
+    if maker.estimator is None or maker.estimator.memory is None or MEMORY not in states:
         return
-    resumed = Memory.restored(states[MEMORY])
-    before, now = resumed.half_lives.tolist(), maker.memory.half_lives.tolist()
+    before = states[MEMORY]["half_lives"].tolist()
+    now = maker.estimator.memory.half_lives.tolist()
     if before != now:
         raise BadInput(
             f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {before}, this one "
             f"has {now}: give it as it was, or start afresh without --ckpt.load_enable"
         )
-    maker.memory = resumed
+    maker.estimator.load_state_dict(states[MEMORY])
 
 
 class SourcedPrompts(PromptDataset):
-    """Upstream's data set of prompts that fit, whose text labels carry what else their rows have.
+    """Upstream's data set of prompts that fit, whose text labels carry their datasource.
 
-    That is the datasource, which upstream reads for the evaluation's metrics alone, and covariates.
-    `problem` says why the prompts cannot be trained on; None if they can.
+    Upstream reads the datasource for the evaluation's metrics alone. `problem` says why the prompts
+    cannot be trained on; None if they can.
     """
 
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
         super().__init__(dataset, *args, **kwargs)
-        asked = (self.strategy.args.js.covariates or "").split(",")
-        there = [name for name in asked if any(row.get(name) is not None for row in dataset)]
-        self._covariates = [
-            tuple(math.nan if row.get(name) is None else float(row[name]) for name in there)
-            for row in (dataset if there else [{}] * len(self))
-        ]
         on_agent = self.strategy.args.train.agent_func_path  # which writes what the model reads
         self.problem = None if on_agent else self._leave_out_long()
 
@@ -379,7 +374,7 @@ class SourcedPrompts(PromptDataset):
             return None
         described = describe_long(measured, len(self), room)
         print(f"openrlhf_js: left out {described}", flush=True)
-        for name in ("prompts", "labels", "images", "datasources", "_covariates"):
+        for name in ("prompts", "labels", "images", "datasources"):
             values = getattr(self, name)
             kept = [value for place, value in enumerate(values) if place not in measured.long]
             setattr(self, name, kept)
@@ -389,7 +384,6 @@ class SourcedPrompts(PromptDataset):
         datasource, prompt, label, images = super().__getitem__(idx)
         if isinstance(label, str):
             label = SourcedLabel(label)
-            label.covariates = self._covariates[idx]
             if isinstance(datasource, str):
                 label.datasource = datasource
         return datasource, prompt, label, images

@@ -12,16 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-# Our estimators beside upstream's, with their --help.
-ESTIMATORS: dict[str, str] = {
-    "js": "the shrinkage baseline: the mean of the prompt's other responses, shrunk towards the "
-    "mean of the other prompts by as much as their noise calls for",
-    "js_plus": "js with estimates corrected for noise, and guarded where a batch has few prompts",
-    "js_memory": "the mean of the prompt's other responses, shrunk towards what its past predicts",
-    "js1": "the naive form of js, whose baseline includes the response itself (biased)",
-    "js_fixed": "js with the shrinkage that --js.shrinkage gives",
-    "bloo": "the mean reward of all other prompts (js with shrinkage 1)",
-    "remax": "the reward of one extra greedy response per prompt",
+from openrlhf_js.estimators import ESTIMATORS
+
+UPSTREAMS = {name for record in ESTIMATORS.values() for name in record.upstream}
+# Our estimators beside upstream's; our `reinforce` has no baseline, and upstream's whitens.
+OURS = {
+    name: record
+    for name, record in ESTIMATORS.items()
+    if not record.upstream and name not in UPSTREAMS
 }
 
 DESCRIPTION = """\
@@ -159,10 +157,6 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="what js_memory remembers of a step counts half after so many (default: as fast as "
         "predicts best)",
     ),
-    "covariates": dict(
-        metavar="COLUMN,...",
-        help="number columns of the prompts that tell js_memory of their values: difficulty,...",
-    ),
     "warm_memory": dict(
         metavar="FILE",
         help="start the memory of js_memory from samples of the training prompts, "
@@ -253,10 +247,8 @@ FLAGS: dict[str, dict[str, Any]] = {
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
     estimator = parser._option_string_actions["--algo.advantage.estimator"]
-    known = [*(estimator.choices or ())]
-    ours = {name: text for name, text in ESTIMATORS.items() if name not in known}
-    estimator.choices = [*known, *ours]
-    described = "; ".join(f"{name}: {text}" for name, text in ours.items())
+    estimator.choices = [*(estimator.choices or ()), *OURS]
+    described = "; ".join(f"{name}: {record.summary}" for name, record in OURS.items())
     estimator.help = f"{estimator.help}. Added by openrlhf_js: {described}"
     group = our_group(parser, "openrlhf-js train", DESCRIPTION, "Ray, DeepSpeed and vLLM")
     for name, options in FLAGS.items():

@@ -200,7 +200,7 @@ def check_prompts(flat: Flat) -> tuple[list[str], list[int] | None]:
         return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
     trained = _data_sets(flat, "data.prompt_dataset")
     data_sets = [*trained, *(_data_sets(flat, "eval.dataset") if flat["eval.dataset"] else [])]
-    problems = list(_missing_covariates(flat, trained))
+    problems: list[str] = []
     measured = False
     try:
         measured = _measure_all(data_sets, flat)
@@ -309,10 +309,6 @@ def _column_problems(data: Any, flat: Flat) -> Iterator[str]:
         if key is not None and key not in data.column_names:
             columns = ", ".join(data.column_names)
             yield f"no column {key!r} (--{flag}); there are {columns}"
-    for name in _covariates(flat):
-        kind = str(getattr(data.features.get(name), "dtype", "null"))
-        if not kind.startswith(NUMBERS):
-            yield f"the column {name!r} (--js.covariates) holds {kind}, not numbers"
 
 
 def _type_problems(prompts: Sequence[Any], flat: Flat) -> list[str]:
@@ -335,20 +331,3 @@ def _image_problems(data: Any, key: str) -> list[str]:
                 continue
             return [f"row {number} shows an image that does not exist: {image}"]
     return []
-
-
-def _missing_covariates(flat: Flat, data_sets: Sequence[DataSet]) -> Iterator[str]:
-    """Columns that no training set has, if all of them were seen."""
-    columns: set[str] = set()
-    for data_set in data_sets:
-        if data_set.columns is None:
-            return
-        columns.update(data_set.columns)
-    for name in _covariates(flat):
-        if name not in columns:
-            names = ", ".join(sorted(columns))
-            yield f"--js.covariates: no training set has the column {name!r}; there are {names}"
-
-
-def _covariates(flat: Flat) -> list[str]:
-    return flat["js.covariates"].split(",") if flat["js.covariates"] else []

@@ -45,10 +45,9 @@ BUSY = (408, 425, 429, 502, 503, 504)  # statuses of a server that may do better
 
 
 class SourcedLabel(str):
-    """A label that carries its row's datasource and covariates; otherwise the text that it was."""
+    """A label that carries its row's datasource; otherwise the text that it was."""
 
     datasource: str
-    covariates: tuple[float, ...] = ()
 
 
 class RewardSource(NamedTuple):

@@ -110,8 +110,8 @@ RELIED_ON: Names = {
         "apply_length_penalties": "experiences args",
         "RemoteExperienceMaker.make_experience_batch": "self rollout_samples",
         "RemoteExperienceMaker.compute_advantages_and_returns": "self experiences",
-        "RemoteExperienceMaker.get_cumulative_returns": "self rewards action_mask gamma",
     },
+    "openrlhf.models.utils": {"compute_reward": "r kl_coef kl action_mask reward_clip_range"},
     "openrlhf.models": {"get_llm_for_sequence_regression": "model_name_or_path model_type"},
     "openrlhf.trainer.ray.launcher": {"get_llm_for_sequence_regression": ""},
     "openrlhf.trainer.ray.vllm_engine": {

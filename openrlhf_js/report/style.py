@@ -23,20 +23,7 @@ from openrlhf_js.common.files import atomic_write
 INK, RULE, GRID = "#37352f", "#c9c8c5", "#e3e2e0"
 SOLID, DASHED, DOTTED, DASH_DOT = "-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))
 LONG, DASH_DOT_DOT = (0, (10, 3)), (0, (5, 2, 1, 2, 1, 2))
-LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dashes, marker; the most used ones first
-    "js": ("#0072b2", SOLID, "o"),
-    "rloo": ("#1a1a1a", DASHED, "s"),
-    "js_plus": ("#d55e00", DASH_DOT, "^"),
-    "bloo": ("#009e73", DOTTED, "D"),
-    "js1": ("#b0508a", LONG, "v"),
-    "grpo": ("#8a6d00", DASH_DOT_DOT, "P"),
-    "dr_grpo": ("#56b4e9", DASHED, "X"),
-    "reinforce++": ("#6940a5", DASH_DOT, "<"),
-    "remax": ("#6f6f6f", SOLID, ">"),
-    "reinforce": ("#937264", DOTTED, "p"),
-    "js_fixed": ("#e69f00", LONG, "h"),
-    "js_memory": ("#c2185b", SOLID, "*"),
-}
+MOST_USED = ("js", "rloo", "js_plus", "bloo")  # whose looks other series get first
 # On the right of the axes, with names in the colours of their lines.
 LEGEND: Any = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "labelcolor": "linecolor"}
 
@@ -57,12 +44,23 @@ def series_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
     A known estimator looks the same in every picture.
     """
-    free = [look for known, look in LOOKS.items() if known not in names] or list(LOOKS.values())
-    unknown = [name for name in names if name not in LOOKS]
-    looks = LOOKS | {name: free[i % len(free)] for i, name in enumerate(unknown)}
-    keys = "color", "linestyle", "marker"
-    sizes = {"markersize": 4.5, "linewidth": 1.8}
-    return {name: dict(zip(keys, looks[name], strict=True)) | sizes for name in names}
+    from openrlhf_js.estimators import ESTIMATORS  # which takes a second to import
+
+    looks = {name: ESTIMATORS[name].look for name in (*MOST_USED, *ESTIMATORS)}
+    free = [look for name, look in looks.items() if name not in names] or list(looks.values())
+    unknown = [name for name in names if name not in looks]
+    for number, name in enumerate(unknown):
+        looks[name] = free[number % len(free)]
+    return {
+        name: {
+            "color": looks[name].colour,
+            "linestyle": looks[name].dashes,
+            "marker": looks[name].marker,
+            "markersize": 4.5,
+            "linewidth": 1.8,
+        }
+        for name in names
+    }
 
 
 def figure(nrows: int = 1, ncols: int = 1, width: float = 5.6, height: float = 3.6) -> Figure:

@@ -24,7 +24,7 @@ CAUSES = {
     "spread": "spread of values, late",
 }
 # Their advantages and gradients are divided by a standard deviation, so in other units.
-SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scaling} | {TRACKER}
+SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scale} | {TRACKER}
 
 
 class Findings(NamedTuple):

@@ -21,9 +21,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.estimators import ESTIMATORS, Memory, advantage, diagnostics
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, key_of
 from openrlhf_js.estimators.gradient import GradientSums
-from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.study.design import TRACKER, Run, StudySettings
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy, load
@@ -148,33 +147,30 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
     given = problems(run, settings)
     steps: list[dict[str, float]] = []
     moments = []
-    memory = Memory() if run.estimator == "js_memory" else None
     tracker = None
-    if (memory is not None and settings.offline) or run.estimator == TRACKER:
+    # of the tracker, bloo's figures are logged
+    live = LiveEstimator("bloo" if run.estimator == TRACKER else run.estimator)
+    if (live.memory is not None and settings.offline) or run.estimator == TRACKER:
         kinds = list(dict.fromkeys(given))
         known, count = torch.tensor([key_of(*each) for each in kinds]), settings.offline
         rates = pass_rates(policy, task, kinds, count) if count else [0.0] * len(kinds)
         right = count * torch.tensor(rates, dtype=torch.float64)
-        if memory is None:
+        if live.memory is None:
             tracker = ValueTracker(known, right, count)
         else:
-            memory.update(known, (right / count)[:, None].expand(-1, count), None, 0)
-    name = "bloo" if run.estimator == TRACKER else run.estimator  # for what is logged
+            live.memory.learn(known, (right / count)[:, None].expand(-1, count), step=0)
     for step in range(settings.steps):
         now = given[step * run.prompts : (step + 1) * run.prompts]
         generator = torch.Generator().manual_seed(run.seed * 100_003 + step)
         batch = _sample(policy, task, now, run, generator)
         keys = torch.tensor([key_of(*each) for each in now])
-        how: dict[str, Any] = {"greedy_rewards": batch.greedy}
-        if memory is not None:
-            how |= {"covariates": memory.covariate(keys, step), "earlier": memory.earlier}
+        group = live.batch(batch.rewards, greedy_rewards=batch.greedy, keys=keys, step=step)
+        result = live.estimate(group)
+        weights = result.advantages
+        live.learn(group)
         if tracker:
             weights = tracker.advantage(keys, batch.rewards)
             tracker.update(keys, batch, policy)
-        else:
-            weights = advantage(run.estimator, batch.rewards, **how)
-        if memory is not None:
-            memory.update(keys, batch.rewards, None, step, how["covariates"])
         optimizer.zero_grad()
         measured = step % MEASURED_EVERY == 0
         sums = _backward(policy, batch, weights.float(), min(PARTS, run.prompts) if measured else 1)
@@ -182,7 +178,7 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
             moments.append(found)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        logged = diagnostics(name, batch.rewards, **how)
+        logged = live.describe(group, result)
         real = [i for i, each in enumerate(now) if each.label not in (SOLVED, UNSOLVABLE)]
         steps.append({"reward": float(batch.rewards[real].mean()), **logged})
     ours, rloos = (sum(each[f"js/baseline_mse{of}"] for each in steps) for of in ("", "_rloo"))
@@ -194,7 +190,7 @@ def train(run: Run, settings: StudySettings) -> dict[str, Any]:
         "curve": curve([each["reward"] for each in steps]),
         "steps": settings.steps,
         "dead": fmean(each["js/all_equal_groups"] for each in steps),
-        "baseline_error": ours / rloos if rloos > 0 and name == run.estimator else None,
+        "baseline_error": ours / rloos if rloos > 0 and not tracker else None,
         "gradient_variance": variance,
         "gradient_snr": square / variance if variance > 0 else None,
         "spread": _spread(steps[-max(1, len(steps) // 4) :]),

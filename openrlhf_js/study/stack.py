@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.report import runs as logged
 from openrlhf_js.report.runs import Scalars, read_config
 from openrlhf_js.study import inline
@@ -23,7 +24,6 @@ from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
 from openrlhf_js.tiny.tasks import GRADERS, TASKS, write_lines
 
-STACK_NAMES = {"grpo": "group_norm", "reinforce++": "reinforce"}  # what OpenRLHF calls them
 COMMANDS, COMMAND = "commands.txt", "command.txt"  # of the study, of a run
 FINISHED = "done"  # as `openrlhf-js train` records it
 POLL_SECONDS = 0.5
@@ -43,11 +43,17 @@ def folder_of(run: Run, settings: StudySettings) -> Path:
     return settings.out.absolute() / "stack" / run.name
 
 
+def _flag_of(estimator: str) -> str:
+    """What `openrlhf-js train` calls an estimator: OpenRLHF's own name, where it has one."""
+    record = ESTIMATORS.get(estimator)
+    return record.upstream[0] if record and record.upstream else estimator
+
+
 def words(run: Run, settings: StudySettings) -> list[str]:
     """The command line of a run."""
     folder = folder_of(run, settings)
     own: dict[str, Any] = {
-        "algo.advantage.estimator": STACK_NAMES.get(run.estimator, run.estimator),
+        "algo.advantage.estimator": _flag_of(run.estimator),
         "actor.adam.lr": run.learning_rate,
         "rollout.batch_size": run.prompts,
         "rollout.n_samples_per_prompt": run.responses,

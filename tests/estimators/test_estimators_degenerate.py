@@ -40,7 +40,7 @@ def test_two_prompts():
 )
 def test_too_few(name, shape, what):
     with pytest.raises(ValueError, match=f"{name.replace('+', '.')} needs at least {what}"):
-        advantage(name, torch.zeros(shape), **VALID)
+        advantage(name, torch.zeros(shape), shrinkage=0.3)
 
 
 def test_group_of_one_valid_response():
@@ -99,7 +99,12 @@ EQUAL = torch.zeros(3, 2)
         ("js", EQUAL, {"mask": torch.ones(3, 2)}, "mask must be a torch.bool tensor"),
         ("js", EQUAL, {"mask": torch.ones(2, 3, dtype=torch.bool)}, "mask must be a torch.bool"),
         ("remax", EQUAL, {}, r"remax needs greedy_rewards.*\(3,\)"),
-        ("remax", EQUAL, {"greedy_rewards": torch.zeros(2)}, r"remax needs greedy_rewards.*\(3,\)"),
+        (
+            "remax",
+            EQUAL,
+            {"greedy_rewards": torch.zeros(2)},
+            r"must be a tensor \(3,\); got \(2,\)",
+        ),
         ("remax", EQUAL, {"greedy_rewards": torch.tensor([0, 1, NAN])}, "prompt 2 is nan"),
         ("js_fixed", EQUAL, {}, "js_fixed needs shrinkage between 0"),
         ("js_fixed", EQUAL, {"shrinkage": 1.1}, "js_fixed needs shrinkage between 0"),

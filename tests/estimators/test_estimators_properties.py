@@ -48,7 +48,7 @@ def test_zero_and_unit_of_the_rewards_do_not_matter(rewards, shift, factor):
         moved = shift if name != "reinforce" else 0
         result = run(advantage, name, factor * rewards + moved, greedy_rewards=greedy + moved)
         expected = run(advantage, name, rewards) * (
-            factor if estimator.scaling is None else math.copysign(1, factor)
+            factor if estimator.scale is None else math.copysign(1, factor)
         )
         torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)
 
@@ -122,14 +122,14 @@ def test_float32_far_from_zero_keeps_every_digit_of_the_advantage(shift):
             result = run(advantage, name, far, greedy_rewards=greedy, **options)
             expected = run(advantage, name, rewards, **options).float()
             torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)
-        logged = run(diagnostics, name, far, greedy_rewards=greedy)
-        assert logged == pytest.approx(run(diagnostics, name, rewards), rel=1e-6)
+        values = run(diagnostics, name, far, greedy_rewards=greedy)
+        assert values == pytest.approx(run(diagnostics, name, rewards), rel=1e-6)
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-6, 1e15])
 def test_float32_on_any_scale(factor):
     rewards = sixteenths().float()
-    for name in (name for name, each in ESTIMATORS.items() if each.scaling is None):
+    for name in (name for name, each in ESTIMATORS.items() if each.scale is None):
         result = run(advantage, name, rewards * factor).double() / factor
         expected = run(advantage, name, rewards.double())
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)

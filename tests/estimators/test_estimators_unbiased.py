@@ -8,18 +8,20 @@ import torch
 
 from openrlhf_js.estimators import (
     ESTIMATORS,
+    Past,
     advantage,
     baseline,
     group_statistics,
-    regression,
+    make_batch,
 )
+from openrlhf_js.estimators.baselines import memory
 
-INDEPENDENT = [name for name, estimator in ESTIMATORS.items() if estimator.independent]
-DEPENDENT = [name for name, estimator in ESTIMATORS.items() if not estimator.independent]
+UNBIASED = [name for name, estimator in ESTIMATORS.items() if estimator.unbiased]
+BIASED = [name for name, estimator in ESTIMATORS.items() if not estimator.unbiased]
 
 
-def test_the_table_says_which_are_independent():
-    assert DEPENDENT == ["grpo", "dr_grpo", "reinforce++", "js1"]
+def test_the_records_say_which_are_biased():
+    assert BIASED == ["grpo", "dr_grpo", "reinforce++", "js1"]
 
 
 def own_derivatives(name, rewards):
@@ -37,12 +39,12 @@ def own_derivatives(name, rewards):
 
 
 @pytest.mark.parametrize(("n", "m"), [(2, 2), (5, 3)])
-@pytest.mark.parametrize("name", INDEPENDENT)
+@pytest.mark.parametrize("name", UNBIASED)
 def test_derivative_by_the_own_reward_is_zero(name, n, m, batch):
     assert own_derivatives(name, batch(n, m)) == [0.0] * (n * m)
 
 
-@pytest.mark.parametrize("name", DEPENDENT)
+@pytest.mark.parametrize("name", BIASED)
 def test_derivative_by_the_own_reward_is_not_zero(name, batch):
     assert all(derivative != 0.0 for derivative in own_derivatives(name, batch(5, 3)))
 
@@ -102,22 +104,24 @@ def expected_gradient(name, prompts, m=2, **options):
     return torch.einsum("k,knm,knmpc->pc", probabilities, a, scores) / a[0].numel()
 
 
-@pytest.mark.parametrize("name", [*INDEPENDENT, "js1"])
+@pytest.mark.parametrize("name", [*UNBIASED, "js1"])
 def test_gradient_with_given_prompts(name):
     error = (expected_gradient(name, [0, 1, 2]) - true_gradient([0, 1, 2])).abs().max()
     assert error > 1e-3 if name == "js1" else error < 1e-10
 
 
 def test_gradient_with_a_past(monkeypatch):
-    for name in ("SURE", "SURE_OF_FEW"):  # else so few prompts are not believed
-        monkeypatch.setattr(regression, name, 0.0)
-    past = torch.tensor([0.3, 0.9, 2.0, 0.4, 0.8, 1.7], dtype=torch.float64)[:, None]
+    monkeypatch.setattr(memory, "CHANCE", 0.0)  # else so few prompts are not believed
+    past = Past(torch.tensor([0.3, 0.9, 2.0, 0.4, 0.8, 1.7], dtype=torch.float64))
     prompts = [0, 1, 2, 0, 1, 2]
     _, rewards, _ = outcomes(tuple(prompts), 1)
-    fits = [regression.fit(group_statistics(each), past) for each in rewards[::7]]
-    assert sum((each.slopes.abs() > 0.1).any() for each in fits) > len(fits) / 3
-    found = expected_gradient("js_memory", prompts, 1, covariates=past)
-    assert (found - true_gradient(prompts)).abs().max() < 1e-10
+    far = 0
+    for each in rewards[::7]:
+        target = memory.memory_shrinkage(make_batch(each, past=past)).target
+        far += (target - group_statistics(each).loo_batch_mean).abs().max() > 0.1
+    assert far > len(rewards[::7]) / 3
+    gradient = expected_gradient("js_memory", prompts, 1, past=past)
+    assert (gradient - true_gradient(prompts)).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("name", ["rloo", "bloo", "js", "js_plus", "js1"])

@@ -84,19 +84,19 @@ def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_st
             np.testing.assert_array_equal(batch[name], values)
     assert not _weights_differ(second.folder / "model", trained)
     rows = map(json.loads, prompts.read_text().splitlines())
-    labels, memory = {row["input"]: row["label"] for row in rows}, estimators.Memory((5.0,))
+    labels = {row["input"]: row["label"] for row in rows}
+    live = estimators.LiveEstimator("js_memory", half_life=5.0)
     mattered = 0
     for step, batch in enumerate(batches, 1):
         rewards = torch.tensor(batch["rewards"])
         keys = torch.tensor(
             [key_of(text, labels[text], "default") for text in batch["prompts"][:, 0]]
         )
-        past = memory.covariate(keys, step)
-        how = {"covariates": past, "earlier": memory.earlier}
-        expected = estimators.advantage("js_memory", rewards, **how)
+        group = live.batch(rewards, keys=keys, step=step)
+        expected = live.estimate(group).advantages.float()
         np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-5)
         mattered += (expected - estimators.advantage("js_plus", rewards)).abs().max() > 1e-3
-        memory.update(keys, rewards, None, step, past)
+        live.learn(group)
     assert mattered >= STEPS
 
     scalars = second.scalars()

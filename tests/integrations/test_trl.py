@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from openrlhf_js.estimators import Memory, advantage
+from openrlhf_js.estimators import LiveEstimator, advantage
 from openrlhf_js.estimators.memory import key_of
 
 M = 4
@@ -141,16 +141,16 @@ def test_js_memory_remembers_prompts_of_all_processes(tmp_path: Path) -> None:
     from kit import free_port
 
     one, batches = part_of_memory_run(tmp_path)
-    memory, differ = Memory(), 0
+    live, differ = LiveEstimator("js_memory"), 0
     for step, (found, prompts) in enumerate(zip(one, batches, strict=True)):
         keys = torch.tensor([key_of(repr(prompt)) for prompt in prompts[::M]])
         means = torch.tensor([float(prompt[6]) for prompt in prompts])
         rewards = (means + rewards_noise(step)).view(-1, M)
-        past = memory.covariate(keys, step)
-        expected = advantage("js_memory", rewards, covariates=past, earlier=memory.earlier)
+        batch = live.batch(rewards, keys=keys, step=step)
+        expected = live.estimate(batch).advantages.float()
+        live.learn(batch)
         torch.testing.assert_close(found, expected.flatten())
         differ += not torch.allclose(expected, advantage("js_plus", rewards), atol=1e-3)
-        memory.update(keys, rewards, None, step, past)
     assert differ >= 5
 
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openrlhf_js.estimators import baseline
+from openrlhf_js.estimators import Past, baseline
 from openrlhf_js.lab import gradient
 from openrlhf_js.lab.gradient import (
     BatchPlan,
@@ -68,8 +68,8 @@ def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(wide):
     assert np.array_equal(known.past, wide.rewards[:6])
     batches = SmallBatches(known, BatchPlan(2, 5, (2, 4)))
     rewards, prompts = torch.from_numpy(batches.rewards(1, 4)), batches.prompts[1]
-    past = torch.from_numpy(wide.rewards[prompts, :4].mean(1))[:, None]
-    expected = baseline("js_memory", rewards, covariates=past)
+    past = Past(torch.from_numpy(wide.rewards[prompts, :4].mean(1)))
+    expected = baseline("js_memory", rewards, past=past)
     assert np.array_equal(batches.baseline(1, 4, "js_memory"), expected.numpy())
     assert np.isfinite(batches.shrinkage(4, "js_memory")).all()
     with pytest.raises(ValueError, match="--past lacks 6 prompts, such as 'prompt 2'"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.estimators import ESTIMATORS, baseline
+from openrlhf_js.estimators import ESTIMATORS, Past, baseline
 from openrlhf_js.lab import mse
 from openrlhf_js.lab.mse import check, draw, left_out, measure, spread
 from openrlhf_js.lab.pool import Samples
@@ -95,10 +95,9 @@ def test_errors_are_those_of_a_slow_loop():
     def sums_of(name, **more):
         sums = np.zeros(N)
         for b in range(batches):
-            first = torch.from_numpy(greedy[chosen[b]])
             more |= {
-                "greedy_rewards": first,
-                "covariates": torch.from_numpy(past[chosen[b]])[:, None],
+                "greedy_rewards": torch.from_numpy(greedy[chosen[b]]),
+                "past": Past(torch.from_numpy(past[chosen[b]])),
             }
             made = baseline(name, torch.from_numpy(drawn[b]), **more).numpy()
             for i in range(n):

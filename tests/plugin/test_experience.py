@@ -30,11 +30,11 @@ from openrlhf_js.common.store import Store
 from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin import trainer
 from openrlhf_js.plugin.experience import (
-    Prompts,
     ShrinkageExperienceMaker,
     SourcedPrompts,
     _fill_gaps,
     keep_memory,
+    keys_of,
     resume_memory,
     save_batch,
 )
@@ -282,11 +282,11 @@ def test_the_clip_comes_after_the_baseline(rewards, name):
 @pytest.mark.parametrize("responses", [M, 1])
 def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, responses):
     monkeypatch.setitem(globals(), "M", responses)
-    maker, memory = our_maker("js_memory"), estimators.Memory()
+    maker, live = our_maker("js_memory"), estimators.LiveEstimator("js_memory")
     generator = torch.Generator().manual_seed(3)
     labels = [SourcedLabel(f"label {i}") for i in range(N)]
-    for i, label in enumerate(labels):
-        label.datasource, label.covariates = "maze", (i * 1.5,)
+    for label in labels:
+        label.datasource = "maze"
     for step in (1, 2, 3):
         maker.step, rewards = step, torch.rand(N, M, generator=generator)
         rewards += torch.arange(N)[:, None]
@@ -294,34 +294,20 @@ def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, re
         for each in experiences:
             each.labels = [labels[i // M] for i in each.index]
         keys = torch.tensor([key_of(f"prompt {i}", f"label {i}", "maze") for i in range(N)])
-        numbers = torch.tensor([label.covariates for label in labels], dtype=torch.float64)
-        covariates = torch.cat([memory.covariate(keys, step), numbers], 1)
         mask = by_response(experiences, "action_mask")
         actual = by_response(maker.compute_advantages_and_returns(experiences))
-        how = {"covariates": covariates, "earlier": memory.earlier}
-        expected = estimators.advantage("js_memory", rewards, **how)
+        batch = live.batch(rewards, keys=keys, step=step)
+        expected = live.estimate(batch).advantages.float()
         torch.testing.assert_close(actual, expected.reshape(-1, 1) * mask)
         assert maker.metrics["js/memory_share"] == (step > 1)
-        memory.update(keys, rewards, None, step, covariates)
-    assert covariates.isfinite().all()
+        live.learn(batch)
 
 
-def test_datasources_are_covariates_where_each_has_enough_prompts():
-    labels = [SourcedLabel("gold") for _ in range(24)]
-    for i, label in enumerate(labels):
-        label.datasource = ("maze", "math", "sort")[i % 3]
-    prompts = Prompts([str(i) for i in range(24)], labels)
-    found = prompts.covariates(estimators.Memory(), 1)
-    assert found[:3, 1:].tolist() == [[1, 0], [0, 0], [0, 1]] and found[:, 0].isnan().all()
-    with pytest.raises(BadInput, match=r"--js\.covariates steps: no prompt, or no text label"):
-        prompts.covariates(estimators.Memory(), 1, "steps")
-    for label in labels:
-        label.covariates = (math.nan,)  # the column is there, and none of these rows has a number
-    assert prompts.covariates(estimators.Memory(), 1, "steps").shape == (24, 4)
-    labels[0].datasource = "one more"
-    other = Prompts([str(i) for i in range(24)], labels)
-    assert other.covariates(estimators.Memory(), 1).shape == (24, 2)
-    assert (other.keys != prompts.keys).tolist() == [True] + 23 * [False]  # a past of its own
+def test_a_prompt_is_known_by_its_text_label_and_datasource():
+    label = SourcedLabel("gold")
+    label.datasource = "maze"
+    keys = keys_of(["a", "a", "a", "b"], [label, SourcedLabel("gold"), "silver", "gold"])
+    assert keys[0] == key_of("a", "gold", "maze") and len(keys.unique()) == 4
 
 
 def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
@@ -339,10 +325,10 @@ def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
     (tmp_path / "p.items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in items))
     args = make_args("js_memory", js__warm_memory=str(tmp_path / "p.jsonl"))
     args.data.apply_chat_template, args.data.input_template = False, None
-    memory = make_maker(ShrinkageExperienceMaker, args).memory
+    memory = make_maker(ShrinkageExperienceMaker, args).estimator.memory
     keys = torch.tensor([key_of(f"ask {x}", x, "math") for x in "abc"])
-    found = memory.covariate(keys, 1)[:, 0]
-    assert found[0] > found[1] + 0.1 and found[2].isnan()
+    past = memory.recall(keys, 1).means
+    assert past[:2].tolist() == pytest.approx([1.0, 2 / 3]) and past[2].isnan()
     assert sorted(memory.counts[:, 0].tolist()) == [3, 4]
 
 
@@ -386,39 +372,35 @@ def test_tokens_go_without_padding_and_in_prompt_order(tmp_path):
 # --- what checkpoints keep of earlier steps -------------------------------------------------------
 
 
-def remembering(*half_lives):
-    return SimpleNamespace(memory=estimators.Memory(half_lives) if half_lives else None)
+def remembering(half_life):
+    """A maker whose estimator remembers."""
+    return SimpleNamespace(estimator=estimators.LiveEstimator("js_memory", half_life=half_life))
 
 
-@pytest.fixture
-def memory():
-    memory = estimators.Memory((9.0,))
-    memory.update(torch.tensor([7, 5]), torch.rand(2, 3), None, 3)
-    return memory
+def past_of(maker):
+    return maker.estimator.memory.recall(torch.tensor([5, 6, 7]), 4).means.nan_to_num(-1).tolist()
 
 
-def past_of(memory):
-    return memory.covariate(torch.tensor([5, 6, 7]), 4).nan_to_num(-1).tolist()
-
-
-def test_saved_with_real_files_and_restored(tmp_path, memory):
-    keep_memory(states := {"global_step": 3, "episode": 1}, SimpleNamespace(memory=memory))
+def test_saved_with_real_files_and_restored(tmp_path):
+    kept, states = remembering(9.0), {"global_step": 3, "episode": 1}
+    kept.estimator.memory.learn(torch.tensor([7, 5]), torch.rand(2, 3), step=3)
+    keep_memory(states, kept)
     torch.save(states, tmp_path / "states.pt")
     loaded = torch.load(tmp_path / "states.pt", weights_only=True)
     fresh = remembering(9.0)
     resume_memory(loaded, fresh)
-    assert past_of(fresh.memory) == past_of(memory)
+    assert past_of(fresh) == past_of(kept)
     with pytest.raises(BadInput, match=r"had --js.half_life \[9.0\], this one has \[8.0\]: give"):
         resume_memory(loaded, remembering(8.0))
 
 
 def test_a_run_without_a_memory_keeps_none():
-    resume_memory({"global_step": 0, "episode": 0}, fresh := remembering(9.0))
-    assert len(fresh.memory) == 0
-    keep_memory(states := {}, remembering())
+    fresh, states = remembering(9.0), {}
+    resume_memory({"global_step": 0, "episode": 0}, fresh)
+    assert len(fresh.estimator.memory) == 0
+    for estimator in (None, estimators.LiveEstimator("js")):
+        keep_memory(states, SimpleNamespace(estimator=estimator))
     assert states == {}
-    earlier = {"global_step": 3, "js_history": {"half_life": 20.0}}  # of a version that had it
-    resume_memory(earlier, remembering())
 
 
 class Upstream:
@@ -426,7 +408,7 @@ class Upstream:
 
     def __init__(self, pretrain, strategy):
         self.data_set = ppo_trainer.PromptDataset
-        self.experience_maker = SimpleNamespace(live_estimator="js_plus", memory=None)
+        self.experience_maker = SimpleNamespace(live_estimator="js_plus", estimator=None)
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
         self.kl_ctl = SimpleNamespace(value=0.1)
         self.disk = {"global_step": 0}
@@ -486,20 +468,22 @@ def start(monkeypatch):
     return start
 
 
-def test_the_trainer_saves_and_restores_it(start, memory):
+def test_the_trainer_saves_and_restores_it(start):
+    kept = remembering(9.0)
+    kept.estimator.memory.learn(torch.tensor([7, 5]), torch.rand(2, 3), step=3)
     actor = start(trainer.shrinkage_trainer, algo__kl__target=0.05)
     maker = actor.experience_maker
     for save in (
         lambda: actor.save_logs_and_checkpoints(7, {}, {"episode": 0}),
         lambda: actor.save_best_checkpoint({}, 7, {"episode": 0}),
     ):
-        maker.memory = memory
+        maker.estimator = kept.estimator
         actor.kl_ctl.value = 0.3
         save()
-        maker.memory = estimators.Memory((9.0,))
+        maker.estimator = remembering(9.0).estimator
         actor.kl_ctl.value = 0.1
         assert actor.init_checkpoint_states()["episode"] == 0
-        assert past_of(maker.memory) == past_of(memory)
+        assert past_of(maker) == past_of(kept)
         assert actor.kl_ctl.value == 0.3
     actor.kl_ctl.value = 0.2
     actor.args.algo.kl.target = None
@@ -571,13 +555,13 @@ def test_a_trainer_whose_live_estimator_is_another_stops(start):
 
 def sourced(rows, tokenizer, **settings):
     """Our data set of rows."""
-    flags = {"data__label_key": "label", "js__covariates": "steps", **settings}
+    flags = {"data__label_key": "label", **settings}
     strategy = SimpleNamespace(args=upstream_args(**flags), is_rank_0=lambda: False)
     return SourcedPrompts(rows, tokenizer=tokenizer, strategy=strategy)
 
 
 ROWS = [
-    {"input": "a", "label": "gold", "datasource": "maze/easy", "steps": 4},
+    {"input": "a", "label": "gold", "datasource": "maze/easy"},
     {"input": "b", "label": 5, "datasource": "maze"},
     {"input": "c", "label": "gold", "datasource": None},
     {"input": "d", "label": "gold"},
@@ -594,7 +578,6 @@ def test_a_text_label_carries_the_datasource_and_stays_that_text(data):
     assert (source, prompt, label, images) == ("maze/easy", "a", "gold", None)
     sent = ray.cloudpickle.loads(ray.cloudpickle.dumps(label))
     assert sent.datasource == label.datasource == "maze/easy"
-    assert sent.covariates == (4.0,) and math.isnan(data[2][2].covariates[0])
     assert json.dumps([sent, f"{sent}", sent + "!"]) == '["gold", "gold", "gold!"]'
     assert {"gold": 1}[sent] == 1 and type(str(sent)) is str
 
@@ -620,7 +603,7 @@ def count_words(text, **_):
     return SimpleNamespace(input_ids=[one.split() for one in text])
 
 
-LONG = [{"input": "word " * count, "label": "1", "steps": count} for count in (5, 1, 7, 2)]
+LONG = [{"input": "word " * count, "label": f"{count}"} for count in (5, 1, 7, 2)]
 
 
 def test_long_prompts_are_refused(start):
@@ -641,10 +624,7 @@ def test_long_prompts_are_dropped_with_all_that_belongs_to_them(capsys):
         LONG, count_words, data__max_len=8, rollout__max_new_tokens=4, js__on_long_prompt="drop"
     )
     assert data.problem is None and len(data) == 2
-    assert [(data[i][1], data[i][2].covariates) for i in range(2)] == [
-        ("word ", (1.0,)),
-        ("word word ", (2.0,)),
-    ]
+    assert [data[i][1:3] for i in range(2)] == [("word ", "1"), ("word word ", "2")]
     assert "left out prompts of more than 4 tokens" in capsys.readouterr().out
     none = sourced(LONG[2:3], count_words, data__max_len=8, js__on_long_prompt="drop")
     assert none.problem is None  # a prompt may leave one token without --rollout.max_new_tokens

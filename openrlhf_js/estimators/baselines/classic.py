@@ -1,0 +1,167 @@
+"""Baselines without shrinkage: means of rewards, and the reward of a greedy response.
+
+A response whose baseline cannot exist, because every reward that it would need is masked, gets its
+own reward as baseline and so the advantage 0. It drops out as if masked itself: any other number
+would either depend on where the zero of the rewards lies or on the held-out reward.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openrlhf_js.estimators.record import Estimator, Look, Moments
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
+
+
+def zero(batch: Batch) -> Tensor:
+    """b = 0."""
+    return batch.rewards.new_zeros(batch.rewards.shape)
+
+
+def prompt_mean(batch: Batch) -> Tensor:
+    """b = mu_i, the mean of the prompt's rewards, the held-out one too (eq. prompt_mean)."""
+    return batch.statistics.prompt_mean[:, None].expand_as(batch.rewards)
+
+
+def batch_mean(batch: Batch) -> Tensor:
+    """b = the mean of all valid rewards of the batch (eq. global_mean)."""
+    statistics = batch.statistics
+    # Taken from one of the means, so that equal rewards give exactly their value.
+    origin = statistics.prompt_mean[statistics.valid_responses.argmax()].detach()
+    total = ((statistics.prompt_mean - origin) * statistics.valid_responses).sum()
+    count = statistics.valid_responses.sum().clamp(min=1)
+    return (origin + total / count).expand_as(batch.rewards)
+
+
+def loo_prompt_mean(batch: Batch) -> Tensor:
+    """b = mu_i^{-j}, the mean of the prompt's other rewards."""
+    exists = (batch.statistics.valid_responses >= 2)[:, None]
+    return batch.statistics.loo_prompt_mean.where(exists, batch.rewards)
+
+
+def loo_batch_mean(batch: Batch) -> Tensor:
+    """b = the mean of the other prompts' means."""
+    exists = (batch.statistics.other_prompts >= 1)[:, None]
+    return batch.statistics.loo_batch_mean[:, None].where(exists, batch.rewards)
+
+
+def greedy_reward(batch: Batch) -> Tensor:
+    """b = the reward of the prompt's greedy response."""
+    return _greedy(batch)[:, None].expand_as(batch.rewards)
+
+
+def _greedy(batch: Batch) -> Tensor:
+    assert batch.greedy_rewards is not None  # Estimator.check has seen to it
+    return batch.greedy_rewards
+
+
+def prompt_std(batch: Batch) -> Tensor:
+    """(n, 1) standard deviation of each prompt's rewards, divided by their number: GRPO's scale."""
+    valid = batch.statistics.valid_responses
+    population = (valid - 1).clamp(min=0) / valid.clamp(min=1)
+    return (batch.statistics.reward_variance * population).sqrt()[:, None]
+
+
+def batch_std(batch: Batch) -> Tensor:
+    """() standard deviation of all valid rewards, divided by their number: REINFORCE++'s scale."""
+    residual = (batch.rewards - batch_mean(batch)) * batch.mask
+    return (residual.square().sum() / batch.mask.sum().clamp(min=1)).sqrt()
+
+
+def _distance_error(distance: Tensor, moments: Moments, batch: Batch) -> Tensor:
+    """Mean squared distance (n,) of prompt means to a fixed baseline, less the means' noise."""
+    present = batch.statistics.valid_responses >= 1
+    count = present.sum().clamp(min=1)
+    square = (distance.square() * present).sum() / count
+    return (square - moments.v) * present.any()
+
+
+REINFORCE = Estimator(
+    name="reinforce",
+    summary="no baseline",
+    equation=r"b_i^j = 0",
+    source="Williams (1992)",
+    unbiased=True,
+    look=Look("#937264", (0, (1, 1.5)), "p"),
+    baseline=zero,
+    error=lambda moments, batch: _distance_error(batch.statistics.prompt_mean, moments, batch),
+)
+RLOO = Estimator(
+    name="rloo",
+    summary="mean of the prompt's other rewards",
+    equation=r"b_i^j = \hat\mu_i^{-j}",
+    source="Kool, van Hoof and Welling (2019); Ahmadian et al. (2024)",
+    unbiased=True,
+    look=Look("#1a1a1a", (0, (5, 2)), "s"),
+    baseline=loo_prompt_mean,
+    error=lambda moments, batch: moments.v2,
+    least_responses=2,
+    upstream=("rloo",),
+)
+BLOO = Estimator(
+    name="bloo",
+    summary="mean of the other prompts' means",
+    equation=r"b_i^j = \bar\mu_{-i}",
+    source="eq. local_loo of the paper; REINFORCE with a leave-one-out batch mean",
+    unbiased=True,
+    look=Look("#009e73", (0, (1, 1.5)), "D"),
+    baseline=loo_batch_mean,
+    error=lambda moments, batch: moments.batch_error,
+    least_prompts=2,
+)
+GRPO = Estimator(
+    name="grpo",
+    summary="prompt mean, over the prompt's standard deviation",
+    equation=r"b_i^j = \hat\mu_i",
+    source="Shao et al. (2024)",
+    unbiased=False,
+    look=Look("#8a6d00", (0, (5, 2, 1, 2, 1, 2)), "P"),
+    baseline=prompt_mean,
+    error=lambda moments, batch: moments.v,
+    scale=prompt_std,
+    least_responses=2,
+    upstream=("group_norm",),
+)
+DR_GRPO = Estimator(
+    name="dr_grpo",
+    summary="prompt mean",
+    equation=r"b_i^j = \hat\mu_i",
+    source="Liu et al. (2025)",
+    unbiased=False,
+    look=Look("#56b4e9", (0, (5, 2)), "X"),
+    baseline=prompt_mean,
+    error=lambda moments, batch: moments.v,
+    least_responses=2,
+    upstream=("dr_grpo", "reinforce_baseline"),
+)
+REINFORCE_PLUS_PLUS = Estimator(
+    name="reinforce++",
+    summary="batch mean, over the batch's standard deviation",
+    equation=r"b_i^j = \bar\mu",
+    source="Hu (2025)",
+    unbiased=False,
+    look=Look("#6940a5", (0, (6, 2, 1, 2)), "<"),
+    baseline=batch_mean,
+    error=lambda moments, batch: ((moments.n - 1) * moments.s2 + moments.v) / moments.n,
+    scale=batch_std,
+    least_rewards=2,
+    upstream=("reinforce", "flash_reinforce"),  # whose whitening subtracts the batch mean
+)
+REMAX = Estimator(
+    name="remax",
+    summary="reward of the greedy response",
+    equation=r"b_i^j = r_i^{\mathrm{greedy}}",
+    source="Li et al. (2024)",
+    unbiased=True,
+    look=Look("#6f6f6f", "-", ">"),
+    baseline=greedy_reward,
+    error=lambda moments, batch: _distance_error(
+        batch.statistics.prompt_mean - _greedy(batch), moments, batch
+    ),
+    needs_greedy=True,
+)
+ESTIMATORS = (REINFORCE, RLOO, BLOO, GRPO, DR_GRPO, REINFORCE_PLUS_PLUS, REMAX)

@@ -1,0 +1,146 @@
+"""js_memory: rloo shrunk to what the prompt's own past predicts, by a regression on that past.
+
+In small-area statistics this is the estimator of Fay and Herriot (1979). Derivation and ablations:
+docs/memory.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openrlhf_js.estimators.baselines.shrinkage import GUARD, corrected_shrinkage
+from openrlhf_js.estimators.batch import Batch, Evidence
+from openrlhf_js.estimators.group_stats import ratio, sum_of_others
+from openrlhf_js.estimators.record import Estimator, Look, Shrinkage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHANCE = 2.0  # a slope counts as far as it explains more than so many times what chance would
+CONTRADICTION = 9.0  # squared standard errors between today's slope and the earlier steps'
+ROUNDING = 1e-9
+
+
+def memory_shrinkage(batch: Batch) -> Shrinkage:
+    """Return what the past predicts for every prompt, and how far to shrink to it.
+
+    With x the past of a prompt and y the mean of its rewards today, of the other prompts:
+
+        t_i = y_{-i} + beta_i (x_i - x_{-i})        lambda_i = v2 / (v2 + T_i)
+        T_i = (A + w sigma^2)(1 + h_i) + v h_i      v2 = sigma^2 / (m - 1)
+        h_i = 1/p + kept (x_i - x_{-i})^2 / S_xx    beta_i = slope * kept (`_slope`)
+
+    A is the residual variance without v, the noise of the means, and w is js_plus's guard, times
+    the share of the variance that the past leaves unexplained. A prompt without a past is shrunk as
+    by js_plus. A reward of prompt i enters t_i and lambda_i nowhere, so that the gradient stays
+    unbiased.
+    """
+    without_past = corrected_shrinkage(batch)
+    if batch.past is None:
+        return without_past
+    known = batch.past.means.isfinite() & (batch.statistics.valid_responses >= 1)
+    counts = known.to(batch.rewards.dtype)
+    x = batch.past.means.where(known, 0.0)
+    x = (x - x.sum() / counts.sum().clamp(min=1)) * counts
+    origin = batch.statistics.prompt_mean[counts.argmax()].detach()
+    y = (batch.statistics.prompt_mean - origin) * counts
+
+    others = sum_of_others(counts, 0)
+    x_distance = x - sum_of_others(x, 0) / others.clamp(min=1)
+    y_others = sum_of_others(y, 0) / others.clamp(min=1)
+    evidence = _evidence_of_today(batch, x, y, counts)
+    if batch.past.earlier is not None:
+        evidence = _with_earlier(evidence, batch.past.earlier)
+    beta, kept = _slope(evidence)
+    leverage = 1 / others.clamp(min=1) + ratio(kept * x_distance.square(), evidence.xx)
+    unexplained, guarded, v2 = _variances(evidence, beta, kept, batch)
+    noise = evidence.noise / (evidence.degrees + 1)
+    error = unexplained * (1 + leverage) + noise * leverage
+    coefficient = ratio(v2, v2 + error + guarded * (1 + leverage))
+    usable = known & (others >= 1)
+    return Shrinkage(
+        coefficient=coefficient.where(usable, without_past.coefficient),
+        target=(origin + y_others + beta * x_distance).where(usable, without_past.target),
+        target_error=error,
+    )
+
+
+def _evidence_of_today(batch: Batch, x: Tensor, y: Tensor, counts: Tensor) -> Evidence:
+    """(n,) each: sums over the other prompts with a past, `counts` 1; x and y are 0 elsewhere."""
+    others = sum_of_others(counts, 0)
+    divisor = others.clamp(min=1)
+    x_sum = sum_of_others(x, 0)
+    y_sum = sum_of_others(y, 0)
+    xx = sum_of_others(x * x, 0) - x_sum.square() / divisor
+    differs = xx > ROUNDING * (x * x).sum()
+    xy = sum_of_others(x * y, 0) - x_sum * y_sum / divisor
+    yy = sum_of_others(y * y, 0) - y_sum.square() / divisor
+    return Evidence(
+        degrees=(others - 1).clamp(min=0),
+        xx=xx.where(differs, 0.0),
+        xy=xy.where(differs, 0.0),
+        yy=yy.clamp(min=0),
+        noise=others * batch.statistics.within_variance,
+        variance=others * batch.statistics.other_reward_variance,
+    )
+
+
+def _with_earlier(today: Evidence, earlier: Evidence) -> Evidence:
+    """Adds earlier steps, unless their slope is CONTRADICTION squared standard errors from today's:
+    then the policy has jumped, and what a past was worth is no longer known."""
+    slope_today = ratio(today.xy, today.xx)
+    slope_of_all = ratio(today.xy + earlier.xy, today.xx + earlier.xx)
+    degrees = today.degrees - 1
+    residual_variance = (today.yy - slope_today * today.xy).clamp(min=0) / degrees.clamp(min=1)
+    contradiction = today.xx * (slope_of_all - slope_today).square()
+    agree = (contradiction <= CONTRADICTION * residual_variance) | (degrees < 1)
+    sums = zip(today, earlier, strict=True)
+    return Evidence(*(here + agree.to(here.dtype) * before for here, before in sums))
+
+
+def _slope(evidence: Evidence) -> tuple[Tensor, Tensor]:
+    """(n,) each: beta, and how much of the slope S_xy / S_xx, at most 1, it keeps.
+
+    A past that misleads counts nothing: kept = (1 - CHANCE / F)_+, the positive-part James-Stein
+    factor. F is what the slope explains over the residual variance, about 1 by chance. Since a past
+    is a noisy value, its slope lies between 0 and 1.
+    """
+    slope = ratio(evidence.xy, evidence.xx)
+    explained = (slope * evidence.xy).where(slope > 0, 0.0)
+    residual = (evidence.yy - slope * evidence.xy).clamp(min=0)
+    residual_variance = residual / (evidence.degrees - 1).clamp(min=1)
+    kept = (1 - ratio(CHANCE * residual_variance, explained)).clamp(min=0)
+    kept = kept.where((evidence.degrees >= 2) & (explained > 0), 0.0)
+    return slope.clamp(min=0, max=1) * kept, kept
+
+
+def _variances(
+    evidence: Evidence, beta: Tensor, kept: Tensor, batch: Batch
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(n,) each: A, the variance of values that the past does not explain; what the guard adds to
+    it; and v2, the error of rloo's baseline."""
+    residual = evidence.yy - 2 * beta * evidence.xy + beta.square() * evidence.xx
+    residual_variance = residual.clamp(min=0) / (evidence.degrees - kept).clamp(min=1)
+    total_variance = evidence.yy / evidence.degrees.clamp(min=1)
+    share = ratio(residual_variance, total_variance).clamp(max=1)
+    share = share.where(total_variance > 0, 1.0)
+    sigma2 = evidence.variance / (evidence.degrees + 1)
+    # clamped away from 0, where a root has no derivative
+    guard = share * GUARD / (GUARD + evidence.degrees.clamp(min=ROUNDING).sqrt())
+    net = residual_variance - evidence.noise / (evidence.degrees + 1)
+    v2 = sigma2 / (batch.statistics.valid_responses - 1).clamp(min=1)
+    return net.clamp(min=0), guard * sigma2, v2
+
+
+JS_MEMORY = Estimator(
+    name="js_memory",
+    summary="rloo shrunk to what the prompt's own past predicts, where prompts come again",
+    equation=r"b_i^j = (1-\lambda_i)\,\hat\mu_i^{-j} + \lambda_i\,(\bar y_{-i} + "
+    r"\beta_i (x_i - \bar x_{-i}))",
+    source="docs/memory.md; Fay and Herriot (1979)",
+    unbiased=True,
+    look=Look("#c2185b", "-", "*"),
+    shrink=memory_shrinkage,
+    least_rewards=2,
+    remembers=True,
+)

@@ -1,0 +1,133 @@
+"""The record of an estimator: all that is said of it anywhere is read from here.
+
+Records load no torch, so that `--help` can read them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
+
+
+class Look(NamedTuple):
+    """How an estimator is drawn, the same in every picture."""
+
+    colour: str
+    dashes: Any
+    """A line style of matplotlib."""
+    marker: str
+
+
+class Shrinkage(NamedTuple):
+    """How far each prompt is shrunk, and to what: b = (1 - lambda_i) mu_i^{-j} + lambda_i t_i."""
+
+    coefficient: Tensor
+    """(n,) lambda_i in [0, 1], which counts where both of its ends exist."""
+    target: Tensor
+    """(n,) t_i, in reward units."""
+    target_error: Tensor | None = None
+    """(n,) estimated squared error of t_i; None if t_i is the mean of the other prompts."""
+
+    def live(self, batch: Batch) -> Tensor:
+        """(n,) the coefficient; 1 where a prompt has no other response, 0 where it is alone."""
+        statistics = batch.statistics
+        coefficient = self.coefficient.where(statistics.other_prompts >= 1, 0.0)
+        return coefficient.where(statistics.valid_responses >= 2, 1.0)
+
+    def baseline(self, batch: Batch) -> Tensor:
+        """(n, m) the baseline; a response's own reward where it cannot exist."""
+        statistics = batch.statistics
+        weight = self.live(batch)[:, None]
+        mixed = (1 - weight) * statistics.loo_prompt_mean + weight * self.target[:, None]
+        exists = (statistics.valid_responses >= 2) | (statistics.other_prompts >= 1)
+        return mixed.where(exists[:, None], batch.rewards)
+
+
+class Moments(NamedTuple):
+    """Estimated moments of a batch, from which the errors of baselines follow."""
+
+    v: Tensor
+    """() error of a prompt mean, sigma^2 / m."""
+    v2: Tensor
+    """() error of a leave-one-out prompt mean, sigma^2 / (m - 1)."""
+    s2: Tensor
+    """() variance of the values between prompts."""
+    batch_error: Tensor
+    """() error of the leave-one-out batch mean, s2 (1 + 1/p) + v/p with p other prompts."""
+    n: Tensor
+    """() prompts with a valid response."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimator:
+    """An advantage estimator: A_i^j = r_i^j - b_i^j, over a scale if it has one."""
+
+    name: str
+    summary: str
+    """One line: what the baseline is."""
+    equation: str
+    """The baseline as LaTeX."""
+    source: str
+    """Where it comes from."""
+    unbiased: bool
+    """Whether b_i^j does not contain r_i^j and nothing divides it, so that E[g] is the gradient."""
+    look: Look
+    baseline: Callable[[Batch], Tensor] | None = None
+    """(n, m) of a batch; None for an estimator that shrinks."""
+    shrink: Callable[[Batch], Shrinkage] | None = None
+    """For an estimator that shrinks rloo prompt by prompt."""
+    scale: Callable[[Batch], Tensor] | None = None
+    """Standard deviation that the advantage is divided by."""
+    error: Callable[[Moments, Batch], Tensor] | None = None
+    """() mean of (b_i^j - mu_i)^2; None for an estimator that shrinks."""
+    least_prompts: int = 1
+    least_responses: int = 1
+    least_rewards: int = 1
+    """Least n * m."""
+    needs_greedy: bool = False
+    needs_shrinkage: bool = False
+    remembers: bool = False
+    """Whether it learns from each batch what the next ones are told (`memory.PromptMemory`)."""
+    upstream: tuple[str, ...] = ()
+    """OpenRLHF's names of it, whose own code then computes it in a training run."""
+
+    def lacks(self, prompts: int, responses: int) -> str | None:
+        """What a batch of this size has too little of; None if it is large enough."""
+        for least, came, unit in (
+            (self.least_prompts, prompts, "prompts in a batch"),
+            (self.least_responses, responses, "responses per prompt"),
+            (self.least_rewards, prompts * responses, "rewards in a batch"),
+        ):
+            if came < least:
+                return f"needs at least {least} {unit}, got {came}"
+        return None
+
+    def check(self, batch: Batch) -> None:
+        """Raises ValueError if the batch lacks something that this estimator needs."""
+        lacking = self.lacks(*batch.rewards.shape)
+        if lacking:
+            raise ValueError(f"{self.name} {lacking}.")
+        if self.needs_greedy and batch.greedy_rewards is None:
+            shape = f"({len(batch.rewards)},)"
+            raise ValueError(f"{self.name} needs greedy_rewards, a tensor {shape}; got None.")
+        if self.needs_shrinkage and (batch.shrinkage is None or not 0 <= batch.shrinkage <= 1):
+            raise ValueError(
+                f"{self.name} needs shrinkage between 0 (rloo) and 1 (bloo), got {batch.shrinkage}."
+            )
+
+
+class Estimate(NamedTuple):
+    """What an estimator makes of one batch, in float64; 0 where masked."""
+
+    baseline: Tensor
+    """(n, m) in reward units."""
+    advantages: Tensor
+    """(n, m) in reward units, or in standard deviations."""
+    shrinkage: Shrinkage | None
+    """None for an estimator that does not shrink."""
