@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,10 +19,11 @@ from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
 if TYPE_CHECKING:  # pandas, scipy, statsmodels and matplotlib: not for --help
+    from openrlhf_js.evaluation.arena.board import Board
     from openrlhf_js.evaluation.arena.data import Bench, Folder
     from openrlhf_js.evaluation.arena.judge import Judging
+    from openrlhf_js.evaluation.arena.pool import Pool
     from openrlhf_js.evaluation.arena.protocol import JudgeSettings
-    from openrlhf_js.evaluation.arena.score import Board, Pool
     from openrlhf_js.evaluation.arena.style import CountTokens
 
 PROG = "openrlhf-js eval arena"
@@ -372,36 +373,64 @@ class PageSettings(PoolSettings):
 
 def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]:
     """What was judged, leaderboards of each judge and of all pooled, and comparisons."""
-    from openrlhf_js.evaluation.arena import score
     from openrlhf_js.evaluation.arena.data import file_name
+    from openrlhf_js.evaluation.arena.pool import load
 
     folder = settings.folder
     judges = [file_name(name) for name in settings.judge] or folder.judges()
     if not settings.judge and len(judges) != 1:
         raise ValueError(f"--judge says whose judgments; {folder.root} has {judges or 'none'}")
-    pools = score.load(folder, judges, settings.category, settings.baseline)
+    pools = load(folder, judges, settings.category, settings.baseline)
     models = [file_name(name) for name in settings.models]
-    boards, sentences, problems = [], [], []
-    judged = {model for pool in pools for model in (*pool.judged.model, pool.baseline)}
-    if unknown := [name for name in models if name not in judged]:
-        problems.append(f"not judged: {', '.join(unknown)}; judged: {', '.join(sorted(judged))}")
+    boards: list[Board] = []
+    comparisons: list[str] = []
+    problems = _unknown_models(models, pools)
     for pool in pools:
-        alone = [[name] for name in judges if name in pool.judges]
-        for names in [*alone, pool.judges] if len(alone) > 1 else alone:
+        for names in _judges_alone_and_pooled(judges, pool):
             try:
-                for control in settings.style_control:
-                    plan = score.Plan(settings.ci, control, settings.much_weight)
-                    boards.append(score.board(pool, names, plan, models))
-                for pair in settings.compare:
-                    _, said = score.compare(pool, names, plan, *map(file_name, pair))
-                    sentences.append(f"{pool.category}, judged by {' + '.join(names)}: {said}")
+                _add_boards(settings, pool, names, models, boards, comparisons)
             except ValueError as error:  # another category may have it
                 problems.append(str(error))
-    if not boards or (settings.compare and not sentences):
+    if not boards or (settings.compare and not comparisons):
         raise ValueError("\n".join(problems))
     for problem in problems:
         say(f"note: {problem}", error=True)
-    return pools, boards, sentences
+    return pools, boards, comparisons
+
+
+def _unknown_models(models: Sequence[str], pools: Sequence[Pool]) -> list[str]:
+    judged = {model for pool in pools for model in (*pool.judged.model, pool.baseline)}
+    unknown = [name for name in models if name not in judged]
+    if not unknown:
+        return []
+    return [f"not judged: {', '.join(unknown)}; judged: {', '.join(sorted(judged))}"]
+
+
+def _judges_alone_and_pooled(judges: Sequence[str], pool: Pool) -> list[list[str]]:
+    alone = [[name] for name in judges if name in pool.judges]
+    return [*alone, pool.judges] if len(alone) > 1 else alone
+
+
+def _add_boards(
+    settings: PoolSettings,
+    pool: Pool,
+    judges: Sequence[str],
+    models: Sequence[str],
+    boards: list[Board],
+    comparisons: list[str],
+) -> None:
+    """Adds the leaderboards of some judges in a category, and the comparisons, in words."""
+    from openrlhf_js.evaluation.arena import score
+    from openrlhf_js.evaluation.arena.board import board
+    from openrlhf_js.evaluation.arena.data import file_name
+
+    for control in settings.style_control:
+        plan = score.Plan(settings.ci, control, settings.much_weight)
+        boards.append(board(pool, judges, plan, models))
+    for a, b in settings.compare:
+        plan = score.Plan(settings.ci, much_weight=settings.much_weight)
+        _, sentence = score.compare(pool, judges, plan, file_name(a), file_name(b))
+        comparisons.append(f"{pool.category}, judged by {' + '.join(judges)}: {sentence}")
 
 
 def _score(settings: ScoreSettings) -> int:

@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 
 from openrlhf_js import __version__
 from openrlhf_js.evaluation.arena import data
-from openrlhf_js.evaluation.arena.score import MARGIN_OF_A, Board, Pool, Row
+from openrlhf_js.evaluation.arena.board import Board, Row
+from openrlhf_js.evaluation.arena.pool import MARGIN_OF_A, Pool
 from openrlhf_js.report import style
 from openrlhf_js.report.pages import TEMPLATES, render
 

@@ -11,6 +11,7 @@ from stub_judge import by_hash, reply, serving, user, verdict_of
 
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import batch, protocol
+from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import (
     Folder,
     bench_of,
@@ -18,6 +19,7 @@ from openrlhf_js.evaluation.arena.data import (
     read_questions,
 )
 from openrlhf_js.evaluation.arena.judge import Judging, Ledger
+from openrlhf_js.evaluation.arena.pool import load
 from openrlhf_js.evaluation.arena.protocol import (
     JudgePrompt,
     JudgeSettings,
@@ -28,7 +30,7 @@ from openrlhf_js.evaluation.arena.protocol import (
     prompt_of,
     read_settings,
 )
-from openrlhf_js.evaluation.arena.score import Plan, board, load
+from openrlhf_js.evaluation.arena.score import Plan
 from openrlhf_js.report.arena import cells
 from openrlhf_js.sampling.endpoint import PLAIN_QUESTION, Endpoint, EndpointError
 
