@@ -42,15 +42,15 @@ class Board(NamedTuple):
 def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:
     """Scores what these judges judged, together; style is fitted over all models, shown or not."""
     judged = pool.judged[pool.judged.judge.isin(list(judges))]
-    rule = pool.bench.rule
-    rows = games(judged, plan.much_weight, both=plan.ci == "clustered" or rule == "v2.0")
+    every_verdict_counts = plan.ci == "official" and pool.bench.rule == "v0.1"
+    rows = games(judged, plan.much_weight, both=not every_verdict_counts)
     shown = [name for name in sorted(judged.model.unique()) if not models or name in models]
     if rows.empty or not shown:
-        wanted = f"of {', '.join(models or ['any model'])} in {pool.category}"
-        present = ", ".join(sorted({*judged.model}))
-        title = " + ".join(judges)
-        raise ValueError(f"{title} has no complete judgment {wanted}; it judged {present}")
+        raise _nothing_to_show(pool, judges, judged, models)
     scores, notes = scores_and_notes(pool, rows, plan)
+    without_score = [model for model in shown if model not in scores]
+    if without_score:
+        notes.append(f"No score: {', '.join(without_score)}.")
     recorded = _recorded_settings(pool, judges)
     deviations = protocol.deviations(
         bench=pool.bench,
@@ -60,18 +60,14 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         judged=judged[judged.model.isin(shown)],
         much_weight=plan.much_weight,
     )
-    mean_tokens = pool.styles.tokens.groupby("model").mean().dropna().to_dict()
     shared = _shared_columns(pool, judges, plan, int(judged.held.max()), deviations)
-    without_score = [model for model in shown if model not in scores]
-    if without_score:
-        notes.append(f"No score: {', '.join(without_score)}.")
     model_rows: list[Row] = [
         {
             **_score_columns(model, scores[model]),
             **shared,
             **_counts(pool, model, judged, rows, len(judges), plan),
             **judging(judged[judged.model == model]),
-            "mean_tokens": mean_tokens.get(model),
+            "mean_tokens": _mean_tokens(pool, model),
         }
         for model in shown
         if model in scores
@@ -83,16 +79,48 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     notes += _protocol_notes(deviations)
     notes += _missing_notes(model_rows, judging(judged))
     notes += _side_notes(judging(judged))
-    even = {"model": pool.baseline, "score": 50.0, "ci_low": 50.0, "ci_high": 50.0}
-    baseline_row = {**even, **shared, "mean_tokens": mean_tokens.get(pool.baseline)}
-    controlled = "" if plan.style_control == "none" else ", style controlled"
+    all_rows = [_baseline_row(pool, shared), *model_rows]
     return Board(
-        title=f"{pool.category}, judged by {' + '.join(judges)}{controlled}",
-        interval=_interval_in_words(plan, rule),
+        title=_title(pool, judges, plan),
+        interval=_interval_in_words(plan, pool.bench.rule),
         baseline=pool.baseline,
-        rows=sorted([baseline_row, *model_rows], key=lambda row: (-row["score"], row["model"])),
+        rows=sorted(all_rows, key=lambda row: (-row["score"], row["model"])),
         notes=notes,
     )
+
+
+def _nothing_to_show(
+    pool: Pool, judges: Sequence[str], judged: pd.DataFrame, models: Sequence[str]
+) -> ValueError:
+    wanted = ", ".join(models or ["any model"])
+    present = ", ".join(sorted({*judged.model}))
+    return ValueError(
+        f"{' + '.join(judges)} has no complete judgment of {wanted} in {pool.category}; it judged "
+        f"{present}"
+    )
+
+
+def _title(pool: Pool, judges: Sequence[str], plan: Plan) -> str:
+    title = f"{pool.category}, judged by {' + '.join(judges)}"
+    return title if plan.style_control == "none" else f"{title}, style controlled"
+
+
+def _mean_tokens(pool: Pool, model: str) -> float | None:
+    """The mean length of a model's answers; None where nobody counted."""
+    tokens = pool.styles.tokens[pool.styles.index.get_level_values("model") == model]
+    return float(tokens.mean()) if tokens.notna().any() else None
+
+
+def _baseline_row(pool: Pool, shared: Row) -> Row:
+    """The baseline has half the points by definition."""
+    return {
+        "model": pool.baseline,
+        "score": 50.0,
+        "ci_low": 50.0,
+        "ci_high": 50.0,
+        **shared,
+        "mean_tokens": _mean_tokens(pool, pool.baseline),
+    }
 
 
 def _recorded_settings(pool: Pool, judges: Iterable[str]) -> dict[str, Record]:

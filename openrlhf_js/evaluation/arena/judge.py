@@ -9,7 +9,7 @@ A call writes its judgments when it ends, whatever ends it.
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -57,6 +57,34 @@ class EmptyAnswers(NamedTuple):
 
 
 @dataclass
+class _Spending:
+    """Which games a budget allows: none that may pass it with those under way."""
+
+    bill: Bill
+    estimate: Estimate
+    budget: float | None
+    under_way: int = 0
+    out_of_money: bool = False
+
+    def affordable(self, games: Sequence[Game]) -> Iterator[Game]:
+        """The games, until one may be too much; each counts as under way."""
+        for game in games:
+            expected = self.bill.dollars + (self.under_way + 1) * self._mean_dollars
+            if self.budget is not None and expected > self.budget * ROUNDING:
+                self.out_of_money = True
+                return
+            self.under_way += 1
+            yield game
+
+    @property
+    def _mean_dollars(self) -> float:
+        """What a game costs: as those so far, or as estimated before there are any."""
+        if self.bill.replies:
+            return self.bill.dollars / self.bill.replies
+        return self.estimate.dollars / self.estimate.games
+
+
+@dataclass
 class Judging:
     """One call of judging: what is there, what is open, and how it is asked; a context manager."""
 
@@ -93,7 +121,7 @@ class Judging:
         self._open_ledgers.close()
 
     def _open_category(self, category: str, stack: ExitStack) -> None:
-        """Opens the ledger of a category, and finds the pairs that have no judgment."""
+        """Opens the ledger of a category, adds up its bill, and finds the pairs to judge."""
         prompt = protocol.prompt_of(self.folder, category, self.settings)
         identity = protocol.identity_of(self.bench, category, self.judge, self.settings, prompt)
         path = self.folder.ledger(self.judge, category)
@@ -107,8 +135,13 @@ class Judging:
         for record in store.records.values():
             if record["model"] in self.models:
                 self.bill.add(record)
+        self._find_pairs(category, prompt, ledger)
+
+    def _find_pairs(self, category: str, prompt: protocol.JudgePrompt, ledger: Ledger) -> None:
+        """Finds the pairs of a category that have no judgment."""
         questions = [question for question in self.wanted.values() if question.category == category]
-        not_judged = (identity["baseline"], self.judge, data.file_name(self.settings.judge_model))
+        baseline = ledger.store.identity["baseline"]
+        not_judged = (baseline, self.judge, data.file_name(self.settings.judge_model))
         for model in self.models:
             if model in not_judged:
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
@@ -159,19 +192,18 @@ class Judging:
 
     def empty_answers(self) -> list[EmptyAnswers]:
         """The models with empty answers in open games, the baseline too, and their numbers."""
-        empty: Counter[str] = Counter()
-        answers: Counter[str] = Counter()
-        texts: dict[tuple[str, str], str] = {}  # a baseline's answer stands in many pairs
+        texts: dict[str, dict[str, str]] = defaultdict(dict)  # by model and question
         for pair in self.pairs:
             if pair.open_games:
                 baseline = pair.ledger.store.identity["baseline"]
-                texts[pair.model, pair.question.uid] = pair.answer
-                texts[baseline, pair.question.uid] = pair.baseline
-        for (model, _), text in texts.items():
-            answers[model] += 1
-            empty[model] += not text.strip()
-        counts = [EmptyAnswers(model, empty[model], answers[model]) for model in answers]
-        return [count for count in counts if count.empty]
+                texts[pair.model][pair.question.uid] = pair.answer
+                texts[baseline][pair.question.uid] = pair.baseline
+        counts = []
+        for model, answers in texts.items():
+            empty = sum(not text.strip() for text in answers.values())
+            if empty:
+                counts.append(EmptyAnswers(model, empty, len(answers)))
+        return counts
 
     def run(self, endpoint: Endpoint, concurrency: int, budget: float | None = None) -> None:
         """Has the open games judged, and writes the judgments, whatever ends it.
@@ -194,28 +226,13 @@ class Judging:
         self, endpoint: Endpoint, concurrency: int, budget: float | None
     ) -> None:
         """Asks the open games, those without a verdict again and again up to `tries`."""
-        estimate = self.estimate()
-        under_way = 0
-
-        def affordable(games: Sequence[Game]) -> Iterator[Game]:
-            nonlocal under_way
-            for game in games:
-                mean_dollars = estimate.dollars / estimate.games
-                if self.bill.replies:
-                    mean_dollars = self.bill.dollars / self.bill.replies
-                expected = self.bill.dollars + (under_way + 1) * mean_dollars
-                if budget is not None and expected > budget * ROUNDING:
-                    self.out_of_money = True
-                    return
-                under_way += 1
-                yield game
+        spending = _Spending(self.bill, self.estimate(), budget)
 
         async def ask(game: Game) -> Reply:
-            nonlocal under_way
             try:
                 reply = await endpoint.chat(game.messages, **self.settings.request())
             finally:
-                under_way -= 1
+                spending.under_way -= 1
             self.bill.add(game.record() | reply._asdict())
             return reply
 
@@ -233,8 +250,11 @@ class Judging:
             games = self.open_games()
             if not games or self.out_of_money:
                 return
-            with progress("judging", len(games), "games") as bar:
-                run_all(endpoint, affordable(games), ask, save, concurrency)
+            try:
+                with progress("judging", len(games), "games") as bar:
+                    run_all(endpoint, spending.affordable(games), ask, save, concurrency)
+            finally:
+                self.out_of_money = spending.out_of_money
 
     def _keep(self, ledger: Ledger, answers: Answers) -> list[Record]:
         """Writes replies to a ledger, and that games were refused; others without one stay open."""

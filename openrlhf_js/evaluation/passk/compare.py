@@ -31,21 +31,31 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
     for name in a["tasks"]:
         task_a = a["tasks"][name]
         task_b = b["tasks"][name]
-        notes += _grader_notes(name, task_a, task_b)
-        values_a = values_of(task_a, metric)
-        values_b = values_of(task_b, metric)
-        both = np.isfinite(values_a) & np.isfinite(values_b)
-        if not both.any():
-            raise ValueError(f"{name}: no item has enough answered samples of both")
-        if not both.all():
-            notes.append(f"{name}: {(~both).sum()} items are left out, as samples were refused.")
-        difference = stats.paired_difference(values_b[both], values_a[both])
+        row, difference, left_out = _compared(name, task_a, task_b, metric)
+        rows.append(row)
         differences.append(difference)
-        means = values_a[both].mean(), values_b[both].mean()
-        rows.append(_row(name, int(both.sum()), means, difference))
+        notes += _grader_notes(name, task_a, task_b)
+        if left_out:
+            notes.append(f"{name}: {left_out} items are left out, as samples were refused.")
     if len(rows) > 1:
         rows.append(_mean_row(rows, differences))
     return {"a": a["model"], "b": b["model"], "metric": metric, "rows": rows, "notes": notes}
+
+
+def _compared(
+    name: str, task_a: Task, task_b: Task, metric: str
+) -> tuple[Row, stats.Difference, int]:
+    """The row of a benchmark, its difference, and how many items lack samples of one of the two."""
+    values_a = values_of(task_a, metric)
+    values_b = values_of(task_b, metric)
+    both = np.isfinite(values_a) & np.isfinite(values_b)
+    if not both.any():
+        raise ValueError(f"{name}: no item has enough answered samples of both")
+    values_a = values_a[both]
+    values_b = values_b[both]
+    difference = stats.paired_difference(values_b, values_a)
+    row = _row(name, len(values_a), [values_a.mean(), values_b.mean()], difference)
+    return row, difference, int((~both).sum())
 
 
 def values_of(task: Task, metric: str) -> np.ndarray:
@@ -56,17 +66,24 @@ def values_of(task: Task, metric: str) -> np.ndarray:
     per_item = task["per_item"]
     if metric == "majority":
         return np.array(per_item["majority"], dtype=float)
-    k = task["samples"]
-    name, _, number = ("pass@1" if metric == "mean" else metric).partition("@")
-    if name != "pass" or not number.isdecimal() or not 1 <= int(number) <= k:
-        raise ValueError(f"no metric {metric!r}; give mean, majority, or pass@1 to pass@{k}")
+    j = _j_of(metric, task["samples"])
     answered = np.array(per_item["answered"])
     correct = np.array(per_item["correct"])
-    enough = answered >= int(number)
     values = np.full(len(answered), math.nan)
+    enough = answered >= j
     if enough.any():
-        values[enough] = stats.pass_at_k(answered[enough], correct[enough], int(number))
+        values[enough] = stats.pass_at_k(answered[enough], correct[enough], j)
     return values
+
+
+def _j_of(metric: str, samples: int) -> int:
+    """The j of a metric that is pass@j."""
+    if metric == "mean":
+        return 1
+    name, _, number = metric.partition("@")
+    if name == "pass" and number.isdecimal() and 1 <= int(number) <= samples:
+        return int(number)
+    raise ValueError(f"no metric {metric!r}; give mean, majority, or pass@1 to pass@{samples}")
 
 
 def mean_difference(differences: Sequence[stats.Difference], clusters: int) -> stats.Difference:
@@ -125,9 +142,12 @@ def _problems(a: Task, b: Task) -> list[str]:
     settings_b = b["settings"]
     problems = []
     for name in SETTINGS:
-        in_both = name in settings_a and name in settings_b
-        if in_both and settings_a[name] != settings_b[name]:
-            problems.append(f"{name} is {settings_a[name]!r} and {settings_b[name]!r}")
+        if name not in settings_a or name not in settings_b:
+            continue
+        value_a = settings_a[name]
+        value_b = settings_b[name]
+        if value_a != value_b:
+            problems.append(f"{name} is {value_a!r} and {value_b!r}")
     if a["samples"] != b["samples"]:
         problems.append(f"samples are {a['samples']} and {b['samples']}")
     uids_a = a["per_item"]["uid"]

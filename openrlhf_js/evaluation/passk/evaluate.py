@@ -61,8 +61,9 @@ def evaluate(
             for number, item in enumerate(items.values())
         ]
         sampler.make_room(first_draws, parameters_of(benchmark, seed))
-    for one in asked:
-        tasks[one.benchmark.name] = _task_results(sampler, one, out, seed, retry_failed)
+    for items_of_one in asked:
+        name = items_of_one.benchmark.name
+        tasks[name] = _task_results(sampler, items_of_one, out, seed, retry_failed)
     return {"format": FORMAT, "model": sampler.name, "tasks": tasks}
 
 
@@ -177,28 +178,36 @@ def _graded(items: Mapping[str, Example], samples: Sequence[Record]) -> list[Rec
 def regrade(store: Store, items: Mapping[str, Example]) -> None:
     """Grades again what another version has graded, or could not."""
     name = store.path.stem
-    keys = _keys_to_regrade(store, items)
-    if not keys:
+    samples = _samples_to_regrade(store, items)
+    if not samples:
         return
-    samples: dict[Key, Record] = {}  # with their texts; the last of several counts
-    for record in read_store(store.path)[1]:
-        samples[record["uid"], record["draw"]] = record
-    ordered = [samples[key] for key in sorted(keys)]
-    with progress(f"grading {name} again", len(ordered), "responses") as bar:
-        for start in range(0, len(ordered), GRADED_AT_ONCE):
-            batch = ordered[start : start + GRADED_AT_ONCE]
+    with progress(f"grading {name} again", len(samples), "responses") as bar:
+        for start in range(0, len(samples), GRADED_AT_ONCE):
+            batch = samples[start : start + GRADED_AT_ONCE]
             graded = _graded(items, batch)
             store.append(new for old, new in zip(batch, graded, strict=True) if new != old)
             bar.advance(len(batch))
-    say(f"{name}: graded {len(ordered):,} responses again", error=True)
+    say(f"{name}: graded {len(samples):,} responses again", error=True)
 
 
-def _keys_to_regrade(store: Store, items: Mapping[str, Example]) -> list[tuple[str, int]]:
-    version = grading.grader_version()
-    return [
-        (record["uid"], record["draw"])
-        for record in store.records.values()
-        if record["uid"] in items
-        and record["finish_reason"] != REFUSED
-        and (record["graded_by"] != version or record["status"] in UNGRADED)
-    ]
+def _samples_to_regrade(store: Store, items: Mapping[str, Example]) -> list[Record]:
+    """The samples of these items whose grade is old, or none, with their texts."""
+    keys = {
+        key
+        for key, record in store.records.items()
+        if record["uid"] in items and _needs_regrading(record)
+    }
+    if not keys:
+        return []
+    _, records = read_store(store.path)
+    samples: dict[Key, Record] = {}  # the last of several counts
+    for record in records:
+        samples[record["uid"], record["draw"]] = record
+    return [samples[key] for key in sorted(keys)]
+
+
+def _needs_regrading(record: Record) -> bool:
+    if record["finish_reason"] == REFUSED:
+        return False
+    is_ungraded = record["status"] in UNGRADED
+    return is_ungraded or record["graded_by"] != grading.grader_version()
