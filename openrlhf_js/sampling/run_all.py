@@ -58,6 +58,7 @@ class _Run(Generic[Job, Result]):
         self.work = work
         self.on_results = on_results
         self.results: list[tuple[Job, Result | NoReply]] = []  # not handed over yet
+        self.handed_over = 0  # results
         self.reason: BaseException | None = None  # why the run stops
         self.workers: list[asyncio.Task[None]] = []
 
@@ -74,7 +75,7 @@ class _Run(Generic[Job, Result]):
                 if not finished.done():
                     await self.last_replies()
                 await finished
-                await self.hand_over_or_stop()
+                await self.hand_over_last()
         return self.reason
 
     async def worker(self) -> None:
@@ -87,22 +88,24 @@ class _Run(Generic[Job, Result]):
                 except NoReply as error:
                     result = error
                 self.results.append((job, result))
-                await asyncio.shield(self.hand_over())
+                await asyncio.shield(self.hand_over(self.handed_over + len(self.results)))
                 if self.reason is not None:
                     return
         except Exception as error:
             self.stop(error)
 
-    async def hand_over(self) -> None:
+    async def hand_over(self, number: int) -> None:
+        """Hands over all results that are there, unless the one of this number has been."""
         async with self.handing_over:
-            results = self.results
-            if results:
+            if number > self.handed_over:
+                results = self.results
                 self.results = []
+                self.handed_over += len(results)
                 await asyncio.to_thread(self.on_results, results)
 
-    async def hand_over_or_stop(self) -> None:
+    async def hand_over_last(self) -> None:
         try:
-            await self.hand_over()
+            await self.hand_over(self.handed_over + len(self.results))
         except Exception as error:
             self.stop(error)
 
