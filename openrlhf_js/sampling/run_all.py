@@ -149,10 +149,9 @@ def _signals_call(handle: Callable[[], None]) -> Iterator[None]:
         handlers = {number: signal.getsignal(number) for number in SIGNALS}
     taken = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in taken:
-        loop.add_signal_handler(number, handle)
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(handle))
     try:
         yield
     finally:
         for number, handler in taken.items():
-            loop.remove_signal_handler(number)
             signal.signal(number, handler)
