@@ -61,6 +61,9 @@ def load(
     data.select(questions, categories)  # ValueError for a category that is none
     rows = list(_judged_rows(folder, judges, questions))
     judged = pd.DataFrame(rows, columns=[*JudgedRow._fields])
+    nothing = ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
+    if judged.empty:
+        raise nothing
     bench, baselines = _bench_and_baselines(folder, judged, baseline)
     pools = []
     for category in _in_order(bench, list(judged.category.unique()), categories):
@@ -70,7 +73,7 @@ def load(
             asked = data.select(questions, [category])
             pools.append(_pool(folder, bench, category, against, kept, asked))
     if not pools:
-        raise ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
+        raise nothing
     return pools
 
 
@@ -116,7 +119,7 @@ def _bench_and_baselines(
 ) -> tuple[data.Bench, dict[str, str]]:
     """The bench, and the baselines by category that the judgments of one of your own name."""
     baselines: dict[str, str] = {}
-    if not baseline and folder.bench not in data.BENCHES and len(judged):
+    if not baseline and folder.bench not in data.BENCHES:
         named = judged[judged.baseline != ""]
         baselines = dict(zip(named.category, named.baseline, strict=True))
         baseline = next(iter(baselines.values()), "")
