@@ -26,7 +26,8 @@ from openrlhf_js.sampling.endpoint import Endpoint, NoReply, Reply
 
 URL: Any = "/v1/chat/completions"
 ENDED = ("completed", "failed", "expired", "cancelled")
-FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0  # between two looks
+FIRST_SECONDS = 1.0  # between two looks, and ever more
+MOST_SECONDS = 60.0
 
 
 class JudgeBatch:

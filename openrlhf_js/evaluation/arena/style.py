@@ -162,7 +162,8 @@ def load_tokenizer(bench: str) -> CountTokens:
 FEATURES = ("length", "header", "list", "bold")
 SMALLEST_DEVIATION = 1e-9  # of a feature that varies
 FAR = 0.5  # standard deviations of the pool between its mean and nearly all answers of a model
-OFFICIAL_STEPS, OFFICIAL_ROUNDS = 50, 100  # of each fit, and fits to resampled rows
+OFFICIAL_STEPS = 50  # of each fit
+OFFICIAL_ROUNDS = 100  # fits to resampled rows
 
 
 def differences(ours: Floats, theirs: Floats) -> Floats:

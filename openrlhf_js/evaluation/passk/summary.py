@@ -8,7 +8,7 @@ are left out, and so are items with fewer than j answered samples from pass@j.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,8 @@ from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, me
 from openrlhf_js.tasks import STATUSES
 from openrlhf_js.tasks.prompt_files import Example
 
-FILE, FORMAT = "results.json", "openrlhf_js passk 3"
+FILE = "results.json"
+FORMAT = "openrlhf_js passk 3"
 REFUSED = "refused"  # finish reason, and status
 
 Results = dict[str, Any]
@@ -42,23 +43,26 @@ def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str
         raise ValueError("the model refuses every item")
     correct = [_count(group, "status", "correct") for group in answered]
     votes = _votes(items, answered)
+    k = len(groups[0])
+    per_item: dict[str, Any] = {
+        "uid": list(items),
+        "answered": [len(group) for group in answered],
+        "correct": correct,
+        "majority": votes,
+    }
+    majority = clustered_proportion([vote for vote in votes if vote is not None])
+    rows = _pass_rows(k, per_item["answered"], correct)
+    rows.append(_row("majority_at_k", majority))
+    rows += _share_rows(answered)
+    rows.append(_row(REFUSED, _share(groups, "finish_reason", REFUSED)))
+    rows += _length_rows(samples)
+    graders = sorted({sample["graded_by"] for sample in samples})
     return {
         "items": len(items),
-        "samples": len(groups[0]),
-        "graded_by": ", ".join(sorted({sample["graded_by"] for sample in samples})),
-        "rows": [
-            *_pass_rows(len(groups[0]), [len(group) for group in answered], correct),
-            _row("majority_at_k", clustered_proportion([v for v in votes if v is not None])),
-            *_share_rows(answered),
-            _row(REFUSED, _share(groups, "finish_reason", REFUSED)),
-            *_length_rows(samples),
-        ],
-        "per_item": {
-            "uid": list(items),
-            "answered": [len(group) for group in answered],
-            "correct": correct,
-            "majority": votes,
-        },
+        "samples": k,
+        "graded_by": ", ".join(graders),
+        "rows": rows,
+        "per_item": per_item,
     }
 
 
@@ -94,17 +98,15 @@ def _pass_rows(k: int, answered: Sequence[int], correct: Sequence[int]) -> list[
     """mean@k, and pass@j for j = 1, 2, 4, ... and k."""
     counts = np.array(answered)
     correct_counts = np.array(correct)
-    powers = {1 << bit for bit in range(k.bit_length())}
+    powers_of_two = {1 << bit for bit in range(k.bit_length())}
     rows = []
-    for j in sorted({k, *powers}):
+    for j in sorted(powers_of_two | {k}):
         enough = counts >= j
-        if not enough.any():
-            continue
-        estimate = mean_pass_at_k(counts[enough], correct_counts[enough], j)
-        if j == 1:
-            rows.append(_row("mean_at_k", estimate))
-        rows.append(_row("pass_at", estimate, j))
-    return rows
+        if enough.any():
+            estimate = mean_pass_at_k(counts[enough], correct_counts[enough], j)
+            rows.append(_row("pass_at", estimate, j))
+    mean_at_k = {**rows[0], "quantity": "mean_at_k", "j": None}  # pass@1
+    return [mean_at_k, *rows]
 
 
 def _share_rows(groups: Sequence[Group]) -> list[Row]:
@@ -123,18 +125,17 @@ def _length_rows(samples: Group) -> list[Row]:
     """Mean lengths of all and of the correct samples; none where the endpoint counts no tokens."""
     if any(sample["tokens"] is None for sample in samples):
         return []
-    kinds: dict[str, Callable[[Record], bool]] = {
-        "tokens": lambda sample: True,
-        "tokens_correct": lambda sample: bool(sample["status"] == "correct"),
-    }
-    rows = []
-    for quantity, belongs in kinds.items():
-        chosen = [sample for sample in samples if belongs(sample)]
-        if chosen:
-            tokens = [float(sample["tokens"]) for sample in chosen]
-            uids = [sample["uid"] for sample in chosen]
-            rows.append(_row(quantity, clustered_mean(tokens, uids)))
+    correct = [sample for sample in samples if sample["status"] == "correct"]
+    rows = [_row("tokens", _mean_length(samples))]
+    if correct:
+        rows.append(_row("tokens_correct", _mean_length(correct)))
     return rows
+
+
+def _mean_length(samples: Group) -> Estimate:
+    tokens = [float(sample["tokens"]) for sample in samples]
+    uids = [sample["uid"] for sample in samples]
+    return clustered_mean(tokens, uids)
 
 
 def read_results(place: Path, tasks: Sequence[str] = ()) -> Results:
