@@ -46,6 +46,7 @@ ADVICE = {
     401: "it needs an API key: name the environment variable that holds a valid one (--key_env)",
     404: "it has no model {model!r}, or the address is not its base, which usually ends in /v1",
 }
+REFUSED_ADVICE = "change the setting that it names, or the key (--key_env)"
 PLAIN_QUESTION = [{"role": "user", "content": "Is water wet? Answer with yes or no."}]
 
 # Greedy answers to these tell two models apart that are served under one name.
@@ -144,7 +145,9 @@ class Endpoint:
             cause = self._cause(error)
             raise EndpointError(f"no server answers at {self.base_url}: {cause}") from None
         except openai.APIStatusError as error:
-            raise EndpointError(str(self.read(error.status_code, error.response.text))) from None
+            answer = self.read(error.status_code, error.response.text)
+            advice = f"; {REFUSED_ADVICE}" if _is_refusal(answer) else ""
+            raise EndpointError(f"{answer}{advice}") from None
 
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers, and fills in the name of its only model."""
@@ -292,10 +295,9 @@ class Endpoint:
             if isinstance(answer, Reply):
                 return
             if isinstance(answer, NoReply) and not answer.refused:
-                raise answer
+                raise answer  # which tells nothing of the settings
             self._refuses_all = EndpointError(
-                f"{refusal}; it refuses a plain question as well: change the setting that it "
-                "names, or the key (--key_env)"
+                f"{refusal}; it refuses a plain question as well: {REFUSED_ADVICE}"
             )
             raise self._refuses_all
 
@@ -350,6 +352,10 @@ def _key_of(variable: str) -> str:
     if not re.fullmatch(r"[!-~]+", key):
         raise ValueError(f"the environment variable {variable} holds no API key")
     return key
+
+
+def _is_refusal(answer: object) -> bool:
+    return isinstance(answer, NoReply) and answer.refused
 
 
 def _is_temporary(status: int) -> bool:
