@@ -14,8 +14,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "evaluation"))
 from judged_bench import random_rows, write_judged
 
+from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import Folder
-from openrlhf_js.evaluation.arena.score import Plan, board, compare, load
+from openrlhf_js.evaluation.arena.pool import load
+from openrlhf_js.evaluation.arena.score import Plan, compare
 
 MODELS, QUESTIONS = 20, 750
 ANSWER_CHARACTERS, JUDGMENT_CHARACTERS = 4500, 3600

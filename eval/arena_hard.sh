@@ -10,6 +10,7 @@
 #   BENCH        arena-hard-v2.0 (default: hard prompts and creative writing), or arena-hard-v0.1
 #   CATEGORY     hard_prompt or creative_writing; default: both
 #   NAME         the checkpoint's name in the results; default: the last two parts of its path
+#                (a served model, CHECKPOINT=http://HOST:PORT/v1, needs one)
 #   DATA         folder of questions, answers and judgments (default: data)
 #   BASELINE     what answers are compared with, instead of the benchmark's own
 #   FROM         a clone of github.com/lmarena/arena-hard-auto with its data, instead of the hub
@@ -22,6 +23,7 @@
 #   JUDGE_KEY    the environment variable of its key (default: OPENAI_API_KEY; none: no key)
 #   BATCH        1: by the endpoint's batches, at half the price and within a day
 #   RETRY_FAILED 1: asks games again that have no verdict, or were refused
+#   JUDGE_EMPTY  1: judges although many answers are empty
 #   OUT          folder of the results (default: runs/arena-hard/NAME)
 #   COMPARE      another model that was judged: the paired difference to it
 set -euo pipefail
@@ -36,6 +38,11 @@ if [[ $# -ne 1 || $1 == -* ]]; then
     exit 2
 fi
 checkpoint="${1%/}"
+if [[ $checkpoint == http*://* && -z ${NAME:-} ]]; then
+    # Another checkpoint may be served there tomorrow.
+    echo "A served model needs a name in the results: give it with NAME=js-step200." >&2
+    exit 2
+fi
 bench="${BENCH:-arena-hard-v2.0}"
 data="${DATA:-data}"
 parent="$(basename "$(dirname "$checkpoint")")"
@@ -63,7 +70,7 @@ place=(--data "$data" --bench "$bench")
 against=("${place[@]}" ${BASELINE:+--baseline "$BASELINE"})
 judging=("${against[@]}" "${categories[@]}" --models "$name" --judge "$judge"
     --settings "$settings" ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"}
-    ${RETRY_FAILED:+--retry_failed} ${BATCH:+--batch})
+    ${RETRY_FAILED:+--retry_failed} ${JUDGE_EMPTY:+--judge_empty} ${BATCH:+--batch})
 paying=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
 [[ $key == none ]] || paying+=(--key_env "$key")
 [[ ${BUDGET:-none} == none ]] || paying+=(--budget "$BUDGET")

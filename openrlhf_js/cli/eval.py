@@ -52,6 +52,7 @@ class PasskSettings(ServerSettings):
     prompt_form: PromptForm = Field(
         "auto", description="chat: with the tokenizer's chat template; auto: if it has one"
     )
+    retry_failed: bool = Field(False, description="ask again what the model or server refused")
     source: list[str] = Field(
         [], description="NAME=PATH: file or folder of a benchmark's data, instead of the hub"
     )
@@ -90,7 +91,7 @@ def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
     """Compares two results item by item."""
     from openrlhf_js.evaluation.passk import compare as paired
     from openrlhf_js.evaluation.passk.benchmarks import name_of
-    from openrlhf_js.evaluation.passk.evaluate import read_results
+    from openrlhf_js.evaluation.passk.summary import read_results
     from openrlhf_js.report import passk as report
 
     sides = [read_results(place, [*map(name_of, settings.tasks)]) for place in places]
@@ -105,8 +106,8 @@ def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     """Samples what is missing of one model, then writes and shows the results."""
     from openrlhf_js.evaluation.passk import benchmarks
-    from openrlhf_js.evaluation.passk.evaluate import FILE
     from openrlhf_js.evaluation.passk.evaluate import evaluate as results_of
+    from openrlhf_js.evaluation.passk.summary import FILE
     from openrlhf_js.report import passk as report
 
     overrides = settings.model_dump(include={*OVERRIDES}, exclude_none=True)
@@ -115,7 +116,7 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     names = (f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
     say(", ".join(names), error=True)
     sampler = settings.sampler(model, settings.prompt_form)
-    found = results_of(sampler, asked, out, settings.seed)
+    found = results_of(sampler, asked, out, settings.seed, settings.retry_failed)
     write_json(out / FILE, found)
     picture = report.draw(found, out / "passk.png")
     say(f"\n{found['model']}")

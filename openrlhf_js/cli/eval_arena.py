@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,9 +19,12 @@ from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
 if TYPE_CHECKING:  # pandas, scipy, statsmodels and matplotlib: not for --help
-    from openrlhf_js.evaluation.arena.data import Folder
+    from openrlhf_js.evaluation.arena.board import Board
+    from openrlhf_js.evaluation.arena.data import Bench, Folder
+    from openrlhf_js.evaluation.arena.judge import Judging
+    from openrlhf_js.evaluation.arena.pool import Pool
     from openrlhf_js.evaluation.arena.protocol import JudgeSettings
-    from openrlhf_js.evaluation.arena.score import Board, Pool
+    from openrlhf_js.evaluation.arena.style import CountTokens
 
 PROG = "openrlhf-js eval arena"
 MODULE = "openrlhf_js.cli.eval_arena"
@@ -32,6 +36,8 @@ PROGRAMS = {
     "show": (f"{MODULE}:show", "the page with every question, answer and verdict"),
 }
 Names = tuple[str, ...]
+EMPTY_SHARE = 0.05  # of a model's answers: beyond it they are judged only if the user says so
+EMPTY_REASON = "most often cut off while thinking (generate: --max_new_tokens)"
 
 
 def main(argv: list[str]) -> int:
@@ -109,47 +115,74 @@ class GenerateSettings(BenchSettings, ServerSettings):
 
 
 def _generate(settings: GenerateSettings) -> int:
-    from openrlhf_js.evaluation.arena import data, style
+    from openrlhf_js.evaluation.arena import data
     from openrlhf_js.evaluation.arena.generate import generate as answer
     from openrlhf_js.sampling.sampler import Parameters
 
     questions = data.read_questions(settings.folder)
-    wanted = data.select(dict(list(questions.items())[: settings.questions]), settings.category)
-    count_tokens = None
-    try:
-        count_tokens = style.load_tokenizer(settings.bench)
-    except (OSError, multiprocessing.TimeoutError):
-        why = "tiktoken cannot download its tokenizer; the same command counts it later"
-        say(f"style is not counted: {why}", error=True)
+    first = dict(list(questions.items())[: settings.questions])
+    wanted = data.select(first, settings.category)
+    count_tokens = _token_counter(settings.bench)
     sampler = settings.sampler(settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
-    records, open_questions = answer(
-        *(settings.folder, name, sampler, questions, wanted),
-        Parameters(settings.temperature, settings.top_p, settings.max_new_tokens, settings.seed),
-        *(count_tokens, settings.system, settings.retry_failed),
+    generated = answer(
+        folder=settings.folder,
+        name=name,
+        sampler=sampler,
+        questions=questions,
+        wanted=wanted,
+        parameters=Parameters(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_new_tokens=settings.max_new_tokens,
+            seed=settings.seed,
+        ),
+        count_tokens=count_tokens,
+        system=settings.system,
+        retry_failed=settings.retry_failed,
     )
-    failed = {each["uid"]: each["failed"] for each in records if "failed" in each}
-    said = [each for each in records if each["uid"] not in failed]
-    cut_off = sum(each["finish_reason"] == "length" for each in said)
     say(
-        f"{settings.folder.answers(name)}: answers to {len(said)} of {len(wanted)} questions; "
-        f"{cut_off} were cut off at {settings.max_new_tokens} tokens"
+        f"{settings.folder.answers(name)}: answers to {len(generated.answers)} of {len(wanted)} "
+        f"questions; {generated.cut_off} were cut off at {settings.max_new_tokens} tokens"
     )
-    for problems, kind in ((failed, "failed"), (open_questions, "are open")):
+    if generated.empty:
+        say(
+            f"{generated.empty} answers are empty, thinking apart: {EMPTY_REASON}",
+            error=True,
+            style="bold red",
+        )
+    for problems, outcome in (
+        (generated.failed, "failed (--retry_failed asks them again)"),
+        (generated.still_open, "are open"),
+    ):
         if problems:
-            uid, why = next(iter(problems.items()))
-            say(f"{len(problems)} questions {kind}, such as {uid}: {why}", error=True)
-    return 3 if len(records) < len(wanted) else 0
+            uid, reason = next(iter(problems.items()))
+            say(f"{len(problems)} questions {outcome}, such as {uid}: {reason}", error=True)
+    answered_or_failed = len(generated.answers) + len(generated.failed)
+    return 3 if answered_or_failed < len(wanted) else 0
+
+
+def _token_counter(bench: str) -> CountTokens | None:
+    """Counts tokens as the official repository does; None where its tokenizer does not come."""
+    from openrlhf_js.evaluation.arena import style
+
+    try:
+        return style.load_tokenizer(bench)
+    except (OSError, multiprocessing.TimeoutError):
+        reason = "tiktoken cannot download its tokenizer; the same command counts it later"
+        say(f"style is not counted: {reason}", error=True)
+        return None
 
 
 class JudgeFlags(BenchSettings):
     """Have a judge compare models' answers with the baseline's, in two games for each question.
 
     Every reply is written to judge_ledger/ with its cost, and judgments to model_judgment/. The
-    same command resumes, also after a kill, and pays for nothing twice but what was under way. A
-    game that has no verdict after --tries replies, or is refused, is recorded so and not asked
-    again without --retry_failed. --dry_run says what is left and what it may cost, at 4 bytes for
-    a token, and 900 tokens for a reply before there is any. Status 1: games are open.
+    same command resumes, also after a kill, and pays for nothing twice. Ctrl-C and SIGTERM wait for
+    the replies under way. A game that has no verdict after --tries replies, or is refused, is
+    recorded so and not asked again without --retry_failed. --dry_run says what is left and what it
+    may cost, at 4 bytes for a token, and 900 tokens for a reply before there is any. Status 1:
+    games are open.
     """
 
     bench: str = Field("", description="default: the settings', or arena-hard-v2.0")
@@ -175,6 +208,12 @@ class JudgeFlags(BenchSettings):
     budget: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="dollars for all that these models ever cost"
     )
+    max_wait_seconds: float = Field(
+        900.0, ge=0, description="the longest wait that the endpoint may ask for (Retry-After)"
+    )
+    judge_empty: bool = Field(
+        False, description="judge although more than 5 % of a model's answers are empty"
+    )
     batch: bool = Field(
         False, description="by the endpoint's batches, which cost less and take up to a day"
     )
@@ -190,21 +229,23 @@ def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
     if not flags.settings and not flags.judge:
         raise ValueError("--judge names the judge, or --settings a file that does")
     base: dict[str, Any] = {"temperature": 0.0}
+    official = BENCHES.get(flags.bench or "arena-hard-v2.0")
     if flags.settings:
         base = read_settings(flags.settings).model_dump()
-    elif bench := BENCHES.get(flags.bench or "arena-hard-v2.0"):
-        base |= bench.judges.get(file_name(flags.judge), {})
+    elif official:
+        base |= official.judges.get(file_name(flags.judge), {})
     try:
-        more = base.get("parameters", {}) | dict(json.loads(flags.parameters))
+        parameters = base.get("parameters", {}) | dict(json.loads(flags.parameters))
     except (ValueError, TypeError):
         raise ValueError(f"--parameters {flags.parameters!r:.80} is no JSON object") from None
-    taken = {"temperature", "max_tokens", "concurrency", "games"}
-    own = flags.model_dump(include=taken, exclude_none=True) | {"parameters": more}
-    return JudgeSettings(**{**base, **own, "judge_model": flags.judge or base["judge_model"]})
+    overrides = {"temperature", "max_tokens", "concurrency", "games"}
+    base |= flags.model_dump(include=overrides, exclude_none=True)
+    base |= {"parameters": parameters, "judge_model": flags.judge or base["judge_model"]}
+    return JudgeSettings(**base)
 
 
 def _judge(flags: JudgeFlags) -> int:
-    from openrlhf_js.evaluation.arena import data, protocol
+    from openrlhf_js.evaluation.arena import data
     from openrlhf_js.evaluation.arena.judge import Judging
     from openrlhf_js.sampling.endpoint import Endpoint
 
@@ -212,7 +253,7 @@ def _judge(flags: JudgeFlags) -> int:
     name = data.file_name(flags.judge_name or settings.judge_model)
     bench_name = flags.bench or settings.bench_name or "arena-hard-v2.0"
     bench = data.bench_of(bench_name, flags.baseline or settings.baseline)
-    models = list(dict.fromkeys(map(data.file_name, flags.models or settings.model_list)))
+    models = [data.file_name(model) for model in flags.models or settings.model_list]
     if not models:
         raise ValueError("--models says whose answers to judge")
     if flags.budget is not None and settings.price(name) is None:
@@ -220,29 +261,78 @@ def _judge(flags: JudgeFlags) -> int:
             f"--budget needs the price of {settings.judge_model}: put it under 'prices' in the "
             "settings, in dollars for a million tokens, such as {input: 2, output: 8}"
         )
-    how = (flags.tries, flags.retry_failed, flags.batch)
-    endpoint = Endpoint(flags.url, settings.judge_model, flags.key_env, settings.timeout_seconds)
+    endpoint = Endpoint(
+        flags.url,
+        settings.judge_model,
+        flags.key_env,
+        settings.timeout_seconds,
+        flags.max_wait_seconds,
+    )
     if flags.check:
         say(f"a server answers at {endpoint.connect().base_url}")
         return 0
     folder = data.Folder(flags.data, bench.name)
-    wanted = data.select(data.read_questions(folder), flags.category)
-    with Judging(folder, bench, name, settings, wanted, models, *how) as judging:
-        for category, ledger in judging.ledgers.items():
-            recorded = {name: ledger.store.identity}
-            if said := protocol.deviations(bench, category, [name], recorded):
-                say(f"{category}: not the official protocol: {'; '.join(said)}", error=True)
+    judging = Judging(
+        folder=folder,
+        bench=bench,
+        judge=name,
+        settings=settings,
+        wanted=data.select(data.read_questions(folder), flags.category),
+        models=list(dict.fromkeys(models)),
+        tries=flags.tries,
+        retry_failed=flags.retry_failed,
+        batch=flags.batch,
+    )
+    with judging:
+        _say_deviations(judging, bench)
         say(judging.expected())
+        too_many_empty = _say_empty_answers(judging)
         if flags.dry_run:
             return 0
+        if too_many_empty and not flags.judge_empty:
+            _ask_whether_to_judge_empty_answers()
         try:
-            if judging.open_games() or judging.under_way:
+            if judging.open_games() or judging.in_batches:
                 endpoint.connect()
             judging.run(endpoint, settings.concurrency, flags.budget)
         finally:
             for line in judging.outcome():
                 say(line)
         return int(judging.still_open > 0 or judging.missing > 0)
+
+
+def _say_deviations(judging: Judging, bench: Bench) -> None:
+    from openrlhf_js.evaluation.arena import protocol
+
+    for category, ledger in judging.ledgers.items():
+        recorded = {judging.judge: ledger.store.identity}
+        deviations = protocol.deviations(bench, category, [judging.judge], recorded)
+        if deviations:
+            say(f"{category}: not the official protocol: {'; '.join(deviations)}", error=True)
+
+
+def _say_empty_answers(judging: Judging) -> bool:
+    """Warns of empty answers; returns whether a model has too many to pay for without asking."""
+    counts = judging.empty_answers()
+    for count in counts:
+        say(
+            f"WARNING: {count.empty:,} of {count.answers:,} answers of {count.model} that are to "
+            f"be judged are empty, {EMPTY_REASON}: the judge would be paid for seeing nothing",
+            error=True,
+            style="bold red",
+        )
+    return any(count.share > EMPTY_SHARE for count in counts)
+
+
+def _ask_whether_to_judge_empty_answers() -> None:
+    """Asks on a terminal; ValueError where nobody answers, or the answer is no."""
+    from rich.prompt import Confirm
+
+    limit = f"more than {EMPTY_SHARE:.0%} of a model's answers are empty"
+    if not sys.stdin.isatty():
+        raise ValueError(f"{limit}: nothing was judged; --judge_empty judges them all the same")
+    if not Confirm.ask(f"{limit}. Judge them all the same?", default=False):
+        raise ValueError("nothing was judged")
 
 
 class PoolSettings(BenchSettings):
@@ -283,36 +373,64 @@ class PageSettings(PoolSettings):
 
 def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]:
     """What was judged, leaderboards of each judge and of all pooled, and comparisons."""
-    from openrlhf_js.evaluation.arena import score
     from openrlhf_js.evaluation.arena.data import file_name
+    from openrlhf_js.evaluation.arena.pool import load
 
     folder = settings.folder
     judges = [file_name(name) for name in settings.judge] or folder.judges()
     if not settings.judge and len(judges) != 1:
         raise ValueError(f"--judge says whose judgments; {folder.root} has {judges or 'none'}")
-    pools = score.load(folder, judges, settings.category, settings.baseline)
+    pools = load(folder, judges, settings.category, settings.baseline)
     models = [file_name(name) for name in settings.models]
-    boards, sentences, problems = [], [], []
-    judged = {model for pool in pools for model in (*pool.judged.model, pool.baseline)}
-    if unknown := [name for name in models if name not in judged]:
-        problems.append(f"not judged: {', '.join(unknown)}; judged: {', '.join(sorted(judged))}")
+    boards: list[Board] = []
+    comparisons: list[str] = []
+    problems = _unknown_models(models, pools)
     for pool in pools:
-        alone = [[name] for name in judges if name in pool.judges]
-        for names in [*alone, pool.judges] if len(alone) > 1 else alone:
+        for names in _judges_alone_and_pooled(judges, pool):
             try:
-                for control in settings.style_control:
-                    plan = score.Plan(settings.ci, control, settings.much_weight)
-                    boards.append(score.board(pool, names, plan, models))
-                for pair in settings.compare:
-                    _, said = score.compare(pool, names, plan, *map(file_name, pair))
-                    sentences.append(f"{pool.category}, judged by {' + '.join(names)}: {said}")
+                _add_boards(settings, pool, names, models, boards, comparisons)
             except ValueError as error:  # another category may have it
                 problems.append(str(error))
-    if not boards or (settings.compare and not sentences):
+    if not boards or (settings.compare and not comparisons):
         raise ValueError("\n".join(problems))
     for problem in problems:
         say(f"note: {problem}", error=True)
-    return pools, boards, sentences
+    return pools, boards, comparisons
+
+
+def _unknown_models(models: Sequence[str], pools: Sequence[Pool]) -> list[str]:
+    judged = {model for pool in pools for model in (*pool.judged.model, pool.baseline)}
+    unknown = [name for name in models if name not in judged]
+    if not unknown:
+        return []
+    return [f"not judged: {', '.join(unknown)}; judged: {', '.join(sorted(judged))}"]
+
+
+def _judges_alone_and_pooled(judges: Sequence[str], pool: Pool) -> list[list[str]]:
+    alone = [[name] for name in judges if name in pool.judges]
+    return [*alone, pool.judges] if len(alone) > 1 else alone
+
+
+def _add_boards(
+    settings: PoolSettings,
+    pool: Pool,
+    judges: Sequence[str],
+    models: Sequence[str],
+    boards: list[Board],
+    comparisons: list[str],
+) -> None:
+    """Adds the leaderboards of some judges in a category, and the comparisons, in words."""
+    from openrlhf_js.evaluation.arena import score
+    from openrlhf_js.evaluation.arena.board import board
+    from openrlhf_js.evaluation.arena.data import file_name
+
+    for control in settings.style_control:
+        plan = score.Plan(settings.ci, control, settings.much_weight)
+        boards.append(board(pool, judges, plan, models))
+    for a, b in settings.compare:
+        plan = score.Plan(settings.ci, much_weight=settings.much_weight)
+        _, sentence = score.compare(pool, judges, plan, file_name(a), file_name(b))
+        comparisons.append(f"{pool.category}, judged by {' + '.join(judges)}: {sentence}")
 
 
 def _score(settings: ScoreSettings) -> int:

@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 
 from openrlhf_js import __version__
 from openrlhf_js.evaluation.arena import data
-from openrlhf_js.evaluation.arena.score import MARGIN_OF_A, Board, Pool, Row
+from openrlhf_js.evaluation.arena.board import Board, Row
+from openrlhf_js.evaluation.arena.pool import MARGIN_OF_A, Pool
 from openrlhf_js.report import style
 from openrlhf_js.report.pages import TEMPLATES, render
 
@@ -43,15 +44,18 @@ MISSING = "a verdict is missing"
 def cells(board: Board) -> list[Row]:
     """A board's rows as texts for a table."""
     missing = any(row.get("games_missing") for row in board.rows)
-    return [_cells(row, row["model"] == board.baseline, missing) for row in board.rows]
+    refused = any(row.get("games_failed") for row in board.rows)
+    return [_cells(row, row["model"] == board.baseline, missing, refused) for row in board.rows]
 
 
-def _cells(row: Row, baseline: bool, missing: bool) -> Row:
+def _cells(row: Row, baseline: bool, missing: bool, refused: bool) -> Row:
     def number(name: str, form: str = ".1f", scale: float = 1, unit: str = "") -> str:
         return "" if row.get(name) is None else f"{scale * row[name]:{form}}{unit}"
 
     low, high = (None, None) if baseline else (row["ci_low"], row["ci_high"])
     found = {"model": row["model"], "score": style.interval(row["score"], low, high, ".1f")}
+    if refused:
+        found["refused"] = number("games_failed", "g")
     if row["style_control"] != "none":
         found["without control"] = number("score_without_control")
     if missing:

@@ -39,8 +39,10 @@ def passes(found: Mapping[str, Any]) -> Table:
 
 
 def details(found: Mapping[str, Any]) -> Table:
-    """Statuses, truncation, and lengths of correct and other responses."""
-    statuses = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
+    """Statuses, truncation, refusals if any, and lengths of correct and other responses."""
+    statuses = ["correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated"]
+    if any(_refused(task) for task in found["tasks"].values()):
+        statuses.append("refused")
     return [
         {
             "responses %": name,
@@ -69,25 +71,48 @@ def differences(found: Mapping[str, Any]) -> Table:
 
 def notes(found: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures."""
-    said = ["Intervals are 95 %, by item."]
+    lines = ["Intervals are 95 %, by item."]
     for name, task in found["tasks"].items():
-        refused, truncated, *ungraded = (
-            100 * (value_of(task, each)["value"] or 0)
-            for each in ("refused", "truncated", "timeout", "error")
-        )
-        if refused:
-            said.append(f"{name}: {refused:.2f} % were refused, and count as not correct.")
-        if truncated >= TRUNCATED_WARNING:
-            said.append(
-                f"{name}: {truncated:.1f} % were cut off at {task['settings']['max_new_tokens']:,} "
-                "tokens; a larger --max_new_tokens may raise the score."
-            )
-        if any(ungraded):
-            said.append(
-                f"{name}: {sum(ungraded):.2f} % could not be graded and count as not correct; the "
-                "same command tries again."
-            )
-    return said
+        for line in (_refused(task), _truncated(task), _ungraded(task)):
+            if line:
+                lines.append(f"{name}: {line}")
+    return lines
+
+
+def _refused(task: Mapping[str, Any]) -> str:
+    """How many responses were refused, and what the score is if they count as not correct."""
+    answered = task["per_item"]["answered"]
+    samples = task["items"] * task["samples"]
+    refused = samples - sum(answered)
+    if not refused:
+        return ""
+    score = 100 * sum(task["per_item"]["correct"]) / samples
+    return (
+        f"{refused:,} of {samples:,} responses were refused and are in no figure "
+        f"({answered.count(0)} items have no other); if they count as not correct, mean@k is "
+        f"{score:.1f} %. --retry_failed asks them again."
+    )
+
+
+def _truncated(task: Mapping[str, Any]) -> str:
+    truncated = _percent(task, "truncated")
+    if truncated < TRUNCATED_WARNING:
+        return ""
+    return (
+        f"{truncated:.1f} % were cut off at {task['settings']['max_new_tokens']:,} tokens; a "
+        "larger --max_new_tokens may raise the score."
+    )
+
+
+def _ungraded(task: Mapping[str, Any]) -> str:
+    ungraded = _percent(task, "timeout") + _percent(task, "error")
+    if not ungraded:
+        return ""
+    return f"{ungraded:.2f} % could not be graded and count as not correct; run it again to retry."
+
+
+def _percent(task: Mapping[str, Any], quantity: str) -> float:
+    return 100 * float(value_of(task, quantity)["value"] or 0)
 
 
 def draw(found: Mapping[str, Any], path: Path) -> Path:

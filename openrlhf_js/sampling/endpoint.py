@@ -1,40 +1,63 @@
-"""An OpenAI-compatible endpoint: one request, or many at a time.
+"""An OpenAI-compatible endpoint: its models, and one request at a time (`run_all` makes many).
 
-The `openai` package sends, and retries 429, 5xx and lost connections with back-off and Retry-After.
+The `openai` package sends, and retries 429, 5xx and lost connections with back-off, and after a
+`Retry-After` of up to two minutes. Longer ones are waited for here.
+
+An answer of status 400, 403, 413 or 422 may concern one request (moderation, a prompt that is too
+long) or all of them (a wrong setting). It concerns one once any request has had a reply. Where none
+has yet, a plain question with the same settings finds out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
 import openai
 
-CONNECT_SECONDS, LISTING_SECONDS = 4.0, 5.0
+from openrlhf_js.common.console import say
+
+CONNECT_SECONDS = 4.0
+LISTING_SECONDS = 5.0
 RETRIES = 16  # about two minutes of back-off
+PACKAGE_WAITS_SECONDS = 120.0  # the longest Retry-After that the `openai` package waits for
+MAX_WAIT_SECONDS = 900.0  # the longest that is waited for here, by default
 UNANSWERED = 8  # requests in a row, with no reply to any other, that end the run
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
+LARGEST_COUNT = 10**9  # of tokens
 EXCERPT_CHARACTERS = 300
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-ABOUT_ONE_REQUEST = re.compile(  # an answer of status 400 that others may not get
-    r"content_filter|content management policy|context.length|token count|too long", re.IGNORECASE
-)
+CHAT_PATH = "/chat/completions"
+
+MAYBE_ONE_REQUEST = (400, 403, 413, 422)  # statuses of requests that are refused
+TEMPORARY = (408, 409, 429)  # and all from 500 on
 ADVICE = {
     401: "it needs an API key: name the environment variable that holds a valid one (--key_env)",
     404: "it has no model {model!r}, or the address is not its base, which usually ends in /v1",
 }
+REFUSED_ADVICE = "change the setting that it names, or the key (--key_env)"
+PLAIN_QUESTION = [{"role": "user", "content": "Is water wet? Answer with yes or no."}]
 
-Job = TypeVar("Job")
-Result = TypeVar("Result")
+# Greedy answers to these tell two models apart that are served under one name.
+FINGERPRINT_QUESTIONS = (
+    "Continue this story: The lighthouse keeper opened the door and",
+    "What is 17 * 23? Think step by step.",
+    "Name a word that few people know, and explain it.",
+    "Write a Python function that reverses the words of a sentence.",
+)
+FINGERPRINT_TOKENS = 64
+FINGERPRINT_DIGITS = 16
 
 
 class Reply(NamedTuple):
@@ -63,11 +86,23 @@ class NoReply(RuntimeError):
         self.refused = refused
 
 
+class ServedModel(NamedTuple):
+    """A model as an endpoint lists it.
+
+    vLLM's `created` is the time of the request and tells nothing; `root` is the folder or hub id
+    that the server was started with, "" where the endpoint does not say.
+    """
+
+    name: str
+    root: str = ""
+
+
 class Endpoint:
     """A model at an OpenAI-compatible address; an async context manager.
 
     `#NAME` after the address names the model; without it or `model` it is the only one served. The
-    timeout is for one reply, retries included.
+    timeout is for one reply, retries included. `max_wait_seconds` is for the waits that the
+    endpoint asks for with Retry-After, between two replies.
     """
 
     def __init__(
@@ -76,73 +111,111 @@ class Endpoint:
         model: str = "",
         api_key_env: str | None = None,
         timeout_seconds: float = 600.0,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
     ):
         address, _, name = base_url.strip().partition("#")
-        self.base_url = address.rstrip("/").removesuffix("/chat/completions")
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{base_url!r} is no address; give one like http://localhost:8000/v1")
-        if parts.username or parts.query:  # would be saved beside the results
-            raise ValueError("an address with a user or a query may hold a secret; use --key_env")
-        self.model, self.timeout_seconds = model or name, timeout_seconds
-        self._key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
-        if api_key_env and not re.fullmatch(r"[!-~]+", self._key):
-            raise ValueError(f"the environment variable {api_key_env} holds no API key")
-        self._where: Any = {"base_url": self.base_url, "api_key": self._key or "none"}
-        self._proxies = parts.hostname not in LOOPBACK
+        self.base_url = address.rstrip("/").removesuffix(CHAT_PATH)
+        host = _checked_host(self.base_url, given=base_url)
+        self.model = model or name
+        self.root = ""
+        self.timeout_seconds = timeout_seconds
+        self.max_wait_seconds = max_wait_seconds
+        self._key = _key_of(api_key_env) if api_key_env else ""
+        self._address: Any = {"base_url": self.base_url, "api_key": self._key or "none"}
+        self._proxies = host not in LOOPBACK
         self._client: openai.AsyncOpenAI | None = None
-        self._unanswered, self._last_reply = 0, 0.0
+        self._unanswered = 0
+        self._last_reply: float | None = None  # when it came
+        self._pause_ends = 0.0
+        self._waited_seconds = 0.0  # since the last reply, as the endpoint asked
+        self._refuses_all: EndpointError | None = None
 
     @contextmanager
     def client(self, timeout: Any = None, retries: int = RETRIES) -> Iterator[openai.OpenAI]:
         """The package's own client; what goes wrong with it is an EndpointError."""
         try:
             with openai.OpenAI(
-                **self._where,
+                **self._address,
                 timeout=timeout or openai.Timeout(self.timeout_seconds, connect=CONNECT_SECONDS),
                 max_retries=retries,
                 http_client=openai.DefaultHttpxClient(trust_env=self._proxies),
             ) as client:
                 yield client
         except openai.APIConnectionError as error:
-            raise EndpointError(
-                f"no server answers at {self.base_url}: {self._cause(error)}"
-            ) from None
+            cause = self._cause(error)
+            raise EndpointError(f"no server answers at {self.base_url}: {cause}") from None
         except openai.APIStatusError as error:
-            said = self.read(error.status_code, error.response.text)
-            raise EndpointError(str(said)) from None
+            answer = self.read(error.status_code, error.response.text)
+            advice = f"; {REFUSED_ADVICE}" if _is_refusal(answer) else ""
+            raise EndpointError(f"{answer}{advice}") from None
 
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers, and fills in the name of its only model."""
-        names: list[str] = []
-        with self.client(openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS), 0) as client:
+        models = {model.name: model for model in self._listed_models()}
+        if not self.model and len(models) != 1:
+            names = ", ".join(list(models)[:8])
+            raise ValueError(
+                f"{self.base_url} serves {len(models)} models ({names}): name one, as in "
+                f"{self.base_url}#NAME"
+            )
+        self.model = self.model or next(iter(models))
+        self.root = models.get(self.model, ServedModel(self.model)).root
+        return self
+
+    def _listed_models(self) -> list[ServedModel]:
+        """The models that the endpoint lists; [] where it lists none, or not in a known form."""
+        timeout = openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS)
+        with self.client(timeout, retries=0) as client:
             try:
-                names = [str(each.id) for each in client.models.list().data]
+                cards = client.models.list().data
+                return [ServedModel(str(c.id), str(getattr(c, "root", "") or "")) for c in cards]
             except openai.APIStatusError as error:  # not every endpoint lists its models
                 if error.status_code in (401, 403) or not self.model:
                     raise
             except (ValueError, TypeError, AttributeError):
                 pass  # a page instead of a list
-        if not self.model and len(names) != 1:
-            raise ValueError(
-                f"{self.base_url} serves {len(names)} models ({', '.join(names[:8])}): name one, "
-                f"as in {self.base_url}#NAME"
-            )
-        self.model = self.model or names[0]
-        return self
+        return []
+
+    def greedy_fingerprint(self, max_tokens_name: str = "max_tokens") -> str:
+        """A hash of some greedy answers, asked one after the other; "" where greedy is refused.
+
+        The same weights on the same server give the same one; other weights hardly ever do.
+        """
+        sampling: dict[str, Any] = {"temperature": 0.0, "seed": 0}
+        sampling[max_tokens_name] = FINGERPRINT_TOKENS
+        answers = []
+        with self.client() as client:
+            for question in FINGERPRINT_QUESTIONS:
+                body = self.request([{"role": "user", "content": question}], **sampling)
+                try:
+                    answer = self.read(200, client.post(CHAT_PATH, cast_to=str, body=body))
+                except openai.APIStatusError as error:
+                    if error.status_code in MAYBE_ONE_REQUEST:
+                        return ""
+                    raise
+                if not isinstance(answer, Reply):
+                    raise EndpointError(str(answer))
+                answers.append([answer.text, answer.thinking])
+        return hashlib.sha256(json.dumps(answers).encode()).hexdigest()[:FINGERPRINT_DIGITS]
 
     async def __aenter__(self) -> Endpoint:
         self._client = openai.AsyncOpenAI(
-            **self._where,
+            **self._address,
             timeout=openai.Timeout(self.timeout_seconds, connect=CONNECT_SECONDS),
             max_retries=RETRIES,
             http_client=openai.DefaultAioHttpClient(trust_env=self._proxies),
         )
+        self._stopping = asyncio.Event()
+        self._plain_question_lock = asyncio.Lock()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._client:
             await self._client.close()
+
+    def stop(self) -> None:
+        """Ends waits that the endpoint asked for: nothing is under way in them."""
+        self._stopping.set()
 
     def request(self, messages: Sequence[Any], **parameters: Any) -> dict[str, Any]:
         """The body of a request; parameters that are None are not sent."""
@@ -151,27 +224,89 @@ class Endpoint:
 
     async def chat(self, messages: Sequence[Any], **parameters: Any) -> Reply:
         """One reply, or NoReply or EndpointError; parameters that are None are not sent."""
-        assert self._client, "an endpoint is used inside `async with`"
-        body = self.request(messages, **parameters)
         began = time.monotonic()
-        try:
-            with anyio.fail_after(self.timeout_seconds):
-                answer = await self._client.post("/chat/completions", cast_to=str, body=body)
-            found = self.read(200, answer)
-        except openai.APIStatusError as error:
-            found = self.read(error.status_code, error.response.text)
-        except TimeoutError:
-            found = NoReply(f"no reply within {self.timeout_seconds:g} s")
-        except (openai.APIConnectionError, aiohttp.ClientError) as error:
-            found = NoReply(f"connection lost: {self._cause(error)}")
-        if isinstance(found, Reply):
-            self._unanswered, self._last_reply = 0, time.monotonic()
-            return found
-        if isinstance(found, NoReply) and not found.refused:
-            self._unanswered += 1
-            if self._unanswered >= UNANSWERED and self._last_reply < began:
-                found = EndpointError(f"{self.base_url} no longer replies; the last: {found}")
-        raise found
+        answer = await self._answer(self.request(messages, **parameters))
+        if isinstance(answer, Reply):
+            return answer
+        if isinstance(answer, NoReply) and answer.refused:
+            await self._check_that_others_are_answered(answer, parameters)
+        elif isinstance(answer, NoReply):
+            self._count_unanswered(answer, began)
+        raise answer
+
+    async def _answer(self, body: Mapping[str, Any]) -> Reply | NoReply | EndpointError:
+        """The answer to a request, after all waits that the endpoint asks for."""
+        assert self._client, "an endpoint is used inside `async with`"
+        while True:
+            await self._pause()
+            if self._stopping.is_set():
+                return NoReply("stopped before the request was sent")
+            try:
+                with anyio.fail_after(self.timeout_seconds):
+                    text = await self._client.post(CHAT_PATH, cast_to=str, body=body)
+            except openai.APIStatusError as error:
+                wait_seconds = _retry_after_seconds(error.response.headers)
+                if _is_temporary(error.status_code) and wait_seconds > PACKAGE_WAITS_SECONDS:
+                    self._begin_pause(wait_seconds)
+                    continue
+                return self.read(error.status_code, error.response.text)
+            except TimeoutError:
+                return NoReply(f"no reply within {self.timeout_seconds:g} s")
+            except (openai.APIConnectionError, aiohttp.ClientError) as error:
+                return NoReply(f"connection lost: {self._cause(error)}")
+            answer = self.read(200, text)
+            if isinstance(answer, Reply):
+                self._unanswered = 0
+                self._waited_seconds = 0.0
+                self._last_reply = time.monotonic()
+            return answer
+
+    def _begin_pause(self, seconds: float) -> None:
+        """Has all requests wait, unless they do; EndpointError if that is beyond the limit."""
+        now = time.monotonic()
+        if now < self._pause_ends:
+            return
+        limit = f"--max_wait_seconds {self.max_wait_seconds:g}"
+        if self._waited_seconds + seconds > self.max_wait_seconds:
+            raise EndpointError(
+                f"{self.base_url} asks to wait {seconds:g} s, after {self._waited_seconds:g} s "
+                f"without a reply: that is beyond {limit}"
+            )
+        self._waited_seconds += seconds
+        self._pause_ends = now + seconds
+        say(f"{self.base_url} asks to wait {seconds:g} s: waiting (limit: {limit})", error=True)
+
+    async def _pause(self) -> None:
+        seconds = self._pause_ends - time.monotonic()
+        if seconds > 0:
+            with anyio.move_on_after(seconds):
+                await self._stopping.wait()
+
+    async def _check_that_others_are_answered(
+        self, refusal: NoReply, parameters: Mapping[str, Any]
+    ) -> None:
+        """EndpointError if no request has had a reply, and a plain question gets none either."""
+        async with self._plain_question_lock:
+            if self._last_reply is not None:
+                return
+            if self._refuses_all:
+                raise self._refuses_all
+            answer = await self._answer(self.request(PLAIN_QUESTION, **parameters))
+            if isinstance(answer, Reply):
+                return
+            if isinstance(answer, NoReply) and not answer.refused:
+                raise answer  # which tells nothing of the settings
+            self._refuses_all = EndpointError(
+                f"{refusal}; it refuses a plain question as well: {REFUSED_ADVICE}"
+            )
+            raise self._refuses_all
+
+    def _count_unanswered(self, answer: NoReply, began: float) -> None:
+        """EndpointError where many in a row have had no reply, and no other since they began."""
+        self._unanswered += 1
+        silent = self._last_reply is None or self._last_reply < began
+        if self._unanswered >= UNANSWERED and silent:
+            raise EndpointError(f"{self.base_url} no longer replies; the last: {answer}")
 
     def read(self, status: int, body: str) -> Reply | NoReply | EndpointError:
         """What an answer says."""
@@ -181,14 +316,13 @@ class Endpoint:
                 return _reply(body)
             except ValueError as error:
                 return NoReply(f"the answer holds no chat completion: {error}")
-        said = f"{self.base_url} answered {status}: {' '.join(body.split())[:EXCERPT_CHARACTERS]}"
-        if status == 413 or (status == 400 and ABOUT_ONE_REQUEST.search(body)):
-            return NoReply(said, refused=True)
-        passes = status in (408, 409, 429) or status >= 500
-        if passes and "insufficient_quota" not in body:
-            return NoReply(said)
+        message = f"{self.base_url} answered {status}: {_excerpt(body)}"
+        if status in MAYBE_ONE_REQUEST:
+            return NoReply(message, refused=True)
+        if _is_temporary(status) and "insufficient_quota" not in body:
+            return NoReply(message)
         advice = ADVICE.get(status, "change the setting that it names").format(model=self.model)
-        return EndpointError(f"{said}; {advice}")
+        return EndpointError(f"{message}; {advice}")
 
     def _cause(self, error: Exception) -> str:
         cause = error.__cause__ or error
@@ -196,81 +330,96 @@ class Endpoint:
 
     def _scrubbed(self, text: str) -> str:
         """The text without the API key, which an endpoint may repeat."""
-        if len(self._key) >= SHORTEST_KEY:
-            for key in (self._key, self._key.replace("/", "\\/")):  # as some write JSON
-                text = text.replace(key, "[key]")
-        return text
+        if len(self._key) < SHORTEST_KEY:
+            return text
+        escaped = self._key.replace("/", "\\/")  # as some write JSON
+        return text.replace(self._key, "[key]").replace(escaped, "[key]")
+
+
+def _checked_host(address: str, given: str) -> str:
+    """The host of an address; ValueError if it is none, or may hold a secret."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{given!r} is no address; give one like http://localhost:8000/v1")
+    if parts.username or parts.query:  # would be saved beside the results
+        raise ValueError("an address with a user or a query may hold a secret; use --key_env")
+    return parts.hostname
+
+
+def _key_of(variable: str) -> str:
+    """The API key in an environment variable."""
+    key = os.environ.get(variable, "").strip()
+    if not re.fullmatch(r"[!-~]+", key):
+        raise ValueError(f"the environment variable {variable} holds no API key")
+    return key
+
+
+def _is_refusal(answer: object) -> bool:
+    return isinstance(answer, NoReply) and answer.refused
+
+
+def _is_temporary(status: int) -> bool:
+    return status in TEMPORARY or status >= 500
+
+
+def _retry_after_seconds(headers: Mapping[str, str]) -> float:
+    """The wait that an answer asks for, in seconds or until a date; 0 where it asks for none."""
+    value = headers.get("retry-after", "")
+    try:
+        return float(value)
+    except ValueError:
+        pass
+    try:
+        return parsedate_to_datetime(value).timestamp() - time.time()
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _excerpt(body: str) -> str:
+    return " ".join(body.split())[:EXCERPT_CHARACTERS]
 
 
 def _reply(body: str) -> Reply:
+    """The reply in the body of a chat completion; ValueError where there is none."""
     try:
-        found = json.loads(body)
-        choice, usage = found["choices"][0], found.get("usage") or {}
+        completion = json.loads(body)
+        usage = completion.get("usage") or {}
+        choice = completion["choices"][0]
         message = choice["message"]
         content = message.get("content")
-        apart = message.get("reasoning_content") or message.get("reasoning")
-        parts = content if isinstance(content, list) else None
-        counts = [usage.get(f"{name}_tokens") for name in ("prompt", "completion", "total")]
-        finish_reason = choice.get("finish_reason")
+        reasoning = message.get("reasoning_content") or message.get("reasoning")
+        return Reply(
+            text=_text(content, "text"),
+            thinking=_text(reasoning, "text") or _thinking_parts(content),
+            finish_reason=_text(choice.get("finish_reason"), ""),
+            prompt_tokens=_count(usage.get("prompt_tokens")),
+            completion_tokens=_completion_tokens(usage),
+        )
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
-        raise ValueError(repr(" ".join(body[:EXCERPT_CHARACTERS].split()))) from None
-    prompt, completion, total = (
-        each if type(each) is int and 0 <= each < 10**9 else None for each in counts
-    )
-    if prompt is not None and total is not None:  # Gemini counts paid thinking in the total alone
-        completion = max(completion or 0, total - prompt)
-    thinking = _text(apart, "text") or _text(parts, "thinking")
-    return Reply(_text(content, "text"), thinking, _text(finish_reason, ""), prompt, completion)
+        raise ValueError(repr(_excerpt(body[:EXCERPT_CHARACTERS]))) from None
+
+
+def _completion_tokens(usage: Mapping[str, Any]) -> int | None:
+    """Tokens that are paid for; Gemini counts those of thinking in the total alone."""
+    prompt = _count(usage.get("prompt_tokens"))
+    completion = _count(usage.get("completion_tokens"))
+    total = _count(usage.get("total_tokens"))
+    if prompt is None or total is None:
+        return completion
+    return max(completion or 0, total - prompt)
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < LARGEST_COUNT else None
+
+
+def _thinking_parts(content: Any) -> str:
+    return _text(content, "thinking") if isinstance(content, list) else ""
 
 
 def _text(content: Any, kind: str) -> str:
     """A string, or the parts of that kind in a list, as text that UTF-8 can encode."""
     if isinstance(content, list):
-        parts = [part.get(kind) for part in content if isinstance(part, dict)]
-        content = "".join(_text(part, "text") for part in parts)
+        contents = [part.get(kind) for part in content if isinstance(part, dict)]
+        content = "".join(_text(value, "text") for value in contents)
     return content.encode(errors="replace").decode() if isinstance(content, str) else ""
-
-
-def run_all(
-    endpoint: Endpoint,
-    jobs: Iterable[Job],
-    work: Callable[[Job], Awaitable[Result]],
-    on_results: Callable[[list[tuple[Job, Result | NoReply]]], None],
-    concurrency: int,
-) -> None:
-    """Runs `work` on every job, `concurrency` at a time, and hands over results as they come.
-
-    `jobs` is read as needed, each after a result was handed over. `on_results` runs in a thread,
-    one call at a time, with all that came since its last call; `NoReply` stands for a job without
-    a reply. Whatever else `work` or `on_results` raises ends the run, as Ctrl-C does, once the
-    results that came are handed over.
-    """
-    waiting, turn = iter(jobs), asyncio.Lock()
-    came: list[tuple[Job, Result | NoReply]] = []
-
-    async def hand_over() -> None:
-        async with turn:
-            if found := came[:]:
-                came.clear()
-                await asyncio.to_thread(on_results, found)
-
-    async def worker() -> None:
-        for job in waiting:
-            try:
-                came.append((job, await work(job)))
-            except NoReply as error:
-                came.append((job, error))
-            await asyncio.shield(hand_over())
-
-    async def everything() -> None:
-        async with endpoint:
-            workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
-            try:
-                await asyncio.gather(*workers)
-            finally:
-                for each in workers:
-                    each.cancel()
-                await asyncio.gather(*workers, return_exceptions=True)
-                await hand_over()
-
-    asyncio.run(everything())

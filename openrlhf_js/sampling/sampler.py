@@ -11,20 +11,23 @@ import base64
 import math
 import mimetypes
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from openrlhf_js.common.model_folders import model_folder
 from openrlhf_js.common.processors import IMAGE_TAG, check_images
-from openrlhf_js.sampling.endpoint import Endpoint, NoReply, run_all
+from openrlhf_js.sampling.endpoint import Endpoint, NoReply
 from openrlhf_js.sampling.engines import Engine, key
 from openrlhf_js.sampling.models import model_files, model_fingerprint
 from openrlhf_js.sampling.prompts import Form, Prompt, asked
+from openrlhf_js.sampling.run_all import run_all
 from openrlhf_js.sampling.settings import EngineSettings, PromptForm
 
 OPEN_THOUGHT = re.compile(r"(<(think|thinking|thought|reasoning|seed:think)>|\[THINK\])\s*\Z")
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
+# Of a sampler's identity: which model it is.
+MODEL_IDENTITY = ("model_sha256", "served_model", "served_root", "greedy_answers")
 
 
 class Parameters(NamedTuple):
@@ -68,6 +71,8 @@ class LocalSampler:
 
     `name` is for people; `identity` is what samples depend on, besides the parameters.
     """
+
+    same_model = False
 
     def __init__(self, settings: EngineSettings, model: str, prompt_form: PromptForm = "auto"):
         self.name, self.settings = model, settings
@@ -151,15 +156,30 @@ class LocalSampler:
 
 
 class ServedSampler:
-    """A model behind a connected endpoint, used as `LocalSampler`."""
+    """A model behind a connected endpoint, used as `LocalSampler`.
+
+    What it is known by: the name and the folder that the server gives, and a few greedy answers,
+    since two checkpoints may have both in common. `same_model` has the user vouch for it instead.
+    """
 
     def __init__(
-        self, endpoint: Endpoint, concurrency: int = 64, max_tokens_name: str = "max_tokens"
+        self,
+        endpoint: Endpoint,
+        concurrency: int = 64,
+        max_tokens_name: str = "max_tokens",
+        same_model: bool = False,
     ):
-        self.endpoint, self.concurrency = endpoint, concurrency
+        self.endpoint = endpoint
+        self.concurrency = concurrency
         self.max_tokens_name = max_tokens_name
+        self.same_model = same_model
         self.name = f"{endpoint.base_url}#{endpoint.model}"
-        self.identity = {"served_model": endpoint.model, "url": endpoint.base_url}
+        self.identity = {
+            "served_model": endpoint.model,
+            "served_root": endpoint.root,
+            "greedy_answers": endpoint.greedy_fingerprint(max_tokens_name),
+            "url": endpoint.base_url,
+        }
 
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
         """Checks requests that will be made: images must exist."""
@@ -182,6 +202,22 @@ class ServedSampler:
 
 
 Sampler: TypeAlias = LocalSampler | ServedSampler
+
+
+def model_differences(recorded: Mapping[str, Any], sampler: Sampler) -> list[str]:
+    """In what the model of records is not the sampler's, in words; [] where it is the same."""
+    if sampler.same_model:
+        return []
+    return [
+        f"{name} was {recorded.get(name)!r:.80} and is {sampler.identity[name]!r:.80}"
+        for name in MODEL_IDENTITY
+        if name in sampler.identity and recorded.get(name) != sampler.identity[name]
+    ]
+
+
+def identity_notes(sampler: Sampler) -> tuple[str, ...]:
+    """What of the identity may differ from that of records (`Store`)."""
+    return ("model", "url", "device", *(MODEL_IDENTITY if sampler.same_model else ()))
 
 
 def messages_of(request: Request) -> list[dict[str, Any]]:

@@ -91,6 +91,12 @@ class ServerSettings(EngineSettings):
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="what the server calls it"
     )
+    max_wait_seconds: float = Field(
+        900.0, ge=0, description="the longest wait that the server may ask for (Retry-After)"
+    )
+    same_model: bool = Field(
+        False, description="resume although the server seems to serve another model than before"
+    )
 
     def sampler(self, model: str, prompt_form: PromptForm = "auto") -> Sampler:
         """Samples from a folder, a hub id or an address."""
@@ -101,8 +107,10 @@ class ServerSettings(EngineSettings):
             return LocalSampler(self, model, prompt_form)
         if prompt_form == "text":
             raise ValueError("--prompt_form text: a server puts its chat template around prompts")
-        endpoint = Endpoint(model, "", self.key_env, self.timeout).connect()
-        return ServedSampler(endpoint, self.concurrency, self.max_tokens_name)
+        endpoint = Endpoint(model, "", self.key_env, self.timeout, self.max_wait_seconds).connect()
+        return ServedSampler(
+            endpoint, self.concurrency, self.max_tokens_name, same_model=self.same_model
+        )
 
 
 class SamplingSettings(EngineSettings):

@@ -8,12 +8,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from judged_bench import BASELINE, read_lines, write_bench, write_lines
-from stub_judge import by_hash, faulty, serving
+from judged_bench import BASELINE, answer_row, read_lines, write_bench, write_lines
+from stub_judge import by_hash, faulty, reply, serving, user
 
 from openrlhf_js.cli import eval_arena
 from openrlhf_js.common.store import read_store
@@ -147,7 +148,7 @@ def test_kills_cost_no_judgment_and_hardly_any_money(tmp_path):
     words += ["--judge", "stub", "--concurrency", "4", "--tries", "9", "--url"]
     with serving() as stub:
         stub.answer = faulty(stub, 0.2, 0, 0.1, 3)  # a tenth of its replies without a verdict
-        for number, after in ((signal.SIGKILL, 8), (signal.SIGINT, 20), (None, 40)):
+        for number, after in ((signal.SIGKILL, 8), (signal.SIGTERM, 20), (None, 40)):
             process = subprocess.Popen([*words, stub.url], text=True, stderr=subprocess.PIPE)
             while process.poll() is None:
                 if number and stub.counts["paid"].total() >= after:
@@ -164,9 +165,50 @@ def test_kills_cost_no_judgment_and_hardly_any_money(tmp_path):
     rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
     assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(20))
     assert all(game["score"] for row in rows for game in row["games"])
-    assert len(paid) == 40 and paid.total() - 40 <= 2 * 4  # what was under way at two kills
+    assert len(paid) == 40 and paid.total() - 40 <= 4  # what was under way at the kill -9
     ledger = list(read_store(folder / "judge_ledger" / "stub" / "all.jsonl")[1])
     assert len({each["game"] for each in ledger}) == 40
+
+
+def test_empty_answers_are_not_paid_for_unasked(tmp_path, capsys, monkeypatch):
+    write_bench(tmp_path)
+    answers = [answer_row(f"q{n}", "m", "<think>cut off") for n in range(4)]
+    write_lines(Folder(tmp_path, "own").answers("m"), answers)
+    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    words += ["--models", "m", "--judge", "stub", "--url"]
+    with serving(by_hash) as stub:
+        words.append(stub.url)
+        assert eval_arena.main([*words, "--dry_run"]) == 0
+        assert eval_arena.main(words) == 2
+        said = capsys.readouterr().err
+        assert said.count("WARNING: 4 of 4 answers of m") == 2 and "--judge_empty" in said
+        monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+        answered = Mock(return_value=False)
+        monkeypatch.setattr("rich.prompt.Confirm.ask", answered)
+        assert eval_arena.main(words) == 2
+        assert "nothing was judged" in capsys.readouterr().err and not stub.requests
+        answered.return_value = True
+        assert eval_arena.main(words) == 0 and len(stub.requests) == 8
+        assert answered.call_count == 2
+        assert eval_arena.main(words) == 0 and answered.call_count == 2  # all are paid for
+
+
+def test_a_second_checkpoint_at_an_address_needs_its_own_name(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
+    write_bench(tmp_path, 10, ())
+    words = ["generate", "--data", str(tmp_path), "--bench", "own", "--model"]
+    with serving(lambda request, _: reply("<think>hm" if "q1" in user(request) else "1")) as stub:
+        words.append(stub.url)
+        assert eval_arena.main(words) == 0 and eval_arena.main(words) == 0
+        assert "1 answers are empty" in capsys.readouterr().err
+        asked = Counter(map(user, stub.requests))
+        assert {asked[f"What is q{n}?"] for n in range(10)} == {1}
+        stub.answer = lambda request, _: reply("2")
+        assert eval_arena.main(words) == 2
+        said = capsys.readouterr().err
+        assert "small.jsonl holds answers of another model" in said and "--name" in said
+        assert eval_arena.main([*words, "--name", "second"]) == 0
+        assert eval_arena.main([*words, "--same_model"]) == 0
 
 
 def test_a_batch_outlives_the_client(tmp_path, capsys):
@@ -258,6 +300,9 @@ def test_all_of_the_script(script):
     assert calls[1].startswith("judge --data data --bench mine --baseline base --models model")
     assert script("model", **bench)[:2] == (2, [])
     assert script()[0] == 2 and script("--help")[0] == 0
+    assert script("http://localhost:8000/v1")[0] == 2  # which checkpoint is it?
+    _, calls, _ = script("http://localhost:8000/v1", NAME="js", JUDGE_EMPTY="1")
+    assert "--name js" in calls[1] and "--judge_empty" in calls[2]
 
 
 def test_what_goes_wrong_ends_the_script(script, tmp_path):

@@ -7,11 +7,12 @@ import pytest
 import torch
 from kit import until, write_lines
 from passk_kit import CONTEXT, items, lines, rows, write_model
-from stub_judge import reply, serving
+from stub_judge import by_seed, reply, serving
 
 from openrlhf_js.cli.eval import main
 from openrlhf_js.evaluation.passk import grading
 from openrlhf_js.report.passk import value_of
+from openrlhf_js.sampling.endpoint import FINGERPRINT_QUESTIONS, PLAIN_QUESTION
 from openrlhf_js.tasks import TASKS
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
@@ -106,14 +107,15 @@ def test_a_served_model(given, tmp_path, monkeypatch):
         tasks = ["--tasks", str(given / "toy.jsonl"), "--samples", "5"]
         call = ["passk", "--model", served.url, *tasks, "--out", str(tmp_path)]
         assert main([*call, "--key_env", "SOME_KEY"]) == 0
-        assert len(served.requests) == 60
+        greedy = len(FINGERPRINT_QUESTIONS)  # by which the model is known, at every call
+        assert len(served.requests) == greedy + 60
         assert {*served.keys} == {"Bearer secret-of-mine-123"}
-        request = served.requests[0]
+        request = served.requests[greedy]
         assert (request["max_tokens"], request["temperature"], request["top_p"]) == (2048, 1.0, 1.0)
         assert 0 <= request["seed"] < 2**31
         newer = ["--max_tokens_name", "max_completion_tokens", "--samples", "6"]
         assert main([*call, *newer]) == 0  # one more to each
-        assert len(served.requests) == 72
+        assert len(served.requests) == 2 * greedy + 72
         assert "max_tokens" not in served.requests[-1]
     task = results(tmp_path)["tasks"]["toy"]
     label = {uid: int(each.label) for uid, each in items().items()}
@@ -128,7 +130,40 @@ def test_a_served_model(given, tmp_path, monkeypatch):
     with serving() as served:  # at another port, with all the samples there
         call[2] = served.url
         assert main(call) == 0
-        assert served.requests == []
+        assert len(served.requests) == greedy
+        served.answer = lambda request, _: reply(f"{request['seed']}, say I, another model")
+        assert main(call) == 2
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_server_that_refuses_every_fifth_request(given, tmp_path, capsys):
+    """Each is asked once over three calls, and again where the flag says so."""
+    refused = set()
+
+    def picky(request, number):
+        asked = request["messages"] != PLAIN_QUESTION and request["max_tokens"] == 2048
+        if asked and request["seed"] % 5 == 0:
+            refused.add(request["seed"])
+            return 400, {"error": {"code": "invalid_prompt"}}
+        return by_seed(request)
+
+    with serving(picky) as served:
+        call = ["passk", "--model", served.url, "--tasks", str(given / "toy.jsonl")]
+        call += ["--samples", "10", "--out", str(tmp_path)]
+        for _ in range(3):
+            assert main(call) == 0
+        seeds = Counter(
+            request["seed"]
+            for request in served.requests
+            if request["max_tokens"] == 2048 and request["messages"] != PLAIN_QUESTION
+        )
+        assert {*seeds.values()} == {1} and len(seeds) == 120 and 10 < len(refused) < 40
+        served.answer = by_seed
+        shown = capsys.readouterr().out
+        assert f"{len(refused)} of 120 responses were refused and are in no figure" in shown
+        assert sum(scores(tmp_path)["answered"]) == 120 - len(refused)
+        assert main([*call, "--retry_failed"]) == 0
+    assert sum(scores(tmp_path)["answered"]) == 120
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -169,7 +204,7 @@ def test_named_benchmarks_and_definitions(tmp_path):
     with serving(lambda *_: reply("I give up.")) as served:
         call = ["passk", "--model", served.url, "--tasks", str(own), "countdown", "--items", "3"]
         assert main([*call, "--out", str(tmp_path / "out")]) == 0
-        assert len(served.requests) == 3 * 2 + 3 * 16
+        assert len(served.requests) == len(FINGERPRINT_QUESTIONS) + 3 * 2 + 3 * 16
     found = results(tmp_path / "out")["tasks"]
     assert found["countdown"]["settings"]["temperature"] == 0.7
     assert found["my_own"]["samples"] == 2
@@ -182,7 +217,7 @@ def test_a_data_set_from_a_file(tmp_path):
     with serving() as served:
         call = ["passk", "--model", served.url, "--tasks", "math500", "--samples", "2"]
         assert main([*call, "--source", f"math500={source}", "--out", str(tmp_path / "out")]) == 0
-        assert "2 + 2?" in served.requests[0]["messages"][-1]["content"]
+        assert "2 + 2?" in served.requests[-1]["messages"][-1]["content"]
     task = results(tmp_path / "out")["tasks"]["math500"]
     assert (task["items"], task["samples"]) == (1, 2)  # a problem comes once
     assert value_of(task, "wrong")["value"] == 1

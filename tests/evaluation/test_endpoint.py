@@ -11,8 +11,14 @@ import pytest
 from kit import free_port
 from stub_judge import reply, serving
 
-from openrlhf_js.sampling import endpoint
-from openrlhf_js.sampling.endpoint import Endpoint, EndpointError, NoReply, Reply, run_all
+from openrlhf_js.sampling import endpoint, run_all
+from openrlhf_js.sampling.endpoint import (
+    PLAIN_QUESTION,
+    Endpoint,
+    EndpointError,
+    NoReply,
+    Reply,
+)
 
 KEY = "sk-very-secret-0123456789/abc"
 ASKED = [{"role": "system", "content": "Judge."}, {"role": "user", "content": "A or B?"}]
@@ -110,6 +116,7 @@ def test_an_answer_without_a_completion(body):
         (400, b"bad temperature", "change the setting that it names"),
         (401, b"who?", "it needs an API key"),
         (402, b"no credit", "no credit"),
+        (403, b"not your model", "not your model.*or the key"),
         (404, b"", "no model 'judge', or the address is not its base"),
         (429, b'{"error": {"code": "insufficient_quota"}}', "insufficient_quota"),
     ],
@@ -119,20 +126,73 @@ def test_what_every_request_would_get_ends_the_run(status, body, said):
         ask(served.url)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (400, {"error": {"code": "content_filter"}}),
-        (400, {"message": "This model's maximum context length is 4096 tokens."}),
-        (413, b"too large"),
-    ],
-)
-def test_a_refusal_of_one_request(answer):
-    with serving(lambda *_: answer) as served:
-        with pytest.raises(NoReply) as error:
-            ask(served.url, times=5)  # never the end of the run
-        assert len(served.requests) == 5
+@pytest.mark.parametrize("status", [400, 403, 413, 422])
+def test_a_refusal_is_of_one_request_once_any_has_had_a_reply(status):
+    """The first is refused: a plain question tells, once, that others are answered."""
+
+    def picky(request, number):
+        return GOOD if request["messages"] == PLAIN_QUESTION else (status, b"invalid_prompt")
+
+    with serving(picky) as served:
+        with pytest.raises(NoReply, match="invalid_prompt") as error:
+            ask(served.url, times=20, temperature=0.5)  # never the end of the run
+        assert len(served.requests) == 21
+        assert served.requests[1] == {
+            "model": "judge", "messages": PLAIN_QUESTION, "temperature": 0.5
+        }  # fmt: skip
     assert error.value.refused
+
+
+def test_one_plain_question_for_all_that_are_refused_at_once():
+    with serving(lambda *_: (400, b"bad temperature")) as served:
+        with pytest.raises(EndpointError, match="refuses a plain question as well"):
+            collect(served.url, range(20), concurrency=8)
+        asked = [request["messages"] == PLAIN_QUESTION for request in served.requests]
+        assert sum(asked) == 1 and len(asked) <= 9
+
+
+def throttled(times, seconds, then=GOOD):
+    answers = [(429, b"slow down", {"Retry-After": str(seconds)})] * times + [then]
+    return lambda _, number: answers[min(number, len(answers)) - 1]
+
+
+def limited(url, jobs, concurrency, **limits):
+    """What `run_all` gives with an endpoint of these limits."""
+    replies = {}
+
+    async def work(job):
+        return (await there.chat(ASKED)).text
+
+    there = Endpoint(url, "m", **limits)
+    run_all.run_all(there, jobs, work, replies.update, concurrency)
+    return replies
+
+
+def test_a_long_retry_after_is_waited_for(monkeypatch, capsys):
+    monkeypatch.setattr(openai._base_client, "MAX_RETRY_AFTER_DELAY", 0.1)
+    monkeypatch.setattr(endpoint, "PACKAGE_WAITS_SECONDS", 0.1)
+    with serving(throttled(4, 0.5)) as served:
+        began = time.monotonic()
+        replies = limited(served.url, range(8), 4, max_wait_seconds=60)
+        assert time.monotonic() - began > 0.5
+    assert replies == dict.fromkeys(range(8), "yes")
+    message = capsys.readouterr().err
+    assert "asks to wait 0.5 s: waiting (limit: --max_wait_seconds 60)" in message
+
+
+def test_a_retry_after_beyond_the_limit_ends_the_run(monkeypatch):
+    with serving(throttled(9, 300)) as served:
+        with pytest.raises(EndpointError, match=r"asks to wait 300 s.* --max_wait_seconds 200"):
+            limited(served.url, range(4), 1, max_wait_seconds=200)
+        assert len(served.requests) == 1
+    monkeypatch.setattr(openai._base_client, "MAX_RETRY_AFTER_DELAY", 0.1)
+    monkeypatch.setattr(endpoint, "PACKAGE_WAITS_SECONDS", 0.1)
+    with serving(throttled(9, 0.3)) as served:  # waits without a reply between them add up
+        with pytest.raises(
+            EndpointError, match=r"asks to wait 0\.3 s, after 0\.6 s without a reply"
+        ):
+            limited(served.url, range(4), 1, max_wait_seconds=0.8)
+        assert len(served.requests) == 3
 
 
 def test_a_slow_reply_is_given_up_and_not_asked_for_again():
@@ -226,7 +286,7 @@ def collect(url, jobs, concurrency=4, work=None, on_results=None, timeout_second
         return (await there.chat([{"role": "user", "content": str(job)}])).text
 
     there = Endpoint(url, "m", timeout_seconds=timeout_seconds)
-    run_all(there, jobs, work or asking, on_results or found.update, concurrency)
+    run_all.run_all(there, jobs, work or asking, on_results or found.update, concurrency)
     return found
 
 
@@ -268,21 +328,64 @@ def test_another_error_ends_the_run_after_what_came(where):
     assert kept == ([(0, 0), (1, 1), (2, 2)] if where == "work" else [])
 
 
+@pytest.fixture
+def signalled():
+    """Signals end the program as `settings.run` has it."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield lambda number: os.kill(os.getpid(), number)
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_keeps_what_came(number):
+def test_signals_wait_for_the_replies_under_way(signalled, number, capsys):
     kept = []
-    before = signal.signal(number, signal.default_int_handler)  # as `settings.run` sets it
 
     async def work(job):
         if job == 5:
-            os.kill(os.getpid(), number)
-            await asyncio.sleep(30)
+            signalled(number)
+        await asyncio.sleep(0.3 if job > 3 else 0)
         return job
 
     with pytest.raises(KeyboardInterrupt):
+        collect("http://127.0.0.1:9/v1", range(100), 3, work, kept.extend)
+    assert {*kept} == {(i, i) for i in range(len(kept))} and 6 <= len(kept) <= 8
+    assert "replies under way, which may be paid for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_that_wait_is_bounded_and_a_second_signal_ends_it(signalled, monkeypatch, times):
+    monkeypatch.setattr(run_all, "LAST_REPLIES_SECONDS", 30 if times == 2 else 0.2)
+    kept = []
+
+    async def work(job):
+        if job == 5:
+            for _ in range(times):
+                signalled(signal.SIGTERM)
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(60)
+        return job
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
         collect("http://127.0.0.1:9/v1", range(100), 1, work, kept.extend)
-    signal.signal(number, before)
-    assert kept == [(i, i) for i in range(5)]
+    assert kept == [(i, i) for i in range(5)] and time.monotonic() - began < 20
+
+
+def test_an_error_waits_for_the_replies_under_way():
+    kept = []
+
+    def answer(request, number):
+        if number == 3:
+            return 401, b"key expired"
+        time.sleep(0.3)
+        return GOOD
+
+    with serving(answer) as served, pytest.raises(EndpointError, match="key expired"):
+        collect(served.url, range(20), 3, on_results=kept.extend)
+    assert [text for _, text in kept] == ["yes", "yes"]
+    assert len(served.requests) == 3
 
 
 def test_results_that_come_together_are_handed_over_one_call_at_a_time():
@@ -298,5 +401,6 @@ def test_results_that_come_together_are_handed_over_one_call_at_a_time():
     async def work(job):
         await asyncio.sleep(0.001)
 
-    run_all(Endpoint("http://127.0.0.1:9/v1", "m"), range(64), work, on_results, concurrency=32)
+    there = Endpoint("http://127.0.0.1:9/v1", "m")
+    run_all.run_all(there, range(64), work, on_results, concurrency=32)
     assert sum(calls) == 64 and len(calls) < 10

@@ -11,7 +11,7 @@ from kit import write_lines
 from passk_kit import group, items, lines
 from pyarrow import parquet
 
-from openrlhf_js.evaluation.passk import benchmarks, evaluate, grading
+from openrlhf_js.evaluation.passk import benchmarks, evaluate, grading, summary
 from openrlhf_js.evaluation.passk.benchmarks import (
     Asked,
     Benchmark,
@@ -22,7 +22,6 @@ from openrlhf_js.evaluation.passk.benchmarks import (
     uid_of,
 )
 from openrlhf_js.evaluation.passk.compare import values_of
-from openrlhf_js.evaluation.passk.evaluate import summarise
 from openrlhf_js.evaluation.passk.grading import (
     ANSWER_OF,
     LONGEST_ANSWER,
@@ -31,7 +30,8 @@ from openrlhf_js.evaluation.passk.grading import (
     majority,
     same_answer,
 )
-from openrlhf_js.report.passk import value_of
+from openrlhf_js.evaluation.passk.summary import summarise
+from openrlhf_js.report.passk import notes, value_of
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Sampled
 from openrlhf_js.stats import clustered_proportion
@@ -303,7 +303,7 @@ def test_lengths_and_truncation():
 class Fake:
     """A sampler that says 1, and whatever else it is told to."""
 
-    name, identity = "fake", {"model_sha256": "abc"}
+    name, identity, same_model = "fake", {"model_sha256": "abc"}, False
 
     def __init__(self, odd=None):
         self.odd, self.asked = odd or {}, []
@@ -323,10 +323,10 @@ class Fake:
 BENCHMARK = Benchmark(name="toy", file=Path("x"), samples=2)
 
 
-def evaluated(out, sampler, count=4, seed=0, **changes):
+def evaluated(out, sampler, count=4, seed=0, retry_failed=False, **changes):
     asked = [Asked(BENCHMARK.model_copy(update=changes), items(count))]
-    found = evaluate.evaluate(sampler, asked, out, seed)
-    (out / evaluate.FILE).write_text(json.dumps(found))
+    found = evaluate.evaluate(sampler, asked, out, seed, retry_failed)
+    (out / summary.FILE).write_text(json.dumps(found))
     return found
 
 
@@ -355,7 +355,7 @@ def test_another_model_does_not_join_results(tmp_path):
     evaluated(tmp_path, Fake())
     other = Fake()
     other.identity = {"model_sha256": "other"}
-    with pytest.raises(ValueError, match="has results of another model"):
+    with pytest.raises(ValueError, match=r"has results of another model .*'abc' and is 'other'"):
         evaluated(tmp_path, other, name="else")
     assert [*evaluated(tmp_path, Fake(), name="else")["tasks"]] == ["toy", "else"]
 
@@ -374,17 +374,41 @@ def test_a_new_grader_grades_again(tmp_path, monkeypatch, capsys):
     assert "again" not in capsys.readouterr().err
 
 
-def test_refused_items_count_as_no_answer(tmp_path, capsys):
+def test_refused_samples_are_in_no_figure_and_asked_again_only_if_told(tmp_path, capsys):
     odd = {1: NoReply("too long", refused=True)}
-    task = evaluated(tmp_path, Fake(odd))["tasks"]["toy"]
+    found = evaluated(tmp_path, Fake(odd))
+    task = found["tasks"]["toy"]
     assert "2 responses are refused; the last: item 2: too long" in capsys.readouterr().err
-    assert task["per_item"]["correct"][1] == 0 and task["items"] == 4
-    assert value_of(task, "refused")["value"] == value_of(task, "no_answer")["value"] == 1 / 4
+    assert task["per_item"]["answered"] == [2, 0, 2, 2] and task["items"] == 4
+    right = sum(task["per_item"]["correct"])
+    assert value_of(task, "mean_at_k")["value"] == pytest.approx(right / 6)  # of 3 items
+    assert value_of(task, "refused")["value"] == 1 / 4
+    assert value_of(task, "no_answer")["value"] == 0
     assert value_of(task, "tokens")["value"] == 3  # of those that came
+    (line,) = (line for line in notes(found) if "refused" in line)
+    assert "2 of 8 responses were refused" in line and f"mean@k is {100 * right / 8:.1f} %" in line
+    refused = [row for row in lines(tmp_path / "samples/toy.jsonl") if "refused" in row]
+    assert [row["refused"] for row in refused] == ["too long"] * 2
     evaluated(tmp_path, again := Fake())
     assert not again.asked
+    whole = evaluated(tmp_path, told := Fake(), retry_failed=True)["tasks"]["toy"]
+    assert told.asked == [(1, 0), (1, 1)] and whole["per_item"]["answered"] == [2, 2, 2, 2]
     with pytest.raises(ValueError, match="refuses every item"):
         evaluated(tmp_path / "all", Fake(dict.fromkeys(range(4), odd[1])))
+
+
+def test_pass_at_j_of_the_samples_that_were_answered():
+    """By hand: 1 of 3 answered right, 2 of 4 wrong, none answered."""
+    made = [group(0, "rwww"), group(1, "rrww"), group(2, "rrrr")]
+    made[0][3]["finish_reason"] = "refused"
+    for sample in made[2]:
+        sample["finish_reason"] = "refused"
+    found = summarise(items(3), made)
+    assert value_of(found, "mean_at_k")["value"] == pytest.approx((1 / 3 + 2 / 4) / 2)
+    assert value_of(found, "pass_at", 2)["value"] == pytest.approx((2 / 3 + 5 / 6) / 2)
+    assert value_of(found, "pass_at", 4)["value"] == 1  # of the one item with four answers
+    assert found["per_item"]["majority"] == [0, 0.5, None]
+    assert values_of(found, "pass@4") == pytest.approx(np.array([np.nan, 1, np.nan]), nan_ok=True)
 
 
 def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):

@@ -7,7 +7,7 @@ from passk_kit import group, items
 from scipy import stats
 
 from openrlhf_js.evaluation.passk.compare import compare, mean_difference, values_of
-from openrlhf_js.evaluation.passk.evaluate import FORMAT, read_results, summarise
+from openrlhf_js.evaluation.passk.summary import FORMAT, read_results, summarise
 from openrlhf_js.report import passk as report
 from openrlhf_js.stats import Difference, detectable_effect
 

@@ -74,7 +74,9 @@ def test_a_served_model_answers(served, tmp_path, capsys, monkeypatch):
     assert sorted(row["uid"] for row in lines) == sorted(QUESTIONS)
     for row in lines:
         assert row["messages"][0]["content"] == QUESTIONS[row["uid"]]
-    for row in read_store(folder.generation("tiny"))[1]:
+    identity, records = read_store(folder.generation("tiny"))
+    assert identity["served_root"] == str(tmp_path / "model")  # beside the name, and answers
+    for row in records:
         assert 0 < row["tokens"] <= 5
         assert row["finish_reason"] == ("length" if row["tokens"] == 5 else "stop")
     # greedy answers of a second run are the same

@@ -5,7 +5,7 @@ import base64
 import pytest
 from kit import save_figures, save_seeing_policy
 from passk_kit import CONTEXT, write_model
-from stub_judge import by_seed, serving
+from stub_judge import by_seed, reply, serving
 
 from openrlhf_js.common.model_folders import local_folder
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply
@@ -17,6 +17,7 @@ from openrlhf_js.sampling.sampler import (
     Sampled,
     ServedSampler,
     messages_of,
+    model_differences,
 )
 from openrlhf_js.sampling.settings import EngineSettings, SamplingSettings
 
@@ -101,6 +102,28 @@ def test_thoughts_that_the_template_opens_are_part_of_the_text(folder, tmp_path)
     assert sampled(sampler, [request(0)])[0, 0].text.startswith("<think>")
 
 
+def test_a_served_model_is_known_by_what_it_serves():
+    """Two checkpoints at one address and of one name; vLLM's `created` is the time of the call."""
+
+    def checkpoint(weights):
+        return lambda request, _: reply(f"{weights} {request['messages'][-1]['content']}")
+
+    with serving(checkpoint("first")) as served:
+        first, again = (ServedSampler(Endpoint(served.url).connect()) for _ in range(2))
+        served.answer = checkpoint("second")
+        second = ServedSampler(Endpoint(served.url).connect())
+        trusted = ServedSampler(Endpoint(served.url).connect(), same_model=True)
+        served.answer = lambda *_: (400, b"temperature must be 1")
+        no_greedy = ServedSampler(Endpoint(served.url).connect())
+    assert model_differences(first.identity, again) == []
+    (difference,) = model_differences(first.identity, second)
+    assert difference.startswith("greedy_answers was ")
+    assert model_differences(first.identity, trusted) == []
+    assert no_greedy.identity["greedy_answers"] == ""
+    elsewhere = {**first.identity, "url": "http://other/v1", "served_root": "runs/b"}
+    assert model_differences(elsewhere, first) == ["served_root was 'runs/b' and is ''"]
+
+
 def test_a_served_prompt_that_is_refused():
     def picky(request, number):
         return (413, b"") if request["messages"][0]["content"] == "b" else by_seed(request, number)
@@ -111,7 +134,7 @@ def test_a_served_prompt_that_is_refused():
     assert all(each.refused == (number == 1) for (number, _), each in found.items()
                if isinstance(each, NoReply))  # fmt: skip
     assert sum(isinstance(each, Sampled) for each in found.values()) == 8
-    assert sampler.identity == {"served_model": "small", "url": served.url}
+    assert (sampler.identity["served_model"], sampler.identity["url"]) == ("small", served.url)
 
 
 def test_images_stand_where_the_text_says(tmp_path):

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from openai import OpenAI
-from openai.types import Batch as Found
+from openai.types import Batch
 
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import write_json
@@ -26,71 +26,98 @@ from openrlhf_js.sampling.endpoint import Endpoint, NoReply, Reply
 
 URL: Any = "/v1/chat/completions"
 ENDED = ("completed", "failed", "expired", "cancelled")
-FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0  # between two looks
+FIRST_SECONDS = 1.0  # between two looks, and ever more
+MOST_SECONDS = 60.0
 
 
 class JudgeBatch:
     """The batch of one ledger; without games none is under way."""
 
     def __init__(self, path: Path):
-        none: Record = {"token": "", "id": "", "games": {}}
-        self.path, self._state = path, json.loads(path.read_bytes()) if path.is_file() else none
+        self.path = path
+        self._state: Record = {"token": "", "id": "", "games": {}}
+        if path.is_file():
+            self._state = json.loads(path.read_bytes())
         self.games: dict[str, Record] = self._state["games"]  # the records that replies complete
 
     def submit(self, client: OpenAI, games: Sequence[Record], bodies: Sequence[Record]) -> None:
         """Makes a batch of these games, each with the body of its request."""
-        self.games = {each["game"]: each for each in games}
-        token, asked = uuid4().hex, {"method": "POST", "url": URL}
-        pairs = zip(self.games, bodies, strict=True)
-        lines = [json_line({"custom_id": key, **asked, "body": body}) for key, body in pairs]
+        token = uuid4().hex
+        self.games = {game["game"]: game for game in games}
         self._write({"token": token, "id": "", "games": self.games})
-        file = client.files.create(file=("requests.jsonl", b"".join(lines)), purpose="batch")
-        made = client.with_options(max_retries=0).batches.create(  # a second try may make another
+        requests = [
+            json_line({"custom_id": key, "method": "POST", "url": URL, "body": body})
+            for key, body in zip(self.games, bodies, strict=True)
+        ]
+        file = client.files.create(file=("requests.jsonl", b"".join(requests)), purpose="batch")
+        batch = client.with_options(max_retries=0).batches.create(  # a second try may make another
             input_file_id=file.id,
             endpoint=URL,
             completion_window="24h",
             metadata={"openrlhf_js": token},
         )
-        self._write({**self._state, "id": made.id})
+        self._write({**self._state, "id": batch.id})
 
     def replies(self, client: OpenAI, endpoint: Endpoint) -> list[tuple[Record, Reply | Exception]]:
         """What came of each game once the batch has ended; nothing if it was never made."""
-        resumes = "Ctrl-C leaves it running, and the same command resumes"
-        say(f"{len(self.games):,} games in {self._state['id']} ({self.path}); {resumes}")
-        seconds = FIRST_SECONDS
-        with progress("waiting for a batch", len(self.games), "games") as bar:
-            while (found := self._look(client)) and found.status not in ENDED:
-                if found.request_counts:
-                    bar.update(found.request_counts.completed, found.status)
-                time.sleep(seconds)
-                seconds = min(1.5 * seconds, MOST_SECONDS)
-        if not found:
+        batch = self._ended_batch(client)
+        if batch is None:
             return []
-        came: dict[str, Reply | Exception] = {}
-        for name in filter(None, (found.output_file_id, found.error_file_id)):
-            for line in client.files.content(name).content.splitlines():
-                with suppress(ValueError, LookupError, TypeError):  # a line without a reply
-                    row = json.loads(line)
-                    answer, key = row["response"], row["custom_id"]
-                    came[key] = endpoint.read(answer["status_code"], json.dumps(answer["body"]))
-        errors = [str(each.message) for each in (found.errors and found.errors.data) or []]
-        lost = NoReply(" ".join([found.id, found.status, *errors[:1]]))
-        return [({**r, "batch": found.id}, came.get(key, lost)) for key, r in self.games.items()]
+        answers: dict[str, Reply | Exception] = {}
+        for row in _rows(client, batch):
+            with suppress(LookupError, TypeError):  # a row without a reply
+                answer = row["response"]
+                key = row["custom_id"]
+                answers[key] = endpoint.read(answer["status_code"], json.dumps(answer["body"]))
+        no_reply = NoReply(f"{batch.id} {batch.status} {_first_error(batch)}".strip())
+        return [
+            ({**game, "batch": batch.id}, answers.get(key, no_reply))
+            for key, game in self.games.items()
+        ]
 
     def end(self) -> None:
         """Its replies are in the ledger."""
         self.path.unlink()
         self.games = {}
 
-    def _look(self, client: OpenAI) -> Found | None:
+    def _ended_batch(self, client: OpenAI) -> Batch | None:
+        """Waits for the batch to end; None if it was never made."""
+        resumes = "Ctrl-C leaves it running, and the same command resumes"
+        say(f"{len(self.games):,} games in {self._state['id']} ({self.path}); {resumes}")
+        seconds = FIRST_SECONDS
+        with progress("waiting for a batch", len(self.games), "games") as bar:
+            while True:
+                batch = self._look(client)
+                if batch is None or batch.status in ENDED:
+                    return batch
+                if batch.request_counts:
+                    bar.update(batch.request_counts.completed, batch.status)
+                time.sleep(seconds)
+                seconds = min(1.5 * seconds, MOST_SECONDS)
+
+    def _look(self, client: OpenAI) -> Batch | None:
         if self._state["id"]:
             return client.batches.retrieve(self._state["id"])
-        for each in client.batches.list(limit=100):
-            if (each.metadata or {}).get("openrlhf_js") == self._state["token"]:
-                self._write({**self._state, "id": each.id})
-                return each
+        for batch in client.batches.list(limit=100):
+            if (batch.metadata or {}).get("openrlhf_js") == self._state["token"]:
+                self._write({**self._state, "id": batch.id})
+                return batch
         return None
 
     def _write(self, state: Record) -> None:
         self._state = state
         write_json(self.path, state)
+
+
+def _rows(client: OpenAI, batch: Batch) -> Iterator[Any]:
+    """The rows of the files that a batch has left: replies, and errors."""
+    for file_id in (batch.output_file_id, batch.error_file_id):
+        if file_id:
+            for line in client.files.content(file_id).content.splitlines():
+                with suppress(ValueError):
+                    yield json.loads(line)
+
+
+def _first_error(batch: Batch) -> str:
+    errors = batch.errors.data if batch.errors else None
+    return str(errors[0].message) if errors else ""

@@ -58,9 +58,10 @@ class Bench(NamedTuple):
 
     def category(self, name: str) -> Category:
         """A category by name."""
-        if found := self.categories.get(name) or self.categories.get("*"):
-            return found
-        raise ValueError(f"{self.name} has no category {name!r}; it has {[*self.categories]}")
+        category = self.categories.get(name) or self.categories.get("*")
+        if category is None:
+            raise ValueError(f"{self.name} has no category {name!r}; it has {[*self.categories]}")
+        return category
 
 
 BENCHES = {
@@ -95,8 +96,12 @@ def bench_of(name: str, baseline: str = "") -> Bench:
             "with (--baseline MODEL)"
         )
     bench = BENCHES.get(name) or Bench(name, {"*": Category(baseline)})
-    with_it = {key: each._replace(baseline=baseline) for key, each in bench.categories.items()}
-    return bench._replace(categories=with_it) if baseline else bench
+    if not baseline:
+        return bench
+    categories = {
+        name: category._replace(baseline=baseline) for name, category in bench.categories.items()
+    }
+    return bench._replace(categories=categories)
 
 
 def file_name(model: str) -> str:
@@ -111,7 +116,8 @@ class Folder:
     """Where the files of a bench are: `data/BENCH/`."""
 
     def __init__(self, data: Path, bench: str):
-        self.bench, self.root = bench, data / bench
+        self.bench = bench
+        self.root = data / bench
         self.questions = self.root / "question.jsonl"
 
     def answers(self, model: str) -> Path:
@@ -185,14 +191,14 @@ class Judgment(NamedTuple):
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
     """What `read` makes of a file's rows, none without one; bad rows are logged and left out."""
-    bad = []
+    bad_rows = []
     for row in read_rows(path) if path.is_file() else ():
         try:
             yield read(row.object(path))
         except ValueError as error:
-            bad.append(f"{row.place}: {error}")
-    if bad:
-        log.warning("%s: %d rows are left out, such as %s", path, len(bad), bad[0])
+            bad_rows.append(f"{row.place}: {error}")
+    if bad_rows:
+        log.warning("%s: %d rows are left out, such as %s", path, len(bad_rows), bad_rows[0])
 
 
 def read_questions(folder: Folder) -> dict[str, Question]:
@@ -202,37 +208,40 @@ def read_questions(folder: Folder) -> dict[str, Question]:
             f"{folder.questions}: no such file; `openrlhf-js eval arena fetch` gets the official "
             "questions, and --data and --bench name the folder that has them"
         )
-    found = {each.uid: each for each in records(folder.questions, _question)}
-    if not found:
+    questions = {question.uid: question for question in records(folder.questions, _question)}
+    if not questions:
         raise ValueError(f"{folder.questions} holds no question that can be read")
-    return found
+    return questions
 
 
 def select(questions: Mapping[str, Question], categories: Sequence[str]) -> dict[str, Question]:
     """The questions of these categories; all where none is named."""
-    counts = Counter(each.category for each in questions.values())
+    counts = Counter(question.category for question in questions.values())
     for name in categories:
         if not counts[name]:
             raise ValueError(f"no question is of the category {name!r}; there are {dict(counts)}")
     wanted = categories or counts
-    return {uid: each for uid, each in questions.items() if each.category in wanted}
+    return {uid: question for uid, question in questions.items() if question.category in wanted}
 
 
 def read_answers(folder: Folder, model: str) -> dict[str, ModelAnswer]:
     """A model's answers by uid, the last one of several; {} without a file."""
-    return {each.uid: each for each in records(folder.answers(model), _answer)}
+    return {answer.uid: answer for answer in records(folder.answers(model), _answer)}
 
 
 def failed_answers(folder: Folder, model: str) -> set[str]:
     """The questions that `generate` has recorded as failed, such as prompts that are too long."""
     path = folder.generation(model)
-    found = {r["uid"]: "failed" in r for r in read_store(path)[1]} if path.is_file() else {}
-    return {uid for uid, failed in found.items() if failed}
+    if not path.is_file():
+        return set()
+    _, answers = read_store(path)
+    failed = {record["uid"]: "failed" in record for record in answers}  # the last one counts
+    return {uid for uid, has_failed in failed.items() if has_failed}
 
 
 def read_judgments(path: Path) -> dict[str, Judgment]:
     """A judge's judgments of a model by uid, the last one of several; {} without a file."""
-    return {each.uid: each for each in records(path, _judgment)}
+    return {judgment.uid: judgment for judgment in records(path, _judgment)}
 
 
 def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
@@ -246,8 +255,8 @@ def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
 
 def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
     """Rewrites a file atomically: rows by uid replace those there, and all that are rows stay."""
-    there = [each.value for each in read_rows(path)] if path.is_file() else []
-    kept = [row for row in there if isinstance(row, dict) and _at(row, *UID) not in rows]
+    present = [row.value for row in read_rows(path)] if path.is_file() else []
+    kept = [row for row in present if isinstance(row, dict) and _at(row, *UID) not in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.writelines(map(json_line, [*kept, *rows.values()]))
@@ -259,11 +268,15 @@ def _question(row: Row) -> Question:
 
 
 def _answer(row: Row) -> ModelAnswer:
-    said = ("messages", -1, "content")
-    content = _at(row, (*said, "answer"), said, ("choices", 0, "turns", 0, "content"))
+    content = _at(
+        row,
+        ("messages", -1, "content", "answer"),
+        ("messages", -1, "content"),
+        ("choices", 0, "turns", 0, "content"),
+    )
     if content == FAILED_ANSWER or not isinstance(content, str):
         raise ValueError("there is no answer")
-    thinking = str(_at(row, (*said, "thought")) or "")
+    thinking = str(_at(row, ("messages", -1, "content", "thought")) or "")
     text, thoughts = split_thinking(content, thinking)  # another program may have left it in
     counts = _at(row, ("metadata",), ("conv_metadata",)) if text == content else None
     return ModelAnswer(_text(row, *UID), text, style_of(counts), thoughts)
@@ -271,7 +284,8 @@ def _answer(row: Row) -> ModelAnswer:
 
 def _judgment(row: Row) -> Judgment:
     """The older schema names no category, which is v0.1's, and no baseline."""
-    if len(games := list(row.get("games") or ())) != 2:
+    games = list(row.get("games") or ())
+    if len(games) != 2:
         raise ValueError("there are not two games")
     category = _text(row, ("category",), default="arena-hard-v0.1")
     baseline = _text(row, ("baseline",), default="")
@@ -298,29 +312,32 @@ def _at(row: Row, *paths: Sequence[str | int]) -> Any:
     """What is at the first of several paths that leads anywhere."""
     for path in paths:
         with suppress(LookupError, TypeError):
-            if (found := reduce(getitem, path, row)) is not None:  # type: ignore[arg-type]
-                return found
+            value = reduce(getitem, path, row)  # type: ignore[arg-type]
+            if value is not None:
+                return value
     return None
 
 
 def _text(row: Row, *paths: Sequence[str | int], default: str | None = None) -> str:
     """The text at the first of several paths; numbers are taken as their text."""
-    found = _at(row, *paths)
-    found = default if found is None else found
-    if not isinstance(found, str | int):
+    value = _at(row, *paths)
+    if value is None:
+        value = default
+    if not isinstance(value, str | int):
         names = " or ".join(repr(path[0]) for path in paths)
         raise ValueError(f"no text under {names}; keys: {list(row)!r:.200}")
-    return str(found)
+    return str(value)
 
 
 def _files(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Iterator[str]:
     """The files to fetch; * for all models of a judge."""
-    baselines = {each.baseline for each in bench.categories.values()}
+    baselines = {category.baseline for category in bench.categories.values()}
     yield "question.jsonl"
-    yield from (f"model_answer/{file_name(name)}.jsonl" for name in sorted({*baselines, *models}))
-    for judge in map(file_name, judges):
-        for name in map(file_name, models or "*"):
-            yield f"model_judgment/{judge}/{name}.jsonl"
+    for model in sorted({*baselines, *models}):
+        yield f"model_answer/{file_name(model)}.jsonl"
+    for judge in judges:
+        for model in models or ["*"]:
+            yield f"model_judgment/{file_name(judge)}/{file_name(model)}.jsonl"
 
 
 def fetch(
@@ -334,18 +351,18 @@ def fetch(
     if not source:
         wanted = [f"data/{bench.name}/{name}" for name in _files(bench, models, judges)]
         source = local_folder(HUB, repo_type="dataset", allow_patterns=wanted)
-    theirs = Folder(source / "data", bench.name)
-    if not theirs.questions.is_file():
+    original = Folder(source / "data", bench.name)
+    if not original.questions.is_file():
         raise ValueError(f"{source} holds no data/{bench.name}/question.jsonl; see --texts")
     missing = []
     for name in _files(bench, models, judges):
-        found = sorted(theirs.root.glob(name))
-        if not found and not (folder.root / name).exists():
-            missing.append(f"{theirs.root / name} (no such file)")
-        for path in found:
-            own = folder.root / path.relative_to(theirs.root)
-            if not own.exists():
-                own.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(own) as copy:
-                    copy.write(path.read_bytes())
+        paths = sorted(original.root.glob(name))
+        if not paths and not (folder.root / name).exists():
+            missing.append(f"{original.root / name} (no such file)")
+        for path in paths:
+            copy = folder.root / path.relative_to(original.root)
+            if not copy.exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(copy) as file:
+                    file.write(path.read_bytes())
     return missing

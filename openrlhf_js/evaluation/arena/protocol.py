@@ -15,7 +15,15 @@ from pydantic import field_validator
 
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, SettingsError
-from openrlhf_js.evaluation.arena.data import BENCHES, MEANING, TEMPLATE, Bench, Folder, file_name
+from openrlhf_js.evaluation.arena.data import (
+    BENCHES,
+    MEANING,
+    TEMPLATE,
+    Bench,
+    Category,
+    Folder,
+    file_name,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +31,9 @@ if TYPE_CHECKING:
 Messages = list[dict[str, str]]
 
 TEXTS = ("QUESTION", "ANSWER_A", "ANSWER_B")  # of a template
+PLACES = r"\{(" + "|".join(TEXTS) + r")\}"
 PATTERNS = (r"\[\[([AB<>=]+)\]\]", r"\[([AB<>=]+)\]")  # the official ones, tried in this order
+IGNORED_KEYS = ("reference", "regex_pattern")  # of the official settings files
 LONGEST_TEXT = 1 << 20  # characters of a judge's text that are searched, from its end
 MUCH_WEIGHT = 3  # rows that a verdict of "much better" counts as
 PROMPTS_FILE = "judge_prompts.json"  # beside the questions: the official texts, from a clone
@@ -68,8 +78,9 @@ def parse_verdict(text: str) -> str | None:
     """
     text = text[-LONGEST_TEXT:].upper()
     for pattern in PATTERNS:
-        if found := [MEANING[each] for each in re.findall(pattern, text) if each in MEANING]:
-            return found[-1]
+        verdicts = [MEANING[label] for label in re.findall(pattern, text) if label in MEANING]
+        if verdicts:
+            return verdicts[-1]
     return None
 
 
@@ -112,8 +123,9 @@ class JudgeSettings(Settings):
 
     def request(self) -> dict[str, Any]:
         """The parameters of a request."""
-        found = {"temperature": self.temperature, "max_tokens": self.max_tokens, **self.parameters}
-        return {name: value for name, value in found.items() if value is not None}
+        parameters = {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        parameters |= self.parameters
+        return {name: value for name, value in parameters.items() if value is not None}
 
     def price(self, name: str) -> Price | None:
         """The price of the judge, by its model or its name in the results."""
@@ -126,8 +138,13 @@ def read_settings(path: Path) -> JudgeSettings:
         values = dict(yaml.safe_load(path.read_bytes()))
         if values.pop("regex_patterns", list(PATTERNS)) != list(PATTERNS):
             raise SettingsError(f"other patterns than the official {PATTERNS} are not supported")
-        ignored = {"reference", "regex_pattern", *(k for k, v in values.items() if v is None)}
-        return JudgeSettings(**{name: values[name] for name in values.keys() - ignored})
+        return JudgeSettings(
+            **{
+                name: value
+                for name, value in values.items()
+                if value is not None and name not in IGNORED_KEYS
+            }
+        )
     except SettingsError as error:
         raise ValueError(f"{path}: {error}") from None
     except (yaml.YAMLError, TypeError, ValueError):  # which may quote a key
@@ -139,17 +156,27 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
 
     Of the clone's Python only the text constants are read, and known by their hashes.
     """
-    path, code = clone / "config" / f"{bench.name}.yaml", clone / "utils" / "judge_utils.py"
-    if not (path.is_file() and code.is_file()):
+    settings = clone / "config" / f"{bench.name}.yaml"
+    code = clone / "utils" / "judge_utils.py"
+    if not (settings.is_file() and code.is_file()):
         return
-    template = read_settings(path).prompt_template
-    values = [getattr(each, "value", None) for each in ast.walk(ast.parse(code.read_bytes()))]
-    texts = {digest(value): value for value in values if isinstance(value, str)}
-    hashes = {name: each.system_sha256 for name, each in bench.categories.items()}
-    system = {name: texts[each] for name, each in hashes.items() if each in texts}
+    template = read_settings(settings).prompt_template
+    texts = {digest(text): text for text in _text_constants(code)}
+    system = {
+        name: texts[category.system_sha256]
+        for name, category in bench.categories.items()
+        if category.system_sha256 in texts
+    }
     if template and system:
-        found = {"template": template, "system": system, "source": str(clone)}
-        write_json(folder.root / PROMPTS_FILE, found)
+        prompts = {"template": template, "system": system, "source": str(clone)}
+        write_json(folder.root / PROMPTS_FILE, prompts)
+
+
+def _text_constants(code: Path) -> list[str]:
+    """The texts that stand in a Python file."""
+    nodes = ast.walk(ast.parse(code.read_bytes()))
+    values = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    return [value for value in values if isinstance(value, str)]
 
 
 class JudgePrompt(NamedTuple):
@@ -160,15 +187,17 @@ class JudgePrompt(NamedTuple):
 
     def messages(self, question: str, answer_a: str, answer_b: str) -> Messages:
         """What is sent; the texts are put in as they are, whatever they hold."""
-        texts = dict(zip(TEXTS, (question, answer_a, answer_b), strict=True))
-        user = re.sub(rf"\{{({'|'.join(TEXTS)})\}}", lambda place: texts[place[1]], self.template)
+        texts = {"QUESTION": question, "ANSWER_A": answer_a, "ANSWER_B": answer_b}
+        user = re.sub(PLACES, lambda place: texts[place[1]], self.template)
         return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
 
 
 def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> JudgePrompt:
     """The prompt of a category: of the settings, or official as fetched, or our own."""
-    path, none = folder.root / PROMPTS_FILE, {"system": {}, "template": ""}
-    fetched: Any = json.loads(path.read_bytes()) if path.exists() else none
+    path = folder.root / PROMPTS_FILE
+    fetched: Any = {"system": {}, "template": ""}
+    if path.exists():
+        fetched = json.loads(path.read_bytes())
     return JudgePrompt(
         settings.system_prompt or fetched["system"].get(category) or _OWN_SYSTEM,
         settings.prompt_template or fetched["template"] or _OWN_TEMPLATE,
@@ -185,7 +214,7 @@ def identity_of(
     bench: Bench, category: str, judge: str, settings: JudgeSettings, prompt: JudgePrompt
 ) -> dict[str, Any]:
     """The settings that judgments of one category depend on, and may not mix."""
-    return {
+    identity: dict[str, Any] = {
         "judge": judge,
         "category": category,
         "judge_model": settings.judge_model,
@@ -193,8 +222,10 @@ def identity_of(
         "system_sha256": digest(prompt.system),
         "template_sha256": digest(prompt.template),
         "baseline": file_name(bench.category(category).baseline),
-        **({"games": 1} if settings.games == 1 else {}),
     }
+    if settings.games == 1:
+        identity["games"] = 1
+    return identity
 
 
 def deviations(
@@ -211,29 +242,50 @@ def deviations(
     """
     if not bench.judges:
         return [f"{bench.name} is no official benchmark"]
-    own, official = bench.category(category), BENCHES[bench.name].category(category)
-    texts = [own.system_sha256, TEMPLATE]
-    found: list[str] = []
-    compared: list[tuple[str, Any, Any]] = [
-        ("the number of judges", len(judges), max(1, len(own.judges))),
-        ("the baseline", file_name(own.baseline), official.baseline),
-        ("the weight of much better", much_weight, MUCH_WEIGHT),
+    category_here = bench.category(category)
+    official = BENCHES[bench.name].category(category)
+    differences = [
+        _difference("the number of judges", len(judges), max(1, len(category_here.judges))),
+        _difference("the baseline", file_name(category_here.baseline), official.baseline),
+        _difference("the weight of much better", much_weight, MUCH_WEIGHT),
     ]
+    others: list[str] = []
     for judge in judges:
-        ours = recorded.get(judge)
+        settings = recorded.get(judge)
         if judge not in bench.judges:
-            compared.append(("the judge", judge, " or ".join(bench.judges)))
-        elif ours:
-            model = file_name(ours["judge_model"])
-            if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):
-                found.append(f"{judge} is the model {model}")
-            compared.append((f"{judge}'s request", ours["parameters"], bench.judges[judge]))
-            compared.append((f"{judge}'s number of games", ours.get("games", 2), 2))
-            if [ours[f"{name}_sha256"] for name in ("system", "template")] != texts:
-                found.append(f"{judge}'s prompt for {category} is not the official one")
+            differences.append(_difference("the judge", judge, " or ".join(bench.judges)))
+        elif settings:
+            differences += [
+                _difference(f"{judge}'s request", settings["parameters"], bench.judges[judge]),
+                _difference(f"{judge}'s number of games", settings.get("games", 2), 2),
+            ]
+            others += _other_texts_or_model(judge, settings, category, category_here)
         if judged is not None:
-            known = judged.settings == (digest(ours) if ours else None)
-            unknown = judged.model[(judged.judge == judge) & ~known].unique()
-            if len(unknown):
-                found.append(f"nothing tells how {judge} judged {', '.join(sorted(unknown)[:5])}")
-    return [f"{what} is {v}; officially {w}" for what, v, w in compared if v != w] + found
+            others += _unknown_judgments(judge, settings, judged)
+    return [line for line in differences if line] + others
+
+
+def _difference(name: str, value: Any, official: Any) -> str:
+    return "" if value == official else f"{name} is {value}; officially {official}"
+
+
+def _other_texts_or_model(
+    judge: str, settings: Mapping[str, Any], category: str, official: Category
+) -> list[str]:
+    lines = []
+    model = file_name(settings["judge_model"])
+    if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):
+        lines.append(f"{judge} is the model {model}")
+    texts = (settings["system_sha256"], settings["template_sha256"])
+    if texts != (official.system_sha256, TEMPLATE):
+        lines.append(f"{judge}'s prompt for {category} is not the official one")
+    return lines
+
+
+def _unknown_judgments(
+    judge: str, settings: Mapping[str, Any] | None, judged: pd.DataFrame
+) -> list[str]:
+    """The models that a judge judged with settings that are not recorded."""
+    known = judged.settings == (digest(settings) if settings else None)
+    models = sorted(judged.model[(judged.judge == judge) & ~known].unique())
+    return [f"nothing tells how {judge} judged {', '.join(models[:5])}"] if models else []

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -58,23 +57,41 @@ def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
     A closing tag without its opening one counts too where a line begins or ends with it: chat
     templates write the opening one into the prompt. `thinking` is what the endpoint has split off.
     """
-    thoughts, rest = [thinking], text
-    while pair := next((pair for pair in TAGS if rest.lstrip().startswith(pair[0])), None):
-        thought, _, rest = rest.lstrip()[len(pair[0]) :].partition(pair[1])
+    answer, thoughts = _without_opened_thoughts(text)
+    if not thoughts and not thinking:
+        answer, thoughts = _without_unopened_thought(text)
+    if thoughts:
+        answer = _without_wrapping(answer.strip())
+    return answer, "\n\n".join(thought for thought in (thinking, *thoughts) if thought)
+
+
+def _without_opened_thoughts(text: str) -> tuple[str, list[str]]:
+    """What follows the thoughts that a text begins with, and those."""
+    thoughts: list[str] = []
+    while True:
+        start = text.lstrip()
+        tags = [tags for tags in TAGS if start.startswith(tags[0])]
+        if not tags:
+            return text, thoughts
+        opening, closing = tags[0]
+        thought, _, text = start[len(opening) :].partition(closing)
         thoughts.append(thought.strip())
-    if rest is text and not thinking:
-        for start, end in TAGS[:-1]:
-            thought, closed, after = rest.partition(end)
-            if closed and start not in thought and not _mentioned(thought, after):
-                thoughts.append(thought.strip())
-                rest = after
-                break
-    if rest is not text:
-        rest = rest.strip()
-        for start, end in AROUND:
-            if rest.startswith(start):
-                rest = rest[len(start) :].removesuffix(end).strip()
-    return rest, "\n\n".join(filter(None, thoughts))
+
+
+def _without_unopened_thought(text: str) -> tuple[str, list[str]]:
+    """What follows a thought that a text begins with, and that, where only its end is marked."""
+    for opening, closing in TAGS[:-1]:
+        thought, closed, answer = text.partition(closing)
+        if closed and opening not in thought and not _mentioned(thought, answer):
+            return answer, [thought.strip()]
+    return text, []
+
+
+def _without_wrapping(answer: str) -> str:
+    for start, end in AROUND:
+        if answer.startswith(start):
+            answer = answer[len(start) :].removesuffix(end).strip()
+    return answer
 
 
 def _mentioned(before: str, after: str) -> bool:
@@ -100,11 +117,16 @@ _BOLD = {"**": re.compile(r"\*\*[^*\n]+\*\*"), "__": re.compile(r"__[^_\n]+__")}
 def metadata(text: str, count_tokens: CountTokens) -> dict[str, Any]:
     """The counts of an answer as the official repository makes them, and in its order."""
     plain = without_code(text)
-    counts = (
-        {name: sum(1 for _ in each.finditer(plain)) for name, each in patterns.items()}
-        for patterns in (_HEADERS, _LISTS, _BOLD)
-    )
-    return dict(zip(COUNTS, (count_tokens(text), *counts), strict=True))
+    return {
+        "token_len": count_tokens(text),
+        "header_count": _matches(_HEADERS, plain),
+        "list_count": _matches(_LISTS, plain),
+        "bold_count": _matches(_BOLD, plain),
+    }
+
+
+def _matches(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, int]:
+    return {name: sum(1 for _ in regex.finditer(text)) for name, regex in patterns.items()}
 
 
 def without_code(text: str) -> str:
@@ -117,10 +139,14 @@ def without_code(text: str) -> str:
 def style_of(metadata: Any) -> tuple[int, ...] | None:
     """The counts of `STYLE` in an answer's `metadata`; None where there are none."""
     try:
-        values = [metadata[name] for name in COUNTS]
-        return tuple(int(sum(v.values()) if isinstance(v, dict) else v) for v in values)
+        return tuple(_total(metadata[name]) for name in COUNTS)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
+
+
+def _total(count: Any) -> int:
+    """One count, or the sum of those of several kinds."""
+    return int(sum(count.values()) if isinstance(count, dict) else count)
 
 
 def load_tokenizer(bench: str) -> CountTokens:
@@ -134,16 +160,22 @@ def load_tokenizer(bench: str) -> CountTokens:
 
 
 FEATURES = ("length", "header", "list", "bold")
+SMALLEST_DEVIATION = 1e-9  # of a feature that varies
 FAR = 0.5  # standard deviations of the pool between its mean and nearly all answers of a model
-OFFICIAL_STEPS, OFFICIAL_ROUNDS = 50, 100  # of each fit, and fits to resampled rows
+OFFICIAL_STEPS = 50  # of each fit
+OFFICIAL_ROUNDS = 100  # fits to resampled rows
 
 
 def differences(ours: Floats, theirs: Floats) -> Floats:
     """Differences (rows, 4) of two answers' counts (rows, 4), in the order of `FEATURES`."""
-    tokens = ours[:, :1] + theirs[:, :1]
-    length = (ours[:, :1] - theirs[:, :1]) / np.where(tokens == 0, 1, tokens)
-    a, b = (side[:, 1:] / np.maximum(side[:, :1], 1) for side in (ours, theirs))
-    return np.concatenate([length, (a - b) / (a + b + 1)], axis=1)
+    our_tokens = ours[:, :1]
+    their_tokens = theirs[:, :1]
+    tokens = our_tokens + their_tokens
+    length = (our_tokens - their_tokens) / np.where(tokens == 0, 1, tokens)
+    our_density = ours[:, 1:] / np.maximum(our_tokens, 1)
+    their_density = theirs[:, 1:] / np.maximum(their_tokens, 1)
+    markup = (our_density - their_density) / (our_density + their_density + 1)
+    return np.concatenate([length, markup], axis=1)
 
 
 def control(games: pd.DataFrame) -> dict[str, Estimate]:
@@ -158,33 +190,46 @@ def control(games: pd.DataFrame) -> dict[str, Estimate]:
     import statsmodels.api as sm
 
     weight = games.weight.to_numpy(float)
-    x = games[list(FEATURES)].to_numpy(float)
-    mean = np.average(x, axis=0, weights=weight)
-    deviation = np.sqrt((weight[:, None] * (x - mean) ** 2).sum(0) / max(1, weight.sum() - 1))
-    varies = deviation > 1e-9  # a constant feature has no coefficient
-    x = (x[:, varies] - mean[varies]) / deviation[varies]
-    clusters, questions = pd.factorize(games.uid)
-    place, models = pd.factorize(games.model, sort=True)
-    design = np.column_stack([np.eye(len(models))[place], x])
+    model_number, models = pd.factorize(games.model, sort=True)
+    question_number, questions = pd.factorize(games.uid)
+    one_hot = np.eye(len(models))[model_number]
+    design = np.column_stack([one_hot, _standardised(games[list(FEATURES)], weight)])
     with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
         warnings.simplefilter("ignore")
-        model = sm.GLM(games.points.to_numpy(), design, sm.families.Binomial(), var_weights=weight)
-        fit = model.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": clusters})
+        regression = sm.GLM(
+            games.points.to_numpy(), design, sm.families.Binomial(), var_weights=weight
+        )
+        fit = regression.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": question_number})
     if not (fit.converged and np.isfinite(fit.bse).all()):
         raise ValueError("style decides every game, so it cannot be held equal")
-    pairs = zip(fit.params[: len(models)], fit.bse, strict=False)
-    found = [t_estimate(*each, len(questions) - 1) for each in pairs]
-    return {m: Estimate(*special.expit(e).tolist()) for m, e in zip(models, found, strict=True)}
+    scores = {}
+    for number, model in enumerate(models):
+        logit = t_estimate(fit.params[number], fit.bse[number], len(questions) - 1)
+        scores[str(model)] = Estimate(*special.expit(logit).tolist())
+    return scores
+
+
+def _standardised(features: pd.DataFrame, weight: Floats) -> Floats:
+    """z-scores over weighted rows; a constant feature has no coefficient, and is left out."""
+    values = features.to_numpy(float)
+    mean = np.average(values, axis=0, weights=weight)
+    squares = weight[:, None] * (values - mean) ** 2
+    deviation = np.sqrt(squares.sum(axis=0) / max(1, weight.sum() - 1))
+    varies = deviation > SMALLEST_DEVIATION
+    standardised: Floats = (values[:, varies] - mean[varies]) / deviation[varies]
+    return standardised
 
 
 def extrapolated(games: pd.DataFrame) -> set[str]:
     """The models whose answers are hardly ever near the pool's mean difference of style."""
-    x = games[list(FEATURES)]
-    mean, deviation = np.average(x, axis=0, weights=games.weight), x.std().to_numpy()
-    by_model = x.groupby(games.model)
-    low, high = by_model.quantile(0.025) - mean, by_model.quantile(0.975) - mean
-    far = (low > FAR * deviation) | (high < -FAR * deviation)
-    return set(far.index[far.any(axis=1)])
+    features = games[list(FEATURES)]
+    mean = np.average(features, axis=0, weights=games.weight)
+    far = FAR * features.std().to_numpy()
+    by_model = features.groupby(games.model)
+    above = by_model.quantile(0.025) - mean > far
+    below = by_model.quantile(0.975) - mean < -far
+    is_far = (above | below).any(axis=1)
+    return set(is_far.index[is_far])
 
 
 def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
@@ -197,30 +242,45 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     import torch
 
     rows = games.loc[games.index.repeat(games.weight.round().astype(int))]
-    x = rows[list(FEATURES)].to_numpy()
-    place, models = pd.factorize(rows.model, sort=True)
-    deviation = x.std(axis=0, ddof=1)
-    scaled = (x - x.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    columns = [np.eye(len(models))[place], -np.ones(len(rows)), scaled]
-    design = torch.tensor(np.column_stack(columns), dtype=torch.float32)
+    model_number, models = pd.factorize(rows.model, sort=True)
+    one_hot = np.eye(len(models))[model_number]
+    baseline = -np.ones(len(rows))
+    columns = np.column_stack([one_hot, baseline, _official_features(rows)])
+    design = torch.tensor(columns, dtype=torch.float32)
     points = torch.tensor(rows.points.to_numpy(), dtype=torch.float32)
-    rng, drawn, n = np.random.default_rng(seed), [], len(models)
+    rng = np.random.default_rng(seed)
+    rounds = []
     for _ in range(OFFICIAL_ROUNDS):
-        chosen = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
-        theta = torch.full((design.shape[1],), 0.5, requires_grad=True)
-        fit = torch.optim.LBFGS(
-            [theta], max_iter=OFFICIAL_STEPS, tolerance_grad=1e-9, tolerance_change=1e-9
-        )
-        fit.step(partial(_loss, theta, design[chosen], points[chosen]))
-        drawn.append(torch.sigmoid(theta[:n] - theta[n]).tolist())
-    found = np.quantile(drawn, (0.5, 0.05, 0.95), axis=0).T.tolist()
-    return {str(model): Estimate(*each) for model, each in zip(models, found, strict=True)}
+        resample = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
+        theta = _official_fit(design[resample], points[resample])
+        advantage = theta[: len(models)] - theta[len(models)]
+        rounds.append(torch.sigmoid(advantage).tolist())
+    quantiles = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0).T.tolist()
+    return {str(model): Estimate(*ends) for model, ends in zip(models, quantiles, strict=True)}
 
 
-def _loss(theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
+def _official_features(rows: pd.DataFrame) -> Floats:
+    values = rows[list(FEATURES)].to_numpy()
+    deviation = values.std(axis=0, ddof=1)
+    features: Floats = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    return features
 
-    theta.grad = None
-    found = cross_entropy(x @ theta, y, reduction="sum")
-    found.backward()
-    return found
+
+def _official_fit(design: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+    """The coefficients of a logistic regression where the official script stops."""
+    import torch
+    from torch.nn.functional import binary_cross_entropy_with_logits
+
+    theta = torch.full((design.shape[1],), 0.5, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [theta], max_iter=OFFICIAL_STEPS, tolerance_grad=1e-9, tolerance_change=1e-9
+    )
+
+    def loss_with_gradient() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = binary_cross_entropy_with_logits(design @ theta, points, reduction="sum")
+        loss.backward()
+        return loss
+
+    optimizer.step(loss_with_gradient)  # type: ignore[arg-type]
+    return theta.detach()

@@ -56,9 +56,12 @@ class Asked(NamedTuple):
 
 def definitions() -> dict[str, Path]:
     """The benchmarks that have a name: eval/NAME.yaml here, and beside the package."""
-    folders = Path(__file__).parents[3] / "eval", Path("eval")
-    paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
-    return {path.stem: path for path in paths if not path.stem.startswith("arena")}
+    paths: dict[str, Path] = {}
+    for folder in (Path(__file__).parents[3] / "eval", Path("eval")):
+        for path in sorted(folder.glob("*.yaml")):
+            if not path.stem.startswith("arena"):
+                paths[path.stem] = path
+    return paths
 
 
 def name_of(task: str) -> str:
@@ -69,10 +72,10 @@ def name_of(task: str) -> str:
 def read_benchmark(path: Path) -> Benchmark:
     """The benchmark of a YAML file, named after it."""
     try:
-        found = dict(yaml.safe_load(path.read_text(encoding="utf-8-sig")))
-        if "file" in found:
-            found["file"] = path.parent / str(found["file"])
-        return Benchmark(**{"name": name_of(path.name), **found})
+        values = dict(yaml.safe_load(path.read_text(encoding="utf-8-sig")))
+        if "file" in values:
+            values["file"] = path.parent / str(values["file"])
+        return Benchmark(**{"name": name_of(path.name), **values})
     except (yaml.YAMLError, ValueError, TypeError, SettingsError) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -89,25 +92,28 @@ def asked_of(
     `overrides` are of the fields of `Benchmark`; `sources` are files or folders instead of the hub,
     by benchmark. `out` gets `images/`, where a data set has figures.
     """
-    found = [_benchmark(task).model_copy(update=dict(overrides)) for task in tasks]
-    names = [each.name for each in found]
-    if len({*names}) < len(names):
+    benchmarks = [_benchmark(task).model_copy(update=dict(overrides)) for task in tasks]
+    names = [benchmark.name for benchmark in benchmarks]
+    if len(set(names)) < len(names):
         raise ValueError(f"--tasks names a benchmark twice: {', '.join(names)}; rename a file")
-    if unknown := sorted(sources.keys() - {*names}):
+    unknown = sorted(sources.keys() - set(names))
+    if unknown:
         raise ValueError(f"--source is for {unknown[0]}, which --tasks does not name")
     asked = []
-    for benchmark in found:
+    for benchmark in benchmarks:
         if benchmark.file:
             items = items_of_file(benchmark.file)
         else:
             items = _built(benchmark, sources.get(benchmark.name), out)
-        once = {uid_of(each): each for each in items}  # a file may repeat a problem
-        asked.append(Asked(benchmark, dict([*once.items()][:limit])))
+        items_by_uid = {uid_of(item): item for item in items}  # a file may repeat a problem
+        first_items = dict(list(items_by_uid.items())[:limit])
+        asked.append(Asked(benchmark, first_items))
     return asked
 
 
 def _benchmark(task: str) -> Benchmark:
-    path, named = Path(task), definitions()
+    path = Path(task)
+    named = definitions()
     if task in named:
         return read_benchmark(named[task])
     if path.suffix in (".yaml", ".yml"):
@@ -123,38 +129,49 @@ def _benchmark(task: str) -> Benchmark:
 
 def items_of_file(path: Path) -> list[Example]:
     """The items of a prompt file, as `openrlhf-js data build` writes it."""
-    found = []
+    items = []
     for line in read(path):
         try:
             if isinstance(line.example, ValueError):
                 raise line.example
-            found.append(_gradable(line.example))
+            items.append(_gradable(line.example))
         except ValueError as error:
             raise ValueError(f"{line.place}: {error}") from None
-    if not found:
+    if not items:
         raise ValueError(f"{path} holds no item: build it with `openrlhf-js data build`")
-    return found
+    return items
 
 
 def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Example]:
     """The items of a task, as `openrlhf-js data build` makes them."""
     task = TASKS[benchmark.task]
-    takes = options_of(task)
-    given = {k: tuple(v) if isinstance(v, list) else v for k, v in benchmark.options.items()}
-    if source is not None:
-        given["source"] = source
-    if unknown := given.keys() - takes.keys():
-        raise ValueError(f"{benchmark.name}: {benchmark.task} takes no option {min(unknown)!r}")
-    if "images_dir" in takes:
-        given.setdefault("images_dir", str(out / "images"))
-    options = {**takes, **given}
+    defaults = options_of(task)
+    options = {**defaults, **_given_options(benchmark, source, allowed=defaults)}
+    if "images_dir" in defaults and "images_dir" not in benchmark.options:
+        options["images_dir"] = str(out / "images")
     if not isinstance(task, Generated):
         options = task.used(benchmark.split, **options)
     with progress(f"building {benchmark.name}") as bar:
-        made = problems_of(
+        problems = problems_of(
             task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
         )
-        return [_gradable(example(row(task, problem))) for problem in made]
+        return [_gradable(example(row(task, problem))) for problem in problems]
+
+
+def _given_options(
+    benchmark: Benchmark, source: str | None, allowed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options that a definition and --source give, with tuples for lists."""
+    options = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in benchmark.options.items()
+    }
+    if source is not None:
+        options["source"] = source
+    unknown = sorted(options.keys() - allowed.keys())
+    if unknown:
+        raise ValueError(f"{benchmark.name}: {benchmark.task} takes no option {unknown[0]!r}")
+    return options
 
 
 def _gradable(item: Example) -> Example:

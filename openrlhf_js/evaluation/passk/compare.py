@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from openrlhf_js import stats
-from openrlhf_js.evaluation.passk.evaluate import Results
+from openrlhf_js.evaluation.passk.summary import Results
 from openrlhf_js.stats.estimate import t_difference, welch
+
+Task = Mapping[str, Any]  # the results on one benchmark
+Row = dict[str, Any]
 
 # must be the same, where both have them: a server forms prompts itself
 SETTINGS = ("temperature", "top_p", "max_new_tokens", "prompt_form")
@@ -21,84 +24,142 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
 
     ValueError if the two were not measured on the same items with the same settings.
     """
-    if alone := {*a["tasks"]} ^ {*b["tasks"]}:
-        raise ValueError(
-            f"only one of the two has {', '.join(sorted(alone))}: leave out with --tasks"
-        )
-    found: list[stats.Difference] = []
-    rows, notes, problems = [], [], []
+    _check_comparable(a["tasks"], b["tasks"])
+    differences: list[stats.Difference] = []
+    rows: list[Row] = []
+    notes: list[str] = []
     for name in a["tasks"]:
-        first, second = a["tasks"][name], b["tasks"][name]
-        problems += [f"  {name}: {each}" for each in _differences(first, second)]
-        if problems:
-            continue
-        if first["graded_by"] != second["graded_by"]:
-            notes.append(
-                f"{name}: graded by {first['graded_by']} (A) and {second['graded_by']}; evaluate "
-                "again to grade both alike."
-            )
-        values = values_of(first, metric), values_of(second, metric)
-        found.append(stats.paired_difference(values[1], values[0]))
-        means = [float(each.mean()) for each in values]
-        rows.append(_row(name, len(values[0]), means, found[-1]))
-    if problems:
-        raise ValueError("\n".join(["no fair comparison:", *problems]))
+        task_a = a["tasks"][name]
+        task_b = b["tasks"][name]
+        row, difference, left_out = _compared(name, task_a, task_b, metric)
+        rows.append(row)
+        differences.append(difference)
+        notes += _grader_notes(name, task_a, task_b)
+        if left_out:
+            notes.append(f"{name}: {left_out} items are left out, as samples were refused.")
     if len(rows) > 1:
-        means = [sum(row[side] for row in rows) / len(rows) for side in ("a", "b")]
-        items = sum(row["items"] for row in rows)
-        rows.append(_row("mean", items, means, mean_difference(found, items)))
+        rows.append(_mean_row(rows, differences))
     return {"a": a["model"], "b": b["model"], "metric": metric, "rows": rows, "notes": notes}
 
 
-def values_of(task: dict[str, Any], metric: str) -> np.ndarray:
-    """What a metric gives each item, (n,) in [0, 1]: `mean`, `majority`, or such as `pass@4`."""
-    per_item, k = task["per_item"], task["samples"]
+def _compared(
+    name: str, task_a: Task, task_b: Task, metric: str
+) -> tuple[Row, stats.Difference, int]:
+    """The row of a benchmark, its difference, and how many items lack samples of one of the two."""
+    values_a = values_of(task_a, metric)
+    values_b = values_of(task_b, metric)
+    both = np.isfinite(values_a) & np.isfinite(values_b)
+    if not both.any():
+        raise ValueError(f"{name}: no item has enough answered samples of both")
+    values_a = values_a[both]
+    values_b = values_b[both]
+    difference = stats.paired_difference(values_b, values_a)
+    row = _row(name, len(values_a), [values_a.mean(), values_b.mean()], difference)
+    return row, difference, int((~both).sum())
+
+
+def values_of(task: Task, metric: str) -> np.ndarray:
+    """What a metric gives each item, (n,) in [0, 1]: `mean`, `majority`, or such as `pass@4`.
+
+    NaN where too many samples of an item were refused.
+    """
+    per_item = task["per_item"]
     if metric == "majority":
         return np.array(per_item["majority"], dtype=float)
-    name, _, number = ("pass@1" if metric == "mean" else metric).partition("@")
-    if name != "pass" or not number.isdecimal() or not 1 <= int(number) <= k:
-        raise ValueError(f"no metric {metric!r}; give mean, majority, or pass@1 to pass@{k}")
-    return stats.pass_at_k(k, per_item["correct"], int(number))
+    j = _j_of(metric, task["samples"])
+    answered = np.array(per_item["answered"])
+    correct = np.array(per_item["correct"])
+    values = np.full(len(answered), math.nan)
+    enough = answered >= j
+    if enough.any():
+        values[enough] = stats.pass_at_k(answered[enough], correct[enough], j)
+    return values
 
 
-def mean_difference(found: Sequence[stats.Difference], clusters: int) -> stats.Difference:
+def _j_of(metric: str, samples: int) -> int:
+    """The j of a metric that is pass@j."""
+    if metric == "mean":
+        return 1
+    name, _, number = metric.partition("@")
+    if name == "pass" and number.isdecimal() and 1 <= int(number) <= samples:
+        return int(number)
+    raise ValueError(f"no metric {metric!r}; give mean, majority, or pass@1 to pass@{samples}")
+
+
+def mean_difference(differences: Sequence[stats.Difference], clusters: int) -> stats.Difference:
     """The mean of differences on benchmarks without common items, each with the same weight.
 
     Var = sum_t Var_t / T^2, with Welch and Satterthwaite's degrees of freedom.
     """
-    value = sum(each.value for each in found) / len(found)
-    variances = [(each.standard_error / len(found)) ** 2 for each in found]
-    degrees = welch(variances, [each.degrees_of_freedom for each in found])
+    count = len(differences)
+    value = sum(difference.value for difference in differences) / count
+    variances = [(difference.standard_error / count) ** 2 for difference in differences]
+    degrees = welch(variances, [difference.degrees_of_freedom for difference in differences])
     return t_difference(value, math.sqrt(sum(variances)), degrees, clusters)
 
 
-def _row(name: str, items: int, means: Sequence[float], found: stats.Difference) -> dict[str, Any]:
+def _row(name: str, items: int, means: Sequence[float], difference: stats.Difference) -> Row:
+    detectable = None
     # Items that all differ alike have no spread from which a detectable effect follows.
-    error = found.standard_error if 0 < found.standard_error < math.inf else None
-    seen = error and stats.detectable_effect(error, found.degrees_of_freedom)
+    if 0 < difference.standard_error < math.inf:
+        detectable = stats.detectable_effect(
+            difference.standard_error, difference.degrees_of_freedom
+        )
     return {
         "task": name,
         "items": items,
-        "a": means[0],
-        "b": means[1],
-        **found.estimate.plain(),
-        "p_value": found.p_value,
-        "detectable": seen,
+        "a": float(means[0]),
+        "b": float(means[1]),
+        **difference.estimate.plain(),
+        "p_value": difference.p_value,
+        "detectable": detectable,
     }
 
 
-def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """Why two results on a benchmark cannot be compared."""
-    first, second = a["settings"], b["settings"]
-    found = [
-        f"{name} is {first[name]!r} and {second[name]!r}"
-        for name in SETTINGS
-        if name in first and name in second and first[name] != second[name]
+def _mean_row(rows: Sequence[Row], differences: Sequence[stats.Difference]) -> Row:
+    means = [sum(row[side] for row in rows) / len(rows) for side in ("a", "b")]
+    items = sum(row["items"] for row in rows)
+    return _row("mean", items, means, mean_difference(differences, items))
+
+
+def _check_comparable(tasks_a: Mapping[str, Task], tasks_b: Mapping[str, Task]) -> None:
+    unshared = sorted(tasks_a.keys() ^ tasks_b.keys())
+    if unshared:
+        names = ", ".join(unshared)
+        raise ValueError(f"only one of the two has {names}: leave out with --tasks")
+    problems = [
+        f"  {name}: {problem}"
+        for name in tasks_a
+        for problem in _problems(tasks_a[name], tasks_b[name])
     ]
+    if problems:
+        raise ValueError("\n".join(["no fair comparison:", *problems]))
+
+
+def _problems(a: Task, b: Task) -> list[str]:
+    """Why two results on a benchmark cannot be compared."""
+    settings_a = a["settings"]
+    settings_b = b["settings"]
+    problems = []
+    for name in SETTINGS:
+        if name not in settings_a or name not in settings_b:
+            continue
+        value_a = settings_a[name]
+        value_b = settings_b[name]
+        if value_a != value_b:
+            problems.append(f"{name} is {value_a!r} and {value_b!r}")
     if a["samples"] != b["samples"]:
-        found.append(f"samples are {a['samples']} and {b['samples']}")
-    uids = [each["per_item"]["uid"] for each in (a, b)]
-    if uids[0] != uids[1]:
-        shared = len({*uids[0]} & {*uids[1]})
-        found.append(f"{len(uids[0])} and {len(uids[1])} items, {shared} of them the same")
-    return found
+        problems.append(f"samples are {a['samples']} and {b['samples']}")
+    uids_a = a["per_item"]["uid"]
+    uids_b = b["per_item"]["uid"]
+    if uids_a != uids_b:
+        shared = len(set(uids_a) & set(uids_b))
+        problems.append(f"{len(uids_a)} and {len(uids_b)} items, {shared} of them the same")
+    return problems
+
+
+def _grader_notes(name: str, a: Task, b: Task) -> list[str]:
+    if a["graded_by"] == b["graded_by"]:
+        return []
+    versions = f"{a['graded_by']} (A) and {b['graded_by']}"
+    return [f"{name}: graded by {versions}; evaluate again to grade both alike."]

@@ -1,4 +1,4 @@
-"""Samples what is missing, grades it, and summarises it with intervals by item.
+"""Samples what is missing and grades it; `summary` makes results of it.
 
 `samples/NAME.jsonl` in the folder of results holds every response (`common.store`);
 `samples/NAME.items.jsonl` holds what was asked.
@@ -6,204 +6,208 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.common.store import Record, Store, json_line, read_store
+from openrlhf_js.common.store import Key, Record, Store, json_line, read_store
 from openrlhf_js.evaluation.passk import grading
 from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark
+from openrlhf_js.evaluation.passk.summary import (
+    FILE,
+    FORMAT,
+    REFUSED,
+    Results,
+    read_results,
+    summarise,
+)
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
-from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler
-from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, mean_pass_at_k
-from openrlhf_js.tasks import STATUSES
+from openrlhf_js.sampling.sampler import (
+    Parameters,
+    Request,
+    Sampled,
+    Sampler,
+    identity_notes,
+    model_differences,
+)
 from openrlhf_js.tasks.prompt_files import Example
 
-FILE, FORMAT = "results.json", "openrlhf_js passk 2"
-NOTES = ("model", "url", "device")  # what may change between calls
-IDENTITY = ("model_sha256", "served_model")  # which model it is
 UNGRADED = ("timeout", "error")  # statuses that say nothing of the answer: graded again
 GRADED_AT_ONCE = 256
-REFUSED = "refused"  # finish reason
 COLUMNS = ("messages", "label", "datasource", "images")  # of samples/NAME.items.jsonl
+NOT_IN_MEMORY = ("text", "thinking")  # of a sample
 
-Results = dict[str, Any]
 
-
-def evaluate(sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int) -> Results:
+def evaluate(
+    sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int, retry_failed: bool = False
+) -> Results:
     """The results of a model on benchmarks, with those of others that the folder has of it.
 
     ValueError: the folder has samples of other settings, or the model refuses all. EndpointError:
     some replies are missing; what came is kept.
     """
-    there = read_results(out)["tasks"] if (out / FILE).is_file() else {}
-    for name, task in there.items():
-        if any(task["settings"].get(key) != sampler.identity.get(key) for key in IDENTITY):
-            raise ValueError(f"{out} has results of another model ({name}); give another --out")
+    tasks = read_results(out)["tasks"] if (out / FILE).is_file() else {}
+    for name, task in tasks.items():
+        differences = model_differences(task["settings"], sampler)
+        if differences:
+            raise ValueError(
+                f"{out} has results of another model ({name}: {'; '.join(differences)}): give "
+                "another --out, or --same_model if a server serves the same one"
+            )
     for benchmark, items in asked:
-        sampler.make_room(
-            [Request(i, 0, each.messages, each.images) for i, each in enumerate(items.values())],
-            parameters_of(benchmark, seed),
-        )
-    tasks = {}
-
-    def without_text(record: Record) -> Record:
-        return {key: value for key, value in record.items() if key not in ("text", "thinking")}
-
-    for each in asked:
-        name, k = each.benchmark.name, each.benchmark.samples
-        settings = {**sampler.identity, **parameters_of(each.benchmark, seed)._asdict()}
-        path = out / "samples" / f"{name}.jsonl"
-        with Store(path, settings, ("uid", "draw"), NOTES, keep=without_text) as store:
-            with atomic_write(path.with_suffix(".items.jsonl")) as file:
-                for uid, item in each.items.items():
-                    columns = {name: getattr(item, name) for name in COLUMNS}
-                    file.write(json_line({"uid": uid, **columns}))
-            regrade(store, each.items)
-            sample_missing(store, each, sampler, seed)
-            groups = [[store.records[uid, draw] for draw in range(k)] for uid in each.items]
-            tasks[name] = {"settings": store.identity, **summarise(each.items, groups)}
-    return {"format": FORMAT, "model": sampler.name, "tasks": {**there, **tasks}}
+        first_draws = [
+            Request(number, 0, item.messages, item.images)
+            for number, item in enumerate(items.values())
+        ]
+        sampler.make_room(first_draws, parameters_of(benchmark, seed))
+    for items_of_one in asked:
+        name = items_of_one.benchmark.name
+        tasks[name] = _task_results(sampler, items_of_one, out, seed, retry_failed)
+    return {"format": FORMAT, "model": sampler.name, "tasks": tasks}
 
 
 def parameters_of(benchmark: Benchmark, seed: int) -> Parameters:
     """How a benchmark is sampled."""
-    return Parameters(benchmark.temperature, benchmark.top_p, benchmark.max_new_tokens, seed)
+    return Parameters(
+        temperature=benchmark.temperature,
+        top_p=benchmark.top_p,
+        max_new_tokens=benchmark.max_new_tokens,
+        seed=seed,
+    )
 
 
-def sample_missing(store: Store, asked: Asked, sampler: Sampler, seed: int) -> None:
+def _task_results(
+    sampler: Sampler, asked: Asked, out: Path, seed: int, retry_failed: bool
+) -> dict[str, object]:
+    """Completes the samples of a benchmark, and summarises them."""
+    benchmark, items = asked
+    identity = {**sampler.identity, **parameters_of(benchmark, seed)._asdict()}
+    path = out / "samples" / f"{benchmark.name}.jsonl"
+    notes = identity_notes(sampler)
+    with Store(path, identity, ("uid", "draw"), notes, keep=_without_text) as store:
+        _write_items(path.with_suffix(".items.jsonl"), items)
+        regrade(store, items)
+        sample_missing(store, asked, sampler, seed, retry_failed)
+        draws = range(benchmark.samples)
+        groups = [[store.records[uid, draw] for draw in draws] for uid in items]
+        return {"settings": store.identity, **summarise(items, groups)}
+
+
+def _without_text(record: Record) -> Record:
+    return {name: value for name, value in record.items() if name not in NOT_IN_MEMORY}
+
+
+def _write_items(path: Path, items: Mapping[str, Example]) -> None:
+    with atomic_write(path) as file:
+        for uid, item in items.items():
+            columns = {name: getattr(item, name) for name in COLUMNS}
+            file.write(json_line({"uid": uid, **columns}))
+
+
+def sample_missing(
+    store: Store, asked: Asked, sampler: Sampler, seed: int, retry_failed: bool = False
+) -> None:
     """Samples, grades and appends the responses that a store lacks; raises as `evaluate`.
 
-    What the model refuses (too long, filtered) is a response without an answer.
+    What the model refuses (too long, filtered) is recorded as refused, with the endpoint's words,
+    and asked again with `retry_failed` alone.
     """
-    benchmark, items = asked
-    missing = [
-        Request(number, draw, item.messages, item.images)
-        for number, (uid, item) in enumerate(items.items())
-        for draw in range(benchmark.samples)
-        if (uid, draw) not in store.records
-    ]
-    uids = [*items]
+    name = asked.benchmark.name
+    missing = list(_missing_requests(store, asked, retry_failed))
+    uids = list(asked.items)
     refused: list[str] = []
     unanswered: list[str] = []
 
     def keep(batch: list[tuple[Request, Sampled | NoReply]]) -> None:
-        records = []
-        for request, each in batch:
-            if isinstance(each, NoReply):
-                lost = refused if each.refused else unanswered
-                lost.append(f"item {request.number + 1}: {each}")
-                if lost is unanswered:
-                    continue
-                each = Sampled("", "", REFUSED, None, 0)
-            records.append({"uid": uids[request.number], "draw": request.draw, **each._asdict()})
-        store.append(_graded(items, records))
+        samples = []
+        refusals = []
+        for request, reply in batch:
+            key = {"uid": uids[request.number], "draw": request.draw}
+            if isinstance(reply, Sampled):
+                samples.append({**key, **reply._asdict()})
+                continue
+            message = f"item {request.number + 1}: {reply}"
+            if reply.refused:
+                refused.append(message)
+                refusals.append({**key, **_refusal(reply)})
+            else:
+                unanswered.append(message)
+        store.append([*_graded(asked.items, samples), *refusals])
         bar.advance(len(batch))
 
-    with progress(f"sampling {benchmark.name}", len(missing), "responses") as bar:
-        sampler.run(missing, parameters_of(benchmark, seed), keep)
-    if refused:
-        say(f"{len(refused):,} responses are refused; the last: {refused[-1]}", error=True)
+    with progress(f"sampling {name}", len(missing), "responses") as bar:
+        try:
+            sampler.run(missing, parameters_of(asked.benchmark, seed), keep)
+        finally:
+            if refused:
+                say(f"{len(refused):,} responses are refused; the last: {refused[-1]}", error=True)
     if unanswered:
         raise EndpointError(
-            f"{benchmark.name}: {len(unanswered):,} of {len(missing):,} requests have no reply; "
-            f"the last: {unanswered[-1]}"
+            f"{name}: {len(unanswered):,} of {len(missing):,} requests have no reply; the last: "
+            f"{unanswered[-1]}"
         )
 
 
-def _graded(items: Mapping[str, Example], records: Sequence[Record]) -> list[Record]:
-    texts, version = [each["text"] for each in records], grading.grader_version()
-    grades = grading.grade_all([items[each["uid"]] for each in records], texts)
-    pairs = zip(records, grades, strict=True)
-    return [{**record, **grade._asdict(), "graded_by": version} for record, grade in pairs]
+def _missing_requests(store: Store, asked: Asked, retry_failed: bool) -> Iterator[Request]:
+    for number, (uid, item) in enumerate(asked.items.items()):
+        for draw in range(asked.benchmark.samples):
+            record = store.records.get((uid, draw))
+            if record is None or (retry_failed and record["finish_reason"] == REFUSED):
+                yield Request(number, draw, item.messages, item.images)
+
+
+def _refusal(reply: NoReply) -> Record:
+    """What is recorded of a sample that is refused: no text, and no grade."""
+    sample = Sampled(text="", thinking="", finish_reason=REFUSED, tokens=None, seed=0)
+    return {**sample._asdict(), "status": REFUSED, "answer": None, "refused": str(reply)}
+
+
+def _graded(items: Mapping[str, Example], samples: Sequence[Record]) -> list[Record]:
+    """The samples with their grades."""
+    grades = grading.grade_all(
+        [items[sample["uid"]] for sample in samples], [sample["text"] for sample in samples]
+    )
+    version = grading.grader_version()
+    return [
+        {**sample, **grade._asdict(), "graded_by": version}
+        for sample, grade in zip(samples, grades, strict=True)
+    ]
 
 
 def regrade(store: Store, items: Mapping[str, Example]) -> None:
     """Grades again what another version has graded, or could not."""
-    version = grading.grader_version()
-    wanted = {
+    name = store.path.stem
+    samples = _samples_to_regrade(store, items)
+    if not samples:
+        return
+    with progress(f"grading {name} again", len(samples), "responses") as bar:
+        for start in range(0, len(samples), GRADED_AT_ONCE):
+            batch = samples[start : start + GRADED_AT_ONCE]
+            graded = _graded(items, batch)
+            store.append(new for old, new in zip(batch, graded, strict=True) if new != old)
+            bar.advance(len(batch))
+    say(f"{name}: graded {len(samples):,} responses again", error=True)
+
+
+def _samples_to_regrade(store: Store, items: Mapping[str, Example]) -> list[Record]:
+    """The samples of these items whose grade is old, or none, with their texts."""
+    keys = {
         key
         for key, record in store.records.items()
-        if key[0] in items
-        if record["graded_by"] != version or record["status"] in UNGRADED
+        if record["uid"] in items and _needs_regrading(record)
     }
-    if not wanted:
-        return
-    with_text: dict[Any, Record] = {(r["uid"], r["draw"]): r for r in read_store(store.path)[1]}
-    kept = [with_text[key] for key in sorted(wanted)]
-    with progress(f"grading {store.path.stem} again", len(kept), "responses") as bar:
-        for start in range(0, len(kept), GRADED_AT_ONCE):
-            batch = kept[start : start + GRADED_AT_ONCE]
-            pairs = zip(batch, _graded(items, batch), strict=True)
-            store.append(new for old, new in pairs if new != old)
-            bar.advance(len(batch))
-    say(f"{store.path.stem}: graded {len(kept):,} responses again", error=True)
+    if not keys:
+        return []
+    _, records = read_store(store.path)
+    samples: dict[Key, Record] = {}  # the last of several counts
+    for record in records:
+        samples[record["uid"], record["draw"]] = record
+    return [samples[key] for key in sorted(keys)]
 
 
-def summarise(items: Mapping[str, Example], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
-    """Rates and lengths with intervals by item, for JSON.
-
-    `groups` are k graded samples for each item. `rows` has one row for each figure (`j` is that of
-    pass@j, else None), and `per_item` what comparisons are made from.
-    """
-    k, uids = len(groups[0]), [*items]
-    correct = [sum(each["status"] == "correct" for each in group) for group in groups]
-
-    def vote(item: Example, group: Sequence[Record]) -> float:
-        statuses, answers = ([each[name] for each in group] for name in ("status", "answer"))
-        return grading.majority(statuses, answers, partial(grading.same_answer, item.task))
-
-    with ThreadPoolExecutor(grading.THREADS) as threads:  # comparing answers may take a while
-        votes = list(threads.map(vote, items.values(), groups))
-    flat = [each for group in groups for each in group]
-    said = [each for each in flat if each["finish_reason"] != REFUSED]
-    if not said:
-        raise ValueError("the model refuses every item")
-    rows: list[dict[str, Any]] = []
-
-    def add(quantity: str, estimate: Estimate, j: int | None = None) -> None:
-        rows.append({"quantity": quantity, "j": j, **estimate.plain()})
-
-    def rate(name: str, value: str) -> Estimate:
-        shares = [sum(each[name] == value for each in group) / k for group in groups]
-        return clustered_proportion(shares)
-
-    add("mean_at_k", mean_pass_at_k(k, correct, 1))
-    for j in sorted({k} | {1 << bit for bit in range(k.bit_length())}):  # 1, 2, 4, ... and k
-        add("pass_at", mean_pass_at_k(k, correct, j), j)
-    add("majority_at_k", clustered_proportion(votes))
-    for status in STATUSES:
-        add(status, rate("status", status))
-    add("truncated", rate("finish_reason", "length"))
-    add(REFUSED, rate("finish_reason", REFUSED))
-    if all(each["tokens"] is not None for each in said):
-        right = [each for each in said if each["status"] == "correct"]
-        for name, own in (("tokens", said), ("tokens_correct", right)):
-            if own:
-                tokens = [float(each["tokens"]) for each in own]
-                add(name, clustered_mean(tokens, [each["uid"] for each in own]))
-    return {
-        "items": len(items),
-        "samples": k,
-        "graded_by": ", ".join(sorted({each["graded_by"] for each in flat})),
-        "rows": rows,
-        "per_item": {"uid": uids, "correct": correct, "majority": votes},
-    }
-
-
-def read_results(place: Path, tasks: Sequence[str] = ()) -> Results:
-    """What stands in a folder of results, or in its results.json; of these benchmarks, or all."""
-    path = place / FILE if place.is_dir() else place
-    if not path.is_file():
-        raise ValueError(f"{place} holds no {FILE}: give the --out of a finished evaluation")
-    found: Results = json.loads(path.read_bytes())
-    if found.get("format") != FORMAT:
-        raise ValueError(f"{path} does not hold results of this version of `eval passk`")
-    if missing := [name for name in tasks if name not in found["tasks"]]:
-        raise ValueError(f"{place} has no {', '.join(missing)}; it has {', '.join(found['tasks'])}")
-    return {**found, "tasks": {name: found["tasks"][name] for name in tasks or found["tasks"]}}
+def _needs_regrading(record: Record) -> bool:
+    if record["finish_reason"] == REFUSED:
+        return False
+    is_ungraded = record["status"] in UNGRADED
+    return is_ungraded or record["graded_by"] != grading.grader_version()

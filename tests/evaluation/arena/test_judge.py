@@ -11,6 +11,7 @@ from stub_judge import by_hash, reply, serving, user, verdict_of
 
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import batch, protocol
+from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import (
     Folder,
     bench_of,
@@ -18,6 +19,7 @@ from openrlhf_js.evaluation.arena.data import (
     read_questions,
 )
 from openrlhf_js.evaluation.arena.judge import Judging, Ledger
+from openrlhf_js.evaluation.arena.pool import load
 from openrlhf_js.evaluation.arena.protocol import (
     JudgePrompt,
     JudgeSettings,
@@ -28,8 +30,9 @@ from openrlhf_js.evaluation.arena.protocol import (
     prompt_of,
     read_settings,
 )
-from openrlhf_js.evaluation.arena.score import Plan, board, load
-from openrlhf_js.sampling.endpoint import Endpoint, EndpointError
+from openrlhf_js.evaluation.arena.score import Plan
+from openrlhf_js.report.arena import cells
+from openrlhf_js.sampling.endpoint import PLAIN_QUESTION, Endpoint, EndpointError
 
 
 @pytest.mark.parametrize(
@@ -254,20 +257,81 @@ def test_a_verdict_in_thinking_is_none(place):
     assert {game["score"] for row in place.rows() for game in row["games"]} == {None}
 
 
-def test_refused_games_are_recorded_and_stop_no_other(place):
-    body = b'{"error": {"message": "content_filter"}}'
-    place.stub.answer = lambda request, _: (
-        (400, body) if "q1" in user(request) else by_hash(request)
-    )
-    assert place.judge() == 0
-    (row,) = (row for row in place.rows() if row["uid"] == "q1")
-    assert row["games"] == [None, None]
+REFUSALS = [
+    (400, {"error": {"code": "invalid_prompt", "message": "flagged as violating"}}),
+    (403, b"moderation"),
+    (422, b"unprocessable"),
+]
+
+
+def refusing_every_fifth(stub):
+    """A judge that refuses every fifth game, whenever it is asked; returns those."""
+    refused: dict[str, int] = {}
+    seen: dict[str, int] = {}
+
+    def answer(request, number):
+        if request["messages"] == PLAIN_QUESTION:
+            return by_hash(request)
+        place = seen.setdefault(user(request), len(seen))
+        if place % 5:
+            return by_hash(request)
+        refused[user(request)] = place
+        return REFUSALS[place // 5 % 3]
+
+    stub.answer = answer
+    return refused
+
+
+def asked_once(stub):
+    asked = Counter(user(each) for each in stub.requests if each["messages"] != PLAIN_QUESTION)
+    return {*asked.values()} == {1}
+
+
+def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
+    """60 games, of which the first is refused already; rerun three times."""
+    write_bench(tmp_path, 30)
+    with serving() as stub:
+        place = Place(tmp_path, stub)
+        refused = refusing_every_fifth(stub)
+        for _ in range(3):
+            assert place.judge() == 0
+        assert len(refused) == 12 and asked_once(stub)
+        assert len(stub.requests) in (60, 61)  # with a plain question, if it came to that
+        assert len(place.last.refusals) == place.last.given_up == 12
+        assert any("12 games were refused and have no score" in x for x in place.last.outcome())
+        assert any("invalid_prompt" in each.get("refused", "") for each in place.replies())
+        games = [game for row in place.rows() for game in row["games"]]
+        assert sum(game is None for game in games) == 12
+        assert all(game["score"] for game in games if game)
+        (pool,) = load(place.folder, ["j"], baseline=BASELINE)
+        scores = board(pool, ["j"], Plan())
+        (row,) = (row for row in scores.rows if row["model"] == "m")
+        assert row["games_failed"] == 12 and row["games_without_verdict"] == 0
+        assert any("12 refused or failed" in note for note in scores.notes)
+        assert {shown["refused"] for shown in cells(scores) if shown["model"] == "m"} == {"12"}
+        stub.answer = by_hash
+        assert place.judge(retry_failed=True) == 0 and not place.last.refusals
+        assert len(stub.requests) - 60 in (12, 13)
+
+
+def test_a_last_game_that_is_refused_is_recorded(place):
+    """With no other to tell that it is this one alone; a kill may have left it."""
     place.judge()
-    assert len(place.stub.requests) == 8
-    place.stub.answer = by_hash
-    place.judge(retry_failed=True)
-    assert len(place.stub.requests) == 10
-    assert all(game for row in place.rows() for game in row["games"])
+    write_lines(place.folder.answers("m"), [answer_row("q0", "m", "another answer")])
+    place.stub.answer = lambda request, _: (
+        by_hash(request) if request["messages"] == PLAIN_QUESTION else REFUSALS[0]
+    )
+    place.judge()
+    assert len(place.stub.requests) == 8 + 3 and len(place.last.refusals) == 2
+    place.judge()
+    assert len(place.stub.requests) == 8 + 3
+
+
+def test_a_setting_that_is_refused_stops_the_run_and_records_nothing(place):
+    place.stub.answer = lambda request, _: (400, b"temperature must be 1")
+    with pytest.raises(EndpointError, match="temperature must be 1; it refuses a plain question"):
+        place.judge()
+    assert not place.folder.ledger("j", "all").exists()
 
 
 def test_lost_replies_leave_a_game_open(place):
@@ -313,6 +377,18 @@ def test_judgments_of_another_program_count_where_they_are_complete(place):
     write_lines(path, [judgment_row("q0", 1, 1, baseline="another")])
     with pytest.raises(ValueError, match=r"q0 was judged with other .* another baseline"):
         place.judge()
+
+
+def test_empty_answers_are_counted_before_they_are_paid_for(place):
+    rows = read_lines(place.folder.answers("m"))
+    rows[0] = answer_row("q0", "m", "<think>cut off")
+    rows[1] = answer_row("q1", "m", " ")
+    write_lines(place.folder.answers("m"), rows)
+    with place.judging(models=("m", "n")) as found:
+        assert found.empty_answers() == [("m", 2, 4)]
+    place.judge(models=("m", "n"))
+    with place.judging(models=("m", "n")) as found:
+        assert found.empty_answers() == []  # they are paid for
 
 
 def test_what_is_missing_is_counted(place, caplog):
@@ -387,6 +463,15 @@ def test_what_fails_in_a_batch_is_as_in_single_requests(batched):
     batched.stub.answer = by_hash
     assert batched.judge(batch=True) == 0
     assert len(batched.stub.requests) == 12 and len(batched.stub.batches) == 3
+
+
+def test_a_batch_that_is_refused_as_a_whole_records_nothing(batched):
+    batched.stub.answer = lambda request, _: (400, {"error": "temperature must be 1"})
+    with pytest.raises(EndpointError, match="it refused all 8 games"):
+        batched.judge(batch=True)
+    assert not batched.folder.ledger("j", "all").exists()
+    batched.stub.answer = by_hash
+    assert batched.judge(batch=True) == 0
 
 
 @pytest.mark.parametrize(("end", "kept"), [("expired", 5), ("cancelled", 5), ("failed", 0)])

@@ -11,8 +11,10 @@ from html.parser import HTMLParser
 import pytest
 from judged_bench import answer_row, judgment_row, random_rows, write_judged, write_lines
 
+from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import Folder
-from openrlhf_js.evaluation.arena.score import Plan, board, load
+from openrlhf_js.evaluation.arena.pool import load
+from openrlhf_js.evaluation.arena.score import Plan
 from openrlhf_js.report import style
 from openrlhf_js.report.arena import cells, image, markdown, page, questions
 

@@ -9,17 +9,10 @@ import pytest
 from judged_bench import judgment_row, random_rows, rows_with, write_judged, write_lines
 from scipy import special, stats
 
+from openrlhf_js.evaluation.arena.board import board, judging
 from openrlhf_js.evaluation.arena.data import Folder
-from openrlhf_js.evaluation.arena.score import (
-    Plan,
-    board,
-    clustered,
-    compare,
-    games,
-    judging,
-    load,
-    official,
-)
+from openrlhf_js.evaluation.arena.pool import load
+from openrlhf_js.evaluation.arena.score import Plan, clustered, compare, games, official
 from openrlhf_js.stats import clustered_mean, detectable_effect
 
 V2 = "arena-hard-v2.0"

@@ -1,0 +1,287 @@
+"""Leaderboards: a row for each model, worst cases, and what to know of them."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from openrlhf_js import stats
+from openrlhf_js.common.store import Record, read_store
+from openrlhf_js.evaluation.arena import data, protocol
+from openrlhf_js.evaluation.arena.pool import Pool
+from openrlhf_js.evaluation.arena.score import (
+    LEVELS,
+    MARGINS,
+    Plan,
+    clustered,
+    games,
+    scores_and_notes,
+)
+
+FLOOR = 5.0  # a score below it says little of a change
+CLUSTERED_LEVELS = (0.025, 0.975)
+NORMAL_95 = 1.96  # standard errors to either end of a 95 % interval
+Row = dict[str, Any]  # one of a board, for JSON
+
+
+class Board(NamedTuple):
+    """A leaderboard: a row for each model, the best first, and what to know of it."""
+
+    title: str
+    interval: str  # in words
+    baseline: str
+    rows: list[Row]
+    notes: list[str]
+
+
+def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:
+    """Scores what these judges judged, together; style is fitted over all models, shown or not."""
+    judged = pool.judged[pool.judged.judge.isin(list(judges))]
+    every_verdict_counts = plan.ci == "official" and pool.bench.rule == "v0.1"
+    rows = games(judged, plan.much_weight, both=not every_verdict_counts)
+    shown = [name for name in sorted(judged.model.unique()) if not models or name in models]
+    if rows.empty or not shown:
+        raise _nothing_to_show(pool, judges, judged, models)
+    scores, notes = scores_and_notes(pool, rows, plan)
+    without_score = [model for model in shown if model not in scores]
+    if without_score:
+        notes.append(f"No score: {', '.join(without_score)}.")
+    recorded = _recorded_settings(pool, judges)
+    deviations = protocol.deviations(
+        bench=pool.bench,
+        category=pool.category,
+        judges=list(judges),
+        recorded=recorded,
+        judged=judged[judged.model.isin(shown)],
+        much_weight=plan.much_weight,
+    )
+    shared = _shared_columns(pool, judges, plan, int(judged.held.max()), deviations)
+    model_rows: list[Row] = [
+        {
+            **_score_columns(model, scores[model]),
+            **shared,
+            **_counts(pool, model, judged, rows, len(judges), plan),
+            **judging(judged[judged.model == model]),
+            "mean_tokens": _mean_tokens(pool, model),
+        }
+        for model in shown
+        if model in scores
+    ]
+    if plan.style_control == "none":
+        judge_model = recorded.get(judges[0], {}).get("judge_model", judges[0])
+        points = {row["model"]: row["score"] for row in model_rows}
+        notes += _floor_notes(pool, judge_model, rows, points)
+    notes += _protocol_notes(deviations)
+    notes += _missing_notes(model_rows, judging(judged))
+    notes += _side_notes(judging(judged))
+    all_rows = [_baseline_row(pool, shared), *model_rows]
+    return Board(
+        title=_title(pool, judges, plan),
+        interval=_interval_in_words(plan, pool.bench.rule),
+        baseline=pool.baseline,
+        rows=sorted(all_rows, key=lambda row: (-row["score"], row["model"])),
+        notes=notes,
+    )
+
+
+def _nothing_to_show(
+    pool: Pool, judges: Sequence[str], judged: pd.DataFrame, models: Sequence[str]
+) -> ValueError:
+    wanted = ", ".join(models or ["any model"])
+    present = ", ".join(sorted({*judged.model}))
+    return ValueError(
+        f"{' + '.join(judges)} has no complete judgment of {wanted} in {pool.category}; it judged "
+        f"{present}"
+    )
+
+
+def _title(pool: Pool, judges: Sequence[str], plan: Plan) -> str:
+    title = f"{pool.category}, judged by {' + '.join(judges)}"
+    return title if plan.style_control == "none" else f"{title}, style controlled"
+
+
+def _mean_tokens(pool: Pool, model: str) -> float | None:
+    """The mean length of a model's answers; None where nobody counted."""
+    tokens = pool.styles.tokens[pool.styles.index.get_level_values("model") == model]
+    return float(tokens.mean()) if tokens.notna().any() else None
+
+
+def _baseline_row(pool: Pool, shared: Row) -> Row:
+    """The baseline has half the points by definition."""
+    return {
+        "model": pool.baseline,
+        "score": 50.0,
+        "ci_low": 50.0,
+        "ci_high": 50.0,
+        **shared,
+        "mean_tokens": _mean_tokens(pool, pool.baseline),
+    }
+
+
+def _recorded_settings(pool: Pool, judges: Iterable[str]) -> dict[str, Record]:
+    """The settings that each judge's ledger records; none where another program judged."""
+    settings = {}
+    for judge in judges:
+        path = pool.folder.ledger(judge, pool.category)
+        if path.is_file():
+            settings[judge], _ = read_store(path)
+    return settings
+
+
+def _levels(plan: Plan, rule: str) -> tuple[float, float]:
+    return LEVELS[rule] if plan.ci == "official" else CLUSTERED_LEVELS
+
+
+def _interval_in_words(plan: Plan, rule: str) -> str:
+    low, high = _levels(plan, rule)
+    unit = "question"
+    if plan.ci == "official":
+        unit = f"row as the script of {rule} has it (too narrow)"
+    return f"{100 * (high - low):.0f} %, by {unit}"
+
+
+def _shared_columns(
+    pool: Pool, judges: Sequence[str], plan: Plan, held: int, deviations: Sequence[str]
+) -> Row:
+    """What is the same in all rows of a board."""
+    rule = pool.bench.rule
+    low, high = _levels(plan, rule)
+    return {
+        "category": pool.category,
+        "judge": " + ".join(judges),
+        "baseline": pool.baseline,
+        "ci": f"official {rule}" if plan.ci == "official" else "clustered",
+        "confidence": round(high - low, 3),
+        "style_control": plan.style_control,
+        "much_weight": plan.much_weight,
+        "games": held,
+        "questions_of_category": pool.questions,
+        "deviations": deviations,
+    }
+
+
+def _score_columns(model: str, score: stats.Estimate) -> Row:
+    return {
+        "model": model,
+        "score": 100 * score.value,
+        "ci_low": 100 * score.low,
+        "ci_high": 100 * score.high,
+    }
+
+
+def _counts(
+    pool: Pool, model: str, judged: pd.DataFrame, rows: pd.DataFrame, judges: int, plan: Plan
+) -> Row:
+    """Tally, and the score if all missing games were lost, or won, by much."""
+    model_rows = rows[rows.model == model]
+    weight = model_rows.weight.groupby(model_rows.points).sum()
+    wins = float(weight.get(1.0, 0))
+    losses = float(weight.get(0.0, 0))
+    ties = float(weight.get(0.5, 0))
+    expected = int(judged.held[judged.model == model].max()) * judges * pool.questions
+    missing = max(0, expected - len(model_rows))
+    missing_weight = missing * plan.much_weight
+    points = wins + ties / 2
+    total = wins + losses + ties
+    return {
+        "questions": model_rows.uid.nunique(),
+        "wins": wins,
+        "losses": losses,
+        "ties": ties,
+        "games_missing": missing,
+        "answers_failed": pool.unanswered[model],
+        "score_without_control": 100 * points / total,
+        "worst_case_low": 100 * points / (total + missing_weight),
+        "worst_case_high": 100 * (points + missing_weight) / (total + missing_weight),
+    }
+
+
+def judging(judged: pd.DataFrame) -> Row:
+    """How the judge judged: missing verdicts, the side it favours, contradictions of itself."""
+    margins = judged[MARGINS].to_numpy()
+    verdicts = np.isfinite(margins).sum(axis=1)
+    failed = int(judged.failed.sum())
+    row: Row = {
+        "games_failed": failed,
+        "games_without_verdict": int(judged.held.sum() - verdicts.sum()) - failed,
+    }
+    both = verdicts == 2
+    if both.any():
+        signs = np.sign(margins[both])
+        points_of_a = ((signs * [-1, 1]).mean(axis=1) + 1) / 2
+        side = stats.clustered_proportion(points_of_a, judged.uid.to_numpy()[both])
+        row["side_a"] = side.value
+        row["side_a_low"] = side.low
+        row["side_a_high"] = side.high
+        row["contradictions"] = float((signs[:, 0] * signs[:, 1] < 0).mean())
+    return row
+
+
+def _floor_notes(
+    pool: Pool, judge: str, rows: pd.DataFrame, scores: Mapping[str, float]
+) -> list[str]:
+    """For weak models: which change would be missed, and how to see smaller ones."""
+    weak = [model for model, score in scores.items() if score < FLOOR]
+    if not weak:
+        return []
+    changes = [f"{model} {_detectable_points(rows[rows.model == model]):.1f}" for model in weak]
+    stronger = [model for model in scores if model not in weak]
+    nearest = min(stronger, key=lambda model: scores[model], default="NEARER")
+    judge_name = f"{data.file_name(judge)}-{nearest}"
+    program = ["openrlhf-js", "eval", "arena"]
+    place = ["--data", str(pool.folder.root.parent), "--bench", pool.folder.bench]
+    place += ["--category", pool.category, "--baseline", nearest]
+    ask = [*program, "judge", *place, "--models", *weak, "--judge", judge]
+    ask += ["--judge_name", judge_name]
+    return [
+        "Near the floor, where a change of fewer points than these is hardly found: "
+        f"{', '.join(changes)}. A nearer baseline shows smaller ones. All games are asked anew; "
+        "--dry_run says what they cost. Judge, with the --settings, --url and --key_env of before, "
+        "and score:",
+        shlex.join(ask),
+        shlex.join([*program, "score", *place, "--judge", judge_name]),
+    ]
+
+
+def _detectable_points(rows: pd.DataFrame) -> float:
+    """The difference of two scores like this one that would be found, in points."""
+    score = clustered(rows)
+    standard_error = (score.high - score.low) / 2 / NORMAL_95
+    degrees_of_freedom = 2 * rows.uid.nunique() - 2
+    return 100 * stats.detectable_effect(math.sqrt(2) * standard_error, degrees_of_freedom)
+
+
+def _protocol_notes(deviations: Sequence[str]) -> list[str]:
+    if deviations:
+        return [f"Not the official protocol: {'; '.join(deviations)}."]
+    return ["The official protocol was followed."]
+
+
+def _missing_notes(rows: Sequence[Row], judged: Row) -> list[str]:
+    missing = [f"{row['games_missing']} of {row['model']}" for row in rows if row["games_missing"]]
+    if not missing:
+        return []
+    failed = sum(row["answers_failed"] for row in rows)
+    return [
+        f"Games are missing: {', '.join(missing)}; {judged['games_without_verdict']} without a "
+        f"verdict, {judged['games_failed']} refused or failed, {failed} answers failed. The "
+        "worst case is the score if all of them were lost, or won, by much."
+    ]
+
+
+def _side_notes(judged: Row) -> list[str]:
+    """Whether the judge favours the answer that is shown first, or second."""
+    low = judged.get("side_a_low", 0.5)
+    high = judged.get("side_a_high", 0.5)
+    if low <= 0.5 <= high:
+        return []
+    favoured = "first" if low > 0.5 else "second"
+    return [
+        f"The judge favours the answer shown {favoured}: {100 * judged['side_a']:.1f} % "
+        f"({100 * low:.1f} to {100 * high:.1f}) of points go to the one shown first."
+    ]

@@ -1,0 +1,122 @@
+"""Every reply of a judge in one category, under its settings, and what they cost.
+
+    judge_ledger/JUDGE/CATEGORY.jsonl   every reply that was paid for, and every refusal
+
+A game is known by the hash of its settings and messages: the same call after a kill, or another
+model with the same answer, has its reply there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openrlhf_js.common.store import Record, Store
+from openrlhf_js.evaluation.arena import data, protocol
+from openrlhf_js.evaluation.arena.batch import JudgeBatch
+from openrlhf_js.evaluation.arena.style import split_thinking
+
+FREE = protocol.Price(input=0, output=0)
+NO_REPLY: Record = {
+    "text": "",
+    "thinking": "",
+    "prompt_tokens": 0,
+    "completion_tokens": 0,
+    "prompt_bytes": 0,
+}
+
+
+class Ledger:
+    """The replies of one judge in one category, by game.
+
+    After `tries` replies without a verdict, of this call alone with `retry`, a game is given up.
+    One that the endpoint refused is given up at once.
+    """
+
+    def __init__(self, store: Store, tries: int, retry: bool):
+        self.store = store
+        self.tries = tries
+        self.settings = protocol.digest(store.identity)
+        self.replies: dict[str, list[Record]] = defaultdict(list)
+        for record in store.records.values():
+            self.replies[record["game"]].append(record)
+        self._replies_before: dict[str, int] = {}  # which `retry` does not count
+        if retry:
+            self._replies_before = {key: len(records) for key, records in self.replies.items()}
+        self.batch = JudgeBatch(store.path.with_suffix(".batch.json"))
+
+    @property
+    def has_replies(self) -> bool:
+        """Whether any request with these settings has had a reply."""
+        return any("refused" not in record for record in self.store.records.values())
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Writes replies to the disk."""
+        attempts = {record["game"]: len(self.replies[record["game"]]) for record in records}
+        for record in records:
+            record.update(attempt=attempts[record["game"]], tstamp=time.time())
+        self.store.append(records)
+        for record in records:
+            self.replies[record["game"]].append(record)
+
+    def is_open(self, key: str) -> bool:
+        """Whether a game is to be asked."""
+        if self._verdict(key):
+            return False
+        recent = self._recent(key)
+        refused = any("refused" in record for record in recent)
+        return not refused and len(recent) < self.tries
+
+    def game(self, key: str) -> data.Game | None:
+        """A game that is not open: the reply with a verdict, or else the last; None if refused."""
+        if self.refusal(key):
+            return None
+        return self._verdict(key) or data.Game(None, self._recent(key)[-1]["text"])
+
+    def refusal(self, key: str) -> str:
+        """The words with which the endpoint refused a game; "" where it did not."""
+        if self._verdict(key):
+            return ""
+        refusals = [record["refused"] for record in self._recent(key) if "refused" in record]
+        return str(refusals[-1]) if refusals else ""
+
+    def _verdict(self, key: str) -> data.Game | None:
+        """The first reply that has a verdict; one in the judge's thinking does not count."""
+        for record in self.replies.get(key, []):
+            answer, _ = split_thinking(record["text"])
+            verdict = protocol.parse_verdict(answer)
+            if verdict:
+                return data.Game(verdict, record["text"])
+        return None
+
+    def _recent(self, key: str) -> list[Record]:
+        return self.replies.get(key, [])[self._replies_before.get(key, 0) :]
+
+    def drop_if_empty(self) -> None:
+        """Removes a ledger without replies, which would bind later calls to its settings."""
+        if not self.store.records and not self.batch.games:
+            self.store.path.unlink()
+
+
+@dataclass
+class Bill:
+    """Tokens of replies; where the endpoint counts none, the text's bytes, which are more."""
+
+    price: protocol.Price
+    replies: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    dollars: float = 0.0
+
+    def add(self, record: Record) -> None:
+        """Adds a reply."""
+        text = record["text"] + record["thinking"]
+        tokens_in = record["prompt_tokens"] or record["prompt_bytes"]
+        tokens_out = record["completion_tokens"] or len(text.encode(errors="replace"))
+        paid_share = 1 - record.get("discount", 0)
+        self.replies += "refused" not in record
+        self.prompt_tokens += tokens_in
+        self.completion_tokens += tokens_out
+        self.dollars += self.price.dollars(tokens_in, tokens_out) * paid_share

@@ -1,0 +1,180 @@
+"""What judges judged, as a table for each category.
+
+The margin of a game is how the model fared: 2 much better, 1 better, 0 a tie, -1 and -2 the same
+for the baseline.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from openrlhf_js.evaluation.arena import data, style
+
+log = logging.getLogger(__name__)
+
+MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
+Questions = Mapping[str, data.Question]
+
+
+class JudgedRow(NamedTuple):
+    """One judgment, in the model's view."""
+
+    judge: str
+    model: str
+    uid: str
+    category: str
+    baseline: str
+    settings: str
+    margin_1: float  # of the game in which A is the baseline; NaN without a verdict
+    margin_2: float  # of the game in which A is the model
+    failed: int  # games that were refused, or failed
+    held: int  # games: 2, or 1
+
+
+class Pool(NamedTuple):
+    """Everything that some judges judged in one category against one baseline."""
+
+    folder: data.Folder
+    bench: data.Bench
+    category: str
+    baseline: str
+    judged: pd.DataFrame  # columns of JudgedRow
+    questions: int
+    styles: pd.DataFrame  # counts of each answer, by (model, uid), the baseline's too
+    unanswered: Mapping[str, int]  # answers that could not be generated, by model
+    judges: list[str]
+
+
+def load(
+    folder: data.Folder, judges: Sequence[str], categories: Sequence[str] = (), baseline: str = ""
+) -> list[Pool]:
+    """What judges judged, by category (default: all) in the bench's order.
+
+    Judgments of unknown questions, against another baseline, or of the judge itself are left out.
+    """
+    questions = data.read_questions(folder)
+    data.select(questions, categories)  # ValueError for a category that is none
+    rows = list(_judged_rows(folder, judges, questions))
+    judged = pd.DataFrame(rows, columns=[*JudgedRow._fields])
+    nothing = ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
+    if judged.empty:
+        raise nothing
+    bench, baselines = _bench_and_baselines(folder, judged, baseline)
+    pools = []
+    for category in _in_order(bench, list(judged.category.unique()), categories):
+        against = baselines.get(category) or data.file_name(bench.category(category).baseline)
+        kept = _judged_against(judged, category, against)
+        if len(kept):
+            asked = data.select(questions, [category])
+            pools.append(_pool(folder, bench, category, against, kept, asked))
+    if not pools:
+        raise nothing
+    return pools
+
+
+def _judged_rows(
+    folder: data.Folder, judges: Sequence[str], questions: Questions
+) -> Iterator[JudgedRow]:
+    for judge in judges:
+        for path in sorted(folder.judgments(judge, "any").parent.glob("*.jsonl")):
+            left_out = 0
+            for judgment in data.read_judgments(path).values():
+                if judgment.uid in questions and judgment.model not in judges:
+                    yield _judged_row(judge, judgment)
+                else:
+                    left_out += 1
+            if left_out:
+                message = "%s: %d of no known question, or of a judge, are left out"
+                log.warning(message, path, left_out)
+
+
+def _judged_row(judge: str, judgment: data.Judgment) -> JudgedRow:
+    first, second = judgment.games
+    held = sum(judgment.held)
+    return JudgedRow(
+        judge=judge,
+        model=judgment.model,
+        uid=judgment.uid,
+        category=judgment.category,
+        baseline=judgment.baseline,
+        settings=judgment.settings,
+        margin_1=-_margin_of_a(first),
+        margin_2=_margin_of_a(second),
+        failed=judgment.games.count(None) - (2 - held),
+        held=held,
+    )
+
+
+def _margin_of_a(game: data.Game | None) -> float:
+    return MARGIN_OF_A[game.verdict] if game and game.verdict else math.nan
+
+
+def _bench_and_baselines(
+    folder: data.Folder, judged: pd.DataFrame, baseline: str
+) -> tuple[data.Bench, dict[str, str]]:
+    """The bench, and the baselines by category that the judgments of one of your own name."""
+    baselines: dict[str, str] = {}
+    if not baseline and folder.bench not in data.BENCHES:
+        named = judged[judged.baseline != ""]
+        baselines = dict(zip(named.category, named.baseline, strict=True))
+        baseline = next(iter(baselines.values()), "")
+    return data.bench_of(folder.bench, baseline), baselines
+
+
+def _in_order(bench: data.Bench, judged: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The categories that are wanted, or else judged, in the bench's order."""
+    order = [*bench.categories, *judged, *wanted]
+    return sorted(wanted or judged, key=order.index)
+
+
+def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.DataFrame:
+    """The judgments of a category against this baseline; the older schema names none."""
+    rows = judged[(judged.category == category) & (judged.model != baseline)]
+    fits = rows.baseline.isin(["", baseline])
+    others = rows.baseline[~fits]
+    if len(others):
+        log.warning(
+            "%d of %d judgments of %s are not against %s: score them with --category %s "
+            "--baseline %s",
+            *(len(others), len(rows), category, baseline, category, others.mode()[0]),
+        )
+    return rows[fits]
+
+
+def _pool(
+    folder: data.Folder,
+    bench: data.Bench,
+    category: str,
+    baseline: str,
+    judged: pd.DataFrame,
+    questions: Questions,
+) -> Pool:
+    models = sorted({baseline, *judged.model})
+    return Pool(
+        folder=folder,
+        bench=bench,
+        category=category,
+        baseline=baseline,
+        judged=judged,
+        questions=len(questions),
+        styles=pd.concat([_styles(folder, model, questions) for model in models]),
+        unanswered={
+            model: len(questions.keys() & data.failed_answers(folder, model)) for model in models
+        },
+        judges=list(judged.judge.unique()),
+    )
+
+
+def _styles(folder: data.Folder, model: str, questions: Questions) -> pd.DataFrame:
+    """The style counts of a model's answers, of those that have them."""
+    answers = data.read_answers(folder, model)
+    counts = {
+        uid: answer.style for uid, answer in answers.items() if uid in questions and answer.style
+    }
+    index = pd.MultiIndex.from_product([[model], list(counts)], names=["model", "uid"])
+    return pd.DataFrame(counts.values(), index=index, columns=[*style.STYLE], dtype=float)

@@ -1,0 +1,157 @@
+"""Rates and lengths of graded samples, with intervals by item, and the file that holds them.
+
+A sample that the model or its endpoint refused (too long, filtered) is in no rate but `refused`:
+nobody graded it. An item's figures come from the samples that were answered; items without any
+are left out, and so are items with fewer than j answered samples from pass@j.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openrlhf_js.common.store import Record
+from openrlhf_js.evaluation.passk import grading
+from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, mean_pass_at_k
+from openrlhf_js.tasks import STATUSES
+from openrlhf_js.tasks.prompt_files import Example
+
+FILE = "results.json"
+FORMAT = "openrlhf_js passk 3"
+REFUSED = "refused"  # finish reason, and status
+
+Results = dict[str, Any]
+Row = dict[str, Any]  # quantity, j (of pass@j, else None), value, low, high
+Group = Sequence[Record]  # the samples of one item
+
+
+def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str, Any]:
+    """Rates and lengths with intervals by item, for JSON.
+
+    `groups` are k samples of each item. `rows` has one row for each figure, and `per_item` what
+    comparisons are made from; `majority` is None where an item has no answered sample.
+    """
+    answered = [[sample for sample in group if _is_answered(sample)] for group in groups]
+    samples = [sample for group in answered for sample in group]
+    if not samples:
+        raise ValueError("the model refuses every item")
+    correct = [_count(group, "status", "correct") for group in answered]
+    votes = _votes(items, answered)
+    k = len(groups[0])
+    per_item: dict[str, Any] = {
+        "uid": list(items),
+        "answered": [len(group) for group in answered],
+        "correct": correct,
+        "majority": votes,
+    }
+    majority = clustered_proportion([vote for vote in votes if vote is not None])
+    rows = _pass_rows(k, per_item["answered"], correct)
+    rows.append(_row("majority_at_k", majority))
+    rows += _share_rows(answered)
+    rows.append(_row(REFUSED, _share(groups, "finish_reason", REFUSED)))
+    rows += _length_rows(samples)
+    graders = sorted({sample["graded_by"] for sample in samples})
+    return {
+        "items": len(items),
+        "samples": k,
+        "graded_by": ", ".join(graders),
+        "rows": rows,
+        "per_item": per_item,
+    }
+
+
+def _is_answered(sample: Record) -> bool:
+    return bool(sample["finish_reason"] != REFUSED)
+
+
+def _count(group: Group, field: str, value: str) -> int:
+    return sum(sample[field] == value for sample in group)
+
+
+def _row(quantity: str, estimate: Estimate, j: int | None = None) -> Row:
+    return {"quantity": quantity, "j": j, **estimate.plain()}
+
+
+def _votes(items: Mapping[str, Example], groups: Sequence[Group]) -> list[float | None]:
+    """The share of majority votes that is right, by item; None without an answered sample."""
+
+    def vote(item: Example, group: Group) -> float | None:
+        if not group:
+            return None
+        return grading.majority(
+            statuses=[sample["status"] for sample in group],
+            answers=[sample["answer"] for sample in group],
+            same=partial(grading.same_answer, item.task),
+        )
+
+    with ThreadPoolExecutor(grading.THREADS) as threads:  # comparing answers may take a while
+        return list(threads.map(vote, items.values(), groups))
+
+
+def _pass_rows(k: int, answered: Sequence[int], correct: Sequence[int]) -> list[Row]:
+    """mean@k, and pass@j for j = 1, 2, 4, ... and k."""
+    counts = np.array(answered)
+    correct_counts = np.array(correct)
+    powers_of_two = {1 << bit for bit in range(k.bit_length())}
+    rows = []
+    for j in sorted(powers_of_two | {k}):
+        enough = counts >= j
+        if enough.any():
+            estimate = mean_pass_at_k(counts[enough], correct_counts[enough], j)
+            rows.append(_row("pass_at", estimate, j))
+    mean_at_k = {**rows[0], "quantity": "mean_at_k", "j": None}  # pass@1
+    return [mean_at_k, *rows]
+
+
+def _share_rows(groups: Sequence[Group]) -> list[Row]:
+    rows = [_row(status, _share(groups, "status", status)) for status in STATUSES]
+    return [*rows, _row("truncated", _share(groups, "finish_reason", "length"))]
+
+
+def _share(groups: Sequence[Group], field: str, value: str) -> Estimate:
+    """The share of samples with this value, each item with the same weight."""
+    return clustered_proportion(
+        [_count(group, field, value) / len(group) for group in groups if group]
+    )
+
+
+def _length_rows(samples: Group) -> list[Row]:
+    """Mean lengths of all and of the correct samples; none where the endpoint counts no tokens."""
+    if any(sample["tokens"] is None for sample in samples):
+        return []
+    correct = [sample for sample in samples if sample["status"] == "correct"]
+    rows = [_row("tokens", _mean_length(samples))]
+    if correct:
+        rows.append(_row("tokens_correct", _mean_length(correct)))
+    return rows
+
+
+def _mean_length(samples: Group) -> Estimate:
+    tokens = [float(sample["tokens"]) for sample in samples]
+    uids = [sample["uid"] for sample in samples]
+    return clustered_mean(tokens, uids)
+
+
+def read_results(place: Path, tasks: Sequence[str] = ()) -> Results:
+    """What stands in a folder of results, or in its results.json; of these benchmarks, or all."""
+    path = place / FILE if place.is_dir() else place
+    if not path.is_file():
+        raise ValueError(f"{place} holds no {FILE}: give the --out of a finished evaluation")
+    results: Results = json.loads(path.read_bytes())
+    if results.get("format") != FORMAT:
+        raise ValueError(
+            f"{path} does not hold results of this version of `eval passk`: delete it, and the "
+            "same evaluation makes it anew from samples/"
+        )
+    missing = [name for name in tasks if name not in results["tasks"]]
+    if missing:
+        present = ", ".join(results["tasks"])
+        raise ValueError(f"{place} has no {', '.join(missing)}; it has {present}")
+    chosen = {name: results["tasks"][name] for name in tasks or results["tasks"]}
+    return {**results, "tasks": chosen}
