@@ -44,7 +44,7 @@ def series_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
     A known estimator looks the same in every picture.
     """
-    from openrlhf_js.estimators import ESTIMATORS  # which takes a second to import
+    from openrlhf_js.estimators.catalogue import ESTIMATORS
 
     looks = {name: ESTIMATORS[name].look for name in (*MOST_USED, *ESTIMATORS)}
     free = [look for name, look in looks.items() if name not in names] or list(looks.values())
