@@ -3,12 +3,19 @@
 A stream has four times as many prompts as a batch, and visits each once in four steps, eight times
 in all. The past is what the `PromptMemory` of each copy remembers. Shown is how far the squared
 error of the baseline is below RLOO's after the first epoch, in percent; for m = 1, below js_plus's.
+
+    python benchmarks/js_memory_streams.py              # 300 cells: ten minutes on a quiet core
+    python benchmarks/js_memory_streams.py --ablations  # 60 of them, with each constant changed
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +25,12 @@ from scipy.special import expit, logit
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import Batch, Past, PromptMemory, estimate, find_estimator
+from openrlhf_js.estimators import memory as memory_file
+from openrlhf_js.estimators.baselines import memory as regression
 from openrlhf_js.estimators.batch import Evidence
 
 Array = NDArray[np.float64]
+Cell = tuple[str, str, int, int]  # stream, kind of rewards, prompts and responses
 PROMPTS, RESPONSES = (8, 16, 64, 256), (1, 2, 4, 8, 16)
 EPOCH, EPOCHS, BATCHES_OF_8 = 4, 8, 48
 KINDS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {  # of values, of rewards
@@ -56,7 +66,7 @@ def measure(stream: str, kind: str, n: int, m: int) -> tuple[float, float, float
     generator = np.random.default_rng([0, n, m])
     draw, reward = KINDS[kind]
     copies = max(8, 8 * BATCHES_OF_8 // n)
-    memories = [PromptMemory() for _ in range(copies)]
+    memories = [PromptMemory(memory_file.HALF_LIVES) for _ in range(copies)]
     latent = draw(generator, (copies, EPOCH * n))
     errors = []
     for step in range(EPOCH * EPOCHS):
@@ -102,25 +112,88 @@ def below(errors: tuple[float, float, float]) -> float:
     return 100 * (1 - memory / (plus if np.isnan(rloo) else rloo))
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    every = list(product(STREAMS, KINDS, PROMPTS, RESPONSES))
-    with progress("streams", len(every), "cells") as bar:
-        cells = {}
-        for cell in every:
-            cells[cell] = measure(*cell)
+def measure_all(cells: Sequence[Cell], title: str) -> dict[Cell, tuple[float, float, float]]:
+    """The errors of each cell."""
+    errors = {}
+    with progress(title, len(cells), "cells") as bar:
+        for cell in cells:
+            errors[cell] = measure(*cell)
             bar.advance()
+    return errors
+
+
+def percent_above_js_plus(errors: Mapping[Cell, tuple[float, float, float]]) -> dict[Cell, float]:
+    """How far js_memory's error is above js_plus's, in percent."""
+    return {cell: 100 * (memory / plus - 1) for cell, (_, plus, memory) in errors.items()}
+
+
+def show_streams() -> None:
+    """The table over all streams, and the worst cell."""
+    errors = measure_all(list(product(STREAMS, KINDS, PROMPTS, RESPONSES)), "streams")
     print(f"n = {', '.join(map(str, PROMPTS))}\n")
     rows = []
-    for of in product(STREAMS, KINDS):
-        each = [[below(cells[(*of, n, m)]) for n in PROMPTS] for m in RESPONSES]
-        rows.append((*of, *("/".join(f"{x:.0f}" for x in own) for own in each)))
+    for stream, kind in product(STREAMS, KINDS):
+        row = [stream, kind]
+        for m in RESPONSES:
+            savings = [below(errors[stream, kind, n, m]) for n in PROMPTS]
+            row.append("/".join(f"{saving:.0f}" for saving in savings))
+        rows.append(row)
     print_table(["values", "rewards", *(f"m = {m}" for m in RESPONSES)], rows)
-    above = {cell: 100 * (memory / plus - 1) for cell, (_, plus, memory) in cells.items()}
+    above = percent_above_js_plus(errors)
     worst = max(above, key=lambda cell: above[cell])
-    within = sum(each <= 1 for each in above.values())
-    said = f"\n{within} of {len(above)} cells; worst {above[worst]:+.2f} % {worst}"
-    print(f"{said}: at most 1 % above js_plus's.")
+    within = sum(percent <= 1 for percent in above.values())
+    print(
+        f"\n{within} of {len(above)} cells at most 1 % above js_plus's; "
+        f"the worst {above[worst]:+.2f} % {worst}"
+    )
+
+
+# What the estimator does without a constant, or with another: (module, name, value).
+ABLATIONS: list[tuple[ModuleType, str, Any]] = [
+    (memory_file, "HALF_LIVES", (32.0,)),
+    (memory_file, "HALF_LIVES", (16.0, 128.0, 1024.0)),
+    (memory_file, "FADE", 0.5),
+    (memory_file, "FADE", 0.99),
+    (regression, "CHANCE", 0.0),
+    (regression, "CHANCE", 4.0),
+    (regression, "CONTRADICTION", 0.0),
+    (regression, "CONTRADICTION", math.inf),
+]
+ABLATED_CELLS = list(product(STREAMS, ("binary", "Student t(3)"), (8, 64), (1, 2, 8)))
+
+
+def show_ablations() -> None:
+    """Points of saving that each change costs: in the mean, and by stream; and the worst cell."""
+    standard = measure_all(ABLATED_CELLS, "as it is")
+    rows = [_ablation_row("as it is", standard, standard)]
+    for module, name, value in ABLATIONS:
+        before = getattr(module, name)
+        setattr(module, name, value)
+        title = f"{name} = {value}"
+        rows.append(_ablation_row(title, measure_all(ABLATED_CELLS, title), standard))
+        setattr(module, name, before)
+    print_table(["constant", "mean", *STREAMS, "worst above js_plus, %"], rows)
+
+
+def _ablation_row(
+    title: str,
+    errors: Mapping[Cell, tuple[float, float, float]],
+    standard: Mapping[Cell, tuple[float, float, float]],
+) -> list[str]:
+    gains = {cell: below(errors[cell]) - below(standard[cell]) for cell in errors}
+    row = [title, f"{np.mean(list(gains.values())):+.1f}"]
+    for stream in STREAMS:
+        row.append(f"{np.mean([gains[cell] for cell in gains if cell[0] == stream]):+.1f}")
+    row.append(f"{max(percent_above_js_plus(errors).values()):+.1f}")
+    return row
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    if "--ablations" in sys.argv[1:]:
+        show_ablations()
+    else:
+        show_streams()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from torch import Tensor
 from openrlhf_js.estimators.batch import Evidence, Past
 from openrlhf_js.estimators.group_stats import group_statistics, ratio
 
-HALF_LIVES = (16.0, 128.0, 1024.0)  # in steps; the one that has predicted best is taken
+HALF_LIVES = (4.0, 32.0, 1024.0)  # in steps; the one that has predicted best is taken
+FADE = 0.9  # weight of what a step showed of the worth of a past, one step later
 
 
 def key_of(*texts: str | None) -> int:
@@ -28,7 +29,8 @@ def key_of(*texts: str | None) -> int:
 class PromptMemory:
     """Discounted sums and numbers of each prompt's rewards: 12 + 8 h bytes for h half-lives.
 
-    A response counts half after a half-life, and so does what the pasts of a step were worth.
+    A response counts half after a half-life. What the pasts of a step were worth fades sooner, so
+    that it is soon known of a policy that has jumped.
 
     Examples:
         >>> memory, keys = PromptMemory(), torch.tensor([key_of("1 + 1 ="), key_of("2 + 2 =")])
@@ -52,7 +54,7 @@ class PromptMemory:
 
     def recall(self, keys: Tensor, step: int) -> Past:
         """The past of these prompts (n,) as of a step, at the half-life that has predicted best."""
-        earlier = Evidence(*(self.evidence * self._discount(torch.as_tensor(step - self.step))))
+        earlier = Evidence(*(self.evidence * FADE ** (step - self.step)))
         residual = earlier.yy - ratio(earlier.xy.clamp(min=0).square(), earlier.xx)
         best = int(ratio(residual, earlier.degrees).argmin())
         return Past(
@@ -113,7 +115,7 @@ class PromptMemory:
             noise=degrees * (variance / statistics.valid_responses[paired]).sum() / pairs,
             variance=degrees * variance.sum() / pairs,
         )
-        self.evidence *= self._discount(torch.as_tensor(step - self.step))
+        self.evidence *= FADE ** (step - self.step)
         self.evidence += torch.stack([value.expand(len(self.half_lives)) for value in new])
         self.step.fill_(step)
 
