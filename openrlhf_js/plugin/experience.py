@@ -330,10 +330,15 @@ def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None
 def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
     """Gives a resumed run what its checkpoint remembers.
 
-    Raises BadInput if the checkpoint belongs to a run with another `--js.half_life`.
+    Raises BadInput if the checkpoint belongs to a run with another `--js.half_life`, or version.
     """
     if maker.estimator is None or maker.estimator.memory is None or MEMORY not in states:
         return
+    if states[MEMORY].keys() != maker.estimator.state_dict().keys():
+        raise BadInput(
+            "--ckpt.load_enable: that checkpoint's js_memory is of another version of openrlhf_js: "
+            "resume it with that version, or start afresh without --ckpt.load_enable"
+        )
     before = states[MEMORY]["half_lives"].tolist()
     now = maker.estimator.memory.half_lives.tolist()
     if before != now:

@@ -392,6 +392,9 @@ def test_saved_with_real_files_and_restored(tmp_path):
     assert past_of(fresh) == past_of(kept)
     with pytest.raises(BadInput, match=r"had --js.half_life \[9.0\], this one has \[8.0\]: give"):
         resume_memory(loaded, remembering(8.0))
+    del loaded["js_memory"]["evidence"]
+    with pytest.raises(BadInput, match="of another version of openrlhf_js: resume it with that"):
+        resume_memory(loaded, remembering(9.0))
 
 
 def test_a_run_without_a_memory_keeps_none():
