@@ -27,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
         flags.add_flags(parser)
         args = parser.parse_args(argv)
         flat = vars(args)
+        if flat["js.requeued"]:
+            flat["ckpt.load_enable"] = run.latest_checkpoint(flat).is_file()
         if flat["js.restarts"] > 0 and not flat["js.dry_run"] and run.RUN_ID not in os.environ:
             if problems := checks.earlier_run_problems(flat):
                 raise BadInput("\n".join(problems))

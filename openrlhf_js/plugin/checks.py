@@ -251,7 +251,7 @@ def _rewards(flat: Flat, grader: run.UserFile | None) -> Iterator[str]:
 
 def earlier_run_problems(flat: Flat) -> list[str]:
     """What an earlier run left in the folders of this one, unless this one resumes it."""
-    if flat["ckpt.load_enable"]:
+    if flat["ckpt.load_enable"] or flat["js.requeued"]:
         return []
     used = []
     for flag, pattern in EARLIER_RUNS.items():

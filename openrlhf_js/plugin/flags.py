@@ -226,6 +226,11 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="after a crash that is no mistake of yours, start again from the last checkpoint, N "
         "times at most without a new one (docs/long_runs.md; default: %(default)s)",
     ),
+    "requeued": dict(
+        action="store_true",
+        help="this is the same run once more, as a scheduler starts it: resume its last checkpoint, "
+        "or begin again if it has none yet",
+    ),
     "gradient_variance": dict(
         type=Number(int, least=0),
         nargs="?",

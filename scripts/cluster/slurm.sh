@@ -40,11 +40,11 @@ wait_for 1
 for node in "${nodes[@]:1}"; do start "$node" --address "$RAY_ADDRESS"; done
 wait_for "${#nodes[@]}"
 
-resume=()
-[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || resume=(--ckpt.load_enable)
+again=()
+[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || again=(--js.requeued)
 status=0
 .venv/bin/openrlhf-js train --actor.num_nodes "${#nodes[@]}" --actor.num_gpus_per_node "$gpus" \
-    --ref.num_nodes "${#nodes[@]}" --ref.num_gpus_per_node "$gpus" "$@" "${resume[@]}" || status=$?
+    --ref.num_nodes "${#nodes[@]}" --ref.num_gpus_per_node "$gpus" "$@" "${again[@]}" || status=$?
 mapfile -t rays < <(jobs -p)
 kill "${rays[@]}" 2>/dev/null || true
 exit "$status"

@@ -24,6 +24,25 @@ def test_no_supervisor_starts_a_run_in_the_folders_of_an_earlier_one(tmp_path, m
     assert "resume it with --ckpt.load_enable" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_requeued_run_resumes_what_it_has_saved(saved, tmp_path, monkeypatch):
+    if saved:
+        (tmp_path / "_actor").mkdir()
+        (tmp_path / "_actor/latest").write_text("global_step2")
+    (tmp_path / "batch_000001.npz").touch()
+    resumes = []
+
+    def check(args):
+        resumes.append(vars(args)["ckpt.load_enable"])
+        assert train.checks.earlier_run_problems(vars(args)) == []
+        raise BadInput("far enough")
+
+    monkeypatch.setattr(train.checks, "check", check)
+    words = ["--js.requeued", "--ckpt.path", str(tmp_path), "--js.save_batches", str(tmp_path)]
+    assert train.main(words) == 2
+    assert resumes == [saved]
+
+
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [

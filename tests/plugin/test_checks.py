@@ -177,6 +177,7 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
     for path in ("ckpt/checkpoints_ppo_ray", "old"):
         Path(path, "_actor/latest").write_text("global_step2")
     assert problems({**changes, "ckpt.load_enable": ""}) == []
+    assert problems({**changes, "js.requeued": ""}) == []
     monkeypatch.setenv(checks.run.RUN_ID, "of its supervisor")
     assert problems(changes) == []
 
