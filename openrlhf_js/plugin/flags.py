@@ -228,8 +228,8 @@ FLAGS: dict[str, dict[str, Any]] = {
     ),
     "requeued": dict(
         action="store_true",
-        help="this is the same run once more, as a scheduler starts it: resume its last checkpoint, "
-        "or begin again if it has none yet",
+        help="this is the same run once more, as a scheduler starts it: resume its last "
+        "checkpoint, or begin again if it has none yet",
     ),
     "gradient_variance": dict(
         type=Number(int, least=0),

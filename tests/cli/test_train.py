@@ -58,6 +58,7 @@ def test_a_failure_of_ours_is_one_line(error, status, said, monkeypatch, capsys,
         raise error
 
     monkeypatch.setattr(train.checks, "check", lambda _: None)
+    monkeypatch.setattr(train.checks, "check_hub_models", lambda _: None)
     monkeypatch.setattr(train.run, "prepare_device", lambda _: "cpu")
     monkeypatch.setattr(train.run, "train", fail)
     flags = ("--actor.model_name_or_path", "m", "--vllm.num_engines", "1", "--reward.remote_url")
