@@ -41,7 +41,7 @@ ScoreTerms: TypeAlias = list[tuple[Response, float]]  # with the weight of its s
 def terms(responses: Sequence[Response], weights: NDArray[np.float64]) -> ScoreTerms:
     """The responses that count: those with a token and a weight other than 0."""
     pairs = zip(responses, weights.tolist(), strict=True)
-    return [(each, weight) for each, weight in pairs if weight and len(each.response)]
+    return [(response, weight) for response, weight in pairs if weight and len(response.response)]
 
 
 class ScoreSum:
@@ -56,14 +56,16 @@ class ScoreSum:
     """
 
     def __init__(self, model: PreTrainedModel, temperature: float = 1.0, max_tokens: int = 8192):
-        self.model, self.temperature, self.max_tokens = model.eval(), temperature, max_tokens
-        self.parameters = [each for each in model.parameters() if each.requires_grad]
-        self.total: Vector = [
-            torch.zeros_like(each, dtype=torch.promote_types(each.dtype, torch.float32))
-            for each in self.parameters
-        ]
-        for parameter, total in zip(self.parameters, self.total, strict=True):
+        self.model = model.eval()
+        self.temperature = temperature
+        self.max_tokens = max_tokens
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.total: Vector = []
+        for parameter in self.parameters:
+            dtype = torch.promote_types(parameter.dtype, torch.float32)
+            total = torch.zeros_like(parameter, dtype=dtype)
             parameter.register_post_accumulate_grad_hook(partial(_add, total))
+            self.total.append(total)
 
     def clear(self) -> None:
         """Sets the sum to 0."""
@@ -80,39 +82,55 @@ class ScoreSum:
         # Longest first, so that too little memory shows at once.
         ordered = sorted(terms, key=lambda term: -term[0].length)
         while done < len(ordered):
-            most = max(1, self.max_tokens // ordered[done][0].length)
-            self._backward(ordered[done : done + most])
-            done = min(done + most, len(ordered))
+            longest = ordered[done][0].length
+            size = max(1, self.max_tokens // longest)
+            self._backward(ordered[done : done + size])
+            done = min(done + size, len(ordered))
             on_pass(done)
 
     def _backward(self, terms: ScoreTerms) -> None:
-        width = max(each.length for each, _ in terms)
-        tokens = torch.zeros(len(terms), width, dtype=torch.long)  # padded with any token
-        weight = torch.zeros(len(terms), width - 1, dtype=torch.float64)
-        for row, (each, w) in enumerate(terms):
-            tokens[row, : each.length] = torch.tensor([*each.prompt, *each.response])
-            weight[row, len(each.prompt) - 1 : each.length - 1] = w  # where a token is predicted
+        batch = _padded(terms)
         device = self.parameters[0].device
-        tokens, weight = tokens.to(device), weight.to(device, self.total[0].dtype)
+        tokens = batch.tokens.to(device)
+        weights = batch.weights.to(device, self.total[0].dtype)
         # Padding follows a response, and no token of it attends there: no mask is needed. Logits of
         # what all prompts have in common would be computed for nothing.
-        first = min(len(each.prompt) for each, _ in terms) - 1
-        kept = torch.arange(first, width - 1, device=device)
+        first = min(len(response.prompt) for response, _ in terms) - 1
+        kept = torch.arange(first, weights.shape[1], device=device)
         logits = self.model(tokens[:, :-1], use_cache=False, logits_to_keep=kept).logits
-        weight = weight[:, first:]
-        used = weight != 0
-        logits = logits[used].to(torch.promote_types(logits.dtype, torch.float32))
-        targets = tokens[:, first + 1 :][used]
-        surprise = cross_entropy(logits / self.temperature, targets, reduction="none")
-        (-weight[used] * surprise).sum().backward()
+        targets = tokens[:, first + 1 :]
+        weights = weights[:, first:]
+        used = weights != 0
+        used_logits = logits[used].to(torch.promote_types(logits.dtype, torch.float32))
+        surprise = cross_entropy(used_logits / self.temperature, targets[used], reduction="none")
+        (-weights[used] * surprise).sum().backward()
+
+
+class _Padded(NamedTuple):
+    """A micro-batch of b responses with their prompts, T tokens long."""
+
+    tokens: Tensor
+    """(b, T) padded at the end with any token."""
+    weights: Tensor
+    """(b, T - 1) of the prediction of the next token: 0 but where it is of the response."""
+
+
+def _padded(terms: ScoreTerms) -> _Padded:
+    width = max(response.length for response, _ in terms)
+    tokens = torch.zeros(len(terms), width, dtype=torch.long)
+    weights = torch.zeros(len(terms), width - 1, dtype=torch.float64)
+    for row, (response, weight) in enumerate(terms):
+        tokens[row, : response.length] = torch.tensor([*response.prompt, *response.response])
+        weights[row, len(response.prompt) - 1 : response.length - 1] = weight
+    return _Padded(tokens, weights)
 
 
 def dot(a: Vector, b: Vector) -> float:
     """Inner product, in float64."""
     total = 0.0
-    for x, y in zip(a, b, strict=True):
-        pieces = zip(x.flatten().split(PIECE), y.flatten().split(PIECE), strict=True)
-        total += sum(float(torch.dot(u.double(), v.double())) for u, v in pieces)
+    for left, right in zip(a, b, strict=True):
+        pieces = zip(left.flatten().split(PIECE), right.flatten().split(PIECE), strict=True)
+        total += sum(float(torch.dot(x.double(), y.double())) for x, y in pieces)
     return total
 
 

@@ -8,9 +8,10 @@ import torch
 
 from openrlhf_js.estimators import ESTIMATORS, Past, baseline
 from openrlhf_js.lab import mse
-from openrlhf_js.lab.mse import check, draw, left_out, measure, spread
+from openrlhf_js.lab.mse import check, draw, left_out, measure
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import reduction
+from openrlhf_js.lab.value import spread, values_of
 
 VALUES = np.array([0.1, 0.5, 0.8, 0.95, 0.3])
 N = len(VALUES)
@@ -34,15 +35,13 @@ def samples(rewards, groups=None, greedy=None):
 
 def quantities(result, **settings):
     return {
-        row["quantity"]: row
-        for row in result.rows
-        if all(row[name] == value for name, value in settings.items())
+        row.quantity: row.flat() for row in result.rows if settings.items() <= row.settings.items()
     }
 
 
 def test_values_by_hand():
     rewards = [[0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]]
-    found = mse.values_of(samples(rewards, ["a", "b", "a"], np.array([1.0, 1, 0])))
+    found = values_of(samples(rewards, ["a", "b", "a"], np.array([1.0, 1, 0])))
     assert found.arrays["values"] == pytest.approx([0.5, 1, 0.25])
     assert found.arrays["standard_errors"] == pytest.approx(np.sqrt([1 / 12, 0, 1 / 16]))
     assert found.arrays["lengths"][0].tolist() == [1, 2, 3, 4]
@@ -52,9 +51,9 @@ def test_values_by_hand():
     assert b["all_rewards_equal"]["value"] == 1
     assert a["greedy_reward"]["value"] == 0.5
     assert everything["tokens"]["value"] == 2.5 and everything["unfinished"]["value"] == 0.5
-    low, high = (everything["mean_value"][end] for end in ("low", "high"))
-    assert f"Mean value 0.583 (95 % interval {low:.3f} to {high:.3f}, over 3 p" in found.finding
-    assert "for 33% of the prompts all 4 rewards are equal" in found.finding
+    assert everything["all_rewards_equal"]["value"] == pytest.approx(1 / 3)
+    assert 0 < everything["mean_value"]["low"] < 7 / 12 < everything["mean_value"]["high"] < 1
+    assert found.caption == "3 prompts, 4 responses to each; 95 % intervals over prompts"
 
 
 def test_the_spread_is_that_of_the_true_values():
@@ -88,7 +87,7 @@ def test_errors_are_those_of_a_slow_loop():
     rewards, greedy = pool(10), np.array([0.0, 1, 1, 0, 1])
     batches, n, m = 40, 4, 3
     past = np.array([0.1, 0.9, 0.4, np.nan, 0.6])
-    found = measure(rewards, n, m, batches, 7, greedy, past=past)
+    found = measure(rewards, n, m, batches, 7, greedy=greedy, past=past)
     generator = np.random.default_rng([7, n, m])
     chosen, drawn, value, noise = draw(rewards, n, m, batches, generator)
 
@@ -191,7 +190,7 @@ def test_what_cannot_be_drawn(n, m, message):
     assert np.isfinite(measure(pool(10), 3, 5, 3, 0).sums).all()  # half of the pool can
 
 
-def test_rows_and_finding():
+def test_rows_and_notes():
     rewards = pool(20)
     found = mse.mse(samples(rewards), 4, (2, 4), 200, 0)
     rloo, js = (quantities(found, m=2, estimator=name) for name in ("rloo", "js"))
@@ -202,11 +201,11 @@ def test_rows_and_finding():
     assert 0 < js["shrinkage"]["value"] < 1 and rloo["shrinkage"]["value"] is None
     kinds = found.notes["gradients"]
     assert (kinds["js"], kinds["js1"], kinds["js_fixed"]) == ("unbiased", "biased", "oracle")
-    assert found.finding.startswith("5 prompts, 4 to a batch: js lowers the squared error")
-    assert f"{reduced['value']:.1f} % (" in found.finding
+    assert found.caption.startswith("200 batches of 4 of 5 prompts; 95 % intervals over prompts")
     one = mse.mse(samples(np.ones((1, 16))), 1, (2,), 3, 0)  # no other prompt, and no error
     assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "js_memory"}
     assert quantities(one, estimator="js")["mse"]["value"] == 0 and left_out(2, past=True) == {}
-    assert "for 100% of the prompts all 16" in mse.values_of(samples(np.ones((1, 16)))).finding
+    equal = quantities(values_of(samples(np.ones((1, 16)))), group="all")["all_rewards_equal"]
+    assert equal["value"] == 1
     assert found.arrays["squared_error_sums"].shape == (2, len(kinds), N)
     assert found.arrays["counts"].sum(1).tolist() == [800, 800]

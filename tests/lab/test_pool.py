@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openrlhf_js.lab.pool import Grader, RewardFailed, file_grader, fill, open_samples, task_grader
+from openrlhf_js.lab.grading import Grader, RewardFailed, file_grader, task_grader
+from openrlhf_js.lab.pool import fill, open_samples
 from openrlhf_js.sampling.prompts import Prompt
 
 END = 9
