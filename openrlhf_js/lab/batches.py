@@ -54,9 +54,8 @@ class SmallBatches:
         for m in plan.responses:
             check(pool.rewards, plan.prompts, m)
         rng = np.random.default_rng(plan.seed)
-        self.prompts = np.stack(
-            [rng.choice(prompts, plan.prompts, replace=False) for _ in range(plan.batches)]
-        )
+        draws = [rng.choice(prompts, plan.prompts, replace=False) for _ in range(plan.batches)]
+        self.prompts = np.stack(draws)
         uses = np.zeros(prompts, dtype=np.int64)
         earlier_uses = np.empty_like(self.prompts)
         for batch, chosen in enumerate(self.prompts):
@@ -77,7 +76,8 @@ class SmallBatches:
 
     def rewards(self, batch: int, m: int) -> Floats:
         """(n, m) rewards of a batch."""
-        return self.pool.rewards[self.prompts[batch][:, None], self.columns[batch, :, :m]]
+        rows = self.prompts[batch][:, None]
+        return self.pool.rewards[rows, self.columns[batch, :, :m]]
 
     def baseline(self, batch: int, m: int, name: str) -> Floats:
         """(n, m) baselines of a batch, by an estimator or MIDDLE."""
@@ -103,7 +103,8 @@ class SmallBatches:
             shrinkage=0.5,  # of MIDDLE
             past=past,
         )
-        return estimate(find_estimator("js_fixed" if name == MIDDLE else name), rollout)
+        estimator = find_estimator("js_fixed" if name == MIDDLE else name)
+        return estimate(estimator, rollout)
 
     def terms(self, batch: int, m: int, name: str) -> pg.ScoreTerms:
         """The sum that is the batch's gradient: each response counts (r - b) / (n m)."""
@@ -121,7 +122,8 @@ class SmallBatches:
         rewards = torch.from_numpy(self.pool.rewards[:, columns])
         weights = ((rewards - baseline("rloo", rewards)) / rewards.numel()).numpy()
         prompts = np.arange(len(rewards))
-        return _pool_terms(self.pool, prompts, np.tile(columns, (len(prompts), 1)), weights)
+        same_columns = np.tile(columns, (len(prompts), 1))
+        return _pool_terms(self.pool, prompts, same_columns, weights)
 
 
 def _pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) -> pg.ScoreTerms:

@@ -23,7 +23,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,7 +93,7 @@ def measure(
             if (batch, m, name) not in store:
                 missing[batch, m, name] = batches.terms(batch, m, name)
         halves = batches.halves()
-        responses = sum(len(terms) for terms in (*halves, *missing.values()))
+        responses = sum(len(terms) for terms in chain(halves, missing.values()))
         with progress(title, responses, "responses") as bar:
             precise = _precise(scores, halves, folder, bar.advance)
             for (batch, m, name), terms in missing.items():
@@ -140,7 +140,7 @@ def _identity(batches: SmallBatches, scores: pg.ScoreSum) -> dict[str, Any]:
     if pool.past is not None:
         samples.update(pool.past.tobytes())
     for prompt, responses in zip(pool.prompt_tokens, pool.response_tokens, strict=True):
-        for tokens in (prompt, *responses):
+        for tokens in chain([prompt], responses):
             samples.update(np.asarray(tokens, dtype="<i4").tobytes() + b"\xff\xff\xff\xff")
     return {
         "openrlhf_js": __version__,

@@ -34,7 +34,7 @@ from openrlhf_js.lab.results import (
     reduction,
     rows_of,
 )
-from openrlhf_js.stats import clustered_mean
+from openrlhf_js.stats import Estimate, clustered_mean
 from openrlhf_js.stats.estimate import Floats
 
 TOWARDS = "bloo"
@@ -75,23 +75,20 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
     for m in responses:
         check(pool.rewards, n, m)
     measured = []
+    rows = []
     batches_for_each_m = batches + _cross_batches(n, batches) * (n + 1)
     with progress("measuring", len(responses) * batches_for_each_m, "batches") as bar:
         for m in responses:
-            errors = measure(
-                pool.rewards,
-                n,
-                m,
-                batches,
-                seed,
-                greedy=pool.greedy_rewards,
-                past=None if pool.past is None else pool.past[:, :m].mean(1),
-                advance=bar.advance,
-            )
+            errors = measure(pool, n, m, batches, seed, bar.advance)
             measured.append(errors)
-    rows = []
-    for m, errors in zip(responses, measured, strict=True):
-        rows += _rows(errors, m)
+            drawn = errors.counts > 0
+            rows += error_rows(
+                errors.names,
+                m,
+                sums=errors.influences()[:, drawn],
+                counts=errors.counts[drawn],
+                shrinkage=errors.shrinkage,
+            )
     names = measured[0].names
     arrays = {
         "m": np.array(responses),
@@ -116,17 +113,20 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
     return LabResult(rows, caption, arrays, notes)
 
 
-def _rows(errors: Errors, m: int) -> list[Row]:
-    drawn = errors.counts > 0
-    counts = errors.counts[drawn]
-    influences = errors.influences()[:, drawn]
-    reference = influences[errors.names.index(REFERENCE)]
+def error_rows(
+    names: Sequence[str], m: int, sums: Floats, counts: NDArray[Any], shrinkage: Floats
+) -> list[Row]:
+    """Mean errors and reductions of e estimators.
+
+    `sums` (e, k) are the summed errors of k independent units, `counts` (k,) how many each sums.
+    """
+    reference = sums[names.index(REFERENCE)]
     rows = []
-    for name, influence, shrinkage in zip(errors.names, influences, errors.shrinkage, strict=True):
-        quantities = {
-            "mse": clustered_mean(influence / counts, weights=counts),
-            "reduction_percent": reduction(influence, reference),
-            "shrinkage": shrinkage,
+    for name, unit_sums, coefficient in zip(names, sums, shrinkage, strict=True):
+        quantities: dict[str, Estimate | float] = {
+            "mse": clustered_mean(unit_sums / counts, weights=counts),
+            "reduction_percent": reduction(unit_sums, reference),
+            "shrinkage": coefficient,
         }
         rows += rows_of(quantities, m=m, estimator=name)
     return rows
@@ -172,15 +172,16 @@ class Draw(NamedTuple):
 def draw(rewards: Floats, n: int, m: int, batches: int, generator: np.random.Generator) -> Draw:
     """Batches of n prompts and m responses from (N, M), both without replacement."""
     prompts, responses = rewards.shape
-    chosen = generator.random((batches, prompts)).argsort(1)[:, :n]
-    order = generator.random((batches, n, responses)).argsort(2)
-    shuffled = np.take_along_axis(rewards[chosen], order, 2)
+    prompt_order = generator.random((batches, prompts)).argsort(1)
+    chosen = prompt_order[:, :n]
+    response_order = generator.random((batches, n, responses)).argsort(2)
+    shuffled = np.take_along_axis(rewards[chosen], response_order, 2)
     others = shuffled[..., m:]
     return Draw(
         prompts=chosen,
         rewards=shuffled[..., :m].copy(),
         values=others.mean(2),
-        value_errors=others.var(2, ddof=1) / others.shape[2],
+        value_errors=others.var(2, ddof=1) / (responses - m),
     )
 
 
@@ -278,12 +279,10 @@ def added_to_others(names: Sequence[str], known: KnownBatch) -> SquaredErrors:
 
 
 @dataclass(frozen=True)
-class _Measurement:
-    """Batches of n prompts and m responses from a pool (N, M), and what else is known of it."""
+class _Draws:
+    """Batches of n prompts and m responses that are drawn from a pool."""
 
-    rewards: Floats
-    greedy_rewards: Floats
-    past: Floats
+    pool: Samples
     n: int
     m: int
     advance: Advance
@@ -300,13 +299,13 @@ class _Measurement:
 
         `cost` is how many batches progress counts for each.
         """
-        prompts = len(self.rewards)
+        prompts = len(self.pool.rewards)
         chunk = max(1, chunk)
         counts = np.zeros(prompts, dtype=np.int64)
         chunks = []
         for start in range(0, batches, chunk):
             size = min(chunk, batches - start)
-            drawn = draw(self.rewards, self.n, self.m, size, generator)
+            drawn = draw(self.pool.rewards, self.n, self.m, size, generator)
             errors = torch.vmap(function)(self._known(drawn))
             chunks.append([_by_prompt(field.numpy(), drawn.prompts, prompts) for field in errors])
             counts += np.bincount(drawn.prompts.ravel(), minlength=prompts)
@@ -315,12 +314,15 @@ class _Measurement:
         return totals, counts
 
     def _known(self, drawn: Draw) -> KnownBatch:
+        past = np.zeros(len(self.pool.rewards))
+        if self.pool.past is not None:
+            past = self.pool.past[:, : self.m].mean(1)
         return KnownBatch(
             rewards=torch.from_numpy(drawn.rewards),
             values=torch.from_numpy(drawn.values),
             value_errors=torch.from_numpy(drawn.value_errors),
-            greedy_rewards=torch.from_numpy(self.greedy_rewards[drawn.prompts]),
-            past=torch.from_numpy(self.past[drawn.prompts]),
+            greedy_rewards=torch.from_numpy(self.pool.greedy_rewards[drawn.prompts]),
+            past=torch.from_numpy(past[drawn.prompts]),
         )
 
 
@@ -332,34 +334,20 @@ def _by_prompt(values: Floats, drawn: NDArray[np.int64], prompts: int) -> Floats
 
 
 def measure(
-    rewards: Floats,
+    pool: Samples,
     n: int,
     m: int,
     batches: int,
     seed: int,
-    *,
-    greedy: Floats | None = None,
-    past: Floats | None = None,
     advance: Advance = lambda batches: None,
 ) -> Errors:
-    """Measures every baseline on batches of rewards (N, M), and on some without each prompt.
-
-    `greedy` (N,) are rewards of greedy responses, `past` (N,) what js_memory knows of each prompt.
-    """
-    missing = left_out(n, past=past is not None, greedy=greedy is not None)
+    """Measures every baseline on batches of a pool, and on some without each prompt."""
+    missing = left_out(n, past=pool.past is not None)
     names = tuple(name for name in ESTIMATORS if name not in missing)
-    prompts, responses = rewards.shape
-    unknown = np.zeros(prompts)
-    measurement = _Measurement(
-        rewards=rewards,
-        greedy_rewards=unknown if greedy is None else greedy,
-        past=unknown if past is None else past,
-        n=n,
-        m=m,
-        advance=advance,
-    )
+    draws = _Draws(pool, n, m, advance)
+    prompts, responses = pool.rewards.shape
     batch_rewards = max(n * responses, prompts)
-    totals, counts = measurement.totals(
+    totals, counts = draws.totals(
         lambda known: squared_errors(names, known),
         batches=batches,
         chunk=CHUNK_REWARDS // batch_rewards,
@@ -368,7 +356,7 @@ def measure(
     added = SquaredErrors._make(np.zeros_like(field) for field in totals)
     cross_batches = _cross_batches(n, batches)
     if cross_batches:
-        sums, drawn = measurement.totals(
+        sums, drawn = draws.totals(
             lambda known: added_to_others(names, known),
             batches=cross_batches,
             chunk=CHUNK_REWARDS // max(n * n * m, batch_rewards),

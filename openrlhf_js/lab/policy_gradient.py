@@ -62,8 +62,7 @@ class ScoreSum:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.total: Vector = []
         for parameter in self.parameters:
-            dtype = torch.promote_types(parameter.dtype, torch.float32)
-            total = torch.zeros_like(parameter, dtype=dtype)
+            total = torch.zeros_like(parameter, dtype=_at_least_float32(parameter))
             parameter.register_post_accumulate_grad_hook(partial(_add, total))
             self.total.append(total)
 
@@ -89,10 +88,10 @@ class ScoreSum:
             on_pass(done)
 
     def _backward(self, terms: ScoreTerms) -> None:
-        batch = _padded(terms)
+        tokens, weights = _padded(terms)
         device = self.parameters[0].device
-        tokens = batch.tokens.to(device)
-        weights = batch.weights.to(device, self.total[0].dtype)
+        tokens = tokens.to(device)
+        weights = weights.to(device, self.total[0].dtype)
         # Padding follows a response, and no token of it attends there: no mask is needed. Logits of
         # what all prompts have in common would be computed for nothing.
         first = min(len(response.prompt) for response, _ in terms) - 1
@@ -101,28 +100,31 @@ class ScoreSum:
         targets = tokens[:, first + 1 :]
         weights = weights[:, first:]
         used = weights != 0
-        used_logits = logits[used].to(torch.promote_types(logits.dtype, torch.float32))
-        surprise = cross_entropy(used_logits / self.temperature, targets[used], reduction="none")
-        (-weights[used] * surprise).sum().backward()
+        used_logits = logits[used].to(_at_least_float32(logits)) / self.temperature
+        surprise = cross_entropy(used_logits, targets[used], reduction="none")
+        loss = (-weights[used] * surprise).sum()
+        loss.backward()
 
 
-class _Padded(NamedTuple):
-    """A micro-batch of b responses with their prompts, T tokens long."""
+def _padded(terms: ScoreTerms) -> tuple[Tensor, Tensor]:
+    """Tokens (b, T) of a micro-batch, padded at the end with any token, and weights (b, T - 1).
 
-    tokens: Tensor
-    """(b, T) padded at the end with any token."""
-    weights: Tensor
-    """(b, T - 1) of the prediction of the next token: 0 but where it is of the response."""
-
-
-def _padded(terms: ScoreTerms) -> _Padded:
+    A weight belongs to the prediction of the next token, and is 0 but where it is of the response.
+    """
     width = max(response.length for response, _ in terms)
     tokens = torch.zeros(len(terms), width, dtype=torch.long)
     weights = torch.zeros(len(terms), width - 1, dtype=torch.float64)
     for row, (response, weight) in enumerate(terms):
-        tokens[row, : response.length] = torch.tensor([*response.prompt, *response.response])
-        weights[row, len(response.prompt) - 1 : response.length - 1] = weight
-    return _Padded(tokens, weights)
+        start = len(response.prompt)
+        end = response.length
+        tokens[row, :start] = torch.tensor(response.prompt)
+        tokens[row, start:end] = torch.as_tensor(response.response)
+        weights[row, start - 1 : end - 1] = weight
+    return tokens, weights
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def dot(a: Vector, b: Vector) -> float:

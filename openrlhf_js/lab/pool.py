@@ -8,9 +8,9 @@ the samples depend on and which reward function was the last.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count, product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -64,12 +64,16 @@ class Samples(NamedTuple):
 
     def at(self, rows: Sequence[int] | NDArray[np.int64], responses: int | None = None) -> Samples:
         """The pool of some prompts, and of these the first responses."""
+
+        def chosen(column: Sequence[Any]) -> list[Any]:
+            return [column[row] for row in rows]
+
         return self._replace(
-            prompts=[self.prompts[row] for row in rows],
-            labels=[self.labels[row] for row in rows],
-            groups=[self.groups[row] for row in rows],
-            prompt_tokens=[self.prompt_tokens[row] for row in rows],
-            response_tokens=[self.response_tokens[row][:responses] for row in rows],
+            prompts=chosen(self.prompts),
+            labels=chosen(self.labels),
+            groups=chosen(self.groups),
+            prompt_tokens=chosen(self.prompt_tokens),
+            response_tokens=[group[:responses] for group in chosen(self.response_tokens)],
             rewards=self.rewards[rows, :responses],
             finished=self.finished[rows, :responses],
             greedy_rewards=self.greedy_rewards[rows],
@@ -78,14 +82,14 @@ class Samples(NamedTuple):
 
     def after(self, earlier: Samples) -> Samples:
         """The pool with the rewards that the same prompts had under an earlier checkpoint."""
-        places = {}
-        for place, question in enumerate(zip(earlier.prompts, earlier.labels, strict=True)):
-            places[question] = place
-        questions = list(zip(self.prompts, self.labels, strict=True))
-        missing = [prompt for prompt, label in questions if (prompt, label) not in places]
+        rewards = {}
+        for place, rewards_of_prompt in enumerate(earlier.rewards):
+            rewards[earlier.prompts[place], earlier.labels[place]] = rewards_of_prompt
+        asked = list(zip(self.prompts, self.labels, strict=True))
+        missing = [prompt for prompt, label in asked if (prompt, label) not in rewards]
         if missing:
             raise ValueError(f"--past lacks {len(missing)} prompts, such as {missing[0]!r:.200}")
-        return self._replace(past=earlier.rewards[[places[question] for question in questions]])
+        return self._replace(past=np.stack([rewards[question] for question in asked]))
 
 
 def fill(
@@ -166,18 +170,19 @@ def _sample_missing(
     responses: int,
 ) -> None:
     """Samples and grades the responses that the store lacks, greedy ones first."""
-    numbers = range(len(wanted))
-    greedy = [(prompt, GREEDY) for prompt in numbers]
-    random = [(prompt, draw) for prompt in numbers for draw in range(responses)]
-    greedy = [key for key in greedy if key not in grading.responses]
-    random = [key for key in random if key not in grading.responses]
+    greedy: list[ResponseKey] = []
+    random: list[ResponseKey] = []
+    for key in product(range(len(wanted)), range(GREEDY, responses)):
+        if key not in grading.responses:
+            missing = greedy if key[1] == GREEDY else random
+            missing.append(key)
     if not greedy and not random:
         return
     longest = max(len(prompt.tokens) for prompt in wanted)
     policy = settings.policy(files, longest, **_drawing(settings))
     engine = settings.load(policy)
     with progress("sampling", len(greedy) + len(random), "responses") as bar:
-        for keys in [*_chunks(greedy, settings.rows), *_chunks(random, settings.rows)]:
+        for keys in chain(_chunks(greedy, settings.rows), _chunks(random, settings.rows)):
             tokens = [grading.prompts[prompt].tokens for prompt, _ in keys]
             seeds = None  # greedy
             if keys[0][1] != GREEDY:
@@ -225,31 +230,29 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
             f"{out} holds no samples: say with --model and --prompts (or --task) what to sample"
         )
     settings = json.loads((folder / SETTINGS).read_bytes())
-    asked = [_prompt(record) for record in read_store(folder / PROMPTS)[1]][:prompts]
-    sampled = _by_key(folder / RESPONSES)
-    graded = _by_key(_rewards_path(folder, settings["reward_sha256"]))
-    numbers = range(len(asked))
+    asked = [_prompt(record) for record in _records(folder / PROMPTS)][:prompts]
+    sampled = {_key(record): record for record in _records(folder / RESPONSES)}
+    rewards_path = _rewards_path(folder, settings["reward_sha256"])
+    rewards = {_key(record): float(record["reward"]) for record in _records(rewards_path)}
     responses = _responses_to_each(sampled, len(asked))
-    greedy = [(prompt, GREEDY) for prompt in numbers]
-    random = [(prompt, draw) for prompt in numbers for draw in range(responses)]
-    if not random or any(key not in graded for key in greedy + random):
+    greedy = [(prompt, GREEDY) for prompt in range(len(asked))]
+    random = [[(prompt, draw) for draw in range(responses)] for prompt in range(len(asked))]
+    if not responses or any(key not in rewards for key in chain(greedy, *random)):
         raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
-    shape = len(asked), responses
-    tokens = {key: _tokens(sampled[key]) for key in random}
     return Samples(
         prompts=[prompt.text for prompt in asked],
         labels=[prompt.label for prompt in asked],
         groups=[prompt.group for prompt in asked],
         prompt_tokens=[prompt.tokens for prompt in asked],
-        response_tokens=[[tokens[i, j] for j in range(responses)] for i in numbers],
-        rewards=np.array([float(graded[key]["reward"]) for key in random]).reshape(shape),
-        finished=np.array([sampled[key]["finished"] for key in random]).reshape(shape),
-        greedy_rewards=np.array([float(graded[key]["reward"]) for key in greedy]),
+        response_tokens=[[_tokens(sampled[key]) for key in row] for row in random],
+        rewards=np.array([[rewards[key] for key in row] for row in random]),
+        finished=np.array([[sampled[key]["finished"] for key in row] for row in random]),
+        greedy_rewards=np.array([rewards[key] for key in greedy]),
         settings=settings,
     )
 
 
-def _responses_to_each(sampled: Mapping[ResponseKey, Record], prompts: int) -> int:
+def _responses_to_each(sampled: Container[ResponseKey], prompts: int) -> int:
     """How many responses, without a gap, every prompt has."""
     counts = []
     for prompt in range(prompts):
@@ -257,8 +260,13 @@ def _responses_to_each(sampled: Mapping[ResponseKey, Record], prompts: int) -> i
     return min(counts, default=0)
 
 
-def _by_key(path: Path) -> dict[ResponseKey, Record]:
-    return {(record["prompt"], record["draw"]): record for record in read_store(path)[1]}
+def _records(path: Path) -> Iterator[Record]:
+    _, records = read_store(path)
+    return records
+
+
+def _key(record: Record) -> ResponseKey:
+    return record["prompt"], record["draw"]
 
 
 def _prompt(record: Mapping[str, Any]) -> Prompt:

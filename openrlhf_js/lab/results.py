@@ -148,17 +148,18 @@ def steps_of(names: Sequence[str]) -> list[int]:
 
 def over_training(results: Mapping[str, LabResult]) -> LabResult:
     """Checkpoints' results as one: rows have each one's name and step, arrays are `NAME/array`."""
+    names = list(results)
     rows: list[Row] = []
     arrays: dict[str, np.ndarray] = {}
-    for (name, result), step in zip(results.items(), steps_of(list(results)), strict=True):
+    for name, step in zip(names, steps_of(names), strict=True):
         checkpoint = {"checkpoint": name, "step": step}
-        for row in result.rows:
+        for row in results[name].rows:
             rows.append(row._replace(settings={**checkpoint, **row.settings}))
-        for key, array in result.arrays.items():
+        for key, array in results[name].arrays.items():
             arrays[f"{name}/{key}"] = array
-    last = list(results.values())[-1]
-    notes = {**last.notes, "checkpoints": list(results)}
+    last = results[names[-1]]
+    notes = {**last.notes, "checkpoints": names}
     for key in BY_CHECKPOINT:
         if key in notes:
-            notes[key] = {name: result.notes[key] for name, result in results.items()}
+            notes[key] = {name: results[name].notes[key] for name in names}
     return LabResult(rows, last.caption, arrays, notes)

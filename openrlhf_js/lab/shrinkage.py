@@ -33,6 +33,7 @@ SWEPT = (*POINTS, *OURS)
 GRID = np.linspace(0, 1, 41)
 MIX = "mix"
 LEAST_DISTANCE = "least distance"
+SHARED_ARRAYS = ("m", "shrinkage", "estimators")  # the same for all sets of prompts
 
 
 def parabolas(at_none: Floats, at_half: Floats, at_one: Floats) -> Floats:
@@ -116,9 +117,11 @@ def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     if len(names) < 2:
         raise ValueError(f"groups of prompts: {names}; give two or more (--group_key, or files)")
     size = min(groups.count(name) for name in names)
-    rows = {name: np.flatnonzero(np.array(groups) == name)[:size] for name in names}
+    group_of_row = np.array(groups)
+    rows = {name: np.flatnonzero(group_of_row == name)[:size] for name in names}
     share = size // len(names)
-    return {**rows, MIX: np.concatenate([rows[name][:share] for name in names])}
+    mix = np.concatenate([rows[name][:share] for name in names])
+    return {**rows, MIX: mix}
 
 
 def heterogeneity(measured: Mapping[str, tuple[SmallBatches, Distances]]) -> LabResult:
@@ -127,12 +130,15 @@ def heterogeneity(measured: Mapping[str, tuple[SmallBatches, Distances]]) -> Lab
     sweeps = []
     for name, (batches, distances) in measured.items():
         swept = sweep(batches, distances, prompts=name)
-        rows += _moments(batches, name) + swept.rows
         sweeps.append(swept)
+        rows += _moments(batches, name)
+        rows += swept.rows
     first = sweeps[0]
-    arrays = {key: np.stack([swept.arrays[key] for swept in sweeps]) for key in first.arrays}
-    for key in ("m", "shrinkage", "estimators"):  # the same for all sets
-        arrays[key] = first.arrays[key]
+    arrays = {}
+    for key, array in first.arrays.items():
+        arrays[key] = array
+        if key not in SHARED_ARRAYS:
+            arrays[key] = np.stack([swept.arrays[key] for swept in sweeps])
     arrays["sets"] = np.array(list(measured))
     notes = {**first.notes, "precise": [swept.notes["precise"] for swept in sweeps]}
     caption = (

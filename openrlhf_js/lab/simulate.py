@@ -17,9 +17,15 @@ from torch import Tensor
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.lab.mse import Advance, KnownBatch, left_out, squared_errors
-from openrlhf_js.lab.results import REFERENCE, LabResult, Row, gradients_of, reduction, rows_of
-from openrlhf_js.stats import clustered_mean
+from openrlhf_js.lab.mse import (
+    Advance,
+    Array,
+    KnownBatch,
+    error_rows,
+    left_out,
+    squared_errors,
+)
+from openrlhf_js.lab.results import LabResult, gradients_of
 from openrlhf_js.stats.estimate import Floats
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
@@ -54,24 +60,20 @@ def _bernoulli(description: str, draw: Draw, mean: float, s2: float) -> Values:
 
 def beta(a: float, b: float) -> Values:
     """Values ~ Beta(a, b), a and b greater than 0."""
-
-    def draw(generator: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-        return generator.beta(a, b, shape)
-
-    s2 = a * b / ((a + b) ** 2 * (a + b + 1))
-    return _bernoulli(f"values Beta({a:g}, {b:g})", draw, mean=a / (a + b), s2=s2)
+    return _bernoulli(
+        f"values Beta({a:g}, {b:g})",
+        draw=lambda generator, shape: generator.beta(a, b, shape),
+        mean=a / (a + b),
+        s2=a * b / ((a + b) ** 2 * (a + b + 1)),
+    )
 
 
 def two_point(low: float, high: float, share: float) -> Values:
     """Values that are `high` with probability `share`, else `low`."""
     points = np.array([high, low], dtype=np.float64)
-
-    def draw(generator: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-        return generator.choice(points, shape, p=(share, 1 - share))
-
     return _bernoulli(
         f"values {low:g} or {high:g} (share {share:g})",
-        draw,
+        draw=lambda generator, shape: generator.choice(points, shape, p=(share, 1 - share)),
         mean=share * high + (1 - share) * low,
         s2=share * (1 - share) * (high - low) ** 2,
     )
@@ -79,11 +81,12 @@ def two_point(low: float, high: float, share: float) -> Values:
 
 def normal(mean: float, std: float) -> Values:
     """Values ~ N(mean, std^2), for Gaussian rewards."""
-
-    def draw(generator: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-        return mean + std * generator.standard_normal(shape)
-
-    return _bernoulli(f"values N({mean:g}, {std:g}^2)", draw, mean, s2=std**2)
+    return _bernoulli(
+        f"values N({mean:g}, {std:g}^2)",
+        draw=lambda generator, shape: mean + std * generator.standard_normal(shape),
+        mean=mean,
+        s2=std**2,
+    )
 
 
 def gaussian_rewards(values: Values, noise: float) -> Values:
@@ -96,22 +99,21 @@ def gaussian_rewards(values: Values, noise: float) -> Values:
     )
 
 
-DISTRIBUTIONS: dict[str, tuple[Callable[..., Values], str]] = {
-    "beta": (beta, "A,B"),
-    "two_point": (two_point, "LOW,HIGH,SHARE"),
-    "normal": (normal, "MEAN,STD"),
+DISTRIBUTIONS: dict[str, Callable[..., Values]] = {
+    "beta": beta,
+    "two_point": two_point,
+    "normal": normal,
 }
+FORMS = "beta:A,B two_point:LOW,HIGH,SHARE normal:MEAN,STD"
 
 
 def parse(text: str) -> Values:
     """The distribution that a flag names, with Bernoulli rewards."""
     name, _, parameters = text.partition(":")
     try:
-        distribution, _ = DISTRIBUTIONS[name]
-        values = distribution(*map(float, parameters.split(",")))
+        values = DISTRIBUTIONS[name](*map(float, parameters.split(",")))
     except (KeyError, ValueError, TypeError, ZeroDivisionError):
-        forms = " ".join(f"{name}:{form}" for name, (_, form) in DISTRIBUTIONS.items())
-        raise ValueError(f"no values {text!r}; give one of {forms}") from None
+        raise ValueError(f"no values {text!r}; give one of {FORMS}") from None
     if not (isfinite(values.mean) and 0 <= values.s2 < inf):
         raise ValueError(f"{values.title} have no mean or variance; give other numbers")
     return values
@@ -138,9 +140,9 @@ def names_of(visits: int) -> tuple[str, ...]:
 class Simulated(NamedTuple):
     """What was found for one m, by estimator of `names_of` and batch."""
 
-    errors: Floats
+    errors: Array
     """(e, b) mean squared errors."""
-    shrinkage: Floats
+    shrinkage: Array
     """(e, b) mean coefficients; NaN for estimators that have none."""
 
 
@@ -156,14 +158,20 @@ def simulate(
     rows = []
     with progress("simulating", rounds * len(responses), "batches") as bar:
         for m in responses:
-            found = measure(values, n, m, rounds, seed, visits=visits, advance=bar.advance)
-            simulated.append(found)
-            rows += _rows(names, found, m)
+            result = measure(values, n, m, rounds, seed, visits=visits, advance=bar.advance)
+            simulated.append(result)
+            rows += error_rows(
+                names,
+                m,
+                sums=result.errors,
+                counts=np.ones(rounds),
+                shrinkage=np.array([coefficients.mean() for coefficients in result.shrinkage]),
+            )
     arrays = {
         "m": np.array(responses),
         "estimators": np.array(names),
-        "squared_errors": np.stack([one.errors for one in simulated]),
-        "shrinkage": np.stack([one.shrinkage for one in simulated]),
+        "squared_errors": np.stack([result.errors for result in simulated]),
+        "shrinkage": np.stack([result.shrinkage for result in simulated]),
     }
     notes = {
         "title": values.title,
@@ -178,19 +186,6 @@ def simulate(
         "reductions against rloo"
     )
     return LabResult(rows, caption, arrays, notes)
-
-
-def _rows(names: Sequence[str], simulated: Simulated, m: int) -> list[Row]:
-    reference = simulated.errors[names.index(REFERENCE)]
-    rows = []
-    for name, errors, shrinkage in zip(names, *simulated, strict=True):
-        quantities = {
-            "mse": clustered_mean(errors),
-            "reduction_percent": reduction(errors, reference),
-            "shrinkage": shrinkage.mean(),
-        }
-        rows += rows_of(quantities, m=m, estimator=name)
-    return rows
 
 
 def measure(
@@ -212,7 +207,7 @@ def measure(
     best = best_coefficient(values, n, m)
     zeros = torch.zeros(n, dtype=torch.float64)
 
-    def means(rewards: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def means(rewards: Tensor, value: Tensor) -> Simulated:
         known = KnownBatch(
             rewards=rewards[:, :m],
             values=value,
@@ -220,23 +215,21 @@ def measure(
             greedy_rewards=zeros,
             past=rewards[:, m:].mean(1) if visits else zeros,
         )
-        found = squared_errors(names, known, shrinkage=best)
-        return found.baselines.mean(1), found.shrinkage.mean(1)
+        errors = squared_errors(names, known, shrinkage=best)
+        return Simulated(errors.baselines.mean(1), errors.shrinkage.mean(1))
 
     generator = np.random.default_rng([seed, n, m])
     chunk = max(1, CHUNK_REWARDS // (n * m))
-    errors = []
-    shrinkage = []
+    chunks = []
     for start in range(0, rounds, chunk):
         size = min(chunk, rounds - start)
         value, rewards = draw(values, generator, n, m * (1 + visits), size)
-        chunk_errors, chunk_shrinkage = torch.vmap(means)(
-            torch.from_numpy(rewards), torch.from_numpy(value)
-        )
-        errors.append(chunk_errors.numpy())
-        shrinkage.append(chunk_shrinkage.numpy())
+        chunks.append(torch.vmap(means)(torch.from_numpy(rewards), torch.from_numpy(value)))
         advance(size)
-    return Simulated(np.concatenate(errors).T, np.concatenate(shrinkage).T)
+    return Simulated(
+        errors=np.concatenate([one.errors for one in chunks]).T,
+        shrinkage=np.concatenate([one.shrinkage for one in chunks]).T,
+    )
 
 
 def draw(
@@ -244,10 +237,12 @@ def draw(
 ) -> tuple[Floats, Floats]:
     """Values (batches, n) of as many prompts, and rewards (batches, n, m) around them."""
     value = values.draw(generator, (batches, n))
+    mean = value[..., None]
     shape = (batches, n, m)
     if values.noise is not None:
-        std = values.noise(generator, (batches, n))
-        return value, value[..., None] + std[..., None] * generator.standard_normal(shape)
+        std = values.noise(generator, (batches, n))[..., None]
+        return value, mean + std * generator.standard_normal(shape)
     if value.min() < 0 or value.max() > 1:
         raise ValueError(f"{values.title}: a value is a probability from 0 to 1; give --noise")
-    return value, (generator.random(shape) < value[..., None]).astype(np.float64)
+    correct = generator.random(shape) < mean
+    return value, correct.astype(np.float64)

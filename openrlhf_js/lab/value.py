@@ -18,19 +18,15 @@ ALL = "all"
 def values_of(pool: Samples) -> LabResult:
     """Each prompt's value with its standard error; and their mean and spread, also by group."""
     prompts, responses = pool.rewards.shape
-    variances = np.full(prompts, np.nan)
-    if responses > 1:
-        variances = pool.rewards.var(1, ddof=1)
     lengths = np.array([[len(response) for response in group] for group in pool.response_tokens])
     groups = np.array([group or "-" for group in pool.groups])
     rows = _rows(pool, lengths, np.ones(prompts, dtype=bool), ALL)
     names = sorted(set(groups.tolist()))
-    if len(names) > 1:
-        for name in names:
-            rows += _rows(pool, lengths, groups == name, name)
+    for name in names if len(names) > 1 else ():
+        rows += _rows(pool, lengths, groups == name, name)
     arrays = {
         "values": pool.rewards.mean(1),
-        "standard_errors": np.sqrt(variances / responses),
+        "standard_errors": standard_errors(pool.rewards),
         "rewards": pool.rewards,
         "greedy_rewards": pool.greedy_rewards,
         "finished": pool.finished,
@@ -56,6 +52,14 @@ def _rows(
         "unfinished": 1 - pool.finished[chosen].mean(),
     }
     return rows_of(quantities, group=group)
+
+
+def standard_errors(rewards: Floats) -> Floats:
+    """(n,) of the means of (n, m); NaN with one response."""
+    prompts, responses = rewards.shape
+    if responses < 2:
+        return np.full(prompts, np.nan)
+    return np.sqrt(rewards.var(1, ddof=1) / responses)
 
 
 def mean_value(rewards: Floats) -> Estimate:

@@ -87,7 +87,8 @@ def test_errors_are_those_of_a_slow_loop():
     rewards, greedy = pool(10), np.array([0.0, 1, 1, 0, 1])
     batches, n, m = 40, 4, 3
     past = np.array([0.1, 0.9, 0.4, np.nan, 0.6])
-    found = measure(rewards, n, m, batches, 7, greedy=greedy, past=past)
+    known = samples(rewards, greedy=greedy)._replace(past=past[:, None])
+    found = measure(known, n, m, batches, 7)
     generator = np.random.default_rng([7, n, m])
     chosen, drawn, value, noise = draw(rewards, n, m, batches, generator)
 
@@ -118,7 +119,7 @@ def test_errors_are_those_of_a_slow_loop():
 def test_cross_is_what_a_batch_without_the_prompt_shows(monkeypatch):
     rewards, n, m = pool(10), 4, 3
     monkeypatch.setattr(mse, "CROSS_BATCHES", 12)
-    found = measure(rewards, n, m, 30, 7)
+    found = measure(samples(rewards), n, m, 30, 7)
     chosen, drawn, value, _ = draw(rewards, n, m, 12, np.random.default_rng([7, n, m, 1]))
     for name in ("rloo", "js", "js_plus", "bloo", "reinforce++"):
         seen = [[] for _ in range(N)]
@@ -140,7 +141,7 @@ def test_intervals_of_js_cover():
     reductions, errors, references = [], [], []
     for seed in range(40):
         values = np.random.default_rng([seed, 1]).beta(0.5, 0.5, 32)
-        found = measure(pool(16, seed, values), 16, 2, 40, seed)
+        found = measure(samples(pool(16, seed, values)), 16, 2, 40, seed)
         shares = found.influences()
         js, rloo = (shares[found.names.index(name)] for name in ("js", "rloo"))
         reductions.append(reduction(js, rloo))
@@ -166,7 +167,7 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool(monkeypa
     """With 4 responses left, the value's own error is as large as that of a good baseline."""
     monkeypatch.setattr(mse, "CROSS_BATCHES", 0)  # for intervals, and slow
     pools = 250
-    found = [measure(pool(6, seed, VALUES[:3]), 3, 2, 20, seed) for seed in range(pools)]
+    found = [measure(samples(pool(6, seed, VALUES[:3])), 3, 2, 20, seed) for seed in range(pools)]
     means = np.stack([each.sums.sum(1) / 60 for each in found], 1)
     noise = (VALUES[:3] * (1 - VALUES[:3])).mean() / 4
     for name in ("rloo", "bloo", "js", "js_plus", "js1", "dr_grpo", "reinforce++", "reinforce"):
@@ -187,7 +188,7 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool(monkeypa
 def test_what_cannot_be_drawn(n, m, message):
     with pytest.raises(ValueError, match=message):
         check(pool(10), n, m)
-    assert np.isfinite(measure(pool(10), 3, 5, 3, 0).sums).all()  # half of the pool can
+    assert np.isfinite(measure(samples(pool(10)), 3, 5, 3, 0).sums).all()  # half of the pool can
 
 
 def test_rows_and_notes():
