@@ -275,7 +275,7 @@ def heterogeneity(settings: HeterogeneitySettings) -> LabResult:
     from openrlhf_js.lab import shrinkage
 
     pool = sampled(settings)
-    sets = shrinkage.sets(pool.groups)
+    sets = shrinkage.sets([prompt.group for prompt in pool.prompts])
     return shrinkage.heterogeneity(_measured(settings, pool, sets, shrinkage.SWEPT))
 
 

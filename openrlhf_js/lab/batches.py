@@ -130,7 +130,7 @@ def _pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) ->
     """Responses by prompt (n,) and column (n, m) of the pool, with their weights (n, m)."""
     responses = []
     for prompt, prompt_columns in zip(prompts.tolist(), columns.tolist(), strict=True):
-        tokens = pool.prompt_tokens[prompt]
+        tokens = pool.prompts[prompt].tokens
         for column in prompt_columns:
             responses.append(pg.Response(tokens, pool.response_tokens[prompt][column]))
     return pg.terms(responses, weights.ravel())

@@ -139,8 +139,8 @@ def _identity(batches: SmallBatches, scores: pg.ScoreSum) -> dict[str, Any]:
     samples.update(pool.greedy_rewards.tobytes())
     if pool.past is not None:
         samples.update(pool.past.tobytes())
-    for prompt, responses in zip(pool.prompt_tokens, pool.response_tokens, strict=True):
-        for tokens in chain([prompt], responses):
+    for prompt, responses in zip(pool.prompts, pool.response_tokens, strict=True):
+        for tokens in chain([prompt.tokens], responses):
             samples.update(np.asarray(tokens, dtype="<i4").tobytes() + b"\xff\xff\xff\xff")
     return {
         "openrlhf_js": __version__,

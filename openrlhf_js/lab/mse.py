@@ -156,35 +156,6 @@ def left_out(n: int, past: bool, greedy: bool = True) -> dict[str, str]:
     return reasons
 
 
-class Draw(NamedTuple):
-    """Batches from the pool, and the values of their prompts from the other responses."""
-
-    prompts: NDArray[np.int64]
-    """(b, n) places in the pool."""
-    rewards: Floats
-    """(b, n, m)"""
-    values: Floats
-    """(b, n)"""
-    value_errors: Floats
-    """(b, n) squared standard errors of the values."""
-
-
-def draw(rewards: Floats, n: int, m: int, batches: int, generator: np.random.Generator) -> Draw:
-    """Batches of n prompts and m responses from (N, M), both without replacement."""
-    prompts, responses = rewards.shape
-    prompt_order = generator.random((batches, prompts)).argsort(1)
-    chosen = prompt_order[:, :n]
-    response_order = generator.random((batches, n, responses)).argsort(2)
-    shuffled = np.take_along_axis(rewards[chosen], response_order, 2)
-    others = shuffled[..., m:]
-    return Draw(
-        prompts=chosen,
-        rewards=shuffled[..., :m].copy(),
-        values=others.mean(2),
-        value_errors=others.var(2, ddof=1) / (responses - m),
-    )
-
-
 class KnownBatch(NamedTuple):
     """A batch whose values are known; with a leading axis, many batches."""
 
@@ -198,6 +169,30 @@ class KnownBatch(NamedTuple):
     """(n,)"""
     past: Tensor
     """(n,) mean reward in earlier visits; NaN where there is none."""
+
+
+def draw(
+    pool: Samples, n: int, m: int, batches: int, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], KnownBatch]:
+    """Batches of n prompts and m responses, both without replacement: the prompts' places (b, n)
+    in the pool, and the batches with values from the prompts' other responses."""
+    prompts, responses = pool.rewards.shape
+    prompt_order = generator.random((batches, prompts)).argsort(1)
+    chosen = prompt_order[:, :n]
+    response_order = generator.random((batches, n, responses)).argsort(2)
+    shuffled = np.take_along_axis(pool.rewards[chosen], response_order, 2)
+    others = shuffled[..., m:]
+    past = np.zeros(prompts)
+    if pool.past is not None:
+        past = pool.past[:, :m].mean(1)
+    known = KnownBatch(
+        rewards=torch.from_numpy(shuffled[..., :m].copy()),
+        values=torch.from_numpy(others.mean(2)),
+        value_errors=torch.from_numpy(others.var(2, ddof=1) / (responses - m)),
+        greedy_rewards=torch.from_numpy(pool.greedy_rewards[chosen]),
+        past=torch.from_numpy(past[chosen]),
+    )
+    return chosen, known
 
 
 class SquaredErrors(NamedTuple):
@@ -305,25 +300,13 @@ class _Draws:
         chunks = []
         for start in range(0, batches, chunk):
             size = min(chunk, batches - start)
-            drawn = draw(self.pool.rewards, self.n, self.m, size, generator)
-            errors = torch.vmap(function)(self._known(drawn))
-            chunks.append([_by_prompt(field.numpy(), drawn.prompts, prompts) for field in errors])
-            counts += np.bincount(drawn.prompts.ravel(), minlength=prompts)
+            chosen, known = draw(self.pool, self.n, self.m, size, generator)
+            errors = torch.vmap(function)(known)
+            chunks.append([_by_prompt(field.numpy(), chosen, prompts) for field in errors])
+            counts += np.bincount(chosen.ravel(), minlength=prompts)
             self.advance(size * cost)
         totals = SquaredErrors._make(sum(fields) for fields in zip(*chunks, strict=True))
         return totals, counts
-
-    def _known(self, drawn: Draw) -> KnownBatch:
-        past = np.zeros(len(self.pool.rewards))
-        if self.pool.past is not None:
-            past = self.pool.past[:, : self.m].mean(1)
-        return KnownBatch(
-            rewards=torch.from_numpy(drawn.rewards),
-            values=torch.from_numpy(drawn.values),
-            value_errors=torch.from_numpy(drawn.value_errors),
-            greedy_rewards=torch.from_numpy(self.pool.greedy_rewards[drawn.prompts]),
-            past=torch.from_numpy(past[drawn.prompts]),
-        )
 
 
 def _by_prompt(values: Floats, drawn: NDArray[np.int64], prompts: int) -> Floats:

@@ -43,12 +43,7 @@ ResponseKey: TypeAlias = tuple[int, int]  # the places of a prompt and of its dr
 class Samples(NamedTuple):
     """Responses of a policy with their rewards: n prompts in order, m responses to each."""
 
-    prompts: list[str]
-    """With the chat template if there is one."""
-    labels: list[str]
-    groups: list[str]
-    """Data sources, such as `math/level_3`; "" for none."""
-    prompt_tokens: list[list[int]]
+    prompts: list[Prompt]
     response_tokens: list[list[NDArray[np.int32]]]
     """With the end token where the model ended."""
     rewards: NDArray[np.float64]
@@ -64,16 +59,9 @@ class Samples(NamedTuple):
 
     def at(self, rows: Sequence[int] | NDArray[np.int64], responses: int | None = None) -> Samples:
         """The pool of some prompts, and of these the first responses."""
-
-        def chosen(column: Sequence[Any]) -> list[Any]:
-            return [column[row] for row in rows]
-
         return self._replace(
-            prompts=chosen(self.prompts),
-            labels=chosen(self.labels),
-            groups=chosen(self.groups),
-            prompt_tokens=chosen(self.prompt_tokens),
-            response_tokens=[group[:responses] for group in chosen(self.response_tokens)],
+            prompts=[self.prompts[row] for row in rows],
+            response_tokens=[self.response_tokens[row][:responses] for row in rows],
             rewards=self.rewards[rows, :responses],
             finished=self.finished[rows, :responses],
             greedy_rewards=self.greedy_rewards[rows],
@@ -82,14 +70,16 @@ class Samples(NamedTuple):
 
     def after(self, earlier: Samples) -> Samples:
         """The pool with the rewards that the same prompts had under an earlier checkpoint."""
-        rewards = {}
-        for place, rewards_of_prompt in enumerate(earlier.rewards):
-            rewards[earlier.prompts[place], earlier.labels[place]] = rewards_of_prompt
-        asked = list(zip(self.prompts, self.labels, strict=True))
-        missing = [prompt for prompt, label in asked if (prompt, label) not in rewards]
+        earlier_rewards = {}
+        for prompt, rewards in zip(earlier.prompts, earlier.rewards, strict=True):
+            earlier_rewards[prompt.text, prompt.label] = rewards
+        questions = [(prompt.text, prompt.label) for prompt in self.prompts]
+        missing = [question for question in questions if question not in earlier_rewards]
         if missing:
-            raise ValueError(f"--past lacks {len(missing)} prompts, such as {missing[0]!r:.200}")
-        return self._replace(past=np.stack([rewards[question] for question in asked]))
+            text, _ = missing[0]
+            raise ValueError(f"--past lacks {len(missing)} prompts, such as {text!r:.200}")
+        past = [earlier_rewards[question] for question in questions]
+        return self._replace(past=np.stack(past))
 
 
 def fill(
@@ -231,22 +221,24 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
         )
     settings = json.loads((folder / SETTINGS).read_bytes())
     asked = [_prompt(record) for record in _records(folder / PROMPTS)][:prompts]
-    sampled = {_key(record): record for record in _records(folder / RESPONSES)}
-    rewards_path = _rewards_path(folder, settings["reward_sha256"])
-    rewards = {_key(record): float(record["reward"]) for record in _records(rewards_path)}
-    responses = _responses_to_each(sampled, len(asked))
+    tokens = {}
+    finished = {}
+    for record in _records(folder / RESPONSES):
+        tokens[_key(record)] = _tokens(record)
+        finished[_key(record)] = record["finished"]
+    rewards = {}
+    for record in _records(_rewards_path(folder, settings["reward_sha256"])):
+        rewards[_key(record)] = float(record["reward"])
+    responses = _responses_to_each(finished, len(asked))
     greedy = [(prompt, GREEDY) for prompt in range(len(asked))]
     random = [[(prompt, draw) for draw in range(responses)] for prompt in range(len(asked))]
     if not responses or any(key not in rewards for key in chain(greedy, *random)):
         raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
     return Samples(
-        prompts=[prompt.text for prompt in asked],
-        labels=[prompt.label for prompt in asked],
-        groups=[prompt.group for prompt in asked],
-        prompt_tokens=[prompt.tokens for prompt in asked],
-        response_tokens=[[_tokens(sampled[key]) for key in row] for row in random],
+        prompts=asked,
+        response_tokens=[[tokens[key] for key in row] for row in random],
         rewards=np.array([[rewards[key] for key in row] for row in random]),
-        finished=np.array([[sampled[key]["finished"] for key in row] for row in random]),
+        finished=np.array([[finished[key] for key in row] for row in random]),
         greedy_rewards=np.array([rewards[key] for key in greedy]),
         settings=settings,
     )

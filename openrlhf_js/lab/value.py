@@ -19,7 +19,7 @@ def values_of(pool: Samples) -> LabResult:
     """Each prompt's value with its standard error; and their mean and spread, also by group."""
     prompts, responses = pool.rewards.shape
     lengths = np.array([[len(response) for response in group] for group in pool.response_tokens])
-    groups = np.array([group or "-" for group in pool.groups])
+    groups = np.array([prompt.group or "-" for prompt in pool.prompts])
     rows = _rows(pool, lengths, np.ones(prompts, dtype=bool), ALL)
     names = sorted(set(groups.tolist()))
     for name in names if len(names) > 1 else ():

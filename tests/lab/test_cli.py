@@ -101,7 +101,7 @@ def test_values_and_what_was_sampled(given, sampled):
     for i, group in enumerate(samples.response_tokens):  # graded as a run decodes them
         for j, tokens in enumerate(group):
             text = "".join(TOKENS[each] for each in tokens)
-            assert samples.rewards[i, j] == (samples.labels[i] in text)
+            assert samples.rewards[i, j] == (samples.prompts[i].label in text)
             assert samples.finished[i, j] == (tokens[-1] == 1) and 1 <= len(tokens) <= 4
 
 
@@ -110,7 +110,7 @@ def test_several_files_are_groups_and_fewer_prompts_are_the_first_of_more(given,
     both = ("easy", "hard")
     assert lab.main(["value", *words(given, tmp_path, "--prompts_count", 2, prompts=both)]) == 0
     few = open_samples(tmp_path)
-    assert few.groups == ["easy", "hard"] * 2
+    assert [prompt.group for prompt in few.prompts] == ["easy", "hard"] * 2
     more = ["--prompts_count", 3, "--responses", 18]
     assert lab.main(["value", *words(given, tmp_path, *more, prompts=both)]) == 0
     found = open_samples(tmp_path)

@@ -12,6 +12,7 @@ from openrlhf_js.lab.mse import check, draw, left_out, measure
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import reduction
 from openrlhf_js.lab.value import spread, values_of
+from openrlhf_js.sampling.prompts import Prompt
 
 VALUES = np.array([0.1, 0.5, 0.8, 0.95, 0.3])
 N = len(VALUES)
@@ -27,10 +28,9 @@ def samples(rewards, groups=None, greedy=None):
     n, m = rewards.shape
     tokens = [[np.zeros(1 + j, dtype=np.int32) for j in range(m)] for _ in range(n)]
     finished = np.arange(n * m).reshape(n, m) % 2 == 0
-    texts = ["p"] * n
-    groups = groups or [""] * n
+    prompts = [Prompt("p", "p", group, [1]) for group in groups or [""] * n]
     greedy = np.zeros(n) if greedy is None else greedy
-    return Samples(texts, texts, groups, [[1]] * n, tokens, rewards, finished, greedy, {"a": 1})
+    return Samples(prompts, tokens, rewards, finished, greedy, {"a": 1})
 
 
 def quantities(result, **settings):
@@ -69,9 +69,15 @@ def row(found, name):
     return found.sums[found.names.index(name)]
 
 
+def drawn_from(rewards, *numbers):
+    """Prompts, rewards, values and their squared errors."""
+    chosen, known = draw(samples(rewards), *numbers)
+    return chosen, *(field.numpy() for field in known[:3])
+
+
 def test_a_batch_is_drawn_without_replacement_and_the_value_from_the_rest():
     numbers = np.arange(30.0).reshape(5, 6)  # every reward another one
-    chosen, rewards, value, noise = draw(numbers, 3, 2, 50, np.random.default_rng(0))
+    chosen, rewards, value, noise = drawn_from(numbers, 3, 2, 50, np.random.default_rng(0))
     assert (chosen.shape, rewards.shape) == ((50, 3), (50, 3, 2))
     for b, i in itertools.product(range(50), range(3)):
         assert len(set(chosen[b])) == 3
@@ -90,7 +96,7 @@ def test_errors_are_those_of_a_slow_loop():
     known = samples(rewards, greedy=greedy)._replace(past=past[:, None])
     found = measure(known, n, m, batches, 7)
     generator = np.random.default_rng([7, n, m])
-    chosen, drawn, value, noise = draw(rewards, n, m, batches, generator)
+    chosen, drawn, value, noise = drawn_from(rewards, n, m, batches, generator)
 
     def sums_of(name, **more):
         sums = np.zeros(N)
@@ -120,7 +126,8 @@ def test_cross_is_what_a_batch_without_the_prompt_shows(monkeypatch):
     rewards, n, m = pool(10), 4, 3
     monkeypatch.setattr(mse, "CROSS_BATCHES", 12)
     found = measure(samples(rewards), n, m, 30, 7)
-    chosen, drawn, value, _ = draw(rewards, n, m, 12, np.random.default_rng([7, n, m, 1]))
+    generator = np.random.default_rng([7, n, m, 1])
+    chosen, drawn, value, _ = drawn_from(rewards, n, m, 12, generator)
     for name in ("rloo", "js", "js_plus", "bloo", "reinforce++"):
         seen = [[] for _ in range(N)]
         for b, k in itertools.product(range(12), range(n)):

@@ -129,15 +129,16 @@ def test_sets_hold_their_own_group_and_the_mix_all(groups):
 
 
 def test_each_set_is_measured_by_itself(kit, tmp_path):
-    samples = kit.pool(prompts=8, responses=30)._replace(groups=["easy", "hard"] * 4)
+    samples = kit.pool(prompts=8, responses=30)
+    groups = ["easy", "hard"] * 4
+    prompts = [p._replace(group=g) for p, g in zip(samples.prompts, groups, strict=True)]
+    samples = samples._replace(prompts=prompts)
     plan = BatchPlan(batches=3, prompts=3, responses=(3,))
     scores = ScoreSum(kit.small_model())
-    asked = {
-        name: SmallBatches(samples.at(rows), plan) for name, rows in sets(samples.groups).items()
-    }
+    asked = {name: SmallBatches(samples.at(rows), plan) for name, rows in sets(groups).items()}
     found = {name: measure(scores, own, SWEPT, tmp_path) for name, own in asked.items()}
     result = heterogeneity({name: (own, found[name]) for name, own in asked.items()})
-    assert {name: own.pool.groups for name, own in asked.items()} == {
+    assert {name: [p.group for p in own.pool.prompts] for name, own in asked.items()} == {
         "easy": ["easy"] * 4,
         "hard": ["hard"] * 4,
         "mix": ["easy"] * 2 + ["hard"] * 2,

@@ -9,6 +9,7 @@ from openrlhf_js.lab import mse, results
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.value import values_of
 from openrlhf_js.report import lab
+from openrlhf_js.sampling.prompts import Prompt
 
 
 def samples(prompts=6, responses=20, groups=None, rewards=None):
@@ -18,9 +19,8 @@ def samples(prompts=6, responses=20, groups=None, rewards=None):
     rewards = drawn if rewards is None else rewards
     n, m = rewards.shape
     tokens = [[np.zeros(2, dtype=np.int32)] * m] * n
-    names = groups or [""] * n
-    rest = rewards > 0, rewards[:, 0], {}
-    return Samples(["p"] * n, ["l"] * n, names, [[1]] * n, tokens, rewards, *rest)
+    prompts = [Prompt("p", "l", group, [1]) for group in groups or [""] * n]
+    return Samples(prompts, tokens, rewards, rewards > 0, rewards[:, 0], {})
 
 
 def saved(folder, name, result):
