@@ -8,15 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from openrlhf_js.estimators import Estimate, Past, baseline, estimate, find_estimator, make_batch
 from openrlhf_js.lab import policy_gradient as pg
 from openrlhf_js.lab.mse import check, left_out
 from openrlhf_js.lab.pool import Samples
+from openrlhf_js.lab.results import Ints
 from openrlhf_js.stats.estimate import Floats
-
-Ints = NDArray[np.int64]
 
 MIDDLE = "js_fixed 0.5"  # halfway between rloo and bloo: the third point of a sweep's parabolas
 
@@ -56,13 +54,11 @@ class SmallBatches:
         rng = np.random.default_rng(plan.seed)
         draws = [rng.choice(prompts, plan.prompts, replace=False) for _ in range(plan.batches)]
         self.prompts = np.stack(draws)
-        uses = np.zeros(prompts, dtype=np.int64)
-        earlier_uses = np.empty_like(self.prompts)
-        for batch, chosen in enumerate(self.prompts):
-            earlier_uses[batch] = uses[chosen]
-            uses[chosen] += 1
+        uses = np.zeros((plan.batches, prompts), dtype=np.int64)
+        np.put_along_axis(uses, self.prompts, 1, axis=1)
+        earlier_uses = np.take_along_axis(uses.cumsum(0) - uses, self.prompts, axis=1)
         largest = max(plan.responses)
-        reserve = int(uses.max()) * largest
+        reserve = int(uses.sum(0).max()) * largest
         needed = max(reserve + 4, math.ceil(1.5 * reserve))  # a third for the precise gradient
         if needed > responses:
             raise ValueError(
@@ -108,8 +104,8 @@ class SmallBatches:
 
     def terms(self, batch: int, m: int, name: str) -> pg.ScoreTerms:
         """The sum that is the batch's gradient: each response counts (r - b) / (n m)."""
-        rewards = self.rewards(batch, m)
-        weights = (rewards - self.baseline(batch, m, name)) / rewards.size
+        advantages = self.rewards(batch, m) - self.baseline(batch, m, name)
+        weights = advantages / advantages.size
         columns = self.columns[batch, :, :m]
         return _pool_terms(self.pool, self.prompts[batch], columns, weights)
 
@@ -120,10 +116,10 @@ class SmallBatches:
     def _half(self, first_column: int) -> pg.ScoreTerms:
         columns = np.arange(first_column, first_column + self.half)
         rewards = torch.from_numpy(self.pool.rewards[:, columns])
-        weights = ((rewards - baseline("rloo", rewards)) / rewards.numel()).numpy()
+        advantages = rewards - baseline("rloo", rewards)
+        weights = (advantages / rewards.numel()).numpy()
         prompts = np.arange(len(rewards))
-        same_columns = np.tile(columns, (len(prompts), 1))
-        return _pool_terms(self.pool, prompts, same_columns, weights)
+        return _pool_terms(self.pool, prompts, np.broadcast_to(columns, weights.shape), weights)
 
 
 def _pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) -> pg.ScoreTerms:
@@ -131,8 +127,9 @@ def _pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) ->
     responses = []
     for prompt, prompt_columns in zip(prompts.tolist(), columns.tolist(), strict=True):
         tokens = pool.prompts[prompt].tokens
+        prompt_responses = pool.response_tokens[prompt]
         for column in prompt_columns:
-            responses.append(pg.Response(tokens, pool.response_tokens[prompt][column]))
+            responses.append(pg.Response(tokens, prompt_responses[column]))
     return pg.terms(responses, weights.ravel())
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from openrlhf_js import __version__
 from openrlhf_js.sampling.prompts import Prompt
+from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tasks.rewards import RewardFunction, reward_by_datasource, reward_function
 
 
@@ -48,7 +48,7 @@ class Grader:
 
     def grade(
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """The reward of each query; RewardFailed unless each is one finite number."""
         try:
             returned: Any = self.function(list(queries), list(prompts), list(labels))

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from openrlhf_js.common.console import progress
@@ -28,6 +27,7 @@ from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import (
     ORACLE,
     REFERENCE,
+    Ints,
     LabResult,
     Row,
     gradients_of,
@@ -52,7 +52,7 @@ class Errors(NamedTuple):
     """Of the e estimators."""
     sums: Floats
     """(e, N) squared errors, means over a prompt's responses summed over batches."""
-    counts: NDArray[np.int64]
+    counts: Ints
     """(N,) batches that a prompt was in."""
     cross: Floats
     """(e, N) what a prompt adds to the others' summed errors, by moving their targets."""
@@ -86,7 +86,7 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
                 errors.names,
                 m,
                 sums=errors.influences()[:, drawn],
-                counts=errors.counts[drawn],
+                counts=errors.counts[drawn].astype(np.float64),
                 shrinkage=errors.shrinkage,
             )
     names = measured[0].names
@@ -114,7 +114,7 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
 
 
 def error_rows(
-    names: Sequence[str], m: int, sums: Floats, counts: NDArray[Any], shrinkage: Floats
+    names: Sequence[str], m: int, sums: Floats, counts: Floats, shrinkage: Floats
 ) -> list[Row]:
     """Mean errors and reductions of e estimators.
 
@@ -173,7 +173,7 @@ class KnownBatch(NamedTuple):
 
 def draw(
     pool: Samples, n: int, m: int, batches: int, generator: np.random.Generator
-) -> tuple[NDArray[np.int64], KnownBatch]:
+) -> tuple[Ints, KnownBatch]:
     """Batches of n prompts and m responses, both without replacement: the prompts' places (b, n)
     in the pool, and the batches with values from the prompts' other responses."""
     prompts, responses = pool.rewards.shape
@@ -289,7 +289,7 @@ class _Draws:
         chunk: int,
         generator: np.random.Generator,
         cost: int = 1,
-    ) -> tuple[SquaredErrors, NDArray[np.int64]]:
+    ) -> tuple[SquaredErrors, Ints]:
         """Sums of the function over batches, `chunk` at a time, and how often prompts were drawn.
 
         `cost` is how many batches progress counts for each.
@@ -309,11 +309,12 @@ class _Draws:
         return totals, counts
 
 
-def _by_prompt(values: Floats, drawn: NDArray[np.int64], prompts: int) -> Floats:
-    """(..., N) sums of values (b, ..., n) over the batches, by the prompts (b, n) drawn."""
-    by_row = values.reshape(len(values), -1, drawn.shape[1]).swapaxes(0, 1)
-    sums = [np.bincount(drawn.ravel(), row.ravel(), prompts) for row in by_row]
-    return np.reshape(sums, (*values.shape[1:-1], prompts))
+def _by_prompt(values: Floats, drawn: Ints, prompts: int) -> Array:
+    """(N,) or (e, N) sums of values (b, n) or (b, e, n), by the prompts (b, n) drawn."""
+    if values.ndim == 2:
+        return np.bincount(drawn.ravel(), values.ravel(), prompts)
+    rows = values.swapaxes(0, 1)
+    return np.stack([_by_prompt(row, drawn, prompts) for row in rows])
 
 
 def measure(
@@ -359,8 +360,9 @@ def measure(
 
 def constant_errors(errors: SquaredErrors, shrinkage: float) -> Floats:
     """(N,) squared errors of (1 - lambda) rloo + lambda bloo."""
-    weights = [(1 - shrinkage) ** 2, shrinkage**2, 2 * (1 - shrinkage) * shrinkage]
-    return np.array(weights) @ np.stack([errors.rloo, errors.bloo, errors.product])
+    other = 1 - shrinkage
+    weights = np.array([other**2, shrinkage**2, 2 * other * shrinkage])
+    return weights @ np.stack([errors.rloo, errors.bloo, errors.product])
 
 
 def _cross_batches(n: int, batches: int) -> int:

@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
+from openrlhf_js.stats.estimate import Floats
+
 Vector: TypeAlias = list[Tensor]  # one number for each trained parameter, in their order
 
 PIECE = 1 << 24  # numbers that are taken to float64 at a time: 128 MB
@@ -38,7 +40,7 @@ class Response(NamedTuple):
 ScoreTerms: TypeAlias = list[tuple[Response, float]]  # with the weight of its score gradient
 
 
-def terms(responses: Sequence[Response], weights: NDArray[np.float64]) -> ScoreTerms:
+def terms(responses: Sequence[Response], weights: Floats) -> ScoreTerms:
     """The responses that count: those with a token and a weight other than 0."""
     pairs = zip(responses, weights.tolist(), strict=True)
     return [(response, weight) for response, weight in pairs if weight and len(response.response)]
@@ -114,12 +116,11 @@ def _padded(terms: ScoreTerms) -> tuple[Tensor, Tensor]:
     width = max(response.length for response, _ in terms)
     tokens = torch.zeros(len(terms), width, dtype=torch.long)
     weights = torch.zeros(len(terms), width - 1, dtype=torch.float64)
-    for row, (response, weight) in enumerate(terms):
-        start = len(response.prompt)
-        end = response.length
-        tokens[row, :start] = torch.tensor(response.prompt)
-        tokens[row, start:end] = torch.as_tensor(response.response)
-        weights[row, start - 1 : end - 1] = weight
+    for row, (term, weight) in enumerate(terms):
+        prompt = len(term.prompt)
+        tokens[row, :prompt] = torch.tensor(term.prompt)
+        tokens[row, prompt : term.length] = torch.as_tensor(term.response)
+        weights[row, prompt - 1 : term.length - 1] = weight
     return tokens, weights
 
 

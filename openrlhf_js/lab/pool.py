@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,11 +21,13 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.store import Record, Store, read_store
 from openrlhf_js.lab.grading import Grader, label_of
-from openrlhf_js.lab.results import versions
+from openrlhf_js.lab.results import Ints, versions
+from openrlhf_js.sampling.engines import Response
 from openrlhf_js.sampling.engines import key as seed_of
 from openrlhf_js.sampling.models import ModelFiles
 from openrlhf_js.sampling.prompts import Prompt
 from openrlhf_js.sampling.settings import SamplingSettings
+from openrlhf_js.stats.estimate import Floats
 
 FOLDER = "samples"
 SETTINGS = "settings.json"
@@ -44,20 +46,20 @@ class Samples(NamedTuple):
     """Responses of a policy with their rewards: n prompts in order, m responses to each."""
 
     prompts: list[Prompt]
-    response_tokens: list[list[NDArray[np.int32]]]
+    response_tokens: list[list[Response]]
     """With the end token where the model ended."""
-    rewards: NDArray[np.float64]
+    rewards: Floats
     """(n, m) finite."""
     finished: NDArray[np.bool_]
     """(n, m) whether the model ended the response."""
-    greedy_rewards: NDArray[np.float64]
+    greedy_rewards: Floats
     """(n,)"""
     settings: dict[str, Any]
     """What the samples depend on."""
-    past: NDArray[np.float64] | None = None
+    past: Floats | None = None
     """(n, k) rewards of an earlier checkpoint."""
 
-    def at(self, rows: Sequence[int] | NDArray[np.int64], responses: int | None = None) -> Samples:
+    def at(self, rows: Sequence[int] | Ints, responses: int | None = None) -> Samples:
         """The pool of some prompts, and of these the first responses."""
         return self._replace(
             prompts=[self.prompts[row] for row in rows],
@@ -131,17 +133,20 @@ class _Grading:
     def grade(self, keys: Sequence[ResponseKey]) -> None:
         """Adds the rewards of responses."""
         prompts = [self.prompts[prompt] for prompt, _ in keys]
-        queries = []
-        for key, prompt in zip(keys, prompts, strict=True):
-            tokens = prompt.tokens + _tokens(self.responses.records[key]).tolist()
-            queries.append(self.tokenizer.decode(tokens, skip_special_tokens=False))
+        queries = [self._query(key) for key in keys]
         texts = [prompt.text for prompt in prompts]
         labels = [label_of(prompt) for prompt in prompts]
         rewards = self.grader.grade(queries, texts, labels).tolist()
-        self.rewards.append(
-            {"prompt": prompt, "draw": draw, "reward": reward}
-            for (prompt, draw), reward in zip(keys, rewards, strict=True)
-        )
+        records = []
+        for (prompt, draw), reward in zip(keys, rewards, strict=True):
+            records.append({"prompt": prompt, "draw": draw, "reward": reward})
+        self.rewards.append(records)
+
+    def _query(self, key: ResponseKey) -> str:
+        """A prompt and its response in one text, with the end token."""
+        prompt, _ = key
+        tokens = self.prompts[prompt].tokens + _tokens(self.responses.records[key]).tolist()
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=False))
 
     def grade_missing(self, rows: int) -> None:
         """Grades what was sampled before and has no reward, so many responses at a time."""
@@ -177,18 +182,16 @@ def _sample_missing(
             seeds = None  # greedy
             if keys[0][1] != GREEDY:
                 seeds = [seed_of(settings.seed, prompt, draw) for prompt, draw in keys]
-            sampled = engine.sample(tokens, seeds)
-            grading.responses.append(
-                _response_record(key, response, policy.ends)
-                for key, response in zip(keys, sampled, strict=True)
-            )
+            records = []
+            for key, response in zip(keys, engine.sample(tokens, seeds), strict=True):
+                records.append(_response_record(key, response, policy.ends))
+            grading.responses.append(records)
             grading.grade(keys)
             bar.advance(len(keys))
 
 
-def _response_record(
-    key: ResponseKey, response: NDArray[np.int32], ends: Sequence[int]
-) -> dict[str, Any]:
+def _response_record(key: ResponseKey, response: Response, ends: Sequence[int]) -> dict[str, Any]:
+    """What is stored of a response."""
     prompt, draw = key
     tokens = response.tolist()
     return {
@@ -221,62 +224,70 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
         )
     settings = json.loads((folder / SETTINGS).read_bytes())
     asked = [_prompt(record) for record in _records(folder / PROMPTS)][:prompts]
-    tokens = {}
-    finished = {}
+    records = {}
     for record in _records(folder / RESPONSES):
-        tokens[_key(record)] = _tokens(record)
-        finished[_key(record)] = record["finished"]
-    rewards = {}
+        records[_key(record)] = record
     for record in _records(_rewards_path(folder, settings["reward_sha256"])):
-        rewards[_key(record)] = float(record["reward"])
-    responses = _responses_to_each(finished, len(asked))
-    greedy = [(prompt, GREEDY) for prompt in range(len(asked))]
-    random = [[(prompt, draw) for draw in range(responses)] for prompt in range(len(asked))]
-    if not responses or any(key not in rewards for key in chain(greedy, *random)):
+        if _key(record) in records:
+            records[_key(record)]["reward"] = float(record["reward"])
+    responses = _responses_to_each(records, len(asked))
+    greedy = []
+    random = []
+    for prompt in range(len(asked)):
+        greedy.append(records.get((prompt, GREEDY), {}))
+        random.append([records[prompt, draw] for draw in range(responses)])
+    if not responses or any("reward" not in record for record in chain(greedy, *random)):
         raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
     return Samples(
         prompts=asked,
-        response_tokens=[[tokens[key] for key in row] for row in random],
-        rewards=np.array([[rewards[key] for key in row] for row in random]),
-        finished=np.array([[finished[key] for key in row] for row in random]),
-        greedy_rewards=np.array([rewards[key] for key in greedy]),
+        response_tokens=[[_tokens(record) for record in row] for row in random],
+        rewards=np.array([[record["reward"] for record in row] for row in random]),
+        finished=np.array([[record["finished"] for record in row] for row in random]),
+        greedy_rewards=np.array([record["reward"] for record in greedy]),
         settings=settings,
     )
 
 
-def _responses_to_each(sampled: Container[ResponseKey], prompts: int) -> int:
+def _responses_to_each(records: Container[ResponseKey], prompts: int) -> int:
     """How many responses, without a gap, every prompt has."""
-    counts = []
-    for prompt in range(prompts):
-        counts.append(next(draw for draw in count() if (prompt, draw) not in sampled))
-    return min(counts, default=0)
+    draw = 0
+    while prompts and all((prompt, draw) in records for prompt in range(prompts)):
+        draw += 1
+    return draw
 
 
 def _records(path: Path) -> Iterator[Record]:
+    """The records of a store, without its identity."""
     _, records = read_store(path)
     return records
 
 
 def _key(record: Record) -> ResponseKey:
+    """Which response a record is of."""
     return record["prompt"], record["draw"]
 
 
 def _prompt(record: Mapping[str, Any]) -> Prompt:
+    """The prompt that a record holds."""
     return Prompt._make(record[name] for name in Prompt._fields)
 
 
-def _tokens(record: Mapping[str, Any]) -> NDArray[np.int32]:
+def _tokens(record: Mapping[str, Any]) -> Response:
+    """The tokens of a response's record."""
     return np.array(record["tokens"].split(), dtype=np.int32)
 
 
 def _drawing(settings: SamplingSettings) -> dict[str, Any]:
+    """The settings of a single response."""
     return {name: getattr(settings, name) for name in DRAWING}
 
 
 def _rewards_path(folder: Path, sha256: str) -> Path:
+    """Where the rewards of one grader are."""
     return folder / f"rewards-{sha256[:12]}.jsonl"
 
 
 def _chunks(keys: Sequence[ResponseKey], size: int) -> Iterator[Sequence[ResponseKey]]:
+    """The keys in runs of `size`."""
     for start in range(0, len(keys), size):
         yield keys[start : start + size]

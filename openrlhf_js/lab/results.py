@@ -8,15 +8,18 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
+
+Ints: TypeAlias = NDArray[np.int64]
 
 REFERENCE = "rloo"
 OURS = ("js", "js_plus")

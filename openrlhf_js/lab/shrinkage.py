@@ -19,11 +19,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from openrlhf_js.lab.batches import MIDDLE, SmallBatches
 from openrlhf_js.lab.gradient import Distances, caption_of, notes_of
-from openrlhf_js.lab.results import OURS, REFERENCE, LabResult, Row, reduction, rows_of
+from openrlhf_js.lab.results import (
+    OURS,
+    REFERENCE,
+    Ints,
+    LabResult,
+    Row,
+    reduction,
+    rows_of,
+)
 from openrlhf_js.lab.value import mean_value, spread
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
@@ -56,10 +63,10 @@ def best(parabola: Floats) -> float:
 def minimiser(parabola: Floats) -> Estimate:
     """`best` with its interval over batches (B, 3), that of a ratio of means."""
     value = best(parabola)
-    bent = parabola[parabola[:, 2] > 0]  # where all rewards are equal, lambda does not matter
-    if not len(bent):
+    _, b, c = parabola[parabola[:, 2] > 0].T  # where all rewards are equal, lambda does not matter
+    if not len(c):
         return Estimate(value, 0.0, 1.0)
-    ratio = ratio_of_means(-bent[:, 1], 2 * bent[:, 2])
+    ratio = ratio_of_means(-b, 2 * c)
     low, high = np.clip([ratio.low, ratio.high], 0, 1)
     return Estimate(value, float(low), float(high))
 
@@ -108,7 +115,7 @@ def sweep(batches: SmallBatches, distances: Distances, **settings: Any) -> LabRe
     return LabResult(rows, caption_of(batches), arrays, notes_of(batches, distances))
 
 
-def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+def sets(groups: Sequence[str]) -> dict[str, Ints]:
     """Rows of the pool for each group by itself and for the mix, about equally many of each.
 
     A group gives as many prompts as the smallest one has, its first; the mix takes equal shares.

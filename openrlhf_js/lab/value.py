@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from openrlhf_js.lab.pool import Samples
-from openrlhf_js.lab.results import LabResult, Row, rows_of
+from openrlhf_js.lab.results import Ints, LabResult, Row, rows_of
 from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion
 from openrlhf_js.stats.estimate import Floats
 
@@ -18,19 +17,19 @@ ALL = "all"
 def values_of(pool: Samples) -> LabResult:
     """Each prompt's value with its standard error; and their mean and spread, also by group."""
     prompts, responses = pool.rewards.shape
-    lengths = np.array([[len(response) for response in group] for group in pool.response_tokens])
     groups = np.array([prompt.group or "-" for prompt in pool.prompts])
-    rows = _rows(pool, lengths, np.ones(prompts, dtype=bool), ALL)
+    rows = _rows(pool, ALL)
     names = sorted(set(groups.tolist()))
-    for name in names if len(names) > 1 else ():
-        rows += _rows(pool, lengths, groups == name, name)
+    if len(names) > 1:
+        for name in names:
+            rows += _rows(pool.at(np.flatnonzero(groups == name)), name)
     arrays = {
         "values": pool.rewards.mean(1),
         "standard_errors": standard_errors(pool.rewards),
         "rewards": pool.rewards,
         "greedy_rewards": pool.greedy_rewards,
         "finished": pool.finished,
-        "lengths": lengths,
+        "lengths": _lengths(pool),
         "groups": groups,
     }
     notes = {"prompts": prompts, "responses": responses, "samples": pool.settings}
@@ -38,20 +37,25 @@ def values_of(pool: Samples) -> LabResult:
     return LabResult(rows, caption, arrays, notes)
 
 
-def _rows(
-    pool: Samples, lengths: NDArray[np.int64], chosen: NDArray[np.bool_], group: str
-) -> list[Row]:
-    rewards = pool.rewards[chosen]
+def _rows(pool: Samples, group: str) -> list[Row]:
     quantities = {
-        "prompts": chosen.sum(),
-        "mean_value": mean_value(rewards),
-        "sd_of_values": spread(rewards),
-        "all_rewards_equal": (np.ptp(rewards, axis=1) == 0).mean(),
-        "greedy_reward": pool.greedy_rewards[chosen].mean(),
-        "tokens": lengths[chosen].mean(),
-        "unfinished": 1 - pool.finished[chosen].mean(),
+        "prompts": len(pool.prompts),
+        "mean_value": mean_value(pool.rewards),
+        "sd_of_values": spread(pool.rewards),
+        "all_rewards_equal": (np.ptp(pool.rewards, axis=1) == 0).mean(),
+        "greedy_reward": pool.greedy_rewards.mean(),
+        "tokens": _lengths(pool).mean(),
+        "unfinished": 1 - pool.finished.mean(),
     }
     return rows_of(quantities, group=group)
+
+
+def _lengths(pool: Samples) -> Ints:
+    """(n, m) tokens of the responses."""
+    lengths = []
+    for responses in pool.response_tokens:
+        lengths.append([len(response) for response in responses])
+    return np.array(lengths)
 
 
 def standard_errors(rewards: Floats) -> Floats:
