@@ -198,18 +198,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, settings: Any) -> None:
-    """Analyses, writes JSON, arrays and picture, and prints the table."""
+    """Analyses, prints the table, and writes JSON, arrays and picture."""
     result = _analyse(PROGRAMS[name].analyse, settings)
     from openrlhf_js.lab.results import save
     from openrlhf_js.report import lab
 
     path = save(settings.out, name, result, settings.manifest())
-    picture = lab.picture(path)
     table(lab.table(result.summary()))
     say(f"\n{result.caption}")
     for estimator, reason in result.notes.get("left_out", {}).items():
         say(f"{estimator} is left out: it {reason}.")
-    for written in (path, path.with_suffix(".npz"), picture):
+    for written in (path, path.with_suffix(".npz"), lab.picture(path)):
         say(str(written))
 
 

@@ -25,7 +25,9 @@ class BatchPlan:
 
     batches: int = 20
     prompts: int = 64
+    """n, of a batch."""
     responses: tuple[int, ...] = (2, 4, 8)
+    """Every m to be compared."""
     seed: int = 0
 
 
@@ -51,14 +53,10 @@ class SmallBatches:
         prompts, responses = pool.rewards.shape
         for m in plan.responses:
             check(pool.rewards, plan.prompts, m)
-        rng = np.random.default_rng(plan.seed)
-        draws = [rng.choice(prompts, plan.prompts, replace=False) for _ in range(plan.batches)]
-        self.prompts = np.stack(draws)
-        uses = np.zeros((plan.batches, prompts), dtype=np.int64)
-        np.put_along_axis(uses, self.prompts, 1, axis=1)
-        earlier_uses = np.take_along_axis(uses.cumsum(0) - uses, self.prompts, axis=1)
+        self.prompts = _drawn_prompts(prompts, plan)
+        earlier_uses = _earlier_uses(self.prompts, prompts)
         largest = max(plan.responses)
-        reserve = int(uses.sum(0).max()) * largest
+        reserve = int(earlier_uses.max() + 1) * largest
         needed = max(reserve + 4, math.ceil(1.5 * reserve))  # a third for the precise gradient
         if needed > responses:
             raise ValueError(
@@ -83,9 +81,12 @@ class SmallBatches:
         """(B,) mean coefficient of each batch; NaN for an estimator that has none."""
         coefficients = []
         for batch in range(self.plan.batches):
+            coefficient = np.nan
             shrinkage = self._estimate(batch, m, name).shrinkage
-            coefficients.append(np.nan if shrinkage is None else shrinkage.coefficient.mean())
-        return np.array(coefficients, dtype=np.float64)
+            if shrinkage is not None:
+                coefficient = float(shrinkage.coefficient.mean())
+            coefficients.append(coefficient)
+        return np.array(coefficients)
 
     def _estimate(self, batch: int, m: int, name: str) -> Estimate:
         """What an estimator makes of a batch; of the past, it sees m rewards of each prompt."""
@@ -114,12 +115,30 @@ class SmallBatches:
         return self._half(0), self._half(self.half)
 
     def _half(self, first_column: int) -> pg.ScoreTerms:
+        """The gradient of rloo on all prompts, with `half` responses from this column on."""
         columns = np.arange(first_column, first_column + self.half)
         rewards = torch.from_numpy(self.pool.rewards[:, columns])
         advantages = rewards - baseline("rloo", rewards)
         weights = (advantages / rewards.numel()).numpy()
         prompts = np.arange(len(rewards))
         return _pool_terms(self.pool, prompts, np.broadcast_to(columns, weights.shape), weights)
+
+
+def _drawn_prompts(prompts: int, plan: BatchPlan) -> Ints:
+    """(B, n) prompts of each batch, all different."""
+    rng = np.random.default_rng(plan.seed)
+    batches = []
+    for _ in range(plan.batches):
+        batches.append(rng.choice(prompts, plan.prompts, replace=False))
+    return np.stack(batches)
+
+
+def _earlier_uses(chosen: Ints, prompts: int) -> Ints:
+    """(B, n) in how many earlier batches each prompt was."""
+    uses = np.zeros((len(chosen), prompts), dtype=np.int64)
+    np.put_along_axis(uses, chosen, 1, axis=1)
+    earlier = uses.cumsum(0) - uses
+    return np.take_along_axis(earlier, chosen, axis=1)
 
 
 def _pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) -> pg.ScoreTerms:

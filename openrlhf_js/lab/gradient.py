@@ -47,11 +47,16 @@ class Distances(NamedTuple):
     """What batches and their baselines came to. Axes: names, numbers of responses, B batches."""
 
     names: tuple[str, ...]
-    squared_norms: Floats  # ||g||^2
-    products: Floats  # <g, G>
-    squared_norm: float  # ||G||^2
-    error: float  # ||G_1 - G_2||^2 / 4
-    signal: float  # <G_1, G_2>, which noise may make negative
+    squared_norms: Floats
+    """||g||^2"""
+    products: Floats
+    """<g, G>"""
+    squared_norm: float
+    """||G||^2"""
+    error: float
+    """||G_1 - G_2||^2 / 4"""
+    signal: float
+    """<G_1, G_2>, which noise may make negative."""
 
     @property
     def plain(self) -> Floats:
@@ -65,13 +70,14 @@ class Distances(NamedTuple):
 
     def of(self, name: str, place: int) -> Floats:
         """(B,) unbiased distances of a baseline at one m; ValueError unless rloo's are positive."""
-        reference = self.unbiased[self.names.index(REFERENCE), place].mean()
+        at_m = self.unbiased[:, place]
+        reference = at_m[self.names.index(REFERENCE)].mean()
         if not reference > 0:
             raise ValueError(
                 f"the mean distance of {REFERENCE} to the precise gradient is {reference:.2g}: "
                 "each prompt's rewards are all equal, or it is too noisy: sample more responses"
             )
-        return self.unbiased[self.names.index(name), place]
+        return at_m[self.names.index(name)]
 
 
 def measure(
@@ -114,6 +120,7 @@ def measure(
 def _distances(
     names: tuple[str, ...], plan: BatchPlan, records: Mapping[Key, Record], precise: Precise
 ) -> Distances:
+    """The numbers of all batches, which are in the records by batch, m and name."""
     shape = len(names), len(plan.responses), plan.batches
     squared_norms = np.empty(shape)
     products = np.empty(shape)
@@ -156,6 +163,7 @@ class Precise(NamedTuple):
     """The precise gradient G; the numbers are those of `Distances`."""
 
     vector: pg.Vector
+    """One number for each parameter of the model."""
     squared_norm: float
     error: float
     signal: float

@@ -44,7 +44,9 @@ class Grader:
 
     function: RewardFunction
     name: str
+    """For people."""
     sha256: str
+    """Of what decides the rewards: a file, or task and version of the package."""
 
     def grade(
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]

@@ -351,11 +351,20 @@ def measure(
     shrinkage = totals.shrinkage.sum(1) / counts.sum()
     if ORACLE in names:
         oracle = names.index(ORACLE)
-        best = best_coefficient(totals.rloo.sum(), totals.bloo.sum(), totals.product.sum())
-        totals.baselines[oracle] = constant_errors(totals, best)
-        added.baselines[oracle] = constant_errors(added, best)
-        shrinkage[oracle] = best
-    return Errors(names, totals.baselines, counts, added.baselines, shrinkage)
+        shrinkage[oracle] = best_coefficient(
+            rloo=totals.rloo.sum(),
+            bloo=totals.bloo.sum(),
+            product=totals.product.sum(),
+        )
+        totals.baselines[oracle] = constant_errors(totals, shrinkage[oracle])
+        added.baselines[oracle] = constant_errors(added, shrinkage[oracle])
+    return Errors(
+        names=names,
+        sums=totals.baselines,
+        counts=counts,
+        cross=added.baselines,
+        shrinkage=shrinkage,
+    )
 
 
 def constant_errors(errors: SquaredErrors, shrinkage: float) -> Floats:
@@ -366,6 +375,7 @@ def constant_errors(errors: SquaredErrors, shrinkage: float) -> Floats:
 
 
 def _cross_batches(n: int, batches: int) -> int:
+    """In how many batches every prompt is left out in turn."""
     return min(batches, CROSS_BATCHES) if n > 2 else 0  # two prompts have no others to add to
 
 

@@ -49,6 +49,10 @@ def terms(responses: Sequence[Response], weights: Floats) -> ScoreTerms:
 class ScoreSum:
     """A sum of weighted score gradients, and the passes that add to it.
 
+    Attributes:
+        parameters: those of the model that require a gradient.
+        total: the sum, a tensor for each of them.
+
     The sum is float32 whatever the model is (float64 for a float64 model). In bfloat16, with 8
     bits, a sum over thousands of micro-batches stops growing: what is added is less than half of
     its last bit. So each parameter's gradient is added to the sum as soon as a backward pass has
@@ -90,6 +94,7 @@ class ScoreSum:
             on_pass(done)
 
     def _backward(self, terms: ScoreTerms) -> None:
+        """Adds one micro-batch, by one pass forward and one back."""
         tokens, weights = _padded(terms)
         device = self.parameters[0].device
         tokens = tokens.to(device)
@@ -98,12 +103,13 @@ class ScoreSum:
         # what all prompts have in common would be computed for nothing.
         first = min(len(response.prompt) for response, _ in terms) - 1
         kept = torch.arange(first, weights.shape[1], device=device)
-        logits = self.model(tokens[:, :-1], use_cache=False, logits_to_keep=kept).logits
+        output = self.model(tokens[:, :-1], use_cache=False, logits_to_keep=kept)
         targets = tokens[:, first + 1 :]
         weights = weights[:, first:]
         used = weights != 0
-        used_logits = logits[used].to(_at_least_float32(logits)) / self.temperature
-        surprise = cross_entropy(used_logits, targets[used], reduction="none")
+        logits = output.logits[used]
+        logits = logits.to(_at_least_float32(logits)) / self.temperature
+        surprise = cross_entropy(logits, targets[used], reduction="none")
         loss = (-weights[used] * surprise).sum()
         loss.backward()
 
@@ -116,15 +122,17 @@ def _padded(terms: ScoreTerms) -> tuple[Tensor, Tensor]:
     width = max(response.length for response, _ in terms)
     tokens = torch.zeros(len(terms), width, dtype=torch.long)
     weights = torch.zeros(len(terms), width - 1, dtype=torch.float64)
-    for row, (term, weight) in enumerate(terms):
-        prompt = len(term.prompt)
-        tokens[row, :prompt] = torch.tensor(term.prompt)
-        tokens[row, prompt : term.length] = torch.as_tensor(term.response)
-        weights[row, prompt - 1 : term.length - 1] = weight
+    for row, (response, weight) in enumerate(terms):
+        start = len(response.prompt)
+        end = response.length
+        tokens[row, :start] = torch.tensor(response.prompt)
+        tokens[row, start:end] = torch.as_tensor(response.response)
+        weights[row, start - 1 : end - 1] = weight
     return tokens, weights
 
 
 def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    """The dtype of a tensor's sums."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
@@ -132,12 +140,17 @@ def dot(a: Vector, b: Vector) -> float:
     """Inner product, in float64."""
     total = 0.0
     for left, right in zip(a, b, strict=True):
-        pieces = zip(left.flatten().split(PIECE), right.flatten().split(PIECE), strict=True)
-        total += sum(float(torch.dot(x.double(), y.double())) for x, y in pieces)
+        left_pieces = left.flatten().split(PIECE)
+        right_pieces = right.flatten().split(PIECE)
+        products = []
+        for x, y in zip(left_pieces, right_pieces, strict=True):
+            products.append(float(torch.dot(x.double(), y.double())))
+        total += sum(products)
     return total
 
 
 def _add(total: Tensor, parameter: Tensor) -> None:
+    """Moves a parameter's gradient into the sum."""
     assert parameter.grad is not None
     total.add_(parameter.grad)
     parameter.grad = None

@@ -8,7 +8,7 @@ the samples depend on and which reward function was the last.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
@@ -150,7 +150,7 @@ class _Grading:
 
     def grade_missing(self, rows: int) -> None:
         """Grades what was sampled before and has no reward, so many responses at a time."""
-        ungraded: Any = [key for key in self.responses.records if key not in self.rewards]
+        ungraded = _absent(self.responses.records, self.rewards)
         with progress("grading", len(ungraded), "responses") as bar:
             for keys in _chunks(ungraded, rows):
                 self.grade(keys)
@@ -165,12 +165,9 @@ def _sample_missing(
     responses: int,
 ) -> None:
     """Samples and grades the responses that the store lacks, greedy ones first."""
-    greedy: list[ResponseKey] = []
-    random: list[ResponseKey] = []
-    for key in product(range(len(wanted)), range(GREEDY, responses)):
-        if key not in grading.responses:
-            missing = greedy if key[1] == GREEDY else random
-            missing.append(key)
+    prompts = range(len(wanted))
+    greedy = _absent(product(prompts, [GREEDY]), grading.responses)
+    random = _absent(product(prompts, range(responses)), grading.responses)
     if not greedy and not random:
         return
     longest = max(len(prompt.tokens) for prompt in wanted)
@@ -179,15 +176,20 @@ def _sample_missing(
     with progress("sampling", len(greedy) + len(random), "responses") as bar:
         for keys in chain(_chunks(greedy, settings.rows), _chunks(random, settings.rows)):
             tokens = [grading.prompts[prompt].tokens for prompt, _ in keys]
-            seeds = None  # greedy
-            if keys[0][1] != GREEDY:
-                seeds = [seed_of(settings.seed, prompt, draw) for prompt, draw in keys]
+            seeds = [
+                seed_of(settings.seed, prompt, draw) for prompt, draw in keys if draw != GREEDY
+            ]
             records = []
-            for key, response in zip(keys, engine.sample(tokens, seeds), strict=True):
+            for key, response in zip(keys, engine.sample(tokens, seeds or None), strict=True):
                 records.append(_response_record(key, response, policy.ends))
             grading.responses.append(records)
             grading.grade(keys)
             bar.advance(len(keys))
+
+
+def _absent(keys: Iterable[Any], store: Store) -> list[ResponseKey]:
+    """The keys that a store has no record of."""
+    return [key for key in keys if key not in store]
 
 
 def _response_record(key: ResponseKey, response: Response, ends: Sequence[int]) -> dict[str, Any]:

@@ -152,12 +152,12 @@ def steps_of(names: Sequence[str]) -> list[int]:
 def over_training(results: Mapping[str, LabResult]) -> LabResult:
     """Checkpoints' results as one: rows have each one's name and step, arrays are `NAME/array`."""
     names = list(results)
-    rows: list[Row] = []
-    arrays: dict[str, np.ndarray] = {}
+    rows = []
+    arrays = {}
     for name, step in zip(names, steps_of(names), strict=True):
-        checkpoint = {"checkpoint": name, "step": step}
         for row in results[name].rows:
-            rows.append(row._replace(settings={**checkpoint, **row.settings}))
+            settings = {"checkpoint": name, "step": step, **row.settings}
+            rows.append(row._replace(settings=settings))
         for key, array in results[name].arrays.items():
             arrays[f"{name}/{key}"] = array
     last = results[names[-1]]

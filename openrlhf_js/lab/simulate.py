@@ -55,6 +55,7 @@ class Values:
 
 
 def _bernoulli(description: str, draw: Draw, mean: float, s2: float) -> Values:
+    """Values with rewards 0 and 1, of which they are the probability of 1."""
     return Values(description, draw, mean, s2, sigma2=mean - mean**2 - s2)
 
 
@@ -127,8 +128,9 @@ def best_coefficient(values: Values, n: int, m: int) -> float:
 
     T is the mean squared distance of a prompt's value to the mean reward of the p other prompts.
     """
+    others = n - 1
     v2 = values.sigma2 / (m - 1)
-    return v2 / (v2 + values.s2 * (1 + 1 / (n - 1)) + values.sigma2 / m / (n - 1))
+    return v2 / (v2 + values.s2 * (1 + 1 / others) + values.sigma2 / m / others)
 
 
 def names_of(visits: int) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ def values_of(pool: Samples) -> LabResult:
 
 
 def _rows(pool: Samples, group: str) -> list[Row]:
+    """What is reported of all prompts, or of one group's."""
     quantities = {
         "prompts": len(pool.prompts),
         "mean_value": mean_value(pool.rewards),
