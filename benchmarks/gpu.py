@@ -202,7 +202,7 @@ def lab_gradient(bench: Bench, scale: SimpleNamespace, name: str) -> Iterator[Ro
     (n, m), names = scale.pool, ("rloo", "js")
     model, bare_model = (make_model(bench.device, scale.shapes[name]) for _ in range(2))
     ids = torch.randint(model.config.vocab_size, (n, m + 1, scale.tokens // 2)).tolist()
-    pool = SimpleNamespace(prompts=ids, prompt_tokens=[each[0] for each in ids])
+    pool = SimpleNamespace(prompts=[SimpleNamespace(tokens=each[0]) for each in ids])
     pool.response_tokens, pool.rewards = [x[1:] for x in ids], torch.rand(n, m).double().numpy()
     pool.greedy_rewards, pool.past, pool.settings = pool.rewards[:, 0], None, {"model_sha256": ""}
     batches = gradient.SmallBatches(pool, gradient.BatchPlan(2, n // 2, (2,)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
@@ -15,16 +16,20 @@ from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.sampling.settings import DTYPES, SamplingSettings
 
 if TYPE_CHECKING:  # torch is imported once the flags are right
+    from openrlhf_js.lab.batches import SmallBatches
+    from openrlhf_js.lab.gradient import Distances
     from openrlhf_js.lab.policy_gradient import ScoreSum
     from openrlhf_js.lab.pool import Samples
     from openrlhf_js.lab.results import LabResult
-    from openrlhf_js.sampling.prompts import Row
+    from openrlhf_js.sampling.prompts import Form, Prompt, Row
 
 PROG = "openrlhf-js lab"
 BASELINES = ("js", "js_plus", "bloo", "reinforce++", "dr_grpo", "remax")
 PROMPTS = 128  # the paper's
+BATCH_PROMPTS = 64
 PAST = "--out of an earlier checkpoint with the same prompts; js_memory knows m rewards from there"
 TASK_POOL = 1000  # problems that a task makes, of which some are drawn
+WITHOUT_MODEL = {"out", "prompts_count", "responses", "device", "seed", "trust_remote_code"}
 
 
 class LabSettings(SamplingSettings):
@@ -72,13 +77,15 @@ class LabSettings(SamplingSettings):
         if len({path.stem for path in self.prompts}) < len(self.prompts):
             raise ValueError("two --prompts files have the same name, which is that of their group")
         if not self.model:
-            kept = {"out", "prompts_count", "responses", "device", "seed", "trust_remote_code"}
-            for name, field in LabSettings.model_fields.items():
-                if name not in kept and getattr(self, name) != field.default:
-                    raise ValueError(f"--{name} needs --model: without it, samples are taken as is")
+            self._refuse_sampling_flags()
         if self.input_template is not None and "{}" not in self.input_template:
             raise ValueError("--input_template needs a {} where the prompt goes")
         return self
+
+    def _refuse_sampling_flags(self) -> None:
+        for name, field in LabSettings.model_fields.items():
+            if name not in WITHOUT_MODEL and getattr(self, name) != field.default:
+                raise ValueError(f"--{name} needs --model: without it, samples are taken as is")
 
 
 class ValueSettings(LabSettings):
@@ -165,143 +172,232 @@ class SimulateSettings(Settings):
     seed: int = Field(0, ge=0, description="of the draws")
 
 
-PROGRAMS: dict[str, type[Settings]] = {
-    "value": ValueSettings,
-    "mse": MseSettings,
-    "gradient": GradientSettings,
-    "sweep": SweepSettings,
-    "heterogeneity": HeterogeneitySettings,
-    "simulate": SimulateSettings,
-}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
-    name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    name = arguments[0]
     if name not in PROGRAMS:
-        summaries = {each: (kind.__doc__ or "").splitlines()[0] for each, kind in PROGRAMS.items()}
-        return choose(PROG, {each: ("", text) for each, text in summaries.items()}, [name])
+        summaries = {}
+        for known, program in PROGRAMS.items():
+            summaries[known] = ("", (program.settings.__doc__ or "").splitlines()[0])
+        return choose(PROG, summaries, [name])
     prog = f"{PROG} {name}"
-    settings: Any = parse(PROGRAMS[name], prog, rest)
+    settings: Any = parse(PROGRAMS[name].settings, prog, arguments[1:])
     from torch import OutOfMemoryError
 
-    from openrlhf_js.lab.pool import RewardFailed
+    from openrlhf_js.lab.grading import RewardFailed
 
-    smaller = "Give a smaller --batch_size, or --max_tokens for gradients"
     failures: Any = {
         RewardFailed: lambda error: f"{error}\nResponses are kept; the same command resumes",
-        OutOfMemoryError: lambda error: f"{error}\n{smaller}; the same command resumes",
+        OutOfMemoryError: lambda error: (
+            f"{error}\nGive a smaller --batch_size, or --max_tokens for gradients; "
+            "the same command resumes"
+        ),
     }
-    work = lambda: finish(name, settings, analyse(settings))  # noqa: E731
-    return run(prog, work, name != "simulate", failures)
+    return run(prog, lambda: _run(name, settings), name != "simulate", failures)
 
 
-def analyse(settings: Any) -> LabResult:
-    """Samples what is missing, and analyses it."""
-    from openrlhf_js.lab import gradient, mse, results, shrinkage, simulate
-
-    if isinstance(settings, SimulateSettings):
-        made, n, m = simulate.parse(settings.values), settings.prompts_count, settings.m
-        if settings.noise:
-            made = simulate.gaussian_rewards(made, settings.noise)
-        rest = settings.rounds, settings.seed, settings.visits
-        return simulate.simulate(made, n, sorted(set(m)), *rest)
-    if len(settings.model) > 1:
-        return results.along_training(settings, analyse)
-    pool = sampled(settings)
-    if isinstance(settings, ValueSettings):
-        return mse.values_of(pool)
-    m = tuple(sorted(set(settings.m)))
-    if isinstance(settings, MseSettings):
-        n = settings.batch_prompts or min(64, len(pool.rewards))
-        return mse.mse(pool, n, m, settings.batches, settings.seed)
-    mixed = isinstance(settings, HeterogeneitySettings)
-    sets = shrinkage.sets(pool.groups) if mixed else {"all prompts": range(len(pool.prompts))}
-    n = settings.batch_prompts or max(2, min(map(len, sets.values())) // 2)
-    plan = gradient.BatchPlan(settings.batches, n, m, settings.seed)
-    batches = {name: gradient.SmallBatches(pool.at(rows), plan) for name, rows in sets.items()}
-    names: tuple[str, ...] = shrinkage.SWEPT
-    if isinstance(settings, GradientSettings):
-        memory = () if pool.past is None else ("js_memory",)
-        names = ("rloo", *(settings.baselines or (*BASELINES, *memory)))
-        gradient.check_names(names, pool)
-    scores = _scores(settings, pool)
-    found = {
-        name: gradient.measure(scores, each, names, settings.out, f"gradients of {name}")
-        for name, each in batches.items()
-    }
-    if mixed:
-        return shrinkage.heterogeneity(batches, found)
-    compare = gradient.compare if isinstance(settings, GradientSettings) else shrinkage.sweep
-    return compare(batches["all prompts"], found["all prompts"])
-
-
-def finish(name: str, settings: Any, result: LabResult) -> None:
-    """Writes JSON, arrays and picture, and prints table, files and finding."""
+def _run(name: str, settings: Any) -> None:
+    """Analyses, prints the table, and writes JSON, arrays and picture."""
+    result = _analyse(PROGRAMS[name].analyse, settings)
     from openrlhf_js.lab.results import save
     from openrlhf_js.report import lab
 
     path = save(settings.out, name, result, settings.manifest())
-    picture = lab.picture(path)
-    table(lab.table({"rows": result.rows, **result.notes}))
-    for estimator, why in result.notes.get("left_out", {}).items():
-        say(f"{estimator} is left out: it {why}.")
-    for each in (path, path.with_suffix(".npz"), picture):
-        say(str(each))
-    say(f"\n{result.finding}")
+    table(lab.table(result.summary()))
+    say(f"\n{result.caption}")
+    for estimator, reason in result.notes.get("left_out", {}).items():
+        say(f"{estimator} is left out: it {reason}.")
+    for written in (path, path.with_suffix(".npz"), lab.picture(path)):
+        say(str(written))
 
 
-def sampled(settings: LabSettings) -> Samples:
+def _analyse(analyse: Callable[[Any], LabResult], settings: Any) -> LabResult:
+    """The analysis of one model, or of every checkpoint in a folder of its name below --out."""
+    if not isinstance(settings, LabSettings) or len(settings.model) < 2:
+        return analyse(settings)
+    from openrlhf_js.lab.results import over_training
+
+    results = {}
+    for model in settings.model:
+        name = Path(model).name
+        say(f"\n{name}", style="bold")
+        checkpoint = {"model": (model,), "out": settings.out / name}
+        results[name] = analyse(settings.model_copy(update=checkpoint))
+    return over_training(results)
+
+
+def values(settings: ValueSettings) -> LabResult:
+    """`lab value`."""
+    from openrlhf_js.lab.value import values_of
+
+    return values_of(sampled(settings))
+
+
+def errors(settings: MseSettings) -> LabResult:
+    """`lab mse`."""
+    from openrlhf_js.lab.mse import mse
+
+    pool = sampled(settings, settings.past)
+    batch_prompts = settings.batch_prompts or min(BATCH_PROMPTS, len(pool.prompts))
+    responses = sorted(set(settings.m))
+    return mse(pool, batch_prompts, responses, settings.batches, settings.seed)
+
+
+def gradients(settings: GradientSettings) -> LabResult:
+    """`lab gradient`."""
+    from openrlhf_js.lab.batches import check_names
+    from openrlhf_js.lab.gradient import compare
+
+    pool = sampled(settings, settings.past)
+    baselines = settings.baselines
+    if not baselines:
+        baselines = BASELINES if pool.past is None else (*BASELINES, "js_memory")
+    names = ("rloo", *baselines)
+    check_names(names, pool)
+    measured = _measured(settings, pool, {"all prompts": range(len(pool.prompts))}, names)
+    return compare(*measured["all prompts"])
+
+
+def sweep(settings: SweepSettings) -> LabResult:
+    """`lab sweep`."""
+    from openrlhf_js.lab import shrinkage
+
+    pool = sampled(settings)
+    sets = {"all prompts": range(len(pool.prompts))}
+    measured = _measured(settings, pool, sets, shrinkage.SWEPT)
+    return shrinkage.sweep(*measured["all prompts"])
+
+
+def heterogeneity(settings: HeterogeneitySettings) -> LabResult:
+    """`lab heterogeneity`."""
+    from openrlhf_js.lab import shrinkage
+
+    pool = sampled(settings)
+    sets = shrinkage.sets([prompt.group for prompt in pool.prompts])
+    return shrinkage.heterogeneity(_measured(settings, pool, sets, shrinkage.SWEPT))
+
+
+class Measured(NamedTuple):
+    """The small batches of a set of prompts, and the distances of their gradients."""
+
+    batches: SmallBatches
+    distances: Distances
+
+
+def _measured(
+    settings: BatchSettings, pool: Samples, sets: Mapping[str, Any], names: Sequence[str]
+) -> dict[str, Measured]:
+    """Every set, given by its rows of the pool, by itself."""
+    from openrlhf_js.lab.batches import BatchPlan, SmallBatches
+    from openrlhf_js.lab.gradient import measure
+
+    smallest = min(len(rows) for rows in sets.values())
+    plan = BatchPlan(
+        batches=settings.batches,
+        prompts=settings.batch_prompts or max(2, smallest // 2),
+        responses=tuple(sorted(set(settings.m))),
+        seed=settings.seed,
+    )
+    batches = {name: SmallBatches(pool.at(rows), plan) for name, rows in sets.items()}
+    scores = _scores(settings, pool)
+    measured = {}
+    for name, small_batches in batches.items():
+        title = f"gradients of {name}"
+        distances = measure(scores, small_batches, names, settings.out, title)
+        measured[name] = Measured(small_batches, distances)
+    return measured
+
+
+def simulated(settings: SimulateSettings) -> LabResult:
+    """`lab simulate`."""
+    from openrlhf_js.lab import simulate
+
+    distribution = simulate.parse(settings.values)
+    if settings.noise:
+        distribution = simulate.gaussian_rewards(distribution, settings.noise)
+    return simulate.simulate(
+        distribution,
+        settings.prompts_count,
+        sorted(set(settings.m)),
+        rounds=settings.rounds,
+        seed=settings.seed,
+        visits=settings.visits,
+    )
+
+
+def sampled(settings: LabSettings, past: Path | None = None) -> Samples:
     """The samples that the settings ask for: those there, after sampling what is missing."""
     from openrlhf_js.lab.pool import open_samples
 
-    prompts, responses = settings.prompts_count, settings.responses
+    prompts = settings.prompts_count
+    responses = settings.responses
     if settings.model:
         responses = responses or settings.default_responses
-        prompts = _sample(settings, settings.model[0], responses)
+        prompts = _sample(settings, responses)
     pool = open_samples(settings.out, prompts)
-    there = pool.rewards.shape
-    prompts, responses = prompts or there[0], responses or there[1]
-    if prompts > there[0] or responses > there[1]:
+    present_prompts, present_responses = pool.rewards.shape
+    prompts = prompts or present_prompts
+    responses = responses or present_responses
+    if prompts > present_prompts or responses > present_responses:
         raise ValueError(
-            f"{settings.out} has {there[0]} prompts with {there[1]} responses each, not {prompts} "
-            f"with {responses}: add the flags that sampled them, to sample more"
+            f"{settings.out} has {present_prompts} prompts with {present_responses} responses "
+            f"each, not {prompts} with {responses}: add the flags that sampled them, to sample more"
         )
-    found = pool.at(range(prompts), responses)
-    past = getattr(settings, "past", None)
-    return found if past is None else found.after(open_samples(past))
+    pool = pool.at(range(prompts), responses)
+    return pool if past is None else pool.after(open_samples(past))
 
 
-def _sample(settings: LabSettings, model: str, responses: int) -> int:
+def _sample(settings: LabSettings, responses: int) -> int:
     """Samples what --out lacks, and returns the number of prompts."""
     from openrlhf_js.common.model_folders import model_folder
-    from openrlhf_js.lab.pool import file_grader, fill, task_grader
+    from openrlhf_js.lab.grading import file_grader, task_grader
+    from openrlhf_js.lab.pool import fill
     from openrlhf_js.sampling.models import model_files, model_fingerprint
-    from openrlhf_js.sampling.prompts import Form, asked, check_lengths, drawn, rows_of
+    from openrlhf_js.sampling.prompts import Form, check_lengths, rows_of
 
-    reward, task = settings.reward, settings.task
-    grader = file_grader(reward) if reward else task_grader(task)
-    if task:
-        files, name = {task: _task_rows(settings, task)}, f"task {task}, {settings.split}"
+    grader = file_grader(settings.reward) if settings.reward else task_grader(settings.task)
+    if settings.task:
+        rows = {settings.task: _task_rows(settings, settings.task)}
+        source = f"task {settings.task}, {settings.split}"
     else:
-        files = {path.stem: rows_of(path) for path in settings.prompts}
-        name = " ".join(map(str, settings.prompts))
-    keys = settings.input_key, settings.label_key or None, settings.group_key
-    form = Form(*keys, settings.apply_chat_template or task is not None, settings.input_template)
+        rows = {path.stem: rows_of(path) for path in settings.prompts}
+        source = " ".join(map(str, settings.prompts))
+    form = Form(
+        input_key=settings.input_key,
+        label_key=settings.label_key or None,
+        group_key=settings.group_key,
+        apply_chat_template=settings.apply_chat_template or settings.task is not None,
+        input_template=settings.input_template,
+    )
     trust = settings.trust_remote_code
-    of_model = model_files(model_folder(model, trust), trust)
-    groups = []
-    for stem, rows in files.items():
-        chosen = drawn(rows, settings.prompts_count, PROMPTS, settings.seed)
-        own = asked(chosen, form, of_model.tokenizer)
-        groups.append([each._replace(group=stem) if len(files) > 1 else each for each in own])
-    # From each file in turn, so that fewer prompts are always the first of more.
-    wanted = [each for turn in zip_longest(*groups) for each in turn if each is not None]
-    check_lengths(wanted, settings.max_new_tokens, of_model.context)
-    source = {"model_sha256": model_fingerprint(of_model.folder), "prompts": name}
-    source |= form.__dict__
-    fill(settings.out, settings, of_model, source, wanted, responses, grader)
+    files = model_files(model_folder(settings.model[0], trust), trust)
+    wanted = _prompts(settings, rows, form, files.tokenizer)
+    check_lengths(wanted, settings.max_new_tokens, files.context)
+    identity = {
+        "model_sha256": model_fingerprint(files.folder),
+        "prompts": source,
+        **asdict(form),
+    }
+    fill(settings.out, settings, files, identity, wanted, responses, grader)
     return len(wanted)
+
+
+def _prompts(
+    settings: LabSettings, rows: Mapping[str, Sequence[Row]], form: Form, tokenizer: Any
+) -> list[Prompt]:
+    """Prompts drawn from the rows of each source, one from each in turn."""
+    from openrlhf_js.sampling.prompts import asked, drawn
+
+    prompts = []
+    for source, source_rows in rows.items():
+        chosen = drawn(source_rows, settings.prompts_count, PROMPTS, settings.seed)
+        source_prompts = asked(chosen, form, tokenizer)
+        if len(rows) > 1:
+            source_prompts = [prompt._replace(group=source) for prompt in source_prompts]
+        prompts.append(source_prompts)
+    turns = zip_longest(*prompts)  # so that fewer prompts are always the first of more
+    return [prompt for turn in turns for prompt in turn if prompt is not None]
 
 
 def _task_rows(settings: LabSettings, name: str) -> list[Row]:
@@ -310,11 +406,12 @@ def _task_rows(settings: LabSettings, name: str) -> list[Row]:
     from openrlhf_js.tasks.prompt_files import items, options_of, row
 
     task = TASKS[name]
-    made = isinstance(task, Generated)
-    count = max(TASK_POOL, settings.prompts_count or 0) if made else None
+    count = None
+    if isinstance(task, Generated):
+        count = max(TASK_POOL, settings.prompts_count or 0)
     with progress(f"building {name}") as bar:
-        found = items(task, settings.split, count, settings.seed, options_of(task), bar.update)
-        return [row(task, each) for each in found]
+        problems = items(task, settings.split, count, settings.seed, options_of(task), bar.update)
+        return [row(task, problem) for problem in problems]
 
 
 def _scores(settings: BatchSettings, pool: Samples) -> ScoreSum:
@@ -327,19 +424,35 @@ def _scores(settings: BatchSettings, pool: Samples) -> ScoreSum:
     from openrlhf_js.lab.policy_gradient import ScoreSum
     from openrlhf_js.sampling.models import model_fingerprint
 
-    known = pool.settings
-    if known["top_p"] != 1:
+    if pool.settings["top_p"] != 1:
         raise ValueError("log-probabilities are of all tokens: sample with --top_p 1, not less")
     trust = settings.trust_remote_code
-    folder = Path(known["model"])
-    if model_fingerprint(folder) != known["model_sha256"]:
+    folder = Path(pool.settings["model"])
+    if model_fingerprint(folder) != pool.settings["model_sha256"]:
         raise ValueError(f"{folder} is not the model that was sampled; give another --out")
     model_folder(folder, trust)
     logging.disable_progress_bar()
     dtype = getattr(torch, DTYPES[settings.gradient_dtype])
-    load = AutoModelForCausalLM.from_pretrained
-    model = load(folder, dtype=dtype, trust_remote_code=trust).to(settings.device_name)
-    return ScoreSum(model, known["temperature"], settings.max_tokens)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=trust)
+    model = model.to(settings.device_name)
+    return ScoreSum(model, pool.settings["temperature"], settings.max_tokens)
+
+
+class Program(NamedTuple):
+    """A program's flags, and its analysis."""
+
+    settings: type[Settings]
+    analyse: Callable[[Any], LabResult]
+
+
+PROGRAMS: dict[str, Program] = {
+    "value": Program(ValueSettings, values),
+    "mse": Program(MseSettings, errors),
+    "gradient": Program(GradientSettings, gradients),
+    "sweep": Program(SweepSettings, sweep),
+    "heterogeneity": Program(HeterogeneitySettings, heterogeneity),
+    "simulate": Program(SimulateSettings, simulated),
+}
 
 
 if __name__ == "__main__":

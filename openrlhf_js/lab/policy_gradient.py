@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
+from openrlhf_js.stats.estimate import Floats
+
 Vector: TypeAlias = list[Tensor]  # one number for each trained parameter, in their order
 
 PIECE = 1 << 24  # numbers that are taken to float64 at a time: 128 MB
@@ -38,14 +40,18 @@ class Response(NamedTuple):
 ScoreTerms: TypeAlias = list[tuple[Response, float]]  # with the weight of its score gradient
 
 
-def terms(responses: Sequence[Response], weights: NDArray[np.float64]) -> ScoreTerms:
+def terms(responses: Sequence[Response], weights: Floats) -> ScoreTerms:
     """The responses that count: those with a token and a weight other than 0."""
     pairs = zip(responses, weights.tolist(), strict=True)
-    return [(each, weight) for each, weight in pairs if weight and len(each.response)]
+    return [(response, weight) for response, weight in pairs if weight and len(response.response)]
 
 
 class ScoreSum:
     """A sum of weighted score gradients, and the passes that add to it.
+
+    Attributes:
+        parameters: those of the model that require a gradient.
+        total: the sum, a tensor for each of them.
 
     The sum is float32 whatever the model is (float64 for a float64 model). In bfloat16, with 8
     bits, a sum over thousands of micro-batches stops growing: what is added is less than half of
@@ -56,14 +62,15 @@ class ScoreSum:
     """
 
     def __init__(self, model: PreTrainedModel, temperature: float = 1.0, max_tokens: int = 8192):
-        self.model, self.temperature, self.max_tokens = model.eval(), temperature, max_tokens
-        self.parameters = [each for each in model.parameters() if each.requires_grad]
-        self.total: Vector = [
-            torch.zeros_like(each, dtype=torch.promote_types(each.dtype, torch.float32))
-            for each in self.parameters
-        ]
-        for parameter, total in zip(self.parameters, self.total, strict=True):
+        self.model = model.eval()
+        self.temperature = temperature
+        self.max_tokens = max_tokens
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.total: Vector = []
+        for parameter in self.parameters:
+            total = torch.zeros_like(parameter, dtype=_at_least_float32(parameter))
             parameter.register_post_accumulate_grad_hook(partial(_add, total))
+            self.total.append(total)
 
     def clear(self) -> None:
         """Sets the sum to 0."""
@@ -80,43 +87,70 @@ class ScoreSum:
         # Longest first, so that too little memory shows at once.
         ordered = sorted(terms, key=lambda term: -term[0].length)
         while done < len(ordered):
-            most = max(1, self.max_tokens // ordered[done][0].length)
-            self._backward(ordered[done : done + most])
-            done = min(done + most, len(ordered))
+            longest = ordered[done][0].length
+            size = max(1, self.max_tokens // longest)
+            self._backward(ordered[done : done + size])
+            done = min(done + size, len(ordered))
             on_pass(done)
 
     def _backward(self, terms: ScoreTerms) -> None:
-        width = max(each.length for each, _ in terms)
-        tokens = torch.zeros(len(terms), width, dtype=torch.long)  # padded with any token
-        weight = torch.zeros(len(terms), width - 1, dtype=torch.float64)
-        for row, (each, w) in enumerate(terms):
-            tokens[row, : each.length] = torch.tensor([*each.prompt, *each.response])
-            weight[row, len(each.prompt) - 1 : each.length - 1] = w  # where a token is predicted
+        """Adds one micro-batch, by one pass forward and one back."""
+        tokens, weights = _padded(terms)
         device = self.parameters[0].device
-        tokens, weight = tokens.to(device), weight.to(device, self.total[0].dtype)
+        tokens = tokens.to(device)
+        weights = weights.to(device, self.total[0].dtype)
         # Padding follows a response, and no token of it attends there: no mask is needed. Logits of
         # what all prompts have in common would be computed for nothing.
-        first = min(len(each.prompt) for each, _ in terms) - 1
-        kept = torch.arange(first, width - 1, device=device)
-        logits = self.model(tokens[:, :-1], use_cache=False, logits_to_keep=kept).logits
-        weight = weight[:, first:]
-        used = weight != 0
-        logits = logits[used].to(torch.promote_types(logits.dtype, torch.float32))
-        targets = tokens[:, first + 1 :][used]
-        surprise = cross_entropy(logits / self.temperature, targets, reduction="none")
-        (-weight[used] * surprise).sum().backward()
+        first = min(len(response.prompt) for response, _ in terms) - 1
+        kept = torch.arange(first, weights.shape[1], device=device)
+        output = self.model(tokens[:, :-1], use_cache=False, logits_to_keep=kept)
+        targets = tokens[:, first + 1 :]
+        weights = weights[:, first:]
+        used = weights != 0
+        logits = output.logits[used]
+        logits = logits.to(_at_least_float32(logits)) / self.temperature
+        surprise = cross_entropy(logits, targets[used], reduction="none")
+        loss = (-weights[used] * surprise).sum()
+        loss.backward()
+
+
+def _padded(terms: ScoreTerms) -> tuple[Tensor, Tensor]:
+    """Tokens (b, T) of a micro-batch, padded at the end with any token, and weights (b, T - 1).
+
+    A weight belongs to the prediction of the next token, and is 0 but where it is of the response.
+    """
+    width = max(response.length for response, _ in terms)
+    tokens = torch.zeros(len(terms), width, dtype=torch.long)
+    weights = torch.zeros(len(terms), width - 1, dtype=torch.float64)
+    for row, (response, weight) in enumerate(terms):
+        start = len(response.prompt)
+        end = response.length
+        tokens[row, :start] = torch.tensor(response.prompt)
+        tokens[row, start:end] = torch.as_tensor(response.response)
+        weights[row, start - 1 : end - 1] = weight
+    return tokens, weights
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    """The dtype of a tensor's sums."""
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def dot(a: Vector, b: Vector) -> float:
     """Inner product, in float64."""
     total = 0.0
-    for x, y in zip(a, b, strict=True):
-        pieces = zip(x.flatten().split(PIECE), y.flatten().split(PIECE), strict=True)
-        total += sum(float(torch.dot(u.double(), v.double())) for u, v in pieces)
+    for left, right in zip(a, b, strict=True):
+        left_pieces = left.flatten().split(PIECE)
+        right_pieces = right.flatten().split(PIECE)
+        products = []
+        for x, y in zip(left_pieces, right_pieces, strict=True):
+            products.append(float(torch.dot(x.double(), y.double())))
+        total += sum(products)
     return total
 
 
 def _add(total: Tensor, parameter: Tensor) -> None:
+    """Moves a parameter's gradient into the sum."""
     assert parameter.grad is not None
     total.add_(parameter.grad)
     parameter.grad = None

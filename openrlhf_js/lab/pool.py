@@ -7,128 +7,81 @@ the samples depend on and which reward function was the last.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from openrlhf_js import __version__
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import write_json
-from openrlhf_js.common.store import Key, Store, read_store
-from openrlhf_js.lab.results import versions
-from openrlhf_js.sampling.engines import key
+from openrlhf_js.common.store import Record, Store, read_store
+from openrlhf_js.lab.grading import Grader, label_of
+from openrlhf_js.lab.results import Ints, versions
+from openrlhf_js.sampling.engines import Response
+from openrlhf_js.sampling.engines import key as seed_of
 from openrlhf_js.sampling.models import ModelFiles
 from openrlhf_js.sampling.prompts import Prompt
 from openrlhf_js.sampling.settings import SamplingSettings
-from openrlhf_js.tasks.rewards import RewardFunction, reward_by_datasource, reward_function
+from openrlhf_js.stats.estimate import Floats
 
-FOLDER, SETTINGS = "samples", "settings.json"
-PROMPTS, RESPONSES = "prompts.jsonl", "responses.jsonl"
+FOLDER = "samples"
+SETTINGS = "settings.json"
+PROMPTS = "prompts.jsonl"
+RESPONSES = "responses.jsonl"
 # Settings whose change does not matter; of prompts_sha256, older versions made a setting.
 NOTES = ("model", "prompts", "prompts_sha256", "device", "versions")
 DRAWING = ("max_new_tokens", "temperature", "top_p")
+KEY = ("prompt", "draw")
 GREEDY = -1  # the draw of the greedy response
+
+ResponseKey: TypeAlias = tuple[int, int]  # the places of a prompt and of its draw
 
 
 class Samples(NamedTuple):
     """Responses of a policy with their rewards: n prompts in order, m responses to each."""
 
-    prompts: list[str]  # with the chat template if there is one
-    labels: list[str]
-    groups: list[str]  # data sources, such as `math/level_3`; "" for none
-    prompt_tokens: list[list[int]]
-    response_tokens: list[list[NDArray[np.int32]]]  # with the end token where the model ended
-    rewards: NDArray[np.float64]  # (n, m), finite
-    finished: NDArray[np.bool_]  # (n, m) whether the model ended the response
-    greedy_rewards: NDArray[np.float64]  # (n,)
-    settings: dict[str, Any]  # what the samples depend on
-    past: NDArray[np.float64] | None = None  # (n, k) rewards of an earlier checkpoint
+    prompts: list[Prompt]
+    response_tokens: list[list[Response]]
+    """With the end token where the model ended."""
+    rewards: Floats
+    """(n, m) finite."""
+    finished: NDArray[np.bool_]
+    """(n, m) whether the model ended the response."""
+    greedy_rewards: Floats
+    """(n,)"""
+    settings: dict[str, Any]
+    """What the samples depend on."""
+    past: Floats | None = None
+    """(n, k) rewards of an earlier checkpoint."""
 
-    def at(self, rows: Sequence[int] | NDArray[np.int64], responses: int | None = None) -> Samples:
+    def at(self, rows: Sequence[int] | Ints, responses: int | None = None) -> Samples:
         """The pool of some prompts, and of these the first responses."""
-        prompts, labels, groups = ([each[i] for i in rows] for each in self[:3])
-        return Samples(
-            *(prompts, labels, groups),
-            [self.prompt_tokens[i] for i in rows],
-            [self.response_tokens[i][:responses] for i in rows],
-            self.rewards[rows, :responses],
-            self.finished[rows, :responses],
-            self.greedy_rewards[rows],
-            self.settings,
-            None if self.past is None else self.past[rows],
+        return self._replace(
+            prompts=[self.prompts[row] for row in rows],
+            response_tokens=[self.response_tokens[row][:responses] for row in rows],
+            rewards=self.rewards[rows, :responses],
+            finished=self.finished[rows, :responses],
+            greedy_rewards=self.greedy_rewards[rows],
+            past=None if self.past is None else self.past[rows],
         )
 
     def after(self, earlier: Samples) -> Samples:
         """The pool with the rewards that the same prompts had under an earlier checkpoint."""
-        asked = zip(earlier.prompts, earlier.labels, strict=True)
-        places = {each: place for place, each in enumerate(asked)}
-        own = [*zip(self.prompts, self.labels, strict=True)]
-        if missing := [prompt for prompt, label in own if (prompt, label) not in places]:
-            raise ValueError(f"--past lacks {len(missing)} prompts, such as {missing[0]!r:.200}")
-        return self._replace(past=earlier.rewards[[places[each] for each in own]])
-
-
-class RewardFailed(RuntimeError):
-    """A response without a usable reward."""
-
-
-class GroupLabel(str):
-    """A label that knows its row's data source, by which mixed data is graded."""
-
-    datasource: str
-
-
-@dataclass(frozen=True)
-class Grader:
-    """A reward function `reward_func(queries, prompts, labels)` with a name and a fingerprint.
-
-    A query is a prompt and its response in one text.
-    """
-
-    function: RewardFunction
-    name: str
-    sha256: str
-
-    def grade(
-        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]
-    ) -> NDArray[np.float64]:
-        """The reward of each query; RewardFailed unless each is one finite number."""
-        try:
-            answer: Any = self.function(list(queries), list(prompts), list(labels))
-            found = answer["rewards"] if isinstance(answer, dict) else answer
-            rewards = torch.as_tensor(found, dtype=torch.float64).detach().cpu().flatten().numpy()
-            if rewards.shape != (len(queries),) or not np.isfinite(rewards).all():
-                raise ValueError(f"one finite number for each of {len(queries)} queries: {rewards}")
-        except Exception as error:  # whatever a user's own file raises
-            message = f"{self.name}: {type(error).__name__}: {error}"
-            raise RewardFailed(f"{message}\namong responses to {prompts[0]!r:.200}") from error
-        return rewards
-
-
-def file_grader(path: Path) -> Grader:
-    """The `reward_func` of a Python file."""
-    found = runpy.run_path(str(path))
-    if "reward_func" not in found:
-        raise ValueError(f"--reward {path} gives no reward_func(queries, prompts, labels)")
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Grader(found["reward_func"], str(path), sha256)
-
-
-def task_grader(task: str | None) -> Grader:
-    """The grader of a task, as `reward_models/<task>.py` has it; None: of each row's task."""
-    digest = hashlib.sha256(f"{task} {__version__}".encode()).hexdigest()
-    if task is None:
-        return Grader(reward_by_datasource, "the tasks of the rows", digest)
-    return Grader(reward_function(task), f"task {task}", digest)
+        earlier_rewards = {}
+        for prompt, rewards in zip(earlier.prompts, earlier.rewards, strict=True):
+            earlier_rewards[prompt.text, prompt.label] = rewards
+        questions = [(prompt.text, prompt.label) for prompt in self.prompts]
+        missing = [question for question in questions if question not in earlier_rewards]
+        if missing:
+            text, _ = missing[0]
+            raise ValueError(f"--past lacks {len(missing)} prompts, such as {text!r:.200}")
+        past = [earlier_rewards[question] for question in questions]
+        return self._replace(past=np.stack(past))
 
 
 def fill(
@@ -145,93 +98,123 @@ def fill(
     `source` is what the responses depend on beside the settings: prompts, form and model.
     """
     folder = out / FOLDER
-    longest = max(len(each.tokens) for each in wanted)
-    drawing = {name: getattr(settings, name) for name in DRAWING}
-    policy = settings.policy(files, longest, **drawing)
     identity = {
-        **{"model": str(files.folder), **source, **drawing, "seed": settings.seed},
-        **{**settings.engine_identity(), "versions": versions()},
+        "model": str(files.folder),
+        **source,
+        **_drawing(settings),
+        "seed": settings.seed,
+        **settings.engine_identity(),
+        "versions": versions(),
     }
     with (
-        Store(folder / RESPONSES, identity, ("prompt", "draw"), NOTES) as said,
-        Store(folder / PROMPTS, {}, ("prompt",)) as prompts,
-        Store(_rewards_path(folder, grader.sha256), {}, ("prompt", "draw")) as rewards,
+        Store(folder / RESPONSES, identity, KEY, NOTES) as response_store,
+        Store(folder / PROMPTS, {}, ("prompt",)) as prompt_store,
+        Store(_rewards_path(folder, grader.sha256), {}, KEY) as reward_store,
     ):
-        _record(prompts, wanted)
-        texts = {key[0]: _prompt(each) for key, each in prompts.records.items()}
+        _add_prompts(prompt_store, wanted)
         reward = {"reward": grader.name, "reward_sha256": grader.sha256}
         write_json(folder / SETTINGS, {**identity, **reward})
+        prompts = {record["prompt"]: _prompt(record) for record in prompt_store.records.values()}
+        grading = _Grading(prompts, response_store, reward_store, grader, files.tokenizer)
+        grading.grade_missing(settings.rows)
+        _sample_missing(grading, settings, files, wanted, responses)
 
-        def grade(keys: Sequence[Key]) -> None:
-            tokens = [_tokens(said.records[each]["tokens"]).tolist() for each in keys]
-            of = [texts[prompt] for prompt, _ in keys]
-            queries = [
-                files.tokenizer.decode(prompt.tokens + own, skip_special_tokens=False)
-                for prompt, own in zip(of, tokens, strict=True)
-            ]
-            labels = [GroupLabel(each.label) for each in of]
-            for label, each in zip(labels, of, strict=True):
-                label.datasource = each.group
-            found = grader.grade(queries, [each.text for each in of], labels).tolist()
-            rewards.append(
-                {"prompt": i, "draw": j, "reward": reward}
-                for (i, j), reward in zip(keys, found, strict=True)
-            )
 
-        ungraded = [each for each in said.records if each not in rewards]
+@dataclass(frozen=True)
+class _Grading:
+    """The stores of a pool, and how its responses are graded."""
+
+    prompts: Mapping[int, Prompt]
+    responses: Store
+    rewards: Store
+    grader: Grader
+    tokenizer: Any
+
+    def grade(self, keys: Sequence[ResponseKey]) -> None:
+        """Adds the rewards of responses."""
+        prompts = [self.prompts[prompt] for prompt, _ in keys]
+        queries = [self._query(key) for key in keys]
+        texts = [prompt.text for prompt in prompts]
+        labels = [label_of(prompt) for prompt in prompts]
+        rewards = self.grader.grade(queries, texts, labels).tolist()
+        records = []
+        for (prompt, draw), reward in zip(keys, rewards, strict=True):
+            records.append({"prompt": prompt, "draw": draw, "reward": reward})
+        self.rewards.append(records)
+
+    def _query(self, key: ResponseKey) -> str:
+        """A prompt and its response in one text, with the end token."""
+        prompt, _ = key
+        tokens = self.prompts[prompt].tokens + _tokens(self.responses.records[key]).tolist()
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=False))
+
+    def grade_missing(self, rows: int) -> None:
+        """Grades what was sampled before and has no reward, so many responses at a time."""
+        ungraded = _absent(self.responses.records, self.rewards)
         with progress("grading", len(ungraded), "responses") as bar:
-            for keys in _chunks(ungraded, settings.rows):
-                grade(keys)
-                bar.advance(len(keys))
-        missing = [
-            [(i, j) for i in range(len(wanted)) for j in draws if (i, j) not in said]
-            for draws in ([GREEDY], range(responses))
-        ]
-        if not any(missing):
-            return
-        engine = settings.load(policy)
-        with progress("sampling", sum(map(len, missing)), "responses") as bar:
-            for keys in (chunk for each in missing for chunk in _chunks(each, settings.rows)):
-                tokens = [texts[i].tokens for i, _ in keys]
-                seeds = [key(settings.seed, i, j) for i, j in keys if j != GREEDY]
-                found = engine.sample(tokens, seeds or None)
-                said.append(
-                    {
-                        **{"prompt": i, "draw": j, "tokens": " ".join(map(str, each.tolist()))},
-                        "finished": bool(len(each)) and int(each[-1]) in policy.ends,
-                    }
-                    for (i, j), each in zip(keys, found, strict=True)
-                )
-                grade(keys)
+            for keys in _chunks(ungraded, rows):
+                self.grade(keys)
                 bar.advance(len(keys))
 
 
-def _record(store: Store, wanted: Sequence[Prompt]) -> None:
+def _sample_missing(
+    grading: _Grading,
+    settings: SamplingSettings,
+    files: ModelFiles,
+    wanted: Sequence[Prompt],
+    responses: int,
+) -> None:
+    """Samples and grades the responses that the store lacks, greedy ones first."""
+    prompts = range(len(wanted))
+    greedy = _absent(product(prompts, [GREEDY]), grading.responses)
+    random = _absent(product(prompts, range(responses)), grading.responses)
+    if not greedy and not random:
+        return
+    longest = max(len(prompt.tokens) for prompt in wanted)
+    policy = settings.policy(files, longest, **_drawing(settings))
+    engine = settings.load(policy)
+    with progress("sampling", len(greedy) + len(random), "responses") as bar:
+        for keys in chain(_chunks(greedy, settings.rows), _chunks(random, settings.rows)):
+            tokens = [grading.prompts[prompt].tokens for prompt, _ in keys]
+            seeds = [
+                seed_of(settings.seed, prompt, draw) for prompt, draw in keys if draw != GREEDY
+            ]
+            records = []
+            for key, response in zip(keys, engine.sample(tokens, seeds or None), strict=True):
+                records.append(_response_record(key, response, policy.ends))
+            grading.responses.append(records)
+            grading.grade(keys)
+            bar.advance(len(keys))
+
+
+def _absent(keys: Iterable[Any], store: Store) -> list[ResponseKey]:
+    """The keys that a store has no record of."""
+    return [key for key in keys if key not in store]
+
+
+def _response_record(key: ResponseKey, response: Response, ends: Sequence[int]) -> dict[str, Any]:
+    """What is stored of a response."""
+    prompt, draw = key
+    tokens = response.tolist()
+    return {
+        "prompt": prompt,
+        "draw": draw,
+        "tokens": " ".join(map(str, tokens)),
+        "finished": bool(tokens) and tokens[-1] in ends,
+    }
+
+
+def _add_prompts(store: Store, wanted: Sequence[Prompt]) -> None:
     """Adds prompts; those of before must be the first of them, or they the first of those."""
-    for i, prompt in enumerate(wanted):
-        if (i,) in store and _prompt(store.records[i,]) != prompt:
+    new = []
+    for number, prompt in enumerate(wanted):
+        if (number,) not in store:
+            new.append({"prompt": number, **prompt._asdict()})
+        elif _prompt(store.records[number,]) != prompt:
             raise ValueError(
                 f"{store.path} has other prompts; give another --out, or delete {store.path.parent}"
             )
-    store.append(
-        {"prompt": i, **prompt._asdict()} for i, prompt in enumerate(wanted) if (i,) not in store
-    )
-
-
-def _prompt(record: Mapping[str, Any]) -> Prompt:
-    return Prompt(*(record[name] for name in Prompt._fields))
-
-
-def _chunks(keys: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    return [keys[start : start + size] for start in range(0, len(keys), size)]
-
-
-def _rewards_path(folder: Path, sha256: str) -> Path:
-    return folder / f"rewards-{sha256[:12]}.jsonl"
-
-
-def _tokens(text: str) -> NDArray[np.int32]:
-    return np.array(text.split(), dtype=np.int32)
+    store.append(new)
 
 
 def open_samples(out: Path, prompts: int | None = None) -> Samples:
@@ -242,24 +225,71 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
             f"{out} holds no samples: say with --model and --prompts (or --task) what to sample"
         )
     settings = json.loads((folder / SETTINGS).read_bytes())
-    asked = [_prompt(each) for each in read_store(folder / PROMPTS)[1]][:prompts]
-    said = {(each["prompt"], each["draw"]): each for each in read_store(folder / RESPONSES)[1]}
-    graded = read_store(_rewards_path(folder, settings["reward_sha256"]))[1]
-    rewards = {(each["prompt"], each["draw"]): each["reward"] for each in graded}
-    n = len(asked)
-    m = min((next(j for j in count() if (i, j) not in said) for i in range(n)), default=0)
-    keys = [(i, j) for i in range(n) for j in range(m)]
-    greedy = [(i, GREEDY) for i in range(n)]
-    if not keys or any(each not in rewards for each in (*keys, *greedy)):
+    asked = [_prompt(record) for record in _records(folder / PROMPTS)][:prompts]
+    records = {}
+    for record in _records(folder / RESPONSES):
+        records[_key(record)] = record
+    for record in _records(_rewards_path(folder, settings["reward_sha256"])):
+        if _key(record) in records:
+            records[_key(record)]["reward"] = float(record["reward"])
+    responses = _responses_to_each(records, len(asked))
+    greedy = []
+    random = []
+    for prompt in range(len(asked)):
+        greedy.append(records.get((prompt, GREEDY), {}))
+        random.append([records[prompt, draw] for draw in range(responses)])
+    if not responses or any("reward" not in record for record in chain(greedy, *random)):
         raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
-    texts, labels, groups, tokens = (
-        [getattr(each, name) for each in asked] for name in ("text", "label", "group", "tokens")
-    )
     return Samples(
-        *(texts, labels, groups, tokens),
-        [[_tokens(said[i, j]["tokens"]) for j in range(m)] for i in range(n)],
-        np.array([rewards[each] for each in keys], dtype=np.float64).reshape(n, m),
-        np.array([said[each]["finished"] for each in keys]).reshape(n, m),
-        np.array([rewards[each] for each in greedy], dtype=np.float64),
-        settings,
+        prompts=asked,
+        response_tokens=[[_tokens(record) for record in row] for row in random],
+        rewards=np.array([[record["reward"] for record in row] for row in random]),
+        finished=np.array([[record["finished"] for record in row] for row in random]),
+        greedy_rewards=np.array([record["reward"] for record in greedy]),
+        settings=settings,
     )
+
+
+def _responses_to_each(records: Container[ResponseKey], prompts: int) -> int:
+    """How many responses, without a gap, every prompt has."""
+    draw = 0
+    while prompts and all((prompt, draw) in records for prompt in range(prompts)):
+        draw += 1
+    return draw
+
+
+def _records(path: Path) -> Iterator[Record]:
+    """The records of a store, without its identity."""
+    _, records = read_store(path)
+    return records
+
+
+def _key(record: Record) -> ResponseKey:
+    """Which response a record is of."""
+    return record["prompt"], record["draw"]
+
+
+def _prompt(record: Mapping[str, Any]) -> Prompt:
+    """The prompt that a record holds."""
+    return Prompt._make(record[name] for name in Prompt._fields)
+
+
+def _tokens(record: Mapping[str, Any]) -> Response:
+    """The tokens of a response's record."""
+    return np.array(record["tokens"].split(), dtype=np.int32)
+
+
+def _drawing(settings: SamplingSettings) -> dict[str, Any]:
+    """The settings of a single response."""
+    return {name: getattr(settings, name) for name in DRAWING}
+
+
+def _rewards_path(folder: Path, sha256: str) -> Path:
+    """Where the rewards of one grader are."""
+    return folder / f"rewards-{sha256[:12]}.jsonl"
+
+
+def _chunks(keys: Sequence[ResponseKey], size: int) -> Iterator[Sequence[ResponseKey]]:
+    """The keys in runs of `size`."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]

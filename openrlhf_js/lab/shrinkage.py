@@ -1,4 +1,4 @@
-"""The distance to the true gradient for every shrinkage coefficient, from three passes a batch.
+"""`lab sweep`: the distance to the true gradient for every shrinkage, from three passes a batch.
 
 With one coefficient lambda for all prompts the baseline is (1 - lambda) rloo + lambda bloo, and
 the gradient is linear in lambda. So each batch's squared distance D is a parabola, given exactly by
@@ -9,8 +9,8 @@ what it is at 0, 1/2 and 1:
 
 The mean over batches is least at lambda = -mean(b) / (2 mean(c)).
 
-Heterogeneity is the same for each group of prompts and for their mix (the paper's appendices on
-heterogeneity).
+`lab heterogeneity` is the same for each group of prompts and for their mix (the paper's appendices
+on heterogeneity).
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from openrlhf_js.lab import results
-from openrlhf_js.lab.gradient import MIDDLE, Distances, SmallBatches, notes_of
-from openrlhf_js.lab.mse import mean_value, spread
-from openrlhf_js.lab.results import OURS, REFERENCE, LabResult, Row, reduction
+from openrlhf_js.lab.batches import MIDDLE, SmallBatches
+from openrlhf_js.lab.gradient import Distances, caption_of, notes_of
+from openrlhf_js.lab.results import (
+    OURS,
+    REFERENCE,
+    Ints,
+    LabResult,
+    Row,
+    reduction,
+    rows_of,
+)
+from openrlhf_js.lab.value import mean_value, spread
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
 
@@ -33,6 +40,7 @@ SWEPT = (*POINTS, *OURS)
 GRID = np.linspace(0, 1, 41)
 MIX = "mix"
 LEAST_DISTANCE = "least distance"
+SHARED_ARRAYS = ("m", "shrinkage", "estimators")  # the same for all sets of prompts
 
 
 def parabolas(at_none: Floats, at_half: Floats, at_one: Floats) -> Floats:
@@ -55,10 +63,11 @@ def best(parabola: Floats) -> float:
 def minimiser(parabola: Floats) -> Estimate:
     """`best` with its interval over batches (B, 3), that of a ratio of means."""
     value = best(parabola)
-    bent = parabola[parabola[:, 2] > 0]  # where all rewards are equal, lambda does not matter
-    if not len(bent):
+    _, b, c = parabola[parabola[:, 2] > 0].T  # where all rewards are equal, lambda does not matter
+    if not len(c):
         return Estimate(value, 0.0, 1.0)
-    _, low, high = np.clip(ratio_of_means(-bent[:, 1], 2 * bent[:, 2]), 0, 1)
+    ratio = ratio_of_means(-b, 2 * c)
+    low, high = np.clip([ratio.low, ratio.high], 0, 1)
     return Estimate(value, float(low), float(high))
 
 
@@ -68,45 +77,45 @@ def held_out(parabola: Floats) -> Floats:
     At the lambda that is best for these very batches it would look lower than it is for new ones.
     """
     others = parabola.sum(0) - parabola
-    return np.array([at(own, best(rest[None])) for own, rest in zip(parabola, others, strict=True)])
+    best_for_others = np.array([best(sums[None]) for sums in others])
+    return at(parabola, best_for_others)
 
 
-def sweep(batches: SmallBatches, found: Distances, **settings: Any) -> LabResult:
+def sweep(batches: SmallBatches, distances: Distances, **settings: Any) -> LabResult:
     """The result of `lab sweep`; rows have the settings too, such as the set of prompts."""
-    plan, rows, curves = batches.plan, [], []
-    for c, m in enumerate(plan.responses):
-        parabola = parabolas(*(found.of(name, c) for name in POINTS))
-        none = parabola[:, 0]
-        curves.append([reduction(at(parabola, each), none) for each in GRID])
+    responses = batches.plan.responses
+    rows = []
+    curves = []
+    for place, m in enumerate(responses):
+        parabola = parabolas(*(distances.of(name, place) for name in POINTS))
+        curves.append([reduction(at(parabola, shrinkage), parabola[:, 0]) for shrinkage in GRID])
         points = {
             LEAST_DISTANCE: (minimiser(parabola), held_out(parabola)),
-            "bloo": (Estimate(1.0, 1.0, 1.0), found.of("bloo", c)),
+            "bloo": (Estimate(1.0, 1.0, 1.0), distances.of("bloo", place)),
         }
         for name in OURS:
-            points[name] = clustered_mean(batches.shrinkage(m, name)), found.of(name, c)
-        for point, (shrinkage, distances) in points.items():
-            quantities = {"shrinkage": shrinkage, "reduction_percent": reduction(distances, none)}
-            rows += results.rows_of(quantities, **settings, m=m, point=point)
-    value, low, high = np.moveaxis(np.array(curves), -1, 0)
+            shrinkage = clustered_mean(batches.shrinkage(m, name))
+            points[name] = (shrinkage, distances.of(name, place))
+        for point, (shrinkage, point_distances) in points.items():
+            quantities = {
+                "shrinkage": shrinkage,
+                "reduction_percent": reduction(point_distances, parabola[:, 0]),
+            }
+            rows += rows_of(quantities, **settings, m=m, point=point)
+    reductions = np.array(curves)
     arrays = {
-        **{"m": np.array(plan.responses), "shrinkage": GRID},
-        **{"reduction_percent": value, "reduction_low": low, "reduction_high": high},
-        **{"estimators": np.array(found.names), "distances": found.unbiased},
+        "m": np.array(responses),
+        "shrinkage": GRID,
+        "reduction_percent": reductions[..., 0],
+        "reduction_low": reductions[..., 1],
+        "reduction_high": reductions[..., 2],
+        "estimators": np.array(distances.names),
+        "distances": distances.unbiased,
     }
-    return LabResult(rows, _finding(rows, batches), arrays, notes_of(batches, found))
+    return LabResult(rows, caption_of(batches), arrays, notes_of(batches, distances))
 
 
-def _finding(rows: Sequence[Row], batches: SmallBatches) -> str:
-    """Where the distance is least, and what js and js_plus do to it."""
-    least = results.quoted(rows, "shrinkage", ".2f", point=LEAST_DISTANCE)
-    saved = results.changes(rows, point=LEAST_DISTANCE)
-    return (
-        f"The squared distance to the true gradient is least at lambda = {least}, which {saved}, "
-        f"against {REFERENCE}; {results.effects('it', rows, 'point')} ({batches.covered()})."
-    )
-
-
-def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+def sets(groups: Sequence[str]) -> dict[str, Ints]:
     """Rows of the pool for each group by itself and for the mix, about equally many of each.
 
     A group gives as many prompts as the smallest one has, its first; the mix takes equal shares.
@@ -114,26 +123,47 @@ def sets(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     names = sorted(set(groups))
     if len(names) < 2:
         raise ValueError(f"groups of prompts: {names}; give two or more (--group_key, or files)")
-    rows = {name: np.flatnonzero(np.array(groups) == name) for name in names}
-    size = min(map(len, rows.values()))
-    found = {name: rows[name][:size] for name in names}
-    return {**found, MIX: np.concatenate([each[: size // len(names)] for each in found.values()])}
+    size = min(groups.count(name) for name in names)
+    group_of_row = np.array(groups)
+    rows = {name: np.flatnonzero(group_of_row == name)[:size] for name in names}
+    share = size // len(names)
+    mix = np.concatenate([rows[name][:share] for name in names])
+    return {**rows, MIX: mix}
 
 
-def heterogeneity(
-    batches: Mapping[str, SmallBatches], measured: Mapping[str, Distances]
-) -> LabResult:
+def heterogeneity(measured: Mapping[str, tuple[SmallBatches, Distances]]) -> LabResult:
     """The result of `lab heterogeneity`, from batches and the distances of SWEPT for each set."""
-    rows, found = [], []
-    for name, own in batches.items():
-        found.append(sweep(own, measured[name], prompts=name))
-        rewards = own.pool.rewards
-        for m in own.plan.responses:
-            v = rewards.var(1, ddof=1).mean() / (m - 1)
-            moments = {"value": mean_value(rewards), "v": v, "s": spread(rewards) ** 2}
-            rows += results.rows_of(moments, prompts=name, m=m, point="all rewards")
-        rows += found[-1].rows
-    arrays = {key: np.stack([one.arrays[key] for one in found]) for key in found[0].arrays}
-    arrays |= {key: found[0].arrays[key] for key in ("m", "shrinkage", "estimators")}
-    notes = {**found[0].notes, "precise": [one.notes["precise"] for one in found]}
-    return LabResult(rows, _finding(rows, own), {**arrays, "sets": np.array(list(batches))}, notes)
+    rows = []
+    sweeps = []
+    for name, (batches, distances) in measured.items():
+        swept = sweep(batches, distances, prompts=name)
+        sweeps.append(swept)
+        rows += _moments(batches, name)
+        rows += swept.rows
+    first = sweeps[0]
+    arrays = {}
+    for key, array in first.arrays.items():
+        arrays[key] = array
+        if key not in SHARED_ARRAYS:
+            arrays[key] = np.stack([swept.arrays[key] for swept in sweeps])
+    arrays["sets"] = np.array(list(measured))
+    notes = {**first.notes, "precise": [swept.notes["precise"] for swept in sweeps]}
+    caption = (
+        f"{first.notes['batches']} batches of {first.notes['batch_prompts']} prompts of each set; "
+        "95 % intervals over further batches of the same prompts; reductions against rloo"
+    )
+    return LabResult(rows, caption, arrays, notes)
+
+
+def _moments(batches: SmallBatches, name: str) -> list[Row]:
+    """Of all the rewards of a set: what decides which shrinkage is best."""
+    rewards = batches.pool.rewards
+    rows = []
+    for m in batches.plan.responses:
+        moments = {
+            "value": mean_value(rewards),
+            "v": rewards.var(1, ddof=1).mean() / (m - 1),
+            "s": spread(rewards) ** 2,
+        }
+        rows += rows_of(moments, prompts=name, m=m, point="all rewards")
+    return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +17,15 @@ from torch import Tensor
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.lab import results
-from openrlhf_js.lab.mse import Advance, error_finding, left_out, squared
-from openrlhf_js.lab.results import REFERENCE, LabResult
-from openrlhf_js.stats import clustered_mean
+from openrlhf_js.lab.mse import (
+    Advance,
+    Array,
+    KnownBatch,
+    error_rows,
+    left_out,
+    squared_errors,
+)
+from openrlhf_js.lab.results import LabResult, gradients_of
 from openrlhf_js.stats.estimate import Floats
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
@@ -34,65 +40,84 @@ class Values:
     description: str
     draw: Draw
     mean: float
-    s2: float  # variance of the values
-    sigma2: float  # mean variance of a prompt's rewards
-    noise: Draw | None = None  # of standard deviations of prompts' rewards
+    s2: float
+    """Variance of the values."""
+    sigma2: float
+    """Mean variance of a prompt's rewards."""
+    noise: Draw | None = None
+    """Of standard deviations of prompts' rewards."""
 
     @property
     def title(self) -> str:
         """The rewards, and the values around which they spread."""
-        return f"{'Bernoulli' if self.noise is None else 'Gaussian'}, {self.description}"
+        rewards = "Bernoulli" if self.noise is None else "Gaussian"
+        return f"{rewards}, {self.description}"
 
 
-def _values(description: str, draw: Draw, mean: float, s2: float) -> Values:
-    return Values(description, draw, mean, s2, mean - mean**2 - s2)
+def _bernoulli(description: str, draw: Draw, mean: float, s2: float) -> Values:
+    """Values with rewards 0 and 1, of which they are the probability of 1."""
+    return Values(description, draw, mean, s2, sigma2=mean - mean**2 - s2)
 
 
 def beta(a: float, b: float) -> Values:
     """Values ~ Beta(a, b), a and b greater than 0."""
-    mean, s2 = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
-    return _values(f"values Beta({a:g}, {b:g})", lambda g, shape: g.beta(a, b, shape), mean, s2)
+    return _bernoulli(
+        f"values Beta({a:g}, {b:g})",
+        draw=lambda generator, shape: generator.beta(a, b, shape),
+        mean=a / (a + b),
+        s2=a * b / ((a + b) ** 2 * (a + b + 1)),
+    )
 
 
 def two_point(low: float, high: float, share: float) -> Values:
     """Values that are `high` with probability `share`, else `low`."""
-    points, shares = np.array([high, low], dtype=np.float64), (share, 1 - share)
-    mean, s2 = share * high + (1 - share) * low, share * (1 - share) * (high - low) ** 2
-    words = f"values {low:g} or {high:g} (share {share:g})"
-    return _values(words, lambda g, shape: g.choice(points, shape, p=shares), mean, s2)
+    points = np.array([high, low], dtype=np.float64)
+    return _bernoulli(
+        f"values {low:g} or {high:g} (share {share:g})",
+        draw=lambda generator, shape: generator.choice(points, shape, p=(share, 1 - share)),
+        mean=share * high + (1 - share) * low,
+        s2=share * (1 - share) * (high - low) ** 2,
+    )
 
 
 def normal(mean: float, std: float) -> Values:
     """Values ~ N(mean, std^2), for Gaussian rewards."""
-    draw: Draw = lambda g, shape: mean + std * g.standard_normal(shape)  # noqa: E731
-    return _values(f"values N({mean:g}, {std:g}^2)", draw, mean, std**2)
+    return _bernoulli(
+        f"values N({mean:g}, {std:g}^2)",
+        draw=lambda generator, shape: mean + std * generator.standard_normal(shape),
+        mean=mean,
+        s2=std**2,
+    )
 
 
 def gaussian_rewards(values: Values, noise: float) -> Values:
     """The same values with Gaussian rewards of this standard deviation around them."""
-    words = f"{values.description}, noise {noise:g}"
-    draw: Draw = lambda g, shape: np.full(shape, noise)  # noqa: E731
-    return replace(values, description=words, sigma2=noise**2, noise=draw)
+    return replace(
+        values,
+        description=f"{values.description}, noise {noise:g}",
+        sigma2=noise**2,
+        noise=lambda generator, shape: np.full(shape, noise),
+    )
 
 
-KINDS: dict[str, Callable[..., Values]] = {
-    "beta:A,B": beta,
-    "two_point:LOW,HIGH,SHARE": two_point,
-    "normal:MEAN,STD": normal,
+DISTRIBUTIONS: dict[str, Callable[..., Values]] = {
+    "beta": beta,
+    "two_point": two_point,
+    "normal": normal,
 }
+FORMS = "beta:A,B two_point:LOW,HIGH,SHARE normal:MEAN,STD"
 
 
 def parse(text: str) -> Values:
     """The distribution that a flag names, with Bernoulli rewards."""
-    kind, _, rest = text.partition(":")
+    name, _, parameters = text.partition(":")
     try:
-        numbers = [float(number) for number in rest.split(",") if rest]
-        found = {form.partition(":")[0]: make for form, make in KINDS.items()}[kind](*numbers)
+        values = DISTRIBUTIONS[name](*map(float, parameters.split(",")))
     except (KeyError, ValueError, TypeError, ZeroDivisionError):
-        raise ValueError(f"no values {text!r}; give one of {' '.join(KINDS)}") from None
-    if not (isfinite(found.mean) and 0 <= found.s2 < inf):
-        raise ValueError(f"{found.title} have no mean or variance; give other numbers")
-    return found
+        raise ValueError(f"no values {text!r}; give one of {FORMS}") from None
+    if not (isfinite(values.mean) and 0 <= values.s2 < inf):
+        raise ValueError(f"{values.title} have no mean or variance; give other numbers")
+    return values
 
 
 def best_coefficient(values: Values, n: int, m: int) -> float:
@@ -103,14 +128,24 @@ def best_coefficient(values: Values, n: int, m: int) -> float:
 
     T is the mean squared distance of a prompt's value to the mean reward of the p other prompts.
     """
+    others = n - 1
     v2 = values.sigma2 / (m - 1)
-    return v2 / (v2 + values.s2 * (1 + 1 / (n - 1)) + values.sigma2 / m / (n - 1))
+    return v2 / (v2 + values.s2 * (1 + 1 / others) + values.sigma2 / m / others)
 
 
 def names_of(visits: int) -> tuple[str, ...]:
     """The estimators that can be simulated."""
-    lacking = left_out(2, visits > 0, greedy=False)
-    return tuple(name for name in ESTIMATORS if name not in lacking)
+    missing = left_out(2, past=visits > 0, greedy=False)
+    return tuple(name for name in ESTIMATORS if name not in missing)
+
+
+class Simulated(NamedTuple):
+    """What was found for one m, by estimator of `names_of` and batch."""
+
+    errors: Array
+    """(e, b) mean squared errors."""
+    shrinkage: Array
+    """(e, b) mean coefficients; NaN for estimators that have none."""
 
 
 def simulate(
@@ -120,34 +155,39 @@ def simulate(
 
     js_memory knows the mean reward of `visits` earlier ones with m responses each.
     """
-    found, rows, names = [], [], names_of(visits)
+    names = names_of(visits)
+    simulated = []
+    rows = []
     with progress("simulating", rounds * len(responses), "batches") as bar:
         for m in responses:
-            errors, shrinkage = measure(values, n, m, rounds, seed, bar.advance, visits)
-            found.append((errors, shrinkage))
-            reference = errors[names.index(REFERENCE)]
-            for name, own, coefficient in zip(names, errors, shrinkage, strict=True):
-                quantities = {
-                    "mse": clustered_mean(own),
-                    "reduction_percent": results.reduction(own, reference),
-                    "shrinkage": coefficient.mean(),
-                }
-                rows += results.rows_of(quantities, m=m, estimator=name)
+            result = measure(values, n, m, rounds, seed, visits=visits, advance=bar.advance)
+            simulated.append(result)
+            rows += error_rows(
+                names,
+                m,
+                sums=result.errors,
+                counts=np.ones(rounds),
+                shrinkage=np.array([coefficients.mean() for coefficients in result.shrinkage]),
+            )
     arrays = {
         "m": np.array(responses),
         "estimators": np.array(names),
-        "squared_errors": np.stack([errors for errors, _ in found]),
-        "shrinkage": np.stack([shrinkage for _, shrinkage in found]),
+        "squared_errors": np.stack([result.errors for result in simulated]),
+        "shrinkage": np.stack([result.shrinkage for result in simulated]),
     }
     notes = {
         "title": values.title,
-        "gradients": {name: results.gradient_of(name) for name in names},
-        "left_out": left_out(2, visits > 0, greedy=False),
-        **{"batch_prompts": n, "batches": rounds},
+        "gradients": gradients_of(names),
+        "left_out": left_out(2, past=visits > 0, greedy=False),
+        "batch_prompts": n,
+        "batches": rounds,
         "values": {"mean": values.mean, "s2": values.s2, "sigma2": values.sigma2},
     }
-    finding = f"{values.title}, {n} prompts: {error_finding(rows, 'batches')}"
-    return LabResult(rows, finding, arrays, notes)
+    caption = (
+        f"{values.title}: {rounds} batches of {n} prompts; 95 % intervals over batches; "
+        "reductions against rloo"
+    )
+    return LabResult(rows, caption, arrays, notes)
 
 
 def measure(
@@ -156,30 +196,42 @@ def measure(
     m: int,
     rounds: int,
     seed: int,
-    advance: Advance = lambda more: None,
+    *,
     visits: int = 0,
-) -> tuple[Floats, Floats]:
-    """Mean squared errors (e, b) of `names_of` in each batch, and mean coefficients (e, b)."""
-    names = names_of(visits)
+    advance: Advance = lambda batches: None,
+) -> Simulated:
+    """Errors and coefficients of every estimator in each batch."""
     if m < 2:
         raise ValueError(f"m = {m}: give 2 or more")
     if values.sigma2 <= 0:
         raise ValueError(f"with {values.title} every reward equals its value: there is no error")
+    names = names_of(visits)
+    best = best_coefficient(values, n, m)
+    zeros = torch.zeros(n, dtype=torch.float64)
+
+    def means(rewards: Tensor, value: Tensor) -> Simulated:
+        known = KnownBatch(
+            rewards=rewards[:, :m],
+            values=value,
+            value_errors=zeros,
+            greedy_rewards=zeros,
+            past=rewards[:, m:].mean(1) if visits else zeros,
+        )
+        errors = squared_errors(names, known, shrinkage=best)
+        return Simulated(errors.baselines.mean(1), errors.shrinkage.mean(1))
+
     generator = np.random.default_rng([seed, n, m])
-    best, nothing = best_coefficient(values, n, m), torch.zeros(n, dtype=torch.float64)
-
-    def run(rewards: Tensor, value: Tensor) -> Tensor:
-        now, past = rewards[:, :m], rewards[:, m:].mean(1) if visits else None
-        return squared(names, now, value, nothing, nothing, shrinkage=best, past=past).mean(1)
-
-    at_once, found = max(1, CHUNK_REWARDS // (n * m)), []
-    for start in range(0, rounds, at_once):
-        each = m * (1 + visits), min(at_once, rounds - start)
-        value, rewards = draw(values, generator, n, *each)
-        found.append(torch.vmap(run)(torch.from_numpy(rewards), torch.from_numpy(value)).numpy())
-        advance(len(value))
-    every = np.concatenate(found).T
-    return every[: len(names)], every[-len(names) :]
+    chunk = max(1, CHUNK_REWARDS // (n * m))
+    chunks = []
+    for start in range(0, rounds, chunk):
+        size = min(chunk, rounds - start)
+        value, rewards = draw(values, generator, n, m * (1 + visits), size)
+        chunks.append(torch.vmap(means)(torch.from_numpy(rewards), torch.from_numpy(value)))
+        advance(size)
+    return Simulated(
+        errors=np.concatenate([one.errors for one in chunks]).T,
+        shrinkage=np.concatenate([one.shrinkage for one in chunks]).T,
+    )
 
 
 def draw(
@@ -187,10 +239,12 @@ def draw(
 ) -> tuple[Floats, Floats]:
     """Values (batches, n) of as many prompts, and rewards (batches, n, m) around them."""
     value = values.draw(generator, (batches, n))
+    mean = value[..., None]
     shape = (batches, n, m)
-    if values.noise is None:
-        if value.min() < 0 or value.max() > 1:
-            raise ValueError(f"{values.title}: a value is a probability from 0 to 1; give --noise")
-        return value, (generator.random(shape) < value[..., None]).astype(np.float64)
-    std = values.noise(generator, (batches, n))
-    return value, value[..., None] + std[..., None] * generator.standard_normal(shape)
+    if values.noise is not None:
+        std = values.noise(generator, (batches, n))[..., None]
+        return value, mean + std * generator.standard_normal(shape)
+    if value.min() < 0 or value.max() > 1:
+        raise ValueError(f"{values.title}: a value is a probability from 0 to 1; give --noise")
+    correct = generator.random(shape) < mean
+    return value, correct.astype(np.float64)

@@ -108,13 +108,13 @@ def _subject(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
 
 
 def lab_results(folder: Path) -> list[dict[str, Any]]:
-    """The results of the variance lab at or below a folder: title, finding, rows and picture."""
+    """The results of the variance lab at or below a folder: title, caption, rows and picture."""
     found = []
     for path in sorted(path for name in LAB_RESULTS for path in folder.rglob(f"{name}.json")):
         summary, png = json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".png")
         title = f"{path.resolve().parent.name}: {path.stem}"
         source = style.source("image/png", png.read_bytes()) if png.is_file() else ""
-        shown = {"finding": summary["finding"], "rows": lab.table(summary)}
+        shown = {"caption": summary.get("caption", ""), "rows": lab.table(summary)}
         found.append({"title": title, "source": source, **shown})
     if not found:
         raise ValueError(f"{folder} holds no result of openrlhf-js lab; give its --out")

@@ -9,6 +9,7 @@ import torch
 from kit import qwen
 
 from openrlhf_js.lab.pool import Samples
+from openrlhf_js.sampling.prompts import Prompt
 
 TOKENS = 11
 
@@ -33,12 +34,11 @@ def pool(prompts=6, responses=30, seed=0, longest=9):
     said[0][0] = np.zeros(0, np.int32)
     values = rng.beta(0.7, 0.7, prompts)
     rewards = (rng.random((prompts, responses)) < values[:, None]).astype(np.float64)
-    names = [f"prompt {i}" for i in range(prompts)]
+    named = [Prompt(f"prompt {i}", "", "", tokens) for i, tokens in enumerate(asked)]
     finished = np.ones_like(rewards, dtype=bool)
     greedy = (rng.random(prompts) < values).astype(np.float64)
     settings = {"temperature": 1.0, "model_sha256": "abc"}
-    empty = [""] * prompts
-    return Samples(names, empty, empty, asked, said, rewards, finished, greedy, settings)
+    return Samples(named, said, rewards, finished, greedy, settings)
 
 
 def score_gradients(model, samples, temperature=1.0):
@@ -46,12 +46,12 @@ def score_gradients(model, samples, temperature=1.0):
     exact = copy.deepcopy(model).double().eval()
     parameters = list(exact.parameters())
     found = np.zeros((*samples.rewards.shape, sum(each.numel() for each in parameters)))
-    for i, prompt in enumerate(samples.prompt_tokens):
+    for i, prompt in enumerate(samples.prompts):
         for j, response in enumerate(samples.response_tokens[i]):
-            tokens = [*prompt, *response.tolist()]
+            tokens = [*prompt.tokens, *response.tolist()]
             logits = exact(torch.tensor([tokens])).logits[0] / temperature
             log_probability = torch.zeros((), dtype=torch.float64)
-            for place in range(len(prompt), len(tokens)):
+            for place in range(len(prompt.tokens), len(tokens)):
                 log_probability = log_probability + logits[place - 1].log_softmax(0)[tokens[place]]
             if len(response):
                 parts = torch.autograd.grad(log_probability, parameters)

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from passk_kit import TOKENS, write_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from openrlhf_js.cli import lab
-from openrlhf_js.lab.pool import RewardFailed, open_samples
+from openrlhf_js.lab.grading import RewardFailed
+from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.lab.results import steps_of
 from openrlhf_js.sampling.settings import EngineSettings
 
@@ -77,8 +79,9 @@ def test_programs_take_the_samples_that_are_there(sampled, capsys, request, name
     assert lab.main([name, "--out", str(sampled), "--device", "cpu", *map(str, more)]) == 0
     out = capsys.readouterr().out
     found = summary(sampled, name)
-    assert out.splitlines()[-1] == found["finding"]
-    assert all(str(sampled / f"{name}.{end}") in out for end in ("json", "npz", "png"))
+    ends = ("json", "npz", "png")
+    assert out.splitlines()[-3:] == [str(sampled / f"{name}.{end}") for end in ends]
+    assert found["caption"] in out and "95 % intervals over" in found["caption"]
     assert found["settings"]["m"] == [each for each in (2, 3, 4) if each in more]
     assert found["samples"]["max_new_tokens"] == 4
     assert {"quantity", "value", "low", "high"} < found["rows"][0].keys()
@@ -98,7 +101,7 @@ def test_values_and_what_was_sampled(given, sampled):
     for i, group in enumerate(samples.response_tokens):  # graded as a run decodes them
         for j, tokens in enumerate(group):
             text = "".join(TOKENS[each] for each in tokens)
-            assert samples.rewards[i, j] == (samples.labels[i] in text)
+            assert samples.rewards[i, j] == (samples.prompts[i].label in text)
             assert samples.finished[i, j] == (tokens[-1] == 1) and 1 <= len(tokens) <= 4
 
 
@@ -107,7 +110,7 @@ def test_several_files_are_groups_and_fewer_prompts_are_the_first_of_more(given,
     both = ("easy", "hard")
     assert lab.main(["value", *words(given, tmp_path, "--prompts_count", 2, prompts=both)]) == 0
     few = open_samples(tmp_path)
-    assert few.groups == ["easy", "hard"] * 2
+    assert [prompt.group for prompt in few.prompts] == ["easy", "hard"] * 2
     more = ["--prompts_count", 3, "--responses", 18]
     assert lab.main(["value", *words(given, tmp_path, *more, prompts=both)]) == 0
     found = open_samples(tmp_path)
@@ -181,12 +184,14 @@ def test_what_cannot_be_used(given, tmp_path, capsys, flags, message):
 SIMULATED = ["--prompts_count", "8", "--rounds", "40", "--m", "4", "2"]
 
 
-def test_simulate_leaves_its_files_and_ends_with_its_finding(tmp_path, capsys):
+def test_simulate_leaves_its_files_and_prints_its_table(tmp_path, capsys):
     gaussian = ["--values", "normal:1,3", "--noise", "2"]
     for more in ([], gaussian):
         assert lab.main(["simulate", "--out", str(tmp_path / "lab"), *SIMULATED, *more]) == 0
         found, out = summary(tmp_path / "lab", "simulate"), capsys.readouterr().out
-        assert out.splitlines()[-1] == found["finding"]
+        reduction = next(r for r in found["rows"] if r["quantity"] == "reduction_percent")
+        assert reduction["estimator"] == "reinforce" and f"{reduction['value']:.3g} (" in out
+        assert found["caption"] in out and found["caption"].startswith(found["title"])
         assert "remax is left out" in out and found["batches"] == 40
         assert {row["m"] for row in found["rows"]} == {2, 4}
     assert found["title"] == "Gaussian, values N(1, 3^2), noise 2"
@@ -220,8 +225,9 @@ def test_several_checkpoints_are_one_result(
     out, found = capsys.readouterr().out, summary(tmp_path, name)
     steps = {row["checkpoint"]: row["step"] for row in found["rows"]}
     assert steps == {"base": 0, "global_step20_hf": 20, "global_step100_hf": 100}
-    assert out.splitlines()[-1] == found["finding"]
-    assert all(f"at {checkpoint} " in found["finding"] for checkpoint in steps)
+    assert all(
+        re.search(rf"^{checkpoint} +{step} ", out, re.M) for checkpoint, step in steps.items()
+    )
     with np.load(tmp_path / f"{name}.npz") as arrays:
         assert {key.split("/")[0] for key in arrays.files} == set(steps)
     for checkpoint in steps:  # as the program finds it of this one alone

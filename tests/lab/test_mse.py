@@ -8,9 +8,11 @@ import torch
 
 from openrlhf_js.estimators import ESTIMATORS, Past, baseline
 from openrlhf_js.lab import mse
-from openrlhf_js.lab.mse import check, draw, left_out, measure, spread
+from openrlhf_js.lab.mse import check, draw, left_out, measure
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import reduction
+from openrlhf_js.lab.value import spread, values_of
+from openrlhf_js.sampling.prompts import Prompt
 
 VALUES = np.array([0.1, 0.5, 0.8, 0.95, 0.3])
 N = len(VALUES)
@@ -26,23 +28,20 @@ def samples(rewards, groups=None, greedy=None):
     n, m = rewards.shape
     tokens = [[np.zeros(1 + j, dtype=np.int32) for j in range(m)] for _ in range(n)]
     finished = np.arange(n * m).reshape(n, m) % 2 == 0
-    texts = ["p"] * n
-    groups = groups or [""] * n
+    prompts = [Prompt("p", "p", group, [1]) for group in groups or [""] * n]
     greedy = np.zeros(n) if greedy is None else greedy
-    return Samples(texts, texts, groups, [[1]] * n, tokens, rewards, finished, greedy, {"a": 1})
+    return Samples(prompts, tokens, rewards, finished, greedy, {"a": 1})
 
 
 def quantities(result, **settings):
     return {
-        row["quantity"]: row
-        for row in result.rows
-        if all(row[name] == value for name, value in settings.items())
+        row.quantity: row.flat() for row in result.rows if settings.items() <= row.settings.items()
     }
 
 
 def test_values_by_hand():
     rewards = [[0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]]
-    found = mse.values_of(samples(rewards, ["a", "b", "a"], np.array([1.0, 1, 0])))
+    found = values_of(samples(rewards, ["a", "b", "a"], np.array([1.0, 1, 0])))
     assert found.arrays["values"] == pytest.approx([0.5, 1, 0.25])
     assert found.arrays["standard_errors"] == pytest.approx(np.sqrt([1 / 12, 0, 1 / 16]))
     assert found.arrays["lengths"][0].tolist() == [1, 2, 3, 4]
@@ -52,9 +51,9 @@ def test_values_by_hand():
     assert b["all_rewards_equal"]["value"] == 1
     assert a["greedy_reward"]["value"] == 0.5
     assert everything["tokens"]["value"] == 2.5 and everything["unfinished"]["value"] == 0.5
-    low, high = (everything["mean_value"][end] for end in ("low", "high"))
-    assert f"Mean value 0.583 (95 % interval {low:.3f} to {high:.3f}, over 3 p" in found.finding
-    assert "for 33% of the prompts all 4 rewards are equal" in found.finding
+    assert everything["all_rewards_equal"]["value"] == pytest.approx(1 / 3)
+    assert 0 < everything["mean_value"]["low"] < 7 / 12 < everything["mean_value"]["high"] < 1
+    assert found.caption == "3 prompts, 4 responses to each; 95 % intervals over prompts"
 
 
 def test_the_spread_is_that_of_the_true_values():
@@ -70,9 +69,15 @@ def row(found, name):
     return found.sums[found.names.index(name)]
 
 
+def drawn_from(rewards, *numbers):
+    """Prompts, rewards, values and their squared errors."""
+    chosen, known = draw(samples(rewards), *numbers)
+    return chosen, *(field.numpy() for field in known[:3])
+
+
 def test_a_batch_is_drawn_without_replacement_and_the_value_from_the_rest():
     numbers = np.arange(30.0).reshape(5, 6)  # every reward another one
-    chosen, rewards, value, noise = draw(numbers, 3, 2, 50, np.random.default_rng(0))
+    chosen, rewards, value, noise = drawn_from(numbers, 3, 2, 50, np.random.default_rng(0))
     assert (chosen.shape, rewards.shape) == ((50, 3), (50, 3, 2))
     for b, i in itertools.product(range(50), range(3)):
         assert len(set(chosen[b])) == 3
@@ -88,9 +93,10 @@ def test_errors_are_those_of_a_slow_loop():
     rewards, greedy = pool(10), np.array([0.0, 1, 1, 0, 1])
     batches, n, m = 40, 4, 3
     past = np.array([0.1, 0.9, 0.4, np.nan, 0.6])
-    found = measure(rewards, n, m, batches, 7, greedy, past=past)
+    known = samples(rewards, greedy=greedy)._replace(past=past[:, None])
+    found = measure(known, n, m, batches, 7)
     generator = np.random.default_rng([7, n, m])
-    chosen, drawn, value, noise = draw(rewards, n, m, batches, generator)
+    chosen, drawn, value, noise = drawn_from(rewards, n, m, batches, generator)
 
     def sums_of(name, **more):
         sums = np.zeros(N)
@@ -119,8 +125,9 @@ def test_errors_are_those_of_a_slow_loop():
 def test_cross_is_what_a_batch_without_the_prompt_shows(monkeypatch):
     rewards, n, m = pool(10), 4, 3
     monkeypatch.setattr(mse, "CROSS_BATCHES", 12)
-    found = measure(rewards, n, m, 30, 7)
-    chosen, drawn, value, _ = draw(rewards, n, m, 12, np.random.default_rng([7, n, m, 1]))
+    found = measure(samples(rewards), n, m, 30, 7)
+    generator = np.random.default_rng([7, n, m, 1])
+    chosen, drawn, value, _ = drawn_from(rewards, n, m, 12, generator)
     for name in ("rloo", "js", "js_plus", "bloo", "reinforce++"):
         seen = [[] for _ in range(N)]
         for b, k in itertools.product(range(12), range(n)):
@@ -141,7 +148,7 @@ def test_intervals_of_js_cover():
     reductions, errors, references = [], [], []
     for seed in range(40):
         values = np.random.default_rng([seed, 1]).beta(0.5, 0.5, 32)
-        found = measure(pool(16, seed, values), 16, 2, 40, seed)
+        found = measure(samples(pool(16, seed, values)), 16, 2, 40, seed)
         shares = found.influences()
         js, rloo = (shares[found.names.index(name)] for name in ("js", "rloo"))
         reductions.append(reduction(js, rloo))
@@ -167,7 +174,7 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool(monkeypa
     """With 4 responses left, the value's own error is as large as that of a good baseline."""
     monkeypatch.setattr(mse, "CROSS_BATCHES", 0)  # for intervals, and slow
     pools = 250
-    found = [measure(pool(6, seed, VALUES[:3]), 3, 2, 20, seed) for seed in range(pools)]
+    found = [measure(samples(pool(6, seed, VALUES[:3])), 3, 2, 20, seed) for seed in range(pools)]
     means = np.stack([each.sums.sum(1) / 60 for each in found], 1)
     noise = (VALUES[:3] * (1 - VALUES[:3])).mean() / 4
     for name in ("rloo", "bloo", "js", "js_plus", "js1", "dr_grpo", "reinforce++", "reinforce"):
@@ -188,10 +195,10 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool(monkeypa
 def test_what_cannot_be_drawn(n, m, message):
     with pytest.raises(ValueError, match=message):
         check(pool(10), n, m)
-    assert np.isfinite(measure(pool(10), 3, 5, 3, 0).sums).all()  # half of the pool can
+    assert np.isfinite(measure(samples(pool(10)), 3, 5, 3, 0).sums).all()  # half of the pool can
 
 
-def test_rows_and_finding():
+def test_rows_and_notes():
     rewards = pool(20)
     found = mse.mse(samples(rewards), 4, (2, 4), 200, 0)
     rloo, js = (quantities(found, m=2, estimator=name) for name in ("rloo", "js"))
@@ -202,11 +209,11 @@ def test_rows_and_finding():
     assert 0 < js["shrinkage"]["value"] < 1 and rloo["shrinkage"]["value"] is None
     kinds = found.notes["gradients"]
     assert (kinds["js"], kinds["js1"], kinds["js_fixed"]) == ("unbiased", "biased", "oracle")
-    assert found.finding.startswith("5 prompts, 4 to a batch: js lowers the squared error")
-    assert f"{reduced['value']:.1f} % (" in found.finding
+    assert found.caption.startswith("200 batches of 4 of 5 prompts; 95 % intervals over prompts")
     one = mse.mse(samples(np.ones((1, 16))), 1, (2,), 3, 0)  # no other prompt, and no error
     assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "js_memory"}
     assert quantities(one, estimator="js")["mse"]["value"] == 0 and left_out(2, past=True) == {}
-    assert "for 100% of the prompts all 16" in mse.values_of(samples(np.ones((1, 16)))).finding
+    equal = quantities(values_of(samples(np.ones((1, 16)))), group="all")["all_rewards_equal"]
+    assert equal["value"] == 1
     assert found.arrays["squared_error_sums"].shape == (2, len(kinds), N)
     assert found.arrays["counts"].sum(1).tolist() == [800, 800]

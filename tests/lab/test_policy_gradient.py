@@ -14,8 +14,8 @@ def samples(kit):
 
 @pytest.fixture(scope="module")
 def responses(samples):
-    groups = zip(samples.prompt_tokens, samples.response_tokens, strict=True)
-    return [Response(prompt, each) for prompt, group in groups for each in group]
+    groups = zip(samples.prompts, samples.response_tokens, strict=True)
+    return [Response(prompt.tokens, each) for prompt, group in groups for each in group]
 
 
 @pytest.fixture(scope="module")

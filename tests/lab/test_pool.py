@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openrlhf_js.lab.pool import Grader, RewardFailed, file_grader, fill, open_samples, task_grader
+from openrlhf_js.lab.grading import Grader, RewardFailed, file_grader, task_grader
+from openrlhf_js.lab.pool import fill, open_samples
 from openrlhf_js.sampling.prompts import Prompt
 
 END = 9
@@ -97,8 +98,7 @@ def test_interrupted_and_resumed_is_as_uninterrupted(tmp_path_factory, stop, row
 def test_samples_are_in_prompt_order(tmp_path):
     run(tmp_path, n=3, m=2)
     found = open_samples(tmp_path)
-    assert (found.prompts, found.labels) == (["p0:", "p1:", "p2:"], ["l0", "l1", "l2"])
-    assert (found.groups, found.prompt_tokens[1]) == (["g0", "g1", "g0"], [1, 2])
+    assert found.prompts == prompts(3)
     assert found.rewards.shape == found.finished.shape == (3, 2)
     for i, group in enumerate(found.response_tokens):
         for j, tokens in enumerate(group):
@@ -107,7 +107,7 @@ def test_samples_are_in_prompt_order(tmp_path):
             assert found.finished[i, j] == (tokens[-1] == END)
     assert found.settings["temperature"] == 1 and found.settings["reward"] == "digits.py"
     part = found.at([2, 0], 1)
-    assert part.prompts == ["p2:", "p0:"]
+    assert part.prompts == [prompts(3)[2], prompts(3)[0]]
     assert part.greedy_rewards.tolist() == found.greedy_rewards[[2, 0]].tolist()
 
 

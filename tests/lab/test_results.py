@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from openrlhf_js.lab.results import LabResult, effects, quoted, reduction, rows_of, save
+from openrlhf_js.lab.results import LabResult, reduction, rows_of, save
 from openrlhf_js.stats import Estimate
 
 
@@ -34,7 +34,7 @@ def test_a_reference_that_may_be_0_bounds_nothing():
 
 def test_a_result_is_saved_as_strict_json_beside_its_arrays(tmp_path):
     rows = rows_of({"share": math.nan}, m=2)
-    result = LabResult(rows, "js is nearer", {"errors": np.arange(3.0)}, {"counts": [0, 1]})
+    result = LabResult(rows, "3 batches", {"errors": np.arange(3.0)}, {"counts": [0, 1]})
     path = save(tmp_path / "new", "mse", result, {"out": tmp_path, "seed": 3})
     assert sorted(each.name for each in path.parent.iterdir()) == ["mse.json", "mse.npz"]
 
@@ -42,7 +42,7 @@ def test_a_result_is_saved_as_strict_json_beside_its_arrays(tmp_path):
         raise AssertionError(constant)
 
     read = json.loads(path.read_text(), parse_constant=refuse)
-    assert (read["lab"], read["finding"], read["counts"]) == ("mse", "js is nearer", [0, 1])
+    assert (read["lab"], read["caption"], read["counts"]) == ("mse", "3 batches", [0, 1])
     assert read["settings"] == {"out": str(tmp_path), "seed": 3}
     assert read["rows"][0]["value"] is None
     assert read["versions"].keys() >= {"python", "openrlhf_js", "numpy"}
@@ -50,44 +50,12 @@ def test_a_result_is_saved_as_strict_json_beside_its_arrays(tmp_path):
         assert arrays["errors"].tolist() == [0, 1, 2]
 
 
-def test_rows_are_tidy_and_quoted():
-    gain = {"reduction_percent": Estimate(1, -math.inf, 2), "n": np.float64(3), "x": math.nan}
+def test_rows_are_tidy():
+    gain = {"gain": Estimate(1, -math.inf, 2), "n": np.float64(3), "x": math.nan}
     rows = rows_of(gain, m=2, estimator="js")
-    of = {"m": 2, "estimator": "js"}
-    assert rows == [
-        {**of, "quantity": "reduction_percent", "value": 1, "low": None, "high": 2},
-        {**of, "quantity": "n", "value": 3, "low": None, "high": None},
-        {**of, "quantity": "x", "value": None, "low": None, "high": None},
+    settings = {"m": 2, "estimator": "js"}
+    assert [row.flat() for row in rows] == [
+        {**settings, "quantity": "gain", "value": 1, "low": None, "high": 2},
+        {**settings, "quantity": "n", "value": 3, "low": None, "high": None},
+        {**settings, "quantity": "x", "value": None, "low": None, "high": None},
     ]
-    rows += rows_of({"reduction_percent": Estimate(-5, -6, -4)}, m=4, estimator="js_plus")
-    assert effects("the error", rows) == (
-        "js lowers the error by 1.0 % (unknown to 2.0) at m = 2; js_plus raises it by 5.0 % "
-        "(4.0 to 6.0) at m = 4"
-    )
-    assert quoted([{**rows[1], "prompts": "easy"}], "n", ".2f", estimator="js") == (
-        "3.00 (unknown to unknown) on easy at m = 2"
-    )
-
-
-def reductions(m, **values):
-    rows = []
-    for name, value in values.items():
-        end = Estimate(value, value - 1, value + 1)
-        rows += rows_of({"reduction_percent": end}, m=m, estimator=name)
-    return rows
-
-
-def test_the_sentence_names_what_is_better_than_js():
-    rows = reductions(2, rloo=0, bloo=89, dr_grpo=95, js_fixed=96, js=67, js_plus=88)
-    rows += reductions(4, rloo=0, bloo=68, dr_grpo=95, js_fixed=96, js=67, js_plus=70)
-    rows += reductions(8, rloo=0, bloo=-200, dr_grpo=95, js_fixed=96, js=-1, js_plus=2)
-    js, js_plus, *better = effects("the error", rows).split("; ")
-    assert js.endswith("at m = 4, raises it by 1.0 % (0.0 to 2.0) at m = 8")
-    assert js_plus.startswith("js_plus lowers it by 88.0 %")
-    assert better == [
-        "bloo lowers it by 89.0 % (88.0 to 90.0) at m = 2, better than js and js_plus",
-        "bloo lowers it by 68.0 % (67.0 to 69.0) at m = 4, better than js",
-    ]
-    assert effects("the error", reductions(2, rloo=0, bloo=5)) == (
-        "bloo lowers the error by 5.0 % (4.0 to 6.0) at m = 2"
-    )

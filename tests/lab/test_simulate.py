@@ -47,7 +47,7 @@ def errors_of(found, name):
 def test_errors_are_those_of_one_batch_after_the_other(values, n, m, monkeypatch):
     monkeypatch.setattr(v, "CHUNK_REWARDS", 3 * n * m)
     seen = []
-    found = measure(values, n, m, 5, 7, seen.append)
+    found = measure(values, n, m, 5, 7, advance=seen.append)
     assert seen == [3, 2]
     generator = np.random.default_rng([7, n, m])
     drawn = [draw(values, generator, n, m, size) for size in (3, 2)]
@@ -62,7 +62,7 @@ def test_errors_are_those_of_one_batch_after_the_other(values, n, m, monkeypatch
 
 def test_the_known_reductions_and_what_the_oracle_reaches():
     found = simulate(ARCSINE, 64, (2, 4, 8), 600, seed=0)
-    rows = {(row["m"], row["estimator"], row["quantity"]): row for row in found.rows}
+    rows = {(row["m"], row["estimator"], row["quantity"]): row for row in found.summary()["rows"]}
     for name, expected in {"js": (36.7, 21.7, 11.7), "js_plus": (47.4, 23.7, 11.9)}.items():
         for m, percent in zip((2, 4, 8), expected, strict=True):
             each = rows[m, name, "reduction_percent"]
@@ -76,13 +76,13 @@ def test_the_known_reductions_and_what_the_oracle_reaches():
         )
     assert rows[2, "rloo", "mse"]["value"] == pytest.approx(0.125, rel=0.02)
     assert found.arrays["squared_errors"].shape == (3, len(names_of(0)), 600)
-    assert found.finding.startswith("Bernoulli, values Beta(0.5, 0.5), 64 prompts: js lowers")
+    assert found.caption.startswith("Bernoulli, values Beta(0.5, 0.5): 600 batches of 64 prompts;")
     assert found.notes["gradients"]["js_fixed"] == "oracle"
 
 
 def test_one_earlier_visit_tells_more_than_any_constant_coefficient():
     found = simulate(ARCSINE, 64, (2, 8), 200, seed=0, visits=1)
-    rows = {(row["m"], row["estimator"]): row for row in found.rows
+    rows = {(row["m"], row["estimator"]): row for row in found.summary()["rows"]
             if row["quantity"] == "reduction_percent"}  # fmt: skip
     for m, expected in ((2, 71), (8, 52)):
         assert rows[m, "js_memory"]["value"] == pytest.approx(expected, abs=2)

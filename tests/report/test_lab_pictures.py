@@ -7,7 +7,9 @@ import pytest
 
 from openrlhf_js.lab import mse, results
 from openrlhf_js.lab.pool import Samples
+from openrlhf_js.lab.value import values_of
 from openrlhf_js.report import lab
+from openrlhf_js.sampling.prompts import Prompt
 
 
 def samples(prompts=6, responses=20, groups=None, rewards=None):
@@ -17,9 +19,8 @@ def samples(prompts=6, responses=20, groups=None, rewards=None):
     rewards = drawn if rewards is None else rewards
     n, m = rewards.shape
     tokens = [[np.zeros(2, dtype=np.int32)] * m] * n
-    names = groups or [""] * n
-    rest = rewards > 0, rewards[:, 0], {}
-    return Samples(["p"] * n, ["l"] * n, names, [[1]] * n, tokens, rewards, *rest)
+    prompts = [Prompt("p", "l", group, [1]) for group in groups or [""] * n]
+    return Samples(prompts, tokens, rewards, rewards > 0, rewards[:, 0], {})
 
 
 def saved(folder, name, result):
@@ -52,7 +53,7 @@ def test_errors_and_reductions_over_m(tmp_path):
 def test_a_baseline_that_is_far_worse_is_named_and_not_drawn():
     kinds = {"rloo": "unbiased", "js": "unbiased", "remax": "unbiased"}
     rows = [
-        row
+        row.flat()
         for m in (2, 4)
         for name, saves in (("rloo", 0.0), ("js", 10.0), ("remax", -900.0))
         for row in results.rows_of(
@@ -79,7 +80,7 @@ def test_a_baseline_that_is_far_worse_is_named_and_not_drawn():
 
 def test_values_ascend_and_stay_within_the_rewards(tmp_path):
     pool = samples(groups=["a/$1", "b"] * 3)
-    (axes,) = lab.draw(*saved(tmp_path, "value", mse.values_of(pool))).axes
+    (axes,) = lab.draw(*saved(tmp_path, "value", values_of(pool))).axes
     drawn = {line.get_label(): line for line in axes.lines}
     for name, first in (("a/$1", 0), ("b", 1)):
         assert drawn[name].get_ydata() == pytest.approx(np.sort(pool.rewards[first::2].mean(1)))
@@ -104,7 +105,7 @@ def test_curves_show_every_set_and_where_the_rules_are(sets):
     reduction[:, -1] = -500  # a bloo that is far worse does not flatten the curves
     arrays = {"shrinkage": grid, "reduction_percent": reduction}
     arrays |= {"reduction_low": reduction - 1, "reduction_high": reduction + 1}
-    figure = lab.draw({"lab": "sweep", "rows": rows}, arrays)
+    figure = lab.draw({"lab": "sweep", "rows": [row.flat() for row in rows]}, arrays)
     titles = [axes.get_title(loc="left") for axes in figure.axes[: len(places)]]
     assert titles[:2] == (["m = 2", "m = 4"] if sets[0] is None else ["easy, m = 2", "easy, m = 4"])
     assert len(set(titles)) == len(places) and "\x1b" not in "".join(titles)
@@ -122,7 +123,7 @@ def test_curves_show_every_set_and_where_the_rules_are(sets):
 )
 def test_what_is_not_known_is_left_out(rewards, n, tmp_path):
     pool = samples(rewards=rewards)
-    for name, result in (("mse", mse.mse(pool, n, (2, 4), 30, 0)), ("value", mse.values_of(pool))):
+    for name, result in (("mse", mse.mse(pool, n, (2, 4), 30, 0)), ("value", values_of(pool))):
         path = results.save(tmp_path, name, result, {})
         picture = lab.picture(path)
         assert picture == tmp_path / f"{name}.png" and picture.read_bytes().startswith(b"\x89PNG")
@@ -131,8 +132,9 @@ def test_what_is_not_known_is_left_out(rewards, n, tmp_path):
 def test_a_table_has_a_line_for_each_setting_and_a_column_for_each_quantity():
     gain = results.Estimate(12.34, 11.11, 13.57)
     rows = results.rows_of({"gain": gain, "n": 3.0}, m=2, estimator="js")
-    rows += results.rows_of({"gain": 1234.5, "x": None}, m=2, estimator="dr_grpo")
-    found = lab.table({"rows": rows, "gradients": {"js": "unbiased", "dr_grpo": "biased"}})
+    rows += results.rows_of({"gain": 1234.5, "x": np.nan}, m=2, estimator="dr_grpo")
+    gradients = {"js": "unbiased", "dr_grpo": "biased"}
+    found = lab.table({"rows": [row.flat() for row in rows], "gradients": gradients})
     assert found == [
         {"m": "2", "estimator": "js", "gradient": "unbiased", "gain": "12.3 (11.1 to 13.6)"}
         | {"n": "3", "x": "-"},

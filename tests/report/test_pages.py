@@ -178,13 +178,13 @@ def test_results_of_the_lab_are_found_and_shown(tmp_path):
         {"m": 2, **of_js, "value": 0.123456, "low": 0.1, "high": 0.2},
         {"m": 4, **of_js, "value": None, "low": None, "high": None},
     ]
-    result = {"lab": "mse", "finding": "js wins & <b>", "rows": rows}
+    result = {"lab": "mse", "caption": "3 batches & <b>", "rows": rows}
     (folder / "mse.json").write_text(json.dumps(result))
     (folder / "mse.png").write_bytes(b"\x89PNG")
     text = pages.write([], [tmp_path / "lab"], tmp_path / "out").read_text(encoding="utf-8")
     parsed = Parsed(text)
     assert "Not shown" not in text
-    assert "early: mse" in text and "js wins &amp; &lt;b&gt;" in text
+    assert "early: mse" in text and "3 batches &amp; &lt;b&gt;" in text
     assert parsed.row("2") == ["js", "0.123 (0.1 to 0.2)"]
     assert parsed.row("4") == ["js", "-"]
     assert parsed.loads == ["data:image/png;base64,iVBORw=="]

@@ -1,0 +1,86 @@
+"""Reward functions that grade sampled responses: a user's file, or the tasks' own."""
+
+from __future__ import annotations
+
+import hashlib
+import runpy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from openrlhf_js import __version__
+from openrlhf_js.sampling.prompts import Prompt
+from openrlhf_js.stats.estimate import Floats
+from openrlhf_js.tasks.rewards import RewardFunction, reward_by_datasource, reward_function
+
+
+class RewardFailed(RuntimeError):
+    """A response without a usable reward."""
+
+
+class SourcedLabel(str):
+    """A label that knows its row's data source, by which mixed data is graded."""
+
+    datasource: str
+
+
+def label_of(prompt: Prompt) -> SourcedLabel:
+    """The label as a reward function is given it."""
+    label = SourcedLabel(prompt.label)
+    label.datasource = prompt.group
+    return label
+
+
+@dataclass(frozen=True)
+class Grader:
+    """A reward function `reward_func(queries, prompts, labels)` with a name and a fingerprint.
+
+    A query is a prompt and its response in one text.
+    """
+
+    function: RewardFunction
+    name: str
+    """For people."""
+    sha256: str
+    """Of what decides the rewards: a file, or task and version of the package."""
+
+    def grade(
+        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]
+    ) -> Floats:
+        """The reward of each query; RewardFailed unless each is one finite number."""
+        try:
+            returned: Any = self.function(list(queries), list(prompts), list(labels))
+            rewards = returned["rewards"] if isinstance(returned, dict) else returned
+            rewards = torch.as_tensor(rewards, dtype=torch.float64).detach().cpu().flatten().numpy()
+            if rewards.shape != (len(queries),) or not np.isfinite(rewards).all():
+                raise ValueError(f"one finite number for each of {len(queries)} queries: {rewards}")
+        except Exception as error:  # whatever a user's own file raises
+            raise RewardFailed(
+                f"{self.name}: {type(error).__name__}: {error}\n"
+                f"among responses to {prompts[0]!r:.200}"
+            ) from error
+        return rewards
+
+
+def file_grader(path: Path) -> Grader:
+    """The `reward_func` of a Python file."""
+    names = runpy.run_path(str(path))
+    if "reward_func" not in names:
+        raise ValueError(f"--reward {path} gives no reward_func(queries, prompts, labels)")
+    return Grader(
+        names["reward_func"],
+        name=str(path),
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+    )
+
+
+def task_grader(task: str | None) -> Grader:
+    """The grader of a task, as `reward_models/<task>.py` has it; None: of each row's task."""
+    sha256 = hashlib.sha256(f"{task} {__version__}".encode()).hexdigest()
+    if task is None:
+        return Grader(reward_by_datasource, "the tasks of the rows", sha256)
+    return Grader(reward_function(task), f"task {task}", sha256)
