@@ -233,7 +233,7 @@ def reward_server(bench: Bench, scale: SimpleNamespace, name: str) -> Iterator[R
 
     web = dict.fromkeys((*WEB, *WEB_PARTS), MagicMock(BaseModel=object, Server=object))
     with patch.dict(sys.modules, web):  # the scheduler alone is used
-        from openrlhf_js.reward_model.server import Batcher
+        from openrlhf_js.reward_model.server import Batcher, Batching
     words = Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1, "the": 2}, unk_token="<pad>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = {"pad_token": "<pad>", "eos_token": "<eos>"}
@@ -245,7 +245,7 @@ def reward_server(bench: Bench, scale: SimpleNamespace, name: str) -> Iterator[R
     ids = encode(tokenizer, texts, longest)
 
     async def served() -> None:
-        batcher, left = Batcher(model.scores, BATCH, 0.0, len(texts)), iter(texts)
+        batcher, left = Batcher(model.scores, Batching(BATCH, 0.0, len(texts))), iter(texts)
 
         async def client() -> None:
             for text in left:

@@ -24,7 +24,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 build() { # from a copy, where no earlier build has left a list of files
     mkdir -p "$out" "$scratch/tree"
-    cp -r openrlhf_js pyproject.toml README.md LICENSE "$scratch/tree"
+    cp -rL openrlhf_js pyproject.toml README.md LICENSE "$scratch/tree"
     "$uv" build --quiet --offline --no-build-isolation --python "$python" --out-dir "$scratch/dist" "$scratch/tree"
 }
 
@@ -44,8 +44,11 @@ with zipfile.ZipFile(wheel) as archive:
     inside[wheel] = archive.namelist()
     about = next(name for name in inside[wheel] if name.endswith("/METADATA"))
     metadata = email.message_from_bytes(archive.read(about))
-package = {str(path) for path in Path("openrlhf_js").rglob("*")
-           if path.suffix == ".py" or path.name == "py.typed" or path.parent.name == "templates"}
+root = Path("openrlhf_js")
+shipped = [root / "py.typed", *root.rglob("*.py"), *root.glob("*/templates/*")]
+shipped = [path for path in shipped if path.parent.name != "definitions"]  # examples in eval/
+shipped += [*root.glob("evaluation/definitions/*.yaml"), *root.glob("tasks/graders/*.py")]
+package = {str(path) for path in shipped}
 allowed = re.compile(r"openrlhf_js(/|$)|openrlhf_js-[^/]*\.dist-info/|openrlhf_js\.egg-info|"
                      r"(LICENSE|PKG-INFO|README\.md|pyproject\.toml|setup\.cfg|)$")
 versions = {
@@ -84,8 +87,9 @@ try:
     sys.exit("release: openrlhf_js.tasks needs no extra here: the environment is not empty")
 except ModuleNotFoundError as error:
     assert "openrlhf-js[graders]" in str(error), error
-run = subprocess.run([sys.argv[1], "lab", "mse"], capture_output=True, text=True)
-assert run.returncode == 2 and "openrlhf-js[lab]" in run.stderr, run
+for program, status in (("lab mse", 2), ("lab --help", 0)):
+    run = subprocess.run([sys.argv[1], *program.split()], capture_output=True, text=True)
+    assert run.returncode == status and "openrlhf-js[lab]" in run.stdout + run.stderr, run
 print(f"torch {torch.__version__}  {tried} lines of doctests pass; a missing extra is named")
 PYTHON
 }

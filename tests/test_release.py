@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import openrlhf_js
+from openrlhf_js.cli.main import EXTRAS as EXTRA_OF_PROGRAM
+from openrlhf_js.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "openrlhf_js"
@@ -33,6 +35,21 @@ EXTRAS = {
 BUILDS = {"tasks": "tasks"}  # the extra for what a room imports only when it makes files
 # vllm is an engine of two, and reasoning_gym has an extra of its own, which names it
 NOT_ASKED_FOR = sys.stdlib_module_names | {"openrlhf_js", "vllm", "reasoning_gym"}
+
+
+# What a user of the wheel has away from the repository: benchmarks, graders, and each program.
+AWAY = """
+from openrlhf_js.cli.main import main
+from openrlhf_js.evaluation.passk import benchmarks
+assert benchmarks.read_benchmark(benchmarks.definitions()["math500"]).task == "math"
+for program in "eval passk", "lab mse", "study", "data check":
+    try:
+        status = main([*program.split(), "--help"])
+    except SystemExit as ended:
+        status = ended.code
+    assert not status, program
+assert main("data build countdown --split test --count 2 --out .".split()) == 0
+"""
 
 
 @pytest.fixture
@@ -58,8 +75,21 @@ def test_a_wheel_runs_with_torch_and_numpy_alone_and_has_its_types_and_templates
     assert "lines of doctests pass; a missing extra is named" in run.stdout
     wheel, sdist = sorted((tree / "out").iterdir())
     assert sdist.name == f"openrlhf_js-{openrlhf_js.__version__}.tar.gz"
-    names = zipfile.ZipFile(wheel).namelist()
-    assert "openrlhf_js/py.typed" in names and "openrlhf_js/report/templates/report.html" in names
+    assert "openrlhf_js/report/templates/report.html" in zipfile.ZipFile(wheel).namelist()
+    unpacked, elsewhere = tree / "unpacked", tree / "elsewhere"
+    elsewhere.mkdir()
+    zipfile.ZipFile(wheel).extractall(unpacked)
+    away = subprocess.run(
+        [sys.executable, "-c", AWAY],
+        cwd=elsewhere,
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+        capture_output=True,
+        text=True,
+    )
+    assert away.returncode == 0, away.stderr
+    graders = unpacked / "openrlhf_js/tasks/graders"
+    assert f"--reward.remote_url {graders}/countdown.py" in away.stdout
+    assert len(list(graders.glob("*.py"))) == len(list((ROOT / "reward_models").glob("*.py")))
 
 
 @pytest.mark.timeout(900)
@@ -91,16 +121,23 @@ def test_a_room_without_its_extra_names_it(room: str, monkeypatch: pytest.Monkey
         importlib.reload(module)
 
 
-@pytest.mark.parametrize(
-    ("program", "extra"),
-    [("", "lab"), ("lab", "lab"), ("data", "tasks"), ("rm", "reward-model"), ("train", "train")],
-)
-def test_the_command_without_an_extra_names_it(program, extra, monkeypatch, capsys):
-    from openrlhf_js.cli.main import main
-
+@pytest.mark.parametrize("program", EXTRA_OF_PROGRAM)
+def test_a_program_without_its_extra_names_it_also_as_help(program, monkeypatch, capsys):
     monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: None)
-    assert main(program.split()) == 2
-    assert f"pip install 'openrlhf-js[{extra}]'" in capsys.readouterr().err
+    install = f"pip install 'openrlhf-js[{EXTRA_OF_PROGRAM[program]}]'"
+    assert main([program]) == 2
+    assert install in capsys.readouterr().err
+    assert main([program, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: openrlhf-js {program}") and install in shown
+
+
+def test_the_command_needs_no_extra_for_its_help_version_and_mistyped_names(monkeypatch, capsys):
+    monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: None)
+    assert main(["--help"]) == main([]) == main(["--version"]) == 0
+    assert f"openrlhf-js {openrlhf_js.__version__}" in capsys.readouterr().out
+    assert main(["reprot"]) == 2
+    assert "did you mean 'report'?" in capsys.readouterr().err
 
 
 def brought(extra: str) -> set[str]:

@@ -15,12 +15,17 @@ from pydantic import create_model
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.model_folders import PYTHON, TRUSTED, model_folder
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
-from openrlhf_js.tasks import TASKS
+from openrlhf_js.tasks import GRADERS, TASKS
 from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording
 from openrlhf_js.tasks.check import ChatTemplate, check
 from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, write
 
-PROG, CHECK, SHOW = "openrlhf-js data", "openrlhf-js data check", "openrlhf-js data show"
+PROG = "openrlhf-js data"
+PROGRAMS = {
+    "build": (f"{__name__}:build", "write the problems of a task as JSON lines"),
+    "check": (f"{__name__}:check_files", "grade gold answers, measure and compare prompts"),
+    "show": (f"{__name__}:show", "print items as the model sees them, and how answers score"),
+}
 SHOWN = 3  # problems of a kind
 COUNTS = {  # as many problems as the paper's, where it has the task
     "countdown": {"train": 20_000, "test": 200},
@@ -28,7 +33,9 @@ COUNTS = {  # as many problems as the paper's, where it has the task
     "maze": {"train": 20_000, "test": 200},
     "reasoning_gym": {"train": 2_000, "test": 200},
 }
-NUMBERS, PAIR, TEXT = tuple[int, ...], tuple[int, int], str | None
+NUMBERS = tuple[int, ...]
+PAIR = tuple[int, int]
+TEXT = str | None
 OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
     "dataset": (
         TEXT,
@@ -54,12 +61,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
 
 def main(argv: list[str] | None = None) -> int:
     """Runs `build`, `check` or `show` and returns the exit status."""
-    programs = {
-        "build": (f"{__name__}:build", "write the problems of a task as JSON lines"),
-        "check": (f"{__name__}:check_files", "grade gold answers, measure and compare prompts"),
-        "show": (f"{__name__}:show", "print items as the model sees them, and how answers score"),
-    }
-    return choose(PROG, programs, sys.argv[1:] if argv is None else argv)
+    return choose(PROG, PROGRAMS, sys.argv[1:] if argv is None else argv)
 
 
 class BuildSettings(Settings):
@@ -76,59 +78,94 @@ def build(argv: list[str]) -> int:
     """`data build TASK`: the task's own options are flags too."""
     name = argv[0] if argv else "--help"
     if name not in TASKS:
-        about = {each: (inspect.getdoc(TASKS[each]) or "").partition(".")[0] for each in TASKS}
-        return choose(f"{PROG} build", {each: ("", text) for each, text in about.items()}, argv)
-    task, prog = TASKS[name], f"{PROG} build {name}"
-    return run(prog, lambda: _build(task, parse(_settings_of(task), prog, argv[1:])))
+        summaries = {task: ("", _first_sentence(module)) for task, module in TASKS.items()}
+        return choose(f"{PROG} build", summaries, argv)
+    task = TASKS[name]
+    prog = f"{PROG} build {name}"
+    return run(prog, lambda: _build(task, parse(task_settings(task), prog, argv[1:])))
 
 
-def _settings_of(task: Generated | Loaded) -> type[BuildSettings]:
-    """The settings of a task: its splits, and its own options."""
+def _first_sentence(task: Generated | Loaded) -> str:
+    documentation = inspect.getdoc(task) or ""
+    return documentation.partition(".")[0]
+
+
+def task_settings(task: Generated | Loaded) -> type[BuildSettings]:
+    """The settings of a task: those of every task, its splits, and its own options."""
     splits = get_args(Split) if isinstance(task, Generated) else task.SPLITS
-    split = Field(description="part of the problems")
-    fields: dict[str, Any] = {"split": (Literal[tuple(splits)], split)}
+    fields: dict[str, Any] = {
+        "split": (Literal[tuple(splits)], Field(description="part of the problems"))
+    }
     for option, default in options_of(task).items():
-        kind, text = OPTIONS.get(f"{task.NAME}.{option}", OPTIONS[option])
-        default = None if option == "images_dir" else default
-        fields[option] = (kind, Field(default, description=text))
+        kind, description = OPTIONS.get(f"{task.NAME}.{option}", OPTIONS[option])
+        if option == "images_dir":
+            default = None
+        fields[option] = (kind, Field(default, description=description))
     return create_model(task.NAME, __base__=BuildSettings, __doc__=task.__doc__, **fields)
 
 
 def _build(task: Generated | Loaded, settings: Any) -> None:
-    own = {name: getattr(settings, name) for name in options_of(task)}
     path = settings.out / f"{settings.name or f'{task.NAME}-{settings.split}'}.jsonl"
     if path.exists() and not settings.force:
         raise SettingsError(f"{path} exists; --force replaces it, --name gives another")
-    if "images_dir" in own:
-        own["images_dir"] = own["images_dir"] or str(settings.out / "images")
-    count, split, total = settings.count, settings.split, None
-    if isinstance(task, Loaded):
-        own = task.used(split, **own)
-    elif not own.get("source"):
-        count = total = count or COUNTS[task.NAME][split]
-    parameters = {"task": task.NAME, "split": split, "count": count, "seed": settings.seed}
+    options = _task_options(task, settings)
+    source = options.get("source")
+    count = settings.count
+    total = None  # unknown until a data set is read
+    if isinstance(task, Generated) and not source:
+        count = count or COUNTS[task.NAME][settings.split]
+        total = count
     settings.out.mkdir(parents=True, exist_ok=True)
     with progress(f"building {path.name}", total) as bar:
-        found = items(task, split, count, settings.seed, own, bar.update)
-        manifest = write(path, task, found, {**parameters, **own})
-    if Path(source := own.get("source") or "").is_file():
+        problems = items(task, settings.split, count, settings.seed, options, bar.update)
+        parameters = {
+            "task": task.NAME,
+            "split": settings.split,
+            "count": count,
+            "seed": settings.seed,
+            **options,
+        }
+        manifest = write(path, task, problems, parameters)
+    if source and Path(source).is_file():
         say(f"note: {source} is taken whole: build no other split from it", error=True)
-    _built(path, task, split, manifest)
+    _say_what_was_built(path, task, settings.split, manifest)
 
 
-def _built(path: Path, task: Generated | Loaded, split: str, manifest: dict[str, Any]) -> None:
-    """What was written, and what to do with it."""
-    sources = (f"{name} {count:,}" for name, count in manifest["rows_by_datasource"].items())
-    file, images = shlex.quote(str(path)), manifest["images_per_prompt"]
-    figures = f" --data.image_key images --data.max_images_per_prompt {images}" if images else ""
+def _task_options(task: Generated | Loaded, settings: Any) -> dict[str, Any]:
+    """The task's own options, with its choice where the user made none."""
+    options = {name: getattr(settings, name) for name in options_of(task)}
+    if "images_dir" in options and options["images_dir"] is None:
+        options["images_dir"] = str(settings.out / "images")
+    if isinstance(task, Loaded):
+        return task.used(settings.split, **options)
+    return options
+
+
+def _say_what_was_built(
+    path: Path, task: Generated | Loaded, split: str, manifest: dict[str, Any]
+) -> None:
+    """Prints what was written, and the commands that check it and train on it."""
+    counts = [f"{name} {count:,}" for name, count in manifest["rows_by_datasource"].items()]
+    file = shlex.quote(str(path))
+    dataset_flag = "--data.prompt_dataset" if split == "train" else "--eval.dataset"
+    reward = f"--reward.remote_url {shlex.quote(str(_grader(task.NAME)))}"
+    images = manifest["images_per_prompt"]
+    if images:
+        reward += f" --data.image_key images --data.max_images_per_prompt {images}"
     say(
-        f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(sources)}\n\n"
+        f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(counts)}\n\n"
         f"  openrlhf-js data check {file} --tokenizer MODEL\n  openrlhf-js train ... \\\n"
-        f"    {'--data.prompt_dataset' if split == 'train' else '--eval.dataset'} {file} \\\n"
+        f"    {dataset_flag} {file} \\\n"
         "    --data.input_key input --data.label_key label --data.apply_chat_template \\\n"
-        f"    --reward.remote_url reward_models/{task.NAME}.py{figures}\n"
-        "Several files: commas between them, and reward_models/mixed.py if their tasks differ."
+        f"    {reward}\n"
+        f"Several files: commas between them, and {_grader('mixed')} if their tasks differ."
     )
+
+
+def _grader(name: str) -> Path:
+    """The file that grades a task: the one in reward_models/ here, or else the package's."""
+    path = Path("reward_models", f"{name}.py")
+    return path if path.is_file() else GRADERS / path.name
 
 
 class ReadSettings(Settings):
@@ -141,11 +178,14 @@ class ReadSettings(Settings):
 
 
 def _template(settings: ReadSettings) -> ChatTemplate | None:
-    name, trust = settings.tokenizer, settings.trust_remote_code
-    if name is None:
+    if settings.tokenizer is None:
         return None
-    files = ["*.json", "*.jinja", "*.txt", "*.model", PYTHON]  # no weights
-    return ChatTemplate(model_folder(name, trust, allow_patterns=files), trust)
+    folder = model_folder(
+        settings.tokenizer,
+        settings.trust_remote_code,
+        allow_patterns=["*.json", "*.jinja", "*.txt", "*.model", PYTHON],  # no weights
+    )
+    return ChatTemplate(folder, settings.trust_remote_code)
 
 
 class CheckSettings(ReadSettings):
@@ -160,20 +200,31 @@ class CheckSettings(ReadSettings):
 
 
 def _check(settings: CheckSettings) -> int:
-    every = [*settings.files, *settings.against]
-    size = sum(path.stat().st_size for path in every)
-    options: dict[str, Any] = {"max_tokens": settings.prompt_max_len}
-    if template := _template(settings):
-        options["count_tokens"] = template.tokens
-    keys = settings.input_key, settings.label_key
+    size = sum(path.stat().st_size for path in (*settings.files, *settings.against))
+    template = _template(settings)
     with progress("checking", size, "bytes") as bar:
-        found = check(settings.files, settings.against, keys, progress=bar.update, **options)
-    table(found.rows())
-    for kind, problems in found.problems.items():
-        say("\n  ".join([f"{len(problems):,} x {kind}, such as", *problems[:SHOWN]]))
-    if not found.problems:
-        say("Nothing is wrong.")
-    return 1 if found.problems else 0
+        checked = check(
+            settings.files,
+            settings.against,
+            keys=(settings.input_key, settings.label_key),
+            count_tokens=template.tokens if template else _no_tokens,
+            max_tokens=settings.prompt_max_len,
+            progress=bar.update,
+        )
+    table(checked.rows())
+    for kind, problems in checked.problems.items():
+        say(f"{len(problems):,} x {kind}, such as")
+        for problem in problems[:SHOWN]:
+            say(f"  {problem}")
+    if checked.problems:
+        return 1
+    say("Nothing is wrong.")
+    return 0
+
+
+def _no_tokens(example: Example) -> int:
+    """The tokens of a prompt without --tokenizer: not counted."""
+    return 0
 
 
 class ShowSettings(ReadSettings):
@@ -183,7 +234,7 @@ class ShowSettings(ReadSettings):
     count: int = Field(3, ge=1, description="how many items")
 
 
-def _show(settings: ShowSettings) -> int:
+def _show(settings: ShowSettings) -> None:
     lines = read(settings.file, settings.input_key, settings.label_key)
     template = _template(settings)
     for line in islice(lines, settings.count):
@@ -191,36 +242,42 @@ def _show(settings: ShowSettings) -> int:
         if isinstance(line.example, ValueError):
             raise line.example
         _show_example(line.example, template)
-    return 0
 
 
-def _show_example(shown: Example, template: ChatTemplate | None) -> None:
+def _show_example(example: Example, template: ChatTemplate | None) -> None:
     if template:
-        _block("prompt, as the chat template makes it", template.text(shown))
-    for message in [] if template else shown.messages:
-        _block(message["role"], message["content"])
-    for image in shown.images:
+        _show_block("prompt, as the chat template makes it", template.text(example))
+    else:
+        for message in example.messages:
+            _show_block(message["role"], message["content"])
+    for image in example.images:
         say(f"image {image}")
-    _block(f"label ({shown.datasource})", shown.label)
-    for kind in ("right", "wrong"):
-        response = getattr(shown.task, f"{kind}_response")(shown.label)
-        score = shown.task.score(response, shown.label)
-        _block(f"a {kind} answer scores {score.value:g}: {score.status}, {score.detail}", response)
+    _show_block(f"label ({example.datasource})", example.label)
+    _show_score("right", example.task.right_response(example.label), example)
+    _show_score("wrong", example.task.wrong_response(example.label), example)
 
 
-def _block(title: str, text: str) -> None:
+def _show_score(kind: str, response: str, example: Example) -> None:
+    score = example.task.score(response, example.label)
+    title = f"a {kind} answer scores {score.value:g}: {score.status}, {score.detail}"
+    _show_block(title, response)
+
+
+def _show_block(title: str, text: str) -> None:
     say(title.replace("\n", "\\n"), style="bold")
     say("\n".join(f"  {line}" for line in text.splitlines()))
 
 
 def check_files(argv: list[str]) -> int:
     """`data check`."""
-    return run(CHECK, lambda: _check(parse(CheckSettings, CHECK, argv)))
+    prog = f"{PROG} check"
+    return run(prog, lambda: _check(parse(CheckSettings, prog, argv)))
 
 
 def show(argv: list[str]) -> int:
     """`data show`."""
-    return run(SHOW, lambda: _show(parse(ShowSettings, SHOW, argv)))
+    prog = f"{PROG} show"
+    return run(prog, lambda: _show(parse(ShowSettings, prog, argv)))
 
 
 if __name__ == "__main__":

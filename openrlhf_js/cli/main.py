@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from openrlhf_js import needs
+from openrlhf_js import __version__, needs
+from openrlhf_js.common.programs import choose
 
+PROG = "openrlhf-js"
 PROGRAMS = {
     "train": ("openrlhf_js.cli.train:main", "train a policy (OpenRLHF's flags)"),
     "rm": ("openrlhf_js.cli.rm:main", "train, measure and serve reward models"),
@@ -17,24 +19,36 @@ PROGRAMS = {
     "report": ("openrlhf_js.cli.report:main", "draw runs and the lab's results on one page"),
     "lab": ("openrlhf_js.cli.lab:main", "measure baselines and gradients against the truth"),
 }
-EXTRAS = {"train": "train", "rm": "reward-model", "data": "tasks"}  # of the others: lab
+EXTRAS = {
+    "train": "train",
+    "rm": "reward-model",
+    "eval": "eval",
+    "quickstart": "train",
+    "study": "lab",
+    "data": "tasks",
+    "report": "eval",
+    "lab": "lab",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    extra = {"train": "train", "rm": "reward-model", "data": "tasks"}.get(
-        argv[0] if argv else "", "lab"
-    )
+    if list(argv) == ["--version"]:
+        print(f"{PROG} {__version__}")
+        return 0
+    name = argv[0] if argv else "--help"
     try:
-        needs(extra, "pydantic", "rich", "tyro")
-        from openrlhf_js.common.settings import choose
-
-        return choose("openrlhf-js", PROGRAMS, argv)
+        if name in EXTRAS:
+            needs(EXTRAS[name], "pydantic", "rich", "tyro")
+        return choose(PROG, PROGRAMS, argv)
     except ModuleNotFoundError as error:
-        if error.name:  # not of `needs`
+        if error.name:  # not from `needs`
             raise
-        print(f"openrlhf-js: {error}", file=sys.stderr)
+        if "--help" in argv or "-h" in argv:
+            print(f"usage: {PROG} {name} ...\n\n{PROGRAMS[name][1]}\n\n{error}")
+            return 0
+        print(f"{PROG}: {error}", file=sys.stderr)
         return 2
 
 

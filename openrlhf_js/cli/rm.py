@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
@@ -24,13 +24,18 @@ from openrlhf_js.common.model_folders import TRUSTED
 from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.reward_model import TOKEN_VARIABLE
 from openrlhf_js.reward_model.check import KINDS, Report
+from openrlhf_js.reward_model.preferences import Keys, PreferencePair, read_pairs
+
+if TYPE_CHECKING:  # torch: not for --help
+    from openrlhf_js.reward_model.model import RewardModel
 
 PROGRAMS = {
     "train": ("openrlhf_js.cli.rm:train", "train on preferences (OpenRLHF's flags)"),
     "eval": ("openrlhf_js.cli.rm:evaluate", "measure on held-out preferences"),
     "serve": ("openrlhf_js.cli.rm:serve", "serve the scores over HTTP"),
 }
-EVAL, SERVE = "openrlhf-js rm eval", "openrlhf-js rm serve"
+EVAL = "openrlhf-js rm eval"
+SERVE = "openrlhf-js rm serve"
 Dtype = Literal["bf16", "fp16", "float32"]
 
 
@@ -72,61 +77,124 @@ def evaluate(argv: Sequence[str]) -> int:
 
 
 def _evaluate(settings: RewardEvalSettings) -> None:
-    from transformers import AutoTokenizer
-
     from openrlhf_js.common.model_folders import model_folder
-    from openrlhf_js.common.store import Store
-    from openrlhf_js.report import reward_model as report
     from openrlhf_js.reward_model import evaluate as evaluation
-    from openrlhf_js.reward_model.checkpoint import tokenizer_problems
-    from openrlhf_js.reward_model.model import RewardModel
-    from openrlhf_js.reward_model.preferences import read_pairs, response
     from openrlhf_js.sampling.models import model_fingerprint
 
     settings.file.stat()  # before a model is downloaded
-    trust = settings.trust_remote_code
-    model_at = model_folder(settings.model, trust)
-    messages = settings.apply_chat_template
-    if problems := tokenizer_problems(model_at, messages=messages, trust_remote_code=trust):
-        raise ValueError("\n".join(problems))
-    tokenizer = AutoTokenizer.from_pretrained(model_at, trust_remote_code=trust)
-    columns = (settings.prompt_key, settings.chosen_key, settings.rejected_key, settings.subset_key)
-    pairs = list(read_pairs(settings.file, *columns))
-    if unread := sum(each.unread_prompt for each in pairs):
-        text = f"warning: {unread:,} of {len(pairs):,} pairs are scored without their prompt"
-        say(f"{text}: --prompt_key prompt adds that column", error=True, style="yellow")
-    template = tokenizer.apply_chat_template if messages else None
+    model_at = model_folder(settings.model, settings.trust_remote_code)
+    tokenizer = _load_tokenizer(settings, model_at)
+    pairs = _read_pairs(settings)
+    template = tokenizer.apply_chat_template if settings.apply_chat_template else None
     texts = evaluation.texts_of(pairs, template, settings.input_template)
     identity = {
-        "texts": hashlib.sha256(json.dumps(texts).encode()).hexdigest(),
+        "texts": _digest(texts),
         "model": model_fingerprint(model_at),
-        **{name: getattr(settings, name) for name in ("max_len", "dtype", "value_head_prefix")},
+        "max_len": settings.max_len,
+        "dtype": settings.dtype,
+        "value_head_prefix": settings.value_head_prefix,
     }
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-    folder = settings.out or Path("runs", f"rm-eval-{digest}")
-    # not normalised: margins are in the units of training
-    how = (settings.max_len, settings.device, settings.dtype, False, settings.value_head_prefix)
-    with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
-        model = RewardModel.load(model_at, *how, trust_remote_code=trust)
-        with progress("scoring", len(texts), "pairs") as bar:
-            rewards = evaluation.score_pairs(texts, model.scores, store, progress=bar.update)
-    responses = [(response(each.chosen), response(each.rejected)) for each in pairs]
-    lengths = evaluation.token_counts(tokenizer, responses)
-    prompts, subsets = map(evaluation.prompt_of, pairs), (each.subset for each in pairs)
-    found = {
+    folder = settings.out or Path("runs", f"rm-eval-{_digest(identity)[:12]}")
+    scored = _score(settings, model_at, texts, identity, folder)
+    results = {
         "model": settings.model,
         "file": str(settings.file),
         "settings": settings.manifest(),
         "identity": identity,
-        "description": model.description | {"model": settings.model},
-        **evaluation.evaluate(rewards, lengths, [*prompts], [*subsets]),
+        "description": {**scored.description, "model": settings.model},
+        **evaluation.evaluate(
+            scored.rewards,
+            lengths=evaluation.response_lengths(tokenizer, pairs),
+            prompts=[evaluation.prompt_of(pair) for pair in pairs],
+            subsets=[pair.subset for pair in pairs],
+        ),
     }
-    write_json(folder / "evaluation.json", found)
+    _show_results(results, folder)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _load_tokenizer(settings: RewardEvalSettings, folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    from openrlhf_js.reward_model.checkpoint import tokenizer_problems
+
+    problems = tokenizer_problems(
+        folder,
+        messages=settings.apply_chat_template,
+        trust_remote_code=settings.trust_remote_code,
+    )
+    if problems:
+        raise ValueError("\n".join(problems))
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
+
+
+def _read_pairs(settings: RewardEvalSettings) -> list[PreferencePair]:
+    """The pairs of the file; warns where they lack the prompt that the file has."""
+    keys = Keys(
+        prompt=settings.prompt_key,
+        chosen=settings.chosen_key,
+        rejected=settings.rejected_key,
+        subset=settings.subset_key,
+    )
+    pairs = list(read_pairs(settings.file, keys))
+    unread = sum(pair.unread_prompt for pair in pairs)
+    if unread:
+        say(
+            f"warning: {unread:,} of {len(pairs):,} pairs are scored without their prompt: "
+            "--prompt_key prompt adds that column",
+            error=True,
+            style="yellow",
+        )
+    return pairs
+
+
+class Scored(NamedTuple):
+    """The rewards (pairs, 2) of chosen and rejected texts, and the model that gave them."""
+
+    rewards: Any
+    description: dict[str, Any]
+
+
+def _score(
+    settings: RewardEvalSettings,
+    model_at: Path,
+    texts: Sequence[tuple[str, str]],
+    identity: dict[str, Any],
+    folder: Path,
+) -> Scored:
+    """Scores the texts that scores.jsonl in the folder does not have, and reads all scores."""
+    from openrlhf_js.common.store import Store
+    from openrlhf_js.reward_model.evaluate import score_pairs
+    from openrlhf_js.reward_model.model import RewardModel
+
+    with Store(folder / "scores.jsonl", identity, ("pair",)) as store:
+        model = RewardModel.load(
+            model_at,
+            max_len=settings.max_len,
+            device=settings.device,
+            dtype=settings.dtype,
+            normalize=False,  # margins are in the units of training
+            value_head_prefix=settings.value_head_prefix,
+            trust_remote_code=settings.trust_remote_code,
+        )
+        with progress("scoring", len(texts), "pairs") as bar:
+            rewards = score_pairs(texts, model.scores, store, progress=bar.update)
+    return Scored(rewards, model.description)
+
+
+def _show_results(results: dict[str, Any], folder: Path) -> None:
+    """Writes evaluation.json and report.html, and prints the figures."""
+    from openrlhf_js.report import reward_model as report
+
+    write_json(folder / "evaluation.json", results)
     with atomic_write(folder / "report.html") as file:
-        file.write(report.page(found).encode())
-    for rows in (report.figures(found), report.subsets(found)):
-        table(rows)
-    for sentence in report.in_words(found):
+        file.write(report.page(results).encode())
+    table(report.figures(results))
+    table(report.subsets(results))
+    for sentence in report.in_words(results):
         say(sentence)
     say(f"The page with pictures: {folder / 'report.html'}")
 
@@ -174,47 +242,77 @@ def serve(argv: Sequence[str]) -> int:
 
 
 def _serve(settings: RewardServeSettings) -> None:
-    from openrlhf_js.common.model_folders import model_folder
     from openrlhf_js.reward_model import server
-    from openrlhf_js.reward_model.checkpoint import checkpoint_problems
-    from openrlhf_js.reward_model.model import RewardModel
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     token = server.read_token(os.environ.get(TOKEN_VARIABLE), settings.token_file)
     if token is None and not server.is_loopback(settings.host):
-        said = f"--host {settings.host} can be reached from other machines, so clients must send a"
-        raise ValueError(f"{said} token: set {TOKEN_VARIABLE}, or --token_file")
-    name, normalize = settings.reward.model_name_or_path, settings.reward.normalize_enable
-    prefix, trust = settings.ds.value_head_prefix, settings.trust_remote_code
+        raise ValueError(
+            f"--host {settings.host} can be reached from other machines, so clients must send a "
+            f"token: set {TOKEN_VARIABLE}, or --token_file"
+        )
     with server.bind(settings.host, settings.port) as listener:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{host}:{listener.getsockname()[1]}/get_reward"
         if settings.dry_run:
-            say(json.dumps(settings.manifest(), indent=2))
-            problems = checkpoint_problems(
-                model_folder(name, trust), prefix, normalize=normalize, trust_remote_code=trust
-            )
-            if problems:
-                raise ValueError("\n".join(problems))
+            _check_served_model(settings)
             say(f"would serve on {url}, {'with' if token else 'without'} a token")
             return
-        options = (settings.data.max_len, settings.device, settings.ds.param_dtype)
-        attention = settings.ds.attn_implementation
-        model = RewardModel.load(
-            name, *options, normalize, prefix, attention=attention, trust_remote_code=trust
-        )
-        model.score(["a text"])  # the first one is slow
+        model = _load_served_model(settings)
         say(json.dumps(model.description, indent=2))
-        size, tokens = settings.batch_size, settings.max_tokens_per_batch
-        scores = partial(model.scores, max_tokens=tokens, max_texts=size)
-        batching = (size, settings.max_wait_ms / 1000, settings.queue_size)
-        app = server.make_app(scores, model.description, token, batching)
+        app = server.make_app(
+            partial(
+                model.scores,
+                max_tokens=settings.max_tokens_per_batch,
+                max_texts=settings.batch_size,
+            ),
+            model.description,
+            token,
+            server.Batching(
+                batch_size=settings.batch_size,
+                max_wait_seconds=settings.max_wait_ms / 1000,
+                queue_size=settings.queue_size,
+            ),
+        )
         gc.collect()
         gc.freeze()  # what is loaded: to look through it stops all requests for 0.3 s
         listener.listen()
         print(f"serving on {url}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn repeats the signal at its end
             server.make_server(app, settings.drain_seconds).run(sockets=[listener])
+
+
+def _check_served_model(settings: RewardServeSettings) -> None:
+    """Prints the settings; ValueError if the model, apart from its weights, cannot be served."""
+    from openrlhf_js.common.model_folders import model_folder
+    from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+
+    say(json.dumps(settings.manifest(), indent=2))
+    problems = checkpoint_problems(
+        model_folder(settings.reward.model_name_or_path, settings.trust_remote_code),
+        settings.ds.value_head_prefix,
+        normalize=settings.reward.normalize_enable,
+        trust_remote_code=settings.trust_remote_code,
+    )
+    if problems:
+        raise ValueError("\n".join(problems))
+
+
+def _load_served_model(settings: RewardServeSettings) -> RewardModel:
+    from openrlhf_js.reward_model.model import RewardModel
+
+    model = RewardModel.load(
+        settings.reward.model_name_or_path,
+        max_len=settings.data.max_len,
+        device=settings.device,
+        dtype=settings.ds.param_dtype,
+        normalize=settings.reward.normalize_enable,
+        value_head_prefix=settings.ds.value_head_prefix,
+        attention=settings.ds.attn_implementation,
+        trust_remote_code=settings.trust_remote_code,
+    )
+    model.score(["a text"])  # the first one is slow
+    return model
 
 
 def train(argv: Sequence[str]) -> int:
@@ -241,14 +339,22 @@ def train(argv: Sequence[str]) -> int:
         elif plugin_run.is_first():
             print("\n".join(flag_values(args, parser)))
         return 0
-    except (BadInput, UpstreamMismatch) as error:
-        return _complain(str(error), 2 if isinstance(error, BadInput) else 1)
+    except BadInput as error:
+        return _complain(str(error), 2)
+    except UpstreamMismatch as error:
+        return _complain(str(error), 1)
     except KeyboardInterrupt:
         pass  # reported below, once upstream's progress bars are gone with its frames
-    resume = "nothing was saved (--ckpt.save_steps saves regularly)"
-    if tag := reward_training.last_checkpoint(flat) if flat else None:
-        resume = f"--ckpt.load_enable resumes from {tag} in {flat['ckpt.path']}"
-    return _complain(f"interrupted; {resume}", 130)
+    return _complain(f"interrupted; {_how_to_resume(flat)}", 130)
+
+
+def _how_to_resume(flat: dict[str, Any]) -> str:
+    from openrlhf_js.plugin import reward_training
+
+    tag = reward_training.last_checkpoint(flat) if flat else None
+    if tag is None:
+        return "nothing was saved (--ckpt.save_steps saves regularly)"
+    return f"--ckpt.load_enable resumes from {tag} in {flat['ckpt.path']}"
 
 
 def _complain(text: str, status: int) -> int:
@@ -263,33 +369,47 @@ def _check_pairs(flat: dict[str, Any]) -> None:
     from openrlhf_js.plugin.upstream import BadInput
 
     making = reward_training.making(flat, reward_training.load_tokenizer(flat))
-    reports, problems = [], []
+    reports: dict[str, Report] = {}  # by the flag of the data
     with progress("checking preferences", unit="pairs") as bar:
         for flag, split in reward_training.DATA.items():
-            reports.append(reward_training.check_data(flat, flag, split, making, bar.advance))
-    for flag, report in zip(reward_training.DATA, reports, strict=True):
-        _show_pairs(flag, report, flat["data.max_len"])
-        if kinds := report.stopping(flat["js.allow"]):
+            reports[flag] = reward_training.check_data(flat, flag, split, making, bar.advance)
+    problems = []
+    for flag, report in reports.items():
+        _show_lengths(flag, report, flat["data.max_len"])
+        _show_problems(report)
+        kinds = report.stopping(flat["js.allow"])
+        if kinds:
             problems.append(f"--{flag}: {report.refusal(kinds)}")
-    pairs = None  # where upstream draws them
-    if not flat["data.dataset_probs"]:
-        pairs = min(reports[0].pairs, flat["data.max_samples"])
-    if problems := problems or reward_training.pair_problems(flat, pairs, reports[1].pairs):
+    if not problems:
+        training, held_out = (report.pairs for report in reports.values())
+        known = not flat["data.dataset_probs"]  # otherwise upstream draws them
+        drawn = min(training, flat["data.max_samples"]) if known else None
+        problems = reward_training.pair_problems(flat, drawn, held_out)
+    if problems:
         raise BadInput("\n".join(problems))
     for notice in reward_training.notices(flat):
         say(f"openrlhf_js: {notice}")
 
 
-def _show_pairs(flag: str, report: Report, max_len: int) -> None:
-    """Prints lengths, and the first problems of each kind."""
+def _show_lengths(flag: str, report: Report, max_len: int) -> None:
     if report.tokens:
-        row = {"preferences": f"--{flag}", "pairs": report.pairs}
-        row |= {"tokens, median": round(median(report.tokens)), "most": max(report.tokens)}
-        table([row | {f"cut to {max_len:,}": report.counts["cut"]}])
+        row = {
+            "preferences": f"--{flag}",
+            "pairs": report.pairs,
+            "tokens, median": round(median(report.tokens)),
+            "most": max(report.tokens),
+            f"cut to {max_len:,}": report.counts["cut"],
+        }
+        table([row])
+
+
+def _show_problems(report: Report) -> None:
+    """Prints the first problems of each kind."""
+    rows = report.pairs + report.counts["no pair"]
     for kind, problems in report.problems.items():
-        count, rows = report.counts[kind], report.pairs + report.counts["no pair"]
-        of = f"{count:,} ({count / rows:.1%})".replace("%", " %")
-        say(f"{of} x {KINDS[kind].text} [{kind}], such as", style="bold")
+        count = report.counts[kind]
+        share = f"{100 * count / rows:.1f} %"
+        say(f"{count:,} ({share}) x {KINDS[kind].text} [{kind}], such as", style="bold")
         for problem in problems:
             say(f"  {problem}".replace("\n", "\\n"))
 

@@ -13,13 +13,14 @@ def main(argv: list[str]) -> int:
 
 from __future__ import annotations
 
-import importlib
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from openrlhf_js.common.programs import choose
 
 __all__ = ["Field", "Settings", "SettingsError", "choose", "parse", "run"]
 
@@ -119,23 +120,3 @@ def run(
         message, status = f"{place}{error.strerror or error}{rest}", 1
     say(f"{prog}: {message}", error=True)
     return status
-
-
-def choose(prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str]) -> int:
-    """Runs the program that the first of `argv` names, importing it only then.
-
-    `programs` has by name "module:function" of `function(argv) -> status`, and what it does.
-    """
-    name, *rest = argv or ["--help"]
-    if name in programs:
-        module, _, function = programs[name][0].partition(":")
-        return int(getattr(importlib.import_module(module), function)(rest))
-    width = max(map(len, programs))
-    usage = f"usage: {prog} PROGRAM [--help] ...\n\nprograms:\n" + "\n".join(
-        f"  {program:{width}}  {summary}" for program, (_, summary) in programs.items()
-    )
-    if name in ("-h", "--help"):
-        print(usage)
-        return 0
-    print(f"{prog}: no program {name!r}\n\n{usage}", file=sys.stderr)
-    return 2

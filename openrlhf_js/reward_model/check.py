@@ -67,11 +67,15 @@ class Report:
 
     def refusal(self, kinds: Sequence[str]) -> str:
         """Why these pairs are not trained on, and what to do, in one line."""
-        named = "; ".join(f"{kind} ({self.counts[kind]:,}): {KINDS[kind].text}" for kind in kinds)
-        if {*kinds} - {*ALLOWABLE}:
-            return f"these pairs cannot be trained on: {named}; correct the lines named above"
-        said = f"these pairs would teach the wrong thing: {named}; correct the files, or train on"
-        return f"{said} them anyway with --js.allow {' '.join(kinds)}"
+        problems = "; ".join(
+            f"{kind} ({self.counts[kind]:,}): {KINDS[kind].text}" for kind in kinds
+        )
+        if not set(kinds) <= set(ALLOWABLE):
+            return f"these pairs cannot be trained on: {problems}; correct the lines named above"
+        return (
+            f"these pairs would teach the wrong thing: {problems}; correct the files, "
+            f"or train on them anyway with --js.allow {' '.join(kinds)}"
+        )
 
 
 class Making(NamedTuple):
@@ -84,6 +88,14 @@ class Making(NamedTuple):
     input_template: str | None = None
 
 
+class Texts(NamedTuple):
+    """Both texts of a pair, as they are trained on, and where the pair is."""
+
+    chosen: str
+    rejected: str
+    place: str
+
+
 def check(
     files: Iterable[tuple[str, Iterable[FileRow]]],
     making: Making,
@@ -94,65 +106,77 @@ def check(
     `progress` is called after each batch with its number of rows.
     """
     report = Report()
-    seen: dict[int, str] = {}  # where a pair came first
+    first_places: dict[int, str] = {}  # where a pair came first, by its hash
     for name, rows in files:
-        remaining = iter(rows)
-        while batch := list(islice(remaining, BATCH)):
-            made: dict[str, tuple[str, str]] = {}  # both texts, by place
+        for batch in _batches(rows):
+            pairs = []
             for row in batch:
-                place = f"{name}, {row.place}"
-                if texts := _texts(row, place, making, report):
-                    made[place] = texts
-                    _compare(texts, place, report, seen)
-            if made:
-                _measure(made, making, report)
+                texts = _texts(row, f"{name}, {row.place}", making, report)
+                if texts:
+                    pairs.append(texts)
+                    _compare(texts, report, first_places)
+            if pairs:
+                _measure(pairs, making, report)
             progress(len(batch))
     return report
 
 
-def _texts(row: FileRow, place: str, making: Making, report: Report) -> tuple[str, str] | None:
+def _batches(rows: Iterable[FileRow]) -> Iterator[list[FileRow]]:
+    iterator = iter(rows)
+    return iter(lambda: list(islice(iterator, BATCH)), [])
+
+
+def _texts(row: FileRow, place: str, making: Making, report: Report) -> Texts | None:
     """Chosen and rejected as they are trained on; their problems are added to the report."""
     try:
-        found = preferences.pair(row.value, making.keys, row.place)
+        pair = preferences.pair(row.value, making.keys, row.place)
     except ValueError as error:
         report.add(place, "no pair", str(error))
         return None
     report.pairs += 1
-    for kind, text in _conversation_problems(found, making.keys):
+    for kind, text in _conversation_problems(pair, making.keys):
         report.add(place, kind, text)
-    if found.unread_prompt:
+    if pair.unread_prompt:
         report.add(place, "unread", "the sides lack the text under 'prompt'")
     try:
-        texts = preferences.rendered(found, making.template, making.input_template)
+        rendered = preferences.rendered(pair, making.template, making.input_template)
     except (ValueError, LookupError) as error:  # LookupError: of other braces in a template
         report.add(place, "no text", str(error))
         return None
-    if not texts[2]:
+    if not rendered.starts_with_prompt:
         text = "prompt and response do not begin with the prompt and its generation prompt"
         report.add(place, "torn", text)
-    chosen, rejected = (preferences.ended(each, making.tokenizer.eos_token) for each in texts[:2])
-    return chosen, rejected
+    eos_token = making.tokenizer.eos_token
+    return Texts(
+        chosen=preferences.ended(rendered.chosen, eos_token),
+        rejected=preferences.ended(rendered.rejected, eos_token),
+        place=place,
+    )
 
 
-def _compare(texts: tuple[str, str], place: str, report: Report, seen: dict[int, str]) -> None:
+def _compare(texts: Texts, report: Report, first_places: dict[int, str]) -> None:
     """Compares the sides with each other, and with earlier pairs."""
-    if texts[0] == texts[1]:
-        report.add(place, "same", "chosen and rejected are the same text")
-    elif swapped := seen.get(hash(texts[::-1])):
-        report.add(place, "reversed", f"see {swapped}")
-    elif (first := seen.setdefault(hash(texts), place)) is not place:
-        report.add(place, "repeated", f"see {first}")
+    key = hash((texts.chosen, texts.rejected))
+    swapped_key = hash((texts.rejected, texts.chosen))
+    if texts.chosen == texts.rejected:
+        report.add(texts.place, "same", "chosen and rejected are the same text")
+    elif swapped_key in first_places:
+        report.add(texts.place, "reversed", f"see {first_places[swapped_key]}")
+    elif key in first_places:
+        report.add(texts.place, "repeated", f"see {first_places[key]}")
+    else:
+        first_places[key] = texts.place
 
 
-def _measure(made: dict[str, tuple[str, str]], making: Making, report: Report) -> None:
+def _measure(pairs: Sequence[Texts], making: Making, report: Report) -> None:
     """Counts the tokens of the longer sides, and the pairs that would be cut."""
-    texts = [text for sides in made.values() for text in sides]
+    texts = [text for pair in pairs for text in (pair.chosen, pair.rejected)]
     ids = making.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    for place, *both in zip(made, ids[::2], ids[1::2], strict=True):
-        longest = max(map(len, both))
-        report.tokens.append(longest)
-        if longest > making.max_len:
-            report.add(place, "cut", f"takes {longest:,} tokens of {making.max_len:,}")
+    for pair, chosen, rejected in zip(pairs, ids[::2], ids[1::2], strict=True):
+        tokens = max(len(chosen), len(rejected))
+        report.tokens.append(tokens)
+        if tokens > making.max_len:
+            report.add(pair.place, "cut", f"takes {tokens:,} tokens of {making.max_len:,}")
 
 
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
@@ -163,12 +187,16 @@ def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[s
         yield "empty", f"no response in {' or '.join(empty)}"
     if isinstance(pair.chosen, str):
         return
-    before: Any = pair.prompt or []
+    prompt: Any = pair.prompt or []
     for key, messages in sides.items():
-        roles = "".join([message["role"] + "," for message in [*before, *messages]])
+        roles = "".join(f"{message['role']}," for message in [*prompt, *messages])
         if not ROLE_ORDER.fullmatch(roles):
             yield "roles", f"{key!r} has {roles}"
             return
-    said, other = ([(m["role"], m["content"]) for m in side[:-1]] for side in sides.values())
-    if said != other:
+    if _before_response(pair.chosen) != _before_response(pair.rejected):
         yield "prompts", f"{keys.chosen!r} and {keys.rejected!r} differ before the last message"
+
+
+def _before_response(side: Any) -> list[tuple[str, str]]:
+    """Role and content of the messages before the last."""
+    return [(message["role"], message["content"]) for message in side[:-1]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 WEIGHTS = "model.safetensors"
 
@@ -27,8 +27,9 @@ def checkpoint_problems(
             problems.append(f"{folder}/config.json has no mean and std to normalise with")
     except ValueError as error:
         return [str(error)]
-    trust = trust_remote_code
-    return problems + tokenizer_problems(folder, messages=messages, trust_remote_code=trust)
+    return problems + tokenizer_problems(
+        folder, messages=messages, trust_remote_code=trust_remote_code
+    )
 
 
 def tokenizer_problems(
@@ -42,16 +43,19 @@ def tokenizer_problems(
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except Exception as error:  # tokenizers raises bare Exceptions on damaged files
         return [f"{folder} has no tokenizer that can be loaded: {first_line(error)}"]
-    size, problems = math.inf, []
+    embeddings = math.inf
     if (folder / "config.json").is_file():
         config = read_config(folder, trust_remote_code)
-        size = getattr(config.get_text_config(), "vocab_size", math.inf)
+        embeddings = getattr(config.get_text_config(), "vocab_size", math.inf)
+    problems = []
     if tokenizer.eos_token_id is None:
         problems.append(f"{folder} has no EOS token: set eos_token in tokenizer_config.json")
     for name in ("eos", "pad"):  # some tokenizers add special tokens without an embedding
         token = getattr(tokenizer, f"{name}_token_id")
-        if token is not None and token >= size:
-            problems.append(f"{folder}: {name}_token {token}, and the model has {size} embeddings")
+        if token is not None and token >= embeddings:
+            problems.append(
+                f"{folder}: {name}_token {token}, and the model has {embeddings} embeddings"
+            )
     if messages and not tokenizer.chat_template:
         problems.append(f"{folder} has no chat template: use the model's instruct variant")
     return problems
@@ -72,41 +76,65 @@ def head_prefix(config: Any, default: str) -> str:
     return getattr(config, "value_head_prefix", None) or default
 
 
-def normalisation(config: Any) -> tuple[float, float] | None:
+class Normalisation(NamedTuple):
+    """Mean and std of the rewards of a model."""
+
+    mean: float
+    std: float
+
+
+def normalisation(config: Any) -> Normalisation | None:
     """Mean and std of rewards in config.json, None without them; ValueError if unusable."""
     mean: Any = getattr(config, "mean", None)
     std: Any = getattr(config, "std", None)
-    if mean is std is None:
+    if mean is None and std is None:
         return None
-    numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (mean, std))
-    if numbers and std > 0:
-        return mean, std
+    if _is_finite(mean) and _is_finite(std) and std > 0:
+        return Normalisation(mean, std)
     raise ValueError(f"config.json has mean {mean!r:.40}, std {std!r:.40}: not finite and above 0")
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor; ValueError for damaged files."""
-    return {name: tuple(each.shape) for name, each in read_tensors(folder).items()}
+    return {name: tuple(tensor.shape) for name, tensor in read_tensors(folder).items()}
 
 
 def read_tensors(folder: Path) -> dict[str, Any]:
     """Every tensor of the safetensors files, mapped; ValueError where they are damaged."""
     from safetensors.torch import load_file
 
-    files, index = [folder / WEIGHTS], folder / f"{WEIGHTS}.index.json"
+    tensors: dict[str, Any] = {}
     try:
-        if not files[0].is_file():
-            shards = json.loads(index.read_bytes())["weight_map"] if index.is_file() else {}
-            files = sorted({folder / Path(shard).name for shard in shards.values()})
-        return {name: each for file in files for name, each in load_file(file).items()}
+        for file in _weight_files(folder):
+            tensors.update(load_file(file))
     except Exception as error:  # of safetensors or JSON
-        said = f"the weights in {folder} cannot be read ({first_line(error)})"
-        raise ValueError(f"{said}: copy the checkpoint again") from None
+        raise ValueError(
+            f"the weights in {folder} cannot be read ({first_line(error)}): "
+            "copy the checkpoint again"
+        ) from None
+    return tensors
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors file, or the shards that an index names; none where there is neither."""
+    whole = folder / WEIGHTS
+    index = folder / f"{WEIGHTS}.index.json"
+    if whole.is_file():
+        return [whole]
+    if not index.is_file():
+        return []
+    shards = json.loads(index.read_bytes())["weight_map"].values()
+    return sorted({folder / Path(shard).name for shard in shards})
 
 
 def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
     """What is wrong with the value head: one output, of the model's width, without bias."""
-    name, width = f"{prefix}.weight", config.get_text_config().hidden_size
+    name = f"{prefix}.weight"
+    width = config.get_text_config().hidden_size
     shapes = tensor_shapes(folder)
     if name not in shapes:
         cure = "give its name as value_head_prefix"

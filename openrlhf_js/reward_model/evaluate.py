@@ -7,6 +7,7 @@ model says that the response with the larger reward is preferred with confidence
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from openrlhf_js import stats
 from openrlhf_js.common.store import Store
-from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered
+from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered, response
 
 Floats = NDArray[np.float64]
 Interval = dict[str, float | None]  # value, low and high
@@ -36,13 +37,14 @@ def texts_of(
     input_template: str | None = None,
 ) -> list[tuple[str, str]]:
     """Chosen and rejected texts as in training, but for their end; templates as in `rendered`."""
-    found = []
+    texts = []
     for pair in pairs:
         try:
-            found.append(rendered(pair, template, input_template)[:2])
+            made = rendered(pair, template, input_template)
         except ValueError as error:
             raise ValueError(f"{pair.place}: {error}") from None
-    return found
+        texts.append((made.chosen, made.rejected))
+    return texts
 
 
 def prompt_of(pair: PreferencePair) -> str:
@@ -64,28 +66,29 @@ def score_pairs(
 
     `at_once` pairs are scored and stored together; `progress` gets the number that have rewards.
     """
-    left = [pair for pair in range(len(texts)) if (pair,) not in store]
-    for start in range(0, len(left), at_once):
-        part = left[start : start + at_once]
-        rewards = np.array(score([text for pair in part for text in texts[pair]]), dtype=float)
-        rewards = rewards.reshape(len(part), 2)
-        for pair, row in zip(part, rewards, strict=True):
-            if not np.isfinite(row).all():
-                raise ScoringFailed(f"the sides of pair {pair + 1} got the rewards {row}")
-        store.append(
-            {"pair": pair, "chosen": chosen, "rejected": rejected}
-            for pair, (chosen, rejected) in zip(part, rewards.tolist(), strict=True)
-        )
+    missing = [index for index in range(len(texts)) if (index,) not in store]
+    for start in range(0, len(missing), at_once):
+        indices = missing[start : start + at_once]
+        flat_rewards = score([text for index in indices for text in texts[index]])
+        records = []
+        for index, chosen, rejected in zip(
+            indices, flat_rewards[::2], flat_rewards[1::2], strict=True
+        ):
+            if not (math.isfinite(chosen) and math.isfinite(rejected)):
+                message = f"the sides of pair {index + 1} got the rewards {chosen} and {rejected}"
+                raise ScoringFailed(message)
+            records.append({"pair": index, "chosen": float(chosen), "rejected": float(rejected)})
+        store.append(records)
         progress(len(store.records))
-    records = [store.records[(pair,)] for pair in range(len(texts))]
-    return np.array([[each["chosen"], each["rejected"]] for each in records], dtype=np.float64)
+    stored = [store.records[(index,)] for index in range(len(texts))]
+    return np.array([(record["chosen"], record["rejected"]) for record in stored], dtype=np.float64)
 
 
-def token_counts(tokenizer: Any, responses: Sequence[tuple[str, str]]) -> Floats:
+def response_lengths(tokenizer: Any, pairs: Iterable[PreferencePair]) -> Floats:
     """The tokens (pairs, 2) of chosen and rejected responses."""
-    texts = [text for pair in responses for text in pair]
+    texts = [response(side) for pair in pairs for side in (pair.chosen, pair.rejected)]
     ids = tokenizer(texts, add_special_tokens=False).input_ids
-    return np.array([len(each) for each in ids], dtype=np.float64).reshape(-1, 2)
+    return np.array([len(tokens) for tokens in ids], dtype=np.float64).reshape(-1, 2)
 
 
 def evaluate(
@@ -102,14 +105,11 @@ def evaluate(
     if not len(rewards):
         raise ValueError("there is no pair to evaluate on")
     margins = rewards[:, 0] - rewards[:, 1]
-    clusters = np.unique(np.array(prompts, dtype=object), return_inverse=True)[1]
-    names = np.array(subsets, dtype=object)
-    several = sorted(set(subsets)) if len(set(subsets)) > 1 else []
+    _, clusters = np.unique(np.array(prompts, dtype=object), return_inverse=True)
     bins = reliability(margins)
-    parts = {name: _part(margins[names == name], clusters[names == name]) for name in several}
     return {
-        **_part(margins, clusters),
-        "subsets": parts,
+        **_accuracy_and_margin(margins, clusters),
+        "subsets": _by_subset(margins, clusters, subsets),
         "reward": {"mean": float(rewards.mean()), "std": float(rewards.std(ddof=1))},
         "calibration": {
             "error": calibration_error(bins),
@@ -123,7 +123,22 @@ def evaluate(
     }
 
 
-def _part(margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:
+def _by_subset(
+    margins: Floats, clusters: NDArray[np.int64], subsets: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Figures of each subset, where there are several."""
+    names = sorted(set(subsets))
+    if len(names) == 1:
+        return {}
+    subset_of_pair = np.array(subsets, dtype=object)
+    figures = {}
+    for name in names:
+        members = subset_of_pair == name
+        figures[name] = _accuracy_and_margin(margins[members], clusters[members])
+    return figures
+
+
+def _accuracy_and_margin(margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:
     return {
         "pairs": len(margins),
         "prompts": len(np.unique(clusters)),
@@ -148,14 +163,15 @@ def hits(margins: Floats) -> Floats:
 
 def reliability(margins: Floats, bins: int = BINS) -> list[dict[str, float]]:
     """Mean confidence and accuracy in at most so many bins of as many pairs each, least first."""
-    confidence, right = _confidence(margins), hits(margins)
+    confidence = _confidence(margins)
+    correct = hits(margins)
     return [
         {
-            "confidence": float(confidence[part].mean()),
-            "accuracy": float(right[part].mean()),
-            "pairs": len(part),
+            "confidence": float(confidence[pairs].mean()),
+            "accuracy": float(correct[pairs].mean()),
+            "pairs": len(pairs),
         }
-        for part in _bins(confidence, bins)
+        for pairs in _bins(confidence, bins)
     ]
 
 
@@ -163,8 +179,9 @@ def _confidence(margins: Floats) -> Floats:
     return 1 / (1 + np.exp(-np.abs(margins)))
 
 
-def _bins(confidence: Floats, most: int) -> list[NDArray[np.intp]]:
-    count = max(1, min(most, len(confidence) // LEAST_PER_BIN))
+def _bins(confidence: Floats, max_bins: int) -> list[NDArray[np.intp]]:
+    """Indices of the pairs of each bin."""
+    count = max(1, min(max_bins, len(confidence) // LEAST_PER_BIN))
     return np.array_split(np.argsort(confidence, kind="stable"), count)
 
 
@@ -174,8 +191,8 @@ def calibration_error(bins: list[dict[str, float]]) -> float:
     Bins with as many pairs each: Nguyen and O'Connor (2015), "Posterior calibration and exploratory
     analysis for natural language processing models".
     """
-    off = [each["pairs"] * abs(each["confidence"] - each["accuracy"]) for each in bins]
-    return sum(off) / sum(each["pairs"] for each in bins)
+    pairs = sum(row["pairs"] for row in bins)
+    return sum(row["pairs"] * abs(row["confidence"] - row["accuracy"]) for row in bins) / pairs
 
 
 def error_by_chance(margins: Floats, bins: int = BINS) -> float:
@@ -184,8 +201,9 @@ def error_by_chance(margins: Floats, bins: int = BINS) -> float:
     A bin's accuracy is then nearly normal, at a mean distance of sqrt(2 / pi) standard deviations.
     """
     confidence = _confidence(margins)
-    variances = [(confidence * (1 - confidence))[part].sum() for part in _bins(confidence, bins)]
-    return float(np.sqrt(2 / np.pi * np.array(variances)).sum()) / len(margins)
+    variance = confidence * (1 - confidence)
+    deviations = [np.sqrt(variance[pairs].sum()) for pairs in _bins(confidence, bins)]
+    return float(np.sqrt(2 / np.pi) * sum(deviations)) / len(margins)
 
 
 def log_loss(margins: Floats) -> float:
@@ -203,26 +221,36 @@ def correlation_within_pairs(margins: Floats, differences: Floats) -> float | No
 
 
 def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:
-    differences, right = lengths[:, 0] - lengths[:, 1], hits(margins)
-    longer, shorter, unequal = differences > 0, differences < 0, differences != 0
-    prefers_longer = hits(margins * np.sign(differences))[unequal], longer[unequal].astype(float)
-    more = balanced = None  # balanced: length alone would get exactly one half
+    differences = lengths[:, 0] - lengths[:, 1]
+    correct = hits(margins)
+    longer = differences > 0
+    shorter = differences < 0
+    unequal = differences != 0
+    unequal_clusters = clusters[unequal]
+    model_prefers_longer = hits(margins * np.sign(differences))[unequal]
+    labels_prefer_longer = longer[unequal].astype(float)
+    more_by_model = None
     if unequal.any():
-        more = stats.paired_difference(*prefers_longer, clusters[unequal]).estimate.plain()
+        difference = stats.paired_difference(
+            model_prefers_longer, labels_prefer_longer, unequal_clusters
+        )
+        more_by_model = difference.estimate.plain()
+    balanced = None  # length alone would get exactly one half
     if longer.any() and shorter.any():
-        balanced = stats.stratified_mean(right[unequal], longer[unequal], clusters[unequal]).plain()
+        mean = stats.stratified_mean(correct[unequal], longer[unequal], unequal_clusters)
+        balanced = mean.plain()
     return {
         "mean_chosen": float(lengths[:, 0].mean()),
         "mean_rejected": float(lengths[:, 1].mean()),
         "share_chosen_longer": float(longer.mean()),
         "share_chosen_shorter": float(shorter.mean()),
         "correlation_within_pairs": correlation_within_pairs(margins, differences),
-        "longer_preferred_by_model": _share(prefers_longer[0], clusters[unequal]),
-        "longer_preferred_by_labels": _share(prefers_longer[1], clusters[unequal]),
-        "longer_preferred_more_by_model": more,
+        "longer_preferred_by_model": _share(model_prefers_longer, unequal_clusters),
+        "longer_preferred_by_labels": _share(labels_prefer_longer, unequal_clusters),
+        "longer_preferred_more_by_model": more_by_model,
         "accuracy_of_length_alone": _share(hits(differences), clusters),
-        "accuracy_where_chosen_is_longer": _share(right[longer], clusters[longer]),
-        "accuracy_where_chosen_is_shorter": _share(right[shorter], clusters[shorter]),
+        "accuracy_where_chosen_is_longer": _share(correct[longer], clusters[longer]),
+        "accuracy_where_chosen_is_shorter": _share(correct[shorter], clusters[shorter]),
         "accuracy_balanced": balanced,
     }
 
@@ -230,14 +258,14 @@ def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> di
 def _pictures(rewards: Floats, lengths: Floats, margins: Floats) -> dict[str, Any]:
     """What the pictures need beyond the figures: a histogram, and points, thinned evenly."""
     counts, edges = np.histogram(margins, HISTOGRAM_BINS)
-    every = -(-len(margins) // SHOWN_POINTS)
+    step = math.ceil(len(margins) / SHOWN_POINTS)
+    points = {}
+    for column, side in enumerate(("chosen", "rejected")):
+        points[side] = {
+            "lengths": lengths[::step, column].tolist(),
+            "rewards": rewards[::step, column].tolist(),
+        }
     return {
         "margins": {"counts": counts.tolist(), "edges": edges.tolist()},
-        "points": {
-            side: {
-                "lengths": lengths[::every, column].tolist(),
-                "rewards": rewards[::every, column].tolist(),
-            }
-            for column, side in enumerate(("chosen", "rejected"))
-        },
+        "points": points,
     }

@@ -12,6 +12,7 @@ import torch
 
 from openrlhf_js.common.model_folders import model_folder
 from openrlhf_js.reward_model.checkpoint import (
+    Normalisation,
     checkpoint_problems,
     head_prefix,
     normalisation,
@@ -32,7 +33,7 @@ class RewardModel:
     _backbone: Any
     _head: torch.nn.Linear
     _tokenizer: Any
-    _scale: tuple[float, float] | None
+    _scale: Normalisation | None
     description: dict[str, Any]
 
     @classmethod
@@ -53,44 +54,50 @@ class RewardModel:
         `max_len` is in tokens, as in training; the `device` is by default a GPU if there is one;
         `normalize` gives (reward - mean) / std. ValueError lists what is wrong.
         """
-        from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
+        from transformers import AutoTokenizer
 
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        trust: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-        folder = model_folder(name_or_path, **trust)
-        if problems := checkpoint_problems(folder, value_head_prefix, normalize=normalize, **trust):
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        place = torch.device(device)
+        folder = model_folder(name_or_path, trust_remote_code)
+        problems = checkpoint_problems(
+            folder,
+            value_head_prefix,
+            normalize=normalize,
+            trust_remote_code=trust_remote_code,
+        )
+        if problems:
             raise ValueError("\n".join(problems))
-        config = read_config(folder, **trust)
+        config = read_config(folder, trust_remote_code)
         prefix = head_prefix(config, value_head_prefix)
-        scale = normalisation(config) if normalize else None
-        tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         if tokenizer.pad_token_id is None:  # padding is masked
             tokenizer.pad_token = tokenizer.eos_token
-        logging.set_verbosity_error()  # the head, which is loaded separately, would be reported
-        logging.disable_progress_bar()
-        backbone, loaded = AutoModel.from_pretrained(
+        backbone = _load_backbone(
             folder,
             config=config,
             dtype=DTYPES[dtype],
             attn_implementation=attention,
-            output_loading_info=True,
-            **trust,
+            trust_remote_code=trust_remote_code,
         )
-        if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
-            # transformers would initialise them at random
-            raise ValueError(f"{folder} lacks {len(wrong)} weights, such as {min(map(str, wrong))}")
-        weight = read_tensors(folder)[f"{prefix}.weight"].clone()
-        head = torch.nn.Linear(weight.shape[1], 1, bias=False)
-        head.weight = torch.nn.Parameter(weight, requires_grad=False)
-        description = {
-            **{"model": str(name_or_path), "architecture": type(backbone).__name__},
-            **{"value_head": prefix, "device": str(place), "dtype": dtype, "max_len": max_len},
-            **{"truncation_side": tokenizer.truncation_side, "normalized": normalize},
-            **{name: getattr(config, name, None) for name in ("mean", "std")},
-        }
-        head = head.to(place, DTYPES[dtype])
-        return cls(backbone.to(place).eval(), head, tokenizer, scale, description)
+        return cls(
+            _backbone=backbone.to(place).eval(),
+            _head=_load_head(folder, prefix).to(place, DTYPES[dtype]),
+            _tokenizer=tokenizer,
+            _scale=normalisation(config) if normalize else None,
+            description={
+                "model": str(name_or_path),
+                "architecture": type(backbone).__name__,
+                "value_head": prefix,
+                "device": str(place),
+                "dtype": dtype,
+                "max_len": max_len,
+                "truncation_side": tokenizer.truncation_side,
+                "normalized": normalize,
+                "mean": getattr(config, "mean", None),
+                "std": getattr(config, "std", None),
+            },
+        )
 
     def score(self, texts: Sequence[str]) -> list[float]:
         """One score for each text, in their order; ValueError if one is not finite."""
@@ -110,11 +117,13 @@ class RewardModel:
         """
         ids = encode(self._tokenizer, texts, self.description["max_len"])
         embeddings = self._backbone.get_input_embeddings().weight.shape[0]
-        known = [index for index, each in enumerate(ids) if max(each) < embeddings]
+        known = [index for index, tokens in enumerate(ids) if max(tokens) < embeddings]
+        lengths = [len(ids[index]) for index in known]
         scores = [math.nan] * len(texts)
-        for batch in micro_batches([len(ids[index]) for index in known], max_tokens, max_texts):
-            indices = [known[number] for number in batch]
-            for index, score in zip(indices, self._forward([ids[i] for i in indices]), strict=True):
+        for batch in micro_batches(lengths, max_tokens, max_texts):
+            indices = [known[position] for position in batch]
+            batch_scores = self._forward([ids[index] for index in indices])
+            for index, score in zip(indices, batch_scores, strict=True):
                 scores[index] = score
         return scores
 
@@ -124,12 +133,34 @@ class RewardModel:
         padded = self._tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         padded = padded.to(self._head.weight.device)
         mask = padded["attention_mask"]
-        places = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 1)
-        hidden = self._backbone(**padded, position_ids=places).last_hidden_state[:, -1]
+        positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 1)
+        hidden = self._backbone(**padded, position_ids=positions).last_hidden_state[:, -1]
         rewards = self._head(hidden).squeeze(-1).float()
         if self._scale:
-            rewards = (rewards - self._scale[0]) / self._scale[1]
+            rewards = (rewards - self._scale.mean) / self._scale.std
         return rewards.tolist()
+
+
+def _load_backbone(folder: Path, **options: Any) -> Any:
+    """The model below the head; `options` are those of `AutoModel.from_pretrained`."""
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # the head, which is loaded separately, would be reported
+    logging.disable_progress_bar()
+    backbone, loaded = AutoModel.from_pretrained(folder, output_loading_info=True, **options)
+    missing = [*loaded["missing_keys"], *loaded["mismatched_keys"]]
+    if missing:  # transformers would initialise them at random
+        example = min(map(str, missing))
+        raise ValueError(f"{folder} lacks {len(missing)} weights, such as {example}")
+    return backbone
+
+
+def _load_head(folder: Path, prefix: str) -> torch.nn.Linear:
+    weight = read_tensors(folder)[f"{prefix}.weight"].clone()
+    head = torch.nn.Linear(weight.shape[1], 1, bias=False)
+    head.weight = torch.nn.Parameter(weight, requires_grad=False)
+    return head
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> list[list[int]]:
@@ -139,9 +170,14 @@ def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> li
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        last = batches[-1] if batches else []
-        if last and len(last) < max_count and lengths[last[0]] * (len(last) + 1) <= max_tokens:
-            last.append(index)
+        if batches and _has_room(batches[-1], lengths, max_tokens, max_count):
+            batches[-1].append(index)
         else:
             batches.append([index])
     return batches
+
+
+def _has_room(batch: list[int], lengths: Sequence[int], max_tokens: int, max_count: int) -> bool:
+    """Whether one more text, no longer than those of the batch, may join it."""
+    longest = lengths[batch[0]]
+    return len(batch) < max_count and longest * (len(batch) + 1) <= max_tokens

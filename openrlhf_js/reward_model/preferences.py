@@ -46,10 +46,9 @@ class PreferencePair:
     unread_prompt: bool = False  # no key names the column `prompt`, and a side lacks its text
 
 
-def read_pairs(path: Path | str, *columns: str | None) -> Iterator[PreferencePair]:
-    """The pairs of a local file, with the columns of `Keys`; a bad row is a ValueError."""
-    path, keys = Path(path), Keys(*columns)  # type: ignore[arg-type]
-    for row in read_rows(path):
+def read_pairs(path: Path | str, keys: Keys) -> Iterator[PreferencePair]:
+    """The pairs of a local file; a bad row is a ValueError."""
+    for row in read_rows(Path(path)):
         try:
             yield pair(row.value, keys, row.place)
         except ValueError as error:
@@ -61,40 +60,62 @@ def pair(row: Mapping[str, Any] | ValueError, keys: Keys, place: str) -> Prefere
     if isinstance(row, ValueError):
         raise row
     prompt = None if keys.prompt is None else _side(row, keys.prompt)
-    chosen, rejected = _side(row, keys.chosen), _side(row, keys.rejected)
-    if len({type(each) for each in (prompt, chosen, rejected) if each is not None}) > 1:
+    chosen = _side(row, keys.chosen)
+    rejected = _side(row, keys.rejected)
+    kinds = {type(side) for side in (prompt, chosen, rejected) if side is not None}
+    if len(kinds) > 1:
         raise ValueError("prompt and sides must all hold text or all hold messages")
     if keys.margin is not None:
-        margin: Any = row.get(keys.margin)
-        if type(margin) not in (int, float) or not abs(margin) <= LARGEST_MARGIN:
-            raise ValueError(f"{keys.margin!r} must hold a finite number, not {margin!r:.60}")
+        _check_margin(row.get(keys.margin), keys.margin)
     subset = row.get(keys.subset) if keys.subset else None
-    subset = "" if subset is None else str(subset)
-    return PreferencePair(prompt, chosen, rejected, place, subset, _unread_prompt(row, keys))
+    return PreferencePair(
+        prompt=prompt,
+        chosen=chosen,
+        rejected=rejected,
+        place=place,
+        subset="" if subset is None else str(subset),
+        unread_prompt=_has_unread_prompt(row, keys),
+    )
 
 
-def _unread_prompt(row: Mapping[str, Any], keys: Keys) -> bool:
+def _check_margin(margin: Any, key: str) -> None:
+    if type(margin) not in (int, float) or not abs(margin) <= LARGEST_MARGIN:
+        raise ValueError(f"{key!r} must hold a finite number, not {margin!r:.60}")
+
+
+def _has_unread_prompt(row: Mapping[str, Any], keys: Keys) -> bool:
+    """Whether the row has a prompt that no key names and that a side does not include."""
     prompt = row.get("prompt")
     if keys.prompt is not None or "prompt" in keys or not isinstance(prompt, str | list):
         return False
-    text = json.dumps(prompt.strip() if isinstance(prompt, str) else prompt)[1:-1]
-    return any(text not in json.dumps(row[key]) for key in (keys.chosen, keys.rejected))
+    text = _json_content(prompt.strip() if isinstance(prompt, str) else prompt)
+    sides = (json.dumps(row[key]) for key in (keys.chosen, keys.rejected))
+    return any(text not in side for side in sides)
+
+
+def _json_content(value: str | list[Any]) -> str:
+    """A value as JSON, without the quotation marks or brackets around it."""
+    return json.dumps(value)[1:-1]
 
 
 def _side(row: Mapping[str, Any], key: str) -> Side:
     side = row.get(key)
     if side is None:
         raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(map(str, row))}")
-    messages = side if isinstance(side, list) and side else [None]
-    if isinstance(side, str) or all(map(_is_message, messages)):
+    if isinstance(side, str):
         return side
-    said = f"{key!r} must hold text, or messages that have a role and a content, both text"
-    raise ValueError(f"{said}; not {side!r:.60}")
+    if isinstance(side, list) and side and all(map(_is_message, side)):
+        return side
+    raise ValueError(
+        f"{key!r} must hold text, or messages that have a role and a content, both text; "
+        f"not {side!r:.60}"
+    )
 
 
 def _is_message(value: Any) -> bool:
-    parts = [value.get("role"), value.get("content")] if isinstance(value, dict) else [None]
-    return all(isinstance(part, str) for part in parts)
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), str) for key in ("role", "content")
+    )
 
 
 def response(side: Side) -> str:
@@ -116,9 +137,12 @@ def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]
     """
     if not texts:  # tokenizers do not take an empty list
         return []
-    whole = [ended(text, tokenizer.eos_token) for text in texts]
-    ids = cut(tokenizer, whole, max_len, (max_len + MARGIN_TOKENS) * CHARACTERS_PER_TOKEN)
-    return [[*each[:-1], tokenizer.eos_token_id] for each in ids]
+    whole_texts = [ended(text, tokenizer.eos_token) for text in texts]
+    characters = (max_len + MARGIN_TOKENS) * CHARACTERS_PER_TOKEN
+    encoded = []
+    for ids in cut(tokenizer, whole_texts, max_len, characters):
+        encoded.append([*ids[:-1], tokenizer.eos_token_id])
+    return encoded
 
 
 def cut(
@@ -132,40 +156,53 @@ def cut(
     word, or run of digits or spaces, has more than `MARGIN_TOKENS` tokens.
     """
     keeps_end = tokenizer.truncation_side == "left"
-    kept = slice(-max_len, None) if keeps_end else slice(max_len)
-    read = slice(-characters, None) if keeps_end else slice(characters)
-    parts = [text[read] for text in texts]
-    options = {"add_special_tokens": False, "verbose": False}
-    for text, part, ids in zip(texts, parts, tokenizer(parts, **options)["input_ids"], strict=True):
-        if len(part) < len(text) and len(ids) < max_len + MARGIN_TOKENS:
+    kept_tokens = slice(-max_len, None) if keeps_end else slice(max_len)
+    read_characters = slice(-characters, None) if keeps_end else slice(characters)
+    excerpts = [text[read_characters] for text in texts]
+    tokenized = tokenizer(excerpts, add_special_tokens=False, verbose=False)
+    for text, excerpt, ids in zip(texts, excerpts, tokenized["input_ids"], strict=True):
+        if len(excerpt) < len(text) and len(ids) < max_len + MARGIN_TOKENS:
             yield from cut(tokenizer, [text], max_len, 8 * characters)
         else:
-            yield ids[kept]
+            yield ids[kept_tokens]
+
+
+class RenderedPair(NamedTuple):
+    """Both texts of a pair, without EOS, and whether they start with the prompt."""
+
+    chosen: str
+    rejected: str
+    starts_with_prompt: bool = True
 
 
 def rendered(
     pair: PreferencePair, template: Template | None = None, input_template: str | None = None
-) -> tuple[str, str, bool]:
-    """Both texts without their ends, and whether they start with the prompt.
+) -> RenderedPair:
+    """The texts of a pair; OpenRLHF cuts the prompt off by its length.
 
-    OpenRLHF cuts the prompt off by its length. `input_template` is for prompts that are text.
-    ValueError for text with a template, or messages without.
+    `input_template` is for prompts that are text. ValueError for text with a template, or messages
+    without.
     """
-    sides: tuple[Any, ...] = pair.prompt, pair.chosen, pair.rejected  # all text, or all messages
-    given, chosen, rejected = sides
+    prompt: Any = pair.prompt
+    chosen: Any = pair.chosen
+    rejected: Any = pair.rejected
     if isinstance(chosen, str) != (template is None):
         raise ValueError("apply_chat_template is for sides that hold messages, and for all of them")
     if template is None:
-        prompt = given or ""
-        if given is not None and input_template:
-            prompt = input_template.format(given)
-        return prompt + chosen, prompt + rejected, True
-    if given is None:
-        return _applied(template, chosen), _applied(template, rejected), True
-    prompt = _applied(template, given, add_generation_prompt=True)
-    full, other = (_applied(template, given + side) for side in (chosen, rejected))
-    whole = full.startswith(prompt) and other.startswith(prompt)
-    return prompt + full[len(prompt) :], prompt + other[len(prompt) :], whole
+        if prompt is None:
+            return RenderedPair(chosen, rejected)
+        text = input_template.format(prompt) if input_template else prompt
+        return RenderedPair(text + chosen, text + rejected)
+    if prompt is None:
+        return RenderedPair(_applied(template, chosen), _applied(template, rejected))
+    text = _applied(template, prompt, add_generation_prompt=True)
+    full_chosen = _applied(template, prompt + chosen)
+    full_rejected = _applied(template, prompt + rejected)
+    return RenderedPair(
+        chosen=text + full_chosen[len(text) :],
+        rejected=text + full_rejected[len(text) :],
+        starts_with_prompt=full_chosen.startswith(text) and full_rejected.startswith(text),
+    )
 
 
 def _applied(template: Template, messages: Messages, **options: bool) -> str:

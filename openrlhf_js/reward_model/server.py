@@ -19,7 +19,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
@@ -41,6 +41,7 @@ LOST_LOG_SECONDS = 5.0  # between two lines about clients that hung up
 CLIENT_LOST = 499  # the status in the metrics, which nobody receives
 RETRY_LATER = {"retry-after": "1"}
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
+METRICS = "openrlhf_js_reward"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 log = logging.getLogger(__name__)
@@ -53,16 +54,28 @@ class RewardRequest(BaseModel):
     query: list[str] = Field(max_length=QUERIES)
 
 
+class Batching(NamedTuple):
+    """How many texts are scored together, how long a batch waits for more, how many may wait."""
+
+    batch_size: int = 64
+    max_wait_seconds: float = 0.003
+    queue_size: int = 8192
+
+
+DEFAULT_BATCHING = Batching()
+
+
 class Batcher:
     """Scores texts of concurrent requests together, first come, first served.
 
     Texts that arrive while the model works form the next batch. Where they do not fill it, it waits
-    `max_wait_seconds` for more. `score` runs in a thread; `queue_size` texts may wait.
+    `max_wait_seconds` for more. `score` runs in a thread.
     """
 
-    def __init__(self, score: Scorer, batch_size: int, max_wait_seconds: float, queue_size: int):
-        self.queue_size, self.failures_in_a_row = queue_size, 0
-        self._score, self._batch_size, self._wait_seconds = score, batch_size, max_wait_seconds
+    def __init__(self, score: Scorer, batching: Batching):
+        self.batching = batching
+        self.failures_in_a_row = 0
+        self._score = score
         self._queue: asyncio.Queue[tuple[str, asyncio.Future[float]]] = asyncio.Queue()
 
     @property
@@ -73,25 +86,29 @@ class Batcher:
     async def score(self, texts: Sequence[str]) -> list[float]:
         """The scores of the texts, or HTTPException; when cancelled, waiting ones are dropped."""
         # a request is never too large for an empty queue: its size is limited elsewhere
-        if self.waiting and self.waiting + len(texts) > self.queue_size:
-            full = f"{self.waiting} texts wait; the queue takes {self.queue_size}"
+        queue_size = self.batching.queue_size
+        if self.waiting and self.waiting + len(texts) > queue_size:
+            full = f"{self.waiting} texts wait; the queue takes {queue_size}"
             raise HTTPException(503, full, RETRY_LATER)
         loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[float]] = [loop.create_future() for _ in texts]
-        for each in zip(texts, futures, strict=True):
-            self._queue.put_nowait(each)
+        futures: list[asyncio.Future[float]] = []
+        for text in texts:
+            future = loop.create_future()
+            futures.append(future)
+            self._queue.put_nowait((text, future))
         return await asyncio.gather(*futures)
 
     async def run(self) -> None:
         """Scores batch after batch, until it is cancelled."""
         while True:
             batch = [await self._queue.get()]
-            if self.waiting < self._batch_size - 1:
-                await asyncio.sleep(self._wait_seconds)
-            size = min(self._batch_size - 1, self.waiting)
-            batch += [self._queue.get_nowait() for _ in range(size)]
-            if batch := [each for each in batch if not each[1].cancelled()]:
-                await self._score_batch(batch)
+            if self.waiting < self.batching.batch_size - 1:
+                await asyncio.sleep(self.batching.max_wait_seconds)
+            while self.waiting and len(batch) < self.batching.batch_size:
+                batch.append(self._queue.get_nowait())
+            wanted = [(text, future) for text, future in batch if not future.cancelled()]
+            if wanted:
+                await self._score_batch(wanted)
 
     async def _score_batch(self, batch: list[tuple[str, asyncio.Future[float]]]) -> None:
         try:
@@ -133,19 +150,18 @@ def make_app(
     score: Scorer,
     description: Mapping[str, Any],
     token: str | None = None,
-    batching: tuple[int, float, int] = (64, 0.003, 8192),
+    batching: Batching = DEFAULT_BATCHING,
     answer_seconds: float = 150.0,
 ) -> FastAPI:
-    """The application; a request waits `answer_seconds` at most.
-
-    `batching` are the arguments of `Batcher` after `score`. Without a `token` all are admitted.
-    """
-    batcher = Batcher(score, *batching)
+    """The application; a request waits `answer_seconds` at most; without a `token` all may ask."""
+    batcher = Batcher(score, batching)
     lost = LostClients()
     registry = CollectorRegistry()
-    names: dict[str, Any] = {"registry": registry, "namespace": "openrlhf_js_reward"}
-    seconds = Histogram("request_seconds", "By status", ["status"], buckets=SECONDS, **names)
-    Gauge("queue_texts", "Texts that wait", **names).set_function(lambda: batcher.waiting)
+    seconds = Histogram(
+        f"{METRICS}_request_seconds", "By status", ["status"], buckets=SECONDS, registry=registry
+    )
+    waiting = Gauge(f"{METRICS}_queue_texts", "Texts that wait", registry=registry)
+    waiting.set_function(lambda: batcher.waiting)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -154,34 +170,22 @@ def make_app(
         running.cancel()
         lost.report()
 
-    def known(bearer: Bearer) -> bool:
-        given = bearer.credentials if bearer else ""
-        return not token or hmac.compare_digest(given.encode(), token.encode())
+    knows_token = _token_check(token)
 
-    def admit(knows: bool = Depends(known)) -> None:
+    def admit(knows: bool = Depends(knows_token)) -> None:
         if not knows:
-            wanted = {"www-authenticate": "Bearer"}
-            raise HTTPException(401, "the bearer token is missing or wrong", wanted)
+            headers = {"www-authenticate": "Bearer"}
+            raise HTTPException(401, "the bearer token is missing or wrong", headers)
 
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
 
-    async def rewards(request: Request) -> list[float]:
-        texts = await _queries(request)
-        try:
-            scores = await asyncio.wait_for(batcher.score(texts), answer_seconds)
-        except asyncio.TimeoutError:
-            late = f"no scores within {answer_seconds:g} s"
-            raise HTTPException(503, late, RETRY_LATER) from None
-        for number, score in enumerate(scores):
-            if not math.isfinite(score):
-                raise HTTPException(500, f"query {number} has the score {score}")
-        return scores
-
     @app.post("/get_reward", dependencies=[Depends(admit)])
     async def get_reward(request: Request) -> Response:
-        began, status = time.perf_counter(), 500
+        began = time.perf_counter()
+        status = 500
         try:
-            scores = await rewards(request)
+            texts = await _queries(request)
+            scores = await _finite_scores(batcher, texts, answer_seconds)
             status = 200
             return JSONResponse({"rewards": scores, "scores": scores, "extra_logs": {}})
         except HTTPException as error:
@@ -195,18 +199,47 @@ def make_app(
             seconds.labels(status).observe(time.perf_counter() - began)
 
     @app.get("/health")  # probes have no token, and see the status alone
-    async def health(response: Response, knows: bool = Depends(known)) -> dict[str, Any]:
+    async def health(response: Response, knows: bool = Depends(knows_token)) -> dict[str, Any]:
         failing = batcher.failures_in_a_row >= FAILURES_IN_A_ROW
         response.status_code = 503 if failing else 200
-        status = {"status": "failing" if failing else "ok"}
-        queue = {"texts": batcher.waiting, "most": batcher.queue_size}
-        return status | ({**description, "queue": queue} if knows else {})
+        status: dict[str, Any] = {"status": "failing" if failing else "ok"}
+        if not knows:
+            return status
+        queue = {"texts": batcher.waiting, "most": batching.queue_size}
+        return {**status, **description, "queue": queue}
 
     @app.get("/metrics", dependencies=[Depends(admit)])
     async def show_metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+def _token_check(token: str | None) -> Callable[[Bearer], bool]:
+    """Whether a request has the token; without a token to compare with, every request has it."""
+
+    def knows_token(bearer: Bearer) -> bool:
+        if not token:
+            return True
+        credentials = bearer.credentials if bearer else ""
+        return hmac.compare_digest(credentials.encode(), token.encode())
+
+    return knows_token
+
+
+async def _finite_scores(
+    batcher: Batcher, texts: Sequence[str], answer_seconds: float
+) -> list[float]:
+    """The scores of the texts; HTTPException where they are late or one is not a number."""
+    try:
+        scores = await asyncio.wait_for(batcher.score(texts), answer_seconds)
+    except asyncio.TimeoutError:
+        message = f"no scores within {answer_seconds:g} s"
+        raise HTTPException(503, message, RETRY_LATER) from None
+    for number, score in enumerate(scores):
+        if not math.isfinite(score):
+            raise HTTPException(500, f"query {number} has the score {score}")
+    return scores
 
 
 async def _queries(request: Request) -> list[str]:

@@ -20,9 +20,10 @@ from openrlhf_js.report import runs as logged
 from openrlhf_js.report.runs import Scalars, read_config
 from openrlhf_js.study import inline
 from openrlhf_js.study.design import OWN, Run, StudySettings
+from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
-from openrlhf_js.tiny.tasks import GRADERS, TASKS, write_lines
+from openrlhf_js.tiny.tasks import TASKS, write_lines
 
 COMMANDS, COMMAND = "commands.txt", "command.txt"  # of the study, of a run
 FINISHED = "done"  # as `openrlhf-js train` records it

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import resources
+from pathlib import Path
+
 from openrlhf_js import needs
 
 needs("graders", "math_verify", "pydantic")
@@ -18,7 +21,10 @@ from openrlhf_js.tasks import (
 )
 from openrlhf_js.tasks.base import STATUSES, Generated, Item, Loaded, Message, Score, Status, Task
 
-__all__ = ["STATUSES", "TASKS", "Item", "Message", "Score", "Status", "Task", "task_of"]
+__all__ = ["GRADERS", "STATUSES", "TASKS", "Item", "Message", "Score", "Status", "Task", "task_of"]
+
+# For --reward.remote_url, a file a task; in the repository they lie in reward_models/.
+GRADERS = Path(str(resources.files(__name__) / "graders"))
 
 TASKS: dict[str, Generated | Loaded] = {
     math.NAME: math,

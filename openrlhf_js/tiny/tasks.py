@@ -29,7 +29,6 @@ class TinySplit(NamedTuple):
     held_out: list[Any]
 
 
-GRADERS = Path(__file__).parents[2] / "reward_models"
 MIXES = ("alike", "natural", "mixed")
 
 

@@ -120,7 +120,7 @@ def test_the_flags_that_it_names_are_upstreams(tmp_path: Path, capsys: Captured)
 
     manifest = {"rows": 1, "rows_by_datasource": {}, "images_per_prompt": 2}
     for split in ("train", "test"):
-        data._built(tmp_path / "a b.jsonl", TASKS["maze"], split, manifest)
+        data._say_what_was_built(tmp_path / "a b.jsonl", TASKS["maze"], split, manifest)
         said = capsys.readouterr().out
         assert f"'{tmp_path / 'a b.jsonl'}'" in said
         flags = set(re.findall(r"--(?:data|eval|reward)\.\w+", said))

@@ -17,7 +17,7 @@ from openrlhf_js.cli import rm
 from openrlhf_js.plugin import run
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.reward_model.model import RewardModel
-from openrlhf_js.reward_model.preferences import read_pairs, rendered
+from openrlhf_js.reward_model.preferences import Keys, read_pairs, rendered
 from openrlhf_js.tiny.model import make_model, make_tokenizer, save
 from openrlhf_js.tiny.tasks import sort
 
@@ -134,7 +134,7 @@ def test_train_interrupt_resume_and_evaluate(start, tmp_path):
     assert found["accuracy"]["value"] >= 0.95 * sum(truth) / len(truth)
     assert found["calibration"]["error"] <= 0.05
 
-    sides = [side for pair in read_pairs(held_out, "prompt") for side in rendered(pair)[:2]]
+    sides = [side for pair in read_pairs(held_out, Keys("prompt")) for side in rendered(pair)[:2]]
     ours = RewardModel.load(folder, max_len=24, normalize=True).score(sides)
     assert abs(sum(ours) / len(ours)) < 0.1  # normalised on these very pairs
     some = sides[:200]

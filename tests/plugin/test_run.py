@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -389,27 +388,57 @@ def test_an_interruption_reaches_the_child(tmp_path, started):
     assert started[0][-1] == "terminate"
 
 
-def test_what_killed_runs_left_is_removed_and_what_is_in_use_stays(tmp_path, monkeypatch):
+def test_ray_folders_of_killed_runs_are_removed_and_nothing_else(tmp_path, monkeypatch):
     monkeypatch.setattr(run.tempfile, "tempdir", str(tmp_path))
     for name in ("ojs-dead", "ojs-alive", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "lock").touch()
     (tmp_path / "ojs-starting").mkdir()  # has no lock yet
-    unused, young = (Path(tempfile.mkstemp(prefix="psm_", dir="/dev/shm")[1]) for _ in range(2))
-    mapped = SharedMemory(create=True, size=10)
-    for file in (unused, Path("/dev/shm", mapped.name)):
-        os.utime(file, (0, 0))
+    handle, foreign = tempfile.mkstemp(prefix="psm_", dir="/dev/shm")  # as another container's
+    os.close(handle)
+    os.utime(foreign, (0, 0))
     try:
         with (tmp_path / "ojs-alive" / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             run.clean_up()
-        left = {path.name for path in tmp_path.iterdir()}
-        assert left == {"ojs-alive", "ojs-starting", "other"}
-        assert not unused.exists() and young.exists() and Path("/dev/shm", mapped.name).exists()
+        remaining = {path.name for path in tmp_path.iterdir()}
+        assert remaining == {"ojs-alive", "ojs-starting", "other"}
+        assert Path(foreign).exists()
     finally:
-        young.unlink()
-        mapped.close()
-        mapped.unlink()
+        os.unlink(foreign)
+
+
+ENGINE = """
+import signal, time
+from multiprocessing.shared_memory import SharedMemory
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(SharedMemory(create=True, size=10).name, flush=True)
+time.sleep(60)
+"""
+
+
+def test_an_engine_that_has_to_be_killed_leaves_no_shared_memory(monkeypatch):
+    """Its resource tracker is not killed with it, which would race with its cleaning."""
+    killed = []
+    kill = run.psutil.Process.kill
+    monkeypatch.setattr(
+        run.psutil.Process, "kill", lambda process: (killed.append(process.pid), kill(process))
+    )
+    monkeypatch.setattr(run, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(run, "SIGNALS", ())  # pytest keeps its own
+    environment = {**os.environ, run.RUN_ID: "this run"}
+    command = [sys.executable, "-c", ENGINE]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as engine:
+        assert engine.stdout
+        memory = Path("/dev/shm", engine.stdout.readline().strip())
+        assert memory.is_file()
+        run._end_processes("this run")
+        assert engine.wait(timeout=10) == -signal.SIGKILL
+        assert killed == [engine.pid]
+    deadline = time.monotonic() + 20
+    while memory.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not memory.exists()
 
 
 # --- the log ----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def test_a_row_that_is_not_a_pair_is_named_with_its_line(row, tmp_path):
     line, problem = row.split(" ~ ")
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"chosen": "a", "rejected": "b", "subset": "sums"}}\n{line}\n')
-    pairs = read_pairs(path)
+    pairs = read_pairs(path, Keys())
     assert next(pairs) == PreferencePair(None, "a", "b", "line 1", "sums")
     with pytest.raises(ValueError, match=r"a\.jsonl, line 2: ") as caught:
         next(pairs)

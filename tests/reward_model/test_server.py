@@ -18,6 +18,7 @@ from openrlhf_js.reward_model import TOKEN_VARIABLE
 from openrlhf_js.reward_model import server as server_module
 from openrlhf_js.reward_model.server import (
     Batcher,
+    Batching,
     bind,
     is_loopback,
     make_app,
@@ -54,7 +55,7 @@ def run(test, scorer, wait=0.003):
     """Runs `test(batcher)` in an event loop."""
 
     async def body():
-        batcher = Batcher(scorer, 64, wait, 8192)
+        batcher = Batcher(scorer, Batching(64, wait, 8192))
         running = asyncio.create_task(batcher.run())
         try:
             return await asyncio.wait_for(test(batcher), 30)
@@ -147,7 +148,7 @@ def test_answers_on_the_wire() -> None:
 
 
 def test_concurrent_requests_share_batches_and_are_counted() -> None:
-    with stub(batching=(7, 0.05, 8192)) as server, ThreadPoolExecutor(32) as threads:
+    with stub(batching=Batching(7, 0.05, 8192)) as server, ThreadPoolExecutor(32) as threads:
         answers = threads.map(lambda i: server.post([str(i), str(i + 0.5)]).json(), range(200))
         assert [each["rewards"] for each in answers] == [[i, i + 0.5] for i in range(200)]
         batches = list(map(len, server.scorer.batches))
@@ -159,7 +160,7 @@ def test_concurrent_requests_share_batches_and_are_counted() -> None:
 
 
 def test_a_score_that_is_not_finite_is_an_error_of_its_request_alone() -> None:
-    with stub(batching=(64, 0.3, 8192)) as server, ThreadPoolExecutor(3) as threads:
+    with stub(batching=Batching(64, 0.3, 8192)) as server, ThreadPoolExecutor(3) as threads:
         bad, infinite, good = threads.map(server.post, [["1", "nan"], ["inf"], ["2"]])
         assert (bad.status_code, infinite.status_code) == (500, 500)
         assert bad.json() == {"detail": "query 1 has the score nan"}
@@ -167,7 +168,7 @@ def test_a_score_that_is_not_finite_is_an_error_of_its_request_alone() -> None:
 
 
 def test_health_and_a_model_that_fails() -> None:
-    with stub(batching=(64, 0.003, 9)) as server:
+    with stub(batching=Batching(64, 0.003, 9)) as server:
         assert server.client.get("/health").json() == {
             "status": "ok",
             **DESCRIPTION,
@@ -185,7 +186,7 @@ def test_health_and_a_model_that_fails() -> None:
 
 def test_a_busy_model_a_full_queue_and_a_time_out() -> None:
     with (
-        stub(batching=(64, 0.003, 2), answer_seconds=1.5) as server,
+        stub(batching=Batching(64, 0.003, 2), answer_seconds=1.5) as server,
         ThreadPoolExecutor(3) as threads,
     ):
         busy = threads.submit(server.post, ["hold"])
@@ -205,7 +206,7 @@ def test_a_busy_model_a_full_queue_and_a_time_out() -> None:
 
 
 def test_the_end_answers_what_is_left() -> None:
-    with stub(batching=(64, 1.0, 8192)) as server, ThreadPoolExecutor(1) as threads:
+    with stub(batching=Batching(64, 1.0, 8192)) as server, ThreadPoolExecutor(1) as threads:
         left = threads.submit(server.post, ["1", "2"])
         until(lambda: server.waiting() == 1)  # the other one is in a batch
         server.server.should_exit = True

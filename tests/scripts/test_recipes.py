@@ -12,7 +12,7 @@ import pytest
 from kit import PRINT, command, tried_in, try_recipe
 
 from openrlhf_js.cli import recipe, rm
-from openrlhf_js.cli.data import _settings_of
+from openrlhf_js.cli.data import task_settings
 from openrlhf_js.common.settings import parse
 from openrlhf_js.plugin import run
 from openrlhf_js.tasks import TASKS
@@ -63,7 +63,7 @@ def listed(output: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_recipe_has_the_settings_of_the_papers_table(capsys, name):
+def test_a_recipe_has_thetask_settings_the_papers_table(capsys, name):
     output = dry_run(capsys, f"scripts/recipes/{name}.sh", "--dry_run")
     flags = dict(re.findall(r"^[* ] --(\S+) (.*)$", output, re.MULTILINE))
     *numbers, model = TABLES[name]
@@ -112,7 +112,7 @@ def test_a_recipe_builds_the_data_that_is_missing(tmp_path):
     for line in built:
         kind, build, task, *flags = line.split()
         assert (kind, build) == ("data", "build")
-        settings = parse(_settings_of(TASKS[task]), "", flags)
+        settings = parse(task_settings(TASKS[task]), "", flags)
         assert settings.out.parent == Path("runs/data") and settings.name
 
 

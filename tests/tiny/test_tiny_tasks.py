@@ -6,6 +6,7 @@ import runpy
 
 import pytest
 
+from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny import model, tasks
 from openrlhf_js.tiny.tasks import END, TASKS, TinySplit, TinyTask, draw, sort
 
@@ -47,7 +48,7 @@ def test_the_tokenizer_writes_back_the_very_text_within_the_lengths(task, split)
 
 
 def test_right_responses_score_1_here_and_in_the_runs_grader(task, split):
-    graded = runpy.run_path(str(tasks.GRADERS / task.grader))["reward_func"]
+    graded = runpy.run_path(str(GRADERS / task.grader))["reward_func"]
     labels = [task.label(item) for item in split.held_out]
     prompts = [task.prompt(item) for item in split.held_out]
     responses = [task.right_response(label) + END for label in labels]

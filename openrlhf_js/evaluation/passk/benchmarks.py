@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,9 +56,10 @@ class Asked(NamedTuple):
 
 
 def definitions() -> dict[str, Path]:
-    """The benchmarks that have a name: eval/NAME.yaml here, and beside the package."""
+    """The benchmarks that have a name: NAME.yaml of the package, and in eval/ here, which wins."""
+    packaged = Path(str(resources.files("openrlhf_js.evaluation") / "definitions"))
     paths: dict[str, Path] = {}
-    for folder in (Path(__file__).parents[3] / "eval", Path("eval")):
+    for folder in (packaged, Path("eval")):
         for path in sorted(folder.glob("*.yaml")):
             if not path.stem.startswith("arena"):
                 paths[path.stem] = path
