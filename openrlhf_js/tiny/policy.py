@@ -52,20 +52,35 @@ class Layer(NamedTuple):
     down: Tensor
 
 
+class Rotation(NamedTuple):
+    """Rotary positions: what queries and keys are turned by, (b, T, 1, d)."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def turn(self, heads: Tensor) -> Tensor:
+        """Turns queries or keys (b, T, heads, d)."""
+        swapped = heads.roll(heads.shape[-1] // 2, -1)
+        return heads * self.cos + swapped * self.sin
+
+
 class TinyPolicy:
     """Samples from a `Qwen2ForCausalLM` in float32, and gives log-probabilities to train it by."""
 
     def __init__(self, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast):
         config = model.config
-        self.model, self.tokenizer = model, tokenizer
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.eps, self.size = config.rms_norm_eps, config.hidden_size // config.num_attention_heads
-        self.inverse = model.model.rotary_emb.inv_freq.float()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.heads = config.num_attention_heads
+        self.kv_heads = config.num_key_value_heads
+        self.head_size = config.hidden_size // config.num_attention_heads
+        self.norm_epsilon = config.rms_norm_eps
+        self.inverse_frequencies = model.model.rotary_emb.inv_freq.float()
 
     def prompts(self, texts: Sequence[str]) -> PaddedPrompts:
         """Prompts as tokens."""
-        found = self.tokenizer(list(texts), return_tensors="pt", padding=True)
-        return PaddedPrompts(found.input_ids, found.attention_mask.bool())
+        encoded = self.tokenizer(list(texts), return_tensors="pt", padding=True)
+        return PaddedPrompts(tokens=encoded.input_ids, mask=encoded.attention_mask.bool())
 
     @torch.no_grad()
     def sample(
@@ -76,73 +91,80 @@ class TinyPolicy:
         Returns:
             (n * responses, T <= tokens), the responses of a prompt in a row, padded after the end.
         """
-        layers, end, pad = self.layers(), self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
-        hidden, cache = self._forward(
-            layers, prompts.tokens, prompts.positions, prompts.attention()
-        )
-        logits = self.model.lm_head(hidden[:, -1]).repeat_interleave(responses, 0)
-        cache = [(k.repeat_interleave(responses, 0), v.repeat_interleave(responses, 0))
-                 for k, v in cache]  # fmt: skip
-        place = prompts.positions[:, -1:].repeat_interleave(responses, 0)
+        layers = self.layers()
+        hidden, cache = self._prompt_states(layers, prompts, responses)
+        logits = self.model.lm_head(hidden[:, 0])
+        positions = prompts.positions[:, -1:].repeat_interleave(responses, 0)
         mask = prompts.mask.repeat_interleave(responses, 0)[:, None, None]
-        found: list[Tensor] = []
-        ended = torch.zeros(len(place), dtype=torch.bool)
+        columns: list[Tensor] = []  # the tokens at one place of every response
+        ended = torch.zeros(len(positions), dtype=torch.bool)
         while True:
-            if generator is None:
-                drawn = logits.argmax(-1)
-            else:
-                drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
-            found.append(drawn.masked_fill(ended, pad))
-            ended |= drawn == end
-            if len(found) == tokens or bool(ended.all()):
-                return torch.stack(found, 1)
-            place, mask = place + 1, F.pad(mask, (0, 1), value=True)
-            hidden, cache = self._forward(layers, drawn[:, None], place, mask, cache)
+            chosen = _next_tokens(logits, generator)
+            columns.append(chosen.masked_fill(ended, self.tokenizer.pad_token_id))
+            ended |= chosen == self.tokenizer.eos_token_id
+            if len(columns) == tokens or bool(ended.all()):
+                return torch.stack(columns, 1)
+            positions = positions + 1
+            mask = F.pad(mask, (0, 1), value=True)
+            hidden, cache = self._forward(layers, chosen[:, None], positions, mask, cache)
             logits = self.model.lm_head(hidden[:, 0])
 
     def log_probs(self, prompts: PaddedPrompts, responses: Tensor) -> Tensor:
         """Log-probabilities (n * m, T) of responses as `sample` returns them, with gradient."""
         layers = self.layers()
-        each = len(responses) // len(prompts.tokens)
-        hidden, cache = self._forward(
-            layers, prompts.tokens, prompts.positions, prompts.attention()
-        )
-        first = hidden[:, -1:].repeat_interleave(each, 0)
-        cache = [(k.repeat_interleave(each, 0), v.repeat_interleave(each, 0)) for k, v in cache]
-        inputs = responses[:, :-1]
-        size = inputs.shape[1]
-        place = prompts.positions[:, -1:].repeat_interleave(each, 0) + 1 + torch.arange(size)
-        causal = torch.ones(size, size, dtype=torch.bool).tril().expand(len(inputs), size, size)
-        seen = prompts.mask.repeat_interleave(each, 0)[:, None].expand(-1, size, -1)
-        hidden, _ = self._forward(
-            layers, inputs, place, torch.cat([seen, causal], 2)[:, None], cache
-        )
+        repeats = len(responses) // len(prompts.tokens)
+        first, cache = self._prompt_states(layers, prompts, repeats)
+        inputs = responses[:, :-1]  # the last token predicts nothing
+        rows, size = inputs.shape
+        last_positions = prompts.positions[:, -1:].repeat_interleave(repeats, 0)
+        positions = last_positions + 1 + torch.arange(size)
+        causal = torch.ones(size, size, dtype=torch.bool).tril().expand(rows, size, size)
+        prompt_mask = prompts.mask.repeat_interleave(repeats, 0)[:, None].expand(-1, size, -1)
+        mask = torch.cat([prompt_mask, causal], 2)[:, None]
+        hidden, _ = self._forward(layers, inputs, positions, mask, cache)
         logits = self.model.lm_head(torch.cat([first, hidden], 1))
         return logits.log_softmax(-1).gather(-1, responses[..., None])[..., 0]
 
     def texts(self, responses: Tensor) -> list[str]:
         """Responses as text, up to their ends."""
         end = str(self.tokenizer.eos_token)
-        return ["".join(each.partition(end)[:2]) for each in self.tokenizer.batch_decode(responses)]
+        texts = []
+        for decoded in self.tokenizer.batch_decode(responses):
+            text, ending, _ = decoded.partition(end)
+            texts.append(text + ending)
+        return texts
 
     def layers(self) -> list[Layer]:
         """The weights now."""
-        found = []
+        layers = []
         for layer in self.model.model.layers:
-            own, mlp = layer.self_attn, layer.mlp
-            parts = own.q_proj, own.k_proj, own.v_proj
-            found.append(
-                Layer(
-                    layer.input_layernorm.weight,
-                    torch.cat([part.weight for part in parts]),
-                    torch.cat([part.bias for part in parts]),
-                    own.o_proj.weight,
-                    layer.post_attention_layernorm.weight,
-                    torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]),
-                    mlp.down_proj.weight,
-                )
+            attention = layer.self_attn
+            mlp = layer.mlp
+            projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+            weights = Layer(
+                norm=layer.input_layernorm.weight,
+                qkv=torch.cat([projection.weight for projection in projections]),
+                qkv_bias=torch.cat([projection.bias for projection in projections]),
+                out=attention.o_proj.weight,
+                mlp_norm=layer.post_attention_layernorm.weight,
+                gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]),
+                down=mlp.down_proj.weight,
             )
-        return found
+            layers.append(weights)
+        return layers
+
+    def _prompt_states(
+        self, layers: list[Layer], prompts: PaddedPrompts, repeats: int
+    ) -> tuple[Tensor, Cache]:
+        """Each prompt's last hidden state (n * repeats, 1, hidden) and cache, for each response."""
+        hidden, cache = self._forward(
+            layers, prompts.tokens, prompts.positions, prompts.attention()
+        )
+        repeated = [
+            (keys.repeat_interleave(repeats, 0), values.repeat_interleave(repeats, 0))
+            for keys, values in cache
+        ]
+        return hidden[:, -1:].repeat_interleave(repeats, 0), repeated
 
     def _forward(
         self,
@@ -153,28 +175,52 @@ class TinyPolicy:
         past: Cache | None = None,
     ) -> tuple[Tensor, Cache]:
         """Last hidden states (b, T, hidden), and the cache with these tokens."""
-        angle = positions[..., None] * self.inverse  # (b, T, d / 2)
-        cos = torch.cat([angle.cos()] * 2, -1)[:, :, None]
-        sin = torch.cat([-angle.sin(), angle.sin()], -1)[:, :, None]
-        x, cache = self.model.model.embed_tokens(tokens), []
-        shape, turned, half = tokens.shape, self.heads + self.kv_heads, self.size // 2
-        for number, of in enumerate(layers):
-            seen = F.linear(self._norm(x, of.norm), of.qkv, of.qkv_bias)
-            seen = seen.view(*shape, turned + self.kv_heads, self.size)
-            qk, v = seen[:, :, :turned], seen[:, :, turned:].transpose(1, 2)
-            qk = (qk * cos + qk.roll(half, -1) * sin).transpose(1, 2)  # rotary positions
-            q, k = qk[:, : self.heads], qk[:, self.heads :]
+        rotation = self._rotation(positions)
+        hidden = self.model.model.embed_tokens(tokens)
+        cache: Cache = []
+        for number, layer in enumerate(layers):
+            query, key, value = self._query_key_value(layer, hidden, rotation)
             if past is not None:
-                k, v = torch.cat([past[number][0], k], 2), torch.cat([past[number][1], v], 2)
-            cache.append((k, v))
-            mixed = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
-            x = x + F.linear(mixed.transpose(1, 2).flatten(2), of.out)
-            gate, up = F.linear(self._norm(x, of.mlp_norm), of.gate_up).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * up, of.down)
-        return self._norm(x, self.model.model.norm.weight), cache
+                past_key, past_value = past[number]
+                key = torch.cat([past_key, key], 2)
+                value = torch.cat([past_value, value], 2)
+            cache.append((key, value))
+            mixed = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
+            hidden = hidden + F.linear(mixed.transpose(1, 2).flatten(2), layer.out)
+            gate_up = F.linear(self._norm(hidden, layer.mlp_norm), layer.gate_up)
+            gate, up = gate_up.chunk(2, -1)
+            hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
+        return self._norm(hidden, self.model.model.norm.weight), cache
 
-    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, weight.shape, weight, self.eps)
+    def _rotation(self, positions: Tensor) -> Rotation:
+        angle = positions[..., None] * self.inverse_frequencies  # (b, T, d / 2)
+        cos = angle.cos()
+        sin = angle.sin()
+        return Rotation(
+            cos=torch.cat([cos, cos], -1)[:, :, None],
+            sin=torch.cat([-sin, sin], -1)[:, :, None],
+        )
+
+    def _query_key_value(
+        self, layer: Layer, hidden: Tensor, rotation: Rotation
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(b, heads, T, d) each."""
+        turned = self.heads + self.kv_heads  # queries and keys; values have no position
+        projected = F.linear(self._norm(hidden, layer.norm), layer.qkv, layer.qkv_bias)
+        heads = projected.view(*hidden.shape[:2], turned + self.kv_heads, self.head_size)
+        query_key = rotation.turn(heads[:, :, :turned]).transpose(1, 2)
+        value = heads[:, :, turned:].transpose(1, 2)
+        return query_key[:, : self.heads], query_key[:, self.heads :], value
+
+    def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(hidden, weight.shape, weight, self.norm_epsilon)
+
+
+def _next_tokens(logits: Tensor, generator: torch.Generator | None) -> Tensor:
+    """The next token of each row (b,): drawn, or without a generator the most likely."""
+    if generator is None:
+        return logits.argmax(-1)
+    return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
 
 
 def load(folder: Path) -> TinyPolicy:
