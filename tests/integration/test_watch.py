@@ -17,7 +17,7 @@ PHASES = "generating", "training", "sending weights"
 ADDRESS = re.compile(r"--gcs-address=(\S+)")
 FLAGS = (
     *("--algo.advantage.estimator", "js", "--actor.num_gpus_per_node", "2"),
-    *("--train.num_episodes", "1000", "--ckpt.save_steps", "1", "--ckpt.max_num", "1"),
+    *("--train.num_episodes", "1000", "--ckpt.save_steps", "1", "--ckpt.max_num", "2"),
 )
 
 
