@@ -65,7 +65,7 @@ def write(
         for curve in curves:
             drawn = panels.draw(curve, conditions, smooth)
             if not drawn:
-                left_out.append(curve.title + f" ({curve.how})" * bool(curve.how))
+                left_out.append(curve.title + f" ({curve.flag})" * bool(curve.flag))
             for panel, own in drawn:
                 shown[panel.title], rows = panel, rows + own
         if shown:
