@@ -10,10 +10,12 @@ from openrlhf_js.report import style
 from openrlhf_js.report.plot import Panel, plot
 
 TRUNCATED_WARNING = 5.0  # per cent
+STATUSES = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
+Task = Mapping[str, Any]  # of one benchmark: items, samples, settings and rows
 Table = list[dict[str, Any]]
 
 
-def scores(found: Mapping[str, Any]) -> Table:
+def scores(results: Mapping[str, Any]) -> Table:
     """One row for each benchmark: its main figures."""
     return [
         {
@@ -25,33 +27,36 @@ def scores(found: Mapping[str, Any]) -> Table:
             "majority@k %": _share(task, "majority_at_k"),
             "tokens": _number(task, "tokens"),
         }
-        for name, task in found["tasks"].items()
+        for name, task in results["tasks"].items()
     ]
 
 
-def passes(found: Mapping[str, Any]) -> Table:
+def passes(results: Mapping[str, Any]) -> Table:
     """pass@j of each benchmark, a column for each j."""
-    every = sorted({row["j"] for task in found["tasks"].values() for row in task["rows"]} - {None})
-    return [
-        {"pass@j %, j =": name, **{str(j): _share(task, "pass_at", j) for j in every}}
-        for name, task in found["tasks"].items()
-    ]
+    tasks = results["tasks"]
+    counts = {row["j"] for task in tasks.values() for row in task["rows"] if row["j"]}
+    table = []
+    for name, task in tasks.items():
+        row = {"pass@j %, j =": name}
+        for j in sorted(counts):
+            row[str(j)] = _share(task, "pass_at", j)
+        table.append(row)
+    return table
 
 
-def details(found: Mapping[str, Any]) -> Table:
+def details(results: Mapping[str, Any]) -> Table:
     """Statuses, truncation, and lengths of correct and other responses."""
-    statuses = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
-    return [
-        {
-            "responses %": name,
-            **{status: _number(task, status, 100) for status in statuses},
-            "tokens if correct": _number(task, "tokens_correct"),
-        }
-        for name, task in found["tasks"].items()
-    ]
+    table = []
+    for name, task in results["tasks"].items():
+        row = {"responses %": name}
+        for status in STATUSES:
+            row[status] = _number(task, status, scale=100)
+        row["tokens if correct"] = _number(task, "tokens_correct")
+        table.append(row)
+    return table
 
 
-def differences(found: Mapping[str, Any]) -> Table:
+def differences(comparison: Mapping[str, Any]) -> Table:
     """One row for each benchmark of a comparison, and their mean."""
     return [
         {
@@ -61,60 +66,70 @@ def differences(found: Mapping[str, Any]) -> Table:
             "B %": f"{100 * row['b']:.1f}",
             "B - A, points": _interval(row),
             "p": f"{row['p_value']:.2g}",
-            "detectable, points": style.interval(row["detectable"], None, None, ".1f", 100),
+            "detectable, points": _plain(row["detectable"], scale=100),
         }
-        for row in found["rows"]
+        for row in comparison["rows"]
     ]
 
 
-def notes(found: Mapping[str, Any]) -> list[str]:
+def notes(results: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures."""
-    said = ["Intervals are 95 %, by item."]
-    for name, task in found["tasks"].items():
-        refused, truncated, *ungraded = (
-            100 * (value_of(task, each)["value"] or 0)
-            for each in ("refused", "truncated", "timeout", "error")
-        )
+    sentences = ["Intervals are 95 %, by item."]
+    for name, task in results["tasks"].items():
+        refused = _per_cent(task, "refused")
+        truncated = _per_cent(task, "truncated")
+        ungraded = _per_cent(task, "timeout") + _per_cent(task, "error")
         if refused:
-            said.append(f"{name}: {refused:.2f} % were refused, and count as not correct.")
+            sentences.append(f"{name}: {refused:.2f} % were refused, and count as not correct.")
         if truncated >= TRUNCATED_WARNING:
-            said.append(
+            sentences.append(
                 f"{name}: {truncated:.1f} % were cut off at {task['settings']['max_new_tokens']:,} "
                 "tokens; a larger --max_new_tokens may raise the score."
             )
-        if any(ungraded):
-            said.append(
-                f"{name}: {sum(ungraded):.2f} % could not be graded and count as not correct; the "
+        if ungraded:
+            sentences.append(
+                f"{name}: {ungraded:.2f} % could not be graded and count as not correct; the "
                 "same command tries again."
             )
-    return said
+    return sentences
 
 
-def draw(found: Mapping[str, Any], path: Path) -> Path:
+def draw(results: Mapping[str, Any], path: Path) -> Path:
     """Draws pass@j over j, a panel for each benchmark, as a PNG."""
-    model = found["model"].rpartition("#")[2]
-    rows = [
-        {**row, "benchmark": name, "model": Path(model).name or model}
-        for name, task in found["tasks"].items()
-        for row in task["rows"]
-        if row["quantity"] == "pass_at"
-    ]
-    panels = {
-        name: Panel(name, "pass@j", f"{task['items']:,} items", limits=(0, 1))
-        for name, task in found["tasks"].items()
-    }
-    over: dict[str, Any] = {"x": "j", "xlabel": "samples j (bands: 95 %, by item)", "line": "model"}
-    figure = plot(rows, panels, panel="benchmark", scale="log2", columns=3, **over)
+    model = results["model"].rpartition("#")[2]
+    rows = []
+    panels = {}
+    for name, task in results["tasks"].items():
+        panels[name] = Panel(name, "pass@j", f"{task['items']:,} items", limits=(0, 1))
+        for row in task["rows"]:
+            if row["quantity"] == "pass_at":
+                rows.append({**row, "benchmark": name, "model": Path(model).name or model})
+    figure = plot(
+        rows,
+        panels,
+        x="j",
+        xlabel="samples j (bands: 95 %, by item)",
+        line="model",
+        panel="benchmark",
+        scale="log2",
+        columns=3,
+    )
     return style.save_png(figure, path)
 
 
-def value_of(task: Mapping[str, Any], quantity: str, j: int | None = None) -> Mapping[str, Any]:
+def value_of(task: Task, quantity: str, j: int | None = None) -> Mapping[str, Any]:
     """One figure of a benchmark with its interval; None where there is none."""
-    found = (row for row in task["rows"] if row["quantity"] == quantity and row["j"] == j)
-    return next(found, {"value": None, "low": None, "high": None})
+    for row in task["rows"]:
+        if row["quantity"] == quantity and row["j"] == j:
+            return row
+    return {"value": None, "low": None, "high": None}
 
 
-def _share(task: Mapping[str, Any], quantity: str, j: int | None = None) -> str:
+def _per_cent(task: Task, quantity: str) -> float:
+    return 100 * (value_of(task, quantity)["value"] or 0)
+
+
+def _share(task: Task, quantity: str, j: int | None = None) -> str:
     return _interval(value_of(task, quantity, j))
 
 
@@ -122,5 +137,9 @@ def _interval(row: Mapping[str, Any]) -> str:
     return style.interval(row["value"], row["low"], row["high"], ".1f", 100)
 
 
-def _number(task: Mapping[str, Any], quantity: str, scale: float = 1) -> str:
-    return style.interval(value_of(task, quantity)["value"], None, None, ".1f", scale)
+def _number(task: Task, quantity: str, scale: float = 1) -> str:
+    return _plain(value_of(task, quantity)["value"], scale)
+
+
+def _plain(value: float | None, scale: float) -> str:
+    return "-" if value is None else f"{scale * value:.1f}"

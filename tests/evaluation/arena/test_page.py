@@ -64,8 +64,8 @@ def test_the_page_holds_every_text_and_what_the_filters_look_for(bench):
     assert options[:3] == ["", "0", "1"]
     marks = [a for tag, a in found.elements if tag == "span" and "data-verdict" in a]
     assert len(marks) == 8 and {each["data-judge"] for each in marks} == {"0"}
-    first = questions(bench[0], ["j"], ["m0"])[0]["models"][0]["judged"]["j"]
-    assert (first["signs"], first["kind"]) == ("? ?", "a verdict is missing")
+    first = questions(bench[0], ["j"], ["m0"])[0].models[0].judged["j"]
+    assert (first.signs, first.kind) == ("? ?", "a verdict is missing")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_the_page_holds_every_text_and_what_the_filters_look_for(bench):
 def test_a_judgment_is_marked_as_the_model_fared(tmp_path, margins, signs, kind):
     write_judged(tmp_path, [judgment_row("q0", *margins), judgment_row("q1", 1, 1)])
     pools = load(Folder(tmp_path, "own"), ["j"])
-    judged = questions(pools, ["j"], ["m"])[0]["models"][0]["judged"]["j"]
-    assert (judged["signs"], judged["kind"]) == (signs, kind)
+    judged = questions(pools, ["j"], ["m"])[0].models[0].judged["j"]
+    assert (judged.signs, judged.kind) == (signs, kind)
 
 
 def test_nothing_but_our_script_can_run(bench):
