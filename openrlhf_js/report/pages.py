@@ -199,11 +199,9 @@ def evaluations(paths: Sequence[Path]) -> list[Row]:
         for score in scores:
             name = _name_of_model(score.model)
             run = STEP.sub("", name) or "run"
-            match = STEP.search(name)
-            if match:
-                step = int(match[1])
-            else:
-                step = 0 if name == start else None
+            step = _step_in(name)
+            if step is None and name == start:
+                step = 0
             rows[run, step, score.quantity] = {
                 "run": run,
                 "step": step,
@@ -218,6 +216,11 @@ def evaluations(paths: Sequence[Path]) -> list[Row]:
 def _name_of_model(model: str) -> str:
     """The last two folders of a path or repository, or what a server calls it, behind its #."""
     return "-".join(Path(model.rpartition("#")[2]).parts[-2:])
+
+
+def _step_in(name: str) -> int | None:
+    match = STEP.search(name)
+    return int(match[1]) if match else None
 
 
 def _arena_scores(rows: Sequence[Row]) -> list[Score]:
