@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from openrlhf_js.common.files import atomic_write
 
-INK, RULE, GRID = "#37352f", "#c9c8c5", "#e3e2e0"
-SOLID, DASHED, DOTTED, DASH_DOT = "-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))
-LONG, DASH_DOT_DOT = (0, (10, 3)), (0, (5, 2, 1, 2, 1, 2))
+INK = "#37352f"
+RULE = "#c9c8c5"
+GRID = "#e3e2e0"
+SOLID = "-"
 MOST_USED = ("js", "rloo", "js_plus", "bloo")  # whose looks other series get first
 # On the right of the axes, with names in the colours of their lines.
 LEGEND: Any = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "labelcolor": "linecolor"}
@@ -48,19 +50,18 @@ def series_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
     looks = {name: ESTIMATORS[name].look for name in (*MOST_USED, *ESTIMATORS)}
     free = [look for name, look in looks.items() if name not in names] or list(looks.values())
-    unknown = [name for name in names if name not in looks]
-    for number, name in enumerate(unknown):
-        looks[name] = free[number % len(free)]
-    return {
-        name: {
-            "color": looks[name].colour,
-            "linestyle": looks[name].dashes,
-            "marker": looks[name].marker,
+    free_looks = itertools.cycle(free)
+    styles = {}
+    for name in names:
+        look = looks[name] if name in looks else next(free_looks)
+        styles[name] = {
+            "color": look.colour,
+            "linestyle": look.dashes,
+            "marker": look.marker,
             "markersize": 4.5,
             "linewidth": 1.8,
         }
-        for name in names
-    }
+    return styles
 
 
 def figure(nrows: int = 1, ncols: int = 1, width: float = 5.6, height: float = 3.6) -> Figure:
@@ -73,11 +74,18 @@ def figure(nrows: int = 1, ncols: int = 1, width: float = 5.6, height: float = 3
 
 def dress(axes: Axes, title: str, xlabel: str, ylabel: str, note: str = "") -> None:
     """Frame, grid and text; the note is a smaller line under the title."""
-    pad = 20 if note else 8
-    bold: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "color": INK}
-    axes.set_title(printable(title), loc="left", pad=pad, **bold)
-    small: dict[str, Any] = {"fontsize": 9, "color": INK, "alpha": 0.8}
-    axes.text(0, 1.025, printable(note), transform=axes.transAxes, **small).set_in_layout(False)
+    axes.set_title(
+        printable(title),
+        loc="left",
+        pad=20 if note else 8,
+        fontsize=12,
+        fontweight="bold",
+        color=INK,
+    )
+    below_title = axes.text(
+        0, 1.025, printable(note), transform=axes.transAxes, fontsize=9, color=INK, alpha=0.8
+    )
+    below_title.set_in_layout(False)
     axes.set_xlabel(xlabel, color=INK)
     axes.set_ylabel(ylabel, color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
@@ -106,10 +114,12 @@ def interval(
 
 def svg(drawn: Figure) -> str:
     """The picture from its first tag on, the same bytes every time."""
-    text, no_metadata = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    file = io.StringIO()
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with rc_context(HOUSE):
-        drawn.savefig(text, format="svg", metadata=no_metadata)
-    return "".join(text.getvalue().partition("<svg")[1:])
+        drawn.savefig(file, format="svg", metadata=no_metadata)
+    text = file.getvalue()
+    return text[text.index("<svg") :]
 
 
 def svg_source(drawn: Figure) -> str:
@@ -131,4 +141,6 @@ def save_png(drawn: Figure, path: Path) -> Path:
 
 def printable(name: str) -> str:
     """The name with a mark for what does not print, which no picture or page may hold."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name
+    )
