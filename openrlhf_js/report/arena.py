@@ -8,11 +8,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
+import altair as alt
 from markdown_it import MarkdownIt
 from markupsafe import Markup
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
 from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.score import MARGIN_OF_A, Board, Pool, Row
@@ -20,8 +18,7 @@ from openrlhf_js.report import style
 from openrlhf_js.report.pages import TEMPLATES, render
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
-TITLE_WIDTH = 44  # characters
-NAME_WIDTH = 48
+TITLE_WIDTH = 64  # characters
 # Text stays text: no HTML, and links and pictures as they are written, which load nothing.
 MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 MARKDOWN.disable(["link", "autolink", "image", "reference", "entity"])
@@ -122,26 +119,31 @@ def markdown(text: str) -> Markup:
     return Markup(MARKDOWN.render(text))
 
 
-def image(board: Board, boards: Sequence[Board]) -> Figure:
+def image(board: Board, boards: Sequence[Board]) -> alt.LayerChart:
     """The scores with their intervals, the best model on top, over the x-axis of all boards."""
-    ends = ("score", "ci_low", "ci_high")
-    scores = [row[end] for other in boards for row in other.rows for end in ends]
-    rows = board.rows[::-1]
-    score, low, high = np.array([[row[end] for end in ends] for row in rows]).T
-    with rc_context(style.HOUSE):
-        figure = style.figure(width=8, height=1.3 + 0.3 * len(rows))
-        axes = figure.axes[0]
-        places = range(len(rows))
-        reach = [score - low, high - score]
-        axes.errorbar(score, places, xerr=reach, fmt="o", color=style.INK)
-        axes.axvline(50, color=style.INK, linewidth=1, linestyle="--")
-        axes.set_yticks(places, [style.printable(row["model"])[:NAME_WIDTH] for row in rows])
-        axes.set_ylim(-0.6, len(rows) - 0.4)
-        axes.set_xlim(np.min(scores) - 2, np.max(scores) + 2)
-        style.dress(axes, "", f"score, per cent ({board.interval})", "")
-        title = textwrap.fill(style.printable(board.title), TITLE_WIDTH)
-        axes.set_title(title, loc="left", fontweight="bold", color=style.INK)
-    return figure
+    rows = [
+        {
+            "model": style.printable(row["model"]),
+            "score": row["score"],
+            "low": row["ci_low"],
+            "high": row["ci_high"],
+        }
+        for row in board.rows
+    ]
+    ends = [row[end] for other in boards for row in other.rows for end in ("ci_low", "ci_high")]
+    scale = alt.Scale(domain=[min(ends) - 2, max(ends) + 2], nice=False, zero=False)
+    label = f"score, per cent ({board.interval})"
+    scores = alt.Chart(alt.InlineData(values=rows)).encode(
+        y=alt.Y("model:N", sort=None, title=None, axis=alt.Axis(grid=True)),
+        x=alt.X("score:Q", scale=scale, title=label),
+    )
+    points = scores.mark_point(filled=True, size=60, color=style.INK, opacity=1)
+    intervals = scores.mark_rule(color=style.INK).encode(x=alt.X("low:Q", title=label), x2="high:Q")
+    even = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK, strokeDash=[5, 3])
+    title = textwrap.wrap(style.printable(board.title), TITLE_WIDTH)
+    return alt.layer(even.encode(x=alt.datum(50)), intervals, points).properties(
+        width=560, height=alt.Step(28), title=alt.Title(title)
+    )
 
 
 def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str] = ()) -> str:

@@ -8,18 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
-from matplotlib.figure import Figure
 
 from openrlhf_js.common.console import cell
-from openrlhf_js.report import style
-from openrlhf_js.report.plot import Panel, Row, plot
+from openrlhf_js.report import plot, style
+from openrlhf_js.report.plot import Axis, Panel, Row
 
 Summary = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
 
 NORMAL_95 = 1.96
-WIDE = (5.9, 4.4)  # inches, of a panel
 FAR = -100.0  # percent: a baseline below would leave no room for the others
 ERRORS = {  # the quantity of the left panel, and how it is drawn
     "mse": Panel("Error of the baseline to the true value", "mean squared error", log=True),
@@ -38,7 +37,7 @@ def picture(path: Path) -> Path:
     return style.save_png(figure, path.with_suffix(".png"))
 
 
-def draw(summary: Summary, arrays: Arrays) -> Figure:
+def draw(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """The picture of a result."""
     if summary["lab"] == "value":
         return _values(summary, arrays)
@@ -63,7 +62,7 @@ def table(summary: Summary) -> list[dict[str, str]]:
     return [{name: line.get(name, "-") for name in columns} for line in lines.values()]
 
 
-def _errors(summary: Summary) -> Figure:
+def _errors(summary: Summary) -> alt.ConcatChart:
     """The error of every baseline, and how much lower than rloo's it is: over m, or over the
     checkpoints of a training in panels for every m."""
     training = summary.get("checkpoints")
@@ -94,37 +93,26 @@ def _errors(summary: Summary) -> Figure:
     ]
     looks = {
         _label(name, summary["gradients"]): look
-        for name, look in style.series_styles(list(summary["gradients"])).items()
+        for name, look in style.series_looks(list(summary["gradients"])).items()
     }
     if not training:
-        return plot(
-            shown,
-            panels,
-            x="m",
-            xlabel="responses to a prompt, m",
-            line="line",
-            scale="categories",
-            size=WIDE,
-            title=summary.get("title", ""),
-            looks=looks,
-        )
+        axis = Axis("m", "responses to a prompt, m", "categories")
+        drawings = plot.draw(shown, panels, axis, line="line", looks=looks)
+        return plot.picture(drawings, title=summary.get("title", ""))
     counts = dict.fromkeys(row["m"] for row in reductions)
-    return plot(
+    drawings = plot.draw(
         [{**row, "panel": f"{row['quantity']}, m = {row['m']}"} for row in shown],
         {
             f"{name}, m = {m}": replace(panel, title=f"{panel.title}, m = {m}")
             for name, panel in panels.items()
             for m in counts
         },
-        x="step",
-        xlabel="training step",
+        Axis("step", "training step"),
         line="line",
         panel="panel",
-        columns=max(2, len(counts)),
-        size=WIDE,
-        title=", ".join(training),
         looks=looks,
     )
+    return plot.picture(drawings, title=", ".join(training))
 
 
 def _label(estimator: str, gradients: Mapping[str, str]) -> str:
@@ -135,7 +123,7 @@ def _label(estimator: str, gradients: Mapping[str, str]) -> str:
     return f"{estimator} (biased)" if kind == "biased" else estimator
 
 
-def _curves(summary: Summary, arrays: Arrays) -> Figure:
+def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """For every set of prompts and m: what every shrinkage saves, and where the rules are."""
     places: dict[str, list[dict[str, Any]]] = {}  # the rows of each panel
     for row in summary["rows"]:
@@ -162,19 +150,11 @@ def _curves(summary: Summary, arrays: Arrays) -> Figure:
         place: Panel(place, "lower than rloo by, %", _note(place_rows), limits, reference=0)
         for place, place_rows in places.items()
     }
-    looks = style.series_styles(list(dict.fromkeys(row["line"] for row in rows)))
-    looks[SAME] = {**looks[SAME], "marker": "", "linestyle": style.SOLID}
-    return plot(
-        rows,
-        panels,
-        x="shrinkage",
-        xlabel="shrinkage λ: 0 is rloo, 1 is bloo",
-        line="line",
-        panel="panel",
-        columns=4,
-        title="Squared distance to the true gradient, 95 % intervals",
-        looks=looks,
-    )
+    looks = style.series_looks(list(dict.fromkeys(row["line"] for row in rows)))
+    looks[SAME] = looks[SAME]._replace(marker="", dashes=style.SOLID)
+    axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
+    drawings = plot.draw(rows, panels, axis, line="line", panel="panel", looks=looks)
+    return plot.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
 
 
 def _rules(rows: Sequence[Row]) -> list[Row]:
@@ -210,7 +190,7 @@ def _limits(reductions: np.ndarray) -> tuple[float, float]:
     return bottom - margin, top + margin
 
 
-def _values(summary: Summary, arrays: Arrays) -> Figure:
+def _values(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """The value of each prompt, in ascending order, a line for each group of prompts."""
     values = arrays["values"]
     reach = NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
@@ -229,11 +209,7 @@ def _values(summary: Summary, arrays: Arrays) -> Figure:
     mean_text = style.interval(mean["value"], mean["low"], mean["high"])
     equal = figures["all_rewards_equal"]["value"]
     note = f"mean {mean_text}; all rewards equal for {equal:.0%}"
-    return plot(
-        rows,
-        {"value": Panel("The value of each prompt", "mean reward, 1.96 standard errors", note)},
-        x="share",
-        xlabel="share of the prompts whose value is no greater",
-        line="group",
-        size=(8, 4.2),
-    )
+    panel = Panel("The value of each prompt", "mean reward, 1.96 standard errors", note)
+    axis = Axis("share", "share of the prompts whose value is no greater")
+    drawings = plot.draw(rows, {"value": panel}, axis, line="group")
+    return plot.picture(drawings, size=(640, 300))

@@ -14,13 +14,13 @@ from markupsafe import Markup
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.report import lab, panels, passk, style
-from openrlhf_js.report.chart import chart, script
+from openrlhf_js.report import lab, panels, passk, plot, style
 from openrlhf_js.report.plot import Panel, Row
 from openrlhf_js.report.runs import Condition, compare_flags
 
 PAGE = "report.html"
 LAB_RESULTS = ("value", "mse", "gradient", "sweep", "heterogeneity", "simulate")
+STEPS = plot.Axis("step", "training step")
 STEP = re.compile(r"[-_]*(?:global[-_])?(?:step|checkpoint)[-_]?(\d+).*")  # in a name
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -91,7 +91,7 @@ def write(
         differing=differing,
         agreeing=agreeing,
         sections=charts,
-        script=script() if charts else "",
+        script=plot.script() if charts else "",
         left_out=left_out,
         lab=results,
         scores=lab.table({"rows": scores}),
@@ -104,7 +104,7 @@ def write(
 
 def draw_runs(conditions: Sequence[Condition], smooth: int | None = None) -> Curves:
     """Charts of all that runs logged."""
-    looks = style.series_styles([condition.name for condition in conditions])
+    looks = style.series_looks([condition.name for condition in conditions])
     charts: dict[str, Markup] = {}
     left_out: list[str] = []
     if not conditions:
@@ -120,9 +120,7 @@ def draw_runs(conditions: Sequence[Condition], smooth: int | None = None) -> Cur
             if not drawn:
                 left_out.append(f"{curve.title} ({curve.flag})" if curve.flag else curve.title)
         if shown:
-            charts[section] = chart(
-                rows, shown, x="step", xlabel="training step", line="run", looks=looks
-            )
+            charts[section] = plot.page(plot.draw(rows, shown, STEPS, line="run", looks=looks))
     return Curves(charts, left_out)
 
 
@@ -130,7 +128,7 @@ def _draw_scores(scores: Sequence[Row]) -> Markup:
     rows = [row for row in scores if row["step"] is not None]
     quantities = dict.fromkeys(row["quantity"] for row in rows)
     shown = {quantity: Panel(quantity, "%", intervals="bars") for quantity in quantities}
-    return chart(rows, shown, x="step", xlabel="training step", line="run")
+    return plot.page(plot.draw(rows, shown, STEPS, line="run"))
 
 
 def _states(conditions: Sequence[Condition]) -> list[dict[str, str]]:

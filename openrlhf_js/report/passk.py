@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.report import style
-from openrlhf_js.report.plot import Panel, plot
+from openrlhf_js.report import plot, style
+from openrlhf_js.report.plot import Axis, Panel
 
 TRUNCATED_WARNING = 5.0  # per cent
 STATUSES = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
@@ -104,17 +104,9 @@ def draw(results: Mapping[str, Any], path: Path) -> Path:
         for row in task["rows"]:
             if row["quantity"] == "pass_at":
                 rows.append({**row, "benchmark": name, "model": Path(model).name or model})
-    figure = plot(
-        rows,
-        panels,
-        x="j",
-        xlabel="samples j (bands: 95 %, by item)",
-        line="model",
-        panel="benchmark",
-        scale="log2",
-        columns=3,
-    )
-    return style.save_png(figure, path)
+    axis = Axis("j", "samples j (bands: 95 %, by item)", "log2")
+    drawings = plot.draw(rows, panels, axis, line="model", panel="benchmark")
+    return style.save_png(plot.picture(drawings), path)
 
 
 def value_of(task: Task, quantity: str, j: int | None = None) -> Mapping[str, Any]:

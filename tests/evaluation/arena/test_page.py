@@ -200,6 +200,9 @@ def test_cells_and_files(bench):
     every = [*boards, controlled]
     drawn = [image(each, every) for each in (controlled, controlled, *boards)]
     assert style.svg(drawn[0]) == style.svg(drawn[1]) and "m0" in style.svg(drawn[2])
-    assert len({each.axes[0].get_xlim() for each in drawn}) == 1
-    long = image(controlled._replace(title="judged by " + "somebody + " * 20), every).axes[0]
-    assert max(map(len, long.get_title(loc="left").split("\n"))) <= 44  # what the picture holds
+    specifications = [style.specification(each) for each in drawn]
+    domains = [each["layer"][2]["encoding"]["x"]["scale"]["domain"] for each in specifications]
+    assert all(domain == domains[0] for domain in domains)
+    long = image(controlled._replace(title="judged by " + "somebody + " * 20), every)
+    lines = style.specification(long)["title"]["text"]
+    assert len(lines) > 1 and max(map(len, lines)) <= 64  # what the picture holds
