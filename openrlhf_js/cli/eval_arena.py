@@ -17,7 +17,7 @@ from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
-if TYPE_CHECKING:  # pandas, scipy, statsmodels and matplotlib: not for --help
+if TYPE_CHECKING:  # pandas, scipy, statsmodels and altair: not for --help
     from openrlhf_js.evaluation.arena.data import Folder
     from openrlhf_js.evaluation.arena.protocol import JudgeSettings
     from openrlhf_js.evaluation.arena.score import Board, Pool

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -160,55 +160,51 @@ def _chart(drawing: Drawing, interactive: bool = False) -> alt.LayerChart:
     """The chart of a panel, without its title."""
     panel = drawing.panel
     points = _points(drawing)
-    names = [style.printable(name) for name in drawing.lines]
-    looks = [drawing.looks[name] for name in drawing.lines]
-
-    def scale(values: Iterable[Any]) -> alt.Scale:
-        return alt.Scale(domain=names, range=list(values))
-
     legend: Any = alt.Legend(labelExpr=LEGEND_NAME) if len(drawing.looks) > 1 else None
+    colours = _scale(drawing, lambda look: look.colour)
+    shapes = _scale(drawing, lambda look: style.SHAPES[look.marker])
+    dashes = _scale(drawing, style.dashes)
     series = alt.Chart().encode(
-        x=_horizontal(drawing, points),
-        color=alt.Color("line:N", legend=legend, scale=scale(look.colour for look in looks)),
+        x=_horizontal(drawing, points), color=alt.Color("line:N", legend=legend, scale=colours)
     )
     chosen = alt.selection_point(name="chosen", fields=["line"], bind="legend")
     if interactive:
-        visible = alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.08))
-        series = series.encode(opacity=visible)
+        series = series.encode(opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0)))
     values = series.encode(y=_vertical(panel, points))
     intervals = series.encode(y=alt.Y("low:Q", title=panel.ylabel), y2="high:Q")
-
-    layers: list[alt.Chart] = []
+    lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH)
+    bands = intervals.mark_area(clip=True, fillOpacity=0.15)
+    bars = intervals.mark_errorbar(clip=True, ticks={"size": 7})
+    markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
+    layers: list[Any] = [
+        lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes)),
+        bands.transform_filter("datum.interval == 'band'"),
+        bars.transform_filter("datum.interval == 'bar'"),
+        markers.transform_filter("datum.marked").encode(
+            shape=alt.Shape("line:N", legend=legend, scale=shapes)
+        ),
+    ]
+    if interactive:
+        zoom = alt.selection_interval(name="zoom", bind="scales")
+        layers[0] = layers[0].add_params(chosen, zoom)  # the legend belongs to the first layer
+        layers.append(_hover(values, drawing))
     if panel.reference is not None:
         rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK)
         layers.append(rule.encode(y=alt.datum(panel.reference)))
-    if (points.interval == "band").any():
-        bands = intervals.transform_filter("datum.interval == 'band'")
-        layers.append(bands.mark_area(fillOpacity=0.15, clip=True))
-    if (points.interval == "bar").any():
-        bars = intervals.transform_filter("datum.interval == 'bar'")
-        layers.append(bars.mark_errorbar(clip=True, ticks={"size": 7}))
-    dashes = alt.StrokeDash("line:N", legend=None, scale=scale(map(style.dashes, looks)))
-    lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH).encode(strokeDash=dashes)
-    shapes = scale(style.SHAPES[look.marker] for look in looks)
-    markers = values.transform_filter("datum.marked").mark_point(clip=True, filled=True, size=70)
-    markers = markers.encode(shape=alt.Shape("line:N", legend=legend, scale=shapes))
-    if interactive:
-        markers = markers.encode(opacity=visible)
-        lines = lines.add_params(chosen, alt.selection_interval(name="zoom", bind="scales"))
-        layers.append(_hover(values, drawing))
-    else:
-        markers = markers.encode(opacity=alt.value(1))
     # A text is much faster than rows: Altair copies and checks those several times.
     data = alt.InlineData(
         values=points.to_csv(index=False, float_format="%.6g"),
         format=alt.CsvDataFormat(type="csv", parse=COLUMNS),
     )
-    return alt.LayerChart(data=data, layer=[*layers, lines, markers])
+    return alt.LayerChart(data=data, layer=layers).resolve_legend(strokeDash="independent")
 
 
-def _title(panel: Panel) -> alt.Title:
-    return alt.Title(style.printable(panel.title), subtitle=style.printable(panel.note))
+def _scale(drawing: Drawing, value_of: Callable[[Look], Any]) -> alt.Scale:
+    """What the looks of the lines say, by the line's name."""
+    return alt.Scale(
+        domain=[style.printable(name) for name in drawing.lines],
+        range=[value_of(drawing.looks[name]) for name in drawing.lines],
+    )
 
 
 def _hover(values: alt.Chart, drawing: Drawing) -> alt.Chart:
