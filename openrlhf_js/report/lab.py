@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 
 from openrlhf_js.common.console import cell
 from openrlhf_js.report import plot, style
@@ -131,21 +132,21 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
         if row.get("prompts"):
             place = f"{row['prompts']}, {place}"
         places.setdefault(place, []).append(row)
-    curves = {
-        name: arrays[f"reduction_{name}"].reshape(len(places), -1)
-        for name in ("percent", "low", "high")
-    }
-    rows: list[Row] = []
-    for i, place in enumerate(places):
-        for j, shrinkage in enumerate(arrays["shrinkage"]):
-            row = {"panel": place, "line": SAME, "shrinkage": shrinkage}
-            row["value"] = curves["percent"][i, j]
-            row["low"] = curves["low"][i, j]
-            row["high"] = curves["high"][i, j]
-            rows.append(row)
+    shrinkage = arrays["shrinkage"]
+    curves = pd.DataFrame(
+        {
+            "panel": np.repeat(list(places), len(shrinkage)),
+            "line": SAME,
+            "shrinkage": np.tile(shrinkage, len(places)),
+            "value": arrays["reduction_percent"].ravel(),
+            "low": arrays["reduction_low"].ravel(),
+            "high": arrays["reduction_high"].ravel(),
+        }
+    )
+    rows: list[Row] = curves.to_dict("records")
     for place, place_rows in places.items():
         rows += [{**rule, "panel": place} for rule in _rules(place_rows)]
-    limits = _limits(curves["percent"])
+    limits = _limits(arrays["reduction_percent"])
     panels = {
         place: Panel(place, "lower than rloo by, %", _note(place_rows), limits, reference=0)
         for place, place_rows in places.items()
@@ -194,16 +195,14 @@ def _values(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """The value of each prompt, in ascending order, a line for each group of prompts."""
     values = arrays["values"]
     reach = NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
-    least, greatest = arrays["rewards"].min(), arrays["rewards"].max()
+    least = arrays["rewards"].min()
+    greatest = arrays["rewards"].max()
     low = (values - reach).clip(least, greatest)  # no value is beyond
     high = (values + reach).clip(least, greatest)
-    rows: list[Row] = []
-    for group in dict.fromkeys(arrays["groups"].tolist()):
-        members = np.flatnonzero(arrays["groups"] == group)
-        ascending = members[np.argsort(values[members], kind="stable")]
-        for rank, i in enumerate(ascending, 1):
-            row = {"group": group, "quantity": "value", "share": rank / len(members)}
-            rows.append({**row, "value": values[i], "low": low[i], "high": high[i]})
+    groups = arrays["groups"].tolist()
+    prompts = pd.DataFrame({"group": groups, "value": values, "low": low, "high": high})
+    prompts["share"] = prompts.groupby("group").value.rank(method="first", pct=True)
+    rows = prompts.assign(quantity="value").to_dict("records")
     figures = {row["quantity"]: row for row in summary["rows"] if row["group"] == "all"}
     mean = figures["mean_value"]
     mean_text = style.interval(mean["value"], mean["low"], mean["high"])

@@ -142,13 +142,16 @@ def _states(conditions: Sequence[Condition]) -> list[dict[str, str]]:
 
 def _title(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
     """The runs, the model that they share, and the tasks of their evaluations, else prompts."""
-    names = ", ".join(condition.name for condition in conditions) or "Report"
+    tasks = []
+    for title in panels.titles(panels.PASS_AT_1, conditions).values():
+        _, _, task = title.partition(", ")
+        if task:
+            tasks.append(task)
     model = _end_of_path(flags.get("--actor.model_name_or_path", ""))
     prompts = _end_of_path(flags.get("--data.prompt_dataset", ""))
-    pass_at_1 = panels.titles(panels.PASS_AT_1, conditions).values()
-    tasks = [title.partition(", ")[2] for title in pass_at_1]
-    data = ", ".join(task for task in tasks if task) or prompts
+    data = ", ".join(tasks) or prompts
     subject = " on ".join(part for part in (model, data) if part)
+    names = ", ".join(condition.name for condition in conditions) or "Report"
     return f"{names}: {subject}" if subject else names
 
 

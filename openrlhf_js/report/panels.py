@@ -155,7 +155,9 @@ def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     tag_titles = {}
     for tag in sorted(logged):
         match = re.fullmatch(curve.tag, tag)
-        if match and any(series.any() for c in conditions for series in c.series(tag)):
+        if match is None:
+            continue
+        if any(series.any() for condition in conditions for series in condition.series(tag)):
             names = [name for name in match.groups() if name not in ("", "held_out")]
             tag_titles[tag] = ", ".join([curve.title, *names])
     return tag_titles

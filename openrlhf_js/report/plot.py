@@ -165,38 +165,42 @@ def _chart(drawing: Drawing, interactive: bool = False) -> alt.LayerChart:
     shapes = _scale(drawing, lambda look: style.SHAPES[look.marker])
     dashes = _scale(drawing, style.dashes)
     series = alt.Chart().encode(
-        x=_horizontal(drawing, points), color=alt.Color("line:N", legend=legend, scale=colours)
+        x=_horizontal(drawing, points),
+        color=alt.Color("line:N", legend=legend, scale=colours),
     )
     chosen = alt.selection_point(name="chosen", fields=["line"], bind="legend")
     if interactive:
-        series = series.encode(opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0)))
+        visible = alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0))
+        series = series.encode(opacity=visible)
     values = series.encode(y=_vertical(panel, points))
     intervals = series.encode(y=alt.Y("low:Q", title=panel.ylabel), y2="high:Q")
+
     lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH)
+    lines = lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes))
     bands = intervals.mark_area(clip=True, fillOpacity=0.15)
+    bands = bands.transform_filter("datum.interval == 'band'")
     bars = intervals.mark_errorbar(clip=True, ticks={"size": 7})
+    bars = bars.transform_filter("datum.interval == 'bar'")
     markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
-    layers: list[Any] = [
-        lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes)),
-        bands.transform_filter("datum.interval == 'band'"),
-        bars.transform_filter("datum.interval == 'bar'"),
-        markers.transform_filter("datum.marked").encode(
-            shape=alt.Shape("line:N", legend=legend, scale=shapes)
-        ),
-    ]
+    markers = markers.encode(shape=alt.Shape("line:N", legend=legend, scale=shapes))
+    markers = markers.transform_filter("datum.marked")
+    if interactive:  # the legend belongs to the first layer
+        lines = lines.add_params(chosen, alt.selection_interval(name="zoom", bind="scales"))
+    layers: list[Any] = [lines, bands, bars, markers]
     if interactive:
-        zoom = alt.selection_interval(name="zoom", bind="scales")
-        layers[0] = layers[0].add_params(chosen, zoom)  # the legend belongs to the first layer
         layers.append(_hover(values, drawing))
     if panel.reference is not None:
         rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK)
         layers.append(rule.encode(y=alt.datum(panel.reference)))
-    # A text is much faster than rows: Altair copies and checks those several times.
-    data = alt.InlineData(
+    return alt.LayerChart(data=_data(points), layer=layers).resolve_legend(strokeDash="independent")
+
+
+def _data(points: pd.DataFrame) -> alt.InlineData:
+    """The points as text, which is faster than rows: Altair copies and checks those often."""
+    return alt.InlineData(
         values=points.to_csv(index=False, float_format="%.6g"),
         format=alt.CsvDataFormat(type="csv", parse=COLUMNS),
     )
-    return alt.LayerChart(data=data, layer=layers).resolve_legend(strokeDash="independent")
 
 
 def _scale(drawing: Drawing, value_of: Callable[[Look], Any]) -> alt.Scale:
@@ -236,45 +240,50 @@ def _places(drawing: Drawing) -> dict[Any, float]:
 
 def _points(drawing: Drawing) -> pd.DataFrame:
     """The data of a chart: COLUMNS of each point."""
-    bars = drawing.panel.intervals == "bars"
     places = _places(drawing)
     width = max(places.values()) - min(places.values())
     points = []
     for i, (name, rows) in enumerate(drawing.lines.items()):
+        bars = drawing.panel.intervals == "bars"
         shift = 0.0
         if bars and len(rows) > 1:  # side by side, so that none hides another
-            shift = (i - (len(drawing.lines) - 1) / 2) * DODGE * max(width, 1)
-        every = 1 if bars else math.ceil(len(rows) / MAX_MARKERS)
+            from_middle = i - (len(drawing.lines) - 1) / 2
+            shift = from_middle * DODGE * max(width, 1)
+        marked_every = 1 if bars else math.ceil(len(rows) / MAX_MARKERS)
         for j, row in enumerate(rows):
-            bounded = finite(row.get("low")) and finite(row.get("high"))
-            interval = "bar" if bars or len(rows) == 1 else "band"
+            setting = row[drawing.axis.setting]
             point = {
                 "line": style.printable(name),
-                "at": row[drawing.axis.setting],
-                "x": places[row[drawing.axis.setting]] + shift,
+                "at": setting,
+                "x": places[setting] + shift,
                 "value": row["value"],
-                "low": row["low"] if bounded else math.nan,
-                "high": row["high"] if bounded else math.nan,
-                "marked": int(j % every == 0),
-                "interval": interval if bounded else "",
+                "low": math.nan,
+                "high": math.nan,
+                "marked": int(j % marked_every == 0),
+                "interval": "",
             }
+            if finite(row.get("low")) and finite(row.get("high")):
+                point["low"] = row["low"]
+                point["high"] = row["high"]
+                point["interval"] = "bar" if bars or len(rows) == 1 else "band"
             points.append(point)
     return pd.DataFrame(points)
 
 
 def _horizontal(drawing: Drawing, points: pd.DataFrame) -> alt.X:
-    low, high = points.x.min(), points.x.max()
-    margin = 0.04 * (high - low) or 0.5
-    scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
     places = _places(drawing)
     if drawing.axis.scale == "linear":
         integers = all(place.is_integer() for place in places.values())
         ticks = alt.Axis(tickCount=6, tickMinStep=1 if integers else 0)
     else:
-        at = json.dumps(list(places.values()))
-        labels = json.dumps([style.printable(str(value)) for value in places])
-        label = f"{labels}[indexof({at}, datum.value)]"
-        ticks = alt.Axis(values=list(places.values()), labelExpr=label)
+        at = list(places.values())
+        labels = [style.printable(str(value)) for value in places]
+        label = f"{json.dumps(labels)}[indexof({json.dumps(at)}, datum.value)]"
+        ticks = alt.Axis(values=at, labelExpr=label)
+    low = points.x.min()
+    high = points.x.max()
+    margin = 0.04 * (high - low) or 0.5
+    scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
     return alt.X("x:Q", title=drawing.axis.label, scale=scale, axis=ticks)
 
 
@@ -285,28 +294,31 @@ def _vertical(panel: Panel, points: pd.DataFrame) -> alt.Y:
     if panel.reference is not None:
         heights.append(panel.reference)
     if panel.log and (points.value > 0).all():
-        low, high = _padded([math.log10(height) for height in heights if height > 0])
-        decades = range(math.floor(low), math.ceil(high) + 1)
-        axis = alt.Axis(
-            values=[digit * 10.0**decade for decade in decades for digit in (1, 2, 5)],
-            labelExpr="format(datum.value, '~g')",
-        )
-        scale = alt.Scale(type="log", domain=[10**low, 10**high], nice=False)
+        scale, axis = _logarithmic([height for height in heights if height > 0])
     else:
         bottom, top = panel.limits
         least = min(heights) if bottom is None else bottom
         greatest = max(heights) if top is None else top
-        low, high = _padded([least, greatest])
+        domain = _padded(least, greatest)
+        scale = alt.Scale(domain=domain, nice=False, zero=False)
         axis = alt.Axis(tickCount=6)
-        scale = alt.Scale(domain=[low, high], nice=False, zero=False)
     return alt.Y("value:Q", title=panel.ylabel, scale=scale, axis=axis)
 
 
-def _padded(heights: Sequence[float]) -> tuple[float, float]:
-    """The least and greatest height with a margin."""
-    low, high = min(heights), max(heights)
+def _logarithmic(heights: Sequence[float]) -> tuple[alt.Scale, alt.Axis]:
+    """A scale with ticks at 1, 2 and 5 times the powers of ten."""
+    low, high = _padded(math.log10(min(heights)), math.log10(max(heights)))
+    ticks = []
+    for exponent in range(math.floor(low), math.ceil(high) + 1):
+        ticks += [digit * 10.0**exponent for digit in (1, 2, 5)]
+    scale = alt.Scale(type="log", domain=[10**low, 10**high], nice=False)
+    return scale, alt.Axis(values=ticks, labelExpr="format(datum.value, '~g')")
+
+
+def _padded(low: float, high: float) -> list[float]:
+    """The ends of an axis with a margin."""
     margin = 0.05 * (high - low) or 0.1 * abs(high) or 1
-    return low - margin, high + margin
+    return [low - margin, high + margin]
 
 
 def finite(value: Any) -> bool:
