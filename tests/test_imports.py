@@ -15,7 +15,7 @@ HEAVY = STACK | GRADERS_AND_READERS | {"torch"}
     [
         ("openrlhf_js openrlhf_js.cli.main", STACK | {"torch"}),
         ("openrlhf_js.estimators", STACK),
-        ("openrlhf_js.tasks openrlhf_js.stats", HEAVY | {"matplotlib"}),
+        ("openrlhf_js.tasks openrlhf_js.stats", HEAVY | {"altair"}),
         ("openrlhf_js.reward_model.check openrlhf_js.cli.data", HEAVY),
         ("openrlhf_js.cli.lab", HEAVY | {"numpy", "scipy"}),
     ],

@@ -18,7 +18,7 @@ from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
-if TYPE_CHECKING:  # pandas, scipy, statsmodels and matplotlib: not for --help
+if TYPE_CHECKING:  # pandas, scipy, statsmodels and altair: not for --help
     from openrlhf_js.evaluation.arena.board import Board
     from openrlhf_js.evaluation.arena.data import Bench, Folder
     from openrlhf_js.evaluation.arena.judge import Judging

@@ -60,8 +60,15 @@ def work(settings: ReportSettings) -> None:
     from openrlhf_js.report.runs import find_conditions
 
     conditions = find_conditions(settings.runs)
-    page = pages.write(conditions, settings.lab, settings.out, settings.smooth, settings.eval)
+    page = pages.write(
+        conditions,
+        labs=settings.lab,
+        folder=settings.out,
+        smooth=settings.smooth,
+        evaluated=settings.eval,
+    )
     table(final_figures(conditions))
-    for name, each in ((c.name, each) for c in conditions for each in c.runs):
-        say(f"{name}: {each.status(time.time())}")
+    for condition in conditions:
+        for logged_run in condition.runs:
+            say(f"{condition.name}: {logged_run.status(time.time())}")
     say(f"page: {page}")

@@ -2,4 +2,4 @@
 
 from openrlhf_js import needs
 
-needs("eval", "jinja2", "matplotlib")
+needs("eval", "jinja2", "altair", "vl_convert")

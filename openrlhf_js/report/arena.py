@@ -5,18 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import textwrap
-import time
-from collections.abc import Sequence
-from operator import itemgetter
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-import numpy as np
+import altair as alt
 from markdown_it import MarkdownIt
 from markupsafe import Markup
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
-from openrlhf_js import __version__
 from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.board import Board, Row
 from openrlhf_js.evaluation.arena.pool import MARGIN_OF_A, Pool
@@ -24,52 +19,103 @@ from openrlhf_js.report import style
 from openrlhf_js.report.pages import TEMPLATES, render
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
-TITLE_WIDTH, NAME_WIDTH = 44, 48
+TITLE_WIDTH = 64  # characters
 # Text stays text: no HTML, and links and pictures as they are written, which load nothing.
 MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 MARKDOWN.disable(["link", "autolink", "image", "reference", "entity"])
-VERDICTS = {  # by the model's margin in a game: a sign for the list of questions, and words
-    2: ("++", "the model is much better"),
-    1: ("+", "the model is better"),
-    0: ("=", "a tie"),
-    -1: ("\u2212", "the baseline is better"),
-    -2: ("\u2212\u2212", "the baseline is much better"),
-    None: ("?", "the judge gave no verdict"),
+
+
+class Verdict(NamedTuple):
+    """How a game ended for the model."""
+
+    sign: str  # for the list of questions
+    words: str
+
+
+VERDICTS = {  # by the model's margin in a game
+    2: Verdict("++", "the model is much better"),
+    1: Verdict("+", "the model is better"),
+    0: Verdict("=", "a tie"),
+    -1: Verdict("\u2212", "the baseline is better"),
+    -2: Verdict("\u2212\u2212", "the baseline is much better"),
+    None: Verdict("?", "the judge gave no verdict"),
 }
-KINDS = ("a tie", "the model wins", "the baseline wins")  # by the sign of a judgment's points
+TIE, WIN, LOSS = "a tie", "the model wins", "the baseline wins"
 DIFFER = "the games name different winners"
 MISSING = "a verdict is missing"
+KINDS = (TIE, WIN, LOSS, DIFFER, MISSING)
+
+
+class ShownGame(NamedTuple):
+    """A game as the page has it; no text where it was not held or the judge's call failed."""
+
+    verdict: str | None
+    words: str
+    text: str | None
+
+
+class ShownJudgment(NamedTuple):
+    """Two games over a model's answer to a question."""
+
+    signs: str
+    kind: str  # one of KINDS
+    games: list[ShownGame]
+
+
+class ShownAnswer(NamedTuple):
+    """What a model, or the baseline, answered to a question."""
+
+    name: str
+    answer: data.ModelAnswer | None
+    judged: Mapping[str, ShownJudgment]  # by judge; none of the baseline
+
+
+class ShownQuestion(NamedTuple):
+    """A question that was judged, with all answers."""
+
+    question: data.Question
+    baseline: ShownAnswer
+    models: list[ShownAnswer]
 
 
 def cells(board: Board) -> list[Row]:
     """A board's rows as texts for a table."""
-    missing = any(row.get("games_missing") for row in board.rows)
+    games_missing = any(row.get("games_missing") for row in board.rows)
     refused = any(row.get("games_failed") for row in board.rows)
-    return [_cells(row, row["model"] == board.baseline, missing, refused) for row in board.rows]
+    return [
+        _cells(row, row["model"] == board.baseline, games_missing, refused) for row in board.rows
+    ]
 
 
-def _cells(row: Row, baseline: bool, missing: bool, refused: bool) -> Row:
-    def number(name: str, form: str = ".1f", scale: float = 1, unit: str = "") -> str:
-        return "" if row.get(name) is None else f"{scale * row[name]:{form}}{unit}"
+def _cells(row: Row, is_baseline: bool, games_missing: bool, refused: bool) -> Row:
+    def number(name: str, form: str = ".1f") -> str:
+        return "" if row.get(name) is None else f"{row[name]:{form}}"
 
-    low, high = (None, None) if baseline else (row["ci_low"], row["ci_high"])
-    found = {"model": row["model"], "score": style.interval(row["score"], low, high, ".1f")}
+    def share(name: str) -> str:
+        return "" if row.get(name) is None else f"{100 * row[name]:.1f} %"
+
+    texts = {"model": row["model"]}
+    if is_baseline:
+        texts["score"] = number("score")
+    else:
+        texts["score"] = style.interval(row["score"], row["ci_low"], row["ci_high"], ".1f")
     if refused:
-        found["refused"] = number("games_failed", "g")
+        texts["refused"] = number("games_failed", "g")
     if row["style_control"] != "none":
-        found["without control"] = number("score_without_control")
-    if missing:
-        worst = [number(f"worst_case_{end}") for end in ("low", "high")]
-        found["worst case"] = "" if baseline else " to ".join(worst)
-    won = [number(each, "g") for each in ("wins", "losses", "ties")]
-    of = "baseline" if baseline else f"{row['questions']} of {row['questions_of_category']}"
-    return found | {
-        "win/loss/tie": "/".join(filter(None, won)),
-        "questions": of,
-        "contradicts": number("contradictions", scale=100, unit=" %"),
-        "first shown": number("side_a", scale=100, unit=" %"),
-        "tokens": number("mean_tokens", ".0f"),
-    }
+        texts["without control"] = number("score_without_control")
+    if games_missing:
+        worst_case = f"{number('worst_case_low')} to {number('worst_case_high')}"
+        texts["worst case"] = "" if is_baseline else worst_case
+    outcomes = [number(name, "g") for name in ("wins", "losses", "ties")]
+    texts["win/loss/tie"] = "/".join(count for count in outcomes if count)
+    if is_baseline:
+        texts["questions"] = "baseline"
+    else:
+        texts["questions"] = f"{row['questions']} of {row['questions_of_category']}"
+    texts["contradicts"] = share("contradictions")
+    texts["first shown"] = share("side_a")
+    texts["tokens"] = number("mean_tokens", ".0f")
+    return texts
 
 
 def markdown(text: str) -> Markup:
@@ -79,24 +125,31 @@ def markdown(text: str) -> Markup:
     return Markup(MARKDOWN.render(text))
 
 
-def image(board: Board, among: Sequence[Board]) -> Figure:
+def image(board: Board, boards: Sequence[Board]) -> alt.LayerChart:
     """The scores with their intervals, the best model on top, over the x-axis of all boards."""
-    ends = itemgetter("score", "ci_low", "ci_high")
-    every = [ends(row) for each in among for row in each.rows]
-    rows = board.rows[::-1]
-    score, low, high = np.array([ends(row) for row in rows]).T
-    with rc_context(style.HOUSE):
-        figure = style.figure(width=8, height=1.3 + 0.3 * len(rows))
-        axes, places = figure.axes[0], range(len(rows))
-        axes.errorbar(score, places, xerr=[score - low, high - score], fmt="o", color=style.INK)
-        axes.axvline(50, color=style.INK, linewidth=1, linestyle="--")
-        axes.set_yticks(places, [style.printable(row["model"])[:NAME_WIDTH] for row in rows])
-        axes.set_ylim(-0.6, len(rows) - 0.4)
-        axes.set_xlim(np.min(every) - 2, np.max(every) + 2)
-        style.dress(axes, "", f"score, per cent ({board.interval})", "")
-        title = textwrap.fill(style.printable(board.title), TITLE_WIDTH)
-        axes.set_title(title, loc="left", fontweight="bold", color=style.INK)
-    return figure
+    rows = [
+        {
+            "model": style.printable(row["model"]),
+            "score": row["score"],
+            "low": row["ci_low"],
+            "high": row["ci_high"],
+        }
+        for row in board.rows
+    ]
+    ends = [row[end] for other in boards for row in other.rows for end in ("ci_low", "ci_high")]
+    scale = alt.Scale(domain=[min(ends) - 2, max(ends) + 2], nice=False, zero=False)
+    label = f"score, per cent ({board.interval})"
+    scores = alt.Chart(alt.InlineData(values=rows)).encode(
+        y=alt.Y("model:N", sort=None, title=None, axis=alt.Axis(grid=True)),
+        x=alt.X("score:Q", scale=scale, title=label),
+    )
+    points = scores.mark_point(filled=True, size=60, color=style.INK, opacity=1)
+    intervals = scores.mark_rule(color=style.INK).encode(x=alt.X("low:Q", title=label), x2="high:Q")
+    even = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK, strokeDash=[5, 3])
+    title = textwrap.wrap(style.printable(board.title), TITLE_WIDTH)
+    return alt.layer(even.encode(x=alt.datum(50)), intervals, points).properties(
+        width=560, height=alt.Step(28), title=alt.Title(title)
+    )
 
 
 def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str] = ()) -> str:
@@ -110,65 +163,80 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
     shown = [name for name in models if name not in baselines]
     judges = list(dict.fromkeys(judge for pool in pools for judge in pool.judges))
     script = TEMPLATES.get_template("arena.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     filters = {
         "model": shown,
         "judge": judges,
         "category": [pool.category for pool in pools],
-        "verdict": [*KINDS, DIFFER, MISSING],
+        "verdict": KINDS,
     }
     text = render(
         "arena.html",
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
-        written=time.strftime("%Y-%m-%d %H:%M %Z"),
-        version=__version__,
-        boards=[(b, cells(b), style.svg_source(image(b, boards))) for b in boards],
+        boards=[(board, cells(board), style.svg_source(image(board, boards))) for board in boards],
         compared=compared,
         filters=filters,
         questions=questions(pools, judges, shown),
         markdown=markdown,
         sides=("A is the baseline", "A is the model"),
         script=Markup(script),
-        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        digest=digest,
     )
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-def questions(pools: Sequence[Pool], judges: Sequence[str], models: Sequence[str]) -> list[Row]:
+def questions(
+    pools: Sequence[Pool], judges: Sequence[str], models: Sequence[str]
+) -> list[ShownQuestion]:
     """All questions that were judged, with the answers of all, and the games of each judge."""
-    folder, asked = pools[0].folder, data.read_questions(pools[0].folder)
-    against = {pool.category: pool.baseline for pool in pools}
-    answers = {name: data.read_answers(folder, name) for name in {*models, *against.values()}}
-    judged = {
+    folder = pools[0].folder
+    baselines = {pool.category: pool.baseline for pool in pools}
+    answers = {name: data.read_answers(folder, name) for name in {*models, *baselines.values()}}
+    judgments = {
         (model, judge): data.read_judgments(folder.judgments(judge, model))
         for model in models
         for judge in judges
     }
 
-    found = []
-    for uid, question in asked.items():
-        name, own = against.get(question.category), []
-        for model in models if name else ():
-            games = {judge: judged[model, judge].get(uid) for judge in judges}
-            counted = {j: _judged(each) for j, each in games.items()
-                       if each and each.baseline in ("", name)}  # fmt: skip
-            if counted:
-                own.append({"name": model, "answer": answers[model].get(uid), "judged": counted})
-        if name and own:
-            baseline = {"name": name, "answer": answers[name].get(uid)}
-            found.append({"question": question, "baseline": baseline, "models": own})
-    return found
+    shown = []
+    for uid, question in data.read_questions(folder).items():
+        baseline = baselines.get(question.category)
+        if baseline is None:
+            continue
+        answered = []
+        for model in models:
+            judged = {}
+            for judge in judges:
+                judgment = judgments[model, judge].get(uid)
+                if judgment and judgment.baseline in ("", baseline):
+                    judged[judge] = _shown(judgment)
+            if judged:
+                answered.append(ShownAnswer(model, answers[model].get(uid), judged))
+        if answered:
+            by_baseline = ShownAnswer(baseline, answers[baseline].get(uid), {})
+            shown.append(ShownQuestion(question, by_baseline, answered))
+    return shown
 
 
-def _judged(judgment: data.Judgment) -> dict[str, Any]:
-    """Signs, kind and games of a judgment, as the model fared."""
-    of_a = [game and MARGIN_OF_A.get(game.verdict or "") for game in judgment.games]
-    margins = [None if of_a[0] is None else -of_a[0], of_a[1]]
-    signs = sorted(int(np.sign(each)) for each in margins if each is not None)
-    kind = DIFFER if signs == [-1, 1] else KINDS[int(np.sign(sum(signs)))]
-    kind = MISSING if judgment.missing else kind
-    verdicts = [VERDICTS[each] for each in margins]
-    games = [
-        {"verdict": game and game.verdict, "words": words, "text": game and game.text}
-        for game, (_, words) in zip(judgment.games, verdicts, strict=True)
-    ]
-    return {"signs": " ".join(sign for sign, _ in verdicts), "kind": kind, "games": games}
+def _shown(judgment: data.Judgment) -> ShownJudgment:
+    """A judgment as the model fared, which is A in the second game."""
+    margins = []
+    games = []
+    for game, sign in zip(judgment.games, (-1, 1), strict=True):
+        margin = MARGIN_OF_A.get(game.verdict or "") if game else None
+        margin = None if margin is None else sign * margin
+        margins.append(margin)
+        words = VERDICTS[margin].words
+        games.append(ShownGame(game and game.verdict, words, game and game.text))
+    signs = " ".join(VERDICTS[margin].sign for margin in margins)
+    kind = MISSING if judgment.missing else _kind([margin or 0 for margin in margins])
+    return ShownJudgment(signs, kind, games)
+
+
+def _kind(margins: Sequence[int]) -> str:
+    """How two games ended together; one that was not held counts as a tie."""
+    if min(margins) < 0 < max(margins):
+        return DIFFER
+    if max(margins) > 0:
+        return WIN
+    return LOSS if min(margins) < 0 else TIE

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
-from matplotlib.figure import Figure
+import pandas as pd
 
 from openrlhf_js.common.console import cell
-from openrlhf_js.report import style
-from openrlhf_js.report.plot import Panel, plot
+from openrlhf_js.report import plot, style
+from openrlhf_js.report.plot import Axis, Panel, Row
 
 Summary = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
 
 NORMAL_95 = 1.96
 FAR = -100.0  # percent: a baseline below would leave no room for the others
-ERRORS = {  # the quantity of the left panel, and what it is
-    "mse": ("Error of the baseline to the true value", "mean squared error"),
-    "distance": ("Distance to the true gradient", "squared distance ‖g - ∇J‖²"),
+ERRORS = {  # the quantity of the left panel, and how it is drawn
+    "mse": Panel("Error of the baseline to the true value", "mean squared error", log=True),
+    "distance": Panel("Distance to the true gradient", "squared distance ‖g - ∇J‖²", log=True),
 }
+REDUCTION = "reduction_percent"
+SAME = "the same λ for all"  # the curve of a sweep
+FIGURE = ("quantity", "value", "low", "high")  # columns of a row that are no settings
 
 
 def picture(path: Path) -> Path:
@@ -34,130 +38,177 @@ def picture(path: Path) -> Path:
     return style.save_png(figure, path.with_suffix(".png"))
 
 
-def draw(summary: Summary, arrays: Arrays) -> Figure:
+def draw(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """The picture of a result."""
-    drawn = {"value": _values, "sweep": _curves, "heterogeneity": _curves}
-    return drawn.get(summary["lab"], _by_m)(summary, arrays)
+    if summary["lab"] == "value":
+        return _values(summary, arrays)
+    if summary["lab"] in ("sweep", "heterogeneity"):
+        return _curves(summary, arrays)
+    return _errors(summary)
 
 
 def table(summary: Summary) -> list[dict[str, str]]:
     """The rows side by side: one line for each setting, one column for each quantity."""
+    gradients = summary.get("gradients", {})
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
-    kinds = summary.get("gradients", {})
     for row in summary["rows"]:
-        names = [name for name in row if name not in ("quantity", "value", "low", "high")]
-        line = lines.setdefault(tuple(row[name] for name in names), {})
-        line.update({name: cell(row[name]) for name in names})
-        if row.get("estimator") in kinds:
-            line["gradient"] = kinds[row["estimator"]]
+        settings = {name: row[name] for name in row if name not in FIGURE}
+        line = lines.setdefault(tuple(settings.values()), {})
+        for name, value in settings.items():
+            line[name] = cell(value)
+        if row.get("estimator") in gradients:
+            line["gradient"] = gradients[row["estimator"]]
         line[row["quantity"]] = style.interval(row["value"], row["low"], row["high"])
     columns = dict.fromkeys(name for line in lines.values() for name in line)
     return [{name: line.get(name, "-") for name in columns} for line in lines.values()]
 
 
-def _by_m(summary: Summary, arrays: Arrays) -> Figure:
+def _errors(summary: Summary) -> alt.ConcatChart:
     """The error of every baseline, and how much lower than rloo's it is: over m, or over the
     checkpoints of a training in panels for every m."""
-    rows, kinds, training = summary["rows"], summary["gradients"], summary.get("checkpoints")
-    quantity = next(row["quantity"] for row in rows if row["quantity"] in ERRORS)
-    reduced = [row for row in rows if row["quantity"] == "reduction_percent"]
-    far = sorted({row["estimator"] for row in reduced if (row["value"] or 0) < FAR})
-    oracle = [name for name, kind in kinds.items() if kind == "oracle"]
-    names = {name: name + " (biased)" * (kind == "biased") for name, kind in kinds.items()}
-    names |= dict.fromkeys(oracle, "best constant")
-    title, ylabel = ERRORS[quantity]
-    note = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts, 95 % intervals"
-    beyond = f"far higher: {', '.join(far)}" if far else "paired, with 95 % intervals"
-    ends = {row["m"]: f", m = {row['m']}" * bool(training) for row in reduced}
-    error = Panel(title, ylabel, note, log=True, intervals="bars" if training else "band")
-    lower = Panel("Lower than rloo by", "reduction, %", beyond, reference=0, intervals="bars")
+    training = summary.get("checkpoints")
+    quantity = next(row["quantity"] for row in summary["rows"] if row["quantity"] in ERRORS)
+    reductions = [row for row in summary["rows"] if row["quantity"] == REDUCTION]
+    far = sorted({row["estimator"] for row in reductions if (row["value"] or 0) < FAR})
     panels = {
-        f"{name}{end}": replace(panel, title=f"{panel.title}{end}")
-        for name, panel in ((quantity, error), ("reduction_percent", lower))
-        for end in dict.fromkeys(ends.values())
+        quantity: replace(
+            ERRORS[quantity],
+            note=f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts, "
+            "95 % intervals",
+            intervals="bars" if training else "band",
+        ),
+        REDUCTION: Panel(
+            title="Lower than rloo by",
+            ylabel="reduction, %",
+            note=f"far higher: {', '.join(far)}" if far else "paired, with 95 % intervals",
+            reference=0,
+            intervals="bars",
+        ),
     }
-    hidden = {quantity: oracle, "reduction_percent": ["rloo", *far]}
+    oracles = [name for name, kind in summary["gradients"].items() if kind == "oracle"]
+    hidden = {quantity: oracles, REDUCTION: ["rloo", *far]}
     shown = [
-        row | {"estimator": names[row["estimator"]], "panel": row["quantity"] + ends[row["m"]]}
-        for row in rows
-        if row["estimator"] not in hidden.get(row["quantity"], ())
+        {**row, "line": _label(row["estimator"], summary["gradients"])}
+        for row in summary["rows"]
+        if row["quantity"] in panels and row["estimator"] not in hidden[row["quantity"]]
     ]
-    return plot(
-        shown,
-        panels,
-        x="step" if training else "m",
-        xlabel="training step" if training else "responses to a prompt, m",
-        panel="panel",
-        scale="linear" if training else "categories",
-        columns=max(2, len(panels) // 2),
-        size=(5.9, 4.4),
-        title=", ".join(training) if training else summary.get("title", ""),
-        looks={names[name]: look for name, look in style.series_styles(list(kinds)).items()},
-    )
-
-
-def _curves(summary: Summary, arrays: Arrays) -> Figure:
-    """For every set of prompts and m: what every shrinkage saves, and where the rules are."""
-    notes: dict[str, list[str]] = {}
-    points: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in summary["rows"]:
-        where = ", ".join([*filter(None, [row.get("prompts")]), f"m = {row['m']}"])
-        note = notes.setdefault(where, [])
-        value, quantity, point = row["value"], row["quantity"], row["point"]
-        if point == "all rewards":
-            note.append(f"{quantity} {value:.3g}")
-        elif quantity == "shrinkage":
-            points[where, point] = {"panel": where, "line": point, "shrinkage": value}
-            if point == "least distance":
-                note.append(f"least at {style.interval(value, row['low'], row['high'], '.2f')}")
-        elif quantity == "reduction_percent":
-            points[where, point] |= {end: row[end] for end in ("value", "low", "high")}
-    ends = [f"reduction_{end}" for end in ("percent", "low", "high")]
-    value, low, high = (arrays[end].reshape(len(notes), -1) for end in ends)
-    top = float(np.nanmax(value))
-    bottom = max(float(np.nanmin(value)), -2 * top)  # bloo may be worse by any amount
-    limits = bottom - 0.3 * (top - bottom), top + 0.3 * (top - bottom)
-    same = "the same λ for all"
-    curves = [
-        {"panel": where, "line": same, "shrinkage": x, "value": a, "low": b, "high": c}
-        for where, *numbers in zip(notes, value, low, high, strict=True)
-        for x, a, b, c in zip(arrays["shrinkage"], *numbers, strict=True)
-    ]
-    looks = style.series_styles([same, *dict.fromkeys(line for _, line in points)])
-    return plot(
-        [*curves, *points.values()],
+    looks = {
+        _label(name, summary["gradients"]): look
+        for name, look in style.series_looks(list(summary["gradients"])).items()
+    }
+    if not training:
+        axis = Axis("m", "responses to a prompt, m", "categories")
+        drawings = plot.draw(shown, panels, axis, line="line", looks=looks)
+        return plot.picture(drawings, title=summary.get("title", ""))
+    counts = dict.fromkeys(row["m"] for row in reductions)
+    drawings = plot.draw(
+        [{**row, "panel": f"{row['quantity']}, m = {row['m']}"} for row in shown],
         {
-            where: Panel(where, "lower than rloo by, %", ", ".join(note), limits, reference=0)
-            for where, note in notes.items()
+            f"{name}, m = {m}": replace(panel, title=f"{panel.title}, m = {m}")
+            for name, panel in panels.items()
+            for m in counts
         },
-        x="shrinkage",
-        xlabel="shrinkage λ: 0 is rloo, 1 is bloo",
+        Axis("step", "training step"),
         line="line",
         panel="panel",
-        columns=4,
-        title="Squared distance to the true gradient, 95 % intervals",
-        looks=looks | {same: {**looks[same], "marker": "", "linestyle": "-"}},
+        looks=looks,
     )
+    return plot.picture(drawings, title=", ".join(training))
 
 
-def _values(summary: Summary, arrays: Arrays) -> Figure:
-    found = {row["quantity"]: row for row in summary["rows"] if row["group"] == "all"}
-    values, errors = arrays["values"], NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
-    least, greatest = arrays["rewards"].min(), arrays["rewards"].max()  # no value is beyond
-    low, high = ((values + side * errors).clip(least, greatest) for side in (-1, 1))
-    rows = []
-    for group in dict.fromkeys(arrays["groups"].tolist()):
-        own = np.flatnonzero(arrays["groups"] == group)
-        for place, i in enumerate(own[np.argsort(values[own], kind="stable")], 1):
-            row = {"group": group, "quantity": "value", "place": place / len(own)}
-            rows.append({**row, "value": values[i], "low": low[i], "high": high[i]})
-    mean = style.interval(*(found["mean_value"][end] for end in ("value", "low", "high")))
-    note = f"mean {mean}; all rewards equal for {found['all_rewards_equal']['value']:.0%}"
-    return plot(
-        rows,
-        {"value": Panel("The value of each prompt", "mean reward, 1.96 standard errors", note)},
-        x="place",
-        xlabel="share of the prompts whose value is no greater",
-        line="group",
-        size=(8, 4.2),
+def _label(estimator: str, gradients: Mapping[str, str]) -> str:
+    """What a legend calls an estimator."""
+    kind = gradients[estimator]
+    if kind == "oracle":
+        return "best constant"
+    return f"{estimator} (biased)" if kind == "biased" else estimator
+
+
+def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
+    """For every set of prompts and m: what every shrinkage saves, and where the rules are."""
+    places: dict[str, list[dict[str, Any]]] = {}  # the rows of each panel
+    for row in summary["rows"]:
+        place = f"m = {row['m']}"
+        if row.get("prompts"):
+            place = f"{row['prompts']}, {place}"
+        places.setdefault(place, []).append(row)
+    shrinkage = arrays["shrinkage"]
+    curves = pd.DataFrame(
+        {
+            "panel": np.repeat(list(places), len(shrinkage)),
+            "line": SAME,
+            "shrinkage": np.tile(shrinkage, len(places)),
+            "value": arrays["reduction_percent"].ravel(),
+            "low": arrays["reduction_low"].ravel(),
+            "high": arrays["reduction_high"].ravel(),
+        }
     )
+    rows: list[Row] = curves.to_dict("records")
+    for place, place_rows in places.items():
+        rows += [{**rule, "panel": place} for rule in _rules(place_rows)]
+    limits = _limits(arrays["reduction_percent"])
+    panels = {
+        place: Panel(place, "lower than rloo by, %", _note(place_rows), limits, reference=0)
+        for place, place_rows in places.items()
+    }
+    looks = style.series_looks(list(dict.fromkeys(row["line"] for row in rows)))
+    looks[SAME] = looks[SAME]._replace(marker="", dashes=style.SOLID)
+    axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
+    drawings = plot.draw(rows, panels, axis, line="line", panel="panel", looks=looks)
+    return plot.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
+
+
+def _rules(rows: Sequence[Row]) -> list[Row]:
+    """A point for each rule: its mean shrinkage, and how much lower its error is than rloo's."""
+    rules: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        rule = rules.setdefault(row["point"], {"line": row["point"]})
+        if row["quantity"] == "shrinkage":
+            rule["shrinkage"] = row["value"]
+        elif row["quantity"] == REDUCTION:
+            for end in ("value", "low", "high"):
+                rule[end] = row[end]
+    return [rule for rule in rules.values() if "value" in rule]
+
+
+def _note(rows: Sequence[Row]) -> str:
+    """Where the error is least, and what the rewards are like."""
+    notes = []
+    for row in rows:
+        if row["point"] == "all rewards":
+            notes.append(f"{row['quantity']} {row['value']:.3g}")
+        elif row["point"] == "least distance" and row["quantity"] == "shrinkage":
+            least = style.interval(row["value"], row["low"], row["high"], ".2f")
+            notes.append(f"least at {least}")
+    return ", ".join(notes)
+
+
+def _limits(reductions: np.ndarray) -> tuple[float, float]:
+    """Limits of the vertical axis, since bloo may be worse than rloo by any amount."""
+    top = float(np.nanmax(reductions))
+    bottom = max(float(np.nanmin(reductions)), -2 * top)
+    margin = 0.3 * (top - bottom)
+    return bottom - margin, top + margin
+
+
+def _values(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
+    """The value of each prompt, in ascending order, a line for each group of prompts."""
+    values = arrays["values"]
+    reach = NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
+    least = arrays["rewards"].min()
+    greatest = arrays["rewards"].max()
+    low = (values - reach).clip(least, greatest)  # no value is beyond
+    high = (values + reach).clip(least, greatest)
+    groups = arrays["groups"].tolist()
+    prompts = pd.DataFrame({"group": groups, "value": values, "low": low, "high": high})
+    prompts["share"] = prompts.groupby("group").value.rank(method="first", pct=True)
+    rows = prompts.assign(quantity="value").to_dict("records")
+    figures = {row["quantity"]: row for row in summary["rows"] if row["group"] == "all"}
+    mean = figures["mean_value"]
+    mean_text = style.interval(mean["value"], mean["low"], mean["high"])
+    equal = figures["all_rewards_equal"]["value"]
+    note = f"mean {mean_text}; all rewards equal for {equal:.0%}"
+    panel = Panel("The value of each prompt", "mean reward, 1.96 standard errors", note)
+    axis = Axis("share", "share of the prompts whose value is no greater")
+    drawings = plot.draw(rows, {"value": panel}, axis, line="group")
+    return plot.picture(drawings, size=(640, 300))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,10 +20,25 @@ from openrlhf_js.stats import Comparison, Estimate, clustered_mean, differences
 MAX_POINTS = 200  # of a line: a picture is no wider, and a page of thousands of steps stays small
 UNSMOOTHED = 100  # values; of longer runs a running average takes a share
 SMOOTH_SHARE = 0.05
-# Final figures: the share of the steps, from the end, whose mean they are.
-MEAN, LAST, FINAL = (("mean", 1.0),), (("last tenth", 0.1),), (("final", 0.0),)
-SHARE, FROM_ZERO, FREE = (0.0, 1.0), (0.0, None), (None, None)  # limits of an axis
-GRADIENT_FLAG, MEMORY_FLAG = "--js.gradient_variance", "--algo.advantage.estimator js_memory"
+GRADIENT_FLAG = "--js.gradient_variance"
+MEMORY_FLAG = "--algo.advantage.estimator js_memory"
+
+Limits = tuple[float | None, float | None]
+SHARE: Limits = (0.0, 1.0)
+FROM_ZERO: Limits = (0.0, None)
+FREE: Limits = (None, None)
+
+
+class Summary(NamedTuple):
+    """A final figure: the mean over the last steps of a run."""
+
+    name: str
+    share: float  # of the steps, from the end; at least one step
+
+
+MEAN = Summary("mean", 1.0)
+LAST = Summary("last tenth", 0.1)
+FINAL = Summary("final", 0.0)
 
 
 @dataclass(frozen=True)
@@ -35,74 +49,76 @@ class Curve:
     title: str
     ylabel: str
     note: str = ""
-    limits: tuple[float | None, float | None] = FROM_ZERO
+    limits: Limits = FROM_ZERO
     log: bool = False
-    summary: tuple[tuple[str, float], ...] = ()  # in the table of final figures
+    summaries: tuple[Summary, ...] = ()  # in the table of final figures
     format: str = ".3g"
-    how: str = ""  # the flag that has it logged, where not every run does
-    over: str = ""  # the tag that it is divided by
+    flag: str = ""  # which has it logged, where not every run does
+    divisor: str = ""  # the tag that it is divided by
+    sparse: bool = False  # logged at few steps: intervals as bars, no running average
+    timing: bool = False  # depends on the machine: neither interval nor difference
 
 
 # fmt: off
 PASS_AT_1 = Curve(
     r"eval/eval_(.+)_pass1", "Held-out pass@1", "share of the responses", limits=SHARE,
-    summary=FINAL, format=".1%",
+    summaries=(FINAL,), format=".1%", sparse=True,
 )
 SECTIONS: dict[str, tuple[Curve, ...]] = {
     "Learning": (
         Curve(runs.REWARD, "Training reward", "reward, mean over the batch", limits=FREE,
-              summary=MEAN + LAST, format=".3f"),
+              summaries=(MEAN, LAST), format=".3f"),
         PASS_AT_1,
         Curve("train/rollout/reward_std", "Spread of rewards", "standard deviation over the batch"),
     ),
     "Shrinkage": (
         Curve("train/js/shrinkage_mean", "Shrinkage λ", "λ, 0: rloo, 1: bloo",
               "mean over prompts; without shrinkage, what js would take",
-              SHARE, summary=MEAN),
+              SHARE, summaries=(MEAN,)),
         Curve("train/js/within_variance", "v: noise of a prompt's mean reward", "squared reward",
               "mean over the prompts of the batch"),
         Curve("train/js/between_variance", "s: spread between prompts", "squared reward",
               "variance of the prompts' mean rewards"),
         Curve("train/js/all_equal_groups", "Degenerate groups", "share of the groups",
-              "all responses to the prompt have the same reward", SHARE, summary=MEAN),
+              "all responses to the prompt have the same reward", SHARE, summaries=(MEAN,)),
         Curve(runs.BASELINE_MSE, "Error of the baseline over RLOO's", "ratio",
-              "estimated mean squared errors in the same batches", summary=MEAN,
-              over=runs.BASELINE_MSE_RLOO),
+              "estimated mean squared errors in the same batches", summaries=(MEAN,),
+              divisor=runs.BASELINE_MSE_RLOO),
         Curve(runs.BASELINE_MSE, "Error of js_memory's baseline over js_plus's", "ratio",
-              "estimated mean squared errors in the same batches", summary=MEAN,
-              over="train/js/baseline_mse_js_plus", how=MEMORY_FLAG),
+              "estimated mean squared errors in the same batches", summaries=(MEAN,),
+              divisor="train/js/baseline_mse_js_plus", flag=MEMORY_FLAG),
         Curve("train/js/memory_share", "Prompts with a past", "share of the prompts",
-              "the others are shrunk as by js_plus", SHARE, how=MEMORY_FLAG),
+              "the others are shrunk as by js_plus", SHARE, flag=MEMORY_FLAG),
         Curve("train/js/masked_responses", "Masked responses", "responses in a step",
-              summary=MEAN),
+              summaries=(MEAN,)),
     ),
     "Gradient": (
         Curve("train/js/gradient_variance", "Gradient variance", "squared gradient, log scale",
-              "trace of the covariance of a step's gradient", FREE, log=True, summary=MEAN,
-              how=GRADIENT_FLAG),
+              "trace of the covariance of a step's gradient", FREE, log=True, summaries=(MEAN,),
+              flag=GRADIENT_FLAG),
         Curve("train/js/gradient_snr", "Signal to noise of the gradient", "ratio", "", FREE,
-              how=GRADIENT_FLAG),
+              flag=GRADIENT_FLAG),
         Curve("train/js/gradient_noise_scale", "Gradient noise scale", "responses",
-              "batch size at which signal equals noise", FREE, how=GRADIENT_FLAG),
-        Curve("train/actor_grad_norm", "Gradient norm", "norm, before clipping", summary=MEAN),
+              "batch size at which signal equals noise", FREE, flag=GRADIENT_FLAG),
+        Curve("train/actor_grad_norm", "Gradient norm", "norm, before clipping", summaries=(MEAN,)),
     ),
     "Responses": (
         Curve("train/rollout/response_length_mean", "Response length, tokens", "tokens",
-              summary=LAST),
+              summaries=(LAST,)),
         Curve("train/rollout/truncated_rate", "Truncated responses", "share of the responses",
               limits=SHARE),
-        Curve("train/kl", "KL to the reference model", "nats per token", "", FREE, summary=LAST,
-              how="--algo.kl.init_coef"),
+        Curve("train/kl", "KL to the reference model", "nats per token", "", FREE,
+              summaries=(LAST,), flag="--algo.kl.init_coef"),
         Curve("train/ppo_kl", "KL to the policy that generated", "nats per token", "", FREE),
         Curve("train/entropy_loss", "Entropy of the policy", "nats per token",
-              how="--actor.entropy_coef"),
+              flag="--actor.entropy_coef"),
     ),
     "Grading": (
         Curve("train/status/(.+)", "Graded as", "share of the responses"),
         Curve("train/accuracy/?(.*)", "Correct answers", "share of the responses", limits=SHARE),
         Curve("train/grading_seconds", "Time to grade a response", "seconds, mean"),
     ),
-    "Time": (Curve("train/timing/(.+)", "Seconds", "seconds", summary=MEAN),),
+    "Time": (Curve("train/timing/(.+)", "Seconds", "seconds", summaries=(MEAN,), timing=True),),
 }
 # fmt: on
 
@@ -110,8 +126,8 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
 def by_step(tag: str, condition: Condition) -> pd.DataFrame:
     """(steps, seeds) values, at the steps that all seeds have."""
     logged = {seed: run.logged[tag] for seed, run in condition.by_seed.items()}
-    seeds = {seed: series for seed, series in logged.items() if len(series)}
-    return pd.concat(seeds, axis=1, join="inner") if seeds else pd.DataFrame()
+    logged = {seed: series for seed, series in logged.items() if len(series)}
+    return pd.concat(logged, axis=1, join="inner") if logged else pd.DataFrame()
 
 
 def averages(curve: Curve, tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
@@ -119,30 +135,43 @@ def averages(curve: Curve, tag: str, condition: Condition, window: int = 1) -> p
 
     Series that are shorter than the window become one point; a ratio to 0 is left out.
     """
-    means, below = (
-        steps.rolling(max(1, min(window, len(steps)))).mean().dropna()
-        for steps in (by_step(tag, condition), by_step(curve.over, condition))
-    )
-    return (means / below).replace(math.inf, math.nan).dropna() if curve.over else means
+    means = _running_mean(by_step(tag, condition), window)
+    if not curve.divisor:
+        return means
+    ratios = means / _running_mean(by_step(curve.divisor, condition), window)
+    return ratios.replace(math.inf, math.nan).dropna()
+
+
+def _running_mean(values: pd.DataFrame, window: int) -> pd.DataFrame:
+    whole_window = max(1, min(window, len(values)))
+    return values.rolling(whole_window).mean().dropna()
 
 
 def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     """The title of each tag of a curve that somebody logged and that is not always 0."""
-    found, logged = {}, {tag for c in conditions for run in c.runs for tag in run.logged.tags}
-    for tag in sorted(logged) if curve.over in ("", *logged) else ():
+    logged = {tag for c in conditions for run in c.runs for tag in run.logged.tags}
+    if curve.divisor and curve.divisor not in logged:
+        return {}
+    tag_titles = {}
+    for tag in sorted(logged):
         match = re.fullmatch(curve.tag, tag)
-        if match and any(any(s) for c in conditions for s in c.series(tag)):
+        if match is None:
+            continue
+        if any(series.any() for condition in conditions for series in condition.series(tag)):
             names = [name for name in match.groups() if name not in ("", "held_out")]
-            found[tag] = ", ".join([curve.title, *names])
-    return found
+            tag_titles[tag] = ", ".join([curve.title, *names])
+    return tag_titles
 
 
 def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> dict[int, Estimate]:
     """By step (MAX_POINTS at most), the mean over seeds of running averages, or of their ratios."""
     means = averages(curve, tag, condition, window)
-    drawn = np.linspace(len(means) - 1, 0, min(len(means), MAX_POINTS)).round().astype(int)
-    shown = means.iloc[sorted(set(drawn.tolist()))]
-    return {int(step): clustered_mean(seeds) for step, *seeds in shown.itertuples()}
+    evenly_spaced = np.linspace(len(means) - 1, 0, min(len(means), MAX_POINTS)).round().astype(int)
+    shown = means.iloc[np.unique(evenly_spaced)]
+    return {
+        int(step): clustered_mean(seeds)
+        for step, seeds in zip(shown.index, shown.to_numpy(), strict=True)
+    }
 
 
 def draw(
@@ -151,61 +180,94 @@ def draw(
     """The panels of a curve with their rows: one for each tag, a `run` for each condition."""
     drawn = []
     for tag, title in titles(curve, conditions).items():
-        shown = [c for c in conditions if c.series(tag)]
-        logged = max(len(series) for c in shown for series in c.series(tag))
-        window = smooth or (round(SMOOTH_SHARE * logged) if logged > UNSMOOTHED else 1)
-        window = 1 if curve is PASS_AT_1 else window
+        logging = [condition for condition in conditions if condition.series(tag)]
+        window = _window(curve, tag, logging, smooth)
         rows: list[Row] = [
-            {"quantity": title, "run": c.name, "step": step, **estimate._asdict()}
-            for c in shown
-            for step, estimate in estimates(curve, tag, c, window).items()
+            {"quantity": title, "run": condition.name, "step": step, **estimate._asdict()}
+            for condition in logging
+            for step, estimate in estimates(curve, tag, condition, window).items()
         ]
-        notes = {
-            curve.note: True,
-            "95 % intervals over seeds": any(len(c.runs) > 1 for c in shown),
-            f"running average of {window}": window > 1,
-        }
-        note = "; ".join(note for note, holds in notes.items() if note and holds)
-        one = 1.0 if curve.over else None
-        panel = Panel(title, curve.ylabel, note, curve.limits, curve.log, one)
-        drawn.append((replace(panel, intervals="bars") if curve is PASS_AT_1 else panel, rows))
-    return [(panel, rows) for panel, rows in drawn if rows]
+        notes = [curve.note] if curve.note else []
+        if any(len(condition.runs) > 1 for condition in logging):
+            notes.append("95 % intervals over seeds")
+        if window > 1:
+            notes.append(f"running average of {window}")
+        panel = Panel(
+            title=title,
+            ylabel=curve.ylabel,
+            note="; ".join(notes),
+            limits=curve.limits,
+            log=curve.log,
+            reference=1.0 if curve.divisor else None,
+            intervals="bars" if curve.sparse else "band",
+        )
+        if rows:
+            drawn.append((panel, rows))
+    return drawn
+
+
+def _window(curve: Curve, tag: str, conditions: Sequence[Condition], smooth: int | None) -> int:
+    """How many logged values a running average of this curve takes."""
+    if curve.sparse:
+        return 1
+    if smooth:
+        return smooth
+    logged = max(len(series) for condition in conditions for series in condition.series(tag))
+    return round(SMOOTH_SHARE * logged) if logged > UNSMOOTHED else 1
 
 
 def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
     """A row for each condition that has a figure: its value, and its difference from the first."""
     rows: list[dict[str, str]] = []
-    names = [condition.name for condition in conditions]
-    for curve in (curve for section in SECTIONS.values() for curve in section):
-        timed = curve in SECTIONS["Time"]
-        for (tag, title), (summary, share) in product(
-            titles(curve, conditions).items(), curve.summary
-        ):
-            seeds = {c.name: _by_seed(curve, tag, share, c) for c in conditions}
-            seeds = {name: values for name, values in seeds.items() if values}
-            compared = differences(seeds, names[0]) if names[0] in seeds and not timed else []
-            apart = {each.name: _apart(each, curve.format) for each in compared}
-            heading = f"{title}, {summary}"
-            for name, own in seeds.items():
-                value = clustered_mean([fmean(own.values())] if timed else list(own.values()))
-                row = {"": heading, "run": name, "value": style.interval(*value, curve.format)}
-                if len(names) > 1:
-                    columns = (f"difference from {names[0]}", "p")
-                    row |= zip(columns, apart.get(name, ("-", "-")), strict=True)
-                rows.append(row)
-                heading = ""
+    for curve in (curve for curves in SECTIONS.values() for curve in curves):
+        for tag, title in titles(curve, conditions).items():
+            for summary in curve.summaries:
+                values = {
+                    condition.name: _by_seed(curve, tag, summary.share, condition)
+                    for condition in conditions
+                }
+                rows += _figure(f"{title}, {summary.name}", values, curve)
     return rows
 
 
-def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[Any, float]:
+def _figure(
+    heading: str, values: Mapping[str, Mapping[str, float]], curve: Curve
+) -> list[dict[str, str]]:
+    """The rows of one figure, from its values by condition and seed; only the first is headed."""
+    reference = next(iter(values))
+    known = {name: seeds for name, seeds in values.items() if seeds}
+    compared: dict[str, Comparison] = {}
+    if reference in known and not curve.timing:
+        compared = {comparison.name: comparison for comparison in differences(known, reference)}
+    rows: list[dict[str, str]] = []
+    for name, seeds in known.items():
+        samples = [fmean(seeds.values())] if curve.timing else list(seeds.values())
+        value = clustered_mean(samples)
+        row = {"": "" if rows else heading, "run": name}
+        row["value"] = style.interval(value.value, value.low, value.high, curve.format)
+        if len(values) > 1:
+            comparison = compared.get(name)
+            row[f"difference from {reference}"] = _difference(comparison, curve.format)
+            row["p"] = _p_value(comparison)
+        rows.append(row)
+    return rows
+
+
+def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[str, float]:
     """The mean of each seed over the last steps that all have."""
-    last = max(1, round(share * len(by_step(tag, condition))))
-    return dict(averages(curve, tag, condition, last).tail(1).mean().dropna())
+    last_steps = max(1, round(share * len(by_step(tag, condition))))
+    return dict(averages(curve, tag, condition, last_steps).tail(1).mean().dropna())
 
 
-def _apart(compared: Comparison, form: str) -> tuple[str, str]:
-    """A difference and its p-value, as the table has them."""
-    value, low, high, *_ = compared.difference
-    unpaired = "" if compared.paired else ", unpaired"
-    p = f"{compared.corrected_p:.2g}" if math.isfinite(low) else "-"
-    return style.interval(value, low, high, f"+{form}") + unpaired, p
+def _difference(comparison: Comparison | None, form: str) -> str:
+    if comparison is None:
+        return "-"
+    difference = comparison.difference
+    text = style.interval(difference.value, difference.low, difference.high, f"+{form}")
+    return text if comparison.paired else f"{text}, unpaired"
+
+
+def _p_value(comparison: Comparison | None) -> str:
+    if comparison is None or not math.isfinite(comparison.difference.low):
+        return "-"
+    return f"{comparison.corrected_p:.2g}"

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.report import style
-from openrlhf_js.report.plot import Panel, plot
+from openrlhf_js.report import plot, style
+from openrlhf_js.report.plot import Axis, Panel
 
 TRUNCATED_WARNING = 5.0  # per cent
+STATUSES = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
+Task = Mapping[str, Any]  # of one benchmark: items, samples, settings and rows
 Table = list[dict[str, Any]]
 
 
-def scores(found: Mapping[str, Any]) -> Table:
+def scores(results: Mapping[str, Any]) -> Table:
     """One row for each benchmark: its main figures."""
     return [
         {
@@ -25,35 +27,39 @@ def scores(found: Mapping[str, Any]) -> Table:
             "majority@k %": _share(task, "majority_at_k"),
             "tokens": _number(task, "tokens"),
         }
-        for name, task in found["tasks"].items()
+        for name, task in results["tasks"].items()
     ]
 
 
-def passes(found: Mapping[str, Any]) -> Table:
+def passes(results: Mapping[str, Any]) -> Table:
     """pass@j of each benchmark, a column for each j."""
-    every = sorted({row["j"] for task in found["tasks"].values() for row in task["rows"]} - {None})
-    return [
-        {"pass@j %, j =": name, **{str(j): _share(task, "pass_at", j) for j in every}}
-        for name, task in found["tasks"].items()
-    ]
+    tasks = results["tasks"]
+    counts = {row["j"] for task in tasks.values() for row in task["rows"] if row["j"]}
+    table = []
+    for name, task in tasks.items():
+        row = {"pass@j %, j =": name}
+        for j in sorted(counts):
+            row[str(j)] = _share(task, "pass_at", j)
+        table.append(row)
+    return table
 
 
-def details(found: Mapping[str, Any]) -> Table:
+def details(results: Mapping[str, Any]) -> Table:
     """Statuses, truncation, refusals if any, and lengths of correct and other responses."""
-    statuses = ["correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated"]
-    if any(_refused(task) for task in found["tasks"].values()):
+    statuses = [*STATUSES]
+    if any(_refused(task) for task in results["tasks"].values()):
         statuses.append("refused")
-    return [
-        {
-            "responses %": name,
-            **{status: _number(task, status, 100) for status in statuses},
-            "tokens if correct": _number(task, "tokens_correct"),
-        }
-        for name, task in found["tasks"].items()
-    ]
+    table = []
+    for name, task in results["tasks"].items():
+        row = {"responses %": name}
+        for status in statuses:
+            row[status] = _number(task, status, scale=100)
+        row["tokens if correct"] = _number(task, "tokens_correct")
+        table.append(row)
+    return table
 
 
-def differences(found: Mapping[str, Any]) -> Table:
+def differences(comparison: Mapping[str, Any]) -> Table:
     """One row for each benchmark of a comparison, and their mean."""
     return [
         {
@@ -63,23 +69,23 @@ def differences(found: Mapping[str, Any]) -> Table:
             "B %": f"{100 * row['b']:.1f}",
             "B - A, points": _interval(row),
             "p": f"{row['p_value']:.2g}",
-            "detectable, points": style.interval(row["detectable"], None, None, ".1f", 100),
+            "detectable, points": _plain(row["detectable"], scale=100),
         }
-        for row in found["rows"]
+        for row in comparison["rows"]
     ]
 
 
-def notes(found: Mapping[str, Any]) -> list[str]:
+def notes(results: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures."""
     lines = ["Intervals are 95 %, by item."]
-    for name, task in found["tasks"].items():
+    for name, task in results["tasks"].items():
         for line in (_refused(task), _truncated(task), _ungraded(task)):
             if line:
                 lines.append(f"{name}: {line}")
     return lines
 
 
-def _refused(task: Mapping[str, Any]) -> str:
+def _refused(task: Task) -> str:
     """How many responses were refused, and what the score is if they count as not correct."""
     answered = task["per_item"]["answered"]
     samples = task["items"] * task["samples"]
@@ -94,8 +100,8 @@ def _refused(task: Mapping[str, Any]) -> str:
     )
 
 
-def _truncated(task: Mapping[str, Any]) -> str:
-    truncated = _percent(task, "truncated")
+def _truncated(task: Task) -> str:
+    truncated = _per_cent(task, "truncated")
     if truncated < TRUNCATED_WARNING:
         return ""
     return (
@@ -104,42 +110,41 @@ def _truncated(task: Mapping[str, Any]) -> str:
     )
 
 
-def _ungraded(task: Mapping[str, Any]) -> str:
-    ungraded = _percent(task, "timeout") + _percent(task, "error")
+def _ungraded(task: Task) -> str:
+    ungraded = _per_cent(task, "timeout") + _per_cent(task, "error")
     if not ungraded:
         return ""
     return f"{ungraded:.2f} % could not be graded and count as not correct; run it again to retry."
 
 
-def _percent(task: Mapping[str, Any], quantity: str) -> float:
-    return 100 * float(value_of(task, quantity)["value"] or 0)
-
-
-def draw(found: Mapping[str, Any], path: Path) -> Path:
+def draw(results: Mapping[str, Any], path: Path) -> Path:
     """Draws pass@j over j, a panel for each benchmark, as a PNG."""
-    model = found["model"].rpartition("#")[2]
-    rows = [
-        {**row, "benchmark": name, "model": Path(model).name or model}
-        for name, task in found["tasks"].items()
-        for row in task["rows"]
-        if row["quantity"] == "pass_at"
-    ]
-    panels = {
-        name: Panel(name, "pass@j", f"{task['items']:,} items", limits=(0, 1))
-        for name, task in found["tasks"].items()
-    }
-    over: dict[str, Any] = {"x": "j", "xlabel": "samples j (bands: 95 %, by item)", "line": "model"}
-    figure = plot(rows, panels, panel="benchmark", scale="log2", columns=3, **over)
-    return style.save_png(figure, path)
+    model = results["model"].rpartition("#")[2]
+    rows = []
+    panels = {}
+    for name, task in results["tasks"].items():
+        panels[name] = Panel(name, "pass@j", f"{task['items']:,} items", limits=(0, 1))
+        for row in task["rows"]:
+            if row["quantity"] == "pass_at":
+                rows.append({**row, "benchmark": name, "model": Path(model).name or model})
+    axis = Axis("j", "samples j (bands: 95 %, by item)", "log2")
+    drawings = plot.draw(rows, panels, axis, line="model", panel="benchmark")
+    return style.save_png(plot.picture(drawings), path)
 
 
-def value_of(task: Mapping[str, Any], quantity: str, j: int | None = None) -> Mapping[str, Any]:
+def value_of(task: Task, quantity: str, j: int | None = None) -> Mapping[str, Any]:
     """One figure of a benchmark with its interval; None where there is none."""
-    found = (row for row in task["rows"] if row["quantity"] == quantity and row["j"] == j)
-    return next(found, {"value": None, "low": None, "high": None})
+    for row in task["rows"]:
+        if row["quantity"] == quantity and row["j"] == j:
+            return row
+    return {"value": None, "low": None, "high": None}
 
 
-def _share(task: Mapping[str, Any], quantity: str, j: int | None = None) -> str:
+def _per_cent(task: Task, quantity: str) -> float:
+    return 100 * (value_of(task, quantity)["value"] or 0)
+
+
+def _share(task: Task, quantity: str, j: int | None = None) -> str:
     return _interval(value_of(task, quantity, j))
 
 
@@ -147,5 +152,9 @@ def _interval(row: Mapping[str, Any]) -> str:
     return style.interval(row["value"], row["low"], row["high"], ".1f", 100)
 
 
-def _number(task: Mapping[str, Any], quantity: str, scale: float = 1) -> str:
-    return style.interval(value_of(task, quantity)["value"], None, None, ".1f", scale)
+def _number(task: Task, quantity: str, scale: float = 1) -> str:
+    return _plain(value_of(task, quantity)["value"], scale)
+
+
+def _plain(value: float | None, scale: float) -> str:
+    return "-" if value is None else f"{scale * value:.1f}"

@@ -1,26 +1,59 @@
-"""One picture of any tidy rows: settings, a quantity, its value and the ends of its interval."""
+"""Charts of any tidy rows: settings, a quantity, its value and the ends of its interval.
+
+`draw` says what each panel shows; Altair makes it a `picture`, or interactive on a `page`.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+import altair as alt
+import pandas as pd
+import vl_convert
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
 
 from openrlhf_js.report import style
 
-MAX_NAME_LENGTH = 24  # of a name beside its line
-MAX_MARKERS = 8  # on a line
+if TYPE_CHECKING:
+    from openrlhf_js.estimators.record import Look
+
+MAX_MARKERS = 8  # on a line with a band
 DODGE = 0.02  # of the axis, between the error bars of neighbours
+COLUMNS = {  # of the data of a chart
+    "line": "string",
+    "at": "string",  # the setting on the horizontal axis
+    "x": "number",  # where that is
+    "value": "number",
+    "low": "number",
+    "high": "number",
+    "marked": "number",  # 1 where a marker is drawn
+    "interval": "string",  # how it is drawn: "band", "bar" or "" without one
+}
+FIGURE = Markup(  # in single quotes, since none is in the JSON
+    '<figure><figcaption><b>{}</b><br><span class="quiet">{}</span></figcaption>\n'
+    "<div class=\"chart\" data-figure='{}'></div></figure>\n"
+)
+LEGEND_NAME = (  # 24 characters: the beginning and the end of a long name
+    "length(datum.label) > 24 ? slice(datum.label, 0, 11) + '…' + slice(datum.label, -12) "
+    ": datum.label"
+)
 
 Row = Mapping[str, Any]
 Scale = Literal["linear", "log2", "categories"]
+
+
+class Axis(NamedTuple):
+    """The horizontal axis."""
+
+    setting: str  # of the rows
+    label: str
+    scale: Scale = "linear"
 
 
 @dataclass(frozen=True)
@@ -34,112 +67,260 @@ class Panel:
     log: bool = False  # a logarithmic vertical axis, if all values are above 0
     reference: float | None = None  # where to draw a horizontal line
     intervals: Literal["band", "bars"] = "band"
-    axis: tuple[str, str, Scale] | None = None  # in `plot`, its own x, xlabel and scale
+    axis: Axis | None = None  # its own horizontal axis
 
 
-def plot(
+class Drawing(NamedTuple):
+    """What one panel shows."""
+
+    panel: Panel
+    axis: Axis
+    lines: dict[str, list[Row]]  # from left to right; the line that ends highest comes first
+    looks: Mapping[str, Look]
+
+
+def draw(
     rows: Iterable[Row],
     panels: Mapping[str, Panel],
+    axis: Axis,
     *,
-    x: str,
-    xlabel: str,
     line: str = "estimator",
     panel: str = "quantity",
-    scale: Scale = "linear",
-    columns: int = 2,
-    size: tuple[float, float] = (5.5, 3.7),
-    title: str = "",
-    looks: Mapping[str, dict[str, Any]] | None = None,
-) -> Figure:
-    """Draws one panel for each quantity, and in it one line for each value of a setting.
+    looks: Mapping[str, Look] | None = None,
+) -> list[Drawing]:
+    """A drawing for each panel that has values, for `picture` or `page`.
 
         rows = [{"m": 4, "estimator": "js", "quantity": "mse", "value": 1, "low": 0.9, "high": 1.1}]
-        figure = plot(rows, {"mse": Panel("Error", "MSE")}, x="m", xlabel="responses, m")
-        style.save_png(figure, path)
+        drawings = draw(rows, {"mse": Panel("Error", "MSE")}, Axis("m", "responses, m"))
+        style.save_png(picture(drawings), path)
 
     A missing, None or NaN `value` leaves out a point, and such a `low` or `high` its interval.
-    `x`, `line` and `panel` name settings of the rows; `panels` decides what is drawn, in its order.
-    The scale `categories` puts all values of `x` at equal distances. `size` is of one panel, in
-    inches, and `looks` are those of `style.series_styles`.
+    `line` and `panel` name settings of the rows; `panels` decides what is drawn, in its order.
+    `looks` are those of `style.series_looks`.
     """
-    rows = [row for row in rows if row[panel] in panels]
-    names = list(dict.fromkeys(str(row[line]) for row in rows))
-    looks = looks or style.series_styles(names)
-    columns = min(columns, len(panels))
-    noted = any(each.note for each in panels.values())
-    with rc_context(style.HOUSE):
-        figure = style.figure(-(-len(panels) // columns), columns, *size)
-        if title:
-            figure.suptitle(style.printable(title), x=0.01, ha="left", color=style.INK)
-        for axes, (quantity, shown) in zip(figure.axes, panels.items(), strict=False):
-            key, label, kind = shown.axis or (x, xlabel, scale)
-            own = [row for row in rows if row[panel] == quantity and finite(row.get("value"))]
-            values = sorted({row[key] for row in own})
-            places = {v: i if kind == "categories" else v for i, v in enumerate(values)}
-            own.sort(key=lambda row: places[row[key]])
-            lines = {name: [row for row in own if str(row[line]) == name] for name in names}
-            lines = {name: each for name, each in lines.items() if each}
-            at = {name: [places[row[key]] for row in each] for name, each in lines.items()}
-            _draw(axes, shown, lines, at, kind, looks)
-            if kind != "linear":
-                axes.set_xticks(list(places.values()), [str(each) for each in places])
-                axes.xaxis.set_minor_locator(NullLocator())
-            elif all(float(each).is_integer() for each in places):
-                axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
-            axes.margins(x=0.04)
-            style.dress(axes, shown.title, label, shown.ylabel, shown.note or " " * noted)
-        for axes in figure.axes[len(panels) :]:
-            axes.set_visible(False)
-    return figure
+    rows = [row for row in rows if row[panel] in panels and finite(row.get("value"))]
+    looks = looks or style.series_looks(list(dict.fromkeys(str(row[line]) for row in rows)))
+    drawings = []
+    for quantity, shown in panels.items():
+        panel_axis = shown.axis or axis
+        panel_rows = [row for row in rows if row[panel] == quantity]
+        panel_rows.sort(key=lambda row: row[panel_axis.setting])
+        lines: dict[str, list[Row]] = {}
+        for row in panel_rows:
+            lines.setdefault(str(row[line]), []).append(row)
+        by_end = sorted(lines, key=lambda name: -lines[name][-1]["value"])
+        if lines:
+            lines = {name: lines[name] for name in by_end}
+            drawings.append(Drawing(shown, panel_axis, lines, looks))
+    return drawings
 
 
-def _draw(
-    axes: Axes,
-    panel: Panel,
-    lines: Mapping[str, Sequence[Row]],
-    places: Mapping[str, Sequence[float]],
-    scale: Scale,
-    looks: Mapping[str, dict[str, Any]],
-) -> None:
-    if scale == "log2":
-        axes.set_xscale("log", base=2)
+def picture(
+    drawings: Sequence[Drawing], size: tuple[int, int] = (330, 250), title: str = ""
+) -> alt.ConcatChart:
+    """A picture of panels, each so many pixels wide and high, two in a row."""
+    charts = []
+    for drawing in drawings:
+        heading = style.printable(drawing.panel.title)
+        note = style.printable(drawing.panel.note)
+        chart = _chart(drawing).properties(width=size[0], height=size[1])
+        charts.append(chart.properties(title=alt.Title(heading, subtitle=note)))
+    panels = alt.concat(*charts, columns=2, spacing=24).resolve_scale(
+        color="independent", shape="independent", strokeDash="independent"
+    )
+    if not title:
+        return panels
+    heading = style.printable(title)
+    return panels.properties(title=alt.Title(heading, fontSize=14, fontWeight="normal"))
+
+
+def page(drawings: Sequence[Drawing]) -> Markup:
+    """HTML with an interactive chart for each drawing.
+
+    The charts lie side by side as the width allows. A page with any ends with `script()`. A click
+    on a line's name shows it alone in all charts of the page.
+    """
+    figures = []
+    for drawing in drawings:
+        chart = _chart(drawing, interactive=True).properties(width="container", height=240)
+        title = style.printable(drawing.panel.title)
+        note = style.printable(drawing.panel.note)
+        figures.append(FIGURE.format(title, note, htmlsafe_json_dumps(style.specification(chart))))
+    return Markup('<div class="panels">\n{}</div>\n').format(Markup().join(figures))
+
+
+def script() -> Markup:
+    """Vega, and what draws the charts above it: 0.9 MB, once, at the end of a page."""
+    draw_charts = (Path(__file__).parent / "templates" / "chart.js").read_text(encoding="utf-8")
+    bundle = vl_convert.javascript_bundle(draw_charts, vl_version=style.VEGA_LITE)
+    return Markup(f'<script type="module">{bundle}</script>')
+
+
+def _chart(drawing: Drawing, interactive: bool = False) -> alt.LayerChart:
+    """The chart of a panel, without its title."""
+    panel = drawing.panel
+    points = _points(drawing)
+    legend: Any = alt.Legend(labelExpr=LEGEND_NAME) if len(drawing.looks) > 1 else None
+    colours = _scale(drawing, lambda look: look.colour)
+    shapes = _scale(drawing, lambda look: style.SHAPES[look.marker])
+    dashes = _scale(drawing, style.dashes)
+    series = alt.Chart().encode(
+        x=_horizontal(drawing, points),
+        color=alt.Color("line:N", legend=legend, scale=colours),
+    )
+    chosen = alt.selection_point(name="chosen", fields=["line"], bind="legend")
+    if interactive:
+        visible = alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0))
+        series = series.encode(opacity=visible)
+    values = series.encode(y=_vertical(panel, points))
+    intervals = series.encode(y=alt.Y("low:Q", title=panel.ylabel), y2="high:Q")
+
+    lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH)
+    lines = lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes))
+    bands = intervals.mark_area(clip=True, fillOpacity=0.15)
+    bands = bands.transform_filter("datum.interval == 'band'")
+    bars = intervals.mark_errorbar(clip=True, ticks={"size": 7})
+    bars = bars.transform_filter("datum.interval == 'bar'")
+    markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
+    markers = markers.encode(shape=alt.Shape("line:N", legend=legend, scale=shapes))
+    markers = markers.transform_filter("datum.marked")
+    if interactive:  # the legend belongs to the first layer
+        lines = lines.add_params(chosen, alt.selection_interval(name="zoom", bind="scales"))
+    layers: list[Any] = [lines, bands, bars, markers]
+    if interactive:
+        layers.append(_hover(values, drawing))
     if panel.reference is not None:
-        axes.axhline(panel.reference, color=style.INK, linewidth=1)
-    if panel.log and all(row["value"] > 0 for own in lines.values() for row in own):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # no powers
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_minor_locator(NullLocator())
-    bands, ends = [], {}
-    for i, (name, own) in enumerate(lines.items()):
-        at, colour = np.array(places[name]), looks[name]["color"]
-        value, low, high = (
-            np.array([row[key] if finite(row.get(key)) else math.nan for row in own], dtype=float)
-            for key in ("value", "low", "high")
-        )
-        if panel.intervals == "bars" or len(at) == 1:
-            if len(at) > 1:  # side by side, so that none hides another
-                at = at + (i - (len(lines) - 1) / 2) * DODGE * max(np.ptp(at), 1)
-            reach = np.array([value - low, high - value])
-            axes.errorbar(at, value, reach, fmt="none", ecolor=colour, capsize=3, linewidth=1.2)
-        else:
-            bands.append((at, low, high, colour))
-        look = looks[name] | {"label": short(name), "markevery": -(-len(at) // MAX_MARKERS)}
-        ends[axes.plot(at, value, **look)[0]] = own[-1]["value"]
-    axes.set_ylim(axes.get_ylim())  # a wide band does not press the lines together
-    for at, low, high, colour in bands:
-        axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_ylim(*((None, None) if panel.log else panel.limits))
-    if len(looks) > 1:  # names in the order in which the lines end
-        axes.legend(handles=sorted(ends, key=lambda line: -ends[line]), **style.LEGEND)
+        rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK)
+        layers.append(rule.encode(y=alt.datum(panel.reference)))
+    return alt.LayerChart(data=_data(points), layer=layers).resolve_legend(strokeDash="independent")
+
+
+def _data(points: pd.DataFrame) -> alt.InlineData:
+    """The points as text, which is faster than rows: Altair copies and checks those often."""
+    return alt.InlineData(
+        values=points.to_csv(index=False, float_format="%.6g"),
+        format=alt.CsvDataFormat(type="csv", parse=COLUMNS),
+    )
+
+
+def _scale(drawing: Drawing, value_of: Callable[[Look], Any]) -> alt.Scale:
+    """What the looks of the lines say, by the line's name."""
+    return alt.Scale(
+        domain=[style.printable(name) for name in drawing.lines],
+        range=[value_of(drawing.looks[name]) for name in drawing.lines],
+    )
+
+
+def _hover(values: alt.Chart, drawing: Drawing) -> alt.Chart:
+    """Invisible points, the nearest of which says its numbers."""
+    nearest = alt.selection_point(name="nearest", nearest=True, on="pointerover", empty=False)
+    numbers = values.mark_point(size=1).encode(
+        opacity=alt.value(0),
+        tooltip=[
+            alt.Tooltip("line:N"),
+            alt.Tooltip("at:N", title=drawing.axis.label),
+            alt.Tooltip("value:Q", title=drawing.panel.ylabel, format=".4g"),
+            alt.Tooltip("low:Q", format=".4g"),
+            alt.Tooltip("high:Q", format=".4g"),
+        ],
+    )
+    return numbers.add_params(nearest)
+
+
+def _places(drawing: Drawing) -> dict[Any, float]:
+    """Where each value of the horizontal axis stands on it."""
+    setting, _, scale = drawing.axis
+    values = sorted({row[setting] for rows in drawing.lines.values() for row in rows})
+    if scale == "categories":
+        return {value: float(i) for i, value in enumerate(values)}
+    if scale == "log2":
+        return {value: math.log2(value) for value in values}
+    return {value: float(value) for value in values}
+
+
+def _points(drawing: Drawing) -> pd.DataFrame:
+    """The data of a chart: COLUMNS of each point."""
+    places = _places(drawing)
+    width = max(places.values()) - min(places.values())
+    points = []
+    for i, (name, rows) in enumerate(drawing.lines.items()):
+        bars = drawing.panel.intervals == "bars"
+        shift = 0.0
+        if bars and len(rows) > 1:  # side by side, so that none hides another
+            from_middle = i - (len(drawing.lines) - 1) / 2
+            shift = from_middle * DODGE * max(width, 1)
+        marked_every = 1 if bars else math.ceil(len(rows) / MAX_MARKERS)
+        for j, row in enumerate(rows):
+            setting = row[drawing.axis.setting]
+            point = {
+                "line": style.printable(name),
+                "at": setting,
+                "x": places[setting] + shift,
+                "value": row["value"],
+                "low": math.nan,
+                "high": math.nan,
+                "marked": int(j % marked_every == 0),
+                "interval": "",
+            }
+            if finite(row.get("low")) and finite(row.get("high")):
+                point["low"] = row["low"]
+                point["high"] = row["high"]
+                point["interval"] = "bar" if bars or len(rows) == 1 else "band"
+            points.append(point)
+    return pd.DataFrame(points)
+
+
+def _horizontal(drawing: Drawing, points: pd.DataFrame) -> alt.X:
+    places = _places(drawing)
+    if drawing.axis.scale == "linear":
+        integers = all(place.is_integer() for place in places.values())
+        ticks = alt.Axis(tickCount=6, tickMinStep=1 if integers else 0)
+    else:
+        at = list(places.values())
+        labels = [style.printable(str(value)) for value in places]
+        label = f"{json.dumps(labels)}[indexof({json.dumps(at)}, datum.value)]"
+        ticks = alt.Axis(values=at, labelExpr=label)
+    low = points.x.min()
+    high = points.x.max()
+    margin = 0.04 * (high - low) or 0.5
+    scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
+    return alt.X("x:Q", title=drawing.axis.label, scale=scale, axis=ticks)
+
+
+def _vertical(panel: Panel, points: pd.DataFrame) -> alt.Y:
+    """The vertical axis; a wide band does not press the lines together, as bars do."""
+    bars = points[points.interval == "bar"]
+    heights = [*points.value, *bars.low, *bars.high]
+    if panel.reference is not None:
+        heights.append(panel.reference)
+    if panel.log and (points.value > 0).all():
+        scale, axis = _logarithmic([height for height in heights if height > 0])
+    else:
+        bottom, top = panel.limits
+        least = min(heights) if bottom is None else bottom
+        greatest = max(heights) if top is None else top
+        domain = _padded(least, greatest)
+        scale = alt.Scale(domain=domain, nice=False, zero=False)
+        axis = alt.Axis(tickCount=6)
+    return alt.Y("value:Q", title=panel.ylabel, scale=scale, axis=axis)
+
+
+def _logarithmic(heights: Sequence[float]) -> tuple[alt.Scale, alt.Axis]:
+    """A scale with ticks at 1, 2 and 5 times the powers of ten."""
+    low, high = _padded(math.log10(min(heights)), math.log10(max(heights)))
+    ticks = []
+    for exponent in range(math.floor(low), math.ceil(high) + 1):
+        ticks += [digit * 10.0**exponent for digit in (1, 2, 5)]
+    scale = alt.Scale(type="log", domain=[10**low, 10**high], nice=False)
+    return scale, alt.Axis(values=ticks, labelExpr="format(datum.value, '~g')")
+
+
+def _padded(low: float, high: float) -> list[float]:
+    """The ends of an axis with a margin."""
+    margin = 0.05 * (high - low) or 0.1 * abs(high) or 1
+    return [low - margin, high + margin]
 
 
 def finite(value: Any) -> bool:
     """Whether it is a number that can be drawn."""
     return value is not None and math.isfinite(value)
-
-
-def short(name: str) -> str:
-    """The name as it fits beside a line: its beginning and its end."""
-    name, half = style.printable(name), MAX_NAME_LENGTH // 2
-    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: half - 1]}…{name[-half:]}"

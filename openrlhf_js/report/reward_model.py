@@ -2,161 +2,241 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+import altair as alt
+import pandas as pd
 
 from openrlhf_js.report import style
 from openrlhf_js.report.pages import render
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE
 
-BLUE, ORANGE = "#0b6e99", "#d9730d"
+BLUE = "#0b6e99"
+ORANGE = "#d9730d"
+BAND = "#e6e6e5"
 FEW_PROMPTS = 20  # too few clusters for an interval
 
-Found = dict[str, Any]  # the content of evaluation.json
+Evaluation = dict[str, Any]  # the content of evaluation.json
 Interval = dict[str, float | None]
 
 
-def share(of: Interval | None) -> str:
+def share(interval: Interval | None) -> str:
     """An interval of a share, such as `84.2 % (82.9 to 85.5)`; "-" where there is none."""
-    return number(of, 100, ".1f", " %")
+    return number(interval, scale=100, form=".1f", unit=" %")
 
 
-def number(of: Interval | None, scale: float = 1, form: str = ".3g", unit: str = "") -> str:
+def number(interval: Interval | None, scale: float = 1, form: str = ".3g", unit: str = "") -> str:
     """An interval of a number, such as `1.84 (1.7 to 1.98)`; "-" where there is none."""
-    return style.interval(of["value"], of["low"], of["high"], form, scale, unit) if of else "-"
+    if interval is None:
+        return "-"
+    return style.interval(interval["value"], interval["low"], interval["high"], form, scale, unit)
 
 
-def figures(found: Found) -> list[dict[str, str]]:
+def figures(evaluation: Evaluation) -> list[dict[str, str]]:
     """The rows of the table: figure, value and meaning."""
-    calibration, length, reward = found["calibration"], found["length"], found["reward"]
-    within = length["correlation_within_pairs"]
-    exact = f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}"
-    labels = f"the labels: {share(length['longer_preferred_by_labels'])}; where lengths differ"
-    enough = "to normalise with"
-    if found["pairs"] < LEAST_TO_NORMALISE:
-        enough = f"of too few pairs to normalise with ({LEAST_TO_NORMALISE} or more)"
-    rows = {
-        "pairs": (f"{found['pairs']:,}", f"of {found['prompts']:,} prompts"),
-        "accuracy": (found["accuracy"], "95 % interval by prompt; a tie counts half"),
-        "ties": (f"{found['ties']:.1%}", "pairs whose rewards are equal"),
-        "mean margin": (number(found["margin"]), "chosen minus rejected reward"),
-        "log loss": (f"{calibration['log_loss']:.3f}", "0.693 by chance"),
-        "calibration error": (f"{calibration['error']:.3f}", exact),
-        "reward": (f"{reward['mean']:.4g} ± {reward['std']:.4g}", f"mean and std, {enough}"),
-        "length and reward": (
-            "-" if within is None else f"{within:.2f}",
-            "correlation within pairs; length in tokens",
-        ),
-        "accuracy of length": (length["accuracy_of_length_alone"], "by preferring the longer"),
-        "prefers the longer": (length["longer_preferred_by_model"], labels),
-        "accuracy, balanced": (
-            length["accuracy_balanced"],
-            "if the chosen response were as often the longer as the shorter one",
-        ),
-    }
+    rows = _accuracy_figures(evaluation) + _length_figures(evaluation["length"])
+    return [dict(zip(("figure", "value", "meaning"), row, strict=True)) for row in rows]
+
+
+def _accuracy_figures(evaluation: Evaluation) -> list[tuple[str, str, str]]:
+    calibration = evaluation["calibration"]
+    reward = evaluation["reward"]
+    pairs = evaluation["pairs"]
+    by_chance = f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}"
+    normalise = "mean and std, to normalise with"
+    if pairs < LEAST_TO_NORMALISE:
+        normalise = (
+            f"mean and std, of too few pairs to normalise with ({LEAST_TO_NORMALISE} or more)"
+        )
     return [
-        {"figure": name, "value": of if isinstance(of, str) else share(of), "meaning": meaning}
-        for name, (of, meaning) in rows.items()
+        ("pairs", f"{pairs:,}", f"of {evaluation['prompts']:,} prompts"),
+        (
+            "accuracy",
+            share(evaluation["accuracy"]),
+            "95 % interval by prompt; a tie counts half",
+        ),
+        ("ties", f"{evaluation['ties']:.1%}", "pairs whose rewards are equal"),
+        ("mean margin", number(evaluation["margin"]), "chosen minus rejected reward"),
+        ("log loss", f"{calibration['log_loss']:.3f}", "0.693 by chance"),
+        ("calibration error", f"{calibration['error']:.3f}", by_chance),
+        ("reward", f"{reward['mean']:.4g} ± {reward['std']:.4g}", normalise),
     ]
 
 
-def subsets(found: Found) -> list[dict[str, str]]:
+def _length_figures(length: dict[str, Any]) -> list[tuple[str, str, str]]:
+    correlation = length["correlation_within_pairs"]
+    labels = share(length["longer_preferred_by_labels"])
+    return [
+        (
+            "length and reward",
+            "-" if correlation is None else f"{correlation:.2f}",
+            "correlation within pairs; length in tokens",
+        ),
+        (
+            "accuracy of length",
+            share(length["accuracy_of_length_alone"]),
+            "by preferring the longer",
+        ),
+        (
+            "prefers the longer",
+            share(length["longer_preferred_by_model"]),
+            f"the labels: {labels}; where lengths differ",
+        ),
+        (
+            "accuracy, balanced",
+            share(length["accuracy_balanced"]),
+            "if the chosen response were as often the longer as the shorter one",
+        ),
+    ]
+
+
+def subsets(evaluation: Evaluation) -> list[dict[str, str]]:
     """One row for each subset."""
     return [
         {
             "subset": name or "(none)",
-            "pairs": f"{part['pairs']:,}",
-            "prompts": f"{part['prompts']:,}",
-            "accuracy": share(part["accuracy"]),
-            "mean margin": number(part["margin"]),
-            "ties": f"{part['ties']:.1%}",
+            "pairs": f"{subset['pairs']:,}",
+            "prompts": f"{subset['prompts']:,}",
+            "accuracy": share(subset["accuracy"]),
+            "mean margin": number(subset["margin"]),
+            "ties": f"{subset['ties']:.1%}",
         }
-        for name, part in found["subsets"].items()
+        for name, subset in evaluation["subsets"].items()
     ]
 
 
-def in_words(found: Found) -> list[str]:
+def in_words(evaluation: Evaluation) -> list[str]:
     """What the figures say, one sentence each."""
-    accuracy, length, calibration = found["accuracy"], found["length"], found["calibration"]
-    count = found["pairs"]
-    said = [f"The model prefers the chosen response in {share(accuracy)} of {count:,} pairs."]
+    accuracy = evaluation["accuracy"]
+    sentences = [
+        f"The model prefers the chosen response in {share(accuracy)} "
+        f"of {evaluation['pairs']:,} pairs."
+    ]
     if accuracy["low"] is not None and accuracy["low"] <= 0.5:
-        said.append("That is not clearly better than chance.")
-    if found["prompts"] < FEW_PROMPTS:
-        said.append(f"{found['prompts']} prompts are few for an interval: do not rely on it.")
-    alone, more = length["accuracy_of_length_alone"], length["longer_preferred_more_by_model"]
-    if alone["value"] >= accuracy["value"]:
-        said.append(f"Preferring the longer response would do as well: {share(alone)}.")
-    if more and more["low"] is not None and not more["low"] <= 0 <= more["high"]:
-        kind = "longer" if more["value"] > 0 else "shorter"
-        said.append(f"It favours {kind} responses more than the labels do, where lengths differ.")
-    error, chance = calibration["error"], calibration["error_by_chance"]
-    if error > 2 * chance:
-        said.append(
-            f"Its confidences are off: {calibration['mean_confidence']:.1%} on average, "
-            f"calibration error {error:.3f}, against {chance:.3f} by chance."
+        sentences.append("That is not clearly better than chance.")
+    if evaluation["prompts"] < FEW_PROMPTS:
+        sentences.append(
+            f"{evaluation['prompts']} prompts are few for an interval: do not rely on it."
         )
-    return said
+    length_alone = evaluation["length"]["accuracy_of_length_alone"]
+    if length_alone["value"] >= accuracy["value"]:
+        sentences.append(f"Preferring the longer response would do as well: {share(length_alone)}.")
+    more_by_model = evaluation["length"]["longer_preferred_more_by_model"]
+    if more_by_model and more_by_model["low"] is not None:
+        where = "responses more than the labels do, where lengths differ."
+        if more_by_model["low"] > 0:
+            sentences.append(f"It favours longer {where}")
+        elif more_by_model["high"] < 0:
+            sentences.append(f"It favours shorter {where}")
+    calibration = evaluation["calibration"]
+    if calibration["error"] > 2 * calibration["error_by_chance"]:
+        sentences.append(
+            f"Its confidences are off: {calibration['mean_confidence']:.1%} on average, "
+            f"calibration error {calibration['error']:.3f}, "
+            f"against {calibration['error_by_chance']:.3f} by chance."
+        )
+    return sentences
 
 
-def page(found: Found) -> str:
+def page(evaluation: Evaluation) -> str:
     """The evaluation as one HTML file that needs no other."""
-    identity = {f"sha256 of {name}": found["identity"][name] for name in ("model", "texts")}
+    identity = evaluation["identity"]
+    settings = dict(evaluation["description"])
+    settings["sha256 of model"] = identity["model"]
+    settings["sha256 of texts"] = identity["texts"]
+    sources = {title: style.svg_source(figure) for title, figure in pictures(evaluation).items()}
     return render(
         "reward_model.html",
-        title=f"Reward model {found['model']}",
-        file=found["file"],
-        words=in_words(found),
-        figures=figures(found),
-        subsets=subsets(found),
-        pictures={title: style.svg_source(drawn) for title, drawn in pictures(found).items()},
-        settings=list({**found["description"], **identity}.items()),
+        title=f"Reward model {evaluation['model']}",
+        file=evaluation["file"],
+        words=in_words(evaluation),
+        figures=figures(evaluation),
+        subsets=subsets(evaluation),
+        pictures=sources,
+        settings=list(settings.items()),
     )
 
 
-def pictures(found: Found) -> dict[str, Figure]:
+def pictures(evaluation: Evaluation) -> dict[str, alt.TopLevelMixin]:
     """The pictures by title."""
-    drawn = {"Reliability": _reliability, "Margins": _margins, "Reward and length": _lengths}
-    figures = {}
-    for title, draw in drawn.items():
-        with rc_context(style.HOUSE):
-            figures[title] = style.figure(height=4.4)
-            (axes,) = figures[title].axes
-            draw(axes, found)
-            style.dress(axes, "", axes.get_xlabel(), axes.get_ylabel())
-            axes.legend(markerscale=2, ncols=3)
-    return figures
+    pictures = evaluation["pictures"]
+    return {
+        "Reliability": _reliability(evaluation["calibration"]["bins"]),
+        "Margins": _margins(pictures["margins"]),
+        "Reward and length": _lengths(pictures["points"]),
+    }
 
 
-def _reliability(axes: Axes, found: Found) -> None:
-    bins = found["calibration"]["bins"]
-    x, pairs, accuracy = np.array([(b["confidence"], b["pairs"], b["accuracy"]) for b in bins]).T
-    spread = 1.96 * np.sqrt(x * (1 - x) / pairs)
-    low, high = x - spread, x + spread
-    axes.plot([0.5, 1], [0.5, 1], "--", color=style.INK, linewidth=1, label="exact")
-    axes.fill_between(x, low, high, color=style.INK, alpha=0.12, label="95 % of exact models")
-    axes.plot(x, accuracy, "o-", color=BLUE, label="model")
-    axes.set(xlabel="confidence, sigmoid of |margin|", ylabel="accuracy, share of pairs")
+def _chart(rows: Any) -> alt.Chart:
+    """A chart of rows of equal keys, one picture wide; a text is faster than rows."""
+    text = pd.DataFrame(rows).to_csv(index=False, float_format="%.4g")
+    data = alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv"))
+    return alt.Chart(data, width=440, height=320)
 
 
-def _margins(axes: Axes, found: Found) -> None:
-    counts, edges = (found["pictures"]["margins"][key] for key in ("counts", "edges"))
-    axes.stairs(counts, edges, fill=True, color=BLUE, label="pairs")
-    axes.axvline(0, color=style.INK, linestyle="--", linewidth=1, label="equal rewards")
-    axes.set(xlabel="margin, chosen minus rejected reward", ylabel="pairs")
+def _named(chart: alt.Chart, name: str, colours: alt.Scale) -> alt.Chart:
+    """The layer with its name in the legend."""
+    named = chart.transform_calculate(layer=json.dumps(name))
+    return named.encode(color=alt.Color("layer:N", scale=colours))
 
 
-def _lengths(axes: Axes, found: Found) -> None:
+def _reliability(bins: Sequence[Mapping[str, float]]) -> alt.TopLevelMixin:
+    colours = alt.Scale(
+        domain=["exact", "95 % of exact models", "model"], range=[style.INK, BAND, BLUE]
+    )
+    rows = []
+    for row in bins:
+        reach = 1.96 * math.sqrt(row["confidence"] * (1 - row["confidence"]) / row["pairs"])
+        rows.append({**row, "low": row["confidence"] - reach, "high": row["confidence"] + reach})
+    title = "accuracy, share of pairs"
+    x = alt.X("confidence:Q", title="confidence, sigmoid of |margin|").scale(zero=False)
+    y = alt.Y("accuracy:Q", title=title).scale(zero=False)
+    chart = _chart(rows).encode(x=x)
+    band = chart.mark_area().encode(y=alt.Y("low:Q", title=title), y2="high:Q")
+    model = chart.mark_line(point={"size": 60, "opacity": 1}).encode(y=y)
+    ends = _chart([{"confidence": 0.5, "accuracy": 0.5}, {"confidence": 1, "accuracy": 1}])
+    exact = ends.mark_line(strokeDash=[5, 3], strokeWidth=1).encode(x=x, y=y)
+    return alt.layer(
+        _named(band, "95 % of exact models", colours),
+        _named(exact, "exact", colours),
+        _named(model, "model", colours),
+    )
+
+
+def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
+    colours = alt.Scale(domain=["pairs", "equal rewards"], range=[BLUE, style.INK])
+    edges = margins["edges"]
+    bins = {"left": edges[:-1], "right": edges[1:], "pairs": margins["counts"]}
+    bars = (
+        _chart(bins)
+        .mark_bar(binSpacing=0)
+        .encode(
+            x=alt.X("left:Q", title="margin, chosen minus rejected reward"),
+            x2="right:Q",
+            y=alt.Y("pairs:Q", title="pairs"),
+            y2=alt.datum(0),
+        )
+    )
+    equal = _chart([{"margin": 0}]).mark_rule(strokeDash=[5, 3]).encode(x="margin:Q")
+    return alt.layer(_named(bars, "pairs", colours), _named(equal, "equal rewards", colours))
+
+
+def _lengths(points: Mapping[str, Mapping[str, Sequence[float]]]) -> alt.Chart:
+    sides = []
     # lengths are whole numbers: shifted, neither side hides the other
-    sides = ("chosen", BLUE, "o", -0.1), ("rejected", ORANGE, "x", 0.1)
-    for side, colour, marker, shift in sides:
-        points = found["pictures"]["points"][side]
-        # rasterized, since thousands of points would make a page of megabytes
-        look: dict[str, Any] = {"color": colour, "marker": marker, "rasterized": True}
-        x = np.array(points["lengths"]) + shift
-        axes.scatter(x, points["rewards"], 9, alpha=0.6, label=side, **look)
-    axes.set(xlabel="length of the response, tokens", ylabel="reward")
+    for side, shift in (("chosen", -0.1), ("rejected", 0.1)):
+        lengths = [length + shift for length in points[side]["lengths"]]
+        rewards = points[side]["rewards"]
+        sides.append(pd.DataFrame({"side": side, "length": lengths, "reward": rewards}))
+    x = alt.X("length:Q", title="length of the response, tokens").scale(zero=False)
+    y = alt.Y("reward:Q", title="reward").scale(zero=False)
+    color = alt.Color("side:N").scale(range=[BLUE, ORANGE])
+    shape = alt.Shape("side:N").scale(range=["circle", style.SHAPES["X"]])
+    return (
+        _chart(pd.concat(sides))
+        .mark_point(filled=True, size=12, opacity=0.6)
+        .encode(x=x, y=y, color=color, shape=shape)
+    )

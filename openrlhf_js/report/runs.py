@@ -46,16 +46,21 @@ class Scalars:
             for event in self._loaders[path].Load():
                 for value in event.summary.value:
                     if value.HasField("simple_value"):
-                        series = self._series.setdefault(value.tag, {})
-                        while series and next(reversed(series)) >= event.step:
-                            series.popitem()
-                        series[event.step] = value.simple_value
-                        self.last_step, self.written = event.step, event.wall_time
+                        self._add(value.tag, event.step, value.simple_value)
+                        self.last_step = event.step
+                        self.written = event.wall_time
+
+    def _add(self, tag: str, step: int, value: float) -> None:
+        series = self._series.setdefault(tag, {})
+        while series and next(reversed(series)) >= step:
+            series.popitem()
+        series[step] = value
 
     def __getitem__(self, tag: str) -> pd.Series:
         """The finite values of a tag by step, empty if nothing was logged under it."""
         series = self._series.get(tag, {})
-        return pd.Series({s: v for s, v in series.items() if math.isfinite(v)}, dtype=float)
+        finite = {step: value for step, value in series.items() if math.isfinite(value)}
+        return pd.Series(finite, dtype=float)
 
     @property
     def tags(self) -> list[str]:
@@ -87,12 +92,18 @@ class LoggedRun(NamedTuple):
         written = self.logged.written
         if written is None:
             return "nothing logged yet"
-        state = "running" if now - written < RUNNING_SECONDS else "not running"
-        state = (self.config and self.config.outcome) or state
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(written))
-        odd = ", ".join(self.logged.not_finite)
-        left_out = odd and f", values that are not finite left out of {odd}"
-        return f"{state}, last step {self.logged.last_step}, last written {when}{left_out}"
+        if self.config and self.config.outcome:
+            state = self.config.outcome
+        elif now - written < RUNNING_SECONDS:
+            state = "running"
+        else:
+            state = "not running"
+        local_time = time.strftime("%Y-%m-%d %H:%M", time.localtime(written))
+        status = f"{state}, last step {self.logged.last_step}, last written {local_time}"
+        not_finite = self.logged.not_finite
+        if not_finite:
+            status += f", values that are not finite left out of {', '.join(not_finite)}"
+        return status
 
 
 class Condition(NamedTuple):
@@ -103,7 +114,8 @@ class Condition(NamedTuple):
 
     def series(self, tag: str) -> list[pd.Series]:
         """The finite values that each run logged under a tag, without runs that logged none."""
-        return [series for run in self.runs if not (series := run.logged[tag]).empty]
+        logged = [run.logged[tag] for run in self.runs]
+        return [series for series in logged if not series.empty]
 
     @property
     def by_seed(self) -> dict[str, LoggedRun]:
@@ -111,9 +123,10 @@ class Condition(NamedTuple):
 
         By folder where a file does not say, or where two have the same.
         """
-        of = [run.config.settings if run.config else {} for run in self.runs]
-        keys = [" ".join(each.get(flag, "") for flag in PAIRED) for each in of]
-        if len(set(keys)) < len(keys) or not all("--train.seed" in each for each in of):
+        settings = [run.config.settings if run.config else {} for run in self.runs]
+        keys = [" ".join(flags.get(flag, "") for flag in PAIRED) for flags in settings]
+        seeds_known = all("--train.seed" in flags for flags in settings)
+        if not seeds_known or len(set(keys)) < len(keys):
             keys = [str(run.folder) for run in self.runs]
         return dict(zip(keys, self.runs, strict=True))
 
@@ -124,25 +137,31 @@ def find_conditions(words: Sequence[str]) -> list[Condition]:
     `NAME=FOLDER,FOLDER,...` is one condition, and each folder a seed of it. `FOLDER` is one,
     too, or with several runs below it one for each, named after the run's own folder.
     """
-    found: list[tuple[str, list[Path]]] = []
+    conditions: list[Condition] = []
     for word in words:
-        name, equals, rest = word.partition("=")
+        name, equals, seeds = word.partition("=")
         if equals and not Path(word).is_dir():
-            below = [_event_folders(Path(each)) for each in rest.split(",")]
-            if any(len(folders) > 1 for folders in below):
-                raise ValueError(f"{word!r} has several runs in a folder; name each: NAME=FOLDER.")
-            found.append((name, [folder for folders in below for folder in folders.values()]))
+            conditions.append(_condition(name, [_only_folder(seed) for seed in seeds.split(",")]))
         else:
-            found += [(own, [folder]) for own, folder in _event_folders(Path(word)).items()]
-    names = [name for name, _ in found]
+            folders = _event_folders(Path(word))
+            conditions += [_condition(name, [folder]) for name, folder in folders.items()]
+    names = [condition.name for condition in conditions]
     if len(set(names)) < len(names):
         raise ValueError(f"names of runs must differ, not {', '.join(names)}; give NAME=FOLDER")
-    return [
-        Condition(
-            name, tuple(LoggedRun(each, Scalars(each), read_config(each)) for each in folders)
-        )
-        for name, folders in found
-    ]
+    return conditions
+
+
+def _condition(name: str, folders: Sequence[Path]) -> Condition:
+    runs = [LoggedRun(folder, Scalars(folder), read_config(folder)) for folder in folders]
+    return Condition(name, tuple(runs))
+
+
+def _only_folder(path: str) -> Path:
+    """The one folder with event files at or below a path."""
+    folders = list(_event_folders(Path(path)).values())
+    if len(folders) > 1:
+        raise ValueError(f"{path!r} has several runs in a folder; name each: NAME=FOLDER.")
+    return folders[0]
 
 
 def _event_folders(path: Path) -> dict[str, Path]:
@@ -153,8 +172,10 @@ def _event_folders(path: Path) -> dict[str, Path]:
     files = sorted(path.rglob(EVENT_FILES), key=lambda file: (file.name, file))  # by time
     folders = list(dict.fromkeys(file.parent for file in files))
     if not folders:
-        found = f"no TensorBoard event files in {path}"
-        raise ValueError(f"{found}; pass what --logger.tensorboard_dir named, or a folder above it")
+        raise ValueError(
+            f"no TensorBoard event files in {path}; "
+            "pass what --logger.tensorboard_dir named, or a folder above it"
+        )
     if len(folders) == 1:
         return {path.resolve().name: folders[0]}
     if len({folder.name for folder in folders}) == len(folders):
@@ -167,14 +188,15 @@ def read_config(folder: Path) -> Config | None:
     path = folder / CONFIG
     if not path.is_file():
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))
-    settings = {
-        f"--{name}": " ".join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in found["flags"].items()
-        if name not in PLACES
-    }
-    versions = {f"{name} (version)": str(value) for name, value in found["versions"].items()}
-    return Config(settings | versions, found["outcome"])
+    record = json.loads(path.read_text(encoding="utf-8"))
+    settings = {}
+    for name, value in record["flags"].items():
+        if name not in PLACES:
+            words = value if isinstance(value, list) else [value]
+            settings[f"--{name}"] = " ".join(str(word) for word in words)
+    for name, version in record["versions"].items():
+        settings[f"{name} (version)"] = str(version)
+    return Config(settings, record["outcome"])
 
 
 def compare_flags(
@@ -184,15 +206,23 @@ def compare_flags(
 
     Seeds of one condition that differ have their values side by side.
     """
-    settings = {c.name: [run.config.settings for run in c.runs if run.config] for c in conditions}
-    known = {name: runs for name, runs in settings.items() if runs}
-    differing, agreeing = [], []
-    for flag in sorted({flag for runs in known.values() for run in runs for flag in run}):
-        values = {n: dict.fromkeys(run.get(flag, "-") for run in runs) for n, runs in known.items()}
-        first, *others = {value for own in values.values() for value in own}
-        if others:
-            own = {name: " | ".join(each) for name, each in values.items()}
-            differing.append({"flag": flag, **own})
+    known = {
+        condition.name: [run.config.settings for run in condition.runs if run.config]
+        for condition in conditions
+        if any(run.config for run in condition.runs)
+    }
+    flags = {flag for seeds in known.values() for settings in seeds for flag in settings}
+    differing: list[dict[str, str]] = []
+    agreeing: list[tuple[str, str]] = []
+    for flag in sorted(flags):
+        row = {"flag": flag}
+        different: set[str] = set()
+        for name, seeds in known.items():
+            values = dict.fromkeys(settings.get(flag, "-") for settings in seeds)
+            row[name] = " | ".join(values)
+            different.update(values)
+        if len(different) > 1:
+            differing.append(row)
         else:
-            agreeing.append((flag, first))
+            agreeing.append((flag, different.pop()))
     return differing, agreeing

@@ -1,46 +1,99 @@
 """The look of every picture: readable in black and white, by the colour-blind, and on a page.
 
 A series differs from the next in colour (about Okabe and Ito's palette), in its dashes and in its
-marker.
+marker. Text has 13 pixels of 800, so that it has 11 where a page shows a picture 690 pixels wide.
 """
 
 from __future__ import annotations
 
 import base64
-import io
+import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
+import altair as alt
+import vl_convert
 
 from openrlhf_js.common.files import atomic_write
 
-INK, RULE, GRID = "#37352f", "#c9c8c5", "#e3e2e0"
-SOLID, DASHED, DOTTED, DASH_DOT = "-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))
-LONG, DASH_DOT_DOT = (0, (10, 3)), (0, (5, 2, 1, 2, 1, 2))
-MOST_USED = ("js", "rloo", "js_plus", "bloo")  # whose looks other series get first
-# On the right of the axes, with names in the colours of their lines.
-LEGEND: Any = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "labelcolor": "linecolor"}
+if TYPE_CHECKING:
+    from openrlhf_js.estimators.record import Look
 
-HOUSE: Any = {  # text stays text in an SVG, which keeps a page small and lets it be searched
-    "svg.fonttype": "none",
-    "svg.hashsalt": "openrlhf_js",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": RULE,
-    "hatch.linewidth": 0.8,
-    "legend.frameon": False,
-    "text.parse_math": False,  # a run may be called "$1"
+INK = "#37352f"
+RULE = "#c9c8c5"
+GRID = "#e3e2e0"
+MOST_USED = ("js", "rloo", "js_plus", "bloo")  # whose looks other series get first
+VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+PNG_SCALE = 2  # pixels of the file for each of the picture
+LINE_WIDTH = 2
+SOLID = "-"
+
+# Markers of the estimators' records as Vega's shapes, in a square from -1 to 1.
+SHAPES = {
+    "": "stroke",
+    "o": "circle",
+    "s": "square",
+    "D": "diamond",
+    "P": "cross",
+    "X": "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z",
+    "^": "triangle-up",
+    "v": "triangle-down",
+    "<": "triangle-left",
+    ">": "triangle-right",
+    "p": "M0,-1L.95,-.31L.59,.81L-.59,.81L-.95,-.31Z",
+    "h": "M0,-1L.87,-.5L.87,.5L0,1L-.87,.5L-.87,-.5Z",
+    "*": "M0,-1.2L.28,-.39L1.14,-.37L.45,.15L.7,.97L0,.48L-.7,.97L-.45,.15L-1.14,-.37L-.28,-.39Z",
+}
+
+CONFIG: dict[str, Any] = {
+    "font": "sans-serif",
+    "background": "white",
+    "padding": 8,
+    "view": {"stroke": None},
+    "axis": {
+        "domainColor": RULE,
+        "grid": True,
+        "gridColor": GRID,
+        "labelColor": INK,
+        "labelFontSize": 13,
+        "labelLimit": 300,
+        "ticks": False,
+        "labelPadding": 6,
+        "titleColor": INK,
+        "titleFontSize": 13,
+        "titleFontWeight": "normal",
+    },
+    "axisX": {"grid": False, "labelFlush": False},
+    "axisY": {"domain": False},
+    "legend": {
+        "orient": "bottom",
+        "columns": 3,
+        "columnPadding": 16,
+        "labelColor": INK,
+        "labelFontSize": 13,
+        "labelLimit": 250,
+        "symbolOpacity": 1,
+        "symbolSize": 90,
+        "symbolStrokeWidth": 2,
+        "title": None,
+    },
+    "title": {
+        "anchor": "start",
+        "color": INK,
+        "fontSize": 15,
+        "fontWeight": "bold",
+        "frame": "group",
+        "offset": 10,
+        "subtitleColor": INK,
+        "subtitleFontSize": 13,
+    },
 }
 
 
-def series_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Arguments of `Axes.plot` for each name; no two alike while there are looks left.
+def series_looks(names: Sequence[str]) -> dict[str, Look]:
+    """The look of each name; no two alike while there are looks left.
 
     A known estimator looks the same in every picture.
     """
@@ -48,43 +101,16 @@ def series_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
     looks = {name: ESTIMATORS[name].look for name in (*MOST_USED, *ESTIMATORS)}
     free = [look for name, look in looks.items() if name not in names] or list(looks.values())
-    unknown = [name for name in names if name not in looks]
-    for number, name in enumerate(unknown):
-        looks[name] = free[number % len(free)]
-    return {
-        name: {
-            "color": looks[name].colour,
-            "linestyle": looks[name].dashes,
-            "marker": looks[name].marker,
-            "markersize": 4.5,
-            "linewidth": 1.8,
-        }
-        for name in names
-    }
+    free_looks = itertools.cycle(free)
+    return {name: looks[name] if name in looks else next(free_looks) for name in names}
 
 
-def figure(nrows: int = 1, ncols: int = 1, width: float = 5.6, height: float = 3.6) -> Figure:
-    """A figure of nrows x ncols axes, each so many inches wide and high."""
-    spaced = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1, hspace=0.05, wspace=0.05)
-    drawn = Figure(figsize=(width * ncols, height * nrows), dpi=150, layout=spaced)
-    drawn.subplots(nrows, ncols, squeeze=False)
-    return drawn
-
-
-def dress(axes: Axes, title: str, xlabel: str, ylabel: str, note: str = "") -> None:
-    """Frame, grid and text; the note is a smaller line under the title."""
-    pad = 20 if note else 8
-    bold: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "color": INK}
-    axes.set_title(printable(title), loc="left", pad=pad, **bold)
-    small: dict[str, Any] = {"fontsize": 9, "color": INK, "alpha": 0.8}
-    axes.text(0, 1.025, printable(note), transform=axes.transAxes, **small).set_in_layout(False)
-    axes.set_xlabel(xlabel, color=INK)
-    axes.set_ylabel(ylabel, color=INK)
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(RULE)
+def dashes(look: Look) -> list[float]:
+    """The lengths of strokes and gaps in pixels."""
+    if look.dashes == SOLID:
+        return [1, 0]
+    _, lengths = look.dashes
+    return [LINE_WIDTH * length for length in lengths]
 
 
 def interval(
@@ -99,22 +125,26 @@ def interval(
     if value is None:
         return "-"
     text = f"{scale * value:{form}}{unit}"
-    if low is None or high is None or not np.isfinite([low, high]).all():
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return text
     return f"{text} ({scale * low:{form}} to {scale * high:{form}})"
 
 
-def svg(drawn: Figure) -> str:
-    """The picture from its first tag on, the same bytes every time."""
-    text, no_metadata = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with rc_context(HOUSE):
-        drawn.savefig(text, format="svg", metadata=no_metadata)
-    return "".join(text.getvalue().partition("<svg")[1:])
+def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    """A chart with the look of the house, as Vega-Lite has it."""
+    return {**chart.to_dict(validate=False), "config": CONFIG}
 
 
-def svg_source(drawn: Figure) -> str:
+def svg(chart: alt.TopLevelMixin) -> str:
+    """The picture, in which text stays text."""
+    return vl_convert.vegalite_to_svg(
+        specification(chart), vl_version=VEGA_LITE, config={"aria": False}
+    )
+
+
+def svg_source(chart: alt.TopLevelMixin) -> str:
     """A picture as the address of an image; two inlined SVGs would share names of their parts."""
-    return source("image/svg+xml", svg(drawn).encode())
+    return source("image/svg+xml", svg(chart).encode())
 
 
 def source(kind: str, data: bytes) -> str:
@@ -122,13 +152,16 @@ def source(kind: str, data: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def save_png(drawn: Figure, path: Path) -> Path:
+def save_png(chart: alt.TopLevelMixin, path: Path) -> Path:
     """Writes the picture, whole or not at all, and returns its path."""
-    with rc_context(HOUSE), atomic_write(path) as file:
-        drawn.savefig(file, format="png")
+    png = vl_convert.vegalite_to_png(specification(chart), vl_version=VEGA_LITE, scale=PNG_SCALE)
+    with atomic_write(path) as file:
+        file.write(png)
     return path
 
 
 def printable(name: str) -> str:
     """The name with a mark for what does not print, which no picture or page may hold."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name
+    )

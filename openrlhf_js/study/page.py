@@ -6,21 +6,19 @@ import math
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
 import pandas as pd
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.report import style
-from openrlhf_js.report.chart import chart, script
+from openrlhf_js.report import plot, style
 from openrlhf_js.report.pages import render
-from openrlhf_js.report.plot import Panel, plot
+from openrlhf_js.report.plot import Axis, Panel
 from openrlhf_js.study.analysis import CAUSES, TESTED, Findings
 
 PAGE, ROWS, REGRET = "study.html", "rows.csv", "regret.png"
 POINTS_OF = {"pass1": 100, "reward": 100, "any_rate": 100}  # shown as points of a hundred
-STEPS: Any = {"x": "step", "xlabel": "training step", "panel": "cell"}
+STEPS = Axis("step", "training step")
 Table = list[dict[str, Any]]
 
 
@@ -36,9 +34,11 @@ def write(folder: Path, findings: Findings, reference: str, title: str) -> Path:
         rows=ROWS,
         regret=regret_table(findings),
         cells={cell: table_of(findings, cell, reference) for cell in cells},
-        curves=chart(findings.curves.to_dict("records"), panels, **STEPS),
+        curves=plot.page(
+            plot.draw(findings.curves.to_dict("records"), panels, STEPS, panel="cell")
+        ),
         rates=rates_chart(findings),
-        script=script(),
+        script=plot.script(),
     )
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
@@ -63,8 +63,8 @@ def rates_chart(findings: Findings) -> str:
     if rows.learning_rate.nunique() <= 1:
         return ""
     panels = {cell: Panel(cell, "pass@1") for cell in cells_of(findings)}
-    axis: Any = {"x": "learning_rate", "xlabel": "learning rate", "scale": "log2"}
-    return chart(rows.to_dict("records"), panels, panel="cell", **axis)
+    axis = Axis("learning_rate", "learning rate", "log2")
+    return plot.page(plot.draw(rows.to_dict("records"), panels, axis, panel="cell"))
 
 
 def shown(row: Any, sign: str = "") -> str:
@@ -131,28 +131,37 @@ def regret_table(findings: Findings) -> Table:
     ]
 
 
-def regret_picture(findings: Findings) -> Figure:
+def regret_picture(findings: Findings) -> alt.LayerChart:
     """A dot for each cell, a bar for the mean and a ring for the worst, by estimator."""
-    rows = by_regret(findings)
-    looks = style.series_styles([name for name, _ in rows])
-    with rc_context(style.HOUSE):
-        figure = style.figure(1, 1, 7.5, 0.6 + 0.45 * len(rows))
-        axes = figure.axes[0]
-        for place, (name, own) in enumerate(rows):
-            colour, mean = looks[name]["color"], own.value.mean()
-            jitter = place + 0.22 * np.linspace(-1, 1, len(own))
-            axes.plot(own.value, jitter, "o", color=colour, alpha=0.35, markersize=4, mew=0)
-            axes.plot([mean] * 2, [place - 0.32, place + 0.32], color=colour, lw=3)
-            axes.plot(own.value.max(), place, "o", mfc="none", color=colour, markersize=10)
-        axes.set_yticks(range(len(rows)), looks)
-        axes.invert_yaxis()
-        axes.set_xlim(left=-0.5)
-        note = "a dot: one cell of the study; bar: mean; ring: worst cell"
-        style.dress(axes, "Regret", "points of pass@1 below the cell's best estimator", "", note)
-    return figure
+    estimators = by_regret(findings)
+    names = [name for name, _ in estimators]
+    rows = [
+        {"estimator": name, "regret": value, "jitter": jitter}
+        for name, cells in estimators
+        for value, jitter in zip(cells.value, np.linspace(-1, 1, len(cells)), strict=True)
+    ]
+    looks = style.series_looks(names).values()
+    colours = alt.Scale(domain=names, range=[look.colour for look in looks])
+    xlabel = "points of pass@1 below the cell's best estimator"
+    regrets = alt.Chart(alt.InlineData(values=rows)).encode(
+        y=alt.Y("estimator:N", sort=None, title=None),
+        color=alt.Color("estimator:N", scale=colours, legend=None),
+    )
+    cells = regrets.mark_point(filled=True, size=30, opacity=0.35).encode(
+        x=alt.X("regret:Q", title=xlabel),
+        yOffset=alt.YOffset("jitter:Q", scale=alt.Scale(domain=[-2.5, 2.5])),
+    )
+    means = regrets.mark_tick(thickness=3, size=28).encode(x=alt.X("mean(regret):Q", title=xlabel))
+    worst = regrets.mark_point(size=160, strokeWidth=2, opacity=1).encode(
+        x=alt.X("max(regret):Q", title=xlabel)
+    )
+    note = "a dot: one cell of the study; bar: mean; ring: worst cell"
+    return alt.layer(cells, means, worst).properties(
+        width=600, height=alt.Step(42), title=alt.Title("Regret", subtitle=note)
+    )
 
 
-def picture(findings: Findings, reference: str, title: str) -> Figure:
+def picture(findings: Findings, reference: str, title: str) -> alt.ConcatChart:
     """Learning curves by cell, and the differences of pass@1 to the reference."""
     curves = {cell: Panel(cell, "training reward") for cell in cells_of(findings)}
     apart = Panel(
@@ -160,15 +169,14 @@ def picture(findings: Findings, reference: str, title: str) -> Figure:
         f"points over {reference}, 95 % by seed",
         reference=0,
         intervals="bars",
-        axis=("mix", "prompts", "categories"),
+        axis=Axis("mix", "prompts", "categories"),
     )
     rows = findings.differences.query("quantity == 'pass1'").assign(cell=apart.title)
     rows[["value", "low", "high"]] *= 100
-    return plot(
+    drawings = plot.draw(
         findings.curves.to_dict("records") + rows.to_dict("records"),
         {**curves, apart.title: apart},
-        columns=len(curves) + 1,
-        size=(4.4, 3.4),
-        title=title,
-        **STEPS,
+        STEPS,
+        panel="cell",
     )
+    return plot.picture(drawings, title=title)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from charts import panels_of
 
 from openrlhf_js.lab import mse, results
 from openrlhf_js.lab.pool import Samples
@@ -28,26 +29,23 @@ def saved(folder, name, result):
     return json.loads(path.read_text()), result.arrays
 
 
-def texts(axes):
-    named = axes.get_legend().texts if axes.get_legend() else []
-    return [text.get_text() for text in [*axes.texts, *named]]
-
-
 def test_errors_and_reductions_over_m(tmp_path):
     summary, arrays = saved(tmp_path, "mse", mse.mse(samples(20, 40), 10, (2, 4), 30, 0))
-    errors, reductions = lab.draw(summary, arrays).axes
-    drawn = [list(line.get_ydata()) for line in errors.lines]
+    errors, reductions = panels_of(lab.draw(summary, arrays))
+    drawn = [line.value.tolist() for line in errors.lines.values()]
     for name, kind in summary["gradients"].items():
-        own = [
-            r["value"] for r in summary["rows"] if (r["estimator"], r["quantity"]) == (name, "mse")
+        values = [
+            row["value"]
+            for row in summary["rows"]
+            if (row["estimator"], row["quantity"]) == (name, "mse")
         ]
-        assert (own in drawn) == (kind != "oracle")
-    assert {"dr_grpo (biased)", "js", "rloo"} < set(texts(errors))
-    assert {"js", "js_plus", "best constant"} < set(texts(reductions))
-    assert "rloo" not in texts(reductions)
-    assert errors.get_yscale() == "log"
-    assert [tick.get_text() for tick in errors.get_xticklabels()] == ["2", "4"]
-    assert "30 batches of 10 prompts" in texts(errors)[0]
+        assert (pytest.approx(values, rel=1e-5) in drawn) == (kind != "oracle")
+    assert {"dr_grpo (biased)", "js", "rloo"} < errors.lines.keys()
+    assert {"js", "js_plus", "best constant"} < reductions.lines.keys()
+    assert "rloo" not in reductions.lines
+    assert errors.vertical["type"] == "log"
+    assert '["2", "4"]' in errors.horizontal["axis"]["labelExpr"]
+    assert "30 batches of 10 prompts" in errors.note
 
 
 def test_a_baseline_that_is_far_worse_is_named_and_not_drawn():
@@ -72,20 +70,21 @@ def test_a_baseline_that_is_far_worse_is_named_and_not_drawn():
         "batches": 3,
         "batch_prompts": 4,
     }
-    distance, saved_axes = lab.draw({**summary, "title": "\x1b"}, {}).axes
-    assert "remax" in texts(distance) and "remax" not in texts(saved_axes)
-    assert "far higher: remax" in texts(saved_axes)[0]
-    assert saved_axes.get_ylim()[0] > -100
+    distance, reduction = panels_of(lab.draw({**summary, "title": "\x1b"}, {}))
+    assert "remax" in distance.lines and "remax" not in reduction.lines
+    assert "far higher: remax" in reduction.note
+    assert reduction.vertical["domain"][0] > -100
 
 
 def test_values_ascend_and_stay_within_the_rewards(tmp_path):
     pool = samples(groups=["a/$1", "b"] * 3)
-    (axes,) = lab.draw(*saved(tmp_path, "value", values_of(pool))).axes
-    drawn = {line.get_label(): line for line in axes.lines}
+    (shown,) = panels_of(lab.draw(*saved(tmp_path, "value", values_of(pool))))
     for name, first in (("a/$1", 0), ("b", 1)):
-        assert drawn[name].get_ydata() == pytest.approx(np.sort(pool.rewards[first::2].mean(1)))
-    ends = np.concatenate([each.get_paths()[0].vertices[:, 1] for each in axes.collections])
-    assert ends.min() >= 0 and ends.max() <= 1
+        line = shown.lines[name]
+        assert line.value.tolist() == pytest.approx(
+            np.sort(pool.rewards[first::2].mean(1)).tolist(), rel=1e-5
+        )
+        assert line.low.min() >= 0 and line.high.max() <= 1
 
 
 @pytest.mark.parametrize("sets", [(None,), ("easy", "h\x1brd", "mix")])
@@ -105,17 +104,17 @@ def test_curves_show_every_set_and_where_the_rules_are(sets):
     reduction[:, -1] = -500  # a bloo that is far worse does not flatten the curves
     arrays = {"shrinkage": grid, "reduction_percent": reduction}
     arrays |= {"reduction_low": reduction - 1, "reduction_high": reduction + 1}
-    figure = lab.draw({"lab": "sweep", "rows": [row.flat() for row in rows]}, arrays)
-    titles = [axes.get_title(loc="left") for axes in figure.axes[: len(places)]]
+    panels = panels_of(lab.draw({"lab": "sweep", "rows": [row.flat() for row in rows]}, arrays))
+    titles = [panel.title for panel in panels]
     assert titles[:2] == (["m = 2", "m = 4"] if sets[0] is None else ["easy, m = 2", "easy, m = 4"])
     assert len(set(titles)) == len(places) and "\x1b" not in "".join(titles)
-    axes = figure.axes[0]
-    assert any(np.array_equal(each.get_ydata(), reduction[0]) for each in axes.lines)
-    assert [0.4, 4] in [line.get_xydata()[0].tolist() for line in axes.lines]
-    assert {"the same λ for all", "least distance", "js"} < set(texts(axes))
-    assert texts(axes)[0].startswith("least at 0.50 (0.40 to 0.60)")
-    assert ("value 0.4, v 0.07" in texts(axes)[0]) == (sets[0] is not None)
-    assert axes.get_ylim() == figure.axes[1].get_ylim() and axes.get_ylim()[0] > -100
+    first = panels[0]
+    assert first.lines["the same λ for all"].value.tolist() == reduction[0].tolist()
+    assert first.lines["js"][["x", "value"]].to_numpy().tolist() == [[0.4, 4]]
+    assert {"the same λ for all", "least distance", "js"} < first.lines.keys()
+    assert first.note.startswith("least at 0.50 (0.40 to 0.60)")
+    assert ("value 0.4, v 0.07" in first.note) == (sets[0] is not None)
+    assert first.vertical == panels[1].vertical and first.vertical["domain"][0] > -100
 
 
 @pytest.mark.parametrize(

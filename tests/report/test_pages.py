@@ -7,6 +7,7 @@ import re
 import time
 
 import pytest
+from charts import panels_of
 
 from openrlhf_js.report import pages, panels, runs, style
 from openrlhf_js.report.runs import CONFIG, find_conditions
@@ -48,6 +49,11 @@ class Parsed(html.parser.HTMLParser):
         return next(cells[1:] for cells in self.cells if cells and cells[0] == name)
 
 
+def lines_of(figure):
+    (panel,) = panels_of(figure)
+    return panel.lines
+
+
 def everything(reward=0.5):
     """Six steps of every scalar that a report knows."""
     curves = [curve for section in panels.SECTIONS.values() for curve in section]
@@ -84,11 +90,11 @@ def complete(tmp_path_factory, events):
 def test_the_page_needs_no_other_file_and_names_cannot_break_it(complete):
     page, parsed = complete
     assert parsed.loads == []
-    text, plotly, own = page.split("<script>")
+    text, script = page.split("<script type")
     assert "url(" not in text and "@import" not in text and "\x07" not in text
     assert "&lt;script&gt;" in text
-    assert "Plotly.newPlot" in own and plotly.rstrip().endswith("</script>")
-    assert not {"link", "iframe", "object"} & set(parsed.tags) and parsed.tags.count("script") == 2
+    assert script.count("</script>") == 1 and ".chart" in script
+    assert not {"link", "iframe", "object"} & set(parsed.tags) and parsed.tags.count("script") == 1
 
 
 def test_every_panel_is_drawn(complete):
@@ -96,8 +102,10 @@ def test_every_panel_is_drawn(complete):
     assert "Not shown" not in page
     assert len(parsed.figures) == sum(map(len, panels.SECTIONS.values())) + 1
     assert "Graded as, maze" in page and "Graded as, timeout" not in page  # it never came up
-    reward = parsed.figures[0]["data"]
-    assert [line["y"][-1] for line in reward] == pytest.approx([0.56, 0.66])
+    reward = lines_of(parsed.figures[0])
+    assert {name: line.value.iloc[-1] for name, line in reward.items()} == pytest.approx(
+        {"rloo": 0.56, style.printable(HOSTILE): 0.66}
+    )
 
 
 def test_the_page_has_the_figures_and_the_configuration(complete):
@@ -161,11 +169,15 @@ def test_checkpoints_over_training(tmp_path):
     assert lines["js", "40"][2] == "8 (7 to 9)" and lines["gpt", "-"][2] == "60 (59 to 61)"
     assert lines["Qwen-Qwen3-4B", "0"][::2] == ["10 (5 to 15)", "5 (4 to 6)"]
     assert [*lines][1:] == [("gpt", "-"), ("js", "5"), ("js", "40"), ("rloo", "40")]
-    arena = {line["name"]: (line["x"], line["y"]) for line in parsed.figures[2]["data"]}
-    assert arena == {"js": ([40], [8]), "rloo": ([40], [7]), "Qwen-Qwen3-4B": ([0], [5])}
-    at_1 = {line["name"]: (line["x"], line["y"]) for line in parsed.figures[0]["data"]}
-    assert at_1 == {"js": ([5, 40], [20, 30]), "Qwen-Qwen3-4B": ([0], [10])}
-    assert parsed.figures[2]["data"][0]["error_y"]["array"] == [1]
+    arena = lines_of(parsed.figures[2])
+    assert {name: line[["x", "value"]].to_numpy().tolist() for name, line in arena.items()} == {
+        "js": [[40, 8]],
+        "rloo": [[40, 7]],
+        "Qwen-Qwen3-4B": [[0, 5]],
+    }
+    at_1 = lines_of(parsed.figures[0])
+    assert at_1["js"]["at"].tolist() == [5, 40] and at_1["js"].value.tolist() == [20, 30]
+    assert (arena["js"].interval == "bar").all() and arena["js"].high.tolist() == [9]
     alone = pages.evaluations([passes(tmp_path / "d", "http://here/v1#step5", 0.2, 0.4)])
     assert {(row["run"], row["step"]) for row in alone} == {("run", 5)}  # a step of no run's name
 

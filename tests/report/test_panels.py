@@ -31,7 +31,7 @@ def test_the_error_of_a_baseline_is_a_ratio_of_averages_without_those_of_nothing
     folder = log("js", {runs.BASELINE_MSE: [1.0, 2.0, 4.0, 1.0, 0.0],
                         runs.BASELINE_MSE_RLOO: [2.0, 8.0, 2.0, 0.0, 0.0]})  # fmt: skip
     (condition,) = find_conditions([str(folder)])
-    curve, _ = (each for each in panels.SECTIONS["Shrinkage"] if each.over)
+    curve, _ = (each for each in panels.SECTIONS["Shrinkage"] if each.divisor)
     for window, expected in ((1, {1: 0.5, 2: 0.25, 3: 2.0}), (2, {2: 0.3, 3: 0.6, 4: 2.5})):
         found = estimates(curve, runs.BASELINE_MSE, condition, window)
         assert {step: estimate.value for step, estimate in found.items()} == expected

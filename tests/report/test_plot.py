@@ -1,78 +1,114 @@
-"""The one look and the one plot: tidy rows become lines with intervals that can be told apart."""
+"""The one look and the one chart: tidy rows become lines with intervals that can be told apart."""
 
+import html
 import itertools
+import json
 import math
+import re
+import xml.etree.ElementTree as ET
 
 import pytest
+import vl_convert
+from charts import panels_of
 
 from openrlhf_js.report import style
-from openrlhf_js.report.plot import Panel, plot, short
+from openrlhf_js.report.plot import Axis, Panel, draw, page, picture
+
+M = Axis("m", "responses")
+HOSTILE = "</script><b>'\"\x07,\n$1"
 
 
 def test_no_two_series_of_a_picture_look_alike():
-    found = style.series_styles(["a", "js", "b", "rloo", "c"])
-    assert found["js"] == style.series_styles(["js", *map(str, range(30))])["js"]
-    for one, other in itertools.combinations(found.values(), 2):
-        assert one["color"] != other["color"]
-        assert (one["linestyle"], one["marker"]) != (other["linestyle"], other["marker"])
+    looks = style.series_looks(["a", "js", "b", "rloo", "c"])
+    assert looks["js"] == style.series_looks(["js", *map(str, range(30))])["js"]
+    for one, other in itertools.combinations(looks.values(), 2):
+        assert one.colour != other.colour
+        assert (one.dashes, one.marker) != (other.dashes, other.marker)
+        assert style.SHAPES[one.marker] and style.dashes(one)
 
 
 def rows(*names, **quantities):
     """Rows of m = 2, 4, 8 from functions of m, with intervals one wide on both sides."""
-    return [
-        {"m": m, "estimator": name, "quantity": quantity, "value": of(m)}
-        | ({"low": of(m) - 1, "high": of(m) + 1} if m < 8 else {"low": None})
-        for name in names
-        for quantity, of in quantities.items()
-        for m in (8, 2, 4)
-    ]
+    tidy = []
+    for name, (quantity, function), m in itertools.product(names, quantities.items(), (8, 2, 4)):
+        value = function(m)
+        ends = {"low": value - 1, "high": value + 1} if m < 8 else {"low": None}
+        tidy.append({"m": m, "estimator": name, "quantity": quantity, "value": value, **ends})
+    return tidy
 
 
 @pytest.mark.parametrize("scale", ["linear", "log2", "categories"])
 @pytest.mark.parametrize("intervals", ["band", "bars"])
 def test_rows_become_a_line_for_each_setting_in_a_panel_for_each_quantity(scale, intervals):
     panels = {
-        "saved": Panel("Saved", "%", reference=0, intervals=intervals),
+        "saved": Panel("Saved", "%", "a note", reference=0, intervals=intervals),
         "mse": Panel("Error", "MSE"),
     }
-    data = rows("rloo", "js", mse=lambda m: 1 / m, saved=lambda m: m, other=lambda m: math.inf)
-    figure = plot(data, panels, x="m", xlabel="responses", scale=scale, title="model and task")
-    saved, mse = figure.axes
-    assert saved.get_title(loc="left") == "Saved"
-    assert [line.get_ydata().tolist() for line in mse.lines[:2]] == [[1 / 2, 1 / 4, 1 / 8]] * 2
-    assert [text.get_text() for text in mse.get_legend().texts] == ["rloo", "js"]
-    expected = [0, 1, 2] if scale == "categories" else [2, 4, 8]
-    assert mse.lines[0].get_xdata().tolist() == expected
-    drawn = saved.lines[1].get_xdata(), saved.lines[-1].get_xdata()
-    assert (drawn[0] == drawn[1]).all() == (intervals == "band")  # bars stand side by side
+    tidy = rows("rloo", "js", mse=lambda m: 1 / m, saved=float, other=lambda m: math.inf)
+    axis = M._replace(scale=scale)
+    saved, mse = panels_of(picture(draw(tidy, panels, axis), title="model and task"))
+    assert (saved.title, saved.note) == ("Saved", "a note")
+    assert [line.value.tolist() for line in mse.lines.values()] == [[0.5, 0.25, 0.125]] * 2
+    places = {"linear": [2, 4, 8], "log2": [1, 2, 3], "categories": [0, 1, 2]}
+    assert mse.lines["js"].x.tolist() == places[scale]
+    assert mse.lines["js"]["at"].tolist() == [2, 4, 8]
+    js, rloo = saved.lines["js"], saved.lines["rloo"]
+    assert js.low.tolist()[:2] == [1, 3] and js.high.isna().tolist() == [False, False, True]
+    assert (js.x == rloo.x).all() == (intervals == "band")  # bars stand side by side
+    assert set(js.interval[:2]) == {intervals.removesuffix("s")}
 
 
-def test_a_point_without_a_number_is_left_out_and_an_empty_panel_is_drawn():
-    data = [{"step": i, "run": "a", "quantity": "x", "value": v} for i, v in
-            enumerate([1.0, None, math.nan, 3.0])]  # fmt: skip
+def test_a_point_without_a_number_and_an_empty_panel_are_left_out():
+    data = [
+        {"step": i, "run": "a", "quantity": "x", "value": value}
+        for i, value in enumerate([1.0, None, math.nan, 3.0])
+    ]
     panels = {"x": Panel("X", "x", log=True, limits=(0, None)), "y": Panel("Y", "y")}
-    first, second = plot(data, panels, x="step", xlabel="step", line="run").axes
-    assert first.lines[0].get_xdata().tolist() == [0, 3]
-    assert first.get_yscale() == "log"
-    assert not second.lines
+    (shown,) = panels_of(picture(draw(data, panels, Axis("step", "step"), line="run")))
+    assert shown.lines["a"].x.tolist() == [0, 3]
+    assert shown.vertical["type"] == "log"
+    low, high = shown.vertical["domain"]
+    assert 0.9 < low < 1 and 3 < high < 3.3
 
 
-def test_a_wide_band_does_not_press_the_lines_together():
-    data = [{"step": i, "run": "a", "quantity": "x", "value": i / 10, "low": -99, "high": 99} for i
-            in range(5)]  # fmt: skip
-    (axes,) = plot(data, {"x": Panel("X", "x")}, x="step", xlabel="step", line="run").axes
-    assert axes.get_ylim()[1] < 1
+def test_the_vertical_axis_holds_bars_limits_and_reference_but_no_wide_band():
+    def domain(**panel):
+        tidy = [
+            {"m": i, "estimator": "a", "quantity": "x", "value": i / 10, "low": -99, "high": 99}
+            for i in range(5)
+        ]
+        (shown,) = panels_of(picture(draw(tidy, {"x": Panel("X", "x", **panel)}, M)))
+        return shown.vertical["domain"]
+
+    assert domain() == pytest.approx([-0.02, 0.42])
+    assert domain(intervals="bars") == pytest.approx([-108.9, 108.9])
+    assert domain(limits=(0, 1)) == pytest.approx([-0.05, 1.05])
+    assert domain(reference=1.0) == pytest.approx([-0.05, 1.05])
 
 
-def test_a_picture_is_the_same_bytes_every_time_and_asks_for_nothing():
-    def drawn():
-        panel = Panel("costs $1 or $2", "reward", "a note")
-        data = rows("$a$", "b\x07", mse=float)
-        return style.svg(plot(data, {"mse": panel}, x="m", xlabel="responses"))
-
-    svg = drawn()
-    assert svg == drawn()
-    assert svg.startswith("<svg")
+def test_a_picture_is_the_same_bytes_every_time_and_asks_for_nothing(tmp_path):
+    data = rows("$a$", HOSTILE, mse=float)
+    drawn = picture(draw(data, {"mse": Panel("costs $1 or $2", "reward", "a note")}, M))
+    one, other = (style.save_png(drawn, tmp_path / name) for name in ("1.png", "2.png"))
+    assert one.read_bytes() == other.read_bytes()
+    svg = style.svg(drawn)
+    ET.fromstring(svg)
     assert "costs $1 or $2" in svg and "\x07" not in svg
     assert 'href="http' not in svg and "url(http" not in svg
-    assert short("quickstart_20260101_with_js_plus") == "quickstart_…with_js_plus"
+
+
+def test_a_page_has_the_same_charts_and_no_name_can_break_it():
+    panels = {"mse": Panel("<Error>", "MSE", "a note", log=True), "none": Panel("None", "")}
+    drawings = draw(rows("js", HOSTILE, mse=float), panels, M._replace(scale="log2"))
+    markup = page(drawings)
+    ((title, figure),) = re.findall(r"<b>(.*?)</b>.*?data-figure='(.*?)'", markup, re.S)
+    assert title == "&lt;Error&gt;"
+    assert not re.search("script|<b>'|\x07", markup.replace(figure, ""))
+    assert not re.search("[<>&\x07]", figure)
+    specification = json.loads(html.unescape(figure))
+    vl_convert.vegalite_to_vega(specification, vl_version=style.VEGA_LITE)
+    (shown,) = panels_of(specification)
+    (pictured,) = panels_of(picture(drawings))
+    assert shown.lines.keys() == {"js", style.printable(HOSTILE)}
+    for name, line in shown.lines.items():
+        assert line.equals(pictured.lines[name])

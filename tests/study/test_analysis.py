@@ -4,6 +4,7 @@ import math
 from statistics import fmean, stdev
 
 import pytest
+from charts import panels_of
 
 from openrlhf_js.study.analysis import analyse, in_words, steps_to, target
 from openrlhf_js.study.page import picture, regret_table, table_of, write
@@ -113,21 +114,19 @@ def test_a_table_and_a_sentence_of_one_cell(found):
 
 
 def test_the_picture_has_curves_and_differences(found):
-    curves, apart = picture(found, "rloo", "a model").axes
-    of, apart_of = (
-        {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-        for axes in (curves, apart)
-    )
-    assert of["rloo"] == of["js"] == [[5, 0.0], [15, 0.5], [25, 1.0]]
-    assert apart_of["js"] == [[0, pytest.approx(15)]]
-    assert [tick.get_text() for tick in apart.get_xticklabels()] == ["natural"]
+    curves, apart = panels_of(picture(found, "rloo", "a model"))
+    for name in ("rloo", "js"):
+        assert curves.lines[name].x.tolist() == [5, 15, 25]
+        assert curves.lines[name].value.tolist() == [0.0, 0.5, 1.0]
+    assert apart.lines["js"].value.tolist() == [pytest.approx(15)]
+    assert apart.lines["js"]["at"].tolist() == ["natural"]
 
 
 def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
     found = analyse([record("rloo", 0, None, reward=0.5), record("js", 0, None, reward=1)], "rloo")
     assert found.differences.empty and found.regret.empty and in_words(found, "rloo") == []
     assert table_of(found, "sort, natural, 16 x 2", "rloo")[0][1]["reward - rloo"] == ""
-    assert not picture(found, "rloo", "").axes[-1].lines[1:]  # but the line at 0
+    assert len(panels_of(picture(found, "rloo", ""))) == 1  # without differences
     assert (
         ",0.5,,,1," in write(tmp_path, found, "rloo", "a title").with_name("rows.csv").read_text()
     )

@@ -48,7 +48,7 @@ def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys, monke
     assert len({(each["estimator"], each["seed"]) for each in found}) == 8
     assert "js_plus" in screen and "paired over 4 seeds" in screen and "Traceback" not in screen
     page = (folder / "study.html").read_text()
-    assert "sort, natural, 16 x 2" in page and "plotly" in page and "src=" not in page[:2000]
+    assert "sort, natural, 16 x 2" in page and "vega" in page and "src=" not in page[:2000]
     assert (folder / "rows.csv").read_text().startswith("kind,task,mix,prompts,responses")
 
     other = study.read([*FLAGS.split(), "--out", str(folder), "--steps", "30"])

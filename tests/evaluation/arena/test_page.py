@@ -66,8 +66,8 @@ def test_the_page_holds_every_text_and_what_the_filters_look_for(bench):
     assert options[:3] == ["", "0", "1"]
     marks = [a for tag, a in found.elements if tag == "span" and "data-verdict" in a]
     assert len(marks) == 8 and {each["data-judge"] for each in marks} == {"0"}
-    first = questions(bench[0], ["j"], ["m0"])[0]["models"][0]["judged"]["j"]
-    assert (first["signs"], first["kind"]) == ("? ?", "a verdict is missing")
+    first = questions(bench[0], ["j"], ["m0"])[0].models[0].judged["j"]
+    assert (first.signs, first.kind) == ("? ?", "a verdict is missing")
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_the_page_holds_every_text_and_what_the_filters_look_for(bench):
 def test_a_judgment_is_marked_as_the_model_fared(tmp_path, margins, signs, kind):
     write_judged(tmp_path, [judgment_row("q0", *margins), judgment_row("q1", 1, 1)])
     pools = load(Folder(tmp_path, "own"), ["j"])
-    judged = questions(pools, ["j"], ["m"])[0]["models"][0]["judged"]["j"]
-    assert (judged["signs"], judged["kind"]) == (signs, kind)
+    judged = questions(pools, ["j"], ["m"])[0].models[0].judged["j"]
+    assert (judged.signs, judged.kind) == (signs, kind)
 
 
 def test_nothing_but_our_script_can_run(bench):
@@ -202,6 +202,9 @@ def test_cells_and_files(bench):
     every = [*boards, controlled]
     drawn = [image(each, every) for each in (controlled, controlled, *boards)]
     assert style.svg(drawn[0]) == style.svg(drawn[1]) and "m0" in style.svg(drawn[2])
-    assert len({each.axes[0].get_xlim() for each in drawn}) == 1
-    long = image(controlled._replace(title="judged by " + "somebody + " * 20), every).axes[0]
-    assert max(map(len, long.get_title(loc="left").split("\n"))) <= 44  # what the picture holds
+    specifications = [style.specification(each) for each in drawn]
+    domains = [each["layer"][2]["encoding"]["x"]["scale"]["domain"] for each in specifications]
+    assert all(domain == domains[0] for domain in domains)
+    long = image(controlled._replace(title="judged by " + "somebody + " * 20), every)
+    lines = style.specification(long)["title"]["text"]
+    assert len(lines) > 1 and max(map(len, lines)) <= 64  # what the picture holds

@@ -1,0 +1,47 @@
+"""What the charts of a picture show, read from their Vega-Lite."""
+
+import io
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from openrlhf_js.report import style
+
+
+class Shown(NamedTuple):
+    """A panel."""
+
+    title: str
+    note: str
+    lines: dict[str, pd.DataFrame]  # the points by name, in the order of the legend
+    horizontal: dict[str, Any]  # the encoding
+    vertical: dict[str, Any]  # the scale
+    layers: list[dict[str, Any]]
+
+
+def panels_of(chart):
+    """The panels of a picture, or of a page's chart."""
+    specification = chart if isinstance(chart, dict) else style.specification(chart)
+    panels = specification.get("concat", [specification])
+    shown = []
+    for panel in panels:
+        data = panel.get("data") or specification["data"]  # one panel alone has that of all
+        text = specification["datasets"][data["name"]]
+        shown.append(_panel(panel, pd.read_csv(io.StringIO(text), dtype={"line": str})))
+    return shown
+
+
+def _panel(panel, points):
+    points["interval"] = points.interval.fillna("")
+    line = next(layer for layer in panel["layer"] if layer["mark"]["type"] == "line")
+    encoding = line["encoding"]
+    names = encoding["color"]["scale"]["domain"]
+    title = panel.get("title", {})
+    return Shown(
+        title.get("text", ""),
+        title.get("subtitle", ""),
+        {name: points[points.line == name].reset_index() for name in names},
+        encoding["x"],
+        encoding["y"]["scale"],
+        panel["layer"],
+    )
