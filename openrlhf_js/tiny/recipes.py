@@ -101,6 +101,8 @@ def _answers(task: Task | None) -> tuple[list[str], list[str]]:
 def with_data(argv: list[str], folder: Path) -> list[str]:
     """The command line of a dry run, with `--data.max_samples` rows for each file not built yet."""
     given = _parse(argv)
+    grader = given.get("reward.remote_url", [""])[0]
+    labels, _ = _answers(TASKS.get(Path(grader).stem))
     for name in ("data.prompt_dataset", "eval.dataset"):
         files = given.get(name, [""])[0].split(",")
         missing = [file for file in files if file.endswith(".jsonl") and not Path(file).exists()]
@@ -108,7 +110,7 @@ def with_data(argv: list[str], folder: Path) -> list[str]:
             rows = _count(given, "data.max_samples", 1) if name.startswith("data") else 1
             key = given.get("data.input_key", ["input"])[0]
             stand_in = folder / f"{name}.jsonl"
-            write_lines(stand_in, [{key: "a prompt", "label": "its label"}] * rows)
+            write_lines(stand_in, [{key: "a prompt", "label": labels[0]}] * rows)
             say(f"openrlhf_js: {', '.join(missing)}: not built yet, checked as {rows:,} rows")
             given[name] = [str(stand_in)]
     return _words(given)
