@@ -33,7 +33,7 @@ STEPS = {
     "split_rollout_samples": "padded into micro-batches",
     "make_experience": "to policy and reference, log-probs back",
     "ours": "**ours**: rewards gathered, `js_memory`, diagnostics",
-    "compute_advantages_and_returns": "**ours**: advantages spread over the tokens",
+    "_train_on": "**ours**: advantages spread over the tokens",
     "append": "experiences to the ranks",
     "GB": "gigabytes through Ray",
     "loop": "upstream in the place of ours: a loop over the tokens",
@@ -90,11 +90,18 @@ def controller(responses: int, tokens: int, b: int, ranks: int) -> dict[str, flo
         "put": lambda value: sent.append(cloudpickle.dumps(value)) or sent[-1],
         "get": lambda r: pickle.loads(r) if isinstance(r, bytes) else [*map(pickle.loads, r)],
     }
-    with patch.multiple(base, **timed), patch.multiple("ray", **instead):
+    ours = experience.ShrinkageExperienceMaker
+    spread_out = ours._train_on
+    timed_ours = {"_train_on": lambda *a: clock("_train_on", spread_out, *a)}
+    with (
+        patch.multiple(base, **timed),
+        patch.multiple(ours, **timed_ours),
+        patch.multiple("ray", **instead),
+    ):
         samples = clock("arrive", lambda: [read(pickle.loads(r), max_len=tokens) for r in arrived])
         made = clock("ours", maker.make_experience_batch, samples)
         clock("append", group.async_run_method_batch, "append", experience=made)
-    taken["ours"] -= sum(taken[name] for name in calls)
+    taken["ours"] -= sum(taken[name] for name in [*calls, *timed_ours])
     loop = partial(base.get_cumulative_returns, None, logits[0], logits[0] > 0, 1.0)
     taken["loop"] = timeit(loop, number=responses // b, timer=time.process_time)
     return {**taken, "GB": sum(map(len, [*arrived, *sent, *[back] * 2 * ranks])) / 1e9}
