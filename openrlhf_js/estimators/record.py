@@ -20,7 +20,7 @@ class Look(NamedTuple):
 
     colour: str
     dashes: Any
-    """A line style of matplotlib."""
+    """A solid line is "-", any other (offset, (dash, gap, ...)) in pixels."""
     marker: str
 
 
