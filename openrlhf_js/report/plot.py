@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import altair as alt
 import pandas as pd
@@ -19,9 +19,6 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from openrlhf_js.report import style
-
-if TYPE_CHECKING:
-    from openrlhf_js.estimators.record import Look
 
 MAX_MARKERS = 8  # on a line with a band
 DODGE = 0.02  # of the axis, between the error bars of neighbours
@@ -76,7 +73,7 @@ class Drawing(NamedTuple):
     panel: Panel
     axis: Axis
     lines: dict[str, list[Row]]  # from left to right; the line that ends highest comes first
-    looks: Mapping[str, Look]
+    looks: Mapping[str, style.Look]
 
 
 def draw(
@@ -86,7 +83,7 @@ def draw(
     *,
     line: str = "estimator",
     panel: str = "quantity",
-    looks: Mapping[str, Look] | None = None,
+    looks: Mapping[str, style.Look] | None = None,
 ) -> list[Drawing]:
     """A drawing for each panel that has values, for `picture` or `page`.
 
@@ -203,7 +200,7 @@ def _data(points: pd.DataFrame) -> alt.InlineData:
     )
 
 
-def _scale(drawing: Drawing, value_of: Callable[[Look], Any]) -> alt.Scale:
+def _scale(drawing: Drawing, value_of: Callable[[style.Look], Any]) -> alt.Scale:
     """What the looks of the lines say, by the line's name."""
     return alt.Scale(
         domain=[style.printable(name) for name in drawing.lines],
