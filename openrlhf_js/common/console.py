@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +29,12 @@ def visible(text: str) -> str:
 
 
 def say(text: str, *, error: bool = False, style: str = "") -> None:
-    """Prints text as it is and unwrapped, so that paths and commands can be copied."""
+    """Prints text as it is and unwrapped, so that paths and commands can be copied.
+
+    An error comes behind what was printed before it, also where both go to one file.
+    """
+    if error:
+        sys.stdout.flush()
     Console(stderr=error).print(Text(visible(text), style), soft_wrap=True)
 
 
