@@ -63,7 +63,7 @@ def listed(output: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_recipe_has_thetask_settings_the_papers_table(capsys, name):
+def test_a_recipe_has_the_settings_of_the_papers_table(capsys, name):
     output = dry_run(capsys, f"scripts/recipes/{name}.sh", "--dry_run")
     flags = dict(re.findall(r"^[* ] --(\S+) (.*)$", output, re.MULTILINE))
     *numbers, model = TABLES[name]
