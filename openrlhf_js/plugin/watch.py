@@ -26,6 +26,7 @@ from openrlhf_js.plugin.upstream import ProcessDied, plain_class
 
 POLL_SECONDS = 0.5
 SETTLE_SECONDS = 5.0  # after a failure, until Ray knows of the death behind it
+LEFT_BY_ITSELF = "INTENDED_USER_EXIT"  # in Ray's words: by `exit_actor`, as an agent's may
 NAMESPACE = "openrlhf_js"  # in Ray's key-value store, whose keys begin with the job's number
 GROUPS = {
     "OurPolicy": "policy",
@@ -164,12 +165,14 @@ def _read(key: str | bytes) -> str:
 def _cause(death: Any) -> str | None:
     """What is known of an actor's death, perhaps ""; None if it does not end the run by itself.
 
-    That is so for an actor that was let go, that raised an error in its constructor, or whose owner
-    died before it.
+    That is so for an actor that was let go, that left by itself, that raised an error in its
+    constructor, or whose owner died before it.
     """
     if death.HasField("oom_context"):
         return ": Ray ended it, since the memory of its node was full"
     context = death.actor_died_error_context
+    if LEFT_BY_ITSELF in context.error_message:
+        return None
     causes = {context.WORKER_DIED: "", context.NODE_DIED: ": its node was lost"}
     return causes.get(context.reason)
 

@@ -12,6 +12,12 @@ def test_an_actor_that_was_let_go_is_no_death(reason):
     assert watch._cause(death) is None
 
 
+def test_an_actor_that_leaves_by_itself_is_no_death():
+    said = "its worker process has died. Worker exit type: INTENDED_USER_EXIT Worker exit detail: x"
+    context = {"reason": "WORKER_DIED", "error_message": said}
+    assert watch._cause(ActorDeathCause(actor_died_error_context=context)) is None
+
+
 def test_an_error_in_a_constructor_is_upstreams_to_raise():
     assert watch._cause(ActorDeathCause(creation_task_failure_context={})) is None
 
