@@ -330,6 +330,15 @@ def evaluated(out, sampler, count=4, seed=0, retry_failed=False, **changes):
     return found
 
 
+def test_samples_of_another_model_name_the_way_to_go_on(tmp_path):
+    evaluated(tmp_path, Fake())
+    (tmp_path / summary.FILE).unlink()  # as after a kill
+    other = Fake()
+    other.identity = {"model_sha256": "def"}
+    with pytest.raises(ValueError, match=r"model_sha256 was 'abc' .*--same_model"):
+        evaluated(tmp_path, other)
+
+
 def test_only_what_is_missing_is_sampled(tmp_path):
     path = tmp_path / "samples/toy.jsonl"
     evaluated(tmp_path, first := Fake(), 3)

@@ -84,6 +84,7 @@ def _task_results(
     benchmark, items = asked
     identity = {**sampler.identity, **parameters_of(benchmark, seed)._asdict()}
     path = out / "samples" / f"{benchmark.name}.jsonl"
+    _check_whose_samples(path, sampler)
     notes = identity_notes(sampler)
     with Store(path, identity, ("uid", "draw"), notes, keep=_without_text) as store:
         _write_items(path.with_suffix(".items.jsonl"), items)
@@ -92,6 +93,19 @@ def _task_results(
         draws = range(benchmark.samples)
         groups = [[store.records[uid, draw] for draw in draws] for uid in items]
         return {"settings": store.identity, **summarise(items, groups)}
+
+
+def _check_whose_samples(path: Path, sampler: Sampler) -> None:
+    """ValueError if the samples, of a call that was stopped perhaps, are of another model."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    recorded, _ = read_store(path)
+    differences = model_differences(recorded, sampler)
+    if differences:
+        raise ValueError(
+            f"{path} holds samples of another model ({'; '.join(differences)}): give another "
+            "--out, or --same_model if a server serves the same one"
+        )
 
 
 def _without_text(record: Record) -> Record:
