@@ -218,6 +218,8 @@ def _check(settings: CheckSettings) -> int:
             say(f"  {problem}")
     if checked.problems:
         return 1
+    if not checked.tokens:
+        raise ValueError(f"{', '.join(map(str, settings.files))}: no row to check")
     say("Nothing is wrong.")
     return 0
 
