@@ -59,7 +59,7 @@ def check(args: argparse.Namespace) -> None:
         problems += earlier_run_problems(flat)
     prompt_problems, rows = check_prompts(flat)
     problems += [*prompt_problems, *_batch_sizes(flat, rows)]
-    if grader and grader.task and not prompt_problems:
+    if grader and not prompt_problems and _is_our_task(grader.task):
         problems += _labels(flat, grader.task)
     if flat["js.gradient_variance"]:
         problems += _cannot_be_measured(flat)
@@ -256,18 +256,28 @@ def earlier_run_problems(flat: Flat) -> list[str]:
     used = []
     for flag, pattern in EARLIER_RUNS.items():
         pattern = pattern.format(run_name=glob.escape(flat["logger.wandb.run_name"]))
-        files = sorted(Path(flat[flag]).glob(pattern)) if flat[flag] else []
+        files = sorted(glob.glob(pattern, root_dir=flat[flag])) if flat[flag] else []
         if files:
-            used.append(f"--{flag} {flat[flag]} ({files[0].relative_to(flat[flag])})")
+            used.append(f"--{flag} {flat[flag]} ({files[0]})")
     if not used:
         return []
-    return [
-        f"an earlier run is in {', '.join(used)}: resume it with --ckpt.load_enable, or name "
-        "other folders"
-    ]
+    advice = "it has no checkpoint; if it is this run, begin it again with --js.requeued"
+    if run.latest_checkpoint(flat).is_file():
+        advice = "resume it with --ckpt.load_enable"
+    return [f"an earlier run is in {', '.join(used)}: {advice}, or name other folders"]
 
 
 # --- labels ------------------------------------------------------------------------------------
+
+
+def _is_our_task(name: str) -> bool:
+    """Whether the TASK of a reward file is one of ours; users have that word for their own, too."""
+    try:
+        from openrlhf_js.tasks import GRADED
+        from openrlhf_js.tasks.rewards import BY_DATASOURCE
+    except ModuleNotFoundError:  # without the extra, no file grades with ours
+        return False
+    return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
 
 
 def _labels(flat: Flat, task_name: str) -> Iterator[str]:

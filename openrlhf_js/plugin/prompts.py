@@ -135,14 +135,20 @@ def load_tokenizer(flat: Flat) -> Any:
         if OWN_CODE in str(error) or not os.path.exists(name):
             say(f"openrlhf_js: no tokenizer of {name} yet: the trainer will measure the prompts")
             return None
-        reason = first_line(error)
-        raise BadInput(f"--actor.model_name_or_path {name}: no tokenizer ({reason})") from error
+        raise _no_tokenizer(name, error) from error
+    except Exception as error:  # whatever transformers and tokenizers raise of damaged files
+        raise _no_tokenizer(name, error) from error
     if flat["data.apply_chat_template"] and not tokenizer.chat_template:
         raise BadInput(
             f"--data.apply_chat_template: the tokenizer of {name} has no chat template: take an "
             "instruct variant of the model, or leave the flag out"
         )
     return tokenizer
+
+
+def _no_tokenizer(name: str, error: Exception) -> BadInput:
+    reason = first_line(error) or type(error).__name__
+    return BadInput(f"--actor.model_name_or_path {name}: no tokenizer ({reason})")
 
 
 def render(prompt: Any, flat: Flat, tokenizer: Any) -> str:
@@ -297,6 +303,8 @@ def read_rows(path: str, split: str) -> Any:
         return None
     if split and split != "train":  # upstream would take what it loaded without a split
         raise BadInput(f"a file has the split train only, not {split}")
+    if os.path.isfile(path) and not os.path.getsize(path):
+        raise BadInput("is empty")
     try:
         return load_dataset(BUILDERS[Path(path).suffix], data_files=path, split="train")
     except Exception as error:  # of Arrow, pandas and the file

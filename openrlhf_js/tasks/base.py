@@ -90,7 +90,9 @@ def no_progress(rows: int) -> None:
 def check_label(task: Task, label: Any) -> str:
     """The label as plain text; ValueError unless it is text that the task can grade against."""
     if not isinstance(label, str):
-        raise ValueError(f"a label must be text, got {type(label).__name__}: {label!r:.80}")
+        raise ValueError(
+            f'a label must be text, as in "42", got {type(label).__name__}: {label!r:.80}'
+        )
     plain = str(label)  # without the attributes that the plug-in gives it
     task.score("", plain)
     return plain

@@ -21,7 +21,7 @@ def test_no_supervisor_starts_a_run_in_the_folders_of_an_earlier_one(tmp_path, m
     assert train.main(words) == 0
     (tmp_path / "batch_000001.npz").touch()
     assert train.main(words) == 2
-    assert "resume it with --ckpt.load_enable" in capsys.readouterr().err
+    assert "begin it again with --js.requeued" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("saved", [False, True])

@@ -150,6 +150,22 @@ def test_a_tokenizer_that_is_not_here_yet_is_left_to_the_trainer(error, monkeypa
     assert "no tokenizer of org/name yet" in capsys.readouterr().out
 
 
+def test_a_damaged_tokenizer_is_one_line():
+    shutil.copytree("model", "damaged")
+    Path("damaged/tokenizer.json").write_text('{"version": "1.0", "model": {"type": "Nope"}}')
+    assert "damaged: no tokenizer (" in the_problem({"actor.model_name_or_path": "damaged"})
+
+
+def test_the_task_of_a_users_own_grader_is_not_ours():
+    Path("own.py").write_text('TASK = "summarise"\ndef reward_func(q, p, l): ...\n')
+    assert problems({"reward.remote_url": "own.py"}) == []
+
+
+def test_a_run_may_be_named_by_a_path(tmp_path):
+    name = {"logger.tensorboard_dir": "log", "logger.wandb.run_name": str(tmp_path / "x")}
+    assert problems(name) == []
+
+
 # --- folders ------------------------------------------------------------------------------------
 
 
@@ -169,13 +185,14 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
     assert problems(changes) == []
     Path("old", LEFT[flag]).touch()
     assert the_problem(changes) == (
-        f"an earlier run is in --{flag} old ({LEFT[flag]}): resume it with --ckpt.load_enable, or "
-        "name other folders"
+        f"an earlier run is in --{flag} old ({LEFT[flag]}): it has no checkpoint; if it is "
+        "this run, begin it again with --js.requeued, or name other folders"
     )
     Path("ckpt/checkpoints_ppo_ray/_actor").mkdir(parents=True)
     Path("old/_actor").mkdir(exist_ok=True)
     for path in ("ckpt/checkpoints_ppo_ray", "old"):
         Path(path, "_actor/latest").write_text("global_step2")
+    assert "resume it with --ckpt.load_enable, or name" in problems(changes)[0]
     assert problems({**changes, "ckpt.load_enable": ""}) == []
     assert problems({**changes, "js.requeued": ""}) == []
     monkeypatch.setenv(checks.run.RUN_ID, "of its supervisor")
@@ -188,7 +205,7 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
 @pytest.mark.parametrize(
     "content, said",
     [
-        (b"", "cannot be read (StopIteration)"),
+        (b"", "is empty"),
         (b'{"question": "1", "answer": "1"}\nnot json\n', "cannot be read (JSON parse error"),
         (b'{"question": "1"}\n', "no column 'answer' (--data.label_key); there are question"),
         (b'{"question": null, "answer": "1"}\n', "'question' holds NoneType, not text"),
