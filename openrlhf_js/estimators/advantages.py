@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators.batch import Batch, Past, make_batch
+from openrlhf_js.estimators.batch import Batch, Inputs, make_batch
 from openrlhf_js.estimators.catalogue import find_estimator
+from openrlhf_js.estimators.flat import Groups
+from openrlhf_js.estimators.group_stats import as_tensor
 from openrlhf_js.estimators.log import describe
-from openrlhf_js.estimators.memory import HALF_LIVES, PromptMemory
-from openrlhf_js.estimators.record import Estimate, Estimator
+from openrlhf_js.estimators.record import Estimate, Estimator, Memory
 
-# GRPO's delta: keeps an all-equal group at 0 and leaves every other scale alone.
-STD_FLOOR = 1e-8
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def estimate(estimator: Estimator, batch: Batch) -> Estimate:
@@ -29,7 +34,7 @@ def estimate(estimator: Estimator, batch: Batch) -> Estimate:
         baselines = estimator.baseline(batch)
     advantages = batch.rewards - baselines
     if estimator.scale is not None:
-        advantages = advantages / (estimator.scale(batch) + STD_FLOOR)
+        advantages = advantages / estimator.scale(batch)
     return Estimate(
         baseline=baselines.where(batch.mask, 0.0),
         advantages=advantages.where(batch.mask, 0.0),
@@ -38,73 +43,86 @@ def estimate(estimator: Estimator, batch: Batch) -> Estimate:
 
 
 def baseline(
-    name: str,
-    rewards: Tensor,
-    *,
-    mask: Tensor | None = None,
-    greedy_rewards: Tensor | None = None,
-    shrinkage: float | None = None,
-    past: Past | None = None,
+    name: str, rewards: Any, *, groups: Sequence[Any] | None = None, **inputs: Unpack[Inputs]
 ) -> Tensor:
-    """Return the baseline $b_i^j$ of every response, (n, m), in reward units; 0 where masked.
+    """Return the baseline $b_i^j$ of every response, in reward units; 0 where masked.
 
     A valid response without another valid one in its group gets the batch mean from `js`, `js_plus`
     and `js_fixed`, and what its past predicts from `js_memory`. Where no baseline can exist,
     it is the reward itself, and the advantage 0.
 
     Args:
-        name: a key of ESTIMATORS.
-        rewards: (n, m), any float dtype, on a device that has float64; the result is at least
+        name: a key of ESTIMATORS, or your own baseline as `path/to/file.py:name`.
+        rewards: (n, m) of n prompts with m responses each, or flat (B,) with `groups`; a tensor, an
+            array or lists, of floats, whole numbers or truth values. The result is at least
             float32.
-        mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
-        greedy_rewards: (n,) reward of each prompt's greedy response; read by `remax` only.
-        shrinkage: coefficient in [0, 1]; read by `js_fixed` only.
-        past: what `PromptMemory.recall` tells of the prompts; read by `js_memory` only, which
-            without it is `js_plus`.
+        groups: (B,) the prompt of each flat reward: any ids, in any order, groups of any sizes.
+        inputs: what some estimators need besides, see `Inputs`.
+
+    Returns:
+        A tensor of the rewards' shape.
 
     Raises:
         ValueError: unknown name, input that does not fit, or too few prompts or responses.
     """
-    batch = make_batch(
-        rewards, mask=mask, greedy_rewards=greedy_rewards, shrinkage=shrinkage, past=past
-    )
-    return estimate(find_estimator(name), batch).baseline.to(_result_dtype(rewards))
+    return _of_rewards(name, rewards, groups, inputs, lambda result: result.baseline)
 
 
 def advantage(
-    name: str,
-    rewards: Tensor,
-    *,
-    mask: Tensor | None = None,
-    greedy_rewards: Tensor | None = None,
-    shrinkage: float | None = None,
-    past: Past | None = None,
+    name: str, rewards: Any, *, groups: Sequence[Any] | None = None, **inputs: Unpack[Inputs]
 ) -> Tensor:
-    """Return the advantage $A_i^j = r_i^j - b_i^j$ of every response, (n, m); 0 where masked.
+    """Return the advantage $A_i^j = r_i^j - b_i^j$ of every response; 0 where masked.
 
-    `grpo` and `reinforce++` divide it by a standard deviation. Arguments and errors: `baseline`.
+    Estimators with a scale, such as `grpo`, divide it. Arguments and errors: `baseline`.
 
     Examples:
         >>> advantage("js", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))  # 3 prompts
         tensor([[ 1.0000, -1.0000],
                 [ 0.3333,  0.3333],
                 [-0.3333, -0.3333]])
+        >>> advantage("rloo", [1, 0, 0, 1], groups=["a", "b", "a", "b"])
+        tensor([ 1., -1., -1.,  1.])
     """
-    batch = make_batch(
-        rewards, mask=mask, greedy_rewards=greedy_rewards, shrinkage=shrinkage, past=past
-    )
-    return estimate(find_estimator(name), batch).advantages.to(_result_dtype(rewards))
+    return _of_rewards(name, rewards, groups, inputs, lambda result: result.advantages)
 
 
-def diagnostics(
+def _of_rewards(
     name: str,
-    rewards: Tensor,
-    *,
-    mask: Tensor | None = None,
-    greedy_rewards: Tensor | None = None,
-    shrinkage: float | None = None,
-    past: Past | None = None,
-) -> dict[str, float]:
+    rewards: Any,
+    groups: Sequence[Any] | None,
+    inputs: Inputs,
+    wanted: Callable[[Estimate], Tensor],
+) -> Tensor:
+    """A part of an estimate of one batch, in the shape and order of the rewards."""
+    estimator = find_estimator(name)
+    if estimator.remembers and inputs.get("past") is None:
+        _warn_without_past(name)
+    dtype = torch.promote_types(as_tensor(rewards, "rewards").dtype, torch.float32)
+    if groups is None:
+        return wanted(estimate(estimator, make_batch(rewards, **inputs))).to(dtype)
+    grouping = Groups(groups)
+    padded = inputs.copy()
+    mask = grouping.mask
+    if inputs.get("mask") is not None:
+        mask = mask & grouping.pad(inputs["mask"], "mask")
+    padded["mask"] = mask
+    if inputs.get("lengths") is not None:
+        padded["lengths"] = grouping.pad(inputs["lengths"], "lengths")
+    batch = make_batch(grouping.pad(rewards, "rewards"), **padded)
+    return grouping.flatten(wanted(estimate(estimator, batch))).to(dtype)
+
+
+@functools.cache
+def _warn_without_past(name: str) -> None:
+    """Says once what an estimator that remembers does without a past."""
+    warnings.warn(
+        f"{name} knows nothing of earlier batches here and computes as for the first one "
+        "(js_memory: as js_plus). A LiveEstimator remembers.",
+        stacklevel=4,
+    )
+
+
+def diagnostics(name: str, rewards: Any, **inputs: Unpack[Inputs]) -> dict[str, float]:
     """Return what a training step logs about its batch, as `log.describe` says.
 
     Arguments and errors: `baseline`.
@@ -114,15 +132,9 @@ def diagnostics(
         >>> round(logged["js/all_equal_groups"], 2), round(logged["js/baseline_mse"], 2)
         (0.67, 0.17)
     """
-    batch = make_batch(
-        rewards, mask=mask, greedy_rewards=greedy_rewards, shrinkage=shrinkage, past=past
-    )
+    batch = make_batch(rewards, **inputs)
     estimator = find_estimator(name)
-    return describe(estimator, batch, estimate(estimator, batch).shrinkage)
-
-
-def _result_dtype(rewards: Tensor) -> torch.dtype:
-    return torch.promote_types(rewards.dtype, torch.float32)
+    return describe(estimator, batch, estimate(estimator, batch))
 
 
 class LiveEstimator:
@@ -139,41 +151,41 @@ class LiveEstimator:
         >>> live.learn(batch)
     """
 
-    def __init__(
-        self, name: str, *, shrinkage: float | None = None, half_life: float | None = None
-    ):
-        """The coefficient is read by `js_fixed` only, and the half-life, in steps, by those that
-        remember; by default the data choose it."""
+    def __init__(self, name: str, *, shrinkage: float | None = None, memory: Memory | None = None):
+        """The coefficient is read by `js_fixed` only; `memory` takes the place of the record's."""
         self.record = find_estimator(name)
         self.shrinkage = shrinkage
-        self.memory: PromptMemory | None = None
-        if self.record.remembers:
-            self.memory = PromptMemory(HALF_LIVES if half_life is None else (half_life,))
+        self.memory = memory
+        if memory is None and self.record.memory is not None:
+            self.memory = self.record.memory()
 
     def batch(
         self,
-        rewards: Tensor,
+        rewards: Any,
         *,
-        mask: Tensor | None = None,
+        mask: Any = None,
+        lengths: Any = None,
         greedy_rewards: Tensor | None = None,
+        drift: Tensor | None = None,
         keys: Tensor | None = None,
         step: int = 0,
     ) -> Batch:
         """A checked batch, with what is remembered of its prompts (n,) `keys` as of this step."""
-        past = None
-        if self.memory is not None:
-            if keys is None:
-                raise ValueError(f"{self.record.name} needs the keys of the prompts (key_of).")
-            past = self.memory.recall(keys, step)
-        return make_batch(
+        if self.record.needs_keys and keys is None:
+            raise ValueError(f"{self.record.name} needs the keys of the prompts (key_of).")
+        batch = make_batch(
             rewards,
             mask=mask,
+            lengths=lengths,
             greedy_rewards=greedy_rewards,
+            drift=drift,
             shrinkage=self.shrinkage,
             keys=keys,
             step=step,
-            past=past,
         )
+        if self.memory is None:
+            return batch
+        return replace(batch, past=self.memory.recall(batch))
 
     def estimate(self, batch: Batch) -> Estimate:
         """Baselines and advantages of a batch. Raises ValueError if it does not fit."""
@@ -181,12 +193,17 @@ class LiveEstimator:
 
     def describe(self, batch: Batch, result: Estimate) -> dict[str, float]:
         """What is logged about a batch."""
-        return describe(self.record, batch, result.shrinkage)
+        return describe(self.record, batch, result)
 
     def learn(self, batch: Batch) -> None:
         """Remembers the batch, which must have its advantages by now."""
-        if self.memory is not None and batch.keys is not None:
-            self.memory.learn(batch.keys, batch.rewards, batch.step, batch.mask)
+        if self.memory is not None:
+            self.memory.learn(batch)
+
+    def start(self, batch: Batch) -> None:
+        """Remembers samples of the untrained policy, before the first batch."""
+        if self.memory is not None:
+            self.memory.start(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""

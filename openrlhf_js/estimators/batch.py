@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from openrlhf_js.estimators.group_stats import (
     GroupStatistics,
@@ -14,6 +14,7 @@ from openrlhf_js.estimators.group_stats import (
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from typing_extensions import Unpack
 
 
 class Evidence(NamedTuple):
@@ -53,13 +54,20 @@ class Batch:
     """(n, m) bool, True where the response is valid."""
     greedy_rewards: Tensor | None = None
     """(n,) reward of each prompt's greedy response."""
+    lengths: Tensor | None = None
+    """(n, m) tokens of each response, float64, 0 where masked."""
+    drift: Tensor | None = None
+    """(n,) mean absolute change of the policy's log-probability of a token, on each prompt's last
+    visit's responses, since that visit."""
     shrinkage: float | None = None
     """The coefficient that the user gives, in [0, 1]."""
     keys: Tensor | None = None
     """(n,) what the prompts are known by (`memory.key_of`)."""
     step: int = 0
     """The number of the batch in its run."""
-    past: Past | None = None
+    past: Any = None
+    """What the estimator's memory recalls for this batch: `Past` for js_memory, each remembering
+    estimator's own type for the others."""
 
     @cached_property
     def statistics(self) -> GroupStatistics:
@@ -73,28 +81,50 @@ class Batch:
         return present | ~present.any()
 
 
-def make_batch(
-    rewards: Tensor,
-    *,
-    mask: Tensor | None = None,
-    greedy_rewards: Tensor | None = None,
-    shrinkage: float | None = None,
-    keys: Tensor | None = None,
-    step: int = 0,
-    past: Past | None = None,
-) -> Batch:
+class Inputs(TypedDict, total=False):
+    """What may come with the rewards, shape (n, m), of n prompt groups with m responses each.
+
+    With `groups`, rewards are a flat list (B,) of any groups in any order, and so is what is said
+    here to be (n, m).
+    """
+
+    mask: Any
+    """(n, m) bool, True where the response is valid; masked rewards may be anything."""
+    lengths: Any
+    """(n, m) tokens of each response; read by `opo`."""
+    greedy_rewards: Tensor | None
+    """(n,) reward of each prompt's greedy response; read by `remax`."""
+    drift: Tensor | None
+    """(n,) how far the policy has moved since each prompt's last visit (`Batch.drift`); read by
+    `spo`."""
+    shrinkage: float | None
+    """Coefficient in [0, 1]; read by `js_fixed`."""
+    keys: Tensor | None
+    """(n,) what the prompts are known by (`key_of`); read by estimators that remember."""
+    step: int
+    """The number of the batch in its run."""
+    past: Any
+    """What a memory recalls of the prompts; read by estimators that remember."""
+
+
+def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
     """Return a checked batch, in float64.
 
     Reward models place their zero anywhere, and far from it float32 leaves a baseline few digits:
     around a reward of 1e6, advantages of size 1 would be off by 0.1.
 
-    Args and errors: `catalogue.baseline`.
+    Args and errors: `advantages.baseline`.
     """
-    rewards, mask = check_rewards(rewards, mask)
+    rewards, mask = check_rewards(rewards, inputs.get("mask"))
     rewards = rewards.double()
+    greedy_rewards = inputs.get("greedy_rewards")
+    lengths = inputs.get("lengths")
+    past = inputs.get("past")
     if greedy_rewards is not None:
         greedy_rewards = _check_greedy(greedy_rewards, rewards, mask)
-    if past is not None:
+    if lengths is not None:
+        lengths = _check_lengths(lengths, mask)
+    if isinstance(past, Past):
         if past.means.shape != rewards.shape[:1]:
             came = tuple(past.means.shape)
             raise ValueError(f"the past must be of {len(rewards)} prompts; got {came}.")
@@ -103,11 +133,28 @@ def make_batch(
         rewards=rewards,
         mask=mask,
         greedy_rewards=greedy_rewards,
-        shrinkage=shrinkage,
-        keys=keys,
-        step=step,
+        lengths=lengths,
+        drift=inputs.get("drift"),
+        shrinkage=inputs.get("shrinkage"),
+        keys=inputs.get("keys"),
+        step=inputs.get("step", 0),
         past=past,
     )
+
+
+def _check_lengths(lengths: Any, mask: Tensor) -> Tensor:
+    """Return the lengths as float64, 0 where masked."""
+    import torch
+
+    lengths = torch.as_tensor(lengths, device=mask.device).double()
+    if lengths.shape != mask.shape:
+        raise ValueError(
+            f"lengths must have the rewards' shape {tuple(mask.shape)}; got {tuple(lengths.shape)}."
+        )
+    lengths = lengths.where(mask, 0.0)
+    if not (lengths.isfinite() & (lengths >= 0)).all():
+        raise ValueError("lengths are numbers of tokens: finite, and 0 or more.")
+    return lengths
 
 
 def _check_greedy(greedy: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:

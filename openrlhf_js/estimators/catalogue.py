@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from openrlhf_js.estimators.baselines import classic, memory, shrinkage
+from openrlhf_js.estimators.baselines.bnpo import BNPO
+from openrlhf_js.estimators.baselines.dbb import DBB
+from openrlhf_js.estimators.baselines.ebpo import EBPO
+from openrlhf_js.estimators.baselines.krpo import KRPO
+from openrlhf_js.estimators.baselines.mc_grpo import MC_GRPO
+from openrlhf_js.estimators.baselines.opo import OPO
+from openrlhf_js.estimators.baselines.qae import QAE
+from openrlhf_js.estimators.baselines.spo import SPO
 from openrlhf_js.estimators.record import Estimator
 
+OURS = (*shrinkage.ESTIMATORS, memory.JS_MEMORY)
+RIVALS = (EBPO, DBB, SPO, OPO, MC_GRPO, KRPO, BNPO, QAE)
 ESTIMATORS: dict[str, Estimator] = {
-    record.name: record for record in (*classic.ESTIMATORS, *shrinkage.ESTIMATORS, memory.JS_MEMORY)
+    record.name: record for record in (*classic.ESTIMATORS, *OURS, *RIVALS)
 }
 
 
 def find_estimator(name: str) -> Estimator:
-    """Return the estimator of that name, or raise a ValueError that lists them all."""
-    if name not in ESTIMATORS:
-        raise ValueError(f"unknown estimator {name!r}; choose one of {', '.join(ESTIMATORS)}.")
-    return ESTIMATORS[name]
+    """Return the estimator of that name, or of `FILE.py:NAME`.
+
+    Raises ValueError for any other name, which lists them all, and for a file that does not fit
+    (`own.load_own`).
+    """
+    if name in ESTIMATORS:
+        return ESTIMATORS[name]
+    if ".py:" in name:
+        from openrlhf_js.estimators.own import load_own
+
+        return load_own(name)
+    raise ValueError(
+        f"unknown estimator {name!r}; choose one of {', '.join(ESTIMATORS)}, or your own as "
+        "FILE.py:NAME."
+    )

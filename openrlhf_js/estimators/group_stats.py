@@ -6,7 +6,7 @@ with Verifiable Rewards". Axes: n prompts, m responses.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,28 +40,30 @@ class GroupStatistics(NamedTuple):
     """(n,) other prompts that have a valid response, as float."""
 
 
-def check_rewards(rewards: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def check_rewards(rewards: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
     """Return rewards in at least float32, 0 where masked, and the mask as a boolean tensor.
+
+    Rewards and mask may be tensors, arrays or lists; whole numbers and truth values are rewards.
 
     Raises:
         ValueError: shape, dtype or a valid reward does not fit; names the prompt and what to do.
     """
     import torch
-    from torch import Tensor
 
-    if not isinstance(rewards, Tensor) or rewards.ndim != 2 or rewards.numel() == 0:
+    rewards = as_tensor(rewards, "rewards")
+    if rewards.ndim != 2 or rewards.numel() == 0:
         raise ValueError(
-            f"rewards must be a tensor (prompts, responses), not empty; got {_kind(rewards)}."
+            f"rewards must be a tensor (prompts, responses), not empty; got {_kind(rewards)}. "
+            "Flat rewards come with groups=, the number of each reward's prompt."
         )
-    if not rewards.is_floating_point():
-        raise ValueError(
-            f"rewards must be floating point, got {rewards.dtype}; pass rewards.float()."
-        )
+    if rewards.is_complex():
+        raise ValueError(f"rewards must be real numbers, got {rewards.dtype}.")
     if mask is None:
         mask = torch.ones_like(rewards, dtype=torch.bool)
-    elif not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != rewards.shape:
+    mask = as_tensor(mask, "mask")
+    if mask.dtype != torch.bool or mask.shape != rewards.shape:
         raise ValueError(
-            f"mask must be a torch.bool tensor of the rewards' shape {tuple(rewards.shape)}, True "
+            f"mask must be boolean and of the rewards' shape {tuple(rewards.shape)}, True "
             f"where the response is valid; got {_kind(mask)}."
         )
     mask = mask.to(rewards.device)
@@ -79,10 +81,18 @@ def check_rewards(rewards: Tensor, mask: Tensor | None = None) -> tuple[Tensor, 
     return rewards, mask
 
 
-def _kind(value: object) -> str:
-    from torch import Tensor
+def as_tensor(values: Any, name: str) -> Tensor:
+    """Return a tensor of what is a tensor, an array, or a list of numbers or lists."""
+    import torch
 
-    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must be numbers in rows of equal length: {error}.") from error
+
+
+def _kind(value: Tensor) -> str:
+    return f"{value.dtype} {tuple(value.shape)}"
 
 
 def group_statistics(rewards: Tensor, mask: Tensor | None = None) -> GroupStatistics:

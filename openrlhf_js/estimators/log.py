@@ -9,18 +9,20 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators.baselines.shrinkage import corrected_shrinkage, paper_shrinkage
-from openrlhf_js.estimators.batch import Batch
-from openrlhf_js.estimators.record import Estimator, Moments, Shrinkage
+from openrlhf_js.estimators.batch import Batch, Past
+from openrlhf_js.estimators.record import Estimate, Estimator, Moments, Shrinkage
 
 
-def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) -> dict[str, float]:
+def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
     `shrinkage_*` are of the live estimator if it shrinks prompt by prompt, else the paper's
     coefficient as information. `baseline_mse_rloo` and `baseline_mse` are plug-in estimates, in
     squared reward units, of the mean squared distance to the value function of RLOO's baseline and
-    of the live one. The noise of rewards shows only in groups with two valid responses or more:
-    `all_equal_groups` is a share of those, and without any the noise is taken for 0.
+    of the live one. A baseline without a formula for it that does not contain its own reward is
+    measured by its distance to that reward; any other is not logged. The noise of rewards shows
+    only in groups with two valid responses or more: `all_equal_groups` is a share of those, and
+    without any the noise is taken for 0.
 
     Of `js_memory`: `js/memory_share`, the share of prompts that have a past; `js/memory_error`, the
     squared error of the prediction; and `js/baseline_mse_js_plus`, what js_plus's baseline would
@@ -29,18 +31,20 @@ def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) ->
     Args:
         estimator: the live one.
         batch: a checked batch that fits it.
-        shrinkage: of its estimate; None where it does not shrink.
+        result: its estimate.
     """
     statistics = batch.statistics
     present = batch.present
     moments = _moments(batch)
-    if shrinkage is None:
-        shrinkage = paper_shrinkage(batch)
+    shrinkage = result.shrinkage or paper_shrinkage(batch)
     coefficient = shrinkage.live(batch)[present]
+    error = None
     if estimator.error is not None:
         error = estimator.error(moments, batch)
-    else:
+    elif result.shrinkage is not None:
         error = _mixture(shrinkage, moments, batch)
+    elif estimator.unbiased:
+        error = _distance_to_rewards(batch, result.baseline)
     paired = statistics.valid_responses >= 2
     all_equal = paired & (statistics.reward_variance == 0)
     values = {
@@ -52,9 +56,10 @@ def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) ->
         "js/all_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
         "js/masked_responses": (~batch.mask).sum(),
         "js/baseline_mse_rloo": moments.v2,
-        "js/baseline_mse": error.clamp(min=0),
     }
-    if batch.past is not None and shrinkage.target_error is not None:
+    if error is not None:
+        values["js/baseline_mse"] = error.clamp(min=0)
+    if isinstance(batch.past, Past) and shrinkage.target_error is not None:
         without_past = _mixture(corrected_shrinkage(batch), moments, batch)
         values["js/memory_share"] = batch.past.means.isfinite()[present].double().mean()
         values["js/memory_error"] = shrinkage.target_error[present].mean()
@@ -78,6 +83,16 @@ def _moments(batch: Batch) -> Moments:
     s2 = (dispersion - v).clamp(min=0)
     others = (n - 1).clamp(min=1)
     return Moments(v, v2, s2, s2 * (1 + 1 / others) + v / others, n)
+
+
+def _distance_to_rewards(batch: Batch, baseline: Tensor) -> Tensor:
+    """() mean of (b - r)^2 less the variance of a reward, in groups of two and more.
+
+    E (b - r)^2 = E (b - mu)^2 + sigma^2 for a baseline that does not depend on its own reward.
+    """
+    paired = (batch.statistics.valid_responses >= 2)[:, None] & batch.mask
+    squares = (baseline - batch.rewards).square() - batch.statistics.reward_variance[:, None]
+    return (squares * paired).sum() / paired.sum().clamp(min=1)
 
 
 def _mixture(shrinkage: Shrinkage, moments: Moments, batch: Batch) -> Tensor:

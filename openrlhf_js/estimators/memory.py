@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators.batch import Evidence, Past
-from openrlhf_js.estimators.group_stats import group_statistics, ratio
+from openrlhf_js.estimators.batch import Batch, Evidence, Past
+from openrlhf_js.estimators.group_stats import ratio
 
 HALF_LIVES = (4.0, 32.0, 1024.0)  # in steps; the one that has predicted best is taken
 FADE = 0.9  # weight of what a step showed of the worth of a past, one step later
@@ -26,6 +26,53 @@ def key_of(*texts: str | None) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+def keys_of(batch: Batch) -> Tensor:
+    """(n,) the keys of a batch, on the CPU."""
+    assert batch.keys is not None  # LiveEstimator has seen to it
+    return batch.keys.cpu()
+
+
+class PromptTable:
+    """Numbers that are remembered of each prompt, by its key: columns (N, ...)."""
+
+    def __init__(self, **columns: Tensor):
+        """Columns without a row, of the shape and type that they will have."""
+        self.keys = torch.zeros(0, dtype=torch.int64)  # (N,) ascending
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def known(self, keys: Tensor) -> Tensor:
+        """(n,) bool: which prompts have a row; without a look at all of them."""
+        if not len(self):
+            return torch.zeros_like(keys, dtype=torch.bool)
+        return self.keys[self.place(keys).clamp(max=len(self) - 1)] == keys
+
+    def place(self, keys: Tensor) -> Tensor:
+        """(n,) the rows of prompts that have one."""
+        return torch.searchsorted(self.keys, keys)
+
+    def insert(self, keys: Tensor) -> None:
+        """Makes rows of zeros for those of the keys, each there once, that are new."""
+        new = keys[~self.known(keys)]
+        if not len(new):
+            return
+        self.keys, order = torch.cat([self.keys, new]).sort()
+        for name, column in self.columns.items():
+            empty = column.new_zeros(len(new), *column.shape[1:])
+            self.columns[name] = torch.cat([column, empty])[order]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        return {"keys": self.keys, **self.columns}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        self.keys = state["keys"]
+        self.columns = {name: state[name] for name in self.columns}
+
+
 class PromptMemory:
     """Discounted sums and numbers of each prompt's rewards: 12 + 8 h bytes for h half-lives.
 
@@ -34,72 +81,87 @@ class PromptMemory:
 
     Examples:
         >>> memory, keys = PromptMemory(), torch.tensor([key_of("1 + 1 ="), key_of("2 + 2 =")])
-        >>> memory.learn(keys, torch.tensor([[1.0, 0.0], [1.0, 1.0]]), step=1)
-        >>> memory.recall(keys[:1], step=2).means
-        tensor([0.5000], dtype=torch.float64)
+        >>> from openrlhf_js.estimators import make_batch
+        >>> rewards = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+        >>> memory.learn(make_batch(rewards, keys=keys, step=1))
+        >>> memory.recall(make_batch(rewards, keys=keys, step=2)).means
+        tensor([0.5000, 1.0000], dtype=torch.float64)
     """
 
     def __init__(self, half_lives: Sequence[float] = HALF_LIVES):
         h = len(half_lives)
         self.half_lives = torch.tensor(half_lives, dtype=torch.float64)
-        self.keys = torch.zeros(0, dtype=torch.int64)  # (N,) ascending
-        self.last = torch.zeros(0, dtype=torch.int32)  # (N,) step of the last visit
-        self.sums = torch.zeros(0, h)  # (N, h) of rewards, as of the last visit
-        self.counts = torch.zeros(0, h)  # (N, h) of responses
+        self.table = PromptTable(
+            last=torch.zeros(0, dtype=torch.int32),  # (N,) step of the last visit
+            sums=torch.zeros(0, h),  # (N, h) of rewards, as of the last visit
+            counts=torch.zeros(0, h),  # (N, h) of responses
+        )
         self.evidence = torch.zeros(len(Evidence._fields), h, dtype=torch.float64)
         self.step = torch.zeros((), dtype=torch.int64)  # of the last one learnt from
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.table)
 
-    def recall(self, keys: Tensor, step: int) -> Past:
-        """The past of these prompts (n,) as of a step, at the half-life that has predicted best."""
-        earlier = Evidence(*(self.evidence * FADE ** (step - self.step)))
+    def recall(self, batch: Batch) -> Past:
+        """The past of these prompts as of this step, at the half-life that has predicted best."""
+        earlier = Evidence(*(self.evidence * FADE ** (batch.step - self.step)))
         residual = earlier.yy - ratio(earlier.xy.clamp(min=0).square(), earlier.xx)
         best = int(ratio(residual, earlier.degrees).argmin())
         return Past(
-            means=self._means(keys)[:, best],
+            means=self._means(keys_of(batch))[:, best],
             earlier=Evidence(*(value[best] for value in earlier)),
         )
 
-    def learn(self, keys: Tensor, rewards: Tensor, step: int, mask: Tensor | None = None) -> None:
-        """Adds a step's rewards (n, m) to their prompts (n,), once it has its advantages."""
-        self._learn_worth(self._means(keys), rewards, mask, step)
-        weight = torch.ones_like(rewards) if mask is None else mask.to(rewards.dtype)
-        count = weight.sum(1).float()
-        total = torch.where(weight > 0, rewards, 0.0).sum(1).float()
+    def learn(self, batch: Batch) -> None:
+        """Adds a step's rewards to their prompts, once it has its advantages."""
+        keys = keys_of(batch)
+        self._learn_worth(self._means(keys), batch)
+        count = batch.mask.sum(1).float()
+        total = batch.rewards.sum(1).float()
         answered = count > 0
-        self._insert(keys[answered].unique())
-        place = torch.searchsorted(self.keys, keys[answered])
+        self.table.insert(keys[answered].unique())
+        columns = self.table.columns
+        place = self.table.place(keys[answered])
         visited = place.unique()
-        aged = self._discount(step - self.last[visited]).float()
-        self.last[visited] = step
-        for held, added in ((self.sums, total), (self.counts, count)):
+        aged = self._discount(batch.step - columns["last"][visited]).float()
+        columns["last"][visited] = batch.step
+        for held, added in ((columns["sums"], total), (columns["counts"], count)):
             held[visited] *= aged
             held.index_add_(0, place, added[answered, None].expand(-1, held.shape[1]))
 
+    start = learn
+
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
-        return dict(vars(self))
+        return {
+            "half_lives": self.half_lives,
+            "evidence": self.evidence,
+            "step": self.step,
+            **self.table.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a checkpoint."""
-        vars(self).update(state)
+        self.half_lives = state["half_lives"]
+        self.evidence = state["evidence"]
+        self.step = state["step"]
+        self.table.load_state_dict(state)
 
     def _discount(self, age: Tensor) -> Tensor:
         return 0.5 ** (age[..., None] / self.half_lives)
 
     def _means(self, keys: Tensor) -> Tensor:
         """(n, h) discounted means; NaN for a prompt without a past."""
-        known = self._known(keys)
-        place = torch.searchsorted(self.keys, keys[known])
+        known = self.table.known(keys)
+        place = self.table.place(keys[known])
+        columns = self.table.columns
         means = torch.full((len(keys), len(self.half_lives)), torch.nan, dtype=torch.float64)
-        means[known] = (self.sums[place] / self.counts[place]).double()
+        means[known] = (columns["sums"][place] / columns["counts"][place]).double()
         return means
 
-    def _learn_worth(self, means: Tensor, rewards: Tensor, mask: Tensor | None, step: int) -> None:
+    def _learn_worth(self, means: Tensor, batch: Batch) -> None:
         """Adds what the pasts (n, h) of this step's prompts were worth."""
-        statistics = group_statistics(rewards.double(), mask)
+        statistics = batch.statistics
         known = means.isfinite().all(1) & (statistics.valid_responses >= 1)
         paired = statistics.valid_responses >= 2
         variance = statistics.reward_variance[paired]
@@ -115,24 +177,6 @@ class PromptMemory:
             noise=degrees * (variance / statistics.valid_responses[paired]).sum() / pairs,
             variance=degrees * variance.sum() / pairs,
         )
-        self.evidence *= FADE ** (step - self.step)
+        self.evidence *= FADE ** (batch.step - self.step)
         self.evidence += torch.stack([value.expand(len(self.half_lives)) for value in new])
-        self.step.fill_(step)
-
-    def _insert(self, keys: Tensor) -> None:
-        """Makes room for those of the keys, each there once, that are new."""
-        new = keys[~self._known(keys)]
-        if not len(new):
-            return
-        self.keys, order = torch.cat([self.keys, new]).sort()
-        for name in ("last", "sums", "counts"):
-            held = getattr(self, name)
-            empty = held.new_zeros(len(new), *held.shape[1:])
-            setattr(self, name, torch.cat([held, empty])[order])
-
-    def _known(self, keys: Tensor) -> Tensor:
-        """(n,) bool; without a look at all that are remembered."""
-        if not len(self):
-            return torch.zeros_like(keys, dtype=torch.bool)
-        place = torch.searchsorted(self.keys, keys).clamp(max=len(self) - 1)
-        return self.keys[place] == keys
+        self.step.fill_(batch.step)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,6 +64,28 @@ class Moments(NamedTuple):
     """() prompts with a valid response."""
 
 
+class Memory(Protocol):
+    """What an estimator knows of earlier batches.
+
+    Each batch is recalled for before it is learnt, so that a baseline rests on earlier steps alone.
+    """
+
+    def recall(self, batch: Batch) -> Any:
+        """What the past tells of a batch, which the baseline finds as `batch.past`."""
+
+    def learn(self, batch: Batch) -> None:
+        """Adds a batch, once it has its advantages."""
+
+    def start(self, batch: Batch) -> None:
+        """Adds samples of the untrained policy, before the first batch."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Estimator:
     """An advantage estimator: A_i^j = r_i^j - b_i^j, over a scale if it has one."""
@@ -85,17 +107,28 @@ class Estimator:
     scale: Callable[[Batch], Tensor] | None = None
     """Standard deviation that the advantage is divided by."""
     error: Callable[[Moments, Batch], Tensor] | None = None
-    """() mean of (b_i^j - mu_i)^2; None for an estimator that shrinks."""
+    """() mean of (b_i^j - mu_i)^2; None for an estimator that shrinks, and where no formula is
+    known."""
     least_prompts: int = 1
     least_responses: int = 1
     least_rewards: int = 1
     """Least n * m."""
     needs_greedy: bool = False
     needs_shrinkage: bool = False
-    remembers: bool = False
-    """Whether it learns from each batch what the next ones are told (`memory.PromptMemory`)."""
+    needs_lengths: bool = False
+    needs_keys: bool = False
+    """Whether its memory is of single prompts."""
+    needs_unit_rewards: bool = False
+    """Whether rewards must lie between 0 and 1."""
+    memory: Callable[[], Memory] | None = None
+    """Makes what it remembers, before the first batch; None for an estimator without a past."""
     upstream: tuple[str, ...] = ()
     """OpenRLHF's names of it, whose own code then computes it in a training run."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it learns from each batch what the next ones are told."""
+        return self.memory is not None
 
     def lacks(self, prompts: int, responses: int) -> str | None:
         """What a batch of this size has too little of; None if it is large enough."""
@@ -116,6 +149,14 @@ class Estimator:
         if self.needs_greedy and batch.greedy_rewards is None:
             shape = f"({len(batch.rewards)},)"
             raise ValueError(f"{self.name} needs greedy_rewards, a tensor {shape}; got None.")
+        if self.needs_lengths and batch.lengths is None:
+            shape = tuple(batch.rewards.shape)
+            raise ValueError(f"{self.name} needs the lengths of the responses, a tensor {shape}.")
+        if self.needs_unit_rewards and not ((batch.rewards >= 0) & (batch.rewards <= 1)).all():
+            raise ValueError(
+                f"{self.name} takes rewards between 0 and 1, got {float(batch.rewards.min()):g} to "
+                f"{float(batch.rewards.max()):g}: rescale them, or choose another estimator."
+            )
         if self.needs_shrinkage and (batch.shrinkage is None or not 0 <= batch.shrinkage <= 1):
             raise ValueError(
                 f"{self.name} needs shrinkage between 0 (rloo) and 1 (bloo), got {batch.shrinkage}."

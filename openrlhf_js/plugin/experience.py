@@ -27,9 +27,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.common.files import read_rows
 from openrlhf_js.common.store import read_store
-from openrlhf_js.estimators import ESTIMATORS, Batch, LiveEstimator, key_of
+from openrlhf_js.estimators import (
+    ESTIMATORS,
+    Batch,
+    LiveEstimator,
+    PromptMemory,
+    key_of,
+    make_batch,
+)
 from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.plugin.flags import OURS
+from openrlhf_js.plugin.flags import our_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
@@ -52,7 +59,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.live_estimator: str = self.args.algo.advantage.estimator
-        self.is_ours = self.live_estimator in OURS
+        self.is_ours = our_estimator(self.live_estimator) is not None
         self.metrics: dict[str, float] = {}
         self.step = 0
         self.estimator = start_estimator(self.args, self.tokenizer)
@@ -122,11 +129,12 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         """What the estimator sees of the rollout batch."""
         assert self.estimator is not None
         keys = None
-        if self.estimator.record.remembers:
+        if self.estimator.record.needs_keys:
             keys = order.prompt_keys()
         return self.estimator.batch(
             rewards,
             mask=valid,
+            lengths=order.gather([e.action_mask.sum(1) for e in order.experiences]),
             greedy_rewards=self._greedy_rewards,
             keys=keys,
             step=self.step,
@@ -195,7 +203,7 @@ class _PromptOrder:
     """Moves values between upstream's list of experiences and a (prompts, responses) tensor."""
 
     def __init__(self, experiences: list[Any], responses: int):
-        self._experiences, self._responses = experiences, responses
+        self.experiences, self._responses = experiences, responses
         self._index = torch.tensor([i for experience in experiences for i in experience.index])
 
     def gather(self, values: list[torch.Tensor]) -> torch.Tensor:
@@ -207,14 +215,14 @@ class _PromptOrder:
 
     def parts(self, values: torch.Tensor) -> Iterator[tuple[Any, torch.Tensor]]:
         """Every experience with its (b,) part of an (n, m) tensor in prompt order."""
-        sizes = [len(e.index) for e in self._experiences]
+        sizes = [len(e.index) for e in self.experiences]
         parts = values.reshape(-1)[self._index].split(sizes)
         # cloned, since Ray would send a view's whole batch with it
-        return zip(self._experiences, (part.clone() for part in parts), strict=True)
+        return zip(self.experiences, (part.clone() for part in parts), strict=True)
 
     def prompt_keys(self) -> torch.Tensor:
         """(n,) keys of the prompts, in their order."""
-        labelled = (zip(e.index, e.prompts, e.labels, strict=True) for e in self._experiences)
+        labelled = (zip(e.index, e.prompts, e.labels, strict=True) for e in self.experiences)
         first_of_each = sorted(chain(*labelled))[:: self._responses]
         _, texts, labels = zip(*first_of_each, strict=True)
         return keys_of(texts, labels)
@@ -281,15 +289,17 @@ def start_estimator(args: Any, tokenizer: Any) -> LiveEstimator | None:
     None where upstream's own has a baseline that we do not have.
     """
     name = SAME_BASELINE.get(args.algo.advantage.estimator, args.algo.advantage.estimator)
-    if name not in ESTIMATORS:
+    if our_estimator(name) is None and name not in ESTIMATORS:
         return None
-    estimator = LiveEstimator(name, shrinkage=args.js.shrinkage, half_life=args.js.half_life)
-    if estimator.memory is not None and args.js.warm_memory:
+    memory = None
+    if args.js.half_life is not None:
+        memory = PromptMemory((args.js.half_life,))
+    estimator = LiveEstimator(name, shrinkage=args.js.shrinkage, memory=memory)
+    if args.js.warm_memory:
         samples = Path(args.js.warm_memory)
         keys, rewards = _earlier_rewards(samples, args.data, tokenizer)
-        estimator.memory.learn(keys, rewards, step=0, mask=rewards.isfinite())
-        remembered = len(estimator.memory)
-        print(f"openrlhf_js: {remembered:,} prompts are remembered from {samples}", flush=True)
+        estimator.learn(make_batch(rewards, mask=rewards.isfinite(), keys=keys, step=0))
+        print(f"openrlhf_js: {len(keys):,} prompts are remembered from {samples}", flush=True)
     return estimator
 
 
@@ -330,23 +340,30 @@ def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None
 def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
     """Gives a resumed run what its checkpoint remembers.
 
-    Raises BadInput if the checkpoint belongs to a run with another `--js.half_life`, or version.
+    Raises BadInput if the checkpoint belongs to a run with another estimator, `--js.half_life`, or
+    version.
     """
     if maker.estimator is None or maker.estimator.memory is None or MEMORY not in states:
         return
     if states[MEMORY].keys() != maker.estimator.state_dict().keys():
         raise BadInput(
-            "--ckpt.load_enable: that checkpoint's js_memory is of another version of openrlhf_js: "
-            "resume it with that version, or start afresh without --ckpt.load_enable"
+            "--ckpt.load_enable: that checkpoint holds the memory of another estimator, or of "
+            "another version of openrlhf_js: resume it with that one, or start afresh without "
+            "--ckpt.load_enable"
         )
-    before = states[MEMORY]["half_lives"].tolist()
-    now = maker.estimator.memory.half_lives.tolist()
+    if isinstance(maker.estimator.memory, PromptMemory):
+        _check_half_lives(states[MEMORY], maker.estimator.memory)
+    maker.estimator.load_state_dict(states[MEMORY])
+
+
+def _check_half_lives(state: dict[str, Any], memory: PromptMemory) -> None:
+    before = state["half_lives"].tolist()
+    now = memory.half_lives.tolist()
     if before != now:
         raise BadInput(
             f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {before}, this one "
             f"has {now}: give it as it was, or start afresh without --ckpt.load_enable"
         )
-    maker.estimator.load_state_dict(states[MEMORY])
 
 
 class SourcedPrompts(PromptDataset):

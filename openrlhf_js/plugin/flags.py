@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.estimators import ESTIMATORS, find_estimator
+from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.estimators.record import Estimator
 
 UPSTREAMS = {name for record in ESTIMATORS.values() for name in record.upstream}
 # Our estimators beside upstream's; our `reinforce` has no baseline, and upstream's whitens.
@@ -249,12 +251,36 @@ FLAGS: dict[str, dict[str, Any]] = {
 }
 
 
+class EstimatorNames(list[str]):
+    """The choices of --algo.advantage.estimator: these names, and a file of the user's own."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and parse_own(name) is not None)
+
+
+def estimator_name(name: str) -> str:
+    """The name; a file's with its absolute path, which the run's other processes can find."""
+    own = parse_own(name)
+    return name if own is None else own.spec
+
+
+def our_estimator(name: str) -> Estimator | None:
+    """The record of an estimator that we compute; None for upstream's own."""
+    return OURS.get(name) if parse_own(name) is None else find_estimator(name)
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
     estimator = parser._option_string_actions["--algo.advantage.estimator"]
-    estimator.choices = [*(estimator.choices or ()), *OURS]
+    estimator.choices = EstimatorNames([*(estimator.choices or ()), *OURS])
+    estimator.type = estimator_name
+    estimator.metavar = "NAME"
+    names = ", ".join(name for name in estimator.choices if name not in OURS)
     described = "; ".join(f"{name}: {record.summary}" for name, record in OURS.items())
-    estimator.help = f"{estimator.help}. Added by openrlhf_js: {described}"
+    estimator.help = (
+        f"{estimator.help}. Of OpenRLHF: {names}. Added by openrlhf_js: {described}. Or your own: "
+        "FILE.py:NAME, a function from a batch to baselines (docs/own_baseline.md)"
+    )
     group = our_group(parser, "openrlhf-js train", DESCRIPTION, "Ray, DeepSpeed and vLLM")
     for name, options in FLAGS.items():
         group.add_argument(f"--js.{name}", **options)

@@ -34,6 +34,16 @@ def made(n, m, seed=0, missing=0.0, noise=0.3):
     return torch.from_numpy(rewards), torch.from_numpy(past)
 
 
+def visit(keys, rewards, step, mask=None):
+    """A step's batch, to learn from."""
+    return make_batch(rewards, mask=mask, keys=keys, step=step)
+
+
+def recall(memory, keys, step):
+    """What a memory tells of these prompts before a step."""
+    return memory.recall(visit(keys, torch.zeros(len(keys), 1), step))
+
+
 def shrunk(rewards, past):
     return memory_shrinkage(make_batch(rewards, past=past))
 
@@ -84,15 +94,16 @@ def test_agrees_with_a_regression_for_each_prompt(n, m, noise, steps):
     rewards, past = made(n, m, noise=noise)
     memory, earlier = PromptMemory((1e9,)), np.zeros(6)
     keys = torch.arange(n)
-    memory.learn(keys, made(n, m, seed=10)[0], step=0)
+    memory.learn(visit(keys, made(n, m, seed=10)[0], step=0))
     for step in range(1, steps + 1):
-        before = memory.recall(keys, step).means.numpy()
-        visit = made(n, m, seed=step)[0]
-        sums = slow_sums(before, visit.numpy().mean(1), visit.numpy().var(1, ddof=1), m)
+        before = recall(memory, keys, step).means.numpy()
+        rewards_then = made(n, m, seed=step)[0]
+        means, variances = rewards_then.numpy().mean(1), rewards_then.numpy().var(1, ddof=1)
+        sums = slow_sums(before, means, variances, m)
         sums[4:] *= n - 1
         earlier = 0.9 * earlier + sums
-        memory.learn(keys, visit, step)
-    told = Past(past, memory.recall(keys, steps + 1).earlier)
+        memory.learn(visit(keys, rewards_then, step))
+    told = Past(past, recall(memory, keys, steps + 1).earlier)
     earlier *= 0.9  # as of the step after the last
     result = shrunk(rewards, told)
     for i in range(n):
@@ -109,8 +120,8 @@ def test_earlier_steps_help_until_today_contradicts_them():
         values = torch.from_numpy(np.random.default_rng(seed).beta(0.5, 0.5, 12))
         chances, memory = values[:, None].expand(-1, 4), PromptMemory()
         for step in range(8):
-            memory.learn(keys, torch.bernoulli(chances, generator=draw), step)
-        told = memory.recall(keys, 8)
+            memory.learn(visit(keys, torch.bernoulli(chances, generator=draw), step))
+        told = recall(memory, keys, 8)
         today = torch.bernoulli(chances[:, :2], generator=draw)
         pasts = told._replace(earlier=None), told
         errors.append([(shrunk(today, past).target - values).square().mean() for past in pasts])
@@ -153,8 +164,8 @@ def test_no_derivative_by_the_own_reward_and_always_finite(n, m, missing, ragged
     rewards, means = made(n, m, missing=missing)
     keys, memory = torch.arange(n), PromptMemory()
     for step in range(3 * remembers):
-        memory.learn(keys, made(n, m, seed=step)[0], step)
-    past = Past(means, memory.recall(keys, 3).earlier)
+        memory.learn(visit(keys, made(n, m, seed=step)[0], step))
+    past = Past(means, recall(memory, keys, 3).earlier)
     mask = torch.rand(n, m, generator=torch.Generator().manual_seed(n)) < 0.7 if ragged else None
     rewards = rewards.requires_grad_()
 
@@ -202,15 +213,12 @@ def keys(*names):
 
 def test_a_past_is_a_discounted_mean():
     memory = PromptMemory((10.0,))
-    memory.learn(keys("a", "b"), torch.tensor([[1.0, 1.0], [0.0, 1.0]]), step=1)
-    memory.learn(
-        keys("a", "a"),
-        torch.tensor([[0.0, 1.0], [9.0, 1.0]]),
-        step=11,
-        mask=torch.tensor([[True, True], [False, True]]),
-    )
+    memory.learn(visit(keys("a", "b"), torch.tensor([[1.0, 1.0], [0.0, 1.0]]), step=1))
+    again = torch.tensor([[0.0, 1.0], [9.0, 1.0]])
+    valid = torch.tensor([[True, True], [False, True]])
+    memory.learn(visit(keys("a", "a"), again, step=11, mask=valid))
     assert len(memory) == 2
-    past = memory.recall(keys("b", "a", "new"), 21).means
+    past = recall(memory, keys("b", "a", "new"), 21).means
     # of "a", what step 1 saw counts half of what step 11 saw
     assert past[:2].tolist() == pytest.approx([0.5, (0.5 * 2 + 2) / (0.5 * 2 + 3)])
     assert past[2].isnan()
@@ -223,23 +231,25 @@ def test_the_half_life_that_predicts_best_is_taken(drift, half_life):
     for step in range(0, 800, 8):
         values = values * (1 - drift**2) ** 0.5 + drift * rng.standard_normal(64)
         rewards = values[:, None] + rng.standard_normal((64, 2))
-        memory.learn(prompts, torch.from_numpy(rewards), step)
+        memory.learn(visit(prompts, torch.from_numpy(rewards), step))
     place = memory.half_lives.tolist().index(half_life)
-    expected = (memory.sums[:, place] / memory.counts[:, place]).double()
-    assert torch.equal(memory.recall(prompts, 800).means, expected)
+    sums, counts = memory.table.columns["sums"], memory.table.columns["counts"]
+    expected = (sums[:, place] / counts[:, place]).double()
+    assert torch.equal(recall(memory, prompts, 800).means, expected)
 
 
 def test_a_prompt_takes_a_few_dozen_bytes():
     memory = PromptMemory()
     for step in range(4):
-        memory.learn(torch.arange(step * 500, step * 500 + 700), torch.ones(700, 1), step)
+        memory.learn(visit(torch.arange(step * 500, step * 500 + 700), torch.ones(700, 1), step))
     assert len(memory) == 2200
     held = sum(each.nbytes for each in memory.state_dict().values())
     assert held < 36 * len(memory) + 400
-    assert memory.keys.equal(torch.arange(2200)) and memory.last[:3].tolist() == [0, 0, 0]
-    sums = memory.sums
-    memory.learn(torch.arange(700), torch.ones(700, 1), 4)
-    assert memory.sums is sums  # a million prompts are not copied at every step
+    assert memory.table.keys.equal(torch.arange(2200))
+    assert memory.table.columns["last"][:3].tolist() == [0, 0, 0]
+    sums = memory.table.columns["sums"]
+    memory.learn(visit(torch.arange(700), torch.ones(700, 1), 4))
+    assert memory.table.columns["sums"] is sums  # a million prompts are not copied at every step
 
 
 def test_a_resumed_estimator_goes_on_as_before():

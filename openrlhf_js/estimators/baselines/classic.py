@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.record import Estimator, Look, Moments
+from openrlhf_js.estimators.scales import STD_FLOOR
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,16 +61,25 @@ def _greedy(batch: Batch) -> Tensor:
 
 
 def prompt_std(batch: Batch) -> Tensor:
-    """(n, 1) standard deviation of each prompt's rewards, divided by their number: GRPO's scale."""
+    """(n, 1) standard deviation of each prompt's rewards, over their number: GRPO's scale."""
     valid = batch.statistics.valid_responses
     population = (valid - 1).clamp(min=0) / valid.clamp(min=1)
-    return (batch.statistics.reward_variance * population).sqrt()[:, None]
+    return (batch.statistics.reward_variance * population).sqrt()[:, None] + STD_FLOOR
 
 
 def batch_std(batch: Batch) -> Tensor:
-    """() standard deviation of all valid rewards, divided by their number: REINFORCE++'s scale."""
-    residual = (batch.rewards - batch_mean(batch)) * batch.mask
-    return (residual.square().sum() / batch.mask.sum().clamp(min=1)).sqrt()
+    """() standard deviation of all valid rewards, over their number: REINFORCE++'s scale."""
+    return _root_mean_square(batch, batch.rewards - batch_mean(batch))
+
+
+def within_std(batch: Batch) -> Tensor:
+    """() the same of the rewards less their prompt means: the scale of REINFORCE++'s group form."""
+    return _root_mean_square(batch, batch.rewards - prompt_mean(batch))
+
+
+def _root_mean_square(batch: Batch, residual: Tensor) -> Tensor:
+    squares = (residual * batch.mask).square().sum()
+    return (squares / batch.mask.sum().clamp(min=1)).sqrt() + STD_FLOOR
 
 
 def _distance_error(distance: Tensor, moments: Moments, batch: Batch) -> Tensor:
@@ -78,6 +88,10 @@ def _distance_error(distance: Tensor, moments: Moments, batch: Batch) -> Tensor:
     count = present.sum().clamp(min=1)
     square = (distance.square() * present).sum() / count
     return (square - moments.v) * present.any()
+
+
+def _batch_mean_error(moments: Moments, batch: Batch) -> Tensor:
+    return ((moments.n - 1) * moments.s2 + moments.v) / moments.n
 
 
 REINFORCE = Estimator(
@@ -136,7 +150,32 @@ DR_GRPO = Estimator(
     baseline=prompt_mean,
     error=lambda moments, batch: moments.v,
     least_responses=2,
-    upstream=("dr_grpo", "reinforce_baseline"),
+    upstream=("dr_grpo",),
+)
+REINFORCE_BASELINE = Estimator(
+    name="reinforce_baseline",
+    summary="prompt mean, over the batch's standard deviation",
+    equation=r"b_i^j = \hat\mu_i",
+    source="Hu (2025), REINFORCE++-baseline",
+    unbiased=False,
+    look=Look("#3b7dd8", (0, (1, 1.5)), "o"),
+    baseline=prompt_mean,
+    error=lambda moments, batch: moments.v,
+    scale=within_std,
+    least_responses=2,
+    upstream=("reinforce_baseline",),
+)
+FLASH_REINFORCE = Estimator(
+    name="flash_reinforce",
+    summary="batch mean",
+    equation=r"b_i^j = \bar\mu",
+    source="OpenRLHF 0.11.2",
+    unbiased=False,
+    look=Look("#9370db", (0, (5, 2)), "D"),
+    baseline=batch_mean,
+    error=_batch_mean_error,
+    least_rewards=2,
+    upstream=("flash_reinforce",),
 )
 REINFORCE_PLUS_PLUS = Estimator(
     name="reinforce++",
@@ -146,10 +185,10 @@ REINFORCE_PLUS_PLUS = Estimator(
     unbiased=False,
     look=Look("#6940a5", (0, (6, 2, 1, 2)), "<"),
     baseline=batch_mean,
-    error=lambda moments, batch: ((moments.n - 1) * moments.s2 + moments.v) / moments.n,
+    error=_batch_mean_error,
     scale=batch_std,
     least_rewards=2,
-    upstream=("reinforce", "flash_reinforce"),  # whose whitening subtracts the batch mean
+    upstream=("reinforce",),  # whose whitening subtracts the batch mean
 )
 REMAX = Estimator(
     name="remax",
@@ -164,4 +203,14 @@ REMAX = Estimator(
     ),
     needs_greedy=True,
 )
-ESTIMATORS = (REINFORCE, RLOO, BLOO, GRPO, DR_GRPO, REINFORCE_PLUS_PLUS, REMAX)
+ESTIMATORS = (
+    REINFORCE,
+    RLOO,
+    BLOO,
+    GRPO,
+    DR_GRPO,
+    REINFORCE_PLUS_PLUS,
+    REINFORCE_BASELINE,
+    FLASH_REINFORCE,
+    REMAX,
+)

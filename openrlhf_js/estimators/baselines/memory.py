@@ -16,6 +16,8 @@ from openrlhf_js.estimators.record import Estimator, Look, Shrinkage
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from openrlhf_js.estimators.memory import PromptMemory
+
 CHANCE = 2.0  # a slope counts as far as it explains more than so many times what chance would
 CONTRADICTION = 9.0  # squared standard errors between today's slope and the earlier steps'
 ROUNDING = 1e-9
@@ -132,6 +134,13 @@ def _variances(
     return net.clamp(min=0), guard * sigma2, v2
 
 
+def make_memory() -> PromptMemory:
+    """What it remembers before the first batch."""
+    from openrlhf_js.estimators.memory import PromptMemory
+
+    return PromptMemory()
+
+
 JS_MEMORY = Estimator(
     name="js_memory",
     summary="rloo shrunk to what the prompt's own past predicts, where prompts come again",
@@ -142,5 +151,6 @@ JS_MEMORY = Estimator(
     look=Look("#c2185b", "-", "*"),
     shrink=memory_shrinkage,
     least_rewards=2,
-    remembers=True,
+    needs_keys=True,
+    memory=make_memory,
 )

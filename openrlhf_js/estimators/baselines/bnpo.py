@@ -1,0 +1,58 @@
+"""BNPO (Xiao et al., 2025): the prompt mean, over a Beta density fitted to all prompt means.
+
+    A_i^j = (r_i^j - p_i) / f(p_i; alpha, beta)                 p_i = mu_i
+    alpha = 1 + a/3        beta = 1 + b/3, both at least 1
+    a = (M (1 - M) / V - 1) M        b = (M (1 - M) / V - 1) (1 - M)
+
+M and V are mean and variance of the p_i of the batch. The weight 1/f is at most 1e6, as in the
+authors' code, which divides by 0 where all p_i are equal; here f is then 1, as for one prompt.
+TRL's `loss_type="bnpo"` is something else, a mean of the loss over tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openrlhf_js.estimators.baselines.classic import prompt_mean
+from openrlhf_js.estimators.record import Estimator, Look
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
+
+LEAST_DENSITY = 1e-6
+
+
+def beta_density(batch: Batch) -> Tensor:
+    """(n, 1) f(p_i; alpha, beta)."""
+    import torch
+
+    rate = batch.statistics.prompt_mean.clamp(0, 1)
+    present = batch.present.to(rate.dtype)
+    count = present.sum().clamp(min=1)
+    mean = (rate * present).sum() / count
+    variance = ((rate - mean).square() * present).sum() / (count - 1).clamp(min=1)
+    differs = variance > 0
+    evidence = mean * (1 - mean) / variance.where(differs, 1.0) - 1
+    alpha = (1 + evidence * mean / 3).clamp(min=1).where(differs, 1.0)
+    beta = (1 + evidence * (1 - mean) / 3).clamp(min=1).where(differs, 1.0)
+    log_constant = torch.lgamma(alpha + beta) - torch.lgamma(alpha) - torch.lgamma(beta)
+    # xlogy is 0 for a power of 0, also of the logarithm of 0
+    log_power = torch.xlogy(alpha - 1, rate) + torch.xlogy(beta - 1, 1 - rate)
+    return (log_constant + log_power).exp().clamp(min=LEAST_DENSITY)[:, None]
+
+
+BNPO = Estimator(
+    name="bnpo",
+    summary="prompt mean, over a Beta density fitted to the prompt means of the batch",
+    equation=r"b_i^j = \hat\mu_i",
+    source="Xiao et al. (2025), arXiv 2506.02864",
+    unbiased=False,
+    look=Look("#b07d2b", (0, (5, 2)), "<"),
+    baseline=prompt_mean,
+    scale=beta_density,
+    error=lambda moments, batch: moments.v,
+    least_responses=2,
+    needs_unit_rewards=True,
+)

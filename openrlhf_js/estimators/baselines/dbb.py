@@ -1,0 +1,102 @@
+"""DBB (Kim et al., 2026): a discounted Beta-Bernoulli history of each prompt.
+
+    alpha = 0.5 alpha + (right)        beta = 0.5 beta + (wrong)        at first alpha = beta = 1
+    b_i = p_i = alpha / (alpha + beta)         A_i^j = (r_i^j - p_i) / sqrt(p_i (1 - p_i))
+
+Today's responses are counted before the advantage is computed (algorithm 1), so that the gradient
+is biased. The paper takes a discount of 0.5 for the smaller of its models and 0.75 for the larger.
+It is about right and wrong; here a reward between 0 and 1 counts as that much right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from openrlhf_js.estimators.record import Estimator, Look
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
+
+DISCOUNT = 0.5
+
+
+def updated(before: Tensor, batch: Batch) -> Tensor:
+    """(n, 2) alpha and beta after today, of those before; a prompt without a response keeps its."""
+    import torch
+
+    right = batch.rewards.sum(1)
+    wrong = batch.statistics.valid_responses - right
+    after = DISCOUNT * before + torch.stack([right, wrong], 1)
+    return after.where(batch.mask.any(1, keepdim=True), before)
+
+
+class Memory:
+    """alpha and beta of each prompt. If a batch has it twice, the last group counts."""
+
+    def __init__(self) -> None:
+        import torch
+
+        from openrlhf_js.estimators.memory import PromptTable
+
+        self.table = PromptTable(counts=torch.zeros(0, 2, dtype=torch.float64))
+
+    def recall(self, batch: Batch) -> Tensor:
+        """(n, 2) alpha and beta of a batch's prompts, today's responses among them."""
+        from openrlhf_js.estimators.memory import keys_of
+
+        before = batch.rewards.new_ones(len(batch.rewards), 2)
+        keys = keys_of(batch)
+        known = self.table.known(keys)
+        before[known] = self.table.columns["counts"][self.table.place(keys[known])].to(before)
+        return updated(before, batch)
+
+    def learn(self, batch: Batch) -> None:
+        """Adds a batch."""
+        from openrlhf_js.estimators.memory import keys_of
+
+        keys = keys_of(batch)
+        after = self.recall(batch)
+        self.table.insert(keys.unique())
+        self.table.columns["counts"][self.table.place(keys)] = after.cpu()
+
+    start = learn
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        return self.table.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        self.table.load_state_dict(state)
+
+
+def success_rate(batch: Batch) -> Tensor:
+    """(n, 1) p_i."""
+    counts = batch.past
+    if counts is None:  # the first visit of every prompt
+        counts = updated(batch.rewards.new_ones(len(batch.rewards), 2), batch)
+    return counts[:, :1] / counts.sum(1, keepdim=True)
+
+
+def deviation(batch: Batch) -> Tensor:
+    """(n, 1) standard deviation of a reward that is 1 with probability p_i."""
+    rate = success_rate(batch)
+    return (rate * (1 - rate)).sqrt()
+
+
+DBB = Estimator(
+    name="dbb",
+    summary="success rate of the prompt's discounted history, today's responses among it, over its "
+    "standard deviation",
+    equation=r"b_i^j = \alpha_i / (\alpha_i + \beta_i)",
+    source="Kim et al. (2026), arXiv 2603.18444, eqs. 11 to 13",
+    unbiased=False,
+    look=Look("#a0522d", (0, (8, 2, 2, 2)), "s"),
+    baseline=lambda batch: success_rate(batch).expand_as(batch.rewards),
+    scale=deviation,
+    needs_keys=True,
+    needs_unit_rewards=True,
+    memory=Memory,
+)

@@ -1,0 +1,121 @@
+"""EBPO (Han et al., 2026): the prompt mean shrunk to the mean of all rewards since the start.
+
+    V_i = (1 - S_i) mu_i + S_i mu_global        S_i = (sigma^2 / m) / (sigma^2 / m + tau^2)
+
+sigma^2 is the variance of all rewards since the start, and tau^2 that of all prompt means, today's
+among both (Welford's running moments, as the paper's algorithm 1 has them). The advantages are then
+normalised over the batch. Today's rewards are in V, so that the gradient is biased.
+
+The paper does not say which variance is meant, nor what S is where both are 0: here variances are
+those of samples, and S is then 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from openrlhf_js.estimators.group_stats import ratio
+from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.scales import batch_std_of, centred
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
+
+
+class Moments(NamedTuple):
+    """Running moments of numbers; all tensors are ()."""
+
+    count: Tensor
+    mean: Tensor
+    squares: Tensor
+    """Sum of squared deviations from the mean."""
+
+    @classmethod
+    def of(cls, values: Tensor, mask: Tensor) -> Moments:
+        """Of the values that the mask keeps."""
+        weight = mask.to(values.dtype)
+        count = weight.sum()
+        mean = (values * weight).sum() / count.clamp(min=1)
+        return cls(count, mean, ((values - mean).square() * weight).sum())
+
+    def merged(self, other: Moments) -> Moments:
+        """Of both (Chan, Golub and LeVeque, 1983)."""
+        count = self.count + other.count
+        gap = other.mean - self.mean
+        share = other.count / count.clamp(min=1)
+        squares = self.squares + other.squares + gap.square() * self.count * share
+        return Moments(count, self.mean + gap * share, squares)
+
+    @property
+    def variance(self) -> Tensor:
+        """Of a sample; 0 of fewer than two."""
+        return self.squares / (self.count - 1).clamp(min=1)
+
+
+class Past(NamedTuple):
+    """Moments since the start, today's batch among them."""
+
+    rewards: Moments
+    means: Moments
+    """Of the prompt means."""
+
+
+class Memory:
+    """The moments of all earlier batches."""
+
+    def __init__(self) -> None:
+        self._past: Past | None = None
+
+    def recall(self, batch: Batch) -> Past:
+        """The moments with this batch."""
+        present = batch.statistics.valid_responses >= 1
+        today = Past(
+            rewards=Moments.of(batch.rewards, batch.mask),
+            means=Moments.of(batch.statistics.prompt_mean, present),
+        )
+        if self._past is None:
+            return today
+        return Past(*(old.merged(new) for old, new in zip(self._past, today, strict=True)))
+
+    def learn(self, batch: Batch) -> None:
+        """Adds a batch."""
+        self._past = self.recall(batch)
+
+    start = learn
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        if self._past is None:
+            return {"rewards": None, "means": None}
+        return {name: tuple(moments) for name, moments in self._past._asdict().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        self._past = None
+        if state["rewards"] is not None:
+            self._past = Past(Moments(*state["rewards"]), Moments(*state["means"]))
+
+
+def shrunk_mean(batch: Batch) -> Tensor:
+    """(n, 1) V_i."""
+    past = batch.past or Memory().recall(batch)
+    noise = past.rewards.variance / batch.statistics.valid_responses.clamp(min=1)
+    weight = ratio(noise, noise + past.means.variance)
+    return ((1 - weight) * batch.statistics.prompt_mean + weight * past.rewards.mean)[:, None]
+
+
+EBPO = Estimator(
+    name="ebpo",
+    summary="prompt mean shrunk to the mean of all rewards since the start, normalised over the "
+    "batch",
+    equation=r"b_i^j = (1-S_i)\,\hat\mu_i + S_i\,\mu_{\mathrm{glob}}",
+    source="Han et al. (2026), arXiv 2602.05165, eqs. 2 to 4",
+    unbiased=False,
+    look=Look("#2f6f8f", (0, (8, 2, 2, 2)), "o"),
+    baseline=lambda batch: centred(batch, shrunk_mean(batch)),
+    scale=lambda batch: batch_std_of(batch, shrunk_mean(batch)),
+    least_rewards=2,
+    memory=Memory,
+)

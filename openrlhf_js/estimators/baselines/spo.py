@@ -1,0 +1,121 @@
+"""SPO (Xu and Ding, 2025): Single-stream Policy Optimization, one value tracker a prompt.
+
+    b_i = v_i                   before today's responses; then normalised over the batch
+    v_i = (rho N v_i + sum of today's rewards) / (rho N + m)        N = rho N + m
+    rho = 2^(-D / 0.06) between 0.875 and 0.96
+
+D is how far the policy has moved since the prompt's last visit: the mean absolute change of the
+log-probabilities of that visit's tokens. Constants and D are those of the authors' code (verl's
+recipe), which has one response a prompt; of several, all are added at one visit. Where D is not
+known, rho is 0.875, as with that code's constant forgetting. A new prompt has v = 1/2 and N = 1;
+after samples of the untrained policy (`start`), N is 8 and v their mean with half a right and half
+a wrong response added.
+
+v_i holds no reward of today; the normalisation does, so that the gradient is biased.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.scales import batch_std_of, centred
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
+
+LEAST_KEPT, MOST_KEPT = 0.875, 0.96
+HALVING_DRIFT = 0.06
+NEW_VALUE, NEW_WEIGHT = 0.5, 1.0
+START_WEIGHT = 1 / (1 - LEAST_KEPT)
+
+
+class Memory:
+    """Value and weight of each prompt. If a batch has it twice, the last group counts."""
+
+    def __init__(self) -> None:
+        import torch
+
+        from openrlhf_js.estimators.memory import PromptTable
+
+        number = torch.zeros(0, dtype=torch.float64)
+        self.table = PromptTable(value=number, weight=number)
+
+    def recall(self, batch: Batch) -> Tensor:
+        """(n,) values of a batch's prompts before today."""
+        return self._known(batch)[0]
+
+    def learn(self, batch: Batch) -> None:
+        """Adds today's responses."""
+        value, weight = self._known(batch)
+        kept = weight * self._kept(batch)
+        count = batch.statistics.valid_responses
+        self._store(batch, (kept * value + batch.rewards.sum(1)) / (kept + count), kept + count)
+
+    def start(self, batch: Batch) -> None:
+        """Learns samples of the untrained policy, before the run."""
+        count = batch.statistics.valid_responses
+        value = (batch.rewards.sum(1) + 0.5) / (count + 1)
+        self._store(batch, value, value.new_full(value.shape, START_WEIGHT))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        return self.table.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        self.table.load_state_dict(state)
+
+    def _known(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(n,) each: value and weight."""
+        from openrlhf_js.estimators.memory import keys_of
+
+        keys = keys_of(batch)
+        known = self.table.known(keys)
+        place = self.table.place(keys[known])
+        value = batch.rewards.new_full(keys.shape, NEW_VALUE)
+        weight = batch.rewards.new_full(keys.shape, NEW_WEIGHT)
+        value[known] = self.table.columns["value"][place].to(value)
+        weight[known] = self.table.columns["weight"][place].to(weight)
+        return value, weight
+
+    def _kept(self, batch: Batch) -> Tensor | float:
+        """rho."""
+        if batch.drift is None:
+            return LEAST_KEPT
+        return (0.5 ** (batch.drift / HALVING_DRIFT)).clamp(LEAST_KEPT, MOST_KEPT)
+
+    def _store(self, batch: Batch, value: Tensor, weight: Tensor) -> None:
+        from openrlhf_js.estimators.memory import keys_of
+
+        answered = batch.mask.any(1).cpu()
+        keys = keys_of(batch)[answered]
+        self.table.insert(keys.unique())
+        place = self.table.place(keys)
+        self.table.columns["value"][place] = value.cpu()[answered]
+        self.table.columns["weight"][place] = weight.cpu()[answered]
+
+
+def tracked_value(batch: Batch) -> Tensor:
+    """(n, 1) v_i."""
+    value = batch.past
+    if value is None:
+        value = batch.rewards.new_full((len(batch.rewards),), NEW_VALUE)
+    return value[:, None]
+
+
+SPO = Estimator(
+    name="spo",
+    summary="value tracked over the prompt's earlier visits alone, normalised over the batch",
+    equation=r"b_i^j = \hat v_i",
+    source="Xu and Ding (2025), arXiv 2509.13232, section 4",
+    unbiased=False,
+    look=Look("#556b2f", "-", "v"),
+    baseline=lambda batch: centred(batch, tracked_value(batch)),
+    scale=lambda batch: batch_std_of(batch, tracked_value(batch)),
+    least_rewards=2,
+    needs_keys=True,
+    memory=Memory,
+)

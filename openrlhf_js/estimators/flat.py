@@ -1,0 +1,63 @@
+"""Rewards as most stacks hold them: one list, with the prompt of each response beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from openrlhf_js.estimators.group_stats import as_tensor
+
+
+class Groups:
+    """The prompt groups of B responses, of any sizes and in any order.
+
+    The groups are numbered in the order in which they first appear, and so are the responses of
+    each.
+
+    Examples:
+        >>> groups = Groups(["a", "b", "a"])
+        >>> groups.pad([1, 0, 0], "rewards")
+        tensor([[1, 0],
+                [0, 0]])
+        >>> groups.mask
+        tensor([[ True,  True],
+                [ True, False]])
+    """
+
+    def __init__(self, ids: Sequence[Any]):
+        """Ids (B,) of anything that can be compared: numbers, texts, an array or a tensor."""
+        if hasattr(ids, "tolist"):
+            ids = ids.tolist()
+        rows: dict[Any, int] = {}
+        sizes: list[int] = []
+        places = []
+        for group in ids:
+            row = rows.setdefault(group, len(rows))
+            if row == len(sizes):
+                sizes.append(0)
+            places.append((row, sizes[row]))
+            sizes[row] += 1
+        self._rows, self._columns = torch.tensor(places, dtype=torch.int64).reshape(-1, 2).T
+        self.shape = (len(sizes), max(sizes, default=0))
+        self.mask = self.pad(torch.ones(len(places), dtype=torch.bool), "mask")
+        """(n, m) bool, True where there is a response."""
+
+    def pad(self, values: Any, name: str) -> Tensor:
+        """(n, m) of values (B,), 0 where a group has fewer than m responses."""
+        flat = as_tensor(values, name)
+        if flat.shape != self._rows.shape:
+            came = tuple(flat.shape)
+            raise ValueError(
+                f"{name} and groups must be lists of the same length; got {came} and "
+                f"{tuple(self._rows.shape)}."
+            )
+        padded = flat.new_zeros(self.shape)
+        padded[self._rows, self._columns] = flat
+        return padded
+
+    def flatten(self, values: Tensor) -> Tensor:
+        """(B,) of values (n, m), in the order of the ids."""
+        return values[self._rows, self._columns]
