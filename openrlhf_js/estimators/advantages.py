@@ -16,7 +16,7 @@ from openrlhf_js.estimators.catalogue import find_estimator
 from openrlhf_js.estimators.flat import Groups
 from openrlhf_js.estimators.group_stats import as_tensor
 from openrlhf_js.estimators.log import describe
-from openrlhf_js.estimators.record import Estimate, Estimator, Memory
+from openrlhf_js.estimators.record import Estimate, Estimator, Memory, check_range
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -99,7 +99,9 @@ def _of_rewards(
         _warn_without_past(name)
     dtype = torch.promote_types(as_tensor(rewards, "rewards").dtype, torch.float32)
     if groups is None:
-        return wanted(estimate(estimator, make_batch(rewards, **inputs))).to(dtype)
+        batch = make_batch(rewards, **inputs)
+        check_range(estimator, batch)
+        return wanted(estimate(estimator, batch)).to(dtype)
     grouping = Groups(groups)
     padded = inputs.copy()
     mask = grouping.mask
@@ -109,15 +111,17 @@ def _of_rewards(
     if inputs.get("lengths") is not None:
         padded["lengths"] = grouping.pad(inputs["lengths"], "lengths")
     batch = make_batch(grouping.pad(rewards, "rewards"), **padded)
+    check_range(estimator, batch)
     return grouping.flatten(wanted(estimate(estimator, batch))).to(dtype)
 
 
 @functools.cache
 def _warn_without_past(name: str) -> None:
     """Says once what an estimator that remembers does without a past."""
+    first = "which is js_plus" if name == "js_memory" else "as for a run's first batch"
     warnings.warn(
-        f"{name} knows nothing of earlier batches here and computes as for the first one "
-        "(js_memory: as js_plus). A LiveEstimator remembers.",
+        f"{name} knows nothing of earlier batches here, and computes {first}. A LiveEstimator "
+        "remembers.",
         stacklevel=4,
     )
 
@@ -183,6 +187,7 @@ class LiveEstimator:
             keys=keys,
             step=step,
         )
+        check_range(self.record, batch)
         if self.memory is None:
             return batch
         return replace(batch, past=self.memory.recall(batch))

@@ -184,12 +184,17 @@ def _checked(spec: str, baselines: Any, batch: Batch) -> Any:
 
 
 def _contains_own_reward(estimator: Estimator) -> bool:
-    """Whether a baseline changes with its own reward; tried on 0/1 and on other rewards."""
+    """Whether a baseline changes with its own reward.
+
+    Tried on any rewards, and on 0 and 1 with a group of equal ones.
+    """
     import torch
 
     generator = torch.Generator().manual_seed(0)
     real = torch.randn(6, 3, generator=generator, dtype=torch.float64)
-    for rewards in (real, (real > 0).double()):
+    binary = (real > 0).double()
+    binary[0] = 1.0
+    for rewards in (real, binary):
         before = _baselines(estimator, rewards)
         for i in range(rewards.shape[0]):
             for j in range(rewards.shape[1]):

@@ -150,17 +150,21 @@ class Estimator:
             shape = f"({len(batch.rewards)},)"
             raise ValueError(f"{self.name} needs greedy_rewards, a tensor {shape}; got None.")
         if self.needs_lengths and batch.lengths is None:
-            shape = tuple(batch.rewards.shape)
-            raise ValueError(f"{self.name} needs the lengths of the responses, a tensor {shape}.")
-        if self.needs_unit_rewards and not ((batch.rewards >= 0) & (batch.rewards <= 1)).all():
-            raise ValueError(
-                f"{self.name} takes rewards between 0 and 1, got {float(batch.rewards.min()):g} to "
-                f"{float(batch.rewards.max()):g}: rescale them, or choose another estimator."
-            )
+            size = tuple(batch.rewards.shape)
+            raise ValueError(f"{self.name} needs the lengths of the responses, a tensor {size}.")
         if self.needs_shrinkage and (batch.shrinkage is None or not 0 <= batch.shrinkage <= 1):
             raise ValueError(
                 f"{self.name} needs shrinkage between 0 (rloo) and 1 (bloo), got {batch.shrinkage}."
             )
+
+
+def check_range(estimator: Estimator, batch: Batch) -> None:
+    """Raises ValueError where rewards are not of the kind that an estimator is about."""
+    if estimator.needs_unit_rewards and not ((batch.rewards >= 0) & (batch.rewards <= 1)).all():
+        raise ValueError(
+            f"{estimator.name} takes rewards between 0 and 1, got {float(batch.rewards.min()):g} to "
+            f"{float(batch.rewards.max()):g}: rescale them, or choose another estimator."
+        )
 
 
 class Estimate(NamedTuple):

@@ -47,9 +47,9 @@ def slow_baseline(name, rewards, greedy=None, shrinkage=None):
                 b = 0.0
             elif name == "remax":
                 b = greedy[i].item()
-            elif name in ("grpo", "dr_grpo"):
+            elif name in ("grpo", "dr_grpo", "reinforce_baseline"):
                 b = _mean(group)
-            elif name == "reinforce++":
+            elif name in ("reinforce++", "flash_reinforce"):
                 b = _mean(_mean(g) for g in groups)
             elif name == "js1":
                 means = [_mean(g) for g in groups]
@@ -75,6 +75,8 @@ def slow_advantage(name, rewards, greedy=None, shrinkage=None):
     if name == "grpo":
         std = torch.tensor([[math.sqrt(_variance(g, 0))] for g in groups], dtype=torch.float64)
         result = result / (std + 1e-8)
+    if name == "reinforce_baseline":
+        result = result / (result.square().mean().sqrt() + 1e-8)
     if name == "reinforce++":
         result = result / (math.sqrt(_variance(rewards.flatten().tolist(), 0)) + 1e-8)
     return result

@@ -47,7 +47,19 @@ def test_masked_responses_are_counted_and_equal_groups_judged_without_them():
     assert values["js/all_equal_groups"] == 0.5
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+WITH_AN_ERROR = [
+    name
+    for name, estimator in ESTIMATORS.items()
+    if estimator.unbiased or (estimator.error is not None and not estimator.needs_unit_rewards)
+]
+
+
+def test_an_error_that_cannot_be_estimated_is_not_logged():
+    assert "js/baseline_mse" not in diagnostics("krpo", REWARDS)
+    assert "js/baseline_mse_rloo" in diagnostics("krpo", REWARDS)
+
+
+@pytest.mark.parametrize("name", WITH_AN_ERROR)
 def test_estimated_errors_match_the_true_ones(name):
     """Mean over many batches of the estimate against the measured distance to the values."""
     draw = torch.Generator().manual_seed(1)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Moments(NamedTuple):
     """Running moments of numbers; all tensors are ()."""
 
-    count: Tensor
+    number: Tensor
     mean: Tensor
     squares: Tensor
     """Sum of squared deviations from the mean."""
@@ -36,22 +36,22 @@ class Moments(NamedTuple):
     def of(cls, values: Tensor, mask: Tensor) -> Moments:
         """Of the values that the mask keeps."""
         weight = mask.to(values.dtype)
-        count = weight.sum()
-        mean = (values * weight).sum() / count.clamp(min=1)
-        return cls(count, mean, ((values - mean).square() * weight).sum())
+        number = weight.sum()
+        mean = (values * weight).sum() / number.clamp(min=1)
+        return cls(number, mean, ((values - mean).square() * weight).sum())
 
     def merged(self, other: Moments) -> Moments:
         """Of both (Chan, Golub and LeVeque, 1983)."""
-        count = self.count + other.count
+        number = self.number + other.number
         gap = other.mean - self.mean
-        share = other.count / count.clamp(min=1)
-        squares = self.squares + other.squares + gap.square() * self.count * share
-        return Moments(count, self.mean + gap * share, squares)
+        share = other.number / number.clamp(min=1)
+        squares = self.squares + other.squares + gap.square() * self.number * share
+        return Moments(number, self.mean + gap * share, squares)
 
     @property
     def variance(self) -> Tensor:
         """Of a sample; 0 of fewer than two."""
-        return self.squares / (self.count - 1).clamp(min=1)
+        return self.squares / (self.number - 1).clamp(min=1)
 
 
 class Past(NamedTuple):

@@ -1,0 +1,79 @@
+"""Flat rewards with the ids of their groups, as most stacks hold them."""
+
+import numpy as np
+import pytest
+import torch
+
+from openrlhf_js.estimators import ESTIMATORS, advantage, baseline
+
+FLAT = sorted(ESTIMATORS.keys() - {"remax"})
+REWARDS = torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+LENGTHS = torch.tensor([[4, 1, 2], [3, 3, 3], [1, 5, 2]])
+ORDER = torch.randperm(9, generator=torch.Generator().manual_seed(0))
+IDS = np.array(["b", "a", "c"]).repeat(3)[ORDER.numpy()]
+
+
+@pytest.mark.filterwarnings("ignore:.*knows nothing of earlier batches")
+@pytest.mark.parametrize("name", sorted(set(FLAT) - {"krpo"}))
+def test_any_order_of_whole_groups(name):
+    result = advantage(
+        name,
+        REWARDS.flatten()[ORDER],
+        groups=IDS,
+        lengths=LENGTHS.flatten()[ORDER],
+        shrinkage=0.3,
+    )
+    expected = advantage(name, REWARDS, lengths=LENGTHS, shrinkage=0.3)
+    torch.testing.assert_close(result, expected.flatten()[ORDER], rtol=1e-12, atol=1e-12)
+
+
+def test_groups_of_different_sizes_and_masked_responses():
+    rewards = [1.0, 0.0, 0.5, 1.0, 0.0, float("nan")]
+    groups = [3, 3, 3, 8, 8, 8]
+    mask = [True, True, True, True, True, False]
+    result = advantage("js_plus", rewards, groups=groups, mask=mask)
+    padded = torch.tensor([[1.0, 0.0, 0.5], [1.0, 0.0, 0.0]])
+    valid = torch.tensor([[True] * 3, [True, True, False]])
+    torch.testing.assert_close(result, advantage("js_plus", padded, mask=valid).flatten())
+    ragged = advantage("js_plus", rewards[:5], groups=groups[:5])
+    torch.testing.assert_close(ragged, result[:5])
+
+
+@pytest.mark.parametrize(
+    "groups", [[0, 0, 1, 1], np.array([9, 9, 5, 5]), torch.tensor([1, 1, 2, 2])]
+)
+@pytest.mark.parametrize(
+    "rewards", [[1, 0, 1, 1], [True, False, True, True], np.array([1, 0, 1, 1], dtype=np.int8)]
+)
+def test_rewards_and_ids_as_they_come(rewards, groups):
+    result = baseline("rloo", rewards, groups=groups)
+    assert result.dtype == torch.float32
+    assert result.tolist() == [0, 1, 1, 1]
+
+
+def test_whole_numbers_in_rows():
+    assert advantage("rloo", [[1, 0], [1, 1]]).tolist() == [[1, -1], [0, 0]]
+    assert advantage("rloo", np.array([[True, False]])).tolist() == [[1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "groups", "message"),
+    [
+        ([1.0, 0.0], [1], r"rewards and groups must be lists of the same length; got \(2,\)"),
+        ([], [], "not empty"),
+        (torch.zeros(2, 2), [1, 2], r"same length; got \(2, 2\) and \(2,\)"),
+        ([1.0, float("inf")], ["a", "a"], "prompt 0, response 1 is inf"),
+        ([1.0, 0.0], None, "Flat rewards come with groups="),
+    ],
+)
+def test_what_does_not_fit(rewards, groups, message):
+    with pytest.raises(ValueError, match=message):
+        advantage("rloo", rewards, groups=groups)
+
+
+def test_without_a_past_it_is_said_once():
+    advantages_module = __import__("openrlhf_js.estimators.advantages", fromlist=["_"])
+    advantages_module._warn_without_past.cache_clear()
+    with pytest.warns(UserWarning, match="js_memory knows nothing of earlier batches.*js_plus"):
+        first = advantage("js_memory", REWARDS)
+    assert torch.equal(first, advantage("js_plus", REWARDS))

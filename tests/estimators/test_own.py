@@ -1,0 +1,108 @@
+"""A baseline of the user's own, in a file: what works, and what is said of what does not."""
+
+import pytest
+import torch
+
+from openrlhf_js.estimators import LiveEstimator, advantage, baseline, find_estimator
+
+FILE = '''
+"""My baselines."""
+import torch
+
+def halfway(batch):
+    """Half way between rloo and bloo."""
+    statistics = batch.statistics
+    return (statistics.loo_prompt_mean + statistics.loo_batch_mean[:, None]) / 2
+
+def leaky(batch):
+    return batch.statistics.prompt_mean[:, None].expand_as(batch.rewards)
+
+def lists(batch):
+    return [[0.5] * batch.rewards.shape[1] for _ in batch.rewards]
+
+def narrow(batch):
+    return batch.statistics.prompt_mean
+
+def not_finite(batch):
+    return batch.statistics.loo_prompt_mean / batch.statistics.reward_variance[:, None]
+
+def failing(batch):
+    return batch.no_such_thing
+
+number = 3
+
+class Last:
+    """What each prompt had the last time."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def baseline(self, batch):
+        known = [self.seen.get(int(key), 0.5) for key in batch.keys]
+        return torch.tensor(known)[:, None].expand_as(batch.rewards)
+
+    def learn(self, batch):
+        means = batch.statistics.prompt_mean.tolist()
+        self.seen.update(zip(batch.keys.tolist(), means))
+
+class Forgetful:
+    def baseline(self, batch):
+        return torch.zeros_like(batch.rewards)
+'''
+REWARDS = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "a folder" / "mine.py"
+    path.parent.mkdir()
+    path.write_text(FILE)
+    return str(path)
+
+
+def test_a_function(mine):
+    record = find_estimator(f"{mine}:halfway")
+    assert record.unbiased and not record.remembers
+    assert record.summary == "Half way between rloo and bloo."
+    expected = (baseline("rloo", REWARDS) + baseline("bloo", REWARDS)) / 2
+    torch.testing.assert_close(baseline(f"{mine}:halfway", REWARDS), expected)
+    torch.testing.assert_close(advantage(f"{mine}:halfway", REWARDS), REWARDS - expected)
+    assert baseline(f"{mine}:lists", REWARDS).eq(0.5).all()
+
+
+def test_a_baseline_with_its_own_reward_is_found(mine):
+    assert not find_estimator(f"{mine}:leaky").unbiased
+
+
+def test_a_class_remembers(mine):
+    live = LiveEstimator(f"{mine}:Last")
+    keys = torch.tensor([3, 4, 5])
+    first = live.batch(REWARDS, keys=keys, step=1)
+    assert live.estimate(first).baseline.eq(0.5).all()
+    live.learn(first)
+    resumed = LiveEstimator(f"{mine}:Last")
+    resumed.load_state_dict(live.state_dict())
+    again = resumed.batch(REWARDS[:2], keys=torch.tensor([4, 9]), step=2)
+    assert resumed.estimate(again).baseline[:, 0].tolist() == [1.0, 0.5]
+    assert find_estimator(f"{mine}:Last").unbiased
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("narrow", r"must return one baseline a response, of shape \(6, 3\); got \(6,\)"),
+        ("not_finite", "the baseline of prompt . response . is"),
+        ("failing", r"AttributeError in mine.py, line \d+: 'Batch' object has no attribute"),
+        ("number", "neither a function nor a class, but 3"),
+        ("nothing", "has no nothing; it has halfway, leaky"),
+        ("Forgetful", r"the class needs a method learn\(batch\)"),
+    ],
+)
+def test_what_does_not_fit_is_said_at_once(mine, name, message):
+    with pytest.raises(ValueError, match=message):
+        find_estimator(f"{mine}:{name}")
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(ValueError, match="there is no such file"):
+        find_estimator(f"{tmp_path}/none.py:f")

@@ -1,0 +1,173 @@
+"""Published baselines of others: each against numbers worked out from its paper by hand."""
+
+import copy
+import math
+
+import pytest
+import torch
+from scipy import stats
+
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, advantage, baseline
+from openrlhf_js.estimators.catalogue import RIVALS
+
+REWARDS = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+KEYS = torch.tensor([7, 8, 9])
+
+
+def close(result, expected, digits=1e-12):
+    expected = torch.as_tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(result, expected, rtol=0, atol=digits)
+
+
+def step(live, number, rewards=REWARDS, **inputs):
+    """One training step: the estimate, then what is learnt."""
+    batch = live.batch(rewards, keys=KEYS, step=number, **inputs)
+    result = live.estimate(batch)
+    live.learn(batch)
+    return result
+
+
+def test_opo_weighs_rewards_by_lengths():
+    lengths = torch.tensor([[3, 1], [1, 1], [2, 7]])
+    close(baseline("opo", REWARDS, lengths=lengths), [[0.75, 0.75], [1.0, 1.0], [0.0, 0.0]])
+    close(baseline("opo", REWARDS, lengths=0 * lengths)[0], [0.5, 0.5])
+    with pytest.raises(ValueError, match=r"opo needs the lengths of the responses.*\(3, 2\)"):
+        baseline("opo", REWARDS)
+
+
+def test_mc_grpo_subtracts_the_median():
+    rewards = torch.tensor([[0.0, 0.5, 1.0], [0.1, 0.1, 0.7]], dtype=torch.float64)
+    close(baseline("mc_grpo", rewards), [[0.5] * 3, [0.1] * 3])
+    one = 0.5 / 0.501
+    close(advantage("mc_grpo", rewards), [[-one, 0.0, one], [0.0, 0.0, 600.0]])
+    # of an even number the lower one of the middle two
+    close(baseline("mc_grpo", REWARDS), [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+
+
+def test_qae_takes_the_quantile():
+    rewards = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 1, 1, 1], [0, 1, 1, 1, 1], [1, 1, 1, 1, 1]])
+    # right answers teach where at most 60 % are right, wrong ones where more are
+    close(baseline("qae", rewards).double(), [[0.0] * 5, [0.0] * 5, [1.0] * 5, [1.0] * 5])
+    deviation = math.sqrt(0.2) + 1e-6
+    close(advantage("qae", rewards.double())[2], [-1 / deviation, 0.0, 0.0, 0.0, 0.0])
+    graded = torch.tensor([[0.9, 0.3, 0.5, 0.1, 0.7]])
+    assert baseline("qae", graded)[0, 0] == pytest.approx(0.3)
+
+
+def test_krpo_filters_the_rewards_in_their_order():
+    rewards = torch.tensor([[1.0, 0.0, 1.0]], dtype=torch.float64)
+    value, uncertainty, values, advantages = 0.0, 1.0, [], []
+    for reward in (1.0, 0.0, 1.0):
+        predicted = uncertainty + 1e-5
+        gain = predicted / (predicted + 1e-2)
+        value = value + gain * (reward - value)
+        uncertainty = (1 - gain) * predicted
+        values.append(value)
+        advantages.append((reward - value) / (math.sqrt(uncertainty) + 1e-8))
+    assert values[0] == pytest.approx(0.990099, abs=1e-6)
+    assert advantages[0] == pytest.approx(0.0995, abs=1e-4)
+    close(baseline("krpo", rewards), [values])
+    close(advantage("krpo", rewards), [advantages])
+
+
+def test_bnpo_divides_by_a_fitted_beta_density():
+    rewards = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0]], dtype=torch.float64)
+    # means 1/4 and 3/4: M = 1/2, V = 1/8, so M (1 - M) / V - 1 = 1, a = b = 1/2
+    density = stats.beta.pdf(0.25, 7 / 6, 7 / 6)
+    expected = [[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]
+    close(advantage("bnpo", rewards), torch.tensor(expected, dtype=torch.float64) / density)
+    # means 1/2, 1 and 0: V is as large as it can be, and alpha and beta are 1
+    close(advantage("bnpo", REWARDS), [[0.5, -0.5], [0.0, 0.0], [0.0, 0.0]])
+    same = torch.tensor([[1.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    close(advantage("bnpo", same), [[0.5, -0.5], [0.5, -0.5]])
+
+
+def test_ebpo_shrinks_to_the_mean_since_the_start():
+    live = LiveEstimator("ebpo")
+    first = step(live, 1)
+    # the six rewards have the variance 3/10, the three means 1/4: S = 0.15 / (0.15 + 0.25)
+    shrunk = [0.5, 0.8125, 0.1875]
+    close(first.baseline, [[value, value] for value in shrunk])
+    deviation = math.sqrt((2 * 0.25 + 4 * 0.1875**2) / 5) + 1e-8
+    close(first.advantages[1], [0.1875 / deviation] * 2)
+    # twice the same: 12 rewards with the variance 3/11, six means with 1/5
+    weight = (3 / 22) / (3 / 22 + 1 / 5)
+    second = step(live, 2)
+    close(second.baseline[1], [1 - weight / 2] * 2)
+    # all wrong: the mean since the start is 1/3
+    third = live.estimate(live.batch(torch.zeros(3, 2), keys=KEYS, step=3))
+    close(third.baseline, torch.zeros(3, 2))  # which the normalisation takes back
+    close(advantage("ebpo", REWARDS), first.advantages)
+
+
+def test_dbb_counts_a_prompts_history():
+    live = LiveEstimator("dbb")
+    close(step(live, 1).baseline[:, 0], [1.5 / 3, 2.5 / 3, 0.5 / 3])
+    second = step(live, 2, torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]))
+    # alpha and beta were 1.5 and 1.5; half of each is kept
+    rate = 2.75 / (2.75 + 0.75)
+    close(second.baseline[0], [rate] * 2)
+    close(second.advantages[0], [(1 - rate) / math.sqrt(rate * (1 - rate))] * 2)
+    masked = live.batch(
+        REWARDS, mask=torch.tensor([[False] * 2, [True] * 2, [True] * 2]), keys=KEYS, step=3
+    )
+    close(masked.past[0], [2.75, 0.75])  # no response, no visit
+    with pytest.raises(ValueError, match="dbb takes rewards between 0 and 1, got -1 to 1"):
+        live.batch(torch.tensor([[-1.0, 1.0]]), keys=KEYS[:1], step=4)
+
+
+def test_spo_tracks_a_value_that_holds_nothing_of_today():
+    live = LiveEstimator("spo")
+    first = step(live, 1)
+    close(first.baseline, torch.full((3, 2), 0.5))
+    close(first.advantages[0, 0], 0.5 / (math.sqrt(6 / 4 / 5) + 1e-8))
+    second = live.batch(REWARDS, keys=KEYS, step=2)
+    close(second.past, [(0.875 * 0.5 + right) / 2.875 for right in (1, 2, 0)])
+    rest = REWARDS - second.past[:, None]
+    close(live.estimate(second).advantages, (rest - rest.mean()) / (rest.std() + 1e-8))
+
+
+@pytest.mark.parametrize(
+    ("drift", "kept"), [(0.0, 0.96), (0.01, 2 ** (-1 / 6)), (0.06, 0.875), (9.0, 0.875)]
+)
+def test_spo_forgets_as_the_policy_moves(drift, kept):
+    live = LiveEstimator("spo")
+    step(live, 1, drift=torch.full((3,), drift))
+    value = live.batch(REWARDS, keys=KEYS, step=2).past[1]
+    kept = min(max(kept, 0.875), 0.96)
+    assert float(value) == pytest.approx((kept * 0.5 + 2) / (kept + 2))
+
+
+def test_spo_starts_from_samples_of_the_untrained_policy():
+    live = LiveEstimator("spo")
+    earlier = torch.tensor([[1.0] * 6 + [0.0] * 2] * 3)
+    live.start(live.batch(earlier, keys=KEYS))
+    close(live.batch(REWARDS, keys=KEYS, step=1).past, [6.5 / 9] * 3)
+    step(live, 1)
+    kept = 0.875 * 8
+    value = live.batch(REWARDS, keys=KEYS, step=2).past[1]
+    assert float(value) == pytest.approx((kept * 6.5 / 9 + 2) / (kept + 2))
+
+
+@pytest.mark.parametrize("name", [rival.name for rival in RIVALS if rival.remembers])
+def test_a_resumed_rival_goes_on_as_before(name):
+    live = LiveEstimator(name)
+    draw = torch.Generator().manual_seed(0)
+    for number in (1, 2, 3):
+        step(live, number, torch.randint(0, 2, (3, 2), generator=draw).double())
+    resumed = LiveEstimator(name)
+    resumed.load_state_dict(copy.deepcopy(live.state_dict()))
+    close(step(resumed, 4).advantages, step(live, 4).advantages)
+
+
+def test_the_records_are_complete():
+    for name, record in ESTIMATORS.items():
+        assert record.name == name
+        assert (
+            record.summary and record.equation.startswith("b_i^j")
+        ) or "lambda" in record.equation
+        assert record.source
+    looks = [record.look for record in ESTIMATORS.values()]
+    assert len(set(looks)) == len(looks)
+    colours = [look.colour for look in looks]
+    assert len(set(colours)) == len(colours)
