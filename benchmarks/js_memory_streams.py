@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.estimators import Batch, Past, PromptMemory, estimate, find_estimator
+from openrlhf_js.estimators import (
+    Batch,
+    Past,
+    PromptMemory,
+    estimate,
+    find_estimator,
+    make_batch,
+)
 from openrlhf_js.estimators import memory as memory_file
 from openrlhf_js.estimators.baselines import memory as regression
 from openrlhf_js.estimators.batch import Evidence
@@ -80,8 +87,9 @@ def measure(stream: str, kind: str, n: int, m: int) -> tuple[float, float, float
         keys = torch.from_numpy(chosen)
         pasts = []
         for memory, prompts, seen in zip(memories, keys, rewards, strict=True):
-            pasts.append(memory.recall(prompts, step))
-            memory.learn(prompts, seen, step)
+            visit = make_batch(seen, keys=prompts, step=step)
+            pasts.append(memory.recall(visit))
+            memory.learn(visit)
         if step >= EPOCH:
             means = torch.stack([past.means for past in pasts])
             earlier = [torch.stack(sums) for sums in zip(*(p.earlier for p in pasts), strict=True)]

@@ -23,7 +23,7 @@ from grading_pool import against_model, makespan
 from markdown_table import print_table
 from ray import cloudpickle
 
-from openrlhf_js.estimators import Past, PromptMemory, advantage, diagnostics
+from openrlhf_js.estimators import Past, PromptMemory, advantage, diagnostics, make_batch
 from openrlhf_js.plugin.run import prepare_device
 from openrlhf_js.tasks.pool import MOST_WORKERS
 
@@ -119,8 +119,9 @@ def others(share: float) -> dict[str, float]:
     for name, given in ("js", None), ("js_plus", None), ("js_memory", past):
         both = (partial(each, name, rewards, past=given) for each in (advantage, diagnostics))
         found[f"`{name}` and its diagnostics, 1,000,000 rewards"] = sum(map(once, both))
-    memory.learn(keys, torch.rand(n, 1), step=1)
-    note = partial(memory.learn, keys[:1000], torch.rand(n, M)[:1000], step=2)
+    memory.learn(make_batch(torch.rand(n, 1), keys=keys, step=1))
+    visit = make_batch(torch.rand(1000, M), keys=keys[:1000], step=2)
+    note = partial(memory.learn, visit)
     found["`js_memory` notes 1,000 prompts of 1,000,000"] = once(note)
     lengths = torch.randint(2048, 8193, (int(1024 * share),)).tolist()
     balance = partial(get_seqlen_balanced_partitions, lengths, sum(lengths) // 16_384, False)

@@ -194,8 +194,8 @@ def _contains_own_reward(estimator: Estimator) -> bool:
     real = torch.randn(6, 3, generator=generator, dtype=torch.float64)
     binary = (real > 0).double()
     binary[0] = 1.0
-    for rewards in (real, binary):
-        before = _baselines(estimator, rewards)
+    tried = [(rewards, _baselines(estimator, rewards)) for rewards in (real, binary)]
+    for rewards, before in tried:
         for i in range(rewards.shape[0]):
             for j in range(rewards.shape[1]):
                 changed = rewards.clone()

@@ -161,9 +161,10 @@ class Estimator:
 def check_range(estimator: Estimator, batch: Batch) -> None:
     """Raises ValueError where rewards are not of the kind that an estimator is about."""
     if estimator.needs_unit_rewards and not ((batch.rewards >= 0) & (batch.rewards <= 1)).all():
+        low, high = float(batch.rewards.min()), float(batch.rewards.max())
         raise ValueError(
-            f"{estimator.name} takes rewards between 0 and 1, got {float(batch.rewards.min()):g} to "
-            f"{float(batch.rewards.max()):g}: rescale them, or choose another estimator."
+            f"{estimator.name} takes rewards between 0 and 1, got {low:g} to {high:g}: rescale "
+            "them, or choose another estimator."
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from openrlhf_js.common.model_folders import CONFIGURATIONS, GENERATION, model_folder
 from openrlhf_js.plugin import run
-from openrlhf_js.plugin.flags import OURS
+from openrlhf_js.plugin.flags import OURS, our_estimator
 from openrlhf_js.plugin.prompts import SPLITS, Flat, check_prompts, looks_local, read_rows
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
@@ -34,7 +34,6 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
 OF_ONE_ESTIMATOR = {
     "js.shrinkage": "js_fixed",
     "js.half_life": "js_memory",
-    "js.warm_memory": "js_memory",
 }
 WITH_LORA = {
     "ds.load_in_4bit": False,  # vLLM holds the base model in bfloat16, which is another one
@@ -108,25 +107,34 @@ def code_problems(flat: Flat, flags: Sequence[str], on_hub: bool) -> list[str]:
 
 def _estimator(flat: Flat) -> Iterator[str]:
     name, shrinkage = flat["algo.advantage.estimator"], flat["js.shrinkage"]
+    try:
+        record = our_estimator(name)
+    except ValueError as error:
+        yield f"--algo.advantage.estimator: {error}"
+        return
     sizes = flat["rollout.batch_size"], flat["rollout.n_samples_per_prompt"]
-    if name in OURS and (lacking := OURS[name].lacks(*sizes)):
+    lacking = None if record is None else record.lacks(*sizes)
+    if lacking:
         yield f"--rollout.batch_size, --rollout.n_samples_per_prompt: {name} {lacking}"
     for flag, owner in OF_ONE_ESTIMATOR.items():
         if flat[flag] is not None and name != owner:
             yield f"--{flag} is for {owner}, not {name}: leave it out"
     if name == "js_fixed" and shrinkage is None:
         yield "js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
-    if flat["js.warm_memory"]:
+    if flat["js.warm_memory"] and (record is None or not record.needs_keys):
+        remembering = ", ".join(each for each, ours in OURS.items() if ours.needs_keys)
+        yield f"--js.warm_memory is for {remembering}, not {name}: leave it out"
+    elif flat["js.warm_memory"]:
         yield from _warm_memory(Path(flat["js.warm_memory"]))
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
-    if flat["algo.dynamic_filtering_enable"] and name in OURS and shrinkage != 0:  # 0 is rloo
+    if flat["algo.dynamic_filtering_enable"] and record and shrinkage != 0:  # 0 is rloo
         yield (
             "--algo.dynamic_filtering_enable drops groups of equal rewards. They have no gradient "
             f"under rloo but teach under {name}, so dropping them biases the gradient: leave it out"
         )
-    if flat["js.on_bad_reward"] == "mask" and name not in OURS:
+    if flat["js.on_bad_reward"] == "mask" and record is None:
         yield (
             f"--js.on_bad_reward mask leaves responses out of a baseline, which upstream's {name} "
             f"cannot: choose one of {', '.join(OURS)} (js_fixed with --js.shrinkage 0 is rloo)"
@@ -353,7 +361,8 @@ def _batch_sizes(flat: Flat, rows: list[int] | None) -> list[str]:
             f"--rollout.vllm_generate_batch_size {at_once} is less than --rollout.batch_size "
             f"{batch}: upstream would train on rollouts of {at_once} prompts"
         )
-    if last and name in OURS and (lacking := OURS[name].lacks(last, responses)):
+    lacking = OURS[name].lacks(last, responses) if last and name in OURS else None
+    if lacking:
         problems.append(f"an episode's last rollout is too small, {drop}: {name} {lacking}")
     return list(dict.fromkeys(problems))
 

@@ -298,7 +298,7 @@ def start_estimator(args: Any, tokenizer: Any) -> LiveEstimator | None:
     if args.js.warm_memory:
         samples = Path(args.js.warm_memory)
         keys, rewards = _earlier_rewards(samples, args.data, tokenizer)
-        estimator.learn(make_batch(rewards, mask=rewards.isfinite(), keys=keys, step=0))
+        estimator.start(make_batch(rewards, mask=rewards.isfinite(), keys=keys, step=0))
         print(f"openrlhf_js: {len(keys):,} prompts are remembered from {samples}", flush=True)
     return estimator
 

@@ -161,8 +161,8 @@ FLAGS: dict[str, dict[str, Any]] = {
     ),
     "warm_memory": dict(
         metavar="FILE",
-        help="start the memory of js_memory from samples of the training prompts, "
-        "samples/NAME.jsonl of `openrlhf-js eval passk`",
+        help="start the memory of js_memory, dbb, spo or a class of your own from samples of the "
+        "training prompts, samples/NAME.jsonl of `openrlhf-js eval passk`",
     ),
     "loss": dict(
         choices=list(LOSSES),

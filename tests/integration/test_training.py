@@ -85,7 +85,7 @@ def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_st
     assert not _weights_differ(second.folder / "model", trained)
     rows = map(json.loads, prompts.read_text().splitlines())
     labels = {row["input"]: row["label"] for row in rows}
-    live = estimators.LiveEstimator("js_memory", half_life=5.0)
+    live = estimators.LiveEstimator("js_memory", memory=estimators.PromptMemory((5.0,)))
     mattered = 0
     for step, batch in enumerate(batches, 1):
         rewards = torch.tensor(batch["rewards"])

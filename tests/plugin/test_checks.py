@@ -73,6 +73,13 @@ def folder(tmp_path, monkeypatch, words):
     write_lines("figures.jsonl", seen)
     write_lines("gone.jsonl", [*seen, {"question": "3?", "answer": "1", "images": ["no/1.png"]}])
     Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
+    Path("mine.py").write_text(
+        "def half(batch): return batch.rewards * 0 + 0.5\n"
+        "def narrow(batch): return batch.rewards[0]\n"
+        "class Tracker:\n"
+        "    baseline = staticmethod(half)\n"
+        "    def learn(self, batch): ...\n"
+    )
     Path("mathematics.py").write_text('TASK = "math"\ndef reward_func(q, p, l): ...\n')
     Path("mixed.py").write_text('TASK = "by_datasource"\ndef reward_func(q, p, l): ...\n')
     unlabelled = [json.dumps({"question": "3?", "answer": label}) for label in (None, "", "3")]

@@ -27,7 +27,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 
 from openrlhf_js import estimators
 from openrlhf_js.common.store import Store
-from openrlhf_js.estimators.memory import key_of
+from openrlhf_js.estimators import PromptMemory, key_of, make_batch
 from openrlhf_js.plugin import trainer
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
@@ -327,9 +327,9 @@ def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
     args.data.apply_chat_template, args.data.input_template = False, None
     memory = make_maker(ShrinkageExperienceMaker, args).estimator.memory
     keys = torch.tensor([key_of(f"ask {x}", x, "math") for x in "abc"])
-    past = memory.recall(keys, 1).means
+    past = memory.recall(make_batch(torch.zeros(3, 1), keys=keys, step=1)).means
     assert past[:2].tolist() == pytest.approx([1.0, 2 / 3]) and past[2].isnan()
-    assert sorted(memory.counts[:, 0].tolist()) == [3, 4]
+    assert sorted(memory.table.columns["counts"][:, 0].tolist()) == [3, 4]
 
 
 # --- saved batches ------------------------------------------------------------------------------
@@ -374,16 +374,19 @@ def test_tokens_go_without_padding_and_in_prompt_order(tmp_path):
 
 def remembering(half_life):
     """A maker whose estimator remembers."""
-    return SimpleNamespace(estimator=estimators.LiveEstimator("js_memory", half_life=half_life))
+    return SimpleNamespace(
+        estimator=estimators.LiveEstimator("js_memory", memory=PromptMemory((half_life,)))
+    )
 
 
 def past_of(maker):
-    return maker.estimator.memory.recall(torch.tensor([5, 6, 7]), 4).means.nan_to_num(-1).tolist()
+    batch = make_batch(torch.zeros(3, 1), keys=torch.tensor([5, 6, 7]), step=4)
+    return maker.estimator.memory.recall(batch).means.nan_to_num(-1).tolist()
 
 
 def test_saved_with_real_files_and_restored(tmp_path):
     kept, states = remembering(9.0), {"global_step": 3, "episode": 1}
-    kept.estimator.memory.learn(torch.tensor([7, 5]), torch.rand(2, 3), step=3)
+    kept.estimator.learn(make_batch(torch.rand(2, 3), keys=torch.tensor([7, 5]), step=3))
     keep_memory(states, kept)
     torch.save(states, tmp_path / "states.pt")
     loaded = torch.load(tmp_path / "states.pt", weights_only=True)
@@ -473,7 +476,7 @@ def start(monkeypatch):
 
 def test_the_trainer_saves_and_restores_it(start):
     kept = remembering(9.0)
-    kept.estimator.memory.learn(torch.tensor([7, 5]), torch.rand(2, 3), step=3)
+    kept.estimator.learn(make_batch(torch.rand(2, 3), keys=torch.tensor([7, 5]), step=3))
     actor = start(trainer.shrinkage_trainer, algo__kl__target=0.05)
     maker = actor.experience_maker
     for save in (
