@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ def estimate(estimator: Estimator, batch: Batch) -> Estimate:
 
 
 def baseline(
-    name: str, rewards: Any, *, groups: Sequence[Any] | None = None, **inputs: Unpack[Inputs]
+    name: str, rewards: Any, *, groups: Iterable[Any] | None = None, **inputs: Unpack[Inputs]
 ) -> Tensor:
     """Return the baseline $b_i^j$ of every response, in reward units; 0 where masked.
 
@@ -69,7 +69,7 @@ def baseline(
 
 
 def advantage(
-    name: str, rewards: Any, *, groups: Sequence[Any] | None = None, **inputs: Unpack[Inputs]
+    name: str, rewards: Any, *, groups: Iterable[Any] | None = None, **inputs: Unpack[Inputs]
 ) -> Tensor:
     """Return the advantage $A_i^j = r_i^j - b_i^j$ of every response; 0 where masked.
 
@@ -89,7 +89,7 @@ def advantage(
 def _of_rewards(
     name: str,
     rewards: Any,
-    groups: Sequence[Any] | None,
+    groups: Iterable[Any] | None,
     inputs: Inputs,
     wanted: Callable[[Estimate], Tensor],
 ) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ class Groups:
                 [ True, False]])
     """
 
-    def __init__(self, ids: Sequence[Any]):
+    def __init__(self, ids: Iterable[Any]):
         """Ids (B,) of anything that can be compared: numbers, texts, an array or a tensor."""
         if hasattr(ids, "tolist"):
             ids = ids.tolist()

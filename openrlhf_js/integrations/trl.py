@@ -15,7 +15,7 @@ import torch
 import trl
 from torch import Tensor
 
-from openrlhf_js.estimators import LiveEstimator, advantage, find_estimator, key_of
+from openrlhf_js.estimators import Batch, LiveEstimator, advantage, find_estimator, key_of
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as Trainer
@@ -33,6 +33,7 @@ RELIED_ON = {
         "self.accelerator.process_index * len(prompts),",
         'self._logs["advantages"].extend(all_process_advantages.tolist())',
         '"advantages": advantages,',
+        '"completion_mask": completion_mask,',
     ),
 }
 
@@ -53,7 +54,8 @@ class Shrinkage(Trainer):
     def __init__(
         self, *args: Any, estimator: str = "js", shrinkage: float | None = None, **kwargs: Any
     ):
-        """The trainer's own arguments, a key of ESTIMATORS, and the coefficient of `js_fixed`."""
+        """The trainer's own arguments, a key of ESTIMATORS or a baseline of your own as
+        `FILE.py:NAME`, and the coefficient of `js_fixed`."""
         if find_estimator(estimator).needs_greedy:
             raise ValueError(f"TRL draws no greedy responses, which {estimator} needs.")
         for name, lines in RELIED_ON.items():
@@ -65,7 +67,8 @@ class Shrinkage(Trainer):
                     )
         super().__init__(*args, **kwargs)
         for name, value in self.needs.items():
-            if (came := getattr(self, name)) != value:
+            came = getattr(self, name)
+            if came != value:
                 raise ValueError(f"{name} is {came!r}; set {name}={value!r}, as {estimator} needs.")
         self.estimator = LiveEstimator(estimator, shrinkage=shrinkage)
 
@@ -80,37 +83,43 @@ class Shrinkage(Trainer):
         rewards, mask = self._rewards()
         start = self.accelerator.process_index * len(inputs)
         here = slice(start, start + len(inputs))
-        found = self._advantages(rewards, mask, inputs).flatten()[here]
+        batch = self._batch(rewards, mask, inputs, output)
+        estimate = self.estimator.estimate(batch)
+        self.estimator.learn(batch)
+        advantages = estimate.advantages.to(rewards).flatten()[here]
         rest = output["advantages"] - advantage(self.own, rewards, mask=mask).flatten()[here]
         if self.own == "rloo" and self.beta != 0:
-            found += rest  # the KL penalty, less its mean over the prompt's other responses
+            advantages += rest  # the KL penalty, less its mean over the prompt's other responses
         elif not rest.abs().max() <= 1e-4 * rewards.abs().max():
             raise RuntimeError(f"TRL's advantages are not {self.own}'s; install TRL {WORKS_WITH}.")
-        output["advantages"] = found
+        output["advantages"] = advantages
         # The log of completions holds one batch, so that TRL's leave it.
-        self._logs["advantages"].extend(self.accelerator.gather(found).tolist())
+        self._logs["advantages"].extend(self.accelerator.gather(advantages).tolist())
         return output
 
     def _rewards(self) -> tuple[Tensor, Tensor]:
         """(n, m) rewards of all processes, and which of them there are."""
         rewards = (self._scores * self.reward_weights.to(self._scores.device)).nansum(1)
-        if low_high := getattr(self, "reward_clip_range", None):
-            rewards = rewards.clamp(*low_high)
+        clip_range = getattr(self, "reward_clip_range", None)
+        if clip_range:
+            rewards = rewards.clamp(*clip_range)
         mask = ~self._scores.isnan().all(1)
         return rewards.view(-1, self.num_generations), mask.view(-1, self.num_generations)
 
-    def _advantages(self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]]) -> Tensor:
+    def _batch(
+        self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]], output: dict[str, Any]
+    ) -> Batch:
+        """What the estimator sees, of all processes."""
         keys = torch.tensor([key_of(repr(row.get("prompt"))) for row in inputs])
         all_keys = self.accelerator.gather(keys.to(rewards.device)).cpu()
-        batch = self.estimator.batch(
+        lengths = self.accelerator.gather(output["completion_mask"].sum(1)).cpu()
+        return self.estimator.batch(
             rewards.cpu(),
             mask=mask.cpu(),
+            lengths=lengths.view(rewards.shape),
             keys=all_keys[:: self.num_generations].contiguous(),
             step=self.state.global_step,
         )
-        advantages = self.estimator.estimate(batch).advantages
-        self.estimator.learn(batch)
-        return advantages.to(rewards)
 
 
 class ShrinkageGRPOTrainer(Shrinkage, trl.GRPOTrainer):

@@ -1,7 +1,10 @@
-"""The estimators in verl. Importing this file registers `js`, `js_plus`, `js1` and `bloo`:
+"""The estimators in verl. Importing this file registers those that verl does not have:
 
     export VERL_USE_EXTERNAL_MODULES=openrlhf_js.integrations.verl
     python -m verl.trainer.main_ppo algorithm.adv_estimator=js ...
+
+A baseline of your own is registered by a module of yours: `register("path/to/mine.py:my_baseline")`
+makes it `algorithm.adv_estimator=my_baseline`.
 
 `js` is the paper's formula, whose coefficient has the factor (n-1)/n for n prompts in the batch;
 the authors' own code, a fork of verl, leaves it out: its coefficient is n/(n-1) times this one.
@@ -9,51 +12,86 @@ the authors' own code, a fork of verl, leaves it out: its coefficient is n/(n-1)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
-from openrlhf_js.estimators import ESTIMATORS, advantage
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, key_of
+from openrlhf_js.estimators.flat import Groups
+from openrlhf_js.estimators.own import parse_own
 
-NAMES = [  # those that need nothing but rewards, and that verl does not have
-    name
-    for name, record in ESTIMATORS.items()
-    if not (record.upstream or record.needs_greedy or record.needs_shrinkage or record.remembers)
-    and name != "reinforce"
-]
+PROMPT = "raw_prompt"  # verl's column of the prompts, as chat messages
 
 
-def outcome_advantage(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return the estimator as verl calls one: tokens in, (advantages, returns) out.
+class OutcomeAdvantage:
+    """An estimator as verl calls one: tokens in, (advantages, returns) out.
 
     As with verl's own outcome estimators, a response's reward is the sum over its tokens, responses
     of one prompt share a uid, and every token of a response gets its advantage. Groups may differ
     in size and come in any order. A response without a token to train on is left out of all means:
     verl fills batches up with such, under a uid of their own.
+
+    An estimator that remembers prompts needs to know them. verl's uid is new in every step, so that
+    it takes the prompts themselves, where verl hands them over in `non_tensor_batch`. What is
+    remembered is not in verl's checkpoints.
     """
 
+    def __init__(self, name: str):
+        self._live = LiveEstimator(name)
+        self._step = 0
+
     @torch.no_grad()
-    def estimate(
-        token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, **_: Any
+    def __call__(
+        self,
+        token_level_rewards: Tensor,
+        response_mask: Tensor,
+        index: np.ndarray,
+        non_tensor_batch: Mapping[str, Any] | None = None,
+        **_: Any,
     ) -> tuple[Tensor, Tensor]:
         """(responses, tokens) each of rewards and mask, and the uid of each response."""
-        outcome = token_level_rewards.sum(-1)
-        prompt, sizes = np.unique(index, return_inverse=True, return_counts=True)[1:]
-        place = np.empty_like(prompt)
-        place[prompt.argsort(kind="stable")] = np.concatenate([np.arange(size) for size in sizes])
-        rewards = outcome.new_zeros(len(sizes), sizes.max())
-        rewards[prompt, place] = outcome
-        mask = torch.zeros_like(rewards, dtype=torch.bool)
-        mask[prompt, place] = response_mask.any(-1)
-        advantages = advantage(name, rewards, mask=mask)[prompt, place, None] * response_mask
+        groups = Groups(index)
+        trained = groups.pad(response_mask.any(-1), "response_mask")
+        self._step += 1
+        batch = self._live.batch(
+            groups.pad(token_level_rewards.sum(-1), "token_level_rewards"),
+            mask=groups.mask & trained,
+            lengths=groups.pad(response_mask.sum(-1), "response_mask"),
+            keys=self._keys(groups, non_tensor_batch),
+            step=self._step,
+        )
+        estimate = self._live.estimate(batch).advantages
+        self._live.learn(batch)
+        advantages = groups.flatten(estimate).to(token_level_rewards)[:, None] * response_mask
         return advantages, advantages
 
-    return estimate
+    def _keys(self, groups: Groups, columns: Mapping[str, Any] | None) -> Tensor | None:
+        """(n,) keys of the prompts, where the estimator wants them."""
+        if not self._live.record.needs_keys:
+            return None
+        if columns is None or PROMPT not in columns:
+            raise ValueError(
+                f"{self._live.record.name} remembers prompts, and this verl does not hand "
+                f"{PROMPT} to estimators (its pull request 7473 does, with "
+                "data.return_raw_chat=True): take js_plus, which needs rewards alone."
+            )
+        keys = torch.tensor([key_of(repr(prompt)) for prompt in columns[PROMPT]])
+        return groups.pad(keys, PROMPT)[:, 0].contiguous()
 
 
-for name in NAMES:
-    register_adv_est(name)(outcome_advantage(name))
+def register(name: str) -> Callable[..., Any]:
+    """Registers an estimator of ours, or `FILE.py:NAME` under NAME, and returns it."""
+    own = parse_own(name)
+    estimator = OutcomeAdvantage(name)
+    register_adv_est(name if own is None else own.name)(estimator)
+    return estimator
+
+
+for record in ESTIMATORS.values():
+    known = record.upstream or record.name == "reinforce" or record.name in ADV_ESTIMATOR_REGISTRY
+    if not (known or record.needs_greedy or record.needs_shrinkage):
+        register(record.name)

@@ -91,7 +91,7 @@ def test_a_class_remembers(mine):
     ("name", "message"),
     [
         ("narrow", r"must return one baseline a response, of shape \(6, 3\); got \(6,\)"),
-        ("not_finite", "the baseline of prompt . response . is"),
+        ("not_finite", "the baseline of prompt 0, response 0 is inf"),
         ("failing", r"AttributeError in mine.py, line \d+: 'Batch' object has no attribute"),
         ("number", "neither a function nor a class, but 3"),
         ("nothing", "has no nothing; it has halfway, leaky"),

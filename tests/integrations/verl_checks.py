@@ -2,15 +2,19 @@
 
 import math
 import random
+import uuid
+from pathlib import Path
 from statistics import mean, variance
 
 import numpy as np
 import pytest
 import torch
 from verl import DataProto
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
 from openrlhf_js.estimators import advantage
+from openrlhf_js.integrations.verl import register
 
 Groups = dict[str, list[float]]
 draws = random.Random(1)
@@ -68,13 +72,59 @@ def test_js_is_the_papers_formula() -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 3])
-@pytest.mark.parametrize("name", ["js", "js_plus", "bloo"])
+@pytest.mark.parametrize("name", ["js", "js_plus", "bloo", "qae", "mc_grpo"])
 def test_ragged_groups_get_the_estimators_advantages(name: str, padding: int) -> None:
     mask = torch.arange(4) < torch.tensor([len(group) for group in RAGGED.values()])[:, None]
     rewards = torch.zeros(5, 4)
     rewards[mask] = flat(RAGGED)
     expected = advantage(name, rewards, mask=mask)[mask]
     torch.testing.assert_close(flat(in_verl(name, RAGGED, padding)), expected)
+
+
+def test_verls_opo_is_ours() -> None:
+    """verl's own, of responses with different numbers of tokens."""
+    assert ADV_ESTIMATOR_REGISTRY["opo"].__module__ == "verl.trainer.ppo.core_algos"
+    mask = torch.tensor([[1, 0, 0], [1, 1, 1], [1, 1, 0], [1, 1, 1]])
+    rewards = torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    uids = np.array(["a", "a", "b", "b"])
+    theirs, _ = ADV_ESTIMATOR_REGISTRY["opo"](rewards, mask, uids)
+    ours = advantage("opo", rewards.sum(1), groups=uids, lengths=mask.sum(1))
+    torch.testing.assert_close(theirs, ours[:, None] * mask)
+
+
+def step_of(estimator: str, rewards: list[float], **columns: object) -> list[float]:
+    """A step of two prompts with two responses each, as verl calls an estimator."""
+    tokens = torch.tensor(rewards)[:, None]
+    uids = np.array([uuid.uuid4().hex] * 2 + [uuid.uuid4().hex] * 2)
+    advantages, _ = ADV_ESTIMATOR_REGISTRY[estimator](
+        token_level_rewards=tokens, response_mask=torch.ones_like(tokens), index=uids, **columns
+    )
+    return [round(value, 4) for value in advantages[:, 0].tolist()]
+
+
+def test_a_memory_needs_the_prompts() -> None:
+    prompts = np.empty(4, dtype=object)
+    prompts[:] = [
+        [{"content": "1?"}],
+        [{"content": "1?"}],
+        [{"content": "2?"}],
+        [{"content": "2?"}],
+    ]
+    columns = {"non_tensor_batch": {"raw_prompt": prompts}}
+    first = step_of("dbb", [1.0, 1.0, 0.0, 0.0], **columns)
+    second = step_of("dbb", [1.0, 1.0, 0.0, 0.0], **columns)
+    # alpha and beta of the first prompt: 2.5 and 0.5, then 3.25 and 0.25
+    assert first[0] == round((0.5 / 2.5) ** 0.5, 4)
+    assert second[0] == round((0.25 / 3.25) ** 0.5, 4)
+    with pytest.raises(ValueError, match="js_memory remembers prompts, and this verl does not"):
+        step_of("js_memory", [1.0, 1.0, 0.0, 0.0])
+
+
+def test_a_baseline_of_the_users_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def tenth(batch):\n    return batch.rewards * 0 + 0.1\n")
+    register(f"{file}:tenth")
+    assert step_of("tenth", [1.0, 0.0, 0.5, 0.5]) == [0.9, -0.1, 0.4, 0.4]
 
 
 def test_what_cannot_work_raises() -> None:
