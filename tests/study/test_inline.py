@@ -8,8 +8,9 @@ from statistics import fmean
 import pytest
 import torch
 
-from openrlhf_js.study import inline
+from openrlhf_js.study import inline, prompts, rollout
 from openrlhf_js.study.design import Run, StudySettings
+from openrlhf_js.study.value_tracker import ValueTracker
 from openrlhf_js.tasks.base import scored
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE
@@ -25,12 +26,17 @@ def settings(tmp_path_factory):
     made = StudySettings(estimators=ALL, mixes=["natural", "mixed"], out=folder, **SETTINGS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TASKS, "sort", replace(TASKS["sort"], warm_start_steps=3, score=by_chance))
-        inline.warm_start("sort", made, lambda step: None)
+        prompts.warm_start("sort", made, lambda step: None)
         yield made
 
 
 def by_chance(text, label):
     return scored("correct" if sum(map(ord, text)) % 3 == 0 else "wrong", "")
+
+
+def sampled(policy, problems, run, greedy=False):
+    generator = torch.Generator().manual_seed(0)
+    return rollout.sample(policy, TASKS["sort"], problems, run.responses, generator, greedy=greedy)
 
 
 def train(settings, **changes):
@@ -41,43 +47,43 @@ def train(settings, **changes):
 def test_runs_of_one_seed_have_the_same_prompts_in_the_same_order(settings):
     runs = settings.runs()
     assert len(set(runs)) == len(runs) == 2 * 2 * 3
-    prompts = {run: inline.problems(run, settings) for run in runs}
-    for run, given in prompts.items():
+    problems = {run: prompts.training_problems(run, settings) for run in runs}
+    for run, given in problems.items():
         assert len(given) == 20 * 16
         pairs = [o for o in runs if (o.seed, o.mix) == (run.seed, run.mix)]
-        assert all(prompts[other] == given for other in pairs)
-        others = [prompts[o] for o in runs if o.seed != run.seed and o.mix == run.mix]
+        assert all(problems[other] == given for other in pairs)
+        others = [problems[o] for o in runs if o.seed != run.seed and o.mix == run.mix]
         assert all(given[:16] != other[:16] for other in others)
-    held_out = {each.prompt for each in inline.held_out("sort", settings)}
-    assert not held_out & {each.prompt for given in prompts.values() for each in given}
+    held_out = {each.prompt for each in prompts.held_out("sort", settings)}
+    assert not held_out & {each.prompt for given in problems.values() for each in given}
 
 
 def test_a_run_is_repeated_exactly_and_starts_as_its_pair_does(settings):
     js, again, rloo = (train(settings, estimator=name) for name in ("js", "js", "rloo"))
     assert js == again
-    assert js["curve"][0] == rloo["curve"][0]  # the first step's responses are the same
-    assert js["curve"] != rloo["curve"] and js["curve"] != train(settings, seed=1)["curve"]
-    assert fmean(js["curve"]) == pytest.approx(js["reward"], abs=1e-3)
-    assert 0 <= js["pass1"] <= 1 and js["gradient_variance"] > 0
-    assert rloo["baseline_error"] == pytest.approx(1) and js["baseline_error"] != 1
+    assert js.curve[0] == rloo.curve[0]  # the first step's responses are the same
+    assert js.curve != rloo.curve and js.curve != train(settings, seed=1).curve
+    assert fmean(js.curve) == pytest.approx(js.reward, abs=1e-3)
+    assert 0 <= js.pass1 <= 1 and js.gradient_variance > 0
+    assert rloo.baseline_error == pytest.approx(1) and js.baseline_error != 1
 
 
 def test_a_mix_has_a_third_that_is_solved_and_a_third_that_cannot_be(settings):
     run = settings.runs()[0]._replace(mix="mixed")
-    given = inline.problems(run, settings)
+    given = prompts.training_problems(run, settings)
     labels = [each.label for each in given[:300]]
     assert labels.count(SOLVED) == labels.count(UNSOLVABLE) == 100
     policy = load(settings.start_of("sort"))
-    rates = inline.pass_rates(policy, TASKS["sort"], given[:30], 2)
+    rates = rollout.pass_rates(policy, TASKS["sort"], given[:30], 2)
     assert rates[1::3] == [1.0] * 10 and rates[2::3] == [0.0] * 10
-    assert train(settings, mix="mixed")["spread"] > 0.35  # values of 0, 1 and about 1/3
+    assert train(settings, mix="mixed").spread > 0.35  # values of 0, 1 and about 1/3
 
 
 def test_alike_are_the_prompts_of_the_middle_third_by_pass_rate(settings, monkeypatch):
     run = settings.runs()[0]._replace(mix="alike")
     rated = lambda policy, task, given, samples: [len(each.prompt) / 99 for each in given]  # noqa: E731
-    monkeypatch.setattr(inline, "pass_rates", rated)
-    lengths = {len(each.prompt) for each in inline.problems(run, settings)}
+    monkeypatch.setattr(prompts, "pass_rates", rated)
+    lengths = {len(each.prompt) for each in prompts.training_problems(run, settings)}
     assert lengths <= {len("sort(123)="), len("sort(1234)=")}  # of 2 to 5 digits
     (settings.start_of("sort") / "alike.txt").unlink()
 
@@ -85,7 +91,7 @@ def test_alike_are_the_prompts_of_the_middle_third_by_pass_rate(settings, monkey
 def test_distinct_prompts_come_again_once_in_every_pass_and_are_remembered(settings):
     again = settings.model_copy(update={"distinct": 40})
     run = settings.runs()[0]._replace(mix="mixed")
-    given = inline.problems(run, again)
+    given = prompts.training_problems(run, again)
     passes = [sorted(given[start : start + 40]) for start in range(0, 320, 40)]
     assert len(given) == 320 and all(each == passes[0] for each in passes)
     assert given[:40] != given[40:80]
@@ -96,25 +102,23 @@ def test_distinct_prompts_come_again_once_in_every_pass_and_are_remembered(setti
     )
     warm = again.model_copy(update={"offline": 8})
     assert warm.identity() != again.identity()
-    assert (
-        train(warm, mix="mixed", estimator="js_memory")["baseline_error"] < memory["baseline_error"]
-    )
-    assert train(warm, estimator="spo", responses=1)["baseline_error"] is None
-    assert memory["baseline_error"] < 0.8 * plain["baseline_error"]
-    assert 0 <= tracker["pass1"] <= 1 and tracker["baseline_error"] is None
+    assert train(warm, mix="mixed", estimator="js_memory").baseline_error < memory.baseline_error
+    assert train(warm, estimator="spo", responses=1).baseline_error is None
+    assert memory.baseline_error < 0.8 * plain.baseline_error
+    assert 0 <= tracker.pass1 <= 1 and tracker.baseline_error is None
 
 
 def test_a_tracker_starts_from_samples_and_forgets_as_fast_as_the_policy_moves(settings):
-    policy, task = load(settings.start_of("sort")), TASKS["sort"]
+    policy = load(settings.start_of("sort"))
     run = settings.runs()[0]._replace(responses=2)
-    given = inline.problems(run, settings)[:4]
+    given = prompts.training_problems(run, settings)[:4]
     keys, right = torch.arange(4), torch.tensor([8, 0, 3, 4]).double()
-    tracker = inline.ValueTracker(keys, right, 8)
+    tracker = ValueTracker(keys, right, 8)
     start = torch.stack([*tracker.counts.values()])
     assert torch.allclose(start, torch.stack([right + 0.5, 8.5 - right], 1) / 9 * 8)
-    batch = inline._sample(policy, task, given, run, torch.Generator().manual_seed(0))
+    batch = sampled(policy, given, run)
     batch = batch._replace(rewards=torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]))
-    found = tracker.advantage(keys, batch.rewards)
+    found = tracker.advantages(keys, batch.rewards)
     expected = batch.rewards - (start[:, 0] / start.sum(1))[:, None]
     assert torch.allclose(found, (expected - expected.mean()) / expected.std())
     added = torch.tensor([[2.0, 0], [1, 1], [0, 2], [1, 1]])
@@ -127,14 +131,14 @@ def test_a_tracker_starts_from_samples_and_forgets_as_fast_as_the_policy_moves(s
     kept = (torch.stack([*tracker.counts.values()]) - added) / once
     assert torch.allclose(kept[:, 0], kept[:, 1])
     assert (kept > 0.8749).all() and (kept < 0.96).any()  # the other responses of a prompt moved
-    assert inline.ValueTracker(keys[:1], torch.zeros(1), 0).counts[0].tolist() == [0.5, 0.5]
+    assert ValueTracker(keys[:1], torch.zeros(1), 0).counts[0].tolist() == [0.5, 0.5]
 
 
 def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings):
-    policy, task = load(settings.start_of("sort")), TASKS["sort"]
+    policy = load(settings.start_of("sort"))
     run = settings.runs()[0]
-    given = inline.problems(run, settings)[:16]
-    batch = inline._sample(policy, task, given, run, torch.Generator().manual_seed(0))
+    given = prompts.training_problems(run, settings)[:16]
+    batch = sampled(policy, given, run)
     weights = torch.randn(16, 2, generator=torch.Generator().manual_seed(1))
     pad, end = policy.tokenizer.pad_token_id, policy.tokenizer.eos_token_id
     assert batch.responses.shape == (32, 6)
@@ -151,7 +155,7 @@ def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings):
     vectors = torch.stack([torch.cat([g.ravel() for g in one]) for one in each]) / valid.sum()
     for parts in (1, 4):
         policy.model.zero_grad()
-        sums = inline._backward(policy, batch, weights, parts)
+        sums = inline.set_gradient(policy, batch, weights, parts)
         found = torch.cat([p.grad.ravel() for p in parameters])
         torch.testing.assert_close(found, vectors.sum(0), atol=1e-6, rtol=1e-4)
     blocks = vectors.view(4, 8, -1).sum(1)
@@ -163,19 +167,22 @@ def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings):
 def test_remax_gets_the_reward_of_a_greedy_response(settings):
     policy, run = load(settings.start_of("sort")), settings.runs()[2]
     assert run.estimator == "remax"
-    given = inline.problems(run, settings)[:16]
-    batch = inline._sample(policy, TASKS["sort"], given, run, torch.Generator().manual_seed(0))
-    assert batch.greedy.shape == (16,) and set(batch.greedy.tolist()) <= {0.0, 1.0}
-    assert math.isfinite(train(settings, estimator="remax")["gradient_variance"])
+    given = prompts.training_problems(run, settings)[:16]
+    batch = sampled(policy, given, run, greedy=True)
+    assert batch.greedy_rewards.shape == (16,) and set(batch.greedy_rewards.tolist()) <= {0.0, 1.0}
+    assert math.isfinite(train(settings, estimator="remax").gradient_variance)
 
 
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ({"tasks": ["chess"]}, "'chess' is none of sort, countdown, maze"),
-        ({"estimators": ["gae"]}, "'gae' is none of"),
-        ({"engine": "stack", "estimators": ["reinforce"]}, "'reinforce' is none of"),  # whitened
-        ({"responses": [1]}, "--responses 1 is too few"),
+        ({"tasks": ["chess"]}, "unknown 'chess'; choose from sort, countdown, maze"),
+        ({"estimators": ["gae"]}, "engine inline: unknown 'gae'"),
+        (
+            {"engine": "stack", "estimators": ["reinforce"]},
+            "engine stack: unknown 'reinforce'",
+        ),  # whitened
+        ({"responses": [1]}, "rloo needs at least 2 responses per prompt, got 1"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),
         ({"engine": "stack", "vary": ["js.loss"]}, "must be NAME=A,B"),
         ({"reference": "js1"}, "--reference js1 is not among the estimators"),

@@ -1,11 +1,9 @@
-"""The stack engine up to the training program: commands, job arrays, and what logs say."""
+"""The stack engine up to the training program: commands, unfinished runs, and what logs say."""
 
 import itertools
 import json
-import os
 import pickle
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from openrlhf_js.cli import study as cli
-from openrlhf_js.study import inline, running, stack
+from openrlhf_js.study import figures, prompts, running, stack
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.tiny.supervise import ProgramFailed
 
@@ -36,14 +34,14 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
     )
     runs = settings.runs()
     assert len(runs) == 8
-    found = flags(stack.words(runs[-1], settings))
+    found = flags(stack.training_command(runs[-1], settings))
     assert found["--actor.model_name_or_path"] == "m"
     assert found["--algo.advantage.estimator"] == "group_norm"  # OpenRLHF's name of grpo
     assert (found["--train.seed"], found["--js.max_steps"]) == ("1", "20")
     assert (found["--js.loss"], found["--train.batch_size"]) == ("token_mean", "32")
     for other in ({"train": [*OWN, "--train.seed", "3"]}, {"train": OWN, "vary": ["train.seed=3"]}):
         with pytest.raises(ValueError, match=r"--train\.seed itself"):
-            stack.words(study(tmp_path, **other).runs()[0], study(tmp_path, **other))
+            stack.training_command(study(tmp_path, **other).runs()[0], study(tmp_path, **other))
 
 
 def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
@@ -55,13 +53,13 @@ def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
     run = settings.runs()[0]
     parser = upstream_parser()
     plugin_flags.add_flags(parser)
-    parsed = vars(parser.parse_args(stack.words(run, settings)[3:]))
+    parsed = vars(parser.parse_args(stack.training_command(run, settings)[3:]))
     assert parsed["actor.model_name_or_path"] == str(settings.start_of("sort"))
     assert parsed["train.micro_batch_size"] == 8 and parsed["js.group_micro_batches"]
     assert parsed["actor.lr_scheduler"] == "constant"
     assert parsed["rollout.n_samples_per_prompt"] == 2
     lines = Path(parsed["data.prompt_dataset"]).read_text().splitlines()
-    given = inline.problems(run, settings)
+    given = prompts.training_problems(run, settings)
     assert [json.loads(line)["input"] for line in lines] == [each.prompt for each in given]
     assert [json.loads(line)["label"] for line in lines] == [each.label for each in given]
 
@@ -79,7 +77,7 @@ def trained(run, settings):
         writer.add_scalar("eval/eval_d_pass1", 0.75, 20)
     config = {"flags": {}, "versions": {}, "outcome": "done"}
     (log / "openrlhf_js_config.json").write_text(json.dumps(config))
-    (folder / "command.txt").write_text(shlex.join(stack.words(run, settings)))
+    (folder / "command.txt").write_text(shlex.join(stack.training_command(run, settings)))
 
 
 def test_a_cluster_gets_the_runs_that_have_not_finished(tmp_path, capsys):
@@ -88,11 +86,10 @@ def test_a_cluster_gets_the_runs_that_have_not_finished(tmp_path, capsys):
     printed = study(folder, train=["--data.prompt_dataset", str(data)], print=True)
     cli.work(printed)
     commands = (folder / "commands.txt").read_text().splitlines()
-    assert len(commands) == 4 and commands[3] in capsys.readouterr().out
-    array = (folder / "array.sh").read_text().replace("bash", "cat")
-    job = ["bash", "-c", array]
-    shown = subprocess.run(job, env={**os.environ, "SLURM_ARRAY_TASK_ID": "3"}, capture_output=True)
-    assert shown.stdout.decode() == commands[3] and "--array=0-3" in array
+    assert capsys.readouterr().out.splitlines() == commands  # and nothing else
+    assert [shlex.split(command) for command in commands] == [
+        stack.training_command(run, printed) for run in printed.runs()
+    ]
 
     settings = printed.model_copy(update={"print": False})
     with pytest.raises(ValueError, match=r"4 of 4 runs have not finished.*no seed is whole"):
@@ -120,11 +117,11 @@ def test_data_and_models_are_known_by_their_contents(tmp_path):
         (tmp_path / name).write_text(name)
     train = [f"--data.prompt_dataset={tmp_path}/a,{tmp_path}/b", "--ckpt.path"]
     train += [f"{tmp_path}/places", "--actor.model_name_or_path", f"{tmp_path}/folder"]
-    found = running._files(study(tmp_path, train=train))
+    found = running._fingerprints(train)
     assert [Path(each).name for each in sorted(found)] == ["a", "b", "folder"]
     assert study(tmp_path, train=train).title == "rloo, grpo: b with folder"
     (tmp_path / "folder/c").write_text("other")
-    again = running._files(study(tmp_path, train=train))
+    again = running._fingerprints(train)
     assert [each for each in found if again[each] != found[each]] == [f"{tmp_path}/folder"]
 
 
@@ -134,9 +131,9 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
     trained(run, settings)
     monkeypatch.setattr(stack, "supervised", None)  # nothing is started
     found = stack.train(run, settings, print)
-    assert (found["pass1"], found["baseline_error"]) == (0.75, 0.25)
-    assert found["reward"] == pytest.approx(torch.arange(1, 21).float().mean().item() / 20)
-    assert len(found["curve"]) == inline.POINTS and found["seed"] == run.seed
+    assert (found.pass1, found.baseline_error) == (0.75, 0.25)
+    assert found.reward == pytest.approx(torch.arange(1, 21).float().mean().item() / 20)
+    assert len(found.curve) == figures.MAX_CURVE_POINTS
     with pytest.raises(ValueError, match="trained with other flags"):
         stack.train(run, study(tmp_path, train=OWN, steps=30), print)
 

@@ -46,7 +46,7 @@ def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys, monke
     found = records(folder)
     assert found[: len(done)] == done and len(found) == 8
     assert len({(each["estimator"], each["seed"]) for each in found}) == 8
-    assert "js_plus" in screen and "paired over 4 seeds" in screen and "Traceback" not in screen
+    assert "js_plus" in screen and "paired seeds" in screen and "Traceback" not in screen
     page = (folder / "study.html").read_text()
     assert "sort, natural, 16 x 2" in page and "vega" in page and "src=" not in page[:2000]
     assert (folder / "rows.csv").read_text().startswith("kind,task,mix,prompts,responses")

@@ -32,7 +32,7 @@ def start(tmp_path, monkeypatch):
     def run(program, *flags):
         monkeypatch.setitem(TASKS, "maze", replace(TASKS["maze"], warm_start_steps=3))
         words = [sys.executable, *(["-c", program] if program else ["x"])]
-        monkeypatch.setattr(stack, "words", lambda run, settings: words)
+        monkeypatch.setattr(stack, "training_command", lambda run, settings: words)
         given = ["--task", "maze", "--seeds", "0", "--steps", "20", *flags]
         return quickstart.main([*given, "--out", str(tmp_path / "run")])
 
