@@ -48,15 +48,21 @@ def alike(task: str, settings: StudySettings) -> list[str]:
     """The middle third of the training prompts by pass rate under the warm start."""
     path = settings.start_of(task) / "alike.txt"
     if not path.is_file():
-        items = draw(_split(task, settings).train, SCREENED, random.Random(SCREENING_SEED))
-        problems = _problems_of(TASKS[task], items)
-        rates = pass_rates(load(path.parent), TASKS[task], problems, SCREENING_SAMPLES)
-        ranked = sorted(range(SCREENED), key=lambda place: (rates[place], place))
-        middle = ranked[SCREENED // 3 : 2 * SCREENED // 3]
-        prompts = sorted({problems[place].prompt for place in middle})
+        prompts = _screened(task, settings, load(path.parent))
         with atomic_write(path) as file:
             file.write("\n".join(prompts).encode())
     return path.read_text(encoding="utf-8").split("\n")
+
+
+def _screened(task: str, settings: StudySettings, policy: TinyPolicy) -> list[str]:
+    rng = random.Random(SCREENING_SEED)
+    items = draw(_split(task, settings).train, SCREENED, rng)
+    problems = _problems_of(TASKS[task], items)
+    rates = pass_rates(policy, TASKS[task], problems, SCREENING_SAMPLES)
+    ranked = sorted(range(SCREENED), key=lambda place: rates[place])
+    third = SCREENED // 3
+    middle = ranked[third : 2 * third]
+    return sorted({problems[place].prompt for place in middle})
 
 
 def training_problems(run: Run, settings: StudySettings) -> list[Problem]:

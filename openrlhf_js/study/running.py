@@ -104,8 +104,10 @@ def prepare(settings: StudySettings) -> dict[str, str]:
     """Makes what runs of each task start from; returns the fingerprints by task."""
     settings.out.mkdir(parents=True, exist_ok=True)
     starts = {}
-    for task in sorted({run.task for run in settings.runs()} - {OWN}):
-        with progress(f"warm start for {task}", TASKS[task].warm_start_steps, "steps") as bar:
+    tasks = {run.task for run in settings.runs()} - {OWN}
+    for task in sorted(tasks):
+        steps = TASKS[task].warm_start_steps
+        with progress(f"warm start for {task}", steps, "steps") as bar:
             folder = prompts.warm_start(task, settings, bar.update)
             if "alike" in settings.mixes:
                 prompts.alike(task, settings)

@@ -53,37 +53,36 @@ class ValueTracker:
         """Adds a step's responses."""
         responses_per_prompt = rollout.rewards.shape[1]
         log_probs = policy.log_probs(rollout.prompts, rollout.responses)
-        visits = [
-            Visit(responses=responses, log_probs=log_probs_of_prompt)
-            for responses, log_probs_of_prompt in zip(
-                rollout.responses.split(responses_per_prompt),
-                log_probs.split(responses_per_prompt),
-                strict=True,
-            )
-        ]
-        last_visits = [
-            self.visits.get(key, visit) for key, visit in zip(keys.tolist(), visits, strict=True)
-        ]
+        groups = zip(
+            rollout.responses.split(responses_per_prompt),
+            log_probs.split(responses_per_prompt),
+            strict=True,
+        )
+        visits = list(zip(keys.tolist(), map(Visit._make, groups), strict=True))
+        last_visits = [self.visits.get(key, visit) for key, visit in visits]
         drift = _drift(policy, rollout.prompts, last_visits)
         kept = (0.5 ** (drift / HALVING_DRIFT)).clamp(LEAST_KEPT, MOST_KEPT)
-        for place, key in enumerate(keys.tolist()):
-            right = rollout.rewards[place].sum().double()
-            added = torch.stack([right, responses_per_prompt - right])
-            self.counts[key] = kept[place] * self.counts[key] + added
-            self.visits[key] = visits[place]
+        right = rollout.rewards.sum(1).double()
+        added = torch.stack([right, responses_per_prompt - right], dim=1)
+        for place, (key, visit) in enumerate(visits):
+            self.counts[key] = kept[place] * self.counts[key] + added[place]
+            self.visits[key] = visit
 
 
 def _drift(policy: TinyPolicy, prompts: PaddedPrompts, visits: Sequence[Visit]) -> Tensor:
     """(n,) mean absolute change of the tokens' log-probabilities since these visits."""
-    longest = max(visit.responses.shape[1] for visit in visits)
     pad = policy.tokenizer.pad_token_id
-    responses = torch.cat([_padded(visit.responses, longest, pad) for visit in visits])
-    former = torch.cat([_padded(visit.log_probs, longest, 0) for visit in visits])
+    responses = _stacked([visit.responses for visit in visits], pad)
+    former = _stacked([visit.log_probs for visit in visits], 0.0)
     valid = valid_tokens(policy, responses)
     change = (policy.log_probs(prompts, responses) - former).abs() * valid
-    by_prompt = (len(visits), -1)
-    return change.view(by_prompt).sum(1) / valid.view(by_prompt).sum(1)
+    changes = change.view(len(visits), -1).sum(1)
+    tokens = valid.view(len(visits), -1).sum(1)
+    return changes / tokens
 
 
-def _padded(rows: Tensor, length: int, value: float) -> Tensor:
-    return F.pad(rows, (0, length - rows.shape[1]), value=value)
+def _stacked(tensors: Sequence[Tensor], padding: float) -> Tensor:
+    """(n * m, T) from tensors (m, T) of different T, padded on the right."""
+    longest = max(tensor.shape[1] for tensor in tensors)
+    padded = [F.pad(tensor, (0, longest - tensor.shape[1]), value=padding) for tensor in tensors]
+    return torch.cat(padded)

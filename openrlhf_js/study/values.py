@@ -81,14 +81,15 @@ def target(curves: Sequence[Sequence[float]]) -> float | None:
 
 def share_until(reward: float, curve: Sequence[float]) -> float:
     """The share of training until a curve, averaged over three points, reaches a reward."""
-    smooth = [fmean(curve[max(0, point - 1) : point + 2]) for point in range(len(curve))]
+    points = len(curve)
+    smooth = [fmean(curve[max(0, point - 1) : point + 2]) for point in range(points)]
     if smooth[0] >= reward:
-        return 0.5 / len(curve)
-    for point in range(1, len(curve)):
+        return 0.5 / points
+    for point in range(1, points):
+        rise = smooth[point] - smooth[point - 1]
         if smooth[point] >= reward:
-            rise = smooth[point] - smooth[point - 1]
             crossing = point - 1 + (reward - smooth[point - 1]) / rise
-            return (crossing + 0.5) / len(curve)
+            return (crossing + 0.5) / points
     return 1.0
 
 
