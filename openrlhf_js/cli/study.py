@@ -32,7 +32,7 @@ def read(argv: Sequence[str]) -> StudySettings:
     values: dict[str, Any] = {}
     if flags and flags[0].endswith((".yaml", ".yml")):
         values.update(_file_values(Path(flags.pop(0))))
-    train = [str(word) for word in values.get("train", ())] + train
+    train = [str(word) for word in values.get("train") or ()] + train
     if train:
         values["train"] = train
         values.setdefault("engine", "stack")

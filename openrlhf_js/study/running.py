@@ -54,7 +54,7 @@ def store_of(settings: StudySettings) -> Store:
         **settings.identity(),
         "method": METHOD,
         "torch": torch.__version__,
-        "files": _fingerprints(settings.train),
+        "files": fingerprints(settings.train),
     }
     return Store(settings.out / f"runs-{settings.engine}.jsonl", identity, Run._fields)
 
@@ -115,7 +115,7 @@ def prepare(settings: StudySettings) -> dict[str, str]:
     return starts
 
 
-def _fingerprints(train: Sequence[str]) -> dict[str, str]:
+def fingerprints(train: Sequence[str]) -> dict[str, str]:
     """Fingerprints of files that flags of training name, and of folders with data and models."""
     fingerprints = {}
     for flag, value in training_flags(train):
