@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 from tyro.conf import Suppress
 
 from openrlhf_js.common.settings import Field, Settings
@@ -17,6 +18,7 @@ from openrlhf_js.tiny.tasks import MIXES, TASKS
 OWN = "own"  # the task of a study that trains with the user's flags
 UPSTREAM = ("reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
 TRACKER = "spo"  # the value tracker of Single-stream Policy Optimization; inline alone
+SEEDS = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
 LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
 
 T = TypeVar("T")
@@ -120,7 +122,9 @@ class StudySettings(Settings):
     learning_rates: NonEmpty[Annotated[float, Field(gt=0, lt=1)]] = Field(
         [3e-4], description="each estimator is shown at its best"
     )
-    seeds: int = Field(10, ge=1, description="number of paired runs: seeds 0, 1, ...")
+    seeds: str = Field(
+        "10", description="of paired runs: a number, for seeds 0, 1, ..., or FIRST-LAST: 100-109"
+    )
     steps: int = Field(60, ge=2, description="of training, in every run")
     distinct: int = Field(
         0, ge=0, description="prompts that are visited again and again; 0: new ones in every batch"
@@ -142,9 +146,18 @@ class StudySettings(Settings):
     train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
     out: Path = Field(Path("runs/study"), description="folder of the study")
 
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds_as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) else value
+
     @model_validator(mode="after")
     def _check(self) -> StudySettings:
         self._check_names()
+        if not self.seed_range:
+            raise ValueError(
+                f"--seeds {self.seeds} must be a number above 0, or FIRST-LAST: 100-109"
+            )
         if self.stack:
             self._check_stack()
         else:
@@ -159,9 +172,9 @@ class StudySettings(Settings):
         return self
 
     def _check_names(self) -> None:
-        _check_each("--tasks", self.tasks, TASKS)
-        _check_each("--mixes", self.mixes, MIXES)
-        _check_each(f"--estimators, engine {self.engine}", self.estimators, self._known_estimators)
+        _check_each("task", self.tasks, TASKS)
+        _check_each("mix", self.mixes, MIXES)
+        _check_each(f"estimator of engine {self.engine}", self.estimators, self._known_estimators)
         if self.compared_with not in self.estimators:
             raise ValueError(f"--reference {self.reference} is not among the estimators")
 
@@ -196,6 +209,16 @@ class StudySettings(Settings):
         return self.engine == "stack"
 
     @property
+    def seed_range(self) -> range:
+        """The seeds of the paired runs; empty where `seeds` says none."""
+        match = SEEDS.fullmatch(self.seeds)
+        if match is None:
+            return range(0)
+        if match["last"] is None:
+            return range(int(match["first"]))
+        return range(int(match["first"]), int(match["last"]) + 1)
+
+    @property
     def compared_with(self) -> str:
         """The reference."""
         return self.reference or self.estimators[0]
@@ -220,7 +243,7 @@ class StudySettings(Settings):
         """All runs, seed by seed, so that an unfinished study has whole pairs."""
         runs = [
             Run(*cell, estimator=estimator, learning_rate=learning_rate, seed=seed)
-            for seed in range(self.seeds)
+            for seed in self.seed_range
             for cell in self._cells()
             for learning_rate in self.learning_rates
             for estimator in self.estimators
@@ -251,10 +274,10 @@ class StudySettings(Settings):
         return {name: manifest[name] for name in (*names, "train")}
 
 
-def _check_each(flag: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:
+def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:
     for name in names:
         if name not in known:
-            raise ValueError(f"{flag}: unknown {name!r}; choose from {', '.join(known)}")
+            raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
 
 
 def training_flags(words: Sequence[str]) -> list[tuple[str, str]]:

