@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -13,12 +16,13 @@ from tyro.conf import Suppress
 
 from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import ESTIMATORS
-from openrlhf_js.tiny.tasks import MIXES, TASKS
+from openrlhf_js.tiny.tasks import MIXES, TASKS, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
 UPSTREAM = ("reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
 TRACKER = "spo"  # the value tracker of Single-stream Policy Optimization; inline alone
 SEEDS = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
+VERSION_ITEMS = 20  # of each kind that a task's version is made of
 LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
 
 T = TypeVar("T")
@@ -237,7 +241,7 @@ class StudySettings(Settings):
     def start_of(self, task: str) -> Path:
         """The folder of the model that all runs of a task start from."""
         name = f"{task}-w{self.width}-l{self.layers}-s{self.start_seed}-h{self.held_out}"
-        return self.out.absolute() / "warm_start" / name
+        return self.out.absolute() / "warm_start" / f"{name}-{task_version(TASKS[task])}"
 
     def runs(self) -> list[Run]:
         """All runs, seed by seed, so that an unfinished study has whole pairs."""
@@ -278,6 +282,30 @@ def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[
     for name in names:
         if name not in known:
             raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
+
+
+@cache
+def task_version(task: TinyTask) -> str:
+    """Eight characters that change with what a task asks, grades, imitates or writes with."""
+    split = task.split(0, VERSION_ITEMS)
+    items = list(split.held_out)
+    for kind in split.train:
+        items += kind[:VERSION_ITEMS]
+    labels = [task.label(item) for item in items]
+    responses = [task.right_response(label) for label in labels[:VERSION_ITEMS]]
+    scores = [[task.score(response, label).value for label in labels] for response in responses]
+    described = {
+        "tokens": task.tokens,
+        "slips": task.slips,
+        "slip": task.slip,
+        "warm_start_steps": task.warm_start_steps,
+        "max_tokens": (task.max_prompt_tokens, task.max_new_tokens),
+        "prompts": [task.prompt(item) for item in items],
+        "labels": labels,
+        "responses": responses,
+        "scores": scores,
+    }
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:8]
 
 
 def training_flags(words: Sequence[str]) -> list[tuple[str, str]]:

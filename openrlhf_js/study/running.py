@@ -18,7 +18,15 @@ from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.study import inline, prompts, stack
-from openrlhf_js.study.design import OWN, Pair, Run, StudySettings, pair_of, training_flags
+from openrlhf_js.study.design import (
+    OWN,
+    Pair,
+    Run,
+    StudySettings,
+    pair_of,
+    task_version,
+    training_flags,
+)
 from openrlhf_js.tiny.supervise import prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS
 
@@ -95,13 +103,13 @@ def _check_start(
 ) -> None:
     if known.setdefault(pair, start) != start:
         raise ValueError(
-            f"{store.path}: seed {pair.seed} of {pair.cell.task} began from another model; with "
-            "its warm_start/ it resumes, or give another --out"
+            f"{store.path}: seed {pair.seed} of {pair.cell.task} began from another model or task; "
+            "with the code and the warm_start/ of then it resumes, or give another --out"
         )
 
 
 def prepare(settings: StudySettings) -> dict[str, str]:
-    """Makes what runs of each task start from; returns the fingerprints by task."""
+    """Makes what runs of each task start from; returns fingerprints of model and task."""
     settings.out.mkdir(parents=True, exist_ok=True)
     starts = {}
     tasks = {run.task for run in settings.runs()} - {OWN}
@@ -111,7 +119,8 @@ def prepare(settings: StudySettings) -> dict[str, str]:
             folder = prompts.warm_start(task, settings, bar.update)
             if "alike" in settings.mixes:
                 prompts.alike(task, settings)
-        starts[task] = fingerprint(folder.glob("*.safetensors"))[:12]
+        weights = fingerprint(folder.glob("*.safetensors"))[:12]
+        starts[task] = f"{weights}-{task_version(TASKS[task])}"
     return starts
 
 

@@ -267,6 +267,21 @@ def test_what_cannot_be_studied_is_refused(flags, message):
         StudySettings(**flags)
 
 
+def other_score(text, label):
+    return scored("wrong" if text == label else "correct", "")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"slip": 0.5}, {"warm_start_steps": 9}, {"score": other_score}, {"prompt": lambda item: "a"}],
+)
+def test_a_changed_task_is_another_task(settings, monkeypatch, change):
+    start = settings.start_of("sort")
+    assert settings.start_of("sort") == start
+    monkeypatch.setitem(TASKS, "sort", replace(TASKS["sort"], **change))
+    assert settings.start_of("sort") != start
+
+
 def test_seeds_are_a_number_or_begin_anywhere():
     assert list(StudySettings(seeds=3).seed_range) == [0, 1, 2]
     assert list(StudySettings(seeds="100-102").seed_range) == [100, 101, 102]
