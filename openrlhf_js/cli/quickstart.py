@@ -96,13 +96,13 @@ def work(settings: QuickstartSettings) -> None:
     began, stack = time.monotonic(), settings.stack(folder)
     say(f"quickstart: {settings.task}, {MODEL}, seed {settings.seed}, in {folder}")
     from openrlhf_js.report import style
-    from openrlhf_js.study import analysis, inline, page, running
+    from openrlhf_js.study import analysis, page, prompts, running, tables
     from openrlhf_js.tiny.policy import load
 
     prepare_libraries()
     running.prepare(stack)
     start = load(stack.start_of(settings.task))
-    before = inline.final(settings.task, stack, start)
+    before = prompts.held_out_pass1(settings.task, stack, start)
     say(f"✓ warm start: pass@1 {before:.1%} on {stack.held_out} held-out prompts")
     for each in running.run_all(stack):
         share = each["baseline_error"]
@@ -115,13 +115,12 @@ def work(settings: QuickstartSettings) -> None:
         paired = settings.paired(folder)
         records = running.run_all(paired)
         findings = analysis.analyse(records, paired.compared_with)
-        written = page.write(folder, findings, paired.compared_with, paired.title)
+        written = page.write(folder, findings, paired.title)
         what = f"{MODEL}, 16 prompts x 2 responses a step, {settings.seeds} paired seeds"
-        picture = page.picture(findings, paired.compared_with, what)
+        picture = page.picture(findings, what)
         style.save_png(picture, folder / "compared.png")
         say(f"✓ {len(records)} runs at 16 x 2 in this process, paired by seed:")
-        for sentence in analysis.in_words(findings, paired.compared_with):
-            say(f"  {sentence}")
+        tables.print_tables(findings)
         say(f"\npicture      {folder / 'compared.png'}\nall figures  {written}")
     report = shlex.join([str(Path(sys.executable).parent / "openrlhf-js"), "report", str(folder)])
     say(f"models       {folder / 'stack'}/*/model\nall metrics  {report}")

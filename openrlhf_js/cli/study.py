@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
-from openrlhf_js.common.console import say, table
+from openrlhf_js.common.console import say
 from openrlhf_js.common.settings import parse, run
 from openrlhf_js.study.design import StudySettings
-from openrlhf_js.tiny.supervise import ProgramFailed, explained
+from openrlhf_js.tiny.supervise import ProgramFailed, explained, prepare_libraries
 
 PROG = "openrlhf-js study"
 
@@ -25,44 +23,64 @@ def main(argv: Sequence[str]) -> int:
 
 def read(argv: Sequence[str]) -> StudySettings:
     """Settings from a file, then flags, then the flags of training behind `--`."""
-    own, train = list(argv), []
-    if "--" in own:
-        place = own.index("--")
-        own, train = own[:place], own[place + 1 :]
+    flags = list(argv)
+    train = []
+    if "--" in flags:
+        place = flags.index("--")
+        train = flags[place + 1 :]
+        flags = flags[:place]
     values: dict[str, Any] = {}
-    if own and own[0].endswith((".yaml", ".yml")):
-        path = Path(own.pop(0))
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ValueError(f"{path} is not YAML: {error}") from None
-    if train or "train" in values:
-        values["train"] = [*map(str, values.get("train") or ()), *train]
+    if flags and flags[0].endswith((".yaml", ".yml")):
+        values.update(_file_values(Path(flags.pop(0))))
+    train = [str(word) for word in values.get("train") or ()] + train
+    if train:
+        values["train"] = train
         values.setdefault("engine", "stack")
-    return parse(StudySettings, PROG, own, StudySettings(**values))
+    return parse(StudySettings, PROG, flags, StudySettings(**values))
+
+
+def _file_values(path: Path) -> Mapping[str, Any]:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must have the names of flags with their values, one a line")
+    return values
 
 
 def work(settings: StudySettings) -> None:
     """Trains the missing runs, writes page and rows, prints the tables."""
-    from openrlhf_js.study import analysis, page, running, stack
-    from openrlhf_js.tiny.supervise import prepare_libraries
-
     prepare_libraries()
     if settings.print:
-        with running.store_of(settings) as store:  # which remembers the data
-            running.prepare(settings)
-            if not (left := running.unfinished(settings, store)):
-                raise ValueError("all runs have finished: leave out --print to see them")
-            for command in stack.write_commands(left, settings):
-                say(command)
-        say(f"\n{settings.out / 'commands.txt'} and {settings.out / 'array.sh'} (sbatch) hold them")
-        return
-    findings = analysis.analyse(running.run_all(settings), settings.compared_with)
-    written = page.write(settings.out, findings, settings.compared_with, settings.title)
-    for cell in page.cells_of(findings):
-        rows, _ = page.table_of(findings, cell, settings.compared_with)
-        table(rows, list(rows[0])[:4], title=cell)
-    table(page.regret_table(findings), title="over all cells")
-    for sentence in analysis.in_words(findings, settings.compared_with):
-        say(sentence)
+        print_commands(settings)
+    else:
+        from openrlhf_js.study.running import run_all
+
+        show(settings, run_all(settings))
+
+
+def print_commands(settings: StudySettings) -> None:
+    """Prints the command of each run that has not finished, and writes them into a file."""
+    from openrlhf_js.study import running, stack
+
+    with running.store_of(settings) as store:  # which remembers the data
+        running.prepare(settings)
+        runs = running.unfinished_runs(settings, store)
+        if not runs:
+            raise ValueError("all runs have finished: leave out --print to see them")
+        for command in stack.write_commands(runs, settings):
+            say(command)
+    say(f"{settings.out / stack.COMMANDS} has these {len(runs)} commands", error=True)
+
+
+def show(settings: StudySettings, records: Sequence[Mapping[str, Any]]) -> None:
+    """Writes page and rows, prints the tables."""
+    from openrlhf_js.study import analysis, page, tables
+
+    findings = analysis.analyse(records, settings.compared_with)
+    written = page.write(settings.out, findings, settings.title)
+    tables.print_tables(findings)
     say(f"\npage: {written}\nrows: {settings.out / page.ROWS}")

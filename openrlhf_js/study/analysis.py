@@ -2,143 +2,220 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import numpy as np
-import pandas as pd
+from openrlhf_js.stats import Estimate, clustered_mean, holm, paired_difference
+from openrlhf_js.study.design import Cell, cell_of
+from openrlhf_js.study.values import (
+    RunRecord,
+    Value,
+    best_runs,
+    grouped,
+    measured_values,
+    setting_of,
+    values_over_rates,
+)
 
-from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.stats import clustered_mean, holm, paired_difference
-from openrlhf_js.study.design import OWN, TRACKER
 
-CELL = ["task", "mix", "prompts", "responses", "vary", "cell"]  # the same for what is compared
-SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
-TESTED = {"pass1": "pass@1", "reward": "reward", "steps_to_target": "steps", "any_rate": "any rate"}
-CAUSES = {
-    "baseline_error": "error of the baseline / rloo's",
-    "gradient_variance": "gradient variance",
-    "gradient_snr": "gradient signal / noise",
-    "dead": "groups with equal rewards",
-    "spread": "spread of values, late",
-}
-# Their advantages and gradients are divided by a standard deviation, so in other units.
-SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scale} | {TRACKER}
+class Row(NamedTuple):
+    """One figure with its interval over seeds: a row of rows.csv."""
+
+    kind: str  # mean, difference, difference at that rate
+    task: str
+    mix: str
+    prompts: int
+    responses: int
+    vary: str
+    cell: str  # title
+    estimator: str
+    learning_rate: float | None  # None: averaged over all
+    best: bool | None  # whether the rate is the estimator's best; None of differences
+    quantity: str
+    value: float
+    low: float
+    high: float
+    seeds: int
+    p: float | None = None
+    p_holm: float | None = None
+
+
+class Regret(NamedTuple):
+    """How far an estimator's mean pass@1 is below that of each cell's best one, in points.
+
+    Since the best is picked by the same noisy means, even equal estimators show some.
+    """
+
+    estimator: str
+    points: dict[Cell, float]
+
+    @property
+    def mean(self) -> float:
+        """Over the cells."""
+        return fmean(self.points.values())
+
+    @property
+    def worst_cell(self) -> Cell:
+        """The cell in which it is furthest behind."""
+        return max(self.points, key=lambda cell: self.points[cell])
+
+    @property
+    def worst(self) -> float:
+        """In that cell."""
+        return self.points[self.worst_cell]
+
+    @property
+    def cells_won(self) -> int:
+        """In how many cells it is the best."""
+        return sum(points == 0 for points in self.points.values())
+
+
+class CurvePoint(NamedTuple):
+    """The mean training reward of an estimator at its best learning rate."""
+
+    cell: str  # title
+    estimator: str
+    step: float
+    value: float
+    low: float
+    high: float
 
 
 class Findings(NamedTuple):
-    """Tidy rows of all cells: settings, quantity, value, low, high, seeds."""
+    """All that a study shows."""
 
-    means: pd.DataFrame
-    """For each cell, estimator, learning rate and quantity; `best` is the rate with the highest
-    pass@1, and `any_rate` is pass@1 averaged over the rates."""
-    differences: pd.DataFrame
-    """To the reference, each estimator at its own best learning rate, with p and p_holm."""
-    at_each_rate: pd.DataFrame
-    """The same at equal learning rates."""
-    regret: pd.DataFrame
-    """How far each estimator's pass@1 is below that of the cell's best one. Since the best is
-    picked by the same noisy means, even equal estimators show some."""
-    curves: pd.DataFrame
-    """The training reward by step, each estimator at its best learning rate."""
+    reference: str
+    """The estimator that the others are compared with."""
+    means: list[Row]
+    """For each cell, estimator, learning rate and quantity. The best rate has the highest pass@1,
+    and `any_rate` is pass@1 averaged over the rates."""
+    differences: list[Row]
+    """To the reference, each estimator at its own best learning rate."""
+    at_each_rate: list[Row]
+    """The same at equal learning rates; without p_holm."""
+    regret: list[Regret]
+    """The lowest mean first."""
+    curves: list[CurvePoint]
+
+    @property
+    def cells(self) -> list[str]:
+        """The titles of the cells, in the order of the study."""
+        return list(dict.fromkeys(row.cell for row in self.means))
 
 
-def analyse(records: Iterable[Mapping[str, Any]], reference: str) -> Findings:
-    """All tables of a study.
+def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
+    """All that the records of a study's runs show.
 
     p-values are Holm's, corrected for all comparisons of one quantity in the study. A run that
     never reaches the target counts with all its steps, so such means are lower bounds.
     """
-    runs = pd.DataFrame(records)
-    runs["cell"] = [
-        f"{f'{task}, {mix}, ' * (task != OWN)}{prompts} x {responses} {vary}".strip()
-        for task, mix, prompts, responses, vary in runs[CELL[:-1]].itertuples(index=False)
+    runs = [run for group in grouped(records, setting_of).values() for run in group]
+    best = best_runs(runs)
+    values = measured_values(runs, best, reference)
+    all_values = values + values_over_rates(runs)
+    best_values = [value for value in all_values if value.best]
+    means = _means(all_values)
+    return Findings(
+        reference=reference,
+        means=means,
+        differences=_corrected(_differences(best_values, reference)),
+        at_each_rate=_differences(values, reference, at_each_rate=True),
+        regret=_regret(means),
+        curves=_curves(best),
+    )
+
+
+def _over_seeds(values: Iterable[Value]) -> list[list[Value]]:
+    """The values that differ in their seeds alone."""
+    groups = grouped(values, lambda value: value._replace(seed=0, value=0.0))
+    return list(groups.values())
+
+
+def _means(values: Iterable[Value]) -> list[Row]:
+    rows = []
+    for group in _over_seeds(values):
+        estimate = clustered_mean([value.value for value in group])
+        row = _row("mean", group[0], estimate, seeds=len(group))
+        rows.append(row._replace(best=group[0].best))
+    return rows
+
+
+def _differences(
+    values: Sequence[Value], reference: str, *, at_each_rate: bool = False
+) -> list[Row]:
+    """Differences to the reference's values of the same cell and seed, and perhaps rate."""
+
+    def pair_of(value: Value) -> tuple[Any, ...]:
+        rate = value.learning_rate if at_each_rate else None
+        return value.cell, value.quantity, value.seed, rate
+
+    kind = "difference at that rate" if at_each_rate else "difference"
+    references = {pair_of(value): value.value for value in values if value.estimator == reference}
+    compared = [
+        value for value in values if value.estimator != reference and pair_of(value) in references
     ]
-    runs.loc[runs.estimator.isin(SCALED), "gradient_variance"] = None
-    by = [*CELL, "estimator"]
-    order = runs.groupby(by, sort=False).ngroup().argsort(kind="stable")
-    runs = runs.iloc[order].reset_index(drop=True)
-    runs["final"] = runs.pass1.astype(float).fillna(runs.reward)  # what was measured
-    means = runs.groupby([*by, "learning_rate"]).final.transform("mean")
-    highest = means.groupby([runs[name] for name in by]).transform("idxmax")
-    runs["best"] = runs.learning_rate == runs.learning_rate[highest].to_numpy()
-    runs["steps_to_target"] = np.nan
-    for _, own in runs.groupby("cell"):
-        reward = target(own.curve[own.best & (own.estimator == reference)])
-        if reward is not None:
-            shares = [steps_to(reward, curve) for curve in own.curve]
-            runs.loc[own.index, "steps_to_target"] = own.steps * shares
-    quantities = ["pass1", "reward", "steps_to_target", *CAUSES]
-    tidy = runs.melt([*by, "learning_rate", "best", "seed"], quantities, "quantity")
-    tidy = tidy.astype({"value": float})
-    at_each_rate = _differences(tidy, reference, ["learning_rate"])
-    several = runs[runs.groupby(by).learning_rate.transform("nunique") > 1]
-    average = several.groupby([*by, "seed"], sort=False, as_index=False).final.mean()
-    average = average.rename(columns={"final": "value"}).assign(quantity="any_rate", best=True)
-    tidy = pd.concat([tidy, average])
-    differences = _differences(tidy[tidy.best], reference)
-    for _, family in differences.groupby("quantity"):
-        differences.loc[family.index, "p_holm"] = holm(family.p.tolist())
-    found = _means(tidy, [*by, "learning_rate", "best", "quantity"])
-    finals = found[found.best & (found.quantity == "pass1")]
-    below = finals.groupby("cell").value.transform("max") - finals.value
-    curves = runs[runs.best].explode("curve").astype({"curve": float})
-    points = curves.groupby(level=0).curve
-    curves["step"] = curves.steps * (points.cumcount() + 0.5) / points.transform("size")
-    curves = _means(curves.rename(columns={"curve": "value"}), ["cell", "estimator", "step"])
-    return Findings(found, differences, at_each_rate, finals.assign(value=below), curves)
-
-
-def target(curves: Sequence[Sequence[float]]) -> float | None:
-    """The reward at `SHARE_OF_RISE` of the mean rise from first to last point, if any."""
-    first, last = (fmean(curve[place] for curve in curves) for place in (0, -1))
-    return first + SHARE_OF_RISE * (last - first) if last > first else None
-
-
-def steps_to(reward: float, curve: Sequence[float]) -> float:
-    """The share of training until a curve, averaged over three points, reaches a reward."""
-    smooth = [fmean(curve[max(0, i - 1) : i + 2]) for i in range(len(curve))]
-    for i, value in enumerate(smooth):
-        if value >= reward:
-            before = smooth[i - 1] if i else value
-            part = (reward - before) / (value - before) if value > before else 0.0
-            return (max(i - 1, 0) + part + 0.5) / len(curve)
-    return 1.0
-
-
-def _means(tidy: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     rows = []
-    known = tidy.dropna(subset="value").groupby(keys, sort=False, dropna=False)
-    for key, values in known.value:
-        row = dict(zip(keys, key, strict=True)) | clustered_mean(values)._asdict()
-        rows.append(row | {"seeds": len(values)})
-    return pd.DataFrame(rows)
-
-
-def _differences(tidy: pd.DataFrame, reference: str, same: Sequence[str] = ()) -> pd.DataFrame:
-    """Paired by seed, between values of which these settings are the same, too."""
-    keys = [*CELL, "estimator", "learning_rate", "quantity"]
-    ours, theirs = (tidy[(tidy.estimator == reference) == is_it] for is_it in (False, True))
-    on = ["cell", "quantity", "seed", *same]
-    pairs = ours.merge(theirs[[*on, "value"]], on=on, suffixes=("", "_of_reference"))
-    known = pairs.dropna(subset=["value", "value_of_reference"])
-    rows = []
-    for key, own in known.groupby(keys, sort=False, dropna=False):
-        if len(own) > 1:  # one pair has no interval
-            of = paired_difference(own.value, own.value_of_reference)
-            row = dict(zip(keys, key, strict=True)) | of.estimate._asdict()
-            rows.append(row | {"seeds": len(own), "p": of.p_value})
-    return pd.DataFrame(rows, columns=[*keys, "value", "low", "high", "seeds", "p"])
-
-
-def in_words(findings: Findings, reference: str) -> list[str]:
-    """The paired difference of pass@1, in points, for each cell and estimator."""
-    said = []
-    for row in findings.differences.query("quantity == 'pass1'").itertuples():
-        value, low, high = (100 * end for end in (row.value, row.low, row.high))
-        said.append(
-            f"{row.cell}: {row.estimator} {value:+.1f} points of pass@1 over {reference} "
-            f"({low:+.1f} to {high:+.1f}, paired over {row.seeds} seeds)"
+    for group in _over_seeds(compared):
+        if len(group) == 1:  # one pair has no interval
+            continue
+        difference = paired_difference(
+            [value.value for value in group], [references[pair_of(value)] for value in group]
         )
-    return said
+        row = _row(kind, group[0], difference.estimate, seeds=len(group))
+        rows.append(row._replace(p=difference.p_value))
+    return rows
+
+
+def _row(kind: str, value: Value, estimate: Estimate, seeds: int) -> Row:
+    return Row(
+        kind,
+        *value.cell,
+        cell=value.cell.title,
+        estimator=value.estimator,
+        learning_rate=value.learning_rate,
+        best=None,
+        quantity=value.quantity,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        seeds=seeds,
+    )
+
+
+def _corrected(rows: Sequence[Row]) -> list[Row]:
+    """The rows with Holm's p-values, corrected for all comparisons of one quantity."""
+    corrected: dict[Row, float] = {}
+    for family in grouped(rows, lambda row: row.quantity).values():
+        p_values = holm([row.p for row in family if row.p is not None])
+        corrected |= zip(family, p_values, strict=True)
+    return [row._replace(p_holm=corrected[row]) for row in rows]
+
+
+def _regret(means: Iterable[Row]) -> list[Regret]:
+    finals = [row for row in means if row.best and row.quantity == "pass1"]
+    regrets: dict[str, Regret] = {}
+    for cell, rows in grouped(finals, lambda row: cell_of(row._asdict())).items():
+        highest = max(row.value for row in rows)
+        for row in rows:
+            regret = regrets.setdefault(row.estimator, Regret(row.estimator, points={}))
+            regret.points[cell] = 100 * (highest - row.value)
+    return sorted(regrets.values(), key=lambda regret: (regret.mean, regret.estimator))
+
+
+def _curves(best: Iterable[RunRecord]) -> list[CurvePoint]:
+    points = []
+    for (cell, estimator), runs in grouped(best, setting_of).items():
+        count = len(runs[0]["curve"])
+        for place in range(count):
+            estimate = clustered_mean([run["curve"][place] for run in runs])
+            point = CurvePoint(
+                cell=cell.title,
+                estimator=estimator,
+                step=runs[0]["steps"] * (place + 0.5) / count,
+                value=estimate.value,
+                low=estimate.low,
+                high=estimate.high,
+            )
+            points.append(point)
+    return points

@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 from tyro.conf import Suppress
 
 from openrlhf_js.common.settings import Field, Settings
-from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.tiny.tasks import MIXES, TASKS
+from openrlhf_js.estimators.catalogue import ESTIMATORS
+from openrlhf_js.tiny.tasks import MIXES, TASKS, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
-OF_OWN = ("data.prompt_dataset", "actor.model_name_or_path")  # what they name
 UPSTREAM = ("reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
 TRACKER = "spo"  # the value tracker of Single-stream Policy Optimization; inline alone
+SEEDS = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
+VERSION_ITEMS = 20  # of each kind that a task's version is made of
 LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
 
 T = TypeVar("T")
-Some: TypeAlias = Annotated[list[T], Field(min_length=1)]
+NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
 
 
-class Run(NamedTuple):
-    """One training; runs of one seed have the same start, prompts and order."""
+class Cell(NamedTuple):
+    """What estimators are compared on; the runs of a cell and a seed have the same start."""
 
     task: str
     mix: str
     prompts: int  # in a batch
     responses: int  # to each prompt
     vary: str  # further flags, as `name=value name=value`
+
+    @property
+    def title(self) -> str:
+        """The cell in a table or above a picture."""
+        title = f"{self.prompts} x {self.responses}"
+        if self.task != OWN:
+            title = f"{self.task}, {self.mix}, {title}"
+        if self.vary:
+            title = f"{title} {self.vary}"
+        return title
+
+
+class Run(NamedTuple):
+    """One training; its fields are those of a cell and three more."""
+
+    task: str
+    mix: str
+    prompts: int
+    responses: int
+    vary: str
     estimator: str
     learning_rate: float
     seed: int
@@ -39,8 +65,32 @@ class Run(NamedTuple):
     def name(self) -> str:
         """A name for files."""
         cell = f"{self.task}-{self.mix}-{self.prompts}x{self.responses}"
-        varied = "".join(f"-{each}" for each in self.vary.replace("/", "_").split())
-        return f"{cell}{varied}-{self.estimator}-{self.learning_rate:g}-{self.seed}"
+        if self.vary:
+            cell += "-" + self.vary.replace("/", "_").replace(" ", "-")
+        return f"{cell}-{self.estimator}-{self.learning_rate:g}-{self.seed}"
+
+
+class Pair(NamedTuple):
+    """What runs that are compared with one another have in common."""
+
+    cell: Cell
+    seed: int
+
+
+def cell_of(run: Mapping[str, Any]) -> Cell:
+    """The cell of a run's record."""
+    return Cell(
+        task=run["task"],
+        mix=run["mix"],
+        prompts=run["prompts"],
+        responses=run["responses"],
+        vary=run["vary"],
+    )
+
+
+def pair_of(run: Mapping[str, Any]) -> Pair:
+    """The pair that a run's record belongs to."""
+    return Pair(cell=cell_of(run), seed=run["seed"])
 
 
 class StudySettings(Settings):
@@ -63,20 +113,22 @@ class StudySettings(Settings):
       study.html      tables of paired differences, learning curves
     """
 
-    tasks: Some[str] = Field(["sort"], description=f"of the tiny model: {', '.join(TASKS)}")
-    mixes: Some[str] = Field(
+    tasks: NonEmpty[str] = Field(["sort"], description=f"of the tiny model: {', '.join(TASKS)}")
+    mixes: NonEmpty[str] = Field(
         ["natural"],
         description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
         "solved already, and a third cannot be solved",
     )
-    estimators: Some[str] = Field(["rloo", "bloo", "js_plus"], description="to compare")
+    estimators: NonEmpty[str] = Field(["rloo", "bloo", "js_plus"], description="to compare")
     reference: str | None = Field(None, description="compared with the others (default the first)")
-    prompts: Some[Annotated[int, Field(ge=2)]] = Field([16], description="prompts in a batch")
-    responses: Some[Annotated[int, Field(ge=1)]] = Field([2], description="to each prompt")
-    learning_rates: Some[Annotated[float, Field(gt=0, lt=1)]] = Field(
+    prompts: NonEmpty[Annotated[int, Field(ge=2)]] = Field([16], description="prompts in a batch")
+    responses: NonEmpty[Annotated[int, Field(ge=1)]] = Field([2], description="to each prompt")
+    learning_rates: NonEmpty[Annotated[float, Field(gt=0, lt=1)]] = Field(
         [3e-4], description="each estimator is shown at its best"
     )
-    seeds: int = Field(10, ge=1, description="number of paired runs: seeds 0, 1, ...")
+    seeds: str = Field(
+        "10", description="of paired runs: a number, for seeds 0, 1, ..., or FIRST-LAST: 100-109"
+    )
     steps: int = Field(60, ge=2, description="of training, in every run")
     distinct: int = Field(
         0, ge=0, description="prompts that are visited again and again; 0: new ones in every batch"
@@ -94,41 +146,81 @@ class StudySettings(Settings):
     held_out: int = Field(200, ge=20, description="held-out prompts of the tiny tasks")
     samples: int = Field(8, ge=1, description="responses to each, for pass@1 after training")
     jobs: int | None = Field(None, ge=1, description="runs at once (inline: number of cores)")
-    print: bool = Field(False, description="print commands and a Slurm job array; train nothing")
+    print: bool = Field(False, description="print the commands of unfinished runs; train nothing")
     train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
     out: Path = Field(Path("runs/study"), description="folder of the study")
 
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds_as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) else value
+
     @model_validator(mode="after")
     def _check(self) -> StudySettings:
-        known = ESTIMATORS.keys() - {"js_fixed"}  # which needs a coefficient of its own
-        known = (known - {"reinforce"}) | {*UPSTREAM} if self.stack else known | {TRACKER}
-        for flag, given, names in (
-            ("tasks", self.tasks, TASKS),
-            ("mixes", self.mixes, MIXES),
-            ("estimators", self.estimators, sorted(known)),
-        ):
-            if unknown := [each for each in given if each not in names]:
-                raise ValueError(f"--{flag} {unknown[0]!r} is none of {', '.join(names)}")
-        if self.compared_with not in self.estimators:
-            raise ValueError(f"--reference {self.reference} is not among the estimators")
-        for each in (ESTIMATORS[name] for name in self.estimators if name in ESTIMATORS):
-            if min(self.responses) < each.least_responses:
-                raise ValueError(f"--responses {min(self.responses)} is too few for {each.summary}")
-        if (self.train or self.vary or self.print) and not self.stack:
-            raise ValueError("flags of training, --vary and --print need --engine stack")
-        if bad := [each for each in self.vary if not each.partition("=")[2]]:
-            raise ValueError(f"--vary {bad[0]} must be NAME=A,B,...")
-        if self.offline and self.stack:
-            raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
-        if self.stack and not self.train and self.width < LEAST_STACK_WIDTH:
-            raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
+        self._check_names()
+        if not self.seed_range:
+            raise ValueError(
+                f"--seeds {self.seeds} must be a number above 0, or FIRST-LAST: 100-109"
+            )
+        if self.stack:
+            self._check_stack()
+        else:
+            self._check_inline()
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
-        if "mixed" in self.mixes and self.stack and self.tasks != ["sort"]:
-            raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
-        if "alike" in self.mixes and self.stack:
-            raise ValueError("the mix 'alike' is for the inline engine")
+        for name in self.estimators:
+            if name in ESTIMATORS:
+                lacking = ESTIMATORS[name].lacks(min(self.prompts), min(self.responses))
+                if lacking:
+                    raise ValueError(f"{name} {lacking}")
         return self
+
+    def _check_names(self) -> None:
+        _check_each("task", self.tasks, TASKS)
+        _check_each("mix", self.mixes, MIXES)
+        _check_each(f"estimator of engine {self.engine}", self.estimators, self._known_estimators)
+        if self.compared_with not in self.estimators:
+            raise ValueError(f"--reference {self.reference} is not among the estimators")
+
+    @property
+    def _known_estimators(self) -> list[str]:
+        names = [name for name, record in ESTIMATORS.items() if not record.needs_shrinkage]
+        if not self.stack:
+            return [*names, TRACKER]
+        names.remove("reinforce")  # OpenRLHF's own whitens advantages, which is our reinforce++
+        return names + list(UPSTREAM)
+
+    def _check_inline(self) -> None:
+        if self.train or self.vary or self.print:
+            raise ValueError("flags of training, --vary and --print need --engine stack")
+
+    def _check_stack(self) -> None:
+        for flag in self.vary:
+            if not flag.partition("=")[2]:
+                raise ValueError(f"--vary {flag} must be NAME=A,B,...")
+        if self.offline:
+            raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
+        if not self.train and self.width < LEAST_STACK_WIDTH:
+            raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
+        if "mixed" in self.mixes and self.tasks != ["sort"]:
+            raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
+        if "alike" in self.mixes:
+            raise ValueError("the mix 'alike' is for the inline engine")
+
+    @property
+    def stack(self) -> bool:
+        """Whether the real stack trains."""
+        return self.engine == "stack"
+
+    @property
+    def seed_range(self) -> range:
+        """The seeds of the paired runs; empty where `seeds` says none."""
+        match = SEEDS.fullmatch(self.seeds)
+        if match is None:
+            return range(0)
+        if match["last"] is None:
+            return range(int(match["first"]))
+        return range(int(match["first"]), int(match["last"]) + 1)
 
     @property
     def compared_with(self) -> str:
@@ -138,39 +230,96 @@ class StudySettings(Settings):
     @property
     def title(self) -> str:
         """What is compared, on which tasks or data and which model."""
-        given = dict(itertools.pairwise(part for word in self.train for part in word.split("=", 1)))
-        of = [Path(given.get(f"--{name}", "")).name for name in OF_OWN]
-        tiny = [", ".join(self.tasks), f"a Qwen2 of width {self.width}"]
-        return f"{', '.join(self.estimators)}: {' with '.join(of if self.train else tiny)}"
+        estimators = ", ".join(self.estimators)
+        if not self.train:
+            return f"{estimators}: {', '.join(self.tasks)} with a Qwen2 of width {self.width}"
+        flags = dict(training_flags(self.train))
+        data = Path(flags.get("data.prompt_dataset", "")).name
+        model = Path(flags.get("actor.model_name_or_path", "")).name
+        return f"{estimators}: {data} with {model}"
 
     def start_of(self, task: str) -> Path:
         """The folder of the model that all runs of a task start from."""
         name = f"{task}-w{self.width}-l{self.layers}-s{self.start_seed}-h{self.held_out}"
-        return self.out.absolute() / "warm_start" / name
-
-    @property
-    def stack(self) -> bool:
-        """Whether the real stack trains."""
-        return self.engine == "stack"
+        return self.out.absolute() / "warm_start" / f"{name}-{task_version(TASKS[task])}"
 
     def runs(self) -> list[Run]:
         """All runs, seed by seed, so that an unfinished study has whole pairs."""
-        tasks, mixes = ([OWN], ["natural"]) if self.train else (self.tasks, self.mixes)
-        cells = itertools.product(tasks, mixes, self.prompts, self.responses, self._varied())
-        choices = itertools.product(range(self.seeds), cells, self.learning_rates, self.estimators)
-        found = [
-            Run(task, mix, prompts, responses, vary, name, rate, seed)
-            for seed, (task, mix, prompts, responses, vary), rate, name in choices
+        runs = [
+            Run(*cell, estimator=estimator, learning_rate=learning_rate, seed=seed)
+            for seed in self.seed_range
+            for cell in self._cells()
+            for learning_rate in self.learning_rates
+            for estimator in self.estimators
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(runs))
 
-    def _varied(self) -> list[str]:
-        parts = [each.partition("=") for each in self.vary]
-        values = [[f"{name}={value}" for value in rest.split(",")] for name, _, rest in parts]
-        return [" ".join(each) for each in itertools.product(*values)]
+    def _cells(self) -> list[Cell]:
+        tasks = [OWN] if self.train else self.tasks
+        mixes = ["natural"] if self.train else self.mixes
+        cells = itertools.product(tasks, mixes, self.prompts, self.responses, self._variants())
+        return [Cell(*cell) for cell in cells]
+
+    def _variants(self) -> list[str]:
+        """Every combination of the values in `vary`; one empty one without any."""
+        choices = []
+        for flag in self.vary:
+            name, _, values = flag.partition("=")
+            choices.append([f"{name}={value}" for value in values.split(",")])
+        return [" ".join(variant) for variant in itertools.product(*choices)]
 
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
-        shared = ("engine", "steps", "width", "layers", "start_seed", "held_out", "samples")
-        more = [name for name in ("distinct", "offline") if getattr(self, name)]
-        return {name: self.manifest()[name] for name in (*shared, *more, "train")}
+        names = ["engine", "steps", "width", "layers", "start_seed", "held_out", "samples"]
+        for name in ("distinct", "offline"):  # newer than some stores, which lack them
+            if getattr(self, name):
+                names.append(name)
+        manifest = self.manifest()
+        return {name: manifest[name] for name in (*names, "train")}
+
+
+def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
+
+
+@cache
+def task_version(task: TinyTask) -> str:
+    """Eight characters that change with what a task asks, grades, imitates or writes with."""
+    split = task.split(0, VERSION_ITEMS)
+    items = list(split.held_out)
+    for kind in split.train:
+        items += kind[:VERSION_ITEMS]
+    labels = [task.label(item) for item in items]
+    responses = [task.right_response(label) for label in labels[:VERSION_ITEMS]]
+    scores = [[task.score(response, label).value for label in labels] for response in responses]
+    described = {
+        "tokens": task.tokens,
+        "slips": task.slips,
+        "slip": task.slip,
+        "warm_start_steps": task.warm_start_steps,
+        "max_tokens": (task.max_prompt_tokens, task.max_new_tokens),
+        "prompts": [task.prompt(item) for item in items],
+        "labels": labels,
+        "responses": responses,
+        "scores": scores,
+    }
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:8]
+
+
+def training_flags(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Each word of a command line as (flag, value); a flag without `=` has the value "" itself.
+
+    Examples:
+        >>> training_flags(["--a", "1", "2", "--b=3"])
+        [('a', ''), ('a', '1'), ('a', '2'), ('b', '3')]
+    """
+    flags = []
+    flag = ""
+    for word in words:
+        value = word
+        if word.startswith("--"):
+            flag, _, value = word.removeprefix("--").partition("=")
+        flags.append((flag, value))
+    return flags

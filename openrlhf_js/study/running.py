@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import connection
 from pathlib import Path
@@ -16,142 +16,178 @@ import torch
 
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import fingerprint
-from openrlhf_js.common.store import Store
-from openrlhf_js.study import inline, stack
-from openrlhf_js.study.design import OWN, Run, StudySettings
+from openrlhf_js.common.store import Record, Store
+from openrlhf_js.study import inline, prompts, stack
+from openrlhf_js.study.design import (
+    OWN,
+    Pair,
+    Run,
+    StudySettings,
+    pair_of,
+    task_version,
+    training_flags,
+)
 from openrlhf_js.tiny.supervise import prepare_libraries
+from openrlhf_js.tiny.tasks import TASKS
 
-Record = dict[str, Any]
-RUNS = "runs-{}.jsonl"  # of an engine
 METHOD = 1  # one more with each change of what a run trains or measures: such runs do not mix
 
 
 def run_all(settings: StudySettings) -> list[Record]:
-    """The records of all runs of the study, those that it finds and those that it trains.
+    """The records of all runs of the study, those in its store and those that it trains.
 
     Of a study that was printed for a cluster it trains none, and returns the seeds that are whole.
     """
-    wanted = settings.runs()
+    runs = settings.runs()
     with store_of(settings) as store:
-        left = [run for run in wanted if run not in store]
-        if len(left) < len(wanted):
-            say(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")
-        printed = settings.stack and (settings.out / stack.COMMANDS).is_file()
-        late = _late(settings, store) if printed else []
-        left = [run for run in left if run not in late]
+        missing = [run for run in runs if run not in store]
+        if len(missing) < len(runs):
+            say(f"{len(runs) - len(missing)} of {len(runs)} runs are there already")
+        incomplete: set[Pair] = set()
+        if settings.stack and (settings.out / stack.COMMANDS).is_file():
+            unfinished = unfinished_runs(settings, store)
+            incomplete = _pairs(unfinished)
+            _report_unfinished(unfinished, runs)
+            missing = [run for run in missing if run not in unfinished]
         starts = prepare(settings)
-        known: dict[Any, Any] = {}
-        new = [{**run._asdict(), "start": starts.get(run.task)} for run in left]
-        for each in [*store.records.values(), *new]:
-            if known.setdefault(_pair(each), each["start"]) != each["start"]:
-                seed = f"seed {each['seed']} of {each['task']}"
-                raise ValueError(
-                    f"{store.path}: {seed} began from another model; with its warm_start/ it "
-                    "resumes, or give another --out"
-                )
-        if left:
-            _train(left, settings, store, starts)
-        gaps = {_pair(run._asdict()) for run in late}
-        return [store.records[run] for run in wanted if _pair(run._asdict()) not in gaps]
+        _check_starts(missing, starts, store)
+        if missing:
+            _train(missing, settings, store, starts)
+        return [store.records[run] for run in runs if pair_of(run._asdict()) not in incomplete]
 
 
 def store_of(settings: StudySettings) -> Store:
     """The runs on disk; refuses those of other settings or data."""
-    path = settings.out / RUNS.format(settings.engine)
-    made_by = {"method": METHOD, "torch": torch.__version__, "files": _files(settings)}
-    return Store(path, {**settings.identity(), **made_by}, Run._fields)
+    identity = {
+        **settings.identity(),
+        "method": METHOD,
+        "torch": torch.__version__,
+        "files": fingerprints(settings.train),
+    }
+    return Store(settings.out / f"runs-{settings.engine}.jsonl", identity, Run._fields)
 
 
-def unfinished(settings: StudySettings, store: Store) -> list[Run]:
+def unfinished_runs(settings: StudySettings, store: Store) -> list[Run]:
     """The runs of the stack that a cluster is to train."""
-    left = [run for run in settings.runs() if run not in store]
-    return [run for run in left if not stack.finished(run, settings)]
+    return [
+        run for run in settings.runs() if run not in store and not stack.finished(run, settings)
+    ]
 
 
-def _late(settings: StudySettings, store: Store) -> list[Run]:
-    """The unfinished runs, of which it tells."""
-    if late := unfinished(settings, store):
-        of = f"{len(late)} of {len(settings.runs())} runs have not finished, first {late[0].name}"
-        again = f"--print writes their commands; without {stack.COMMANDS} they are trained here"
-        wanted, gone = ({_pair(run._asdict()) for run in each} for each in (settings.runs(), late))
-        if wanted == gone:
-            raise ValueError(f"{of}, and no seed is whole; {again}")
-        say(f"note: {of}: without their seeds here; {again}", error=True)
-    return late
+def _report_unfinished(unfinished: Sequence[Run], runs: Sequence[Run]) -> None:
+    """Says which runs are left out; ValueError where no seed is whole."""
+    if not unfinished:
+        return
+    count = f"{len(unfinished)} of {len(runs)} runs have not finished, first {unfinished[0].name}"
+    advice = f"--print writes their commands; without {stack.COMMANDS} they are trained here"
+    if _pairs(unfinished) == _pairs(runs):
+        raise ValueError(f"{count}, and no seed is whole; {advice}")
+    say(f"note: {count}: without their seeds here; {advice}", error=True)
 
 
-def _pair(run: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What runs have in common that are compared with one another: they share a start."""
-    return tuple(run[name] for name in Run._fields if name not in ("estimator", "learning_rate"))
+def _pairs(runs: Iterable[Run]) -> set[Pair]:
+    return {pair_of(run._asdict()) for run in runs}
+
+
+def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) -> None:
+    """Raises ValueError where runs of one pair would start from different models."""
+    known: dict[Pair, str | None] = {}
+    for record in store.records.values():
+        _check_start(known, pair_of(record), record["start"], store)
+    for run in missing:
+        _check_start(known, pair_of(run._asdict()), starts.get(run.task), store)
+
+
+def _check_start(
+    known: dict[Pair, str | None], pair: Pair, start: str | None, store: Store
+) -> None:
+    if known.setdefault(pair, start) != start:
+        raise ValueError(
+            f"{store.path}: seed {pair.seed} of {pair.cell.task} began from another model or task; "
+            "with the code and the warm_start/ of then it resumes, or give another --out"
+        )
 
 
 def prepare(settings: StudySettings) -> dict[str, str]:
-    """Makes what runs of each task start from; returns the fingerprints."""
+    """Makes what runs of each task start from; returns fingerprints of model and task."""
     settings.out.mkdir(parents=True, exist_ok=True)
     starts = {}
-    for task in sorted({run.task for run in settings.runs()} - {OWN}):
-        with progress(
-            f"warm start for {task}", inline.TASKS[task].warm_start_steps, "steps"
-        ) as bar:
-            folder = inline.warm_start(task, settings, bar.update)
+    tasks = {run.task for run in settings.runs()} - {OWN}
+    for task in sorted(tasks):
+        steps = TASKS[task].warm_start_steps
+        with progress(f"warm start for {task}", steps, "steps") as bar:
+            folder = prompts.warm_start(task, settings, bar.update)
             if "alike" in settings.mixes:
-                inline.alike(task, settings)
-        starts[task] = fingerprint(folder.glob("*.safetensors"))[:12]
+                prompts.alike(task, settings)
+        weights = fingerprint(folder.glob("*.safetensors"))[:12]
+        starts[task] = f"{weights}-{task_version(TASKS[task])}"
     return starts
 
 
-def _files(settings: StudySettings) -> dict[str, str]:
+def fingerprints(train: Sequence[str]) -> dict[str, str]:
     """Fingerprints of files that flags of training name, and of folders with data and models."""
-    found, flag = {}, ""
-    for word in settings.train:
-        flag, _, value = word.partition("=") if word.startswith("--") else (flag, "", word)
-        for path in map(Path, {value, *value.split(",")} - {""}):
+    fingerprints = {}
+    for flag, value in training_flags(train):
+        holds_data = flag.endswith(("dataset", "name_or_path"))
+        for name in {value, *value.split(",")} - {""}:
+            path = Path(name)
             if path.is_file():
-                found[str(path)] = fingerprint([path])
-            elif path.is_dir() and flag.endswith(("dataset", "name_or_path")):
-                found[str(path)] = fingerprint(each for each in path.rglob("*") if each.is_file())
-    return found
+                fingerprints[str(path)] = fingerprint([path])
+            elif path.is_dir() and holds_data:
+                files = [file for file in path.rglob("*") if file.is_file()]
+                fingerprints[str(path)] = fingerprint(files)
+    return fingerprints
 
 
-def _train(left: list[Run], settings: StudySettings, store: Store, starts: dict[str, str]) -> None:
-    def keep(record: Record) -> None:
-        store.append([{**record, "start": starts.get(record["task"])}])
-        bar.advance()
+def _train(
+    runs: Sequence[Run], settings: StudySettings, store: Store, starts: dict[str, str]
+) -> None:
+    jobs = settings.jobs
+    if jobs is None:
+        jobs = 1 if settings.stack else len(os.sched_getaffinity(0))
+    jobs = min(jobs, len(runs))
+    with progress("study", len(runs), "runs") as bar:
 
-    jobs = settings.jobs or (1 if settings.stack else len(os.sched_getaffinity(0)))
-    with progress("study", len(left), "runs") as bar:
-        if min(jobs, len(left)) == 1:
-            for run in left:
-                keep(_train_one(run, settings, lambda text: bar.update(bar.done, text)))
+        def keep(record: Record) -> None:
+            store.append([{**record, "start": starts.get(record["task"])}])
+            bar.advance()
+
+        if jobs > 1:
+            _train_in_workers(runs, settings, jobs, keep)
             return
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(min(jobs, len(left)), context, _start_worker)
-        try:
-            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers leave it to us
-            waiting = [pool.submit(_in_worker, run, settings) for run in left]
-            signal.signal(signal.SIGINT, handler)
-            for done in as_completed(waiting):
-                keep(done.result())
-        except BaseException:
-            for process in list(pool._processes.values()):
-                process.terminate()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
+        for run in runs:
+            keep(_train_one(run, settings, note=lambda text: bar.update(bar.done, text)))
 
 
-def _train_one(
-    run: Run, settings: StudySettings, note: Callable[[str], None] = lambda text: None
-) -> Record:
-    """One run by the engine of the study; `note` is told of its progress."""
-    if settings.stack:
-        return stack.train(run, settings, note)
-    return inline.train(run, settings)
-
-
-def _in_worker(run: Run, settings: StudySettings) -> Record:
+def _train_in_workers(
+    runs: Sequence[Run], settings: StudySettings, jobs: int, keep: Callable[[Record], None]
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, context, _start_worker)
     try:
-        return _train_one(run, settings)
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers leave it to us
+        futures = [pool.submit(_train_in_worker, run, settings) for run in runs]
+        signal.signal(signal.SIGINT, handler)
+        for future in as_completed(futures):
+            keep(future.result())
+    except BaseException:
+        for process in list(pool._processes.values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _train_one(run: Run, settings: StudySettings, note: Callable[[str], None]) -> Record:
+    """The record of one run by the engine of the study; `note` is given its progress."""
+    if settings.stack:
+        return {**run._asdict(), **stack.train(run, settings, note)._asdict()}
+    return {**run._asdict(), **inline.train(run, settings)._asdict()}
+
+
+def _train_in_worker(run: Run, settings: StudySettings) -> Record:
+    try:
+        return _train_one(run, settings, note=lambda text: None)
     except KeyboardInterrupt:  # its programs have ended
         os._exit(130)
 
@@ -162,9 +198,9 @@ def _start_worker() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parent = multiprocessing.parent_process()
     assert parent is not None
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
 
-    def watch() -> None:
-        connection.wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=watch, daemon=True).start()
+def _end_with(sentinel: Any) -> None:
+    connection.wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)

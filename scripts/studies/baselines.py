@@ -3,6 +3,7 @@
 import json
 import lzma
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
@@ -31,8 +32,9 @@ def wide(rows: pd.DataFrame, index: list[str]) -> pd.DataFrame:
 with lzma.open(HERE / "baselines.jsonl.xz", "rt") as file:
     runs = [json.loads(line) for line in file][1:]
 runs.sort(key=lambda run: (run["prompts"], run["responses"]))
-found = analysis.analyse(runs, "rloo")
-tests = found.differences.set_index(["cell", "estimator", "quantity"])
+findings = analysis.analyse(runs, "rloo")
+all_means = pd.DataFrame(findings.means)
+tests = pd.DataFrame(findings.differences).set_index(["cell", "estimator", "quantity"])
 signs = tests.value.where(tests.p_holm < 0.05, 0.0).to_dict()
 
 
@@ -42,12 +44,11 @@ def mark(row: pd.Series) -> str:
     return "▲" * (sign > 0) + "▼" * (sign < 0)
 
 
-for each in (found.means, found.regret):
-    each["shape"] = [f"{n} x {m}" for n, m in each[SHAPE].to_numpy()]
+all_means["shape"] = [f"{n} x {m}" for n, m in all_means[SHAPE].to_numpy()]
 finals = tests.query("quantity == 'pass1'")
 print(f"{len(runs)} runs, {len(finals)} comparisons, {(finals.p_holm < 0.05).sum()} significant")
 
-best = found.means[found.means.best & (found.means.quantity == "pass1")].copy()
+best = all_means[all_means.best & (all_means.quantity == "pass1")].copy()
 print(f"\nSeeds\n\n{best.groupby('shape', sort=False).seeds.agg(['min', 'max'])}")
 top = best.value == best.groupby("cell").value.transform("max")
 texts = (100 * best.value).map("{:.1f}".format)
@@ -55,13 +56,16 @@ best["text"] = texts.mask(top, "**" + texts + "**") + (" " + best.apply(mark, ax
 show("pass@1", wide(best, ["shape", "task", "mix"]))
 
 regrets = []
-for name, own in page.by_regret(found):
-    row = {"estimator": f"`{name}`"}
-    for shape, each in own.groupby("shape", sort=False).value:
-        row[shape] = f"{each.mean():.1f}, {each.max():.1f}"
-    row["worst in"] = own.cell[own.value.idxmax()]
-    row["all"] = f"{own.value.mean():.1f}"
-    regrets.append(row | {"best in": f"{(own.value == 0).sum()} of {len(own)}"})
+for regret in findings.regret:
+    row = {"estimator": f"`{regret.estimator}`"}
+    points_by_shape = {}
+    for cell, points in regret.points.items():
+        points_by_shape.setdefault(f"{cell.prompts} x {cell.responses}", []).append(points)
+    for shape, points in points_by_shape.items():
+        row[shape] = f"{fmean(points):.1f}, {max(points):.1f}"
+    row["worst in"] = regret.worst_cell.title
+    row["all"] = f"{regret.mean:.1f}"
+    regrets.append(row | {"best in": f"{regret.cells_won} of {len(regret.points)}"})
 columns = ["estimator", *best["shape"].unique(), "all", "worst in", "best in"]
 show("Regret: mean, worst", pd.DataFrame(regrets)[columns].fillna(""))
 
@@ -73,7 +77,7 @@ average = by.agg({"value": "mean", "text": "".join})
 average["text"] = ((100 * average.value).map("{:+.1f} ".format) + average.text).str.strip()
 show("Over the rates, less rloo", wide(average, ["shape", "mix"]))
 
-why = found.means[found.means.best]
+why = all_means[all_means.best]
 index = ["shape", "mix", "task", "estimator"]
 why = why.pivot_table("value", index, "quantity", sort=False)
 variance = why.gradient_variance.unstack()
@@ -90,7 +94,7 @@ print(f"\nRuns that end below 5 % of pass@1\n\n{of.query('sum > 0')}")
 of = lost.query("lost and not mixed and learning_rate > 5e-4")
 print(of.groupby([*SHAPE, "task", "mix", "estimator"]).curve.agg(["size", "first"]))
 for end in ("min", "max"):
-    tried = best.cell.map(found.means.groupby("cell").learning_rate.agg(end))
+    tried = best.cell.map(all_means.groupby("cell").learning_rate.agg(end))
     of = best[best.learning_rate == tried].groupby(["shape", "task", "mix"], sort=False).estimator
     print(f"\nBest at the {end} of the rates tried\n\n{of.agg(', '.join).to_string()}")
 steps = why.steps_to_target.unstack()[["rloo", "js_plus"]]
@@ -102,4 +106,4 @@ print(tests.groupby(["quantity", "estimator"])[["above", "below"]].sum().unstack
 why["m"] = [shape.split()[-1] for shape in why.index.get_level_values("shape")]
 for quantity, by in (("spread", ["mix"]), ("dead", ["mix", "m"])):
     print(f"\n{quantity}\n\n{why.groupby(by)[quantity].agg(['min', 'max']).round(2)}")
-style.save_png(page.regret_picture(found), HERE.parents[1] / "docs/images/regret.png")
+style.save_png(page.regret_picture(findings.regret), HERE.parents[1] / "docs/images/regret.png")

@@ -30,13 +30,16 @@ drawn = []
 for name, shapes in SHAPES.items():
     for shape in shapes:
         runs = [*records(name, shape)]
-        found = analysis.analyse(runs, "js_plus")
+        findings = analysis.analyse(runs, "js_plus")
         drawn += runs if shape in ((32, 2), (32, 4), (64, 2)) else []
         print(f"{name}, {shape[0]} x {shape[1]}")
-        for estimator, own in page.by_regret(found):
-            print(f"  {estimator:12} {own.value.mean():4.1f} {own.value.max():5.1f}")
-        best = found.means[found.means.best & (found.means.quantity == "pass1")]
-        rates = best.set_index(["task", "mix", "estimator"]).learning_rate
+        for regret in findings.regret:
+            print(f"  {regret.estimator:12} {regret.mean:4.1f} {regret.worst:5.1f}")
+        rates = {
+            (row.task, row.mix, row.estimator): row.learning_rate
+            for row in findings.means
+            if row.best and row.quantity == "pass1"
+        }
         by_seed = defaultdict(lambda: defaultdict(list))
         for run in runs:
             cell = run["task"], run["mix"], run["estimator"]
@@ -49,7 +52,8 @@ for name, shapes in SHAPES.items():
             print(
                 f"  js_memory - js_plus, {mix}: {gap.value:+.1f} ({gap.low:.1f} to {gap.high:.1f})"
             )
-found = analysis.analyse(drawn, "rloo")
-for estimator, own in page.by_regret(found):
-    print(f"{len(own)} cells: {estimator:12} {own.value.mean():4.1f} {own.value.max():5.1f}")
-style.save_png(page.regret_picture(found), HERE.parents[1] / "docs/images/memory.png")
+findings = analysis.analyse(drawn, "rloo")
+for regret in findings.regret:
+    cells = f"{len(regret.points)} cells"
+    print(f"{cells}: {regret.estimator:12} {regret.mean:4.1f} {regret.worst:5.1f}")
+style.save_png(page.regret_picture(findings.regret), HERE.parents[1] / "docs/images/memory.png")

@@ -6,24 +6,39 @@ from statistics import fmean, stdev
 import pytest
 from charts import panels_of
 
-from openrlhf_js.study.analysis import analyse, in_words, steps_to, target
-from openrlhf_js.study.page import picture, regret_table, table_of, write
+from openrlhf_js.study.analysis import analyse
+from openrlhf_js.study.design import Run
+from openrlhf_js.study.figures import Figures
+from openrlhf_js.study.page import picture, write
+from openrlhf_js.study.tables import cause_table, outcome_table, regret_table
+from openrlhf_js.study.values import share_until, target
 
 
 def record(estimator, seed, pass1, rate=1e-4, task="sort", curve=(0.0, 0.5, 1.0), **more):
-    cell = {"task": task, "mix": "natural", "prompts": 16, "responses": 2, "vary": ""}
-    names = ("baseline_error", "gradient_variance", "gradient_snr", "dead", "spread")
-    figures = {"reward": (pass1 or 0) / 2, "steps": 30, **dict.fromkeys(names, 1.0)}
-    run = {"estimator": estimator, "learning_rate": rate, "seed": seed, "curve": list(curve)}
-    return {**cell, **figures, **run, "pass1": pass1, **more}
+    """A run's record."""
+    run = Run(task, "natural", 16, 2, "", estimator, rate, seed)
+    figures = Figures(
+        pass1=pass1,
+        reward=(pass1 or 0) / 2,
+        curve=list(curve),
+        steps=30,
+        dead=1.0,
+        baseline_error=1.0,
+        gradient_variance=1.0,
+        gradient_snr=1.0,
+        spread=1.0,
+    )
+    return run._asdict() | figures._asdict() | more
 
 
-def of(rows, estimator, quantity, **settings):
-    wanted = {"estimator": estimator, "quantity": quantity, **settings}
-    (found,) = [
-        row for row in rows.to_dict("records") if all(row[k] == v for k, v in wanted.items())
+def row_of(rows, estimator, quantity, learning_rate=None):
+    (row,) = [
+        row
+        for row in rows
+        if (row.estimator, row.quantity) == (estimator, quantity)
+        and learning_rate in (None, row.learning_rate)
     ]
-    return found
+    return row
 
 
 RLOO = {1e-4: [0.30, 0.40, 0.50], 2e-4: [0.10, 0.20, 0.60]}
@@ -31,7 +46,7 @@ JS = {1e-4: [0.35, 0.40, 0.54], 2e-4: [0.45, 0.50, 0.70]}
 
 
 @pytest.fixture
-def found():
+def findings():
     records = [
         record(name, seed, value, rate)
         for name, rates in (("rloo", RLOO), ("js", JS))
@@ -41,92 +56,86 @@ def found():
     return analyse(reversed(records), "rloo")
 
 
-def test_each_estimator_is_compared_at_its_own_best_rate_and_at_each(found):
-    best = found.means[found.means.best & (found.means.quantity == "reward")]
-    assert dict(zip(best.estimator, best.learning_rate, strict=True)) == {"rloo": 1e-4, "js": 2e-4}
-    row = of(found.differences, "js", "pass1")
+def test_each_estimator_is_compared_at_its_own_best_rate_and_at_each(findings):
+    best = [row for row in findings.means if row.best and row.quantity == "reward"]
+    assert {row.estimator: row.learning_rate for row in best} == {"rloo": 1e-4, "js": 2e-4}
+    row = row_of(findings.differences, "js", "pass1")
     gains = [0.45 - 0.30, 0.50 - 0.40, 0.70 - 0.50]
-    assert row["value"] == pytest.approx(fmean(gains))
+    assert row.value == pytest.approx(fmean(gains))
     half = 4.302653 * stdev(gains) / math.sqrt(3)  # t with 2 degrees of freedom
-    assert (row["low"], row["high"]) == pytest.approx((fmean(gains) - half, fmean(gains) + half))
-    assert row["seeds"] == 3 and row["p_holm"] == row["p"]
-    same = of(found.at_each_rate, "js", "pass1", learning_rate=1e-4)
-    assert same["value"] == pytest.approx(fmean([0.05, 0.0, 0.04]))
-    tolerance = of(found.differences, "js", "any_rate")
-    assert tolerance["value"] == pytest.approx(
+    assert (row.low, row.high) == pytest.approx((fmean(gains) - half, fmean(gains) + half))
+    assert row.seeds == 3 and row.p_holm == row.p
+    same_rate = row_of(findings.at_each_rate, "js", "pass1", learning_rate=1e-4)
+    assert same_rate.value == pytest.approx(fmean([0.05, 0.0, 0.04]))
+    tolerance = row_of(findings.differences, "js", "any_rate")
+    assert tolerance.value == pytest.approx(
         fmean([fmean([0.35, 0.45]) - 0.2, 0.45 - 0.3, 0.62 - 0.55])
     )
 
 
 def test_p_values_are_corrected_over_all_cells():
-    values = {"bloo": [0.52, 0.61, 0.72], "js": [0.51, 0.62, 0.71], "rloo": [0.4, 0.5, 0.6]}
-    records = [
-        record(name, seed, value + (0.05 if task == "maze" and name == "js" else 0), task=task)
-        for task in ("sort", "maze")
-        for name, each in values.items()
-        for seed, value in enumerate(each)
-    ]
-    rows = analyse(records, "rloo").differences.query("quantity == 'pass1'")
-    least = rows.loc[rows.p.idxmin()]
-    assert len(rows) == 4 and least.p_holm == pytest.approx(min(1, 4 * least.p))
+    records = []
+    for task, js in {"sort": [0.51, 0.62, 0.71], "maze": [0.56, 0.67, 0.76]}.items():
+        finals = {"bloo": [0.52, 0.61, 0.72], "js": js, "rloo": [0.4, 0.5, 0.6]}
+        for name, values in finals.items():
+            records += [record(name, seed, value, task=task) for seed, value in enumerate(values)]
+    differences = analyse(records, "rloo").differences
+    rows = [row for row in differences if row.quantity == "pass1"]
+    least = min(rows, key=lambda row: row.p)
+    assert len(rows) == 4
+    assert least.p_holm == pytest.approx(4 * least.p)
 
 
 def test_steps_to_a_target():
     rising = [0.0, 0.3, 0.6, 0.9]  # averaged over neighbours: 0.15, 0.3, 0.6, 0.75
-    assert steps_to(0.45, rising) == pytest.approx((1 + 0.5 + 0.5) / 4)
-    assert steps_to(0.1, rising) == pytest.approx(0.5 / 4)  # from the start
-    assert steps_to(0.8, rising) == 1.0  # never
+    assert share_until(0.45, rising) == pytest.approx((1 + 0.5 + 0.5) / 4)
+    assert share_until(0.1, rising) == pytest.approx(0.5 / 4)  # from the start
+    assert share_until(0.8, rising) == 1.0  # never
     assert target([[0.2, 0.9, 0.7]]) == pytest.approx(0.6)
     assert target([[0.5, 0.9, 0.4]]) is None
 
 
 def test_regret_is_the_distance_to_the_best_of_the_cell():
-    records = [
-        record(name, seed, value, task=task)
-        for task, finals in {
-            "sort": {"rloo": 0.5, "bloo": 0.7, "js": 0.6},
-            "maze": {"rloo": 0.5, "bloo": 0.1, "js": 0.5},
-        }.items()
-        for name, value in finals.items()
-        for seed in range(2)
-    ]
-    names = ["estimator", "mean regret, points", "worst, points", "where", "best in"]
-    maze = "maze, natural, 16 x 2"
-    assert [tuple(map(row.get, names)) for row in regret_table(analyse(records, "rloo"))] == [
-        ("js", "5.0", "10.0", "sort, natural, 16 x 2", "1 of 2 cells"),
-        ("rloo", "10.0", "20.0", "sort, natural, 16 x 2", "1 of 2 cells"),
-        ("bloo", "20.0", "40.0", maze, "1 of 2 cells"),
-    ]
+    finals = {
+        "sort": {"rloo": 0.5, "bloo": 0.7, "js": 0.6},
+        "maze": {"rloo": 0.5, "bloo": 0.1, "js": 0.5},
+    }
+    records = []
+    for task, by_name in finals.items():
+        for name, value in by_name.items():
+            records += [record(name, seed, value, task=task) for seed in range(2)]
+    js, rloo, bloo = regret_table(analyse(records, "rloo"))
+    assert list(js.values()) == ["js", "5.0", "10.0", "sort, natural, 16 x 2", "1 of 2 cells"]
+    assert list(rloo.values()) == ["rloo", "10.0", "20.0", "sort, natural, 16 x 2", "1 of 2 cells"]
+    assert list(bloo.values()) == ["bloo", "20.0", "40.0", "maze, natural, 16 x 2", "1 of 2 cells"]
 
 
-def test_a_table_and_a_sentence_of_one_cell(found):
-    (js, rloo), (why, _) = table_of(found, "sort, natural, 16 x 2", "rloo")
-    assert why["gradient variance"] == "1 ± 0, p 1"
+def test_the_tables_of_one_cell(findings):
+    cell = "sort, natural, 16 x 2"
+    assert cause_table(findings, cell)[0]["gradient variance"] == "1 ± 0, p 1"
+    js, rloo = outcome_table(findings, cell)
     assert rloo["pass@1"] == rloo["pass@1 - rloo"] == "40.0 ± 24.8"
     assert rloo["any rate - rloo"].startswith("35.0 ±")
     assert (js["best rate"], js["pass@1"]) == ("0.0002", "55.0 ± 32.9")
     assert js["pass@1 - rloo"] == "+15.0 ± 12.4, p 0.035"
-    assert in_words(found, "rloo") == [
-        "sort, natural, 16 x 2: js +15.0 points of pass@1 over rloo "
-        "(+2.6 to +27.4, paired over 3 seeds)"
-    ]
-    assert regret_table(found) == []
+    assert regret_table(findings) == []
 
 
-def test_the_picture_has_curves_and_differences(found):
-    curves, apart = panels_of(picture(found, "rloo", "a model"))
+def test_the_picture_has_curves_and_differences(findings):
+    curves, differences = panels_of(picture(findings, "a model"))
     for name in ("rloo", "js"):
         assert curves.lines[name].x.tolist() == [5, 15, 25]
         assert curves.lines[name].value.tolist() == [0.0, 0.5, 1.0]
-    assert apart.lines["js"].value.tolist() == [pytest.approx(15)]
-    assert apart.lines["js"]["at"].tolist() == ["natural"]
+    assert differences.lines["js"].value.tolist() == [pytest.approx(15)]
+    assert differences.lines["js"]["at"].tolist() == ["natural"]
 
 
 def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
-    found = analyse([record("rloo", 0, None, reward=0.5), record("js", 0, None, reward=1)], "rloo")
-    assert found.differences.empty and found.regret.empty and in_words(found, "rloo") == []
-    assert table_of(found, "sort, natural, 16 x 2", "rloo")[0][1]["reward - rloo"] == ""
-    assert len(panels_of(picture(found, "rloo", ""))) == 1  # without differences
-    assert (
-        ",0.5,,,1," in write(tmp_path, found, "rloo", "a title").with_name("rows.csv").read_text()
-    )
+    records = [record("rloo", 0, None, reward=0.5), record("js", 0, None, reward=1)]
+    findings = analyse(records, "rloo")
+    assert findings.differences == [] and findings.regret == []
+    js = outcome_table(findings, "sort, natural, 16 x 2")[1]
+    assert js["reward - rloo"] == ""
+    assert len(panels_of(picture(findings, ""))) == 1  # without differences
+    page = write(tmp_path, findings, "a title")
+    assert ",0.5,,,1," in page.with_name("rows.csv").read_text()

@@ -1,4 +1,4 @@
-"""The inline engine: pairs of runs, its gradient, and its records."""
+"""The inline engine: pairs of runs, their prompts, the gradient, and what is measured."""
 
 import math
 from dataclasses import replace
@@ -8,190 +8,291 @@ from statistics import fmean
 import pytest
 import torch
 
-from openrlhf_js.study import inline
+from openrlhf_js.common.settings import SettingsError
+from openrlhf_js.study import inline, prompts, rollout
 from openrlhf_js.study.design import Run, StudySettings
+from openrlhf_js.study.run_estimator import RunEstimator
+from openrlhf_js.study.value_tracker import ValueTracker
 from openrlhf_js.tasks.base import scored
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE
-
-SETTINGS = {"steps": 20, "held_out": 20, "width": 16, "layers": 1, "samples": 2, "seeds": 2}
-ALL = ["rloo", "js", "remax"]
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     """A study whose model has learned nothing, and whose rewards are those of random text."""
-    folder = tmp_path_factory.mktemp("study")
-    made = StudySettings(estimators=ALL, mixes=["natural", "mixed"], out=folder, **SETTINGS)
+    study = StudySettings(
+        estimators=["rloo", "js", "remax"],
+        mixes=["natural", "mixed"],
+        steps=20,
+        seeds=2,
+        held_out=20,
+        samples=2,
+        width=16,
+        layers=1,
+        out=tmp_path_factory.mktemp("study"),
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TASKS, "sort", replace(TASKS["sort"], warm_start_steps=3, score=by_chance))
-        inline.warm_start("sort", made, lambda step: None)
-        yield made
+        by_chance = replace(TASKS["sort"], warm_start_steps=3, score=score_by_chance)
+        patch.setitem(TASKS, "sort", by_chance)
+        prompts.warm_start("sort", study, on_step=lambda step: None)
+        yield study
 
 
-def by_chance(text, label):
-    return scored("correct" if sum(map(ord, text)) % 3 == 0 else "wrong", "")
+@pytest.fixture
+def policy(settings):
+    return load(settings.start_of("sort"))
+
+
+def score_by_chance(text, label):
+    correct = sum(map(ord, text)) % 3 == 0
+    return scored("correct" if correct else "wrong", "")
+
+
+def first_run(settings, **changes):
+    return settings.runs()[0]._replace(**changes)
 
 
 def train(settings, **changes):
-    run = settings.runs()[0]._replace(**changes)
-    return inline.train(run, settings)
+    return inline.train(first_run(settings, **changes), settings)
+
+
+def sampled(policy, problems, greedy=False):
+    generator = torch.Generator().manual_seed(0)
+    return rollout.sample(policy, TASKS["sort"], problems, 2, generator, greedy=greedy)
 
 
 def test_runs_of_one_seed_have_the_same_prompts_in_the_same_order(settings):
     runs = settings.runs()
     assert len(set(runs)) == len(runs) == 2 * 2 * 3
-    prompts = {run: inline.problems(run, settings) for run in runs}
-    for run, given in prompts.items():
-        assert len(given) == 20 * 16
-        pairs = [o for o in runs if (o.seed, o.mix) == (run.seed, run.mix)]
-        assert all(prompts[other] == given for other in pairs)
-        others = [prompts[o] for o in runs if o.seed != run.seed and o.mix == run.mix]
-        assert all(given[:16] != other[:16] for other in others)
-    held_out = {each.prompt for each in inline.held_out("sort", settings)}
-    assert not held_out & {each.prompt for given in prompts.values() for each in given}
+    problems = {run: prompts.training_problems(run, settings) for run in runs}
+    for run in runs:
+        assert len(problems[run]) == 20 * 16
+        for other in runs:
+            if other.mix != run.mix:
+                continue
+            if other.seed == run.seed:
+                assert problems[other] == problems[run]
+            else:
+                assert problems[other][:16] != problems[run][:16]
+
+
+def test_no_prompt_is_both_trained_on_and_held_out(settings):
+    held_out = {problem.prompt for problem in prompts.held_out("sort", settings)}
+    for run in settings.runs():
+        trained_on = {problem.prompt for problem in prompts.training_problems(run, settings)}
+        assert not held_out & trained_on
 
 
 def test_a_run_is_repeated_exactly_and_starts_as_its_pair_does(settings):
-    js, again, rloo = (train(settings, estimator=name) for name in ("js", "js", "rloo"))
-    assert js == again
-    assert js["curve"][0] == rloo["curve"][0]  # the first step's responses are the same
-    assert js["curve"] != rloo["curve"] and js["curve"] != train(settings, seed=1)["curve"]
-    assert fmean(js["curve"]) == pytest.approx(js["reward"], abs=1e-3)
-    assert 0 <= js["pass1"] <= 1 and js["gradient_variance"] > 0
-    assert rloo["baseline_error"] == pytest.approx(1) and js["baseline_error"] != 1
+    js = train(settings, estimator="js")
+    rloo = train(settings, estimator="rloo")
+    assert train(settings, estimator="js") == js
+    assert js.curve[0] == rloo.curve[0]  # the first step's responses are the same
+    assert js.curve != rloo.curve
+    assert js.curve != train(settings, estimator="js", seed=1).curve
+    assert fmean(js.curve) == pytest.approx(js.reward, abs=1e-3)
+    assert 0 <= js.pass1 <= 1
+    assert js.gradient_variance > 0
+    assert rloo.baseline_error == pytest.approx(1)
+    assert js.baseline_error != 1
 
 
-def test_a_mix_has_a_third_that_is_solved_and_a_third_that_cannot_be(settings):
-    run = settings.runs()[0]._replace(mix="mixed")
-    given = inline.problems(run, settings)
-    labels = [each.label for each in given[:300]]
+def test_a_mix_has_a_third_that_is_solved_and_a_third_that_cannot_be(settings, policy):
+    problems = prompts.training_problems(first_run(settings, mix="mixed"), settings)
+    labels = [problem.label for problem in problems[:300]]
     assert labels.count(SOLVED) == labels.count(UNSOLVABLE) == 100
-    policy = load(settings.start_of("sort"))
-    rates = inline.pass_rates(policy, TASKS["sort"], given[:30], 2)
-    assert rates[1::3] == [1.0] * 10 and rates[2::3] == [0.0] * 10
-    assert train(settings, mix="mixed")["spread"] > 0.35  # values of 0, 1 and about 1/3
+    rates = rollout.pass_rates(policy, TASKS["sort"], problems[:30], samples=2)
+    assert rates[1::3] == [1.0] * 10
+    assert rates[2::3] == [0.0] * 10
+    assert train(settings, mix="mixed").spread > 0.35  # values of 0, 1 and about 1/3
 
 
 def test_alike_are_the_prompts_of_the_middle_third_by_pass_rate(settings, monkeypatch):
-    run = settings.runs()[0]._replace(mix="alike")
-    rated = lambda policy, task, given, samples: [len(each.prompt) / 99 for each in given]  # noqa: E731
-    monkeypatch.setattr(inline, "pass_rates", rated)
-    lengths = {len(each.prompt) for each in inline.problems(run, settings)}
+    def rate_by_length(policy, task, problems, samples):
+        return [len(problem.prompt) / 99 for problem in problems]
+
+    monkeypatch.setattr(prompts, "pass_rates", rate_by_length)
+    problems = prompts.training_problems(first_run(settings, mix="alike"), settings)
+    lengths = {len(problem.prompt) for problem in problems}
     assert lengths <= {len("sort(123)="), len("sort(1234)=")}  # of 2 to 5 digits
     (settings.start_of("sort") / "alike.txt").unlink()
 
 
-def test_distinct_prompts_come_again_once_in_every_pass_and_are_remembered(settings):
-    again = settings.model_copy(update={"distinct": 40})
-    run = settings.runs()[0]._replace(mix="mixed")
-    given = inline.problems(run, again)
-    passes = [sorted(given[start : start + 40]) for start in range(0, 320, 40)]
-    assert len(given) == 320 and all(each == passes[0] for each in passes)
-    assert given[:40] != given[40:80]
-    assert all(each.label == SOLVED for each in given[1:40:3] + given[41:80:3])
-    assert again.identity() != settings.identity()
-    plain, memory, tracker = (
-        train(again, mix="mixed", estimator=name) for name in ("js_plus", "js_memory", "spo")
-    )
-    warm = again.model_copy(update={"offline": 8})
-    assert warm.identity() != again.identity()
-    assert (
-        train(warm, mix="mixed", estimator="js_memory")["baseline_error"] < memory["baseline_error"]
-    )
-    assert train(warm, estimator="spo", responses=1)["baseline_error"] is None
-    assert memory["baseline_error"] < 0.8 * plain["baseline_error"]
-    assert 0 <= tracker["pass1"] <= 1 and tracker["baseline_error"] is None
+def test_distinct_prompts_come_again_once_in_every_pass(settings):
+    repeating = settings.model_copy(update={"distinct": 40})
+    problems = prompts.training_problems(first_run(settings, mix="mixed"), repeating)
+    assert len(problems) == 320
+    passes = [problems[start : start + 40] for start in range(0, 320, 40)]
+    for one_pass in passes:
+        assert sorted(one_pass) == sorted(passes[0])
+        solved = one_pass[1::3]
+        assert all(problem.label == SOLVED for problem in solved)
+    assert passes[0] != passes[1]
+    assert repeating.identity() != settings.identity()
 
 
-def test_a_tracker_starts_from_samples_and_forgets_as_fast_as_the_policy_moves(settings):
-    policy, task = load(settings.start_of("sort")), TASKS["sort"]
-    run = settings.runs()[0]._replace(responses=2)
-    given = inline.problems(run, settings)[:4]
-    keys, right = torch.arange(4), torch.tensor([8, 0, 3, 4]).double()
-    tracker = inline.ValueTracker(keys, right, 8)
-    start = torch.stack([*tracker.counts.values()])
-    assert torch.allclose(start, torch.stack([right + 0.5, 8.5 - right], 1) / 9 * 8)
-    batch = inline._sample(policy, task, given, run, torch.Generator().manual_seed(0))
-    batch = batch._replace(rewards=torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]))
-    found = tracker.advantage(keys, batch.rewards)
-    expected = batch.rewards - (start[:, 0] / start.sum(1))[:, None]
-    assert torch.allclose(found, (expected - expected.mean()) / expected.std())
-    added = torch.tensor([[2.0, 0], [1, 1], [0, 2], [1, 1]])
-    tracker.update(keys, batch, policy)
-    once = torch.stack([*tracker.counts.values()])
-    assert torch.allclose(once, 0.96 * start + added)  # nothing has moved yet
-    batch = batch._replace(responses=torch.cat([batch.responses, batch.responses[:, -1:]], 1))
+def test_prompts_that_come_again_are_remembered(settings):
+    repeating = settings.model_copy(update={"distinct": 40})
+    without_memory = train(repeating, mix="mixed", estimator="js_plus")
+    memory = train(repeating, mix="mixed", estimator="js_memory")
+    tracker = train(repeating, mix="mixed", estimator="spo")
+    assert memory.baseline_error < 0.8 * without_memory.baseline_error
+    assert 0 <= tracker.pass1 <= 1
+    assert tracker.baseline_error is None
+
+    offline = repeating.model_copy(update={"offline": 8})
+    assert offline.identity() != repeating.identity()
+    warm_memory = train(offline, mix="mixed", estimator="js_memory")
+    assert warm_memory.baseline_error < memory.baseline_error
+    assert train(offline, estimator="spo", responses=1).baseline_error is None
+
+
+def counts_of(tracker):
+    return torch.stack(list(tracker.counts.values()))
+
+
+def test_a_tracker_starts_from_samples_and_its_advantages_are_normalised(settings, policy):
+    keys = torch.arange(4)
+    right = torch.tensor([8.0, 0, 3, 4], dtype=torch.float64)
+    tracker = ValueTracker(keys, right, samples=8)
+    counts = torch.stack([right + 0.5, 8.5 - right], 1) / 9 * 8
+    torch.testing.assert_close(counts_of(tracker), counts)
+    rewards = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
+    values = counts[:, :1] / counts.sum(1, keepdim=True)
+    expected = (rewards - values - (rewards - values).mean()) / (rewards - values).std()
+    torch.testing.assert_close(tracker.advantages(keys, rewards), expected)
+    empty = ValueTracker(keys[:1], torch.zeros(1), samples=0)
+    assert empty.counts[0].tolist() == [0.5, 0.5]
+
+
+def test_a_tracker_forgets_as_fast_as_the_policy_moves(settings, policy):
+    keys = torch.arange(4)
+    problems = prompts.training_problems(first_run(settings), settings)[:4]
+    rewards = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
+    added = torch.tensor([[2.0, 0], [1, 1], [0, 2], [1, 1]], dtype=torch.float64)
+    tracker = ValueTracker(keys, torch.full((4,), 4.0, dtype=torch.float64), samples=8)
+    start = counts_of(tracker)
+    visit = sampled(policy, problems)._replace(rewards=rewards)
+    tracker.update(keys, visit, policy)
+    first = counts_of(tracker)
+    torch.testing.assert_close(first, 0.96 * start + added)  # nothing has moved yet
+
+    longer = torch.cat([visit.responses, visit.responses[:, -1:]], 1)
     policy.model.lm_head.weight.data *= 1.01
-    tracker.update(keys, batch, policy)
-    kept = (torch.stack([*tracker.counts.values()]) - added) / once
-    assert torch.allclose(kept[:, 0], kept[:, 1])
-    assert (kept > 0.8749).all() and (kept < 0.96).any()  # the other responses of a prompt moved
-    assert inline.ValueTracker(keys[:1], torch.zeros(1), 0).counts[0].tolist() == [0.5, 0.5]
+    tracker.update(keys, visit._replace(responses=longer), policy)
+    kept = (counts_of(tracker) - added) / first
+    torch.testing.assert_close(kept[:, 0], kept[:, 1])
+    assert (kept > 0.8749).all()
+    assert (kept < 0.96).any()  # the responses of the last visit have moved
 
 
-def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings):
-    policy, task = load(settings.start_of("sort")), TASKS["sort"]
-    run = settings.runs()[0]
-    given = inline.problems(run, settings)[:16]
-    batch = inline._sample(policy, task, given, run, torch.Generator().manual_seed(0))
-    weights = torch.randn(16, 2, generator=torch.Generator().manual_seed(1))
-    pad, end = policy.tokenizer.pad_token_id, policy.tokenizer.eos_token_id
-    assert batch.responses.shape == (32, 6)
-    batch.responses[0] = torch.tensor([5, pad, 7, end, pad, pad])  # the first pad was sampled
-    valid = torch.ones(32, 6, dtype=torch.bool)
-    for row, tokens in enumerate(batch.responses.tolist()):
-        valid[row, tokens.index(end) + 1 if end in tokens else 6 :] = False
-    assert valid[0].tolist() == [True] * 4 + [False] * 2
-    loss = -(policy.log_probs(batch.prompts, batch.responses) * valid).sum(1)
+def slow_valid(responses, end):
+    """(b, T) whether a token comes before the end or is it."""
+    valid = torch.ones_like(responses, dtype=torch.bool)
+    for row, tokens in enumerate(responses.tolist()):
+        if end in tokens:
+            valid[row, tokens.index(end) + 1 :] = False
+    return valid
+
+
+def slow_gradients(policy, batch, valid, weights):
+    """(b, parameters) what each response contributes, one after the other."""
+    log_probs = policy.log_probs(batch.prompts, batch.responses)
+    losses = -(log_probs * valid).sum(1) * weights.ravel() / valid.sum()
     parameters = list(policy.model.parameters())
-    each = [
-        torch.autograd.grad(one, parameters, retain_graph=True) for one in loss * weights.ravel()
-    ]
-    vectors = torch.stack([torch.cat([g.ravel() for g in one]) for one in each]) / valid.sum()
-    for parts in (1, 4):
-        policy.model.zero_grad()
-        sums = inline._backward(policy, batch, weights, parts)
-        found = torch.cat([p.grad.ravel() for p in parameters])
-        torch.testing.assert_close(found, vectors.sum(0), atol=1e-6, rtol=1e-4)
-    blocks = vectors.view(4, 8, -1).sum(1)
-    assert sums.squares == pytest.approx(float(blocks.square().sum()), rel=1e-3)
-    assert sums.square_of_sum == pytest.approx(float(found.square().sum()), rel=1e-3)
-    assert (sums.responses, sums.squared_responses) == (32, 4 * 64)
+    rows = []
+    for loss in losses:
+        gradients = torch.autograd.grad(loss, parameters, retain_graph=True)
+        rows.append(torch.cat([gradient.ravel() for gradient in gradients]))
+    return torch.stack(rows)
 
 
-def test_remax_gets_the_reward_of_a_greedy_response(settings):
-    policy, run = load(settings.start_of("sort")), settings.runs()[2]
-    assert run.estimator == "remax"
-    given = inline.problems(run, settings)[:16]
-    batch = inline._sample(policy, TASKS["sort"], given, run, torch.Generator().manual_seed(0))
-    assert batch.greedy.shape == (16,) and set(batch.greedy.tolist()) <= {0.0, 1.0}
-    assert math.isfinite(train(settings, estimator="remax")["gradient_variance"])
+def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings, policy):
+    problems = prompts.training_problems(first_run(settings), settings)[:16]
+    batch = sampled(policy, problems)
+    assert batch.responses.shape == (32, 6)
+    pad = policy.tokenizer.pad_token_id
+    end = policy.tokenizer.eos_token_id
+    batch.responses[0] = torch.tensor([5, pad, 7, end, pad, pad])  # the first pad was sampled
+    valid = slow_valid(batch.responses, end)
+    assert valid[0].tolist() == [True, True, True, True, False, False]
+    weights = torch.randn(16, 2, generator=torch.Generator().manual_seed(1))
+    by_response = slow_gradients(policy, batch, valid, weights)
+    gradient = by_response.sum(0)
+    for micro_batches in (1, 4):
+        sums = inline.set_gradient(policy, batch, weights, micro_batches)
+        made = torch.cat([weight.grad.ravel() for weight in policy.model.parameters()])
+        torch.testing.assert_close(made, gradient, atol=1e-6, rtol=1e-4)
+    by_micro_batch = by_response.view(4, 8, -1).sum(1)
+    assert sums.squares == pytest.approx(float(by_micro_batch.square().sum()), rel=1e-3)
+    assert sums.square_of_sum == pytest.approx(float(gradient.square().sum()), rel=1e-3)
+    assert sums.responses == 32
+    assert sums.squared_responses == 4 * 8**2
+
+
+def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
+    assert RunEstimator("remax", policy).needs_greedy
+    problems = prompts.training_problems(first_run(settings), settings)[:16]
+    greedy_rewards = sampled(policy, problems, greedy=True).greedy_rewards
+    assert greedy_rewards.shape == (16,)
+    assert set(greedy_rewards.tolist()) <= {0.0, 1.0}
+    assert math.isfinite(train(settings, estimator="remax").gradient_variance)
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
-        ({"tasks": ["chess"]}, "'chess' is none of sort, countdown, maze"),
-        ({"estimators": ["gae"]}, "'gae' is none of"),
-        ({"engine": "stack", "estimators": ["reinforce"]}, "'reinforce' is none of"),  # whitened
-        ({"responses": [1]}, "--responses 1 is too few"),
+        ({"tasks": ["chess"]}, "unknown task 'chess'; choose from sort, countdown, maze"),
+        ({"estimators": ["gae"]}, "unknown estimator of engine inline 'gae'"),
+        # OpenRLHF's own whitens advantages
+        (
+            {"engine": "stack", "estimators": ["reinforce"]},
+            "unknown estimator of engine stack 'reinforce'",
+        ),
+        ({"responses": [1]}, "rloo needs at least 2 responses per prompt, got 1"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),
         ({"engine": "stack", "vary": ["js.loss"]}, "must be NAME=A,B"),
+        ({"seeds": 0}, "--seeds 0 must be a number above 0, or FIRST-LAST: 100-109"),
+        ({"seeds": "9-8"}, "--seeds 9-8 must be"),
+        ({"seeds": "1,2"}, "--seeds 1,2 must be"),
         ({"reference": "js1"}, "--reference js1 is not among the estimators"),
         ({"train": ["--x"]}, "need --engine stack"),
         ({"engine": "stack", "width": 64}, "no model so narrow: --width 128"),
         ({"engine": "stack", "mixes": ["alike"]}, "'alike' is for the inline engine"),
     ],
 )
-def test_what_cannot_be_studied_is_refused(flags, told):
-    with pytest.raises(Exception, match=told):
+def test_what_cannot_be_studied_is_refused(flags, message):
+    with pytest.raises(SettingsError, match=message):
         StudySettings(**flags)
+
+
+def other_score(text, label):
+    return scored("wrong" if text == label else "correct", "")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"slip": 0.5}, {"warm_start_steps": 9}, {"score": other_score}, {"prompt": lambda item: "a"}],
+)
+def test_a_changed_task_is_another_task(settings, monkeypatch, change):
+    start = settings.start_of("sort")
+    assert settings.start_of("sort") == start
+    monkeypatch.setitem(TASKS, "sort", replace(TASKS["sort"], **change))
+    assert settings.start_of("sort") != start
+
+
+def test_seeds_are_a_number_or_begin_anywhere():
+    assert list(StudySettings(seeds=3).seed_range) == [0, 1, 2]
+    assert list(StudySettings(seeds="100-102").seed_range) == [100, 101, 102]
+    runs = StudySettings(seeds="7-8", estimators=["js"]).runs()
+    assert [run.seed for run in runs] == [7, 8]
 
 
 def test_a_run_is_listed_once_and_has_one_name():
     twice = StudySettings(estimators=["js", "js"], learning_rates=[1e-4, 0.0001], seeds=1)
-    assert len(twice.runs()) == 1 and twice.compared_with == "js"
+    assert len(twice.runs()) == 1
+    assert twice.compared_with == "js"
     run = Run("own", "natural", 64, 2, "js.loss=constant", "js", 2e-6, 3)
     assert run.name == "own-natural-64x2-js.loss=constant-js-2e-06-3"
     assert Path(run.name).name == run.name

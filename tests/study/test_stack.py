@@ -1,19 +1,17 @@
-"""The stack engine up to the training program: commands, job arrays, and what logs say."""
+"""The stack engine up to the training program: commands, unfinished runs, and what logs say."""
 
 import itertools
 import json
-import os
 import pickle
 import shlex
-import subprocess
 from pathlib import Path
+from statistics import fmean
 
 import pytest
-import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from openrlhf_js.cli import study as cli
-from openrlhf_js.study import inline, running, stack
+from openrlhf_js.study import figures, prompts, running, stack
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.tiny.supervise import ProgramFailed
 
@@ -21,13 +19,8 @@ OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl"]
 
 
 def study(folder, **changes):
-    given = {"engine": "stack", "estimators": ["rloo", "grpo"], "steps": 20, "seeds": 2}
-    return StudySettings(**{**given, "out": folder, **changes})
-
-
-def flags(words):
-    """Of flags that occur twice, the last value, as argparse has it."""
-    return dict(itertools.pairwise(words))
+    settings = {"engine": "stack", "estimators": ["rloo", "grpo"], "steps": 20, "seeds": 2}
+    return StudySettings(**(settings | changes), out=folder)
 
 
 def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
@@ -36,14 +29,23 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
     )
     runs = settings.runs()
     assert len(runs) == 8
-    found = flags(stack.words(runs[-1], settings))
-    assert found["--actor.model_name_or_path"] == "m"
-    assert found["--algo.advantage.estimator"] == "group_norm"  # OpenRLHF's name of grpo
-    assert (found["--train.seed"], found["--js.max_steps"]) == ("1", "20")
-    assert (found["--js.loss"], found["--train.batch_size"]) == ("token_mean", "32")
-    for other in ({"train": [*OWN, "--train.seed", "3"]}, {"train": OWN, "vary": ["train.seed=3"]}):
-        with pytest.raises(ValueError, match=r"--train\.seed itself"):
-            stack.words(study(tmp_path, **other).runs()[0], study(tmp_path, **other))
+    command = stack.training_command(runs[-1], settings)
+    flags = dict(itertools.pairwise(command))  # the last value of a flag counts, as in argparse
+    assert flags["--actor.model_name_or_path"] == "m"
+    assert flags["--algo.advantage.estimator"] == "group_norm"  # OpenRLHF's name of grpo
+    assert flags["--train.seed"] == "1"
+    assert flags["--js.max_steps"] == "20"
+    assert flags["--js.loss"] == "token_mean"
+    assert flags["--train.batch_size"] == "32"
+
+
+@pytest.mark.parametrize(
+    "taken", [{"train": [*OWN, "--train.seed", "3"]}, {"train": OWN, "vary": ["train.seed=3"]}]
+)
+def test_what_the_study_sets_itself_is_refused(tmp_path, taken):
+    settings = study(tmp_path, **taken)
+    with pytest.raises(ValueError, match=r"--train\.seed itself"):
+        stack.training_command(settings.runs()[0], settings)
 
 
 def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
@@ -55,15 +57,19 @@ def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
     run = settings.runs()[0]
     parser = upstream_parser()
     plugin_flags.add_flags(parser)
-    parsed = vars(parser.parse_args(stack.words(run, settings)[3:]))
+    command = stack.training_command(run, settings)
+    parsed = vars(parser.parse_args(command[3:]))
     assert parsed["actor.model_name_or_path"] == str(settings.start_of("sort"))
-    assert parsed["train.micro_batch_size"] == 8 and parsed["js.group_micro_batches"]
+    assert parsed["train.micro_batch_size"] == 8
+    assert parsed["js.group_micro_batches"]
     assert parsed["actor.lr_scheduler"] == "constant"
     assert parsed["rollout.n_samples_per_prompt"] == 2
     lines = Path(parsed["data.prompt_dataset"]).read_text().splitlines()
-    given = inline.problems(run, settings)
-    assert [json.loads(line)["input"] for line in lines] == [each.prompt for each in given]
-    assert [json.loads(line)["label"] for line in lines] == [each.label for each in given]
+    problems = prompts.training_problems(run, settings)
+    for line, problem in zip(lines, problems, strict=True):
+        row = json.loads(line)
+        assert row["input"] == problem.prompt
+        assert row["label"] == problem.label
 
 
 def trained(run, settings):
@@ -79,33 +85,33 @@ def trained(run, settings):
         writer.add_scalar("eval/eval_d_pass1", 0.75, 20)
     config = {"flags": {}, "versions": {}, "outcome": "done"}
     (log / "openrlhf_js_config.json").write_text(json.dumps(config))
-    (folder / "command.txt").write_text(shlex.join(stack.words(run, settings)))
+    (folder / "command.txt").write_text(shlex.join(stack.training_command(run, settings)))
 
 
 def test_a_cluster_gets_the_runs_that_have_not_finished(tmp_path, capsys):
-    folder, data = tmp_path / "a study", tmp_path / "d.jsonl"
+    folder = tmp_path / "a study"
+    data = tmp_path / "d.jsonl"
     data.write_text("{}")
     printed = study(folder, train=["--data.prompt_dataset", str(data)], print=True)
     cli.work(printed)
     commands = (folder / "commands.txt").read_text().splitlines()
-    assert len(commands) == 4 and commands[3] in capsys.readouterr().out
-    array = (folder / "array.sh").read_text().replace("bash", "cat")
-    job = ["bash", "-c", array]
-    shown = subprocess.run(job, env={**os.environ, "SLURM_ARRAY_TASK_ID": "3"}, capture_output=True)
-    assert shown.stdout.decode() == commands[3] and "--array=0-3" in array
+    assert capsys.readouterr().out.splitlines() == commands  # and nothing else
+    for command, run in zip(commands, printed.runs(), strict=True):
+        assert shlex.split(command) == stack.training_command(run, printed)
 
     settings = printed.model_copy(update={"print": False})
     with pytest.raises(ValueError, match=r"4 of 4 runs have not finished.*no seed is whole"):
         running.run_all(settings)
-    done = settings.runs()[:3]
-    for run in done:
+    *first_runs, last_run = settings.runs()
+    for run in first_runs:
         trained(run, settings)
     cli.work(printed)
     assert (folder / "commands.txt").read_text().splitlines() == commands[3:]
-    found = running.run_all(settings)  # the seed of which all runs are there
-    assert [(each["estimator"], each["seed"]) for each in found] == [("rloo", 0), ("grpo", 0)]
+    rloo, grpo = running.run_all(settings)  # the seed of which all runs are there
+    assert (rloo["estimator"], rloo["seed"]) == ("rloo", 0)
+    assert (grpo["estimator"], grpo["seed"]) == ("grpo", 0)
     assert "1 of 4 runs have not finished, first own-" in capsys.readouterr().err
-    trained(settings.runs()[3], settings)
+    trained(last_run, settings)
     assert len(running.run_all(settings)) == 4
     with pytest.raises(ValueError, match="all runs have finished"):
         cli.work(printed)
@@ -115,17 +121,21 @@ def test_a_cluster_gets_the_runs_that_have_not_finished(tmp_path, capsys):
 
 
 def test_data_and_models_are_known_by_their_contents(tmp_path):
-    for name in ("a", "b", "folder/c", "places/d"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    train = [f"--data.prompt_dataset={tmp_path}/a,{tmp_path}/b", "--ckpt.path"]
-    train += [f"{tmp_path}/places", "--actor.model_name_or_path", f"{tmp_path}/folder"]
-    found = running._files(study(tmp_path, train=train))
-    assert [Path(each).name for each in sorted(found)] == ["a", "b", "folder"]
-    assert study(tmp_path, train=train).title == "rloo, grpo: b with folder"
-    (tmp_path / "folder/c").write_text("other")
-    again = running._files(study(tmp_path, train=train))
-    assert [each for each in found if again[each] != found[each]] == [f"{tmp_path}/folder"]
+    for name in ("a", "b", "model/weights", "checkpoints/weights"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name)
+    train = [
+        f"--data.prompt_dataset={tmp_path}/a,{tmp_path}/b",
+        *("--ckpt.path", f"{tmp_path}/checkpoints"),
+        *("--actor.model_name_or_path", f"{tmp_path}/model"),
+    ]
+    before = running.fingerprints(train)
+    assert before.keys() == {f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/model"}
+    assert study(tmp_path, train=train).title == "rloo, grpo: b with model"
+    (tmp_path / "model/weights").write_text("other")
+    after = running.fingerprints(train)
+    assert {name for name in before if before[name] != after[name]} == {f"{tmp_path}/model"}
 
 
 def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
@@ -133,14 +143,16 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
     run = settings.runs()[0]
     trained(run, settings)
     monkeypatch.setattr(stack, "supervised", None)  # nothing is started
-    found = stack.train(run, settings, print)
-    assert (found["pass1"], found["baseline_error"]) == (0.75, 0.25)
-    assert found["reward"] == pytest.approx(torch.arange(1, 21).float().mean().item() / 20)
-    assert len(found["curve"]) == inline.POINTS and found["seed"] == run.seed
+    trained_figures = stack.train(run, settings, print)
+    assert trained_figures.pass1 == 0.75  # the last evaluation
+    assert trained_figures.baseline_error == 1.0 / 4.0
+    assert trained_figures.reward == pytest.approx(fmean(range(1, 21)) / 20)
+    assert len(trained_figures.curve) == figures.MAX_CURVE_POINTS
     with pytest.raises(ValueError, match="trained with other flags"):
         stack.train(run, study(tmp_path, train=OWN, steps=30), print)
 
 
 def test_a_failed_program_reaches_the_parent_of_its_worker():
     failure = pickle.loads(pickle.dumps(ProgramFailed(3, Path("log"))))
-    assert (failure.status, failure.log) == (3, Path("log")) and "status 3" in str(failure)
+    assert (failure.status, failure.log) == (3, Path("log"))
+    assert "status 3" in str(failure)

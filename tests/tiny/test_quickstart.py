@@ -11,6 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from openrlhf_js.cli import quickstart
 from openrlhf_js.study import stack
+from openrlhf_js.study.design import StudySettings
 from openrlhf_js.tiny.tasks import TASKS
 
 
@@ -29,10 +30,11 @@ def as_it_was():
 def start(tmp_path, monkeypatch):
     """Starts a quickstart whose training program is a line of Python."""
 
+    monkeypatch.setitem(TASKS, "maze", replace(TASKS["maze"], warm_start_steps=3))
+
     def run(program, *flags):
-        monkeypatch.setitem(TASKS, "maze", replace(TASKS["maze"], warm_start_steps=3))
         words = [sys.executable, *(["-c", program] if program else ["x"])]
-        monkeypatch.setattr(stack, "words", lambda run, settings: words)
+        monkeypatch.setattr(stack, "training_command", lambda run, settings: words)
         given = ["--task", "maze", "--seeds", "0", "--steps", "20", *flags]
         return quickstart.main([*given, "--out", str(tmp_path / "run")])
 
@@ -53,6 +55,7 @@ def test_an_interrupted_run_says_so(start, capsys):
 
 
 def test_a_comparison_on_the_stack_says_what_each_estimator_gained(start, capsys, tmp_path):
+    warm_start = StudySettings(tasks=["maze"], out=tmp_path / "run").start_of("maze")
     for name in ("rloo", "js"):
         folder = tmp_path / "run" / "stack" / f"maze-natural-64x4-{name}-0.0003-0"
         log = folder / "tensorboard" / folder.name
@@ -63,7 +66,7 @@ def test_a_comparison_on_the_stack_says_what_each_estimator_gained(start, capsys
                     writer.add_scalar(f"train/{tag}", value, step)
         config = {"flags": {}, "versions": {}, "outcome": "done"}
         (log / "openrlhf_js_config.json").write_text(json.dumps(config))
-        (folder / "model").symlink_to(tmp_path / "run" / "warm_start" / "maze-w128-l3-s0-h200")
+        (folder / "model").symlink_to(warm_start)
         (folder / "command.txt").write_text("python x")
     assert start("", "--compare", "rloo,js") == 0  # nothing is trained again
     shown = capsys.readouterr().out

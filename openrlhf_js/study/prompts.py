@@ -1,0 +1,135 @@
+"""The start of a run, the prompts that it trains on, and those that it is measured on.
+
+All of them depend on the task and the seed alone, whatever estimator trains.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from openrlhf_js.common.files import atomic_write
+from openrlhf_js.study.design import Run, StudySettings
+from openrlhf_js.study.rollout import pass_rates
+from openrlhf_js.tiny import model
+from openrlhf_js.tiny.policy import TinyPolicy, load
+from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem, TinySplit, TinyTask, draw
+
+SCREENED = 1500  # prompts, of which the mix `alike` takes the middle third
+SCREENING_SAMPLES = 16
+SCREENING_SEED = 0
+KINDS_OF_MIXED = 3  # as drawn, solved, unsolvable: in turn
+
+
+def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None]) -> Path:
+    """The folder of the model that all runs of a task start from; made if it is not there."""
+    folder = settings.start_of(task)
+    if not folder.is_dir():
+        partial = folder.with_name(f".{folder.name}.{os.getpid()}")
+        model.warm_start(
+            partial,
+            TASKS[task],
+            _split(task, settings).train,
+            seed=settings.start_seed,
+            width=settings.width,
+            layers=settings.layers,
+            on_step=lambda step, loss: on_step(step),
+        )
+        partial.rename(folder)
+    return folder
+
+
+def alike(task: str, settings: StudySettings) -> list[str]:
+    """The middle third of the training prompts by pass rate under the warm start."""
+    path = settings.start_of(task) / "alike.txt"
+    if not path.is_file():
+        prompts = _screened(task, settings, load(path.parent))
+        with atomic_write(path) as file:
+            file.write("\n".join(prompts).encode())
+    return path.read_text(encoding="utf-8").split("\n")
+
+
+def _screened(task: str, settings: StudySettings, policy: TinyPolicy) -> list[str]:
+    rng = random.Random(SCREENING_SEED)
+    items = draw(_split(task, settings).train, SCREENED, rng)
+    problems = _problems_of(TASKS[task], items)
+    rates = pass_rates(policy, TASKS[task], problems, SCREENING_SAMPLES)
+    ranked = sorted(range(SCREENED), key=lambda place: rates[place])
+    third = SCREENED // 3
+    middle = ranked[third : 2 * third]
+    return sorted({problems[place].prompt for place in middle})
+
+
+def training_problems(run: Run, settings: StudySettings) -> list[Problem]:
+    """The prompts and labels of a run, in order."""
+    task = TASKS[run.task]
+    items_by_kind = _split(run.task, settings).train
+    if run.mix == "alike":
+        prompts = set(alike(run.task, settings))
+        items = [item for kind in items_by_kind for item in kind if task.prompt(item) in prompts]
+        items_by_kind = [items]
+    rng = random.Random(run.seed)
+    count = run.prompts * settings.steps
+    problems = _problems_of(task, draw(items_by_kind, settings.distinct or count, rng))
+    kinds = 1
+    if run.mix == "mixed":
+        kinds = KINDS_OF_MIXED
+        problems = _mixed(problems)
+    if settings.distinct:
+        return _repeated(problems, count, kinds, rng)
+    return problems
+
+
+def held_out(task: str, settings: StudySettings) -> list[Problem]:
+    """The prompts that pass@1 is measured on."""
+    return _problems_of(TASKS[task], _split(task, settings).held_out)
+
+
+def held_out_pass1(task: str, settings: StudySettings, policy: TinyPolicy) -> float:
+    """pass@1 on the held-out prompts."""
+    problems = held_out(task, settings)
+    return fmean(pass_rates(policy, TASKS[task], problems, settings.samples))
+
+
+def _problems_of(task: TinyTask, items: list[Any]) -> list[Problem]:
+    return [Problem(prompt=task.prompt(item), label=task.label(item)) for item in items]
+
+
+def _mixed(problems: list[Problem]) -> list[Problem]:
+    """The same, but every second of three is solved by anything, and every third by nothing."""
+    mixed = list(problems)
+    for place, problem in enumerate(problems):
+        if place % KINDS_OF_MIXED == 1:
+            mixed[place] = problem._replace(label=SOLVED)
+        elif place % KINDS_OF_MIXED == 2:
+            mixed[place] = problem._replace(label=UNSOLVABLE)
+    return mixed
+
+
+def _repeated(problems: list[Problem], count: int, kinds: int, rng: random.Random) -> list[Problem]:
+    """`count` problems: passes over all of them, each in a new order.
+
+    Problem i is of kind i % kinds, and so is place i of every pass: each batch has all kinds.
+    """
+    ordered: list[Problem] = []
+    while len(ordered) < count:
+        one_pass = list(problems)
+        for kind in range(kinds):
+            of_kind = problems[kind::kinds]
+            one_pass[kind::kinds] = rng.sample(of_kind, len(of_kind))
+        ordered += one_pass
+    return ordered[:count]
+
+
+def _split(task: str, settings: StudySettings) -> TinySplit:
+    return _made_split(task, settings.start_seed, settings.held_out)
+
+
+@cache
+def _made_split(task: str, seed: int, held_out: int) -> TinySplit:
+    return TASKS[task].split(seed, held_out)

@@ -1,0 +1,108 @@
+"""The tables of a study, on the screen and on its page."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+from openrlhf_js.common import console
+from openrlhf_js.study.analysis import Findings, Row
+from openrlhf_js.study.values import CAUSES, OUTCOMES
+
+IN_POINTS = ("pass1", "reward", "any_rate")  # shown as points of a hundred
+SCREEN_COLUMNS = 4  # of an outcome table: to pass@1 and its difference
+
+Table: TypeAlias = list[dict[str, str]]
+
+
+def print_tables(findings: Findings) -> None:
+    """Prints how each estimator did, cell by cell and over all cells."""
+    for cell in findings.cells:
+        outcomes = outcome_table(findings, cell)
+        console.table(outcomes, list(outcomes[0])[:SCREEN_COLUMNS], title=cell)
+    console.table(regret_table(findings), title="over all cells")
+    console.say(
+        f"pass@1 in points of a hundred, ±: a 95 % interval; - {findings.reference}: paired by seed"
+    )
+
+
+def outcome_table(findings: Findings, cell: str) -> Table:
+    """How well each estimator trained at its best learning rate; the reference's own values."""
+    means = _best_means(findings, cell)
+    differences = _differences(findings, cell)
+    table = []
+    for estimator in dict.fromkeys(estimator for estimator, _ in means):
+        columns = {
+            "estimator": estimator,
+            "best rate": f"{means[estimator, 'reward'].learning_rate:g}",
+            "pass@1": _with_interval(means.get((estimator, "pass1"))),
+        }
+        for quantity, label in OUTCOMES.items():
+            difference = differences.get((estimator, quantity))
+            text = ""
+            if difference is not None:
+                text = f"{_with_interval(difference, sign='+')}, p {difference.p_holm:.2g}"
+            elif estimator == findings.reference:
+                text = _with_interval(means.get((estimator, quantity)))
+            columns[f"{label} - {findings.reference}"] = text
+        table.append(columns)
+    return table
+
+
+def cause_table(findings: Findings, cell: str) -> Table:
+    """Why: what was measured of each estimator's baseline and gradient, with p-values."""
+    means = _best_means(findings, cell)
+    differences = _differences(findings, cell)
+    table = []
+    for estimator in dict.fromkeys(estimator for estimator, _ in means):
+        columns = {"estimator": estimator}
+        for quantity, label in CAUSES.items():
+            text = _with_interval(means.get((estimator, quantity)))
+            difference = differences.get((estimator, quantity))
+            if difference is not None:
+                text = f"{text}, p {difference.p_holm:.2g}"
+            columns[label] = text
+        table.append(columns)
+    return table
+
+
+def regret_table(findings: Findings) -> Table:
+    """How far below the best estimator of a cell each one ends; nothing of one cell alone."""
+    if len(findings.cells) == 1:
+        return []
+    return [
+        {
+            "estimator": regret.estimator,
+            "mean regret, points": f"{regret.mean:.1f}",
+            "worst, points": f"{regret.worst:.1f}",
+            "where": regret.worst_cell.title,
+            "best in": f"{regret.cells_won} of {len(regret.points)} cells",
+        }
+        for regret in findings.regret
+    ]
+
+
+def _with_interval(row: Row | None, sign: str = "") -> str:
+    """A value with half of its interval's width: `61.2 ± 1.3`; empty where there is none."""
+    if row is None:
+        return ""
+    factor = 100 if row.quantity in IN_POINTS else 1
+    digits = ".1f" if factor == 100 or row.quantity == "steps_to_target" else ".3g"
+    value = f"{factor * row.value:{sign}{digits}}"
+    if not math.isfinite(row.high):
+        return value
+    return f"{value} ± {factor * (row.high - row.low) / 2:{digits}}"
+
+
+def _best_means(findings: Findings, cell: str) -> dict[tuple[str, str], Row]:
+    """The means at each estimator's best learning rate, by estimator and quantity."""
+    return {
+        (row.estimator, row.quantity): row
+        for row in findings.means
+        if row.best and row.cell == cell
+    }
+
+
+def _differences(findings: Findings, cell: str) -> dict[tuple[str, str], Row]:
+    """The differences to the reference, by estimator and quantity."""
+    return {(row.estimator, row.quantity): row for row in findings.differences if row.cell == cell}
