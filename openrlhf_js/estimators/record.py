@@ -118,6 +118,8 @@ class Estimator:
     needs_lengths: bool = False
     needs_keys: bool = False
     """Whether its memory is of single prompts."""
+    needs_drift: bool = False
+    """Whether its memory fades as the policy moves (`Batch.drift`)."""
     needs_unit_rewards: bool = False
     """Whether rewards must lie between 0 and 1."""
     memory: Callable[[], Memory] | None = None

@@ -15,12 +15,12 @@ from pydantic import field_validator, model_validator
 from tyro.conf import Suppress
 
 from openrlhf_js.common.settings import Field, Settings
-from openrlhf_js.estimators.catalogue import ESTIMATORS
+from openrlhf_js.estimators.catalogue import ESTIMATORS, find_estimator
+from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.tiny.tasks import MIXES, TASKS, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
-UPSTREAM = ("reinforce_baseline", "flash_reinforce", "gae")  # on the stack alone
-TRACKER = "spo"  # the value tracker of Single-stream Policy Optimization; inline alone
+UPSTREAM = ("gae",)  # on the stack alone
 SEEDS = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
 VERSION_ITEMS = 20  # of each kind that a task's version is made of
 LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
@@ -169,8 +169,8 @@ class StudySettings(Settings):
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         for name in self.estimators:
-            if name in ESTIMATORS:
-                lacking = ESTIMATORS[name].lacks(min(self.prompts), min(self.responses))
+            if name not in UPSTREAM:
+                lacking = find_estimator(name).lacks(min(self.prompts), min(self.responses))
                 if lacking:
                     raise ValueError(f"{name} {lacking}")
         return self
@@ -178,17 +178,18 @@ class StudySettings(Settings):
     def _check_names(self) -> None:
         _check_each("task", self.tasks, TASKS)
         _check_each("mix", self.mixes, MIXES)
-        _check_each(f"estimator of engine {self.engine}", self.estimators, self._known_estimators)
-        if self.compared_with not in self.estimators:
+        named = [name for name in self.estimators if parse_own(name) is None]
+        _check_each(f"estimator of engine {self.engine}", named, self._known_estimators)
+        if self.compared_with not in self.estimator_names:
             raise ValueError(f"--reference {self.reference} is not among the estimators")
 
     @property
     def _known_estimators(self) -> list[str]:
         names = [name for name, record in ESTIMATORS.items() if not record.needs_shrinkage]
         if not self.stack:
-            return [*names, TRACKER]
+            return names
         names.remove("reinforce")  # OpenRLHF's own whitens advantages, which is our reinforce++
-        return names + list(UPSTREAM)
+        return [*names, *UPSTREAM]
 
     def _check_inline(self) -> None:
         if self.train or self.vary or self.print:
@@ -225,12 +226,21 @@ class StudySettings(Settings):
     @property
     def compared_with(self) -> str:
         """The reference."""
-        return self.reference or self.estimators[0]
+        return label_of(self.reference or self.estimators[0])
+
+    @property
+    def estimator_names(self) -> dict[str, str]:
+        """What an estimator of the records is called where it is computed."""
+        names = {}
+        for name in self.estimators:
+            own = parse_own(name)
+            names[label_of(name)] = name if own is None else own.spec
+        return names
 
     @property
     def title(self) -> str:
         """What is compared, on which tasks or data and which model."""
-        estimators = ", ".join(self.estimators)
+        estimators = ", ".join(self.estimator_names)
         if not self.train:
             return f"{estimators}: {', '.join(self.tasks)} with a Qwen2 of width {self.width}"
         flags = dict(training_flags(self.train))
@@ -250,7 +260,7 @@ class StudySettings(Settings):
             for seed in self.seed_range
             for cell in self._cells()
             for learning_rate in self.learning_rates
-            for estimator in self.estimators
+            for estimator in self.estimator_names
         ]
         return list(dict.fromkeys(runs))
 
@@ -276,6 +286,17 @@ class StudySettings(Settings):
                 names.append(name)
         manifest = self.manifest()
         return {name: manifest[name] for name in (*names, "train")}
+
+
+def label_of(estimator: str) -> str:
+    """An estimator's name in records; that of a user's own changes with its file."""
+    own = parse_own(estimator)
+    if own is None:
+        return estimator
+    if not own.file.is_file():
+        raise ValueError(f"{estimator}: there is no such file")
+    version = hashlib.sha256(own.file.read_bytes()).hexdigest()[:8]
+    return f"{own.file.name}:{own.name}@{version}"
 
 
 def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
-from openrlhf_js.study.design import TRACKER, Run, StudySettings
+from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.prompts import held_out_pass1, training_problems
 from openrlhf_js.study.rollout import Rollout, sample, valid_tokens
@@ -41,7 +41,7 @@ def train(run: Run, settings: StudySettings) -> Figures:
     """Trains from the warm start, and returns what was measured."""
     policy = load(settings.start_of(run.task))
     problems = training_problems(run, settings)
-    estimator = RunEstimator(run.estimator, policy)
+    estimator = RunEstimator(settings.estimator_names[run.estimator], policy)
     estimator.start(TASKS[run.task], problems, settings.offline)
     training = Training(run, policy, estimator)
     steps = []
@@ -49,7 +49,7 @@ def train(run: Run, settings: StudySettings) -> Figures:
         batch = problems[number * run.prompts : (number + 1) * run.prompts]
         steps.append(training.step(number, batch))
     pass1 = held_out_pass1(run.task, settings, policy)
-    return _figures(run, steps, pass1)
+    return _figures(steps, pass1)
 
 
 class Training:
@@ -99,17 +99,16 @@ def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float:
     return float(rewards[torch.tensor(learnable)].mean())
 
 
-def _figures(run: Run, steps: Sequence[Step], pass1: float) -> Figures:
+def _figures(steps: Sequence[Step], pass1: float) -> Figures:
     """What was measured in these steps and after them."""
     rewards = [step.reward for step in steps]
     gradients = [step.gradient for step in steps if step.gradient is not None]
     variance = fmean(gradient.variance for gradient in gradients)
     mean_square = fmean(gradient.mean_square for gradient in gradients)
-    error = sum(_logged(steps, "js/baseline_mse"))
     rloo_error = sum(_logged(steps, "js/baseline_mse_rloo"))
     baseline_error = None
-    if rloo_error > 0 and run.estimator != TRACKER:
-        baseline_error = error / rloo_error
+    if rloo_error > 0 and "js/baseline_mse" in steps[0].logged:
+        baseline_error = sum(_logged(steps, "js/baseline_mse")) / rloo_error
     late_steps = steps[-max(1, len(steps) // LATE_SHARE) :]
     return Figures(
         pass1=pass1,

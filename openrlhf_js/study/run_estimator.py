@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators import LiveEstimator, key_of
-from openrlhf_js.study.design import TRACKER
-from openrlhf_js.study.rollout import Rollout, pass_rates
-from openrlhf_js.study.value_tracker import ValueTracker
+from openrlhf_js.study.drift import LastVisits
+from openrlhf_js.study.rollout import Rollout, pass_rates, valid_tokens
 from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import Problem, TinyTask
 
@@ -24,16 +23,12 @@ class Estimated(NamedTuple):
 
 
 class RunEstimator:
-    """An estimator at work in a run, with what it remembers of the prompts.
-
-    The value tracker `spo` logs the figures of `bloo`, which is the same without a past.
-    """
+    """An estimator at work in a run, with what it remembers of the prompts."""
 
     def __init__(self, name: str, policy: TinyPolicy):
         self.policy = policy
-        self.live = LiveEstimator("bloo" if name == TRACKER else name)
-        self.tracks = name == TRACKER
-        self.tracker: ValueTracker | None = None
+        self.live = LiveEstimator(name)
+        self._last_visits = LastVisits()
 
     @property
     def needs_greedy(self) -> bool:
@@ -41,39 +36,33 @@ class RunEstimator:
         return self.live.record.needs_greedy
 
     def start(self, task: TinyTask, problems: Sequence[Problem], samples: int) -> None:
-        """Learns so many responses of the policy to each prompt, if it remembers anything."""
-        memory = self.live.memory
-        if not self.tracks and (memory is None or samples == 0):
+        """Learns so many responses of the policy to each prompt, if it remembers prompts."""
+        if not self.live.record.needs_keys or samples == 0:
             return
         distinct = list(dict.fromkeys(problems))
-        keys = _keys(distinct)
-        rates = torch.zeros(len(distinct), dtype=torch.float64)
-        if samples:
-            measured = pass_rates(self.policy, task, distinct, samples)
-            rates = torch.tensor(measured, dtype=torch.float64)
-        if self.tracks:
-            self.tracker = ValueTracker(keys, right=samples * rates, samples=samples)
-        elif memory is not None:
-            rewards = rates[:, None].expand(-1, samples)  # of the same sums as the responses'
-            memory.learn(keys, rewards, step=0)
+        rates = torch.tensor(pass_rates(self.policy, task, distinct, samples), dtype=torch.float64)
+        rewards = rates[:, None].expand(-1, samples)  # of the same sums as the responses'
+        self.live.start(self.live.batch(rewards, keys=_keys(distinct), step=0))
 
     def estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
         """The advantages of a rollout, before it is learned from."""
         keys = _keys(problems)
+        drift = None
+        if self.live.record.needs_drift:
+            drift = self._last_visits.replace(keys, rollout, self.policy)
+        lengths = valid_tokens(self.policy, rollout.responses).sum(1)
         batch = self.live.batch(
             rollout.rewards,
+            lengths=lengths.view(rollout.rewards.shape),
             greedy_rewards=rollout.greedy_rewards,
+            drift=drift,
             keys=keys,
             step=step,
         )
         estimate = self.live.estimate(batch)
         self.live.learn(batch)
-        advantages = estimate.advantages
-        if self.tracker is not None:
-            advantages = self.tracker.advantages(keys, rollout.rewards)
-            self.tracker.update(keys, rollout, self.policy)
         return Estimated(
-            advantages=advantages.float(),
+            advantages=estimate.advantages.float(),
             logged=self.live.describe(batch, estimate),
         )
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.study.design import TRACKER, Cell, cell_of
+from openrlhf_js.study.design import Cell, cell_of
 
 SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
 OUTCOMES = {
@@ -24,7 +24,7 @@ CAUSES = {
     "spread": "spread of values, late",
 }
 # Their advantages and gradients are divided by a standard deviation, so in other units.
-SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scale} | {TRACKER}
+SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scale}
 
 T = TypeVar("T")
 Key = TypeVar("Key")

@@ -11,8 +11,8 @@ import torch
 from openrlhf_js.common.settings import SettingsError
 from openrlhf_js.study import inline, prompts, rollout
 from openrlhf_js.study.design import Run, StudySettings
+from openrlhf_js.study.drift import LastVisits
 from openrlhf_js.study.run_estimator import RunEstimator
-from openrlhf_js.study.value_tracker import ValueTracker
 from openrlhf_js.tasks.base import scored
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE
@@ -148,43 +148,65 @@ def test_prompts_that_come_again_are_remembered(settings):
     assert train(offline, estimator="spo", responses=1).baseline_error is None
 
 
-def counts_of(tracker):
-    return torch.stack(list(tracker.counts.values()))
-
-
-def test_a_tracker_starts_from_samples_and_its_advantages_are_normalised(settings, policy):
-    keys = torch.arange(4)
-    right = torch.tensor([8.0, 0, 3, 4], dtype=torch.float64)
-    tracker = ValueTracker(keys, right, samples=8)
-    counts = torch.stack([right + 0.5, 8.5 - right], 1) / 9 * 8
-    torch.testing.assert_close(counts_of(tracker), counts)
-    rewards = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
-    values = counts[:, :1] / counts.sum(1, keepdim=True)
-    expected = (rewards - values - (rewards - values).mean()) / (rewards - values).std()
-    torch.testing.assert_close(tracker.advantages(keys, rewards), expected)
-    empty = ValueTracker(keys[:1], torch.zeros(1), samples=0)
-    assert empty.counts[0].tolist() == [0.5, 0.5]
-
-
-def test_a_tracker_forgets_as_fast_as_the_policy_moves(settings, policy):
+def test_a_policy_that_moves_drifts_from_its_last_visits(settings, policy):
     keys = torch.arange(4)
     problems = prompts.training_problems(first_run(settings), settings)[:4]
-    rewards = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
-    added = torch.tensor([[2.0, 0], [1, 1], [0, 2], [1, 1]], dtype=torch.float64)
-    tracker = ValueTracker(keys, torch.full((4,), 4.0, dtype=torch.float64), samples=8)
-    start = counts_of(tracker)
-    visit = sampled(policy, problems)._replace(rewards=rewards)
-    tracker.update(keys, visit, policy)
-    first = counts_of(tracker)
-    torch.testing.assert_close(first, 0.96 * start + added)  # nothing has moved yet
+    visit = sampled(policy, problems)
+    visits = LastVisits()
+    assert visits.replace(keys, visit, policy).tolist() == [0.0] * 4  # the first time
 
     longer = torch.cat([visit.responses, visit.responses[:, -1:]], 1)
+    before = policy.log_probs(visit.prompts, visit.responses)
     policy.model.lm_head.weight.data *= 1.01
-    tracker.update(keys, visit._replace(responses=longer), policy)
-    kept = (counts_of(tracker) - added) / first
-    torch.testing.assert_close(kept[:, 0], kept[:, 1])
-    assert (kept > 0.8749).all()
-    assert (kept < 0.96).any()  # the responses of the last visit have moved
+    drift = visits.replace(keys, visit._replace(responses=longer), policy)
+    change = (policy.log_probs(visit.prompts, visit.responses) - before).abs()
+    valid = slow_valid(visit.responses, policy.tokenizer.eos_token_id)
+    for prompt in range(4):
+        rows = slice(2 * prompt, 2 * prompt + 2)
+        expected = change[rows][valid[rows]].mean()
+        torch.testing.assert_close(drift[prompt], expected)
+    assert (drift > 0).all()
+
+
+OWN = """
+class Tracker:
+    def __init__(self):
+        self.batches = 0
+    def baseline(self, batch):
+        assert batch.lengths.shape == batch.rewards.shape
+        return batch.statistics.loo_prompt_mean
+    def learn(self, batch):
+        self.batches += 1
+
+def half(batch):
+    return batch.rewards * 0 + 0.5
+"""
+
+
+def test_a_baseline_of_the_users_own(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    own = settings.model_copy(update={"estimators": ["rloo", "mine.py:Tracker", "mine.py:half"]})
+    own = StudySettings(**own.model_dump(exclude={"seeds"}), seeds="2")
+    label = list(own.estimator_names)[1]
+    assert label.startswith("mine.py:Tracker@")
+    tracked = train(own, estimator=label)
+    rloo = train(own, estimator="rloo")
+    assert tracked.curve == rloo.curve
+    assert tracked.baseline_error == pytest.approx(1)
+    file.write_text(OWN + "\n")
+    assert label not in own.estimator_names  # another file is another estimator
+    with pytest.raises(ValueError, match="has no missing; it has"):
+        StudySettings(estimators=["mine.py:missing"])
+
+
+@pytest.mark.parametrize("name", ["ebpo", "dbb", "opo", "mc_grpo", "krpo", "bnpo", "qae"])
+def test_published_rivals_train(settings, name):
+    repeating = settings.model_copy(update={"distinct": 40, "estimators": [name]})
+    figures = train(repeating, estimator=name)
+    assert 0 <= figures.pass1 <= 1
+    assert figures.gradient_variance > 0
 
 
 def slow_valid(responses, end):

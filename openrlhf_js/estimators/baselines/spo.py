@@ -117,5 +117,6 @@ SPO = Estimator(
     scale=lambda batch: batch_std_of(batch, tracked_value(batch)),
     least_rewards=2,
     needs_keys=True,
+    needs_drift=True,
     memory=Memory,
 )

@@ -1,0 +1,67 @@
+"""How far a policy has moved since it last answered each prompt: what `spo` forgets by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from openrlhf_js.study.rollout import Rollout, valid_tokens
+from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy
+
+
+class Visit(NamedTuple):
+    """The responses to a prompt in one step."""
+
+    responses: Tensor  # (m, T)
+    log_probs: Tensor  # (m, T) before the step's update
+
+
+class LastVisits:
+    """The last visit of each prompt, by its key."""
+
+    def __init__(self) -> None:
+        self._visits: dict[int, Visit] = {}
+
+    @torch.no_grad()
+    def replace(self, keys: Tensor, rollout: Rollout, policy: TinyPolicy) -> Tensor:
+        """Keeps a rollout's responses, and returns the drift (n,) since the visits before.
+
+        That is the mean absolute change of the log-probabilities of the former visit's tokens; 0
+        for a prompt that is visited for the first time.
+        """
+        responses_per_prompt = rollout.rewards.shape[1]
+        log_probs = policy.log_probs(rollout.prompts, rollout.responses)
+        groups = zip(
+            rollout.responses.split(responses_per_prompt),
+            log_probs.split(responses_per_prompt),
+            strict=True,
+        )
+        former: list[Visit] = []
+        for key, (responses, group_log_probs) in zip(keys.tolist(), groups, strict=True):
+            visit = Visit(responses, group_log_probs)
+            former.append(self._visits.get(key, visit))
+            self._visits[key] = visit
+        return _drift(policy, rollout.prompts, former)
+
+
+def _drift(policy: TinyPolicy, prompts: PaddedPrompts, visits: Sequence[Visit]) -> Tensor:
+    """(n,) mean absolute change of the tokens' log-probabilities since these visits."""
+    pad = policy.tokenizer.pad_token_id
+    responses = _stacked([visit.responses for visit in visits], pad)
+    former = _stacked([visit.log_probs for visit in visits], 0.0)
+    valid = valid_tokens(policy, responses)
+    change = (policy.log_probs(prompts, responses) - former).abs() * valid
+    changes = change.view(len(visits), -1).sum(1)
+    tokens = valid.view(len(visits), -1).sum(1)
+    return changes / tokens
+
+
+def _stacked(tensors: Sequence[Tensor], padding: float) -> Tensor:
+    """(n * m, T) from tensors (m, T) of different T, padded on the right."""
+    longest = max(tensor.shape[1] for tensor in tensors)
+    padded = [F.pad(tensor, (0, longest - tensor.shape[1]), value=padding) for tensor in tensors]
+    return torch.cat(padded)
