@@ -41,7 +41,7 @@ def train(run: Run, settings: StudySettings) -> Figures:
     """Trains from the warm start, and returns what was measured."""
     policy = load(settings.start_of(run.task))
     problems = training_problems(run, settings)
-    estimator = RunEstimator(settings.estimator_names[run.estimator], policy)
+    estimator = RunEstimator(settings.estimator_names.get(run.estimator, run.estimator), policy)
     estimator.start(TASKS[run.task], problems, settings.offline)
     training = Training(run, policy, estimator)
     steps = []

@@ -197,7 +197,7 @@ def test_a_baseline_of_the_users_own(settings, tmp_path, monkeypatch):
     assert tracked.baseline_error == pytest.approx(1)
     file.write_text(OWN + "\n")
     assert label not in own.estimator_names  # another file is another estimator
-    with pytest.raises(ValueError, match="has no missing; it has"):
+    with pytest.raises(SettingsError, match="has no missing; it has"):
         StudySettings(estimators=["mine.py:missing"])
 
 
