@@ -27,7 +27,8 @@ PROG = "openrlhf-js lab"
 BASELINES = ("js", "js_plus", "bloo", "reinforce++", "dr_grpo", "remax")
 PROMPTS = 128  # the paper's
 BATCH_PROMPTS = 64
-PAST = "--out of an earlier checkpoint with the same prompts; js_memory knows m rewards from there"
+PAST = "--out of an earlier checkpoint with the same prompts; what remembers knows m rewards of it"
+OWN = "your own as FILE.py:NAME"
 TASK_POOL = 1000  # problems that a task makes, of which some are drawn
 WITHOUT_MODEL = {"out", "prompts_count", "responses", "device", "seed", "trust_remote_code"}
 
@@ -103,6 +104,9 @@ class MseSettings(LabSettings):
     m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt of a batch")
     batch_prompts: int | None = Field(None, ge=1, description="of a batch (default 64, or all)")
     batches: int = Field(1000, ge=1, description="for each m")
+    baselines: tuple[str, ...] = Field(
+        (), description=f"compared with rloo (default all that need nothing more); {OWN}"
+    )
 
 
 class BatchSettings(LabSettings):
@@ -131,7 +135,8 @@ class GradientSettings(BatchSettings):
     past: Path | None = Field(None, description=PAST)
     baselines: tuple[str, ...] = Field(
         (),
-        description=f"compared with rloo (default {' '.join(BASELINES)}; with --past js_memory)",
+        description=f"compared with rloo (default {' '.join(BASELINES)}; with --past js_memory), "
+        f"without the scale that some divide by; {OWN}",
     )
 
 
@@ -241,7 +246,7 @@ def errors(settings: MseSettings) -> LabResult:
     pool = sampled(settings, settings.past)
     batch_prompts = settings.batch_prompts or min(BATCH_PROMPTS, len(pool.prompts))
     responses = sorted(set(settings.m))
-    return mse(pool, batch_prompts, responses, settings.batches, settings.seed)
+    return mse(pool, batch_prompts, responses, settings.batches, settings.seed, settings.baselines)
 
 
 def gradients(settings: GradientSettings) -> LabResult:

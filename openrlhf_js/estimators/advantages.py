@@ -118,10 +118,9 @@ def _of_rewards(
 @functools.cache
 def _warn_without_past(name: str) -> None:
     """Says once what an estimator that remembers does without a past."""
-    first = "which is js_plus" if name == "js_memory" else "as for a run's first batch"
+    first = "is js_plus" if name == "js_memory" else "computes as for a run's first batch"
     warnings.warn(
-        f"{name} knows nothing of earlier batches here, and computes {first}. A LiveEstimator "
-        "remembers.",
+        f"{name} knows nothing of earlier batches here, and {first}. A LiveEstimator remembers.",
         stacklevel=4,
     )
 

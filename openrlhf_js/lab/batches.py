@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
-from openrlhf_js.estimators import Estimate, Past, baseline, estimate, find_estimator, make_batch
+from openrlhf_js.estimators import Estimate, baseline, estimate, find_estimator, make_batch
+from openrlhf_js.estimators.record import check_range
 from openrlhf_js.lab import policy_gradient as pg
-from openrlhf_js.lab.mse import check, left_out
+from openrlhf_js.lab.mse import check, pool_left_out, with_past
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import Ints
 from openrlhf_js.stats.estimate import Floats
@@ -68,6 +70,11 @@ class SmallBatches:
         first = 2 * self.half + earlier_uses * largest  # each use takes the next responses
         self.columns = first[:, :, None] + np.arange(largest)
 
+    @cached_property
+    def lengths(self) -> Ints:
+        """(N, M) tokens of the pool's responses."""
+        return self.pool.lengths
+
     def rewards(self, batch: int, m: int) -> Floats:
         """(n, m) rewards of a batch."""
         rows = self.prompts[batch][:, None]
@@ -91,16 +98,20 @@ class SmallBatches:
     def _estimate(self, batch: int, m: int, name: str) -> Estimate:
         """What an estimator makes of a batch; of the past, it sees m rewards of each prompt."""
         chosen = self.prompts[batch]
-        past = None
-        if self.pool.past is not None:
-            past = Past(torch.from_numpy(self.pool.past[chosen, :m].mean(1)))
+        columns = self.columns[batch, :, :m]
         rollout = make_batch(
             torch.from_numpy(self.rewards(batch, m)),
             greedy_rewards=torch.from_numpy(self.pool.greedy_rewards[chosen]),
+            lengths=self.lengths[chosen[:, None], columns],
             shrinkage=0.5,  # of MIDDLE
-            past=past,
+            keys=torch.from_numpy(chosen),
+            step=1,
         )
         estimator = find_estimator("js_fixed" if name == MIDDLE else name)
+        check_range(estimator, rollout)
+        if self.pool.past is not None:
+            past = torch.from_numpy(self.pool.past[chosen, :m])
+            rollout = with_past(estimator, rollout, past)
         return estimate(estimator, rollout)
 
     def terms(self, batch: int, m: int, name: str) -> pg.ScoreTerms:
@@ -154,7 +165,7 @@ def _pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) ->
 
 def check_names(names: Sequence[str], pool: Samples) -> None:
     """Raises ValueError for baselines that cannot be compared on this pool."""
-    reasons = left_out(2, past=pool.past is not None)
+    reasons = pool_left_out(pool, 2)
     reasons["grpo"] = "has another true gradient; take dr_grpo, which is grpo without its division"
     reasons["js_fixed"] = "has a coefficient to choose: lab sweep shows them all"
     for name in names:

@@ -14,7 +14,7 @@ batches; e estimators.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +22,10 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.estimators import ESTIMATORS, Batch, Past, estimate
+from openrlhf_js.estimators import ESTIMATORS, Batch, Past, estimate, find_estimator
+from openrlhf_js.estimators.baselines.memory import JS_MEMORY
+from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.estimators.record import Estimator
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import (
     ORACLE,
@@ -70,8 +73,18 @@ class Errors(NamedTuple):
         return self.sums + self.counts * (self.cross - mean[:, None])
 
 
-def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int) -> LabResult:
-    """Squared errors of every baseline, for batches of n prompts and every m of `responses`."""
+def mse(
+    pool: Samples,
+    n: int,
+    responses: Sequence[int],
+    batches: int,
+    seed: int,
+    chosen: Sequence[str] = (),
+) -> LabResult:
+    """Squared errors of baselines, for batches of n prompts and every m of `responses`.
+
+    Of rloo and those that are chosen, or of all (`names_of`).
+    """
     for m in responses:
         check(pool.rewards, n, m)
     measured = []
@@ -79,7 +92,7 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
     batches_for_each_m = batches + _cross_batches(n, batches) * (n + 1)
     with progress("measuring", len(responses) * batches_for_each_m, "batches") as bar:
         for m in responses:
-            errors = measure(pool, n, m, batches, seed, bar.advance)
+            errors = measure(pool, n, m, batches, seed, bar.advance, chosen)
             measured.append(errors)
             drawn = errors.counts > 0
             rows += error_rows(
@@ -100,7 +113,7 @@ def mse(pool: Samples, n: int, responses: Sequence[int], batches: int, seed: int
     prompts = len(pool.rewards)
     notes = {
         "gradients": gradients_of(names),
-        "left_out": left_out(n, past=pool.past is not None),
+        "left_out": {} if chosen else pool_left_out(pool, n),
         "prompts": prompts,
         "batch_prompts": n,
         "batches": batches,
@@ -143,15 +156,24 @@ def check(rewards: Floats, n: int, m: int) -> None:
         raise ValueError(f"m = {m} is more than half of the {responses} responses: sample more")
 
 
-def left_out(n: int, past: bool, greedy: bool = True) -> dict[str, str]:
-    """The estimators that cannot be measured on batches of n prompts, and why."""
+def left_out(
+    n: int, past: bool, *, greedy: bool = True, lengths: bool = True, unit: bool = True
+) -> dict[str, str]:
+    """The estimators that cannot be measured on batches of n prompts, and why.
+
+    `greedy` and `lengths` say whether these are known, and `unit` whether rewards lie in [0, 1].
+    """
     reasons = {}
     for name, estimator in ESTIMATORS.items():
         if estimator.least_prompts > n:
             reasons[name] = f"needs {estimator.least_prompts} prompts in a batch"
         elif estimator.needs_greedy and not greedy:
             reasons[name] = "needs the reward of a greedy response"
-        elif estimator.remembers and not past:
+        elif estimator.needs_lengths and not lengths:
+            reasons[name] = "needs the lengths of the responses"
+        elif estimator.needs_unit_rewards and not unit:
+            reasons[name] = "takes rewards between 0 and 1"
+        elif estimator.needs_keys and not past:
             reasons[name] = "needs an earlier visit to each prompt (--past)"
     return reasons
 
@@ -167,8 +189,31 @@ class KnownBatch(NamedTuple):
     """(n,) squared standard errors of the values."""
     greedy_rewards: Tensor
     """(n,)"""
+    lengths: Tensor
+    """(n, m) tokens of the responses."""
     past: Tensor
-    """(n,) mean reward in earlier visits; NaN where there is none."""
+    """(n, k) rewards in an earlier visit; k is 0 where there was none."""
+
+
+def names_of(pool: Samples, n: int, chosen: Sequence[str] = ()) -> tuple[str, ...]:
+    """The estimators to measure on a pool: all that can be, or these and what they are compared to.
+
+    Raises ValueError for one that cannot be measured.
+    """
+    missing = pool_left_out(pool, n)
+    if not chosen:
+        return tuple(name for name in ESTIMATORS if name not in missing)
+    for name in chosen:
+        find_estimator(name)
+        if name in missing:
+            raise ValueError(f"{name} {missing[name]}")
+    return tuple(dict.fromkeys((REFERENCE, *chosen)))
+
+
+def pool_left_out(pool: Samples, n: int) -> dict[str, str]:
+    """`left_out` of batches of n prompts of a pool."""
+    unit = pool.rewards.min() >= 0 and pool.rewards.max() <= 1
+    return left_out(n, past=pool.past is not None, unit=bool(unit))
 
 
 def draw(
@@ -182,14 +227,16 @@ def draw(
     response_order = generator.random((batches, n, responses)).argsort(2)
     shuffled = np.take_along_axis(pool.rewards[chosen], response_order, 2)
     others = shuffled[..., m:]
-    past = np.zeros(prompts)
+    past = np.zeros((prompts, 0))
     if pool.past is not None:
-        past = pool.past[:, :m].mean(1)
+        past = pool.past[:, :m]
+    lengths = np.take_along_axis(pool.lengths[chosen], response_order, 2)
     known = KnownBatch(
         rewards=torch.from_numpy(shuffled[..., :m].copy()),
         values=torch.from_numpy(others.mean(2)),
         value_errors=torch.from_numpy(others.var(2, ddof=1) / (responses - m)),
         greedy_rewards=torch.from_numpy(pool.greedy_rewards[chosen]),
+        lengths=torch.from_numpy(lengths[..., :m].copy()),
         past=torch.from_numpy(past[chosen]),
     )
     return chosen, known
@@ -208,6 +255,47 @@ class SquaredErrors(NamedTuple):
     """(n,) of rloo's and bloo's errors."""
     shrinkage: Array
     """(e, n) coefficients; NaN for estimators that have none."""
+
+
+def with_past(record: Estimator, batch: Batch, past: Tensor) -> Batch:
+    """The batch as an estimator sees it that has learnt past rewards (n, k) of its prompts."""
+    if record.memory is None or past.shape[-1] == 0:
+        return batch
+    if record is JS_MEMORY:  # whose past of one visit is a mean, which vmap can take
+        return replace(batch, past=Past(past.mean(-1)))
+    memory = record.memory()
+    known = past.isfinite()
+    memory.start(Batch(rewards=past.where(known, 0.0), mask=known, keys=batch.keys))
+    return replace(batch, past=memory.recall(batch))
+
+
+def over_batches(
+    function: Callable[[Sequence[str], KnownBatch], SquaredErrors],
+    names: Sequence[str],
+    known: KnownBatch,
+) -> SquaredErrors:
+    """The function of every batch (b, ...), by `torch.vmap` where the estimators allow it.
+
+    Code of the user's own, and memories that look prompts up, see one batch after the other.
+    """
+    one_by_one = [name for name in names if _needs_its_own_batch(name)]
+    at_once = [name for name in names if name not in one_by_one]
+    errors = torch.vmap(lambda batch: function(at_once, batch))(known)
+    if not one_by_one:
+        return errors
+    of_batches = []
+    for batch in zip(*known, strict=True):
+        of_batches.append(function([REFERENCE, *one_by_one], KnownBatch._make(batch)))
+    slow = SquaredErrors._make(map(torch.stack, zip(*of_batches, strict=True)))
+    order = torch.tensor([[*at_once, *one_by_one].index(name) for name in names])
+    baselines = torch.cat([errors.baselines, slow.baselines[:, 1:]], 1)
+    shrinkage = torch.cat([errors.shrinkage, slow.shrinkage[:, 1:]], 1)
+    return errors._replace(baselines=baselines[:, order], shrinkage=shrinkage[:, order])
+
+
+def _needs_its_own_batch(name: str) -> bool:
+    record = find_estimator(name)
+    return parse_own(name) is not None or (record.needs_keys and record is not JS_MEMORY)
 
 
 def squared_errors(
@@ -229,13 +317,16 @@ def squared_errors(
         rewards=rewards,
         mask=mask,
         greedy_rewards=known.greedy_rewards,
+        lengths=known.lengths * mask,
         shrinkage=shrinkage,
-        past=Past(known.past),
+        keys=torch.arange(len(rewards)),
+        step=1,
     )
     distances = {}
     coefficients = []
     for name in names:
-        result = estimate(ESTIMATORS[name], batch)
+        record = find_estimator(name)
+        result = estimate(record, with_past(record, batch, known.past))
         distances[name] = result.baseline - known.values[:, None]
         coefficient = torch.full_like(known.values, torch.nan)
         if result.shrinkage is not None:
@@ -266,7 +357,11 @@ def added_to_others(names: Sequence[str], known: KnownBatch) -> SquaredErrors:
         return SquaredErrors._make((field * present).sum(-1) for field in errors)
 
     whole = squared_errors(names, known)
-    without = torch.vmap(sums_without)(others)
+    if any(map(_needs_its_own_batch, names)):
+        sums = [sums_without(present) for present in others]
+        without = SquaredErrors._make(map(torch.stack, zip(*sums, strict=True)))
+    else:
+        without = torch.vmap(sums_without)(others)
     added = []
     for errors, sums in zip(whole, without, strict=True):
         added.append(errors.sum(-1, keepdim=True) - errors - sums.movedim(0, -1))
@@ -284,7 +379,8 @@ class _Draws:
 
     def totals(
         self,
-        function: Callable[[KnownBatch], SquaredErrors],
+        function: Callable[[Sequence[str], KnownBatch], SquaredErrors],
+        names: Sequence[str],
         batches: int,
         chunk: int,
         generator: np.random.Generator,
@@ -301,7 +397,7 @@ class _Draws:
         for start in range(0, batches, chunk):
             size = min(chunk, batches - start)
             chosen, known = draw(self.pool, self.n, self.m, size, generator)
-            errors = torch.vmap(function)(known)
+            errors = over_batches(function, names, known)
             chunks.append([_by_prompt(field.numpy(), chosen, prompts) for field in errors])
             counts += np.bincount(chosen.ravel(), minlength=prompts)
             self.advance(size * cost)
@@ -324,15 +420,16 @@ def measure(
     batches: int,
     seed: int,
     advance: Advance = lambda batches: None,
+    chosen: Sequence[str] = (),
 ) -> Errors:
-    """Measures every baseline on batches of a pool, and on some without each prompt."""
-    missing = left_out(n, past=pool.past is not None)
-    names = tuple(name for name in ESTIMATORS if name not in missing)
+    """Measures baselines (`names_of`) on batches of a pool, and on some without each prompt."""
+    names = names_of(pool, n, chosen)
     draws = _Draws(pool, n, m, advance)
     prompts, responses = pool.rewards.shape
     batch_rewards = max(n * responses, prompts)
     totals, counts = draws.totals(
-        lambda known: squared_errors(names, known),
+        squared_errors,
+        names,
         batches=batches,
         chunk=CHUNK_REWARDS // batch_rewards,
         generator=np.random.default_rng([seed, n, m]),
@@ -341,7 +438,8 @@ def measure(
     cross_batches = _cross_batches(n, batches)
     if cross_batches:
         sums, drawn = draws.totals(
-            lambda known: added_to_others(names, known),
+            added_to_others,
+            names,
             batches=cross_batches,
             chunk=CHUNK_REWARDS // max(n * n * m, batch_rewards),
             generator=np.random.default_rng([seed, n, m, 1]),

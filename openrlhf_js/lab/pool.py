@@ -59,6 +59,11 @@ class Samples(NamedTuple):
     past: Floats | None = None
     """(n, k) rewards of an earlier checkpoint."""
 
+    @property
+    def lengths(self) -> Ints:
+        """(n, m) tokens of the responses."""
+        return np.array([[len(tokens) for tokens in row] for row in self.response_tokens])
+
     def at(self, rows: Sequence[int] | Ints, responses: int | None = None) -> Samples:
         """The pool of some prompts, and of these the first responses."""
         return self._replace(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.estimators.baselines.memory import JS_MEMORY
 from openrlhf_js.lab.mse import (
     Advance,
     Array,
@@ -133,9 +134,18 @@ def best_coefficient(values: Values, n: int, m: int) -> float:
     return v2 / (v2 + values.s2 * (1 + 1 / others) + values.sigma2 / m / others)
 
 
+def left_out_of(visits: int) -> dict[str, str]:
+    """The estimators that cannot be simulated, and why."""
+    missing = left_out(2, past=visits > 0, greedy=False, lengths=False, unit=False)
+    for name, record in ESTIMATORS.items():
+        if record.needs_keys and record is not JS_MEMORY:
+            missing.setdefault(name, "remembers single prompts, which are new here in every batch")
+    return missing
+
+
 def names_of(visits: int) -> tuple[str, ...]:
     """The estimators that can be simulated."""
-    missing = left_out(2, past=visits > 0, greedy=False)
+    missing = left_out_of(visits)
     return tuple(name for name in ESTIMATORS if name not in missing)
 
 
@@ -178,7 +188,7 @@ def simulate(
     notes = {
         "title": values.title,
         "gradients": gradients_of(names),
-        "left_out": left_out(2, past=visits > 0, greedy=False),
+        "left_out": left_out_of(visits),
         "batch_prompts": n,
         "batches": rounds,
         "values": {"mean": values.mean, "s2": values.s2, "sigma2": values.sigma2},
@@ -215,7 +225,8 @@ def measure(
             values=value,
             value_errors=zeros,
             greedy_rewards=zeros,
-            past=rewards[:, m:].mean(1) if visits else zeros,
+            lengths=torch.ones_like(rewards[:, :m]),
+            past=rewards[:, m:],
         )
         errors = squared_errors(names, known, shrinkage=best)
         return Simulated(errors.baselines.mean(1), errors.shrinkage.mean(1))
