@@ -15,6 +15,7 @@ import importlib.util
 import inspect
 import re
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,7 +84,14 @@ def load_own(spec: str) -> Estimator:
             memory=functools.partial(OwnMemory, spec, made) if remembers else None,
         )
 
-    return record(unbiased=not _contains_own_reward(record(unbiased=False)))
+    biased = _contains_own_reward(record(unbiased=False))
+    if biased:
+        warnings.warn(
+            f"{spec}: a baseline moves with its own reward, which biases the gradient. Leave the "
+            "own reward out, as batch.statistics.loo_prompt_mean does, or know why not.",
+            stacklevel=2,
+        )
+    return record(unbiased=not biased)
 
 
 class OwnMemory:

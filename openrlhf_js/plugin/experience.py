@@ -36,6 +36,7 @@ from openrlhf_js.estimators import (
     make_batch,
 )
 from openrlhf_js.estimators.group_stats import checked_statistics
+from openrlhf_js.plugin.drift import VISITS, LastVisits
 from openrlhf_js.plugin.flags import our_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.rewards import SourcedLabel
@@ -63,6 +64,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.metrics: dict[str, float] = {}
         self.step = 0
         self.estimator = start_estimator(self.args, self.tokenizer)
+        self.last_visits = LastVisits()
+        self._drift: torch.Tensor | None = None
         self._greedy_rewards: torch.Tensor | None = None
         self._error: str | None = None  # of the first masked response
 
@@ -77,6 +80,15 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             every = self.args.rollout.n_samples_per_prompt
             self._greedy_rewards = torch.cat(greedy[::every]).float()
         return super().make_experience_batch(rollout_samples)
+
+    @torch.no_grad()
+    def make_experience(self, samples_list: list[Any]) -> list[Any]:
+        """Upstream's step, and how far the policy has moved, where the estimator wants it."""
+        experiences: list[Any] = super().make_experience(samples_list)
+        if self.estimator is not None and self.estimator.record.needs_drift:
+            order = _PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
+            self._drift = self.last_visits.replace(self, experiences, order.prompt_keys())
+        return experiences
 
     @torch.no_grad()
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
@@ -136,6 +148,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             mask=valid,
             lengths=order.gather([e.action_mask.sum(1) for e in order.experiences]),
             greedy_rewards=self._greedy_rewards,
+            drift=self._drift,
             keys=keys,
             step=self.step,
         )
@@ -335,6 +348,8 @@ def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None
     """Adds what the estimator remembers to the states of a checkpoint."""
     if maker.estimator is not None and maker.estimator.memory is not None:
         states[MEMORY] = maker.estimator.state_dict()
+        if maker.estimator.record.needs_drift:
+            states[VISITS] = dict(maker.last_visits.visits)
 
 
 def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
@@ -354,6 +369,8 @@ def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> No
     if isinstance(maker.estimator.memory, PromptMemory):
         _check_half_lives(states[MEMORY], maker.estimator.memory)
     maker.estimator.load_state_dict(states[MEMORY])
+    if maker.estimator.record.needs_drift:
+        maker.last_visits.visits = states[VISITS]
 
 
 def _check_half_lives(state: dict[str, Any], memory: PromptMemory) -> None:
