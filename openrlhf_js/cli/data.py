@@ -169,13 +169,14 @@ class CheckSettings(ReadSettings):
 
 
 def _check(settings: CheckSettings) -> int:
-    size = sum(path.stat().st_size for path in (*settings.files, *settings.against))
+    size = sum(path.stat().st_size for path in settings.files + settings.against)
     template = _template(settings)
     with progress("checking", size, "bytes") as bar:
         checked = check(
             settings.files,
             settings.against,
-            keys=(settings.input_key, settings.label_key),
+            input_key=settings.input_key,
+            label_key=settings.label_key,
             count_tokens=template.tokens if template else _no_tokens,
             max_tokens=settings.prompt_max_len,
             progress=bar.update,

@@ -73,11 +73,12 @@ def is_new(seen: set[int], key: str) -> bool:
 
 
 def in_turn(
-    draw: Callable[[Kind], Item | None], kinds: Sequence[Kind], count: int, tries: int, what: str
+    draw: Callable[[Kind], Item | None], kinds: Sequence[Kind], count: int, tries: int, name: str
 ) -> Iterator[Item]:
     """`count` problems, of each kind in turn; an exhausted kind leaves the rest to the others.
 
-    A kind is exhausted when `draw` gives None so many `tries` in a row; ValueError if all are.
+    A kind is exhausted when `draw` gives None so many `tries` in a row; ValueError if all are, with
+    the `name` of the problems, which has {} for the kind.
     """
     turns = deque(kinds)
     counts = dict.fromkeys(kinds, 0)
@@ -94,7 +95,7 @@ def in_turn(
         turns.popleft()
         if not turns or not counts[kind]:
             raise ValueError(
-                f"only {counts[kind]} different {what.format(kind)} found, {total} in all, of "
+                f"only {counts[kind]} different {name.format(kind)} found, {total} in all, of "
                 f"{count}: ask for fewer, or for other kinds"
             )
 

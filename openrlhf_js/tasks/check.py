@@ -35,21 +35,22 @@ class CheckedFiles:
 def check(
     paths: Sequence[Path],
     against: Sequence[Path] = (),
-    keys: tuple[str, str] = ("input", "label"),
+    input_key: str = "input",
+    label_key: str = "label",
     count_tokens: Callable[[Example], int] = lambda example: 0,
     max_tokens: int = 1024,
     progress: Callable[[int], None] = lambda bytes_read: None,
 ) -> CheckedFiles:
     """Checks files as one data set, which may not share a prompt with the files `against`.
 
-    `keys` are the columns of prompt and label. Of each prompt it remembers a digest and a place.
+    The keys are the columns of prompt and label. Of each prompt it remembers a digest and a place.
     """
     checked = CheckedFiles()
     other_places: dict[bytes, str] = {}  # of prompts in the files `against`
     own_places: dict[bytes, str] = {}
     bytes_before = 0
     for path in [*against, *paths]:
-        for line in read(path, *keys):
+        for line in read(path, input_key, label_key):
             progress(bytes_before + line.read_bytes)
             example = line.example
             if isinstance(example, ValueError):
@@ -68,7 +69,7 @@ def check(
             problems += _wrong_images(example)
             tokens, size_problems = _prompt_size(example, count_tokens, max_tokens)
             checked.tokens[example.datasource].append(tokens)
-            for kind, problem in [*problems, *size_problems]:
+            for kind, problem in problems + size_problems:
                 checked.problems[kind].append(f"{line.place}: {problem}")
         bytes_before += path.stat().st_size
     return checked

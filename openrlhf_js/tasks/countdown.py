@@ -73,9 +73,10 @@ def generate(
 def _targets_of_all(numbers: Sequence[int], between: tuple[int, int]) -> list[int]:
     """The whole values in a range that all of the numbers make, and no fewer of them."""
     smallest, largest = between
-    *tables_of_fewer, table_of_all = _reachable(numbers)
+    tables = _reachable(numbers)
+    tables_of_fewer = tables[:-1]
     targets = []
-    for numerator, denominator in table_of_all:
+    for numerator, denominator in tables[-1]:
         in_range = denominator == 1 and smallest <= numerator <= largest
         if in_range and not any((numerator, 1) in table for table in tables_of_fewer):
             targets.append(numerator)
@@ -233,14 +234,14 @@ def sides(answer: str) -> tuple[str, str]:
     lead = _LEAD.match(text)
     if lead:
         text = text[lead.end() :]
-    expression, *others = (side.strip() for side in text.split("="))
-    if not others:
-        return expression, ""
-    if len(others) > 1:
+    if "=" not in text:
+        return text.strip(), ""
+    if text.count("=") > 1:
         raise ValueError("it has more than one equals sign")
-    for side, other in ((expression, others[0]), (others[0], expression)):
-        if other.isascii() and other.isdigit():
-            return side, other
+    left, right = (side.strip() for side in text.split("="))
+    for expression, stated in ((left, right), (right, left)):
+        if stated.isascii() and stated.isdigit():
+            return expression, stated
     raise ValueError("on neither side of the equals sign is a whole number alone")
 
 

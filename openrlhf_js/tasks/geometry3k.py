@@ -58,7 +58,7 @@ def load(
         return {"problem": problem, "answer": gold_text(row, "answer"), "images": paths}
 
     def shown(item: Item) -> str:
-        return " ".join([item["problem"], *item["images"]])
+        return f"{item['problem']} {' '.join(item['images'])}"
 
     rows = hub.rows(source, split, ("images", "problem", "answer"), None, progress)
     return hub.distinct(rows, source, item, shown, lambda item: item["answer"])
@@ -113,7 +113,7 @@ def _opaque(encoded: bytes) -> Image.Image:
 TASK = Task(
     name=NAME,
     summary="Geometry3k: geometry problems that are stated partly in a figure",
-    right_if="the same as `math.py`; the prompt comes with a figure",
+    right_if="it is right for `math.py`; the prompt comes with a figure",
     label_form="the gold answer",
     problems=PublishedProblems(
         load=load,

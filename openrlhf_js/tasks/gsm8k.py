@@ -35,11 +35,11 @@ def load(
     `answer` is a worked solution that ends in `#### ` and the number; `source` as in `hub.rows`.
     """
     return hub.distinct(
-        hub.rows(source, split, ("question", "answer"), "main", progress),
-        source,
-        lambda row: {"question": text(row, "question"), "answer": text(row, "answer")},
-        lambda item: item["question"],
-        label,
+        rows=hub.rows(source, split, ("question", "answer"), "main", progress),
+        name=source,
+        item=lambda row: {"question": text(row, "question"), "answer": text(row, "answer")},
+        problem=lambda item: item["question"],
+        gold=label,
     )
 
 

@@ -67,7 +67,8 @@ def _without_dollars(value: Any) -> str:
 
 
 _OLYMPIAD_COLUMNS = ("question", "final_answer", "is_multiple_answer", "unit", "error")
-_TRAIN, _TEST = {"train": "train"}, {"test": "test"}
+_TRAIN = {"train": "train"}
+_TEST = {"test": "test"}
 
 _DAPO = _plain("prompt", "solution")  # 17,917 distinct problems, as in the paper
 _OWN = _plain("problem", "answer")
@@ -107,14 +108,15 @@ def load(
     asked for), `source` (the data set's name) and, from OlympiadBench, `unit` and `tolerance`.
     """
     options = used(split, source, dataset)
-    place, name = options["source"], options["dataset"]
+    place = options["source"]
+    name = options["dataset"]
     layout = DATASETS[name]
     return hub.distinct(
-        hub.rows(place, layout.splits[split], layout.columns, layout.config, progress),
-        f"{name} ({place})",
-        lambda row: {**layout.item(row), "source": name},
-        lambda item: item["problem"],
-        label,
+        rows=hub.rows(place, layout.splits[split], layout.columns, layout.config, progress),
+        name=f"{name} ({place})",
+        item=lambda row: {**layout.item(row), "source": name},
+        problem=lambda item: item["problem"],
+        gold=label,
     )
 
 

@@ -69,8 +69,8 @@ def generate(
             return None
         return {"rows": _rows(grid, size), "length": length, "wording": wording}
 
-    what = f"{split} mazes of size {size} and length {{}}"
-    yield from base.in_turn(draw, lengths, count, TRIES, what)
+    name = f"{split} mazes of size {size} and length {{}}"
+    yield from base.in_turn(draw, lengths, count, TRIES, name)
 
 
 def _drawn_walls(random: Random, side: int) -> str:
@@ -81,8 +81,8 @@ def _drawn_walls(random: Random, side: int) -> str:
 def _walled(inner: str, size: int) -> str:
     """The cells of a grid: a square of inner cells with walls around it."""
     edge = "*" * size
-    middle = [f"*{row}*" for row in _rows(inner, size - 2)]
-    return "".join([edge, *middle, edge])
+    middle = "".join([f"*{row}*" for row in _rows(inner, size - 2)])
+    return edge + middle + edge
 
 
 def _rows(cells: str, width: int) -> list[str]:
@@ -162,19 +162,23 @@ class Maze(NamedTuple):
 def _maze(label: str) -> Maze:
     def read(fields: Any) -> Maze:
         rows = fields["maze"]
-        cells = "".join(rows)
-        width = len(rows[0])
-        is_grid = isinstance(rows, list) and all(len(row) == width for row in rows)
-        one_of_each = cells.count("S") == cells.count("E") == 1
-        top, bottom = cells[:width], cells[-width:]
-        left, right = cells[::width], cells[width - 1 :: width]
-        is_walled = set(top + bottom + left + right) == {"*"}
-        if not (is_grid and one_of_each and is_walled and set(cells) <= set("*.SE")):
+        maze = Maze("".join(rows), len(rows[0]))
+        is_grid = isinstance(rows, list) and all(len(row) == maze.width for row in rows)
+        if not is_grid or not _is_well_formed(maze):
             raise ValueError("no maze")
-        return Maze(cells, width)
+        return maze
 
     grid = 'JSON like {"maze": ["*****", "*S.E*", "*****"]}'
     return base.read_label(label, read, f"{grid}, walls all around, with one S and one E")
+
+
+def _is_well_formed(maze: Maze) -> bool:
+    """Whether a grid has walls all around, one S and one E, and no other characters."""
+    cells = maze.cells
+    first_and_last_row = cells[: maze.width] + cells[-maze.width :]
+    first_and_last_column = cells[:: maze.width] + cells[maze.width - 1 :: maze.width]
+    is_walled = set(first_and_last_row + first_and_last_column) == {"*"}
+    return is_walled and cells.count("S") == cells.count("E") == 1 and set(cells) <= set("*.SE")
 
 
 def score(response: str, label: str) -> Score:

@@ -35,7 +35,9 @@ def true_score(letters: str, response: str) -> float:
     """
 
     text = response.removesuffix(END)
-    nearness = sum(1 - _distance(*pair) / 2 for pair in zip(letters, text, strict=False))
+    nearness = sum(
+        1 - _distance(asked, answered) / 2 for asked, answered in zip(letters, text, strict=False)
+    )
     return SCALE * (nearness - abs(len(text) - len(letters)))
 
 

@@ -20,8 +20,11 @@ from openrlhf_js.tasks.record import GeneratedProblems
 from openrlhf_js.tiny import model, preferences
 from openrlhf_js.tiny.tasks import TinyTask, write_lines
 
-PROMPTS, PROMPTS_PER_STEP = 64, 16
-PAIRS, HELD_OUT_PAIRS, PAIRS_PER_STEP = 512, 128, 64
+PROMPTS = 64
+PROMPTS_PER_STEP = 16
+PAIRS = 512
+HELD_OUT_PAIRS = 128
+PAIRS_PER_STEP = 64
 MAX_TOKENS = 48
 LABELS = 8  # different ones of the prompts
 RANK = 8  # of LoRA
@@ -84,7 +87,7 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
     answers = _answers(flags)
     sees = flags.count("data.max_images_per_prompt", 0) > 0
     policy = preferences.TASK
-    policy = replace(policy, tokens=(*policy.tokens, *answers.right_responses))
+    policy = replace(policy, tokens=policy.tokens + tuple(answers.right_responses))
     rows = list(_prompt_rows(flags, answers.labels, folder if sees else None))
     write_lines(folder / "prompts.jsonl", rows)
     write_lines(folder / "test.jsonl", rows[:PROMPTS_PER_STEP])
@@ -211,7 +214,8 @@ def _write_policy(folder: Path, task: TinyTask, sees: bool = False) -> None:
     """Writes a policy with random weights."""
     if sees:  # each instruction is one token
         instructions = [message["content"] for message in geometry3k.prompt({"problem": ""})]
-        task = replace(task, tokens=(*task.tokens, *model.VISION.values(), *instructions))
+        vision_tokens = tuple(model.VISION.values())
+        task = replace(task, tokens=task.tokens + vision_tokens + tuple(instructions))
     tokenizer = model.make_tokenizer(task)
     make = model.make_vision_model if sees else model.make_model
     model.save(make(tokenizer, seed=0), tokenizer, folder)
@@ -224,9 +228,9 @@ def _geometry(labelled_prompts: Sequence[tuple[str, str]], folder: Path) -> Iter
     problems = []
     for number, (prompt, label) in enumerate(labelled_prompts):
         figure = Image.new("RGB", (IMAGE_SIZE, IMAGE_SIZE), "white")
-        line_end = (2 + 7 * (number % 8), number // 8)
         center = (IMAGE_SIZE // 2, IMAGE_SIZE // 2)
-        ImageDraw.Draw(figure).line((*center, *line_end), fill="black")
+        line_end = (2 + 7 * (number % 8), number // 8)
+        ImageDraw.Draw(figure).line([center, line_end], fill="black")
         figure.save(source / f"{number}.png")
         problem = {
             "problem": f"{geometry3k.PLACEHOLDER}{prompt}",

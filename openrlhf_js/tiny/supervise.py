@@ -76,11 +76,21 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_SECONDS)
     deadline = time.monotonic() + KILL_AFTER_SECONDS
-    while living := [child for child in {*descendants, *_marked(mark)} if _lives(child)]:
+    living = _living(descendants, mark)
+    while living:
         for child in living:
             with contextlib.suppress(psutil.Error):
-                child.terminate() if time.monotonic() < deadline else child.kill()
+                if time.monotonic() < deadline:
+                    child.terminate()
+                else:
+                    child.kill()
         psutil.wait_procs(living, timeout=0.5)
+        living = _living(descendants, mark)
+
+
+def _living(descendants: Sequence[psutil.Process], mark: str) -> list[psutil.Process]:
+    """Those of the descendants, and of all processes with the mark, that still run."""
+    return [child for child in set(descendants) | set(_marked(mark)) if _lives(child)]
 
 
 def _marked(mark: str) -> list[psutil.Process]:

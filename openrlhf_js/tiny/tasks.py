@@ -18,7 +18,8 @@ from openrlhf_js.tasks.base import Item, Score, scored
 from openrlhf_js.tasks.record import GeneratedProblems, Task
 from openrlhf_js.tasks.sort import END, SOLVED, UNSOLVABLE
 
-OPEN, CLOSE = "<answer> ", " </answer>"
+OPEN = "<answer> "
+CLOSE = " </answer>"
 
 
 class TinySplit(NamedTuple):
@@ -186,7 +187,7 @@ countdown = _small_case(
     {"numbers": (2,), "largest": 60, "targets": (1, 99)},
     training_items=2400,
     kind=lambda item: len(item["numbers"]),
-    tokens=(*"0123456789,=:", *OPERATORS),
+    tokens=tuple("0123456789,=:") + OPERATORS,
     max_answer_tokens=len("12+34"),
     slips=OPERATORS,
     slip=0.5,
@@ -205,7 +206,7 @@ maze = _small_case(
     {"size": 6, "lengths": (1, 2, 3, 4)},
     training_items=8000,
     kind=lambda item: item["length"],
-    tokens=(*".*SE|:", *MOVES),
+    tokens=tuple(".*SE|:") + MOVES,
     max_answer_tokens=len("DDRR"),
     slips=MOVES,
     slip=0.3,
