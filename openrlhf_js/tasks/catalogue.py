@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from openrlhf_js.tasks import (
-    countdown,
-    geometry3k,
-    gsm8k,
-    knights_knaves,
-    math,
-    maze,
-    reasoning_gym,
-    sort,
-)
+from importlib import import_module
+
 from openrlhf_js.tasks.record import BenchmarkRecord, Task
 
-# In the order of `data build --help`.
-GRADED: dict[str, Task] = {
-    task.name: task
-    for task in (
-        math.TASK,
-        gsm8k.TASK,
-        geometry3k.TASK,
-        knights_knaves.TASK,
-        countdown.TASK,
-        maze.TASK,
-        reasoning_gym.TASK,
-        sort.TASK,
-    )
-}
+# The modules of the tasks, each named after its task, in the order of `data build --help`.
+NAMES = (
+    "math",
+    "gsm8k",
+    "geometry3k",
+    "knights_knaves",
+    "countdown",
+    "maze",
+    "reasoning_gym",
+    "sort",
+)
+
+GRADED: dict[str, Task] = {name: import_module(f"{__package__}.{name}").TASK for name in NAMES}
 
 # Those that `data build` makes files of.
 TASKS: dict[str, Task] = {name: task for name, task in GRADED.items() if task.problems}
