@@ -58,9 +58,9 @@ class Asked(NamedTuple):
 
 def benchmark_names() -> list[str]:
     """The benchmarks that have a name: the tasks' own, and NAME.yaml in eval/ here."""
-    paths = sorted(Path("eval").glob("*.yaml"))
-    own_names = [path.stem for path in paths if not path.stem.startswith("arena")]
-    return list(dict.fromkeys([*task_benchmarks(), *own_names]))
+    names = [path.stem for path in Path("eval").glob("*.yaml")]
+    own_names = {name for name in names if not name.startswith("arena")}
+    return sorted(own_names | task_benchmarks().keys())
 
 
 def named_benchmark(name: str) -> Benchmark:
